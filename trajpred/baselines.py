@@ -1,0 +1,127 @@
+"""Forecasts without learning: what a model has to beat, and what to try where there is none.
+
+They look at observed steps only, at every track that has one, and give one mode with probability 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.errors import require
+from trajpred.forecast import Forecast
+from trajpred.geometry import norm, rotate, wrap_angle
+from trajpred.kinematics import STANDING_SPEED
+from trajpred.scenario import Scenario
+
+#: Steps looked back over for the turn rate: 1 s at 10 Hz.
+TURN_WINDOW = 10
+#: Radians per second. A car at full lock turns slower; a faster fit is a heading that flipped.
+MAX_TURN_RATE = 1.0
+
+
+def constant_velocity(scenario: Scenario, num_future: int | None = None) -> Forecast:
+    """Every track keeps its last observed velocity.
+
+    Args:
+        scenario: only its observed steps are looked at.
+        num_future: steps to forecast; by default as many as the scenario has after the observed ones.
+
+    Raises:
+        DataError: the scenario has no future steps and ``num_future`` is not given.
+    """
+    rows, last = _last_observed(scenario)
+    return _follow_arc(
+        scenario, rows, last, scenario.tracks.velocity[rows, last], np.zeros(len(rows)), num_future
+    )
+
+
+def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> Forecast:
+    """Every track keeps its speed and its turn rate, on a circle (CTRV); standing ones stay.
+
+    The circle starts in the direction of motion, which for a reversing car is not its heading. The turn
+    rate is the slope of a least-squares line through the headings of the last second.
+
+    Args and errors: see :func:`constant_velocity`.
+    """
+    rows, last = _last_observed(scenario)
+    velocity = scenario.tracks.velocity[rows, last]
+    moving = norm(velocity) > STANDING_SPEED
+    velocity = np.where(moving[:, None], velocity, 0.0)
+    turn_rate = np.where(moving, _turn_rate(scenario, rows, last), 0.0)
+    return _follow_arc(scenario, rows, last, velocity, turn_rate, num_future)
+
+
+#: The baselines by name.
+BASELINES: dict[str, Callable[..., Forecast]] = {
+    "constant_velocity": constant_velocity,
+    "constant_turn_rate": constant_turn_rate,
+}
+
+
+def _last_observed(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows ``[N]`` of the tracks with an observed state, and the step ``[N]`` of their last one."""
+    valid = scenario.tracks.valid[:, : scenario.num_observed]
+    rows = np.flatnonzero(valid.any(axis=1))
+    last = scenario.num_observed - 1 - valid[rows, ::-1].argmax(axis=1)
+    return rows, last
+
+
+def _observed_step_s(scenario: Scenario) -> float:
+    """Seconds between steps, from the observed timestamps alone where there are two of them."""
+    stamps = scenario.timestamps_ns[: scenario.num_observed]
+    if len(stamps) < 2:
+        return scenario.step_s
+    return float(stamps[-1] - stamps[0]) / 1e9 / (len(stamps) - 1)
+
+
+def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Turn rate ``[N]`` in rad/s, within ±:data:`MAX_TURN_RATE`; 0 where only one step is known."""
+    step = last[:, None] - np.arange(TURN_WINDOW)
+    inside = (step >= 0) & scenario.tracks.valid[rows[:, None], np.maximum(step, 0)]
+    heading = scenario.tracks.heading[rows[:, None], np.maximum(step, 0)]
+    # Relative to the last heading the angles are unwrapped: nobody turns by π within the window.
+    turn = np.where(inside, wrap_angle(heading - heading[:, :1]), 0.0)
+    time = np.where(inside, -np.arange(TURN_WINDOW) * _observed_step_s(scenario), 0.0)
+    n = inside.sum(axis=1)
+    spread = n * (time**2).sum(axis=1) - time.sum(axis=1) ** 2
+    slope = n * (time * turn).sum(axis=1) - time.sum(axis=1) * turn.sum(axis=1)
+    return np.clip(slope / np.where(n > 1, spread, 1.0), -MAX_TURN_RATE, MAX_TURN_RATE)
+
+
+def _follow_arc(
+    scenario: Scenario,
+    rows: NDArray[np.int64],
+    last: NDArray[np.int64],
+    velocity: NDArray[np.float64],
+    turn_rate: NDArray[np.float64],
+    num_future: int | None,
+) -> Forecast:
+    """The forecast of tracks ``rows`` that turn steadily from their state at step ``last``.
+
+    Args:
+        velocity: ``[N, 2]`` m/s, at step ``last``.
+        turn_rate: ``[N]`` rad/s; 0 gives a straight line.
+    """
+    F = scenario.num_steps - scenario.num_observed if num_future is None else num_future
+    require(F > 0, "num_future", "must be given, and above 0, where a scenario has no future steps")
+    step_s = _observed_step_s(scenario)
+    # Column 0 is the last observed step of the scenario, which may lie after the track's own.
+    gap = scenario.num_observed - 1 - last
+    time = (gap[:, None] + np.arange(F + 1)) * step_s
+    # The chord of an arc that turns by ωt is v t sinc(ωt / 2) long and points ωt / 2 off the start: the
+    # closed form of CTRV without its division by ω.
+    half = turn_rate[:, None] * time / 2
+    chord = rotate(velocity[:, None], half) * (time * np.sinc(half / np.pi))[..., None]
+    path = scenario.tracks.position[rows, last][:, None] + chord
+    return Forecast.from_trajectories(
+        scenario.scenario_id,
+        scenario.tracks.track_id[rows],
+        path[:, None, 1:],
+        np.ones((len(rows), 1)),
+        origin=path[:, 0],
+        origin_heading=wrap_angle(scenario.tracks.heading[rows, last] + 2 * half[:, 0]),
+        step_s=step_s,
+    )

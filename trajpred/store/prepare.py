@@ -1,0 +1,130 @@
+"""Raw scenarios -> store: in parallel, shard by shard, resumable, never stopped by one bad scenario."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from joblib import Parallel, delayed
+from tqdm import tqdm
+
+from trajpred.errors import DataError
+from trajpred.sources import SOURCES
+from trajpred.store.codec import SCHEMA, VERSION, encode_batch
+from trajpred.store.reader import MANIFEST
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What :func:`prepare` did.
+
+    Attributes:
+        scenarios: for each split how many scenarios the store now holds.
+        skipped: for each split ``{scenario folder: what was wrong}``.
+    """
+
+    scenarios: dict[str, int]
+    skipped: dict[str, dict[str, str]]
+
+
+def prepare(
+    source: str,
+    raw: str | Path,
+    store: str | Path,
+    *,
+    workers: int = -1,
+    shard_size: int = 256,
+    heights: bool = False,
+    progress: bool = True,
+) -> Summary:
+    """Read every scenario below ``raw`` and write a store.
+
+    Shards already written from the same scenarios are kept, so a stopped run continues where it was.
+
+    Args:
+        source: a name in :data:`trajpred.sources.SOURCES`.
+        raw: the data set's own layout.
+        store: target folder.
+        workers: processes; -1 for all cores.
+        shard_size: scenarios per shard.
+        heights: keep the heights of the map's points.
+        progress: show a progress bar.
+
+    Raises:
+        DataError: unknown source, no raw data, or the target cannot be written.
+    """
+    raw, store = Path(raw), Path(store)
+    if source not in SOURCES:
+        raise DataError(f"unknown source {source!r}; known: {', '.join(SOURCES)}", field="source")
+    if not raw.is_dir():
+        raise DataError("no such folder", file=raw)
+    options = {"version": VERSION, "source": source, "heights": heights}
+    jobs = [
+        (split, store / split / f"shard-{number:05d}.arrow", paths[start : start + shard_size])
+        for split, paths in SOURCES[source].discover(raw).items()
+        for number, start in enumerate(range(0, len(paths), shard_size))
+    ]
+    run = Parallel(n_jobs=min(workers, len(jobs)) if workers > 0 else workers, return_as="generator")
+    results: Iterator[dict[str, Any]] = run(
+        delayed(_shard)(options, target, paths) for _, target, paths in jobs
+    )
+    splits: dict[str, dict[str, Any]] = {}
+    with tqdm(total=sum(len(paths) for *_, paths in jobs), unit=" scenarios", disable=not progress) as bar:
+        for (split, _, paths), result in zip(jobs, results, strict=True):
+            entry = splits.setdefault(split, {"shards": [], "skipped": {}})
+            entry["shards"].append({"file": result["file"], "scenarios": result["scenarios"]})
+            entry["skipped"] |= result["skipped"]
+            bar.update(len(paths))
+    _write_json(store / MANIFEST, {**options, "splits": splits})
+    return Summary(
+        scenarios={name: sum(s["scenarios"] for s in split["shards"]) for name, split in splits.items()},
+        skipped={name: split["skipped"] for name, split in splits.items()},
+    )
+
+
+def _shard(options: dict[str, Any], target: Path, paths: list[Path]) -> dict[str, Any]:
+    """Write one shard and, last, the record beside it that says it is complete."""
+    record = target.with_suffix(".json")
+    task = {**options, "file": target.name, "paths": [path.name for path in paths]}
+    done = _finished(record, task)
+    if done is not None and target.is_file():
+        return done
+    read = SOURCES[options["source"]].read
+    scenarios, skipped = [], {}
+    for path in paths:
+        try:
+            scenarios.append(read(path))
+        except DataError as error:
+            skipped[path.name] = str(error)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(f".{os.getpid()}.partial")
+        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+            writer.write_batch(encode_batch(scenarios, options["heights"]))
+        partial.replace(target)
+        result = {**task, "scenarios": len(scenarios), "skipped": skipped}
+        _write_json(record, result)
+    except OSError as error:
+        raise DataError(f"cannot be written ({error})", file=target) from None
+    return result
+
+
+def _finished(record: Path, task: dict[str, Any]) -> dict[str, Any] | None:
+    """The record of an earlier run of this very task, unless it skipped what may be mended by now."""
+    try:
+        found: dict[str, Any] = json.loads(record.read_text())
+    except (OSError, ValueError):
+        return None
+    same = all(found.get(key) == value for key, value in task.items())
+    return found if same and not found["skipped"] else None
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(json.dumps(content, indent=1) + "\n")
+    partial.replace(path)

@@ -1,0 +1,109 @@
+"""Random access to prepared scenarios, memory-mapped."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from trajpred.errors import DataError
+from trajpred.scenario import Scenario
+from trajpred.store.codec import VERSION, decode_row
+
+MANIFEST = "manifest.json"
+
+
+def read_manifest(store: Path) -> dict[str, Any]:
+    """The manifest of a store. Raises: DataError that says how to make the store."""
+    path = store / MANIFEST
+    advice = f"prepare it with: python tools/prepare.py --source SOURCE --raw RAW_DIR --store {store}"
+    if not path.is_file():
+        raise DataError(f"no store here; {advice}", file=store)
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        version = manifest["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"is no store manifest ({error}); {advice}", file=path) from None
+    if version != VERSION:
+        raise DataError(
+            f"store version {version}, this trajpred reads version {VERSION}; {advice}", file=path
+        )
+    return manifest
+
+
+class ScenarioStore:
+    """The scenarios of one split of a store; a sequence that can be pickled and shared by processes.
+
+    Args:
+        path: the store's folder.
+        split: ``train``, ``val`` or ``test``.
+
+    Raises:
+        DataError: no such store or split, a version this code does not read, a damaged shard.
+    """
+
+    def __init__(self, path: str | Path, split: str) -> None:
+        self.path, self.split = Path(path), split
+        splits = read_manifest(self.path)["splits"]
+        if split not in splits:
+            raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
+        self._shards = [self.path / split / shard["file"] for shard in splits[split]["shards"]]
+        self._ends: list[int] = []
+        for shard in splits[split]["shards"]:
+            self._ends.append((self._ends[-1] if self._ends else 0) + shard["scenarios"])
+        self._open: dict[int, pa.ipc.RecordBatchFileReader] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A memory map cannot travel to another process; every process opens its own. The list of
+        # ids is not worth sending.
+        return {**{k: v for k, v in self.__dict__.items() if k != "scenario_ids"}, "_open": {}}
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> Scenario:
+        if not 0 <= index < len(self):
+            raise IndexError(f"scenario {index} of {len(self)}")
+        shard = bisect_right(self._ends, index)
+        row = index - (self._ends[shard - 1] if shard else 0)
+        try:
+            return decode_row(self._reader(shard).get_batch(0), row)
+        except (pa.ArrowException, OSError, ValueError, IndexError) as error:
+            raise DataError(
+                f"shard is damaged ({error}); prepare it again", file=self._shards[shard]
+            ) from None
+
+    def __iter__(self) -> Iterator[Scenario]:
+        return (self[i] for i in range(len(self)))
+
+    @cached_property
+    def scenario_ids(self) -> list[str]:
+        """Ids in the order of the rows."""
+        return [
+            name
+            for shard in range(len(self._shards))
+            for name in self._reader(shard).get_batch(0).column("scenario_id").to_pylist()
+        ]
+
+    def index(self, scenario_id: str) -> int:
+        """Row of a scenario. Raises: DataError."""
+        try:
+            return self.scenario_ids.index(scenario_id)
+        except ValueError:
+            raise DataError(
+                f"split {self.split!r} holds no scenario {scenario_id!r}", file=self.path
+            ) from None
+
+    def _reader(self, shard: int) -> pa.ipc.RecordBatchFileReader:
+        if shard not in self._open:
+            path = self._shards[shard]
+            try:
+                self._open[shard] = pa.ipc.open_file(pa.memory_map(str(path)))
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"shard cannot be opened ({error}); prepare it again", file=path) from None
+        return self._open[shard]
