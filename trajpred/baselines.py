@@ -33,9 +33,8 @@ def constant_velocity(scenario: Scenario, num_future: int | None = None) -> Fore
         DataError: the scenario has no future steps and ``num_future`` is not given.
     """
     rows, last = _last_observed(scenario)
-    return _follow_arc(
-        scenario, rows, last, scenario.tracks.velocity[rows, last], np.zeros(len(rows)), num_future
-    )
+    velocity = scenario.tracks.velocity[rows, last]
+    return _follow_arc(scenario, rows, last, velocity, np.zeros(len(rows)), num_future)
 
 
 def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> Forecast:
@@ -48,10 +47,8 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
     """
     rows, last = _last_observed(scenario)
     velocity = scenario.tracks.velocity[rows, last]
-    moving = norm(velocity) > STANDING_SPEED
-    velocity = np.where(moving[:, None], velocity, 0.0)
-    turn_rate = np.where(moving, _turn_rate(scenario, rows, last), 0.0)
-    return _follow_arc(scenario, rows, last, velocity, turn_rate, num_future)
+    velocity = np.where((norm(velocity) > STANDING_SPEED)[:, None], velocity, 0.0)
+    return _follow_arc(scenario, rows, last, velocity, _turn_rate(scenario, rows, last), num_future)
 
 
 #: The baselines by name.
@@ -122,6 +119,6 @@ def _follow_arc(
         path[:, None, 1:],
         np.ones((len(rows), 1)),
         origin=path[:, 0],
-        origin_heading=wrap_angle(scenario.tracks.heading[rows, last] + 2 * half[:, 0]),
+        origin_heading=scenario.tracks.heading[rows, last],
         step_s=step_s,
     )

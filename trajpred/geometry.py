@@ -1,14 +1,14 @@
 """Planar geometry: the only place that knows about sines, cosines and angle wrapping.
 
 Every function takes NumPy arrays or torch tensors and returns the same kind, so that featurisation
-(NumPy, also onboard) and the model (torch, also exported) share one definition. A pose is a position
-``[..., 2]`` in metres and a heading ``[...]`` in radians, counter-clockwise from the x axis.
+(NumPy, also onboard) and the model (torch, also exported) share one definition.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     Array = TypeVar("Array", np.ndarray, Tensor)
 else:
     Array = TypeVar("Array")
+
+
+@dataclass(frozen=True)
+class Pose(Generic[Array]):
+    """Where something is and where it points: ``position [..., 2]`` metres, ``heading [...]`` radians.
+
+    Headings count counter-clockwise from the x axis.
+    """
+
+    position: Array
+    heading: Array
 
 
 def _namespace(array: Any) -> Any:
@@ -71,12 +82,8 @@ def norm(vector: Array) -> Array:
     return _namespace(vector).hypot(vector[..., 0], vector[..., 1])
 
 
-def relative_pose(
-    position: Array, heading: Array, origin: Array, origin_heading: Array
-) -> tuple[Array, Array]:
-    """The pose (``position``, ``heading``) seen from the pose (``origin``, ``origin_heading``).
-
-    Returns:
-        Position ``[..., 2]`` in metres (x ahead, y to the left) and wrapped heading ``[...]``.
-    """
-    return to_local(position, origin, origin_heading), wrap_angle(heading - origin_heading)
+def relative_pose(pose: Pose[Array], frame: Pose[Array]) -> Pose[Array]:
+    """``pose`` seen from ``frame``: x ahead, y to the left, heading wrapped to [-π, π)."""
+    return Pose(
+        to_local(pose.position, frame.position, frame.heading), wrap_angle(pose.heading - frame.heading)
+    )

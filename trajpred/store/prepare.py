@@ -76,9 +76,10 @@ def prepare(
     splits: dict[str, dict[str, Any]] = {}
     with tqdm(total=sum(len(paths) for *_, paths in jobs), unit=" scenarios", disable=not progress) as bar:
         for (split, _, paths), result in zip(jobs, results, strict=True):
-            entry = splits.setdefault(split, {"shards": [], "skipped": {}})
+            entry = splits.setdefault(split, {"shards": [], "skipped": {}, "lengths": []})
             entry["shards"].append({"file": result["file"], "scenarios": result["scenarios"]})
             entry["skipped"] |= result["skipped"]
+            entry["lengths"] = sorted({*map(tuple, entry["lengths"]), *map(tuple, result["lengths"])})
             bar.update(len(paths))
     _write_json(store / MANIFEST, {**options, "splits": splits})
     return Summary(
@@ -107,7 +108,8 @@ def _shard(options: dict[str, Any], target: Path, paths: list[Path]) -> dict[str
         with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
             writer.write_batch(encode_batch(scenarios, options["heights"]))
         partial.replace(target)
-        result = {**task, "scenarios": len(scenarios), "skipped": skipped}
+        lengths = sorted({(scenario.num_observed, scenario.num_steps) for scenario in scenarios})
+        result = {**task, "scenarios": len(scenarios), "skipped": skipped, "lengths": lengths}
         _write_json(record, result)
     except OSError as error:
         raise DataError(f"cannot be written ({error})", file=target) from None

@@ -52,6 +52,7 @@ class ScenarioStore:
         splits = read_manifest(self.path)["splits"]
         if split not in splits:
             raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
+        self._lengths: list[list[int]] = splits[split]["lengths"]
         self._shards = [self.path / split / shard["file"] for shard in splits[split]["shards"]]
         self._ends: list[int] = []
         for shard in splits[split]["shards"]:
@@ -89,6 +90,14 @@ class ScenarioStore:
             for shard in range(len(self._shards))
             for name in self._reader(shard).get_batch(0).column("scenario_id").to_pylist()
         ]
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Observed and future steps, the same in all scenarios. Raises: DataError if they differ."""
+        if len(self._lengths) != 1:
+            raise DataError(f"split {self.split!r} mixes window lengths: {self._lengths}", file=self.path)
+        observed, steps = self._lengths[0]
+        return observed, steps - observed
 
     def index(self, scenario_id: str) -> int:
         """Row of a scenario. Raises: DataError."""

@@ -1,0 +1,144 @@
+"""The metric functions against av2's own, a plain loop, and cases worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from av2.datasets.motion_forecasting.eval import metrics as av2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trajpred.baselines import BASELINES
+from trajpred.metrics import brier_min_fde, is_missed, min_ade, min_fde, top_modes
+from trajpred.scenario import Scenario
+
+
+def random_case(seed: int, A: int = 5, K: int = 6, F: int = 7) -> tuple[Tensor, Tensor, Tensor]:
+    """Trajectories a few metres off a target somewhere in a city, and probabilities."""
+    draw = np.random.default_rng(seed)
+    target = draw.normal(0, 30, (A, F, 2)) + draw.normal(0, 1000, 2)
+    trajectory = target[:, None] + draw.normal(0, 2, (A, K, F, 2))
+    probability = draw.dirichlet(np.ones(K), A)
+    return torch.from_numpy(trajectory), torch.from_numpy(probability), torch.from_numpy(target)
+
+
+def all_valid(target: Tensor) -> Tensor:
+    return torch.ones(target.shape[:2], dtype=torch.bool)
+
+
+def by_av2(
+    trajectory: NDArray[np.float64], probability: NDArray[np.float64], target: NDArray[np.float64]
+) -> list[float]:
+    """minADE, minFDE, missed and brier-minFDE of one agent, by av2's functions."""
+    fde = av2.compute_fde(trajectory, target)
+    missed = av2.compute_is_missed_prediction(trajectory, target)
+    brier = av2.compute_brier_fde(trajectory, target, probability)
+    return [av2.compute_ade(trajectory, target).min(), fde.min(), float(missed.all()), brier[fde.argmin()]]
+
+
+def by_us(trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """``[A, 4]``: the same four, all agents at once."""
+    values = [metric(trajectory, target, valid) for metric in (min_ade, min_fde, is_missed)]
+    return torch.stack([*values, brier_min_fde(trajectory, probability, target, valid)], dim=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 8), st.integers(1, 9))
+def test_equals_av2(seed: int, A: int, K: int, F: int) -> None:
+    trajectory, probability, target = random_case(seed, A, K, F)
+    expected = [by_av2(*(x[i].numpy() for x in (trajectory, probability, target))) for i in range(A)]
+    found = by_us(trajectory, probability, target, all_valid(target))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_equals_av2_on_real_focal_tracks(sample_scenarios: list[Scenario], baseline: str) -> None:
+    judged = [scenario for scenario in sample_scenarios if scenario.has_future]
+    assert len(judged) > 1
+    for scenario in judged:
+        forecast = BASELINES[baseline](scenario)
+        row = forecast.rows(np.array([scenario.focal_id]))[0]
+        target = scenario.tracks.position[scenario.focal, scenario.num_observed :]
+        arrays = forecast.trajectory[row], forecast.probability[row], target
+        found = by_us(*(torch.from_numpy(x)[None] for x in arrays), torch.ones(1, len(target)).bool())
+        np.testing.assert_allclose(found[0].numpy(), by_av2(*arrays), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_partially_valid_futures_equal_a_plain_loop(seed: int) -> None:
+    trajectory, probability, target = random_case(seed, A=12)
+    valid = torch.from_numpy(np.random.default_rng(seed).random((12, 7)) < 0.3)
+    valid[0] = False
+    target[~valid] = torch.nan  # padding must not matter, whatever it is
+    found = by_us(trajectory, probability, target, valid)
+    for i, steps in enumerate(valid.numpy()):
+        if not steps.any():
+            assert found[i].isnan().all()
+            continue
+        # With the invalid steps cut out, av2's mean and last step are the ones we promise.
+        arrays = trajectory[i][:, steps].numpy(), probability[i].numpy(), target[i][steps].numpy()
+        np.testing.assert_allclose(found[i].numpy(), by_av2(*arrays), rtol=1e-12)
+
+
+def test_min_ade_is_the_true_minimum_not_that_of_the_best_endpoint() -> None:
+    # Mode 0 is near all the way and ends 1 m off; mode 1 strays by 5 m and ends exactly right.
+    trajectory = torch.tensor([[[[0.0, 0.0], [0.0, 1.0]], [[5.0, 0.0], [0.0, 0.0]]]])
+    target = torch.zeros(1, 2, 2)
+    assert min_ade(trajectory, target, all_valid(target)).tolist() == [0.5]
+    assert min_fde(trajectory, target, all_valid(target)).tolist() == [0.0]
+
+
+def test_missed_means_strictly_farther_than_the_threshold() -> None:
+    trajectory = torch.tensor([2.0, 2.0000002, 1.0])[:, None, None, None] * torch.tensor([1.0, 0.0])
+    target = torch.zeros(3, 1, 2)
+    assert is_missed(trajectory, target, all_valid(target)).tolist() == [0, 1, 0]
+    assert is_missed(trajectory, target, all_valid(target), threshold=0.5).tolist() == [1, 1, 1]
+
+
+def test_brier_takes_the_probability_of_the_best_mode_as_given() -> None:
+    trajectory = torch.tensor([3.0, 1.0])[None, :, None, None] * torch.tensor([1.0, 0.0])
+    target = torch.zeros(1, 1, 2)
+    probability = torch.tensor([[0.7, 0.2]])  # does not sum to 1 and is not made to
+    found = brier_min_fde(trajectory, probability, target, all_valid(target))
+    assert found.item() == pytest.approx(1.0 + 0.8**2)
+
+
+@pytest.mark.parametrize("probability", [[0.3, 0.7], [0.7, 0.3]])
+def test_brier_of_equally_good_modes_takes_the_most_probable(probability: list[float]) -> None:
+    trajectory, target = torch.ones(1, 2, 1, 2), torch.ones(1, 1, 2)
+    found = brier_min_fde(trajectory, torch.tensor([probability]), target, all_valid(target))
+    assert found.item() == pytest.approx(0.3**2)
+
+
+def test_top_modes_sorts_and_breaks_ties_by_the_lower_index() -> None:
+    probability = torch.tensor([[0.1, 0.4, 0.1, 0.4], [0.25, 0.25, 0.25, 0.25]])
+    trajectory = torch.arange(4.0).expand(2, 4)[..., None, None].expand(2, 4, 3, 2)
+    modes, p = top_modes(trajectory, probability, 3)
+    assert modes[:, :, 0, 0].tolist() == [[1, 3, 0], [0, 1, 2]]
+    torch.testing.assert_close(p, torch.tensor([[0.4, 0.4, 0.1], [0.25, 0.25, 0.25]]))
+    # Many equal values: an unstable sort passes by luck with four.
+    many = torch.arange(300.0)[None, :, None, None].expand(1, 300, 1, 2)
+    assert top_modes(many, torch.full((1, 300), 1 / 300), 300)[0][0, :, 0, 0].tolist() == list(range(300))
+
+
+def test_top_modes_keeps_all_when_asked_for_more() -> None:
+    trajectory, probability, target = random_case(0, K=3)
+    modes, p = top_modes(trajectory, probability, 6)
+    assert modes.shape == trajectory.shape
+    assert p.shape == probability.shape
+    found = by_us(modes, p, target, all_valid(target))
+    torch.testing.assert_close(found, by_us(trajectory, probability, target, all_valid(target)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keeps_the_dtype(dtype: torch.dtype) -> None:
+    trajectory, probability, target = (x.to(dtype) for x in random_case(1))
+    assert by_us(trajectory, probability, target, all_valid(target)).dtype == dtype
+
+
+def test_no_agents() -> None:
+    trajectory, probability, target = random_case(2, A=0)
+    assert by_us(*top_modes(trajectory, probability, 1), target, all_valid(target)).shape == (0, 4)

@@ -1,0 +1,43 @@
+"""What an edge tells of its sender: the pose relative to the receiver, and the kind of edge."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trajpred.geometry import Pose, direction, norm, relative_pose, unit_vector
+
+#: Centres (m) of the Gaussian distance kernels; each is as wide as the gap to the next one.
+DISTANCES = (0.0, 2.0, 5.0, 10.0, 18.0, 30.0, 50.0, 80.0)
+_WIDTHS = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 40.0)
+#: Relative positions are divided by this (m).
+_FAR = 30.0
+
+
+def edge_channels(kinds: int) -> int:
+    """Channels of :func:`edge_features` for that many edge kinds."""
+    return len(DISTANCES) + 6 + kinds
+
+
+def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
+    """Features ``[..., C]`` of edges; nothing in them changes when the whole scene moves or turns.
+
+    Args:
+        sender, receiver: poses ``[..., 2]`` metres and ``[...]`` radians at both ends of each edge.
+        kind: ``[...]`` int64 below ``kinds``.
+
+    Returns:
+        Gaussian kernels of the distance (8); position in the receiver's frame (2, in units of 30 m);
+        bearing (2) and relative heading (2) as cosine and sine; one-hot kind.
+    """
+    relative = relative_pose(sender, receiver)
+    distance = norm(relative.position)[..., None]
+    centre, width = distance.new_tensor(DISTANCES), distance.new_tensor(_WIDTHS)
+    parts = (
+        torch.exp(-0.5 * ((distance - centre) / width) ** 2),
+        relative.position / _FAR,
+        unit_vector(direction(relative.position)),
+        unit_vector(relative.heading),
+        torch.nn.functional.one_hot(kind, kinds).to(distance.dtype),
+    )
+    return torch.cat(parts, -1)

@@ -1,0 +1,52 @@
+"""Losses on multi-modal futures: the winner takes all, and a mixture for the probabilities."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def laplace_nll(location: Tensor, scale: Tensor, target: Tensor) -> Tensor:
+    """Negative log-likelihood of independent Laplace laws: Σ_xy log 2b + |x - μ| / b.
+
+    Shapes: ``[..., 2]`` each -> ``[...]``; ``scale`` b > 0 in metres.
+    """
+    return (torch.log(2 * scale) + (target - location).abs() / scale).sum(-1)
+
+
+def winner(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """The mode of least average displacement over the valid steps, ``[A]``.
+
+    Shapes: trajectory ``[A, K, F, 2]``, target ``[A, F, 2]``, valid ``[A, F]``.
+    """
+    distance = torch.linalg.vector_norm(trajectory.detach() - target[:, None], dim=-1)
+    return masked_mean(distance, valid[:, None]).argmin(1)
+
+
+def winner_takes_all(
+    trajectory: Tensor, scale: Tensor, target: Tensor, valid: Tensor, best: Tensor
+) -> Tensor:
+    """Laplace NLL of mode ``best`` ``[A]``, mean over valid steps: ``[A]``. Shapes as :func:`winner`."""
+    row = torch.arange(len(best), device=best.device)
+    return masked_mean(laplace_nll(trajectory[row, best], scale[row, best], target), valid)
+
+
+def endpoint_mixture_nll(
+    trajectory: Tensor, scale: Tensor, logits: Tensor, target: Tensor, valid: Tensor
+) -> Tensor:
+    """-log Σ_k π_k Laplace(end point | mode k): trains ``logits`` ``[A, K]`` alone, the modes are detached.
+
+    The end point is the last valid step. Shapes as :func:`winner`; returns ``[A]``.
+    """
+    steps = torch.arange(valid.shape[1], device=valid.device)
+    last = torch.where(valid, steps, 0).amax(1)
+    row = torch.arange(len(last), device=last.device)
+    end, spread = trajectory.detach()[row, :, last], scale.detach()[row, :, last]
+    nll = laplace_nll(end, spread, target[row, last][:, None])
+    return -torch.logsumexp(logits.log_softmax(1) - nll, 1)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the last axis where ``mask``; 0 where the mask is empty."""
+    weight = mask.to(values.dtype)
+    return (values * weight).sum(-1) / weight.sum(-1).clamp(min=1)

@@ -1,0 +1,61 @@
+"""Scene encoder and mode decoder together, and the way back to city coordinates."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+
+from trajpred.forecast import Forecast
+from trajpred.geometry import to_global
+from trajpred.model.mode_decoder import ModeDecoder, Prediction
+from trajpred.model.scene_encoder import SceneEncoder
+
+
+class Forecaster(nn.Module):
+    """Batch of scene graphs -> :class:`~trajpred.model.mode_decoder.Prediction` for every agent."""
+
+    def __init__(self, encoder: SceneEncoder, decoder: ModeDecoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, batch: HeteroData) -> Prediction:
+        return self.decoder(self.encoder.encode(batch), batch)
+
+    @torch.inference_mode()
+    def forecast(self, batch: HeteroData) -> list[Forecast]:
+        """Forecasts in city coordinates, one per scene of ``batch``."""
+        return to_forecasts(self(batch), batch)
+
+
+def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
+    """Local frames -> city frame (float64), scene by scene.
+
+    ``batch.track_ids`` must hold the track ids of every scene's agents (:mod:`trajpred.graph.dataset`).
+    """
+    agent = batch["agent"]
+    origin = (batch.origin[agent.batch] + agent.position).double()
+    heading = agent.heading.double()
+    trajectory = to_global(prediction.trajectory.double(), origin[:, None, None], heading[:, None, None])
+    probability = prediction.logits.double().softmax(-1)
+    sizes = (agent.ptr[1:] - agent.ptr[:-1]).tolist()
+
+    def scenes(x: Tensor) -> list[Tensor]:
+        return list(x.detach().cpu().split(sizes))
+
+    parts = zip(
+        *map(scenes, (trajectory, probability, prediction.scale.double(), origin, heading)), strict=True
+    )
+    return [
+        Forecast.from_trajectories(
+            batch.scenario_id[i],
+            batch.track_ids[i],
+            path.numpy(),
+            weight.numpy(),
+            origin=start.numpy(),
+            origin_heading=angle.numpy(),
+            step_s=float(batch.step_s[i]),
+            scale=scale.numpy(),
+        )
+        for i, (path, weight, scale, start, angle) in enumerate(parts)
+    ]

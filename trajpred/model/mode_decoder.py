@@ -1,0 +1,196 @@
+"""The mode decoder: K mode tokens per agent propose a future, look again from its end, and refine it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+
+from trajpred.geometry import Pose, direction, norm, to_global
+from trajpred.graph.edge_features import edge_channels, edge_features
+from trajpred.graph.features import LENGTH_SCALE
+from trajpred.model.scene_encoder import Evaluation, SceneTokens, at, joint_padding, joint_pose
+from trajpred.nn import (
+    DenseRelation,
+    EdgeBias,
+    EdgeRelation,
+    GraphAttention,
+    GraphTransformerLayer,
+    GroupRelation,
+    Padding,
+    mlp,
+)
+
+#: What a mode hears: its own agent, other agents, lanes.
+MODE_EDGE_KINDS = ("own", "agent", "lane")
+#: A mode that ends nearer than this (m) to where it starts keeps the agent's heading.
+STANDING_M = 1.0
+
+
+@dataclass
+class Prediction:
+    """Futures of every agent of a batch, each in the frame of its agent (last observed pose).
+
+    Attributes:
+        proposal, trajectory: ``[A, K, F, 2]`` metres, before and after refinement.
+        proposal_scale, scale: ``[A, K, F, 2]`` metres, Laplace scales of x and y.
+        logits: ``[A, K]`` unnormalised log-probabilities of the modes.
+    """
+
+    proposal: Tensor
+    proposal_scale: Tensor
+    trajectory: Tensor
+    scale: Tensor
+    logits: Tensor
+
+
+class ModeDecoder(nn.Module):
+    """Mode tokens on the same core as the encoder: mode ← scene, mode ↔ mode, twice.
+
+    A proposal is an offset from driving on at constant velocity. Each mode is then re-anchored at its
+    proposed end point, a new pose (detached), hears what lies there, and refines.
+
+    Args:
+        horizon: future steps F.
+        dim: channels of a token, the encoder's.
+        heads: attention heads.
+        modes: futures per agent K.
+        propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers.
+        propose_radius_m, refine_radius_m: how far around its pose a mode hears.
+        dropout, norm, evaluation: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
+    """
+
+    def __init__(
+        self,
+        horizon: int = 60,
+        dim: int = 128,
+        heads: int = 8,
+        modes: int = 6,
+        propose_layers: int = 2,
+        refine_layers: int = 1,
+        propose_radius_m: float = 60.0,
+        refine_radius_m: float = 30.0,
+        dropout: float = 0.1,
+        norm: Literal["post", "pre"] = "post",
+        evaluation: Evaluation = "dense",
+    ) -> None:
+        super().__init__()
+        self.horizon, self.modes, self.evaluation = horizon, modes, evaluation
+        self.radius = (propose_radius_m, refine_radius_m)
+        self.mode = nn.Embedding(modes, dim)
+        self.bias = nn.ModuleList(EdgeBias(edge_channels(len(MODE_EDGE_KINDS)), heads) for _ in range(2))
+
+        def layers(count: int) -> nn.ModuleList:
+            def one(poses: bool) -> GraphTransformerLayer:
+                attention = GraphAttention(dim, heads, poses=poses)
+                return GraphTransformerLayer(attention, dim, dropout=dropout, norm=norm)
+
+            # mode ← scene with poses and mode ↔ mode without, in turns.
+            return nn.ModuleList(one(poses) for _ in range(count) for poses in (True, False))
+
+        self.propose, self.refine = layers(propose_layers), layers(refine_layers)
+        self.propose_head, self.refine_head = (mlp(dim, 2 * dim, horizon * 4) for _ in range(2))
+        self.proposal = mlp(horizon * 2, dim, dim)
+        self.logit_head = mlp(dim, dim, 1)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, tokens: SceneTokens, batch: HeteroData) -> Prediction:
+        """Futures of all agents of ``batch`` from the encoder's ``tokens``."""
+        scene = tokens.joint
+        agents = Pose(batch["agent"].position, batch["agent"].heading)
+        x = (tokens.agent[:, None] + self.mode.weight).flatten(0, 1)
+
+        around = self._surroundings(batch, 0, agents, 1)
+        x = self._hear(self.propose, x, scene, around.repeat_receivers(self.modes))
+        offset, proposal_scale = self._futures(self.propose_head(x))
+        proposal = constant_velocity(batch, self.horizon)[:, None] + offset
+
+        anchored = proposal.detach()
+        x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
+        around = self._surroundings(batch, 1, end_pose(anchored, agents), self.modes)
+        x = self._hear(self.refine, x, scene, around)
+        offset, scale = self._futures(self.refine_head(x))
+        logits = self.logit_head(x).reshape(-1, self.modes)
+        return Prediction(proposal, proposal_scale, anchored + offset, scale, logits)
+
+    def _hear(
+        self, layers: nn.ModuleList, x: Tensor, scene: Tensor, around: EdgeRelation | DenseRelation
+    ) -> Tensor:
+        among = GroupRelation(self.modes)
+        for scene_layer, mode_layer in zip(layers[0::2], layers[1::2], strict=True):
+            x = mode_layer(scene_layer(x, around, scene), among)
+        return x
+
+    def _futures(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """``[A·K, 4F]`` -> offsets and scales ``[A, K, F, 2]`` in metres."""
+        offset, log_scale = raw.float().reshape(-1, self.modes, self.horizon, 4).split(2, -1)
+        # Between e^-4 and e^4 metres: a bounded log-scale cannot run away on the first batches.
+        return offset * LENGTH_SCALE, torch.exp(4 * torch.tanh(log_scale / 4))
+
+    def _surroundings(
+        self, batch: HeteroData, stage: int, poses: Pose[Tensor], per_agent: int
+    ) -> EdgeRelation | DenseRelation:
+        """Edges to ``per_agent`` poses of every agent ``[A · per_agent]`` from all that lies near them.
+
+        The agent itself is always heard, so no mode is ever without an edge.
+        """
+        scene, padding = joint_pose(batch), joint_padding(batch)
+        agents = Padding.of(batch["agent"].batch, batch["agent"].ptr)
+        modes = agents.repeat(per_agent)
+        num_agents = batch["agent"].num_nodes
+
+        where = modes.pad(poses.position, fill=torch.inf)
+        place = padding.pad(scene.position, fill=torch.nan)
+        near = torch.cdist(where, place, compute_mode="donot_use_mm_for_euclid_dist") <= self.radius[stage]
+        own = torch.arange(modes.size, device=near.device)
+        near[:, own, own // per_agent] = padding.pad(torch.ones_like(scene.heading))[:, own // per_agent] > 0
+
+        # From padded places back to flattened nodes, receiver by receiver.
+        node = _nodes(padding)
+        mode = _nodes(modes)
+        b, r, s = near.nonzero(as_tuple=True)
+        receiver, sender = mode[b * modes.size + r], node[b * padding.size + s]
+        kind = torch.where(sender >= num_agents, 2, 1)
+        kind = torch.where(sender == torch.div(receiver, per_agent, rounding_mode="floor"), 0, kind)
+        features = edge_features(at(scene, sender), at(poses, receiver), kind, len(MODE_EDGE_KINDS))
+        edges = EdgeRelation(
+            torch.stack((sender, receiver)),
+            self.bias[stage](features),
+            len(scene.heading),
+            len(poses.heading),
+            (scene, poses),
+        )
+        return edges if self.evaluation == "edges" else DenseRelation.of(edges, padding, modes)
+
+
+def _nodes(padding: Padding) -> Tensor:
+    """For each padded place the flattened node that lies there, -1 for none: ``[scenes · size]``."""
+    nodes = torch.full((padding.scenes * padding.size,), -1, device=padding.slot.device)
+    return nodes.index_copy(0, padding.slot, torch.arange(len(padding.slot), device=nodes.device))
+
+
+def constant_velocity(batch: HeteroData, horizon: int) -> Tensor:
+    """``[A, horizon, 2]`` metres, own frame: every agent drives on as it was last seen."""
+    agent = batch["agent"]
+    step = torch.as_tensor(batch.step_s, dtype=agent.velocity.dtype, device=agent.velocity.device)
+    step = step.reshape(-1).index_select(0, agent.batch)
+    after = torch.arange(1, horizon + 1, device=step.device) * step[:, None] + agent.elapsed_s[:, None]
+    return agent.velocity[:, None] * after[..., None]
+
+
+def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
+    """Pose at the end of each mode, in the common frame: ``[A·K, 2]``, ``[A·K]``.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres in the agents' frames, detached.
+        agents: ``[A, 2]``, ``[A]``.
+    """
+    end = trajectory[:, :, -1]
+    # Direction over the last second (10 steps), or as far back as there is.
+    ahead = direction(end - trajectory[:, :, -min(11, trajectory.shape[2])])
+    turn = torch.where(norm(end) < STANDING_M, torch.zeros_like(ahead), ahead)
+    position = to_global(end, agents.position[:, None], agents.heading[:, None])
+    return Pose(position.flatten(0, 1), (agents.heading[:, None] + turn).flatten())

@@ -1,0 +1,91 @@
+"""Multi-head graph attention with relative poses, the default operator of the core."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from trajpred.geometry import Pose, rotate, unit_vector
+from trajpred.nn.relation import Relation
+
+#: Metres to one unit of the positions that travel with the values.
+POSE_SCALE = 30.0
+
+
+class EdgeBias(nn.Module):
+    """Edge features -> one additive score per head: b = W₂ GELU(W₁ ε + c₁) + c₂.
+
+    Args:
+        channels: of the edge features.
+        heads: of the attention that will use the bias.
+        hidden: width of W₁.
+
+    Shapes: ``[E, channels]`` -> ``[E, heads]``.
+    """
+
+    def __init__(self, channels: int, heads: int, hidden: int = 32) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(channels, hidden), nn.GELU(), nn.Linear(hidden, heads, bias=False))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.net(features)
+
+
+class GraphAttention(nn.Module):
+    r"""Attention over the edges of a relation.
+
+    .. math::
+        s_{ij} = q_i \cdot k_j / \sqrt{C} + b_{ij}, \quad
+        α_{ij} = \mathrm{softmax}_j\, s_{ij}, \quad
+        o_i = W_o \sum_j α_{ij} v_j + W_p\, T_i^{-1} \sum_j α_{ij}\, T_j
+
+    with q = W_q x_receiver, k = W_k x_sender, v = W_v x_sender per head, b the relation's bias, and T a pose
+    as (position, direction). The last term tells the receiver where that which it attends to lies, in its
+    own frame: poses enter linearly, so the sum is taken first and no pair is ever stored. Everything depends
+    on relative poses only. Keys have no bias: softmax would cancel it. A receiver without edges gets zero.
+
+    Args:
+        dim: channels of receivers, senders and output.
+        heads: number of heads H; C = dim / H.
+        poses: whether relations carry poses (the W_p term).
+
+    Shapes: receivers ``[R, dim]``, senders ``[S, dim]`` -> ``[R, dim]``.
+    """
+
+    def __init__(self, dim: int, heads: int, poses: bool = True) -> None:
+        super().__init__()
+        if dim % heads:
+            raise ValueError(f"dim {dim} must be a multiple of heads {heads}")
+        self.heads, self.poses = heads, poses
+        self.query = nn.Linear(dim, dim)
+        self.key = nn.Linear(dim, dim, bias=False)
+        self.value = nn.Linear(dim, dim)
+        self.out = nn.Linear(dim + 4 * heads * poses, dim, bias=False)
+
+    def forward(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
+        q, k, v = (
+            layer(x).unflatten(-1, (self.heads, -1))
+            for layer, x in ((self.query, receiver), (self.key, sender), (self.value, sender))
+        )
+        if self.poses:
+            assert relation.poses is not None, "this attention needs a relation with poses"
+            carried = _carry(relation.poses[0]).to(v.dtype)
+            pooled = relation.attend(q, k, torch.cat((v, carried[:, None].expand(-1, self.heads, -1)), -1))
+            values, places = pooled.split((v.shape[-1], 4), -1)
+            pooled = torch.cat((values, _localise(places, relation.poses[1])), -1)
+        else:
+            pooled = relation.attend(q, k, v)
+        out = self.out(pooled.flatten(1))
+        return out if relation.reached is None else out * relation.reached
+
+
+def _carry(pose: Pose[Tensor]) -> Tensor:
+    """T_j: ``[S, 4]``."""
+    return torch.cat((pose.position / POSE_SCALE, unit_vector(pose.heading)), -1)
+
+
+def _localise(pooled: Tensor, frame: Pose[Tensor]) -> Tensor:
+    """T_i⁻¹ Σ α T_j: ``[R, H, 4]`` from the common frame into that of each receiver."""
+    place, ahead = pooled.split(2, -1)
+    turn = -frame.heading[:, None]
+    return torch.cat((rotate(place - frame.position[:, None] / POSE_SCALE, turn), rotate(ahead, turn)), -1)
