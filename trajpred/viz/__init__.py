@@ -1,0 +1,5 @@
+"""Pictures of scenarios and forecasts, drawn with matplotlib and without a display."""
+
+from trajpred.viz.scene import draw_scene, save_scene
+
+__all__ = ["draw_scene", "save_scene"]

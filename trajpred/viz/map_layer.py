@@ -1,0 +1,150 @@
+"""The road: drivable area, lanes, marks, crossings."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from numpy.typing import NDArray
+
+from trajpred.lane_map import LANE_TYPES, LaneMap, Ragged
+from trajpred.viz import style
+from trajpred.viz.shapes import (
+    CHEVRON,
+    Floats,
+    arc_length,
+    middle_pose,
+    offset_line,
+    place,
+    same_direction,
+    zebra_bars,
+)
+from trajpred.viz.style import Layer
+from trajpred.viz.view import View
+
+#: Half the distance between the two lines of a double mark, in points: real ones would merge on paper.
+DOUBLE_GAP = 0.85
+#: Lanes shorter than this on paper (points) get no arrow.
+SHORT_LANE = 22.0
+
+
+def draw_map(axes: Axes, view: View, lanes: LaneMap) -> None:
+    """Draw what of ``lanes`` touches the view, from the ground up; an empty map draws nothing."""
+    _draw_drivable_area(axes, view, lanes)
+    _draw_lane_tints(axes, view, lanes)
+    _draw_crossings(axes, view, lanes)
+    _draw_centerlines(axes, view, lanes)
+    _draw_marks(axes, view, lanes)
+
+
+def _rows(ragged: Ragged) -> list[Floats]:
+    """The polylines without their heights."""
+    return [row[:, :2] for row in ragged]
+
+
+def _fill(axes: Axes, polygons: list[Floats], color: str, layer: Layer, edge: str = "none") -> None:
+    if polygons:
+        artist = PolyCollection(polygons, facecolors=color, edgecolors=edge, linewidths=0.7, zorder=layer)
+        axes.add_collection(artist, autolim=False)
+
+
+def _draw_drivable_area(axes: Axes, view: View, lanes: LaneMap) -> None:
+    polygons = view.seen(_rows(lanes.drivable_area))
+    # Edges first: where two areas abut, the second's ground hides the line between them.
+    edges = LineCollection(
+        [np.concatenate((polygon, polygon[:1])) for polygon in polygons],
+        colors=style.DRIVABLE_EDGE,
+        linewidths=1.6,
+        zorder=Layer.GROUND - 0.5,
+    )
+    axes.add_collection(edges, autolim=False)
+    _fill(axes, polygons, style.DRIVABLE, Layer.GROUND)
+
+
+def _draw_lane_tints(axes: Axes, view: View, lanes: LaneMap) -> None:
+    """Intersections, bus and bicycle lanes: the area between the two boundaries."""
+    kinds = np.array(LANE_TYPES)[lanes.lane_type]
+    tints = {
+        style.BUS_LANE: (kinds == "BUS") & ~lanes.is_intersection,
+        style.BIKE_LANE: (kinds == "BIKE") & ~lanes.is_intersection,
+        style.INTERSECTION: lanes.is_intersection,
+    }
+    left, right = _rows(lanes.left_boundary), _rows(lanes.right_boundary)
+    for color, chosen in tints.items():
+        rows = [i for i in np.flatnonzero(chosen).tolist() if len(left[i]) and len(right[i])]
+        outlines = [np.concatenate((left[i], right[i][::-1])) for i in rows]
+        _fill(axes, view.seen(outlines), color, Layer.LANE_TINT)
+
+
+def _draw_crossings(axes: Axes, view: View, lanes: LaneMap) -> None:
+    pairs = list(zip(_rows(lanes.crossing_edge1), _rows(lanes.crossing_edge2), strict=True))
+    outlines = [np.concatenate((one, same_direction(one, two)[::-1])) for one, two in pairs]
+    near = [view.touches(outline) for outline in outlines]
+    bars = [bar for pair, keep in zip(pairs, near, strict=True) if keep for bar in zebra_bars(*pair)]
+    _fill(axes, view.seen(outlines), style.CROSSING, Layer.CROSSING)
+    _fill(axes, bars, style.CROSSING_BAR, Layer.CROSSING)
+
+
+def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
+    lines = view.seen(_rows(lanes.centerline))
+    if not lines:
+        return
+    # Without boundaries the centrelines are all there is of the map, so they may be stronger.
+    bare = not lanes.left_boundary.lengths.any()
+    color = style.CENTERLINE_BARE if bare else style.CENTERLINE
+    width = 1.0 if bare else 0.6
+    axes.add_collection(
+        LineCollection(lines, colors=color, linewidths=width, zorder=Layer.CENTERLINE), autolim=False
+    )
+    poses = [middle_pose(line) for line in lines if arc_length(line)[-1] > view.metres(SHORT_LANE)]
+    if poses:
+        pose = np.stack(poses)
+        size = np.full((len(pose), 2), [view.metres(5.0), view.metres(3.6)])
+        arrows = place(CHEVRON, pose[:, :2], pose[:, 2], size)
+        _fill(axes, list(arrows), style.CENTERLINE_BARE, Layer.CENTERLINE)
+
+
+def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
+    """Boundaries as painted: one collection for each line of each mark type."""
+    lines, marks = _boundaries(view, lanes)
+    for mark in np.unique(marks).tolist():
+        chosen = [lines[i] for i in np.flatnonzero(marks == mark).tolist()]
+        painted = style.mark_color(mark) != style.UNPAINTED
+        for side, dashed in style.mark_strokes(mark):
+            shift = view.metres(DOUBLE_GAP) * side
+            strokes = LineCollection(
+                [offset_line(line, shift) for line in chosen] if side else chosen,
+                colors=style.mark_color(mark),
+                linewidths=0.9 if painted else 0.6,
+                linestyles=[style.DASH if dashed else style.SOLID],
+                capstyle="butt",
+                zorder=Layer.MARK if painted else Layer.CENTERLINE,
+            )
+            axes.add_collection(strokes, autolim=False)
+
+
+def _boundaries(view: View, lanes: LaneMap) -> tuple[list[Floats], NDArray[np.int64]]:
+    """Every boundary in view once, its own lane to the right of it, and its mark ``[M]``.
+
+    Neighbouring lanes both list the boundary they share; drawn twice, its dashes would fill up. In
+    intersections only paint is kept: the edges of crossing paths are no edges of anything.
+    """
+    right = [line[::-1] for line in _rows(lanes.right_boundary)]
+    lines = _rows(lanes.left_boundary) + right
+    marks = np.concatenate((lanes.left_mark, lanes.right_mark)).astype(np.int64)
+    painted = np.array([style.mark_color(mark) != style.UNPAINTED for mark in marks.tolist()], np.bool_)
+    kept = painted | ~np.tile(lanes.is_intersection, 2)
+    rows = [i for i in np.flatnonzero(kept).tolist() if view.touches(lines[i])]
+    # Painted first, so that paint wins where the two lanes disagree.
+    rows.sort(key=lambda i: not painted[i])
+    first: dict[tuple[float, ...], int] = {}
+    for i in rows:
+        first.setdefault(_ends(lines[i]), i)
+    chosen = list(first.values())
+    return [lines[i] for i in chosen], marks[chosen]
+
+
+def _ends(line: Floats) -> tuple[float, ...]:
+    """The two end points of ``line`` to 0.1 m, in an order that does not depend on its direction."""
+    one, two = np.round(line[[0, -1]], 1).tolist()
+    return (*one, *two) if one < two else (*two, *one)
