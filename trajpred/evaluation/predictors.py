@@ -45,7 +45,7 @@ class CheckpointPredictor:
     """A trained model, on a GPU if there is one."""
 
     def __init__(self, checkpoint: Path) -> None:
-        self.name = checkpoint.stem
+        self.name = "/".join((*checkpoint.resolve().parts[-3:-2], checkpoint.stem))
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = LitForecaster.load(checkpoint).to(self.device)
 

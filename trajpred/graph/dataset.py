@@ -79,7 +79,6 @@ class SceneData(pl.LightningDataModule):
 
     Args:
         store: folder written by ``tools/prepare.py``.
-        scene: what the model sees of a scenario (set from ``model.scene``).
         augment: variations of training scenes.
         batch_size: scenes per step and process.
         workers: loading processes; 0 loads in the training process.
@@ -89,15 +88,19 @@ class SceneData(pl.LightningDataModule):
     def __init__(
         self,
         store: Path,
-        scene: SceneConfig = SceneConfig(),
         augment: AugmentConfig = AugmentConfig(),
         batch_size: int = 32,
         workers: int = 0,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.store, self.scene, self.augment = Path(store), scene, augment
+        self.store, self.augment = Path(store), augment
         self.batch_size, self.workers, self.seed = batch_size, workers, seed
+        self.scene = SceneConfig()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Scenes are made as the model wants to see them."""
+        self.scene = getattr(self.trainer and self.trainer.lightning_module, "scene", self.scene)
 
     def train_dataloader(self) -> DataLoader:
         """All training scenes once an epoch, shuffled and varied."""

@@ -135,10 +135,12 @@ class LitForecaster(pl.LightningModule):
         agent = batch["agent"]
         losses = self.losses(prediction, batch)
         self.log("val/loss", losses["loss"], batch_size=batch.num_graphs, sync_dist=True)
+        # The groups of trajpred.evaluation: an agent out of sight at the last observed step is not judged.
+        seen = agent.elapsed_s == 0
         groups = {
-            "focal": agent.category == TrackCategory.FOCAL,
-            "scored": agent.category >= TrackCategory.SCORED,
-            "all": torch.ones_like(agent.category, dtype=torch.bool),
+            "focal": seen & (agent.category == TrackCategory.FOCAL),
+            "scored": seen & (agent.category >= TrackCategory.SCORED),
+            "all": seen,
         }
         probability = prediction.logits.softmax(-1)
         self.val_metrics.update(prediction.trajectory, probability, agent.target, agent.target_mask, groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -116,3 +116,16 @@ class ScenarioStore:
             except (pa.ArrowException, OSError) as error:
                 raise DataError(f"shard cannot be opened ({error}); prepare it again", file=path) from None
         return self._open[shard]
+
+
+def find_scenarios(store: Path, scenario_ids: Sequence[str]) -> list[Scenario]:
+    """The scenarios with these ids, from whichever split. Raises: DataError."""
+    splits = [ScenarioStore(store, split) for split in read_manifest(store)["splits"]]
+    return [_find(splits, scenario_id, store) for scenario_id in scenario_ids]
+
+
+def _find(splits: list[ScenarioStore], scenario_id: str, store: Path) -> Scenario:
+    for split in splits:
+        if scenario_id in split.scenario_ids:
+            return split[split.index(scenario_id)]
+    raise DataError(f"no split holds scenario {scenario_id!r}", file=store)

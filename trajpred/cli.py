@@ -1,0 +1,162 @@
+"""The tools as functions: each parses its arguments, then makes one call into the package.
+
+``tools/NAME.py`` and ``trajpred NAME`` are the same. torch is imported only by those that need it.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from jsonargparse import auto_cli
+
+from trajpred.errors import DataError
+from trajpred.sample import SAMPLE_RAW, SAMPLE_STORE, ensure_store
+
+
+def prepare(
+    source: str = "argoverse2",
+    raw: Path = SAMPLE_RAW,
+    store: Path = SAMPLE_STORE,
+    workers: int = -1,
+    shard_size: int = 256,
+    heights: bool = False,
+    strict: bool = False,
+) -> int:
+    """Turn raw scenarios into a store: in parallel, resumable, reporting and skipping what cannot be read.
+
+    Example: python tools/prepare.py --source argoverse2 --raw /data/av2 --store /data/av2-store
+
+    Args:
+        source: data set, by name.
+        raw: its folder in the official layout; for Argoverse 2 {train,val,test}/ID/.
+        store: target folder.
+        workers: processes; -1 for all cores.
+        shard_size: scenarios per file.
+        heights: keep the heights of the map's points.
+        strict: exit with an error if any scenario had to be skipped.
+    """
+    from trajpred.store import prepare as prepare_store
+
+    summary = prepare_store(source, raw, store, workers=workers, shard_size=shard_size, heights=heights)
+    for split, count in summary.scenarios.items():
+        skipped = summary.skipped[split]
+        print(f"{split}: {count} scenarios" + (f", {len(skipped)} skipped:" if skipped else ""))
+        for name, problem in skipped.items():
+            print(f"  {name}: {problem}", file=sys.stderr)
+    if not any(summary.scenarios.values()):
+        raise DataError("no scenario could be read", file=raw)
+    print(f"Train on it: python tools/train.py --data.store {store}")
+    return int(strict and any(summary.skipped.values()))
+
+
+def evaluate(
+    checkpoint: str = "constant_velocity",
+    store: Path = SAMPLE_STORE,
+    split: str = "val",
+    json: Path | None = None,
+    batch_size: int = 16,
+) -> int:
+    """Score a checkpoint or a baseline on the labelled scenarios of a split.
+
+    Example: python tools/evaluate.py --checkpoint runs/forecaster/version_0/checkpoints/best.ckpt --split val
+
+    Args:
+        checkpoint: path of a checkpoint, or constant_velocity, or constant_turn_rate.
+        store: folder written by tools/prepare.py.
+        split: train, val or test.
+        json: write the results here too.
+        batch_size: scenarios at once.
+    """
+    from trajpred.evaluation import evaluate as score
+    from trajpred.evaluation import format_table, load_predictor
+    from trajpred.store import ScenarioStore
+
+    predictor = load_predictor(checkpoint)
+    result = score(predictor, ScenarioStore(ensure_store(store), split), batch_size=batch_size)
+    for group, title in (("focal", "Focal agents"), ("scored", "Scored agents"), ("all", "All agents")):
+        print(f"\n{title} ({result.scenarios} scenarios):\n{format_table([result], group)}")
+    if result.missing:
+        print(f"\n{result.missing} tracks were not predicted and count in no metric.")
+    if json is not None:
+        json.parent.mkdir(parents=True, exist_ok=True)
+        json.write_text(json_format.dumps(result.to_json(), indent=1) + "\n")
+    return 0
+
+
+def visualize(
+    store: Path = SAMPLE_STORE,
+    scenario: list[str] | None = None,
+    checkpoint: str | None = None,
+    split: str = "val",
+    out: Path = Path("pictures"),
+    limit: int = 10,
+    format: str = "png",
+    radius_m: float | None = None,
+) -> int:
+    """Draw scenarios from above, with the futures that a checkpoint or a baseline predicts.
+
+    Example: python tools/visualize.py --scenario 0a1e6f0a-1817-4a98-b02e-db8c9327d151 --out pictures
+
+    Args:
+        store: folder written by tools/prepare.py.
+        scenario: id, or [id, id, ...]; from any split. By default the first of the split.
+        checkpoint: path of a checkpoint, or the name of a baseline; none draws the scenario alone.
+        split: where to take scenarios from if none is named.
+        out: folder for the pictures, one per scenario.
+        limit: at most so many if no scenario is named.
+        format: png, pdf or svg.
+        radius_m: half the side of the picture in metres; by default what holds the focal agent's futures.
+    """
+    from trajpred.store import ScenarioStore, find_scenarios
+    from trajpred.viz import draw_scene, save_scene
+
+    ensure_store(store)
+    if scenario:
+        chosen = find_scenarios(store, scenario)
+    else:
+        rows = ScenarioStore(store, split)
+        chosen = [rows[i] for i in range(min(limit, len(rows)))]
+    predictor = None
+    if checkpoint is not None:
+        from trajpred.evaluation import load_predictor
+
+        predictor = load_predictor(checkpoint)
+    out.mkdir(parents=True, exist_ok=True)
+    for one in chosen:
+        forecast = predictor([one])[0] if predictor is not None else None
+        path = out / f"{one.scenario_id}.{format}"
+        save_scene(draw_scene(one, forecast, radius_m=radius_m), path)
+        print(path)
+    return 0
+
+
+def train(args: Sequence[str] | None) -> int:
+    """Train a forecaster (``--help`` lists every setting)."""
+    from trajpred.train import train as run
+
+    run(args)
+    return 0
+
+
+TOOLS: dict[str, Callable[..., int]] = {"prepare": prepare, "evaluate": evaluate, "visualize": visualize}
+
+
+def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
+    """Run one tool; ``trajpred TOOL …`` names it as the first argument."""
+    given = list(sys.argv[1:] if args is None else args)
+    known = ["train", *TOOLS]
+    if tool is None:
+        if not given or given[0] not in known:
+            print(f"usage: trajpred {{{','.join(known)}}} ...   (trajpred TOOL --help explains one)")
+            sys.exit(0 if given[:1] in ([], ["--help"], ["-h"]) else 2)
+        tool, given = given[0], given[1:]
+    try:
+        if tool == "train":
+            sys.exit(train(given))
+        sys.exit(auto_cli(TOOLS[tool], args=given, as_positional=False, prog=f"tools/{tool}.py"))
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

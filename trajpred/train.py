@@ -1,0 +1,112 @@
+"""Training from one config: store -> checkpoint, TensorBoard, and the validation table."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+
+from trajpred.evaluation import evaluate, format_table, load_predictor
+from trajpred.graph.dataset import SceneData
+from trajpred.model import LitForecaster
+from trajpred.sample import SAMPLE_STORE, ensure_store
+from trajpred.store import ScenarioStore
+from trajpred.viz.callback import PredictionPictures
+
+#: What ``tools/train.py`` does without a config: the shipped sample, in two minutes on two cores.
+TRAINER_DEFAULTS: dict[str, Any] = {
+    "max_epochs": 100,
+    "gradient_clip_val": 1.0,
+    "check_val_every_n_epoch": 10,
+    "log_every_n_steps": 5,
+    "num_sanity_val_steps": 0,
+    "enable_model_summary": False,
+    "logger": {
+        "class_path": "pytorch_lightning.loggers.TensorBoardLogger",
+        "init_args": {"save_dir": "runs", "name": "forecaster"},
+    },
+}
+DEFAULTS: dict[str, Any] = {
+    "data.store": str(SAMPLE_STORE),
+    "data.batch_size": 4,
+    "model.encoder": {"class_path": "trajpred.model.SceneEncoder"},
+    "model.decoder": {"class_path": "trajpred.model.ModeDecoder"},
+    "checkpoint.monitor": "val/focal/minFDE6",
+    "checkpoint.filename": "best",
+    "checkpoint.save_last": True,
+    "checkpoint.enable_version_counter": False,
+}
+
+
+class TrainCLI(LightningCLI):
+    """Model, data and trainer from YAML files and the command line; history and horizon from the data."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(PredictionPictures, "pictures")
+        parser.add_lightning_class_args(LearningRateMonitor, "learning_rate_monitor")
+        parser.set_defaults(DEFAULTS)
+        parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
+
+    def before_instantiate_classes(self) -> None:
+        store = ensure_store(Path(self.config.data.store))
+        history, horizon = ScenarioStore(store, "train").lengths
+        self.config.model.history = history
+        self.config.model.decoder.init_args.horizon = horizon
+
+    def instantiate_classes(self) -> None:
+        super().instantiate_classes()
+        self.model.config = self.config.model.as_dict()
+
+
+def train(args: Sequence[str] | None = None) -> None:
+    """Train, then print the validation table of the best checkpoint beside constant velocity."""
+    _hush()
+    cli = TrainCLI(
+        LitForecaster,
+        SceneData,
+        run=False,
+        args=None if args is None else list(args),
+        seed_everything_default=0,
+        auto_configure_optimizers=False,
+        trainer_defaults=TRAINER_DEFAULTS,
+        save_config_kwargs={"overwrite": True},
+        parser_kwargs={"prog": "tools/train.py", "description": train.__doc__},
+    )
+    cli.trainer.fit(cli.model, cli.datamodule)
+    callback = cli.trainer.checkpoint_callback
+    if cli.trainer.is_global_zero and isinstance(callback, ModelCheckpoint) and callback.best_model_path:
+        _report(cli.datamodule.store, Path(callback.best_model_path))
+
+
+def _report(store: Path, checkpoint: Path) -> None:
+    run = checkpoint.parent.parent
+    predictors = [load_predictor(name) for name in ("constant_velocity", checkpoint)]
+    results = [evaluate(p, ScenarioStore(store, "val"), progress=False) for p in predictors]
+    (run / "evaluation.json").write_text(json.dumps([r.to_json() for r in results], indent=1) + "\n")
+    focal, scored = format_table(results), format_table(results, "scored")
+    print(f"\nValidation, {results[0].scenarios} scenarios, focal agents (metres; MR: share > 2 m):\n{focal}")
+    print(f"\nAll scored agents:\n{scored}")
+    shown = f"--store {store} --checkpoint {checkpoint}"
+    print(f"\nSee its predictions:    python tools/visualize.py {shown} --out pictures")
+    print(f"Score it again:         python tools/evaluate.py {shown} --split val")
+    print(f"Learning curves:        tensorboard --logdir {run}")
+
+
+def _hush() -> None:
+    """Keep the screen for what a user can act on."""
+    torch.set_float32_matmul_precision("high")
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",
+        ".*LeafSpec.*",
+        ".*is smaller than the logging interval.*",
+    ):
+        warnings.filterwarnings("ignore", message)
