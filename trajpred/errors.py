@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 
 class DataError(ValueError):
@@ -44,6 +44,14 @@ def require(condition: bool, field: str, message: str) -> None:
     """Raise :class:`DataError` with ``message`` about ``field`` unless ``condition`` holds."""
     if not condition:
         raise DataError(message, field=field)
+
+
+def as_array(values: ArrayLike, dtype: Any, field: str) -> NDArray[Any]:
+    """A copy of ``values`` as an array. Raises: :class:`DataError` on ragged lists and other non-numbers."""
+    try:
+        return np.array(values, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"is no array of numbers ({error})", field=field) from None
 
 
 def within(values: NDArray[Any], size: int) -> bool:

@@ -58,7 +58,11 @@ class Forecast:
             origin_heading: ``[A]`` last observed heading, kept until the mode moves.
             step_s: seconds between steps.
         """
+        _require_trajectory(trajectory)
         A, K, F, _ = trajectory.shape
+        require(origin.shape == (A, 2), "origin", f"must be [{A}, 2], is {origin.shape}")
+        turned = origin_heading.shape == (A,)
+        require(turned, "origin_heading", f"must be [{A}], is {origin_heading.shape}")
         start = np.broadcast_to(origin[:, None, None], (A, K, 1, 2))
         step = np.diff(np.concatenate((start, trajectory), axis=2), axis=2)
         moving = norm(step) > STILL_STEP
@@ -70,7 +74,8 @@ class Forecast:
 
     def validate(self) -> Forecast:
         """Check shapes, finiteness and that probabilities sum to 1; returns itself. Raises: DataError."""
-        A, K, F = self.trajectory.shape[:3]
+        _require_trajectory(self.trajectory)
+        A, K, F, _ = self.trajectory.shape
         shapes = {"track_id": (A,), "trajectory": (A, K, F, 2), "probability": (A, K)}
         shapes |= {"heading": (A, K, F), "speed": (A, K, F)} | (
             {"scale": (A, K, F, 2)} if self.scale is not None else {}
@@ -80,6 +85,7 @@ class Forecast:
             require(values.shape == shape, name, f"has shape {values.shape} where {shape} is expected")
             finite = name == "track_id" or bool(np.isfinite(values).all())
             require(finite, name, f"forecast of scenario {self.scenario_id} is not finite")
+        require(bool((self.probability >= 0).all()), "probability", "has a negative entry")
         total = self.probability.sum(axis=1)
         require(bool(np.allclose(total, 1, atol=1e-3)), "probability", "does not sum to 1 over the modes")
         return self
@@ -88,3 +94,8 @@ class Forecast:
         """For each of ``track_id`` its row here, -1 where it was not predicted."""
         row = {name: i for i, name in enumerate(self.track_id.tolist())}
         return np.array([row.get(name, -1) for name in track_id.tolist()], np.int64)
+
+
+def _require_trajectory(trajectory: NDArray[np.float64]) -> None:
+    planar = trajectory.ndim == 4 and trajectory.shape[3] == 2
+    require(planar, "trajectory", f"must be [A, K, F, 2], is {trajectory.shape}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import require, within
+from trajpred.errors import as_array, require, within
 
 #: ``LaneMap.lane_type`` indexes this tuple.
 LANE_TYPES = ("VEHICLE", "BIKE", "BUS")
@@ -49,13 +49,23 @@ class Ragged:
 
     @classmethod
     def from_rows(
-        cls, rows: Sequence[ArrayLike], width: int | None = None, dtype: Any = np.float64
+        cls,
+        rows: Sequence[ArrayLike],
+        width: int | None = None,
+        dtype: Any = np.float64,
+        name: str = "rows",
     ) -> Ragged:
-        """Join ``rows``; ``width`` is the number of columns (None: rows of scalars)."""
-        shape = (-1,) if width is None else (-1, width)
-        arrays = [np.asarray(row, dtype=dtype).reshape(shape) for row in rows]
-        values = np.concatenate(arrays) if arrays else np.zeros((0, *shape[1:]), dtype)
-        return cls.from_lengths(values, [len(array) for array in arrays])
+        """Join ``rows``; ``width`` is the number of columns (None: rows of scalars).
+
+        Raises: :class:`DataError` about ``name`` on a row of another shape.
+        """
+        empty = np.zeros((0,) if width is None else (0, width), dtype)
+        arrays = [as_array(row, dtype, name) for row in rows]
+        arrays = [array if array.size else empty for array in arrays]
+        for array in arrays:
+            fits = array.ndim == empty.ndim and array.shape[1:] == empty.shape[1:]
+            require(fits, name, f"has a row of the wrong shape {array.shape}")
+        return cls.from_lengths(np.concatenate([empty, *arrays]), [len(array) for array in arrays])
 
     @classmethod
     def from_lengths(cls, values: NDArray[Any], lengths: ArrayLike) -> Ragged:
@@ -138,8 +148,10 @@ class LaneMap:
             successors: for each lane the ids of those that follow it; predecessors are its inverse.
         """
         L = len(centerlines)
-        ids = np.arange(L) if lane_id is None else np.asarray(lane_id, np.int64)
+        ids = as_array(range(L) if lane_id is None else lane_id, np.int64, "lane_id")
         following = [list(row) for row in successors] if successors is not None else [[] for _ in range(L)]
+        require(ids.shape == (L,), "lane_id", f"must name {L} lanes, has shape {ids.shape}")
+        require(len(following) == L, "successors", f"must have {L} rows, has {len(following)}")
         preceding: dict[int, list[int]] = {int(i): [] for i in ids}
         for own, row in zip(ids, following, strict=True):
             for other in row:
@@ -147,10 +159,10 @@ class LaneMap:
         bare = Ragged.from_rows([[] for _ in range(L)], 2)
         unmarked, alone = np.zeros(L, np.int8), np.full(L, NO_LANE, np.int64)
         return cls(
-            lane_id=ids.astype(np.int64),
+            lane_id=ids,
             lane_type=np.zeros(L, np.int8),
             is_intersection=np.zeros(L, np.bool_),
-            centerline=Ragged.from_rows(centerlines, 2),
+            centerline=Ragged.from_rows(centerlines, 2, name="centerline"),
             left_boundary=bare,
             right_boundary=bare,
             left_mark=unmarked,

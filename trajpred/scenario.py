@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import encode, require, within
+from trajpred.errors import as_array, encode, require, within
 from trajpred.kinematics import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap, Ragged
 
@@ -196,31 +196,34 @@ class Scenario:
             >>> scenario.tracks.velocity[0, 49].round(3).tolist(), len(scenario.map)
             ([10.0, 0.0], 1)
         """
-        xy = np.array(position, np.float64)
+        xy = as_array(position, np.float64, "position")
         require(xy.ndim == 3 and xy.shape[2] == 2, "position", f"must be [A, T, 2], is {xy.shape}")
         A, T = xy.shape[:2]
-        mask: NDArray[np.bool_] = np.asarray(np.isfinite(xy).all(-1) if valid is None else valid, np.bool_)
+        mask = as_array(~np.isnan(xy).any(-1) if valid is None else valid, np.bool_, "valid")
         require(mask.shape == (A, T), "valid", f"must be [{A}, {T}], is {mask.shape}")
         require(0 <= focal < A, "focal", f"must be a row of the {A} tracks, is {focal}")
         require(bool(np.isfinite(xy[mask]).all()), "position", "has a valid state that is not finite")
-        speed = causal_velocity(xy, mask, step_s) if velocity is None else np.array(velocity, np.float64)
+        fitted = causal_velocity(xy, mask, step_s) if velocity is None else velocity
+        speed = as_array(fitted, np.float64, "velocity")
         require(speed.shape == xy.shape, "velocity", f"must be {xy.shape}, is {speed.shape}")
-        angle = causal_heading(speed, mask) if heading is None else np.array(heading, np.float64)
+        angle = as_array(causal_heading(speed, mask) if heading is None else heading, np.float64, "heading")
         require(angle.shape == mask.shape, "heading", f"must be {mask.shape}, is {angle.shape}")
         default = np.where(np.arange(A) == focal, TrackCategory.FOCAL, TrackCategory.SCORED)
+        rank = as_array(default if category is None else category, np.int64, "category")
+        require(within(rank, len(TrackCategory)), "category", "must be 0 to 3")
         names = [str(i) for i in range(A)] if track_id is None else [str(name) for name in track_id]
         require(len(names) == A, "track_id", f"must name {A} tracks, names {len(names)}")
         types = [object_type] * A if isinstance(object_type, str) else list(object_type)
         tracks = Tracks(
             track_id=np.array(names),
             object_type=encode(types, OBJECT_TYPES, "object_type"),
-            category=np.asarray(default if category is None else category, np.int8),
+            category=rank.astype(np.int8),
             valid=mask,
             position=np.where(mask[..., None], xy, 0.0),
             heading=np.where(mask, angle, 0.0),
             velocity=np.where(mask[..., None], speed, 0.0),
         )
-        lanes = map if isinstance(map, LaneMap) else LaneMap.from_centerlines(map or [])
+        lanes = map if isinstance(map, LaneMap) else LaneMap.from_centerlines([] if map is None else map)
         stamps = np.round(np.arange(T) * step_s * 1e9).astype(np.int64)
         return cls(scenario_id, city, stamps, num_observed, names[focal], tracks, lanes).validate()
 

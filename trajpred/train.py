@@ -30,7 +30,7 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "enable_model_summary": False,
     "logger": {
         "class_path": "pytorch_lightning.loggers.TensorBoardLogger",
-        "init_args": {"save_dir": "runs", "name": "forecaster"},
+        "init_args": {"save_dir": "runs", "name": "forecaster", "default_hp_metric": False},
     },
 }
 DEFAULTS: dict[str, Any] = {
@@ -38,10 +38,12 @@ DEFAULTS: dict[str, Any] = {
     "data.batch_size": 4,
     "model.encoder": {"class_path": "trajpred.model.SceneEncoder"},
     "model.decoder": {"class_path": "trajpred.model.ModeDecoder"},
-    "checkpoint.monitor": "val/focal/minFDE6",
-    "checkpoint.filename": "best",
-    "checkpoint.save_last": True,
-    "checkpoint.enable_version_counter": False,
+    "best.monitor": "val/focal/minFDE6",
+    "best.filename": "best",
+    "best.enable_version_counter": False,
+    "last.filename": "last",
+    "last.save_on_train_epoch_end": True,
+    "last.enable_version_counter": False,
 }
 
 
@@ -49,7 +51,8 @@ class TrainCLI(LightningCLI):
     """Model, data and trainer from YAML files and the command line; history and horizon from the data."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(ModelCheckpoint, "best")
+        parser.add_lightning_class_args(ModelCheckpoint, "last")
         parser.add_lightning_class_args(PredictionPictures, "pictures")
         parser.add_lightning_class_args(LearningRateMonitor, "learning_rate_monitor")
         parser.set_defaults(DEFAULTS)
@@ -81,9 +84,11 @@ def train(args: Sequence[str] | None = None) -> None:
         parser_kwargs={"prog": "tools/train.py", "description": train.__doc__},
     )
     cli.trainer.fit(cli.model, cli.datamodule)
-    callback = cli.trainer.checkpoint_callback
-    if cli.trainer.is_global_zero and isinstance(callback, ModelCheckpoint) and callback.best_model_path:
-        _report(cli.datamodule.store, Path(callback.best_model_path))
+    # The best checkpoint; the last one where no validation has run.
+    saved = [c.best_model_path for c in cli.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
+    checkpoint = next(filter(None, saved), None)
+    if cli.trainer.is_global_zero and checkpoint is not None:
+        _report(cli.datamodule.store, Path(checkpoint))
 
 
 def _report(store: Path, checkpoint: Path) -> None:
@@ -105,8 +110,9 @@ def _hush() -> None:
     torch.set_float32_matmul_precision("high")
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     for message in (
-        ".*does not have many workers.*",
-        ".*LeafSpec.*",
-        ".*is smaller than the logging interval.*",
+        "LightningCLI's args",
+        ".*does not have many workers",
+        ".*logging interval",
+        ".*LeafSpec",
     ):
         warnings.filterwarnings("ignore", message)

@@ -47,9 +47,10 @@ def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:
 
 
 def _truncate(agents: AgentFeatures, config: AugmentConfig, random: np.random.Generator) -> AgentFeatures:
-    """Hide steps before a random one; the last tenth of the history always stays."""
+    """Hide steps before a random one; the last tenth of the history and the last seen step always stay."""
     A, T, _ = agents.history.shape
+    last = np.where(agents.history[..., -1] > 0, np.arange(T), 0).max(axis=1)
     first = random.integers(0, max(1, T - T // 10), A)
-    first = np.where(random.random(A) < config.truncate_history, first, 0)
+    first = np.where(random.random(A) < config.truncate_history, np.minimum(first, last), 0)
     shown = np.arange(T) >= first[:, None]
     return replace(agents, history=agents.history * shown[..., None].astype(np.float32))

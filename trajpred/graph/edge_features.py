@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trajpred.geometry import Pose, direction, norm, relative_pose, unit_vector
+from trajpred.geometry import Pose, norm, relative_pose, unit_vector
 
 #: Centres (m) of the Gaussian distance kernels; each is as wide as the gap to the next one.
 DISTANCES = (0.0, 2.0, 5.0, 10.0, 18.0, 30.0, 50.0, 80.0)
 _WIDTHS = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 40.0)
 #: Relative positions are divided by this (m).
 _FAR = 30.0
+#: Nearer than this (m) there is no bearing: its vector shrinks to zero.
+_HERE = 0.1
 
 
 def edge_channels(kinds: int) -> int:
@@ -36,7 +38,8 @@ def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, ki
     parts = (
         torch.exp(-0.5 * ((distance - centre) / width) ** 2),
         relative.position / _FAR,
-        unit_vector(direction(relative.position)),
+        # Not by way of atan2, which tells (0, 0) from (-0, 0): the sign is that of the receiver's heading.
+        relative.position / distance.clamp(min=_HERE),
         unit_vector(relative.heading),
         torch.nn.functional.one_hot(kind, kinds).to(distance.dtype),
     )

@@ -90,7 +90,7 @@ def nearest(sender: Tensor, receiver: Tensor, k: int, radius: float, loops: bool
     """
     distance = torch.cdist(receiver, sender, compute_mode="donot_use_mm_for_euclid_dist")
     if not loops:
-        distance.fill_diagonal_(torch.inf)
+        distance.fill_diagonal_(torch.nan)  # sorts last, and is within no radius
     chosen = distance.topk(min(k, len(sender)), dim=1, largest=False).indices
     adjacency = torch.zeros_like(distance, dtype=torch.int64).scatter_(1, chosen, 1)
     return adjacency * (distance <= radius)

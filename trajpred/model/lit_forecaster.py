@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
@@ -17,14 +15,12 @@ from trajpred.errors import DataError
 from trajpred.graph.scene_graph import SceneConfig
 from trajpred.losses import endpoint_mixture_nll, masked_mean, winner, winner_takes_all
 from trajpred.metrics import ForecastMetrics
+from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.mode_decoder import ModeDecoder, Prediction
 from trajpred.model.optimizer import OptimizerConfig, configure
 from trajpred.model.scene_encoder import SceneEncoder
 from trajpred.scenario import TrackCategory
-
-#: Where a checkpoint keeps the model's config.
-CONFIG = "trajpred_config"
 
 
 @dataclass(frozen=True)
@@ -75,14 +71,9 @@ class LitForecaster(pl.LightningModule):
     @classmethod
     def build(cls, config: dict[str, Any]) -> LitForecaster:
         """From plain values, as they stand under ``model:`` in a YAML config and in a checkpoint."""
-        parser = ArgumentParser(exit_on_error=False)
-        parser.add_class_arguments(cls, "model")
-        try:
-            built = parser.instantiate_classes(parser.parse_object({"model": config}))
-        except ArgumentError as error:
-            raise DataError(f"is no model config ({error})", field="model") from None
-        built.model.config = config
-        return built.model
+        model = build(cls, config)
+        model.config = config
+        return model
 
     def forward(self, batch: HeteroData) -> Prediction:
         self.check(batch)
@@ -164,23 +155,4 @@ class LitForecaster(pl.LightningModule):
     def load(cls, checkpoint: str | Path) -> LitForecaster:
         """A trained model in evaluation mode. Raises: DataError if the file is no checkpoint of ours."""
         content = read_checkpoint(checkpoint)
-        model = cls.build(content[CONFIG])
-        try:
-            model.load_state_dict(content["state_dict"])
-        except RuntimeError as error:
-            raise DataError(f"weights do not fit the model ({error})", file=checkpoint) from None
-        return model.eval()
-
-
-def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
-    """The content of a checkpoint, read without unpickling code. Raises: DataError."""
-    path = Path(checkpoint)
-    if not path.is_file():
-        raise DataError("no such checkpoint", file=path)
-    try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, UnpicklingError, EOFError, OSError, ValueError) as error:
-        raise DataError(f"is no readable checkpoint ({str(error).splitlines()[0]})", file=path) from None
-    if not isinstance(content, dict) or not content.get(CONFIG) or "state_dict" not in content:
-        raise DataError("is no trajpred checkpoint", file=path, field=CONFIG)
-    return content
+        return load_weights(cls.build(content[CONFIG]), content["state_dict"], checkpoint)

@@ -12,6 +12,7 @@ from torch_geometric.data import HeteroData
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.edge_features import edge_channels, edge_features
 from trajpred.graph.features import LENGTH_SCALE
+from trajpred.model.bezier import bernstein
 from trajpred.model.scene_encoder import Evaluation, SceneTokens, at, joint_padding, joint_pose
 from trajpred.nn import (
     DenseRelation,
@@ -50,7 +51,7 @@ class Prediction:
 class ModeDecoder(nn.Module):
     """Mode tokens on the same core as the encoder: mode ← scene, mode ↔ mode, twice.
 
-    A proposal is an offset from driving on at constant velocity. Each mode is then re-anchored at its
+    A proposal is a smooth offset from driving on at constant velocity. Each mode is then re-anchored at its
     proposed end point, a new pose (detached), hears what lies there, and refines.
 
     Args:
@@ -58,10 +59,13 @@ class ModeDecoder(nn.Module):
         dim: channels of a token, the encoder's.
         heads: attention heads.
         modes: futures per agent K.
+        degree: of the Bézier curves that futures and their scales are.
         propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers.
         propose_radius_m, refine_radius_m: how far around its pose a mode hears.
         dropout, norm, evaluation: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
     """
+
+    curve: Tensor
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class ModeDecoder(nn.Module):
         dim: int = 128,
         heads: int = 8,
         modes: int = 6,
+        degree: int = 8,
         propose_layers: int = 2,
         refine_layers: int = 1,
         propose_radius_m: float = 60.0,
@@ -92,7 +97,9 @@ class ModeDecoder(nn.Module):
             return nn.ModuleList(one(poses) for _ in range(count) for poses in (True, False))
 
         self.propose, self.refine = layers(propose_layers), layers(refine_layers)
-        self.propose_head, self.refine_head = (mlp(dim, 2 * dim, horizon * 4) for _ in range(2))
+        self.register_buffer("curve", bernstein(degree, horizon), persistent=False)
+        # Control points of the offset (the first is the origin) and of the log-scale, x and y each.
+        self.propose_head, self.refine_head = (mlp(dim, 2 * dim, 2 * (2 * degree + 1)) for _ in range(2))
         self.proposal = mlp(horizon * 2, dim, dim)
         self.logit_head = mlp(dim, dim, 1)
         self.norm = nn.LayerNorm(dim)
@@ -125,8 +132,10 @@ class ModeDecoder(nn.Module):
         return x
 
     def _futures(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """``[A·K, 4F]`` -> offsets and scales ``[A, K, F, 2]`` in metres."""
-        offset, log_scale = raw.float().reshape(-1, self.modes, self.horizon, 4).split(2, -1)
+        """Control points ``[A·K, 2 (2 degree + 1)]`` -> offsets and scales ``[A, K, F, 2]`` in metres."""
+        degree = self.curve.shape[1] - 1
+        points = raw.float().reshape(-1, self.modes, 2 * degree + 1, 2)
+        offset, log_scale = self.curve[:, 1:] @ points[:, :, :degree], self.curve @ points[:, :, degree:]
         # Between e^-4 and e^4 metres: a bounded log-scale cannot run away on the first batches.
         return offset * LENGTH_SCALE, torch.exp(4 * torch.tanh(log_scale / 4))
 

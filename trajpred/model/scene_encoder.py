@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -13,6 +14,7 @@ from trajpred.geometry import Pose
 from trajpred.graph.edge_features import edge_channels, edge_features
 from trajpred.graph.scene_graph import EDGE_KINDS, RELATIONS
 from trajpred.model.agent_encoder import AgentEncoder
+from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
 from trajpred.model.lane_encoder import LaneEncoder
 from trajpred.nn import (
     DenseRelation,
@@ -77,6 +79,17 @@ class SceneEncoder(nn.Module):
             GraphTransformerLayer(GraphAttention(dim, heads), dim, dropout=dropout, norm=norm)
             for _ in range(layers)
         )
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: str | Path) -> SceneEncoder:
+        """The trained encoder of a forecaster's checkpoint, in evaluation mode. Raises: DataError."""
+        content, prefix = read_checkpoint(checkpoint), "forecaster.encoder."
+        weights = {
+            name.removeprefix(prefix): value
+            for name, value in content["state_dict"].items()
+            if name.startswith(prefix)
+        }
+        return load_weights(build(cls, content[CONFIG]["encoder"]), weights, checkpoint)
 
     def encode(self, batch: HeteroData) -> SceneTokens:
         """Tokens of all agents and lanes of a batch (:func:`trajpred.graph.scene_graph.scene_graph`)."""

@@ -67,16 +67,22 @@ class GraphAttention(nn.Module):
             layer(x).unflatten(-1, (self.heads, -1))
             for layer, x in ((self.query, receiver), (self.key, sender), (self.value, sender))
         )
-        if self.poses:
-            assert relation.poses is not None, "this attention needs a relation with poses"
-            carried = _carry(relation.poses[0]).to(v.dtype)
-            pooled = relation.attend(q, k, torch.cat((v, carried[:, None].expand(-1, self.heads, -1)), -1))
-            values, places = pooled.split((v.shape[-1], 4), -1)
-            pooled = torch.cat((values, _localise(places, relation.poses[1])), -1)
-        else:
-            pooled = relation.attend(q, k, v)
+        # Half precision would lose metres of the poses and bits of the softmax; the linear maps keep it.
+        with torch.autocast(receiver.device.type, enabled=False):
+            wide = torch.promote_types(q.dtype, torch.float32)
+            pooled = self._pool(q.to(wide), k.to(wide), v.to(wide), relation)
         out = self.out(pooled.flatten(1))
         return out if relation.reached is None else out * relation.reached
+
+    def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
+        """What each head gathers: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
+        if not self.poses:
+            return relation.attend(q, k, v)
+        assert relation.poses is not None, "this attention needs a relation with poses"
+        carried = _carry(relation.poses[0])[:, None].expand(-1, self.heads, -1)
+        pooled = relation.attend(q, k, torch.cat((v, carried.to(v.dtype)), -1))
+        values, places = pooled.split((v.shape[-1], 4), -1)
+        return torch.cat((values, _localise(places, relation.poses[1])), -1)
 
 
 def _carry(pose: Pose[Tensor]) -> Tensor:

@@ -7,7 +7,7 @@ object per state and takes some ten times as long.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -26,11 +26,26 @@ SPLITS = ("train", "val", "test")
 #: A window longer than this (1000 s at 10 Hz) is a damaged file, not a scenario to allocate memory for.
 MAX_STEPS = 10_000
 
+
+def _is_text(kind: pa.DataType) -> bool:
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
+
+
 _TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
 _STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
-_FLOAT = (*_STATE, "start_timestamp", "end_timestamp")
-_INTEGER = ("object_category", "timestep", "num_timestamps")
-_COLUMNS = ("observed", *_TEXT, *_FLOAT, *_INTEGER)
+#: The columns that are read, and what tells whether one has the right type.
+_COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
+    "observed": pa.types.is_boolean,
+    **dict.fromkeys(_TEXT, _is_text),
+    **dict.fromkeys(_STATE, pa.types.is_floating),
+    **dict.fromkeys(("start_timestamp", "end_timestamp"), _is_time),
+    **dict.fromkeys(("object_category", "timestep", "num_timestamps"), pa.types.is_integer),
+}
 
 
 def discover(raw: Path) -> dict[str, list[Path]]:
@@ -54,6 +69,8 @@ def read_scenario(folder: Path) -> Scenario:
         return _scenario(_read_table(tracks_file), lane_map)
     except DataError as error:
         raise error.located(tracks_file) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"is no readable parquet file ({error})", file=tracks_file) from None
 
 
 def read_map(path: Path) -> LaneMap:
@@ -81,14 +98,16 @@ def _only_file(folder: Path, pattern: str) -> Path:
 
 
 def _read_table(path: Path) -> pa.Table:
-    try:
-        file = pq.ParquetFile(path, read_dictionary=list(_TEXT))
-        names = set(file.schema_arrow.names)
-        for column in _COLUMNS:
-            require(column in names, column, "column is missing")
-        return file.read(columns=list(_COLUMNS), use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"is no readable parquet file ({error})") from None
+    metadata = pq.read_metadata(path)
+    schema = metadata.schema.to_arrow_schema()
+    for name, is_type in _COLUMNS.items():
+        found = schema.get_all_field_indices(name)
+        require(len(found) == 1, name, "column stands there twice" if found else "column is missing")
+        kind = schema.field(name).type
+        require(is_type(kind), name, f"has the wrong type {kind}")
+    # Text is read as codes into its distinct values: five strings per state would cost far more.
+    file = pq.ParquetFile(path, metadata=metadata, read_dictionary=list(_TEXT))
+    return file.read(columns=list(_COLUMNS), use_threads=False)
 
 
 def _scenario(table: pa.Table, lane_map: LaneMap) -> Scenario:
@@ -99,7 +118,8 @@ def _scenario(table: pa.Table, lane_map: LaneMap) -> Scenario:
     require(1 <= T <= MAX_STEPS, "num_timestamps", f"must be 1 to {MAX_STEPS}, is {T}")
     tracks, num_observed = _tracks(table, T)
     start, end = float(_constant(table, "start_timestamp")), float(_constant(table, "end_timestamp"))
-    require(0 <= start <= end < 2**63, "start_timestamp", "must be nanoseconds up to end_timestamp")
+    require(0 <= end < 2**63, "end_timestamp", f"must be nanoseconds, is {end}")
+    require(0 <= start <= end, "start_timestamp", f"must be nanoseconds up to end_timestamp, is {start}")
     return Scenario(
         scenario_id=_constant(table, "scenario_id"),
         city=_constant(table, "city"),
@@ -113,9 +133,9 @@ def _scenario(table: pa.Table, lane_map: LaneMap) -> Scenario:
 
 def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
     """All tracks, sorted by id, and the number of observed steps."""
-    step = _numbers(table, "timestep", pa.types.is_integer)
+    step = table["timestep"].to_numpy()
     require(bool(((step >= 0) & (step < T)).all()), "timestep", f"must be 0 to {T - 1}")
-    observed = _numbers(table, "observed", pa.types.is_boolean)
+    observed = table["observed"].to_numpy()
     require(bool(observed.any()), "observed", "no state is observed")
     num_observed = int(step[observed].max()) + 1
     split = bool((observed == (step < num_observed)).all())
@@ -130,7 +150,7 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
 
     type_code, type_names = _codes(table, "object_type")
     object_type = encode(type_names, OBJECT_TYPES, "object_type")[type_code]
-    category = _numbers(table, "object_category", pa.types.is_integer)
+    category = table["object_category"].to_numpy()
     for name, values in (("object_type", object_type), ("object_category", category)):
         require(bool((values == values[first][row]).all()), name, "changes within a track")
     require(bool(((category >= 0) & (category <= 3)).all()), "object_category", "must be 0 to 3")
@@ -138,7 +158,7 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
     def states(*names: str) -> NDArray[np.float64]:
         dense = np.zeros((len(ids), T, len(names)))
         for i, name in enumerate(names):
-            values = _numbers(table, name, pa.types.is_floating)
+            values = table[name].to_numpy()
             require(bool(np.isfinite(values).all()), name, "has a value that is not finite")
             dense[row, step, i] = values
         return dense
@@ -155,38 +175,25 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
     return tracks, num_observed
 
 
-def _numbers(table: pa.Table, name: str, is_type: Any) -> NDArray[Any]:
-    kind = table.schema.field(name).type
-    require(is_type(kind), name, f"has the wrong type {kind}")
-    return table[name].to_numpy()
-
-
 def _codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
     """For each row the index of its text among the column's sorted distinct texts, and these texts."""
-    column = _text(table, name)
-    texts: list[str] = column.dictionary.to_pylist()
+    column = table[name].unify_dictionaries().combine_chunks()
+    # A table filtered by its writer may carry texts that no row uses any more.
+    used, code = np.unique(column.indices.to_numpy(), return_inverse=True)
+    try:
+        texts: list[str] = column.dictionary.take(used).to_pylist()
+    except UnicodeDecodeError:
+        raise DataError("holds text that is not UTF-8", field=name) from None
     ordered = sorted(set(texts))
     rank = {text: i for i, text in enumerate(ordered)}
-    recode = np.array([rank[text] for text in texts], np.int64)
-    return recode[column.indices.to_numpy()], ordered
-
-
-def _text(table: pa.Table, name: str) -> pa.DictionaryArray:
-    kind = table.schema.field(name).type
-    text = pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)
-    require(text, name, f"has the wrong type {kind}, text is expected")
-    return table[name].unify_dictionaries().combine_chunks()
+    return np.array([rank[text] for text in texts], np.int64)[code], ordered
 
 
 def _constant(table: pa.Table, name: str) -> Any:
     """The one value that all rows of a column share."""
-    if name in _TEXT:
-        values = set(_text(table, name).dictionary.to_pylist())
-    else:
-        is_type = pa.types.is_integer if name in _INTEGER else pa.types.is_floating
-        values = set(np.unique(_numbers(table, name, is_type)).tolist())
+    values = _codes(table, name)[1] if name in _TEXT else np.unique(table[name].to_numpy()).tolist()
     require(len(values) == 1, name, f"must be the same in all rows, has {len(values)} values")
-    return values.pop()
+    return values[0]
 
 
 # ------------------------------------------------------------------------------------------------- map
@@ -241,33 +248,47 @@ def _column(records: list[Any], group: str, key: str) -> list[Any]:
 def _polylines(rows: list[Any], name: str) -> Ragged:
     """Lists of ``{"x", "y", "z"}`` objects -> polylines with height."""
     try:
-        lengths = [len(row) for row in rows]
-        numbers = chain.from_iterable(map(itemgetter("x", "y", "z"), chain.from_iterable(rows)))
-        values = np.fromiter(numbers, np.float64, 3 * sum(lengths))
-    except (KeyError, TypeError, ValueError):
+        points = chain.from_iterable(_only(rows, list))
+        numbers = _only(chain.from_iterable(map(itemgetter("x", "y", "z"), points)), int, float)
+        values = np.array(numbers, np.float64).reshape(-1, 3)
+    except (KeyError, TypeError, OverflowError):
         raise DataError('must be lists of points {"x", "y", "z"} of numbers', field=name) from None
-    return Ragged.from_lengths(values.reshape(-1, 3), lengths)
+    require(bool(np.isfinite(values).all()), name, "has a value that is not finite")
+    return Ragged.from_lengths(values, [len(row) for row in rows])
 
 
 def _integers(values: Iterable[Any], name: str) -> NDArray[np.int64]:
     try:
-        return np.fromiter(values, np.int64)
-    except (TypeError, ValueError, OverflowError):
-        raise DataError("must hold whole numbers", field=name) from None
+        return np.array(_only(values, int), np.int64)
+    except (TypeError, OverflowError):
+        raise DataError("must hold whole numbers of 64 bits", field=name) from None
 
 
-def _neighbors(values: Sequence[Any], name: str) -> NDArray[np.int64]:
+def _neighbors(values: list[Any], name: str) -> NDArray[np.int64]:
     return _integers((NO_LANE if value is None else value for value in values), name)
 
 
 def _id_lists(rows: list[Any], name: str) -> Ragged:
     try:
-        lengths = [len(row) for row in rows]
-        return Ragged.from_lengths(_integers(chain.from_iterable(rows), name), lengths)
+        ids = _integers(chain.from_iterable(_only(rows, list)), name)
     except TypeError:
         raise DataError("must hold lists of ids", field=name) from None
+    return Ragged.from_lengths(ids, [len(row) for row in rows])
 
 
 def _flags(values: list[Any], name: str) -> NDArray[np.bool_]:
-    require(all(isinstance(value, bool) for value in values), name, "must be true or false")
-    return np.array(values, np.bool_)
+    try:
+        return np.array(_only(values, bool), np.bool_)
+    except TypeError:
+        raise DataError("must be true or false", field=name) from None
+
+
+def _only(values: Iterable[Any], *kinds: type) -> list[Any]:
+    """``values``, each of exactly one of ``kinds``: NumPy would take true for 1 and "1.5" for 1.5.
+
+    Raises: TypeError.
+    """
+    listed = list(values)
+    if not set(map(type, listed)) <= set(kinds):
+        raise TypeError
+    return listed

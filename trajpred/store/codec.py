@@ -62,22 +62,25 @@ def _fields() -> list[tuple[str, pa.DataType]]:
 SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _fields()])
 
 
-def encode_batch(scenarios: Sequence[Scenario], heights: bool) -> pa.RecordBatch:
-    """One row per scenario. Heights of the map are dropped unless ``heights``. Raises: DataError."""
-    rows = [_encode(scenario, heights) for scenario in scenarios]
-    arrays = [_array([row[column.name] for row in rows], column.type) for column in SCHEMA]
+def encode_batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+    """The rows made by :func:`encode_row` as one batch. Raises: DataError if they are too many."""
+    arrays = [_array([row[column.name] for row in rows], column) for column in SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+def _array(values: list[Any], column: pa.Field) -> pa.Array:
+    kind = column.type
     if not pa.types.is_list(kind):
         return pa.array(values, kind)
-    ends = np.cumsum([0, *(len(value) for value in values)], dtype=np.int32)
-    joined = np.concatenate(values) if values else np.zeros(0)
-    return pa.ListArray.from_arrays(pa.array(ends), pa.array(joined, kind.value_type), type=kind)
+    ends = np.cumsum([0, *(len(value) for value in values)], dtype=np.int64)
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise DataError("is too long for one shard; choose a smaller shard_size", field=column.name)
+    joined: NDArray[Any] = np.concatenate(values) if values else np.zeros(0, object)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(joined, kind.value_type), type=kind)
 
 
-def _encode(scenario: Scenario, heights: bool) -> dict[str, Any]:
+def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
+    """The columns of one scenario. Heights of the map are dropped unless ``heights``. Raises: DataError."""
     tracks, lane_map = scenario.tracks, scenario.map
     # Whole metres near the focal agent: the rounding to a millimetre is then exact in city coordinates too.
     at = np.flatnonzero(tracks.valid[scenario.focal, : scenario.num_observed])[-1]
@@ -89,14 +92,13 @@ def _encode(scenario: Scenario, heights: bool) -> dict[str, Any]:
         "valid": tracks.valid.ravel(),
         "position": _to_mm(tracks.position[tracks.valid], origin, "position"),
     }
-    row |= {"heading": tracks.heading[tracks.valid].astype(np.float32)}
-    row |= {"velocity": tracks.velocity[tracks.valid].astype(np.float32).ravel()}
+    row |= {name: _to_float32(getattr(tracks, name)[tracks.valid], name) for name in ("heading", "velocity")}
     row |= {name: getattr(lane_map, name) for name in (*_LANE_IDS, *_LANE_CODES, "is_intersection")}
     for name in _POLYLINES:
         lines: Ragged = getattr(lane_map, name)
         keep = heights and lines.values.shape[1] == 3
         row |= {name: _to_mm(lines.values[:, :2], origin, name), f"{name}_lengths": lines.lengths}
-        row[f"{name}_height"] = lines.values[:, 2] if keep else np.zeros(0)
+        row[f"{name}_height"] = _to_float32(lines.values[:, 2] if keep else np.zeros(0), name)
     for name in _ID_ROWS:
         ids: Ragged = getattr(lane_map, name)
         row |= {name: ids.values, f"{name}_lengths": ids.lengths}
@@ -108,6 +110,12 @@ def _to_mm(xy: NDArray[np.float64], origin: NDArray[np.float64], name: str) -> N
     if len(mm) and np.abs(mm).max() > np.iinfo(np.int32).max:
         raise DataError("lies more than 2,147 km from the focal track", field=name)
     return mm.astype(np.int32).ravel()
+
+
+def _to_float32(values: NDArray[np.float64], name: str) -> NDArray[np.float32]:
+    if len(values) and np.abs(values).max() > np.finfo(np.float32).max:
+        raise DataError("is too large for float32", field=name)
+    return values.astype(np.float32).ravel()
 
 
 def decode_row(batch: pa.RecordBatch, index: int) -> Scenario:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import pyarrow as pa
 from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.sources import SOURCES
-from trajpred.store.codec import SCHEMA, VERSION, encode_batch
+from trajpred.store.codec import SCHEMA, VERSION, encode_batch, encode_row
 from trajpred.store.reader import MANIFEST
 
 
@@ -44,7 +45,8 @@ def prepare(
 ) -> Summary:
     """Read every scenario below ``raw`` and write a store.
 
-    Shards already written from the same scenarios are kept, so a stopped run continues where it was.
+    Shards already written from the same scenarios are kept, so a stopped run continues where it was; what
+    earlier runs left beside them is removed.
 
     Args:
         source: a name in :data:`trajpred.sources.SOURCES`.
@@ -56,13 +58,16 @@ def prepare(
         progress: show a progress bar.
 
     Raises:
-        DataError: unknown source, no raw data, or the target cannot be written.
+        DataError: unknown source, no raw data, no such number of workers or scenarios per shard, or the
+            target cannot be written.
     """
     raw, store = Path(raw), Path(store)
     if source not in SOURCES:
         raise DataError(f"unknown source {source!r}; known: {', '.join(SOURCES)}", field="source")
     if not raw.is_dir():
         raise DataError("no such folder", file=raw)
+    require(workers != 0, "workers", "must be a number of processes, or -1 for all cores")
+    require(shard_size > 0, "shard_size", "must be positive")
     options = {"version": VERSION, "source": source, "heights": heights}
     jobs = [
         (split, store / split / f"shard-{number:05d}.arrow", paths[start : start + shard_size])
@@ -82,6 +87,7 @@ def prepare(
             entry["lengths"] = sorted({*map(tuple, entry["lengths"]), *map(tuple, result["lengths"])})
             bar.update(len(paths))
     _write_json(store / MANIFEST, {**options, "splits": splits})
+    _tidy(store, [target for _, target, _ in jobs])
     return Summary(
         scenarios={name: sum(s["scenarios"] for s in split["shards"]) for name, split in splits.items()},
         skipped={name: split["skipped"] for name, split in splits.items()},
@@ -93,23 +99,24 @@ def _shard(options: dict[str, Any], target: Path, paths: list[Path]) -> dict[str
     record = target.with_suffix(".json")
     task = {**options, "file": target.name, "paths": [path.name for path in paths]}
     done = _finished(record, task)
-    if done is not None and target.is_file():
+    if done is not None and target.is_file() and target.stat().st_size == done["bytes"]:
         return done
     read = SOURCES[options["source"]].read
-    scenarios, skipped = [], {}
+    rows, skipped = [], {}
     for path in paths:
         try:
-            scenarios.append(read(path))
+            rows.append(encode_row(read(path), options["heights"]))
         except DataError as error:
             skipped[path.name] = str(error)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(f".{os.getpid()}.partial")
         with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-            writer.write_batch(encode_batch(scenarios, options["heights"]))
+            writer.write_batch(encode_batch(rows))
         partial.replace(target)
-        lengths = sorted({(scenario.num_observed, scenario.num_steps) for scenario in scenarios})
-        result = {**task, "scenarios": len(scenarios), "skipped": skipped, "lengths": lengths}
+        lengths = sorted({(row["num_observed"], len(row["timestamps_ns"])) for row in rows})
+        result = {**task, "scenarios": len(rows), "skipped": skipped, "lengths": lengths}
+        result["bytes"] = target.stat().st_size
         _write_json(record, result)
     except OSError as error:
         raise DataError(f"cannot be written ({error})", file=target) from None
@@ -120,10 +127,18 @@ def _finished(record: Path, task: dict[str, Any]) -> dict[str, Any] | None:
     """The record of an earlier run of this very task, unless it skipped what may be mended by now."""
     try:
         found: dict[str, Any] = json.loads(record.read_text())
-    except (OSError, ValueError):
+        return found if found | task == found and not found["skipped"] else None
+    except (OSError, ValueError, TypeError, KeyError):
         return None
-    same = all(found.get(key) == value for key, value in task.items())
-    return found if same and not found["skipped"] else None
+
+
+def _tidy(store: Path, shards: list[Path]) -> None:
+    """Remove what stopped runs and runs with other options left in the folders of ``shards``."""
+    kept = {store / MANIFEST, *shards, *(shard.with_suffix(".json") for shard in shards)}
+    present = [path for folder in {shard.parent for shard in shards} for path in folder.glob("shard-*")]
+    for path in {*present, *store.glob("manifest*")} - kept:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario
-from trajpred.store.codec import VERSION, decode_row
+from trajpred.store.codec import SCHEMA, VERSION, decode_row
 
 MANIFEST = "manifest.json"
 
@@ -27,8 +28,8 @@ def read_manifest(store: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
         version = manifest["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"is no store manifest ({error}); {advice}", file=path) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"is no store manifest ({error!r}); {advice}", file=path) from None
     if version != VERSION:
         raise DataError(
             f"store version {version}, this trajpred reads version {VERSION}; {advice}", file=path
@@ -49,15 +50,17 @@ class ScenarioStore:
 
     def __init__(self, path: str | Path, split: str) -> None:
         self.path, self.split = Path(path), split
-        splits = read_manifest(self.path)["splits"]
-        if split not in splits:
-            raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
-        self._lengths: list[list[int]] = splits[split]["lengths"]
-        self._shards = [self.path / split / shard["file"] for shard in splits[split]["shards"]]
-        self._ends: list[int] = []
-        for shard in splits[split]["shards"]:
-            self._ends.append((self._ends[-1] if self._ends else 0) + shard["scenarios"])
-        self._open: dict[int, pa.ipc.RecordBatchFileReader] = {}
+        try:
+            splits: dict[str, Any] = read_manifest(self.path)["splits"]
+            if split not in splits:
+                raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
+            shards = splits[split]["shards"]
+            self._lengths: list[list[int]] = splits[split]["lengths"]
+            self._shards = [self.path / split / shard["file"] for shard in shards]
+            self._ends: list[int] = list(accumulate(shard["scenarios"] for shard in shards))
+        except (KeyError, TypeError) as error:
+            raise DataError(f"is damaged ({error!r}); prepare it again", file=self.path / MANIFEST) from None
+        self._open: dict[int, pa.RecordBatch] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # A memory map cannot travel to another process; every process opens its own. The list of
@@ -71,10 +74,10 @@ class ScenarioStore:
         if not 0 <= index < len(self):
             raise IndexError(f"scenario {index} of {len(self)}")
         shard = bisect_right(self._ends, index)
-        row = index - (self._ends[shard - 1] if shard else 0)
+        batch = self._batch(shard)
         try:
-            return decode_row(self._reader(shard).get_batch(0), row)
-        except (pa.ArrowException, OSError, ValueError, IndexError) as error:
+            return decode_row(batch, index - self._start(shard))
+        except (pa.ArrowException, ValueError, IndexError) as error:
             raise DataError(
                 f"shard is damaged ({error}); prepare it again", file=self._shards[shard]
             ) from None
@@ -88,12 +91,14 @@ class ScenarioStore:
         return [
             name
             for shard in range(len(self._shards))
-            for name in self._reader(shard).get_batch(0).column("scenario_id").to_pylist()
+            for name in self._batch(shard).column("scenario_id").to_pylist()
         ]
 
     @property
     def lengths(self) -> tuple[int, int]:
         """Observed and future steps, the same in all scenarios. Raises: DataError if they differ."""
+        if not self._lengths:
+            raise DataError(f"split {self.split!r} holds no scenario", file=self.path)
         if len(self._lengths) != 1:
             raise DataError(f"split {self.split!r} mixes window lengths: {self._lengths}", file=self.path)
         observed, steps = self._lengths[0]
@@ -108,13 +113,19 @@ class ScenarioStore:
                 f"split {self.split!r} holds no scenario {scenario_id!r}", file=self.path
             ) from None
 
-    def _reader(self, shard: int) -> pa.ipc.RecordBatchFileReader:
+    def _start(self, shard: int) -> int:
+        return self._ends[shard - 1] if shard else 0
+
+    def _batch(self, shard: int) -> pa.RecordBatch:
         if shard not in self._open:
-            path = self._shards[shard]
+            path, rows = self._shards[shard], self._ends[shard] - self._start(shard)
             try:
-                self._open[shard] = pa.ipc.open_file(pa.memory_map(str(path)))
-            except (pa.ArrowException, OSError) as error:
+                batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+            except (pa.ArrowException, OSError, IndexError) as error:
                 raise DataError(f"shard cannot be opened ({error}); prepare it again", file=path) from None
+            if batch.schema != SCHEMA or batch.num_rows != rows:
+                raise DataError("is not the shard that the manifest names; prepare it again", file=path)
+            self._open[shard] = batch
         return self._open[shard]
 
 

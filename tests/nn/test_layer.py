@@ -1,0 +1,106 @@
+"""GraphTransformerLayer: its two formulas, lonely receivers, export."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, layer_norm
+
+from tests.nn.graphs import dense, ragged
+from trajpred.nn import EdgeBias, GraphAttention, GraphTransformerLayer, mlp
+
+DIM, HEADS = 32, 4
+SQUARE = ((3, 3), (1, 1), (5, 5))
+
+
+def layer_of(norm: Literal["post", "pre"], dropout: float = 0.0) -> GraphTransformerLayer:
+    torch.manual_seed(2)
+    layer = GraphTransformerLayer(GraphAttention(DIM, HEADS), DIM, dropout=dropout, norm=norm)
+    for parameter in layer.parameters():  # norms that start as the identity would hide a norm left out
+        nn.init.normal_(parameter, std=0.3)
+    return layer.eval()
+
+
+def feed_forward(layer: GraphTransformerLayer, x: Tensor) -> Tensor:
+    first, last = layer.feed_forward[0], layer.feed_forward[-1]
+    return gelu(x @ first.weight.T + first.bias) @ last.weight.T + last.bias
+
+
+def ln(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+    return layer_norm(x, (DIM,), norm.weight, norm.bias)
+
+
+@pytest.mark.parametrize("bipartite", [False, True])
+def test_post_norm_formula(bipartite: bool) -> None:
+    layer, relation = layer_of("post"), ragged(SQUARE, heads=HEADS)[0]
+    x, z = torch.randn(9, DIM), torch.randn(9, DIM) if bipartite else None
+    heard = ln(layer.norm1, x + layer.attention(x, x if z is None else z, relation))
+    expected = ln(layer.norm2, heard + feed_forward(layer, heard))
+    torch.testing.assert_close(layer(x, relation, z), expected)
+
+
+@pytest.mark.parametrize("bipartite", [False, True])
+def test_pre_norm_formula(bipartite: bool) -> None:
+    layer, relation = layer_of("pre"), ragged(SQUARE, heads=HEADS)[0]
+    x, z = torch.randn(9, DIM), torch.randn(9, DIM) if bipartite else None
+    normed = ln(layer.norm1, x)
+    heard = x + layer.attention(normed, normed if z is None else z, relation)
+    torch.testing.assert_close(layer(x, relation, z), heard + feed_forward(layer, ln(layer.norm2, heard)))
+
+
+@pytest.mark.parametrize("evaluation", ["edges", "dense"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_receiver_that_hears_nobody_keeps_its_own_features(
+    norm: Literal["post", "pre"], evaluation: str
+) -> None:
+    layer, graph = layer_of(norm), ragged(SQUARE, share=0.0, heads=HEADS)
+    x = torch.randn(9, DIM, requires_grad=True)
+    own = ln(layer.norm1, x) if norm == "post" else x
+    out = own + feed_forward(layer, own if norm == "post" else ln(layer.norm2, own))
+    expected = ln(layer.norm2, out) if norm == "post" else out
+    found = layer(x, graph[0] if evaluation == "edges" else dense(graph))
+    torch.testing.assert_close(found, expected)
+    found.square().sum().backward()
+    assert x.grad is not None and x.grad.isfinite().all() and (x.grad != 0).any()
+
+
+def test_dropout_is_on_both_branches() -> None:
+    layer, relation = layer_of("pre", dropout=0.999999).train(), ragged(SQUARE, heads=HEADS)[0]
+    x = torch.randn(9, DIM)
+    torch.testing.assert_close(layer(x, relation), x)
+
+
+def test_edge_bias_formula() -> None:
+    bias = EdgeBias(5, HEADS, hidden=7)
+    first, last = bias.net[0], bias.net[2]
+    x = torch.randn(11, 5)
+    assert bias(x).shape == (11, HEADS)
+    torch.testing.assert_close(bias(x), gelu(x @ first.weight.T + first.bias) @ last.weight.T)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_mlp_ends_in_a_linear_layer(norm: bool) -> None:
+    kinds = [type(layer) for layer in mlp(4, 5, 6, 7, norm=norm)]
+    between = [nn.LayerNorm, nn.GELU] if norm else [nn.GELU]
+    assert kinds == [nn.Linear, *between, nn.Linear, *between, nn.Linear]
+
+
+def test_the_dense_layer_exports() -> None:
+    layer, graph = layer_of("post"), ragged(SQUARE, heads=HEADS)
+
+    class Exported(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+            edges = graph[0]
+            made = type(edges)(edges.index, bias, edges.num_senders, edges.num_receivers, edges.poses)
+            return self.layer(x, dense((made, *graph[1:])))
+
+    module, inputs = Exported(), (torch.randn(9, DIM), graph[0].bias)
+    exported = torch.export.export(module, inputs).module()
+    torch.testing.assert_close(exported(*inputs), module(*inputs))
