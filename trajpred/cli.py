@@ -9,6 +9,7 @@ import json as json_format
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from jsonargparse import auto_cli
 
@@ -88,7 +89,7 @@ def evaluate(
 
 def visualize(
     store: Path = SAMPLE_STORE,
-    scenario: list[str] | None = None,
+    scenario: list[str] | str | None = None,
     checkpoint: str | None = None,
     split: str = "val",
     out: Path = Path("pictures"),
@@ -115,7 +116,7 @@ def visualize(
 
     ensure_store(store)
     if scenario:
-        chosen = find_scenarios(store, scenario)
+        chosen = find_scenarios(store, [scenario] if isinstance(scenario, str) else scenario)
     else:
         rows = ScenarioStore(store, split)
         chosen = [rows[i] for i in range(min(limit, len(rows)))]
@@ -141,7 +142,36 @@ def train(args: Sequence[str] | None) -> int:
     return 0
 
 
-TOOLS: dict[str, Callable[..., int]] = {"prepare": prepare, "evaluate": evaluate, "visualize": visualize}
+def benchmark(
+    stage: Literal["data", "model"] = "model",
+    raw: Path = SAMPLE_RAW,
+    scenario: str = "val/0a1e6f0a-1817-4a98-b02e-db8c9327d151",
+    repeats: int = 10,
+) -> int:
+    """Measure one stage: ``data`` (parsing, beside av2's loader) or ``model`` (forward and training step).
+
+    Example: OMP_NUM_THREADS=1 python tools/benchmark.py --stage data
+
+    Args:
+        stage: what to measure.
+        raw: scenarios in Argoverse 2's layout.
+        scenario: folder below ``raw`` that the model runs on.
+        repeats: the median of so many is reported.
+    """
+    from trajpred.benchmark import forecasting, reading
+
+    results = reading(raw, repeats) if stage == "data" else forecasting(raw / scenario, repeats=repeats)
+    for name, value in results.items():
+        print(f"{name:36s} {value:10.2f}")
+    return 0
+
+
+TOOLS: dict[str, Callable[..., int]] = {
+    "prepare": prepare,
+    "evaluate": evaluate,
+    "visualize": visualize,
+    "benchmark": benchmark,
+}
 
 
 def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:

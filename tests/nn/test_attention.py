@@ -21,7 +21,6 @@ Graph = tuple[EdgeRelation, GraphAttention, Tensor, Tensor]
 @pytest.fixture
 def graph() -> Graph:
     """A ragged relation, an attention with weights of order one, receivers and senders."""
-    torch.manual_seed(1)
     relation = ragged(share=0.5, dtype=torch.float64, heads=HEADS)[0]
     attention = GraphAttention(DIM, HEADS).double()
     x, z = (torch.randn(n, DIM, dtype=torch.float64) for n in (relation.num_receivers, relation.num_senders))

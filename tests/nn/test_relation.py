@@ -45,7 +45,6 @@ def values_and_gradients(out: Tensor, reached: Tensor, wanted: tuple[Tensor, ...
 def test_equals_a_loop_over_receivers(
     dtype: torch.dtype, evaluation: str, scenes: tuple[tuple[int, int], ...], share: float
 ) -> None:
-    torch.manual_seed(0)
     graph = ragged(scenes, share, dtype)
     edges = replace(graph[0], bias=graph[0].bias.requires_grad_())
     relation = edges if evaluation == "edges" else dense((edges, *graph[1:]))
@@ -74,7 +73,6 @@ def test_receivers_without_edges_stay_finite(evaluation: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @each_evaluation
 def test_half_precision_is_finite_and_near(evaluation: str, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
     graph = ragged(share=0.5)
     relation = graph[0] if evaluation == "edges" else dense(graph)
     qkv = [x.detach() for x in inputs(graph[0])]
@@ -87,7 +85,6 @@ def test_half_precision_is_finite_and_near(evaluation: str, dtype: torch.dtype) 
 
 @each_evaluation
 def test_repeated_receivers_hear_the_same(evaluation: str) -> None:
-    torch.manual_seed(0)
     graph = ragged(share=0.5)
     relation = graph[0] if evaluation == "edges" else dense(graph)
     repeated, times = relation.repeat_receivers(3), 3

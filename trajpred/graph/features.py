@@ -167,7 +167,10 @@ def _lanes(
     center = np.concatenate((resample(lane_map.centerline, P), (edge1 + edge2) / 2))
     left = np.concatenate((resample(lane_map.left_boundary, P), edge1))
     right = np.concatenate((resample(lane_map.right_boundary, P), edge2))
-    bounded = np.concatenate((lane_map.left_boundary.lengths > 0, np.ones(C, np.bool_)))
+    known = [
+        np.concatenate((side.lengths > 0, np.ones(C, np.bool_)))
+        for side in (lane_map.left_boundary, lane_map.right_boundary)
+    ]
 
     midpoint = (center[:, P // 2 - 1] + center[:, P // 2]) / 2
     heading = direction(center[:, P // 2] - center[:, P // 2 - 1])
@@ -178,7 +181,8 @@ def _lanes(
     ahead = rotate(ahead, -heading[keep, None])
     ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
     sides = [
-        np.where(bounded[keep, None, None], to_local(side[keep], *frame) - xy, 0.0) for side in (left, right)
+        np.where(there[keep, None, None], to_local(side[keep], *frame) - xy, 0.0)
+        for side, there in zip((left, right), known, strict=True)
     ]
     topology, topology_kind = _topology(lane_map, keep)
     none = np.zeros(C, np.int64)

@@ -1,0 +1,78 @@
+"""Scenarios to make graphs of, and what may be done to a scenario without changing what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.lane_map import LaneMap, Ragged
+from trajpred.scenario import Scenario
+
+#: Ten kilometres away and a quarter turn, and back.
+FAR, QUARTER = (6000.0, -8000.0), np.pi / 2
+
+
+def moved(
+    scenario: Scenario, shift: tuple[float, float] = FAR, angle: float = QUARTER, map_too: bool = True
+) -> Scenario:
+    """``scenario`` turned by ``angle`` about the city's origin, then moved by ``shift``."""
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+
+    def place(xy: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate((xy[:, :2] @ turn + shift, xy[:, 2:]), 1)
+
+    tracks, valid = scenario.tracks, scenario.tracks.valid
+    position = tracks.position.copy()
+    position[valid] = place(position[valid])
+    heading = np.where(valid, (tracks.heading + angle + np.pi) % (2 * np.pi) - np.pi, 0.0)
+    tracks = replace(tracks, position=position, heading=heading, velocity=tracks.velocity @ turn)
+    polylines = {
+        f.name: Ragged(place(line.values), line.offsets)
+        for f in fields(LaneMap)
+        if isinstance(line := getattr(scenario.map, f.name), Ragged) and line.values.ndim == 2
+    }
+    return replace(
+        scenario, tracks=tracks, map=replace(scenario.map, **polylines) if map_too else scenario.map
+    )
+
+
+def other_future(scenario: Scenario) -> Scenario:
+    """Another future with the same past."""
+    random, now = np.random.default_rng(3), scenario.num_observed
+    tracks, shape = scenario.tracks, scenario.tracks.valid[:, now:].shape
+
+    def changed(past: NDArray[Any], future: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate((past[:, :now], future.astype(past.dtype)), 1)
+
+    return replace(
+        scenario,
+        tracks=replace(
+            tracks,
+            valid=changed(tracks.valid, random.random(shape) < 0.5),
+            position=changed(tracks.position, random.normal(0, 1e3, (*shape, 2))),
+            heading=changed(tracks.heading, random.normal(0, 1, shape)),
+            velocity=changed(tracks.velocity, random.normal(0, 9, (*shape, 2))),
+        ),
+    )
+
+
+def with_tracks(scenario: Scenario, rows: NDArray[np.int64]) -> Scenario:
+    """Only these tracks, in this order."""
+    chosen = {f.name: getattr(scenario.tracks, f.name)[rows] for f in fields(scenario.tracks)}
+    return replace(scenario, tracks=replace(scenario.tracks, **chosen))
+
+
+def straight(cars: int = 3, gap_m: float = 20.0, **options: Any) -> Scenario:
+    """Cars one behind another at 10 m/s along x, 50 steps observed of 110; the first is the focal one."""
+    x = 10 * 0.1 * np.arange(110) - gap_m * np.arange(cars)[:, None]
+    return Scenario.from_arrays(np.stack((x, 0 * x), -1), num_observed=50, **options)
+
+
+def each_array(features: Any, same: Callable[[str, Any, Any], None], other: Any) -> None:
+    """Call ``same(name, a, b)`` for every field of two feature records."""
+    for f in fields(features):
+        same(f.name, getattr(features, f.name), getattr(other, f.name))

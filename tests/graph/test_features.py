@@ -1,0 +1,188 @@
+"""scene_features: closed forms, invariance, causality, and who becomes a token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.graph.scenes import moved, other_future, straight, with_tracks
+from trajpred.errors import DataError
+from trajpred.graph.features import LANE_KINDS, TOPOLOGY, FeatureConfig, SceneFeatures, scene_features
+from trajpred.lane_map import LaneMap, Ragged
+from trajpred.scenario import Scenario, TrackCategory
+
+DEFAULT = FeatureConfig()
+#: Every lane and crossing is kept, so row i is lane i.
+ALL_LANES = FeatureConfig(max_lanes=10**6, lane_radius_m=1e6)
+#: Fields that do not depend on where the city's origin lies.
+LOCAL_AGENT = ("velocity", "history", "target")
+SAME_AGENT = ("track", "elapsed_s", "object_type", "category", "target_mask")
+SAME_LANE = ("kind", "is_intersection", "marks", "topology", "topology_kind")
+
+
+def as_complex(xy: np.ndarray) -> np.ndarray:
+    return xy[..., 0] + 1j * xy[..., 1]
+
+
+def as_xy(z: np.ndarray) -> np.ndarray:
+    return np.stack((z.real, z.imag), -1)
+
+
+def local_truth(scenario: Scenario, features: SceneFeatures) -> dict[str, np.ndarray]:
+    """Every kept track in the frame of its last observed pose, by complex numbers, loop by loop."""
+    rows: dict[str, list[np.ndarray]] = {name: [] for name in ("position", "velocity", "turn", "valid")}
+    for track in features.agents.track:
+        last = max(t for t in range(scenario.num_observed) if scenario.tracks.valid[track, t])
+        place, velocity = (as_complex(x[track]) for x in (scenario.tracks.position, scenario.tracks.velocity))
+        back = np.exp(-1j * scenario.tracks.heading[track, last])
+        rows["position"].append((place - place[last]) * back)
+        rows["velocity"].append(velocity * back)
+        rows["turn"].append(np.exp(1j * scenario.tracks.heading[track]) * back)
+        rows["valid"].append(scenario.tracks.valid[track])
+    return {name: np.array(values) for name, values in rows.items()}
+
+
+def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:
+    features = scene_features(scenario, DEFAULT)
+    truth, now = local_truth(scenario, features), scenario.num_observed
+    valid = truth["valid"][..., None]
+    history = (as_xy(truth["position"]) / 10, as_xy(truth["velocity"]) / 10, as_xy(truth["turn"]), valid)
+    history = np.where(valid, np.concatenate(history, -1), 0)[:, :now]
+    target = np.where(valid, as_xy(truth["position"]), 0)[:, now:]
+    np.testing.assert_allclose(features.agents.history, history, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(features.agents.target, target, rtol=1e-6, atol=1e-4)
+    assert np.array_equal(features.agents.target_mask, truth["valid"][:, now:])
+    assert not valid[:, :now].all() and not valid[:, now:].all(), "the scene has no gaps: pick another"
+    assert (features.agents.history[~truth["valid"][:, :now]] == 0).all()
+    assert (features.agents.target[~features.agents.target_mask] == 0).all()
+
+
+@pytest.mark.parametrize("angle", [0.0, np.pi / 2, 2.0, -2.0])
+def test_moving_and_turning_the_scene_changes_no_feature(scenario: Scenario, angle: float) -> None:
+    before = scene_features(scenario, DEFAULT)
+    after = scene_features(moved(scenario, angle=angle), DEFAULT)
+    for name in LOCAL_AGENT:
+        a, b = getattr(before.agents, name), getattr(after.agents, name)
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-4, err_msg=name)
+    for name in SAME_AGENT:
+        assert np.array_equal(getattr(before.agents, name), getattr(after.agents, name)), name
+    np.testing.assert_allclose(after.lanes.points, before.lanes.points, rtol=1e-5, atol=1e-4)
+    for name in SAME_LANE:
+        assert np.array_equal(getattr(before.lanes, name), getattr(after.lanes, name)), name
+    for a, b in ((before.agents, after.agents), (before.lanes, after.lanes)):
+        # Frames turn with the scene, about the focal agent.
+        turned = as_xy(as_complex(a.position) * np.exp(1j * angle))
+        np.testing.assert_allclose(b.position, turned, rtol=0, atol=1e-3)
+        np.testing.assert_allclose(np.exp(1j * b.heading), np.exp(1j * (a.heading + angle)), atol=1e-5)
+
+
+def test_float32_comes_after_the_origin_is_subtracted(scenario: Scenario) -> None:
+    far = moved(scenario, shift=(4e6, 5e6), angle=0.0)  # UTM northings are of this size
+    before, after = scene_features(scenario, DEFAULT), scene_features(far, DEFAULT)
+    np.testing.assert_allclose(after.agents.target, before.agents.target, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(after.lanes.points, before.lanes.points, rtol=0, atol=1e-3)
+
+
+def test_the_future_changes_the_target_alone(scenario: Scenario) -> None:
+    before, after = (scene_features(s, DEFAULT) for s in (scenario, other_future(scenario)))
+    for part in ("agents", "lanes"):
+        a, b = getattr(before, part), getattr(after, part)
+        for name in a.__dataclass_fields__:
+            same = np.array_equal(getattr(a, name), getattr(b, name))
+            assert same != name.startswith("target"), name
+
+
+def test_tracks_out_of_sight_are_forgotten_unless_they_are_judged() -> None:
+    scored, unscored = TrackCategory.SCORED, TrackCategory.UNSCORED
+    last = np.array([49, 39, 38, 20, 20])  # 1.0 s ago is still remembered, 1.1 s is not
+    valid = np.arange(110) <= last[:, None]
+    category = [TrackCategory.FOCAL, unscored, unscored, unscored, scored]
+    agents = scene_features(straight(5, valid=valid, category=category), FeatureConfig(memory_s=1.0)).agents
+    assert agents.track.tolist() == [0, 1, 4]
+    np.testing.assert_allclose(agents.elapsed_s, [0, 1.0, 2.9], atol=1e-6)
+
+
+def test_tracks_seen_only_in_the_future_are_no_agents() -> None:
+    valid = np.ones((2, 110), bool)
+    valid[1, :50] = False
+    assert scene_features(straight(2, valid=valid), DEFAULT).agents.track.tolist() == [0]
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_the_focal_then_the_scored_then_the_nearest_agents_are_kept(most: int) -> None:
+    unscored = TrackCategory.UNSCORED
+    category = [unscored, unscored, TrackCategory.SCORED, unscored, TrackCategory.FOCAL]
+    scenario = straight(5, category=category, focal=4)
+    rank = [4, 2, 3, 1, 0]  # focal, scored, then by distance from track 4
+    agents = scene_features(scenario, FeatureConfig(max_agents=most)).agents
+    assert agents.track.tolist() == sorted(rank[:most])
+
+
+def test_at_most_so_many_lanes_the_nearest(scenario: Scenario) -> None:
+    every = scene_features(scenario, ALL_LANES)
+    distance = np.array(
+        [min(np.hypot(*(lane - agent)) for agent in every.agents.position) for lane in every.lanes.position]
+    )
+    for config in (FeatureConfig(max_lanes=20), FeatureConfig(lane_radius_m=15.0, max_lanes=10**6)):
+        expected = np.flatnonzero(distance <= config.lane_radius_m)
+        expected = np.sort(expected[np.argsort(distance[expected], kind="stable")[: config.max_lanes]])
+        lanes = scene_features(scenario, config).lanes
+        assert np.array_equal(lanes.position, every.lanes.position[expected])
+        # What is left of the topology is what had both ends kept.
+        row = {old: new for new, old in enumerate(expected.tolist())}
+        whole = zip(*every.lanes.topology.tolist(), every.lanes.topology_kind.tolist(), strict=True)
+        left = [(row[s], row[r], k) for s, r, k in whole if s in row and r in row]
+        assert list(zip(*lanes.topology.tolist(), lanes.topology_kind.tolist(), strict=True)) == left
+
+
+def test_topology_is_that_of_the_lane_ids(scenario: Scenario) -> None:
+    lanes, m = scene_features(scenario, ALL_LANES).lanes, scenario.map
+    ids = m.lane_id.tolist()
+    found = {
+        (ids[s], ids[r], TOPOLOGY[k])
+        for s, r, k in zip(*lanes.topology.tolist(), lanes.topology_kind.tolist(), strict=True)
+    }
+    expected = set()
+    for i, own in enumerate(ids):
+        for senders, kind in (
+            (m.successors[i].tolist(), "successor"),
+            (m.predecessors[i].tolist(), "predecessor"),
+            ([int(m.left_neighbor[i])], "left"),
+            ([int(m.right_neighbor[i])], "right"),
+        ):
+            expected |= {(sender, own, kind) for sender in senders if sender in ids and sender != own}
+    assert found == expected and {kind for *_, kind in found} == set(TOPOLOGY)
+
+
+def test_points_of_a_straight_lane_with_boundaries_and_of_a_crossing() -> None:
+    lane = LaneMap.from_centerlines([[[0, 0], [0, 90]]])  # northwards
+    lane = replace(
+        lane,
+        left_boundary=Ragged.from_rows([[[-2, 0], [-2, 90]]], 2),
+        crossing_id=np.array([7]),
+        crossing_edge1=Ragged.from_rows([[[-3, 10], [6, 10]]], 2),
+        crossing_edge2=Ragged.from_rows([[[-3, 14], [6, 14]]], 2),
+    )
+    lanes = scene_features(straight(1, map=lane), ALL_LANES).lanes
+    along = np.linspace(-45, 45, 10)
+    zeros, ones = np.zeros(10), np.ones(10)
+    street = np.stack((along / 10, zeros, ones, zeros, zeros, 2 * ones, zeros, zeros), -1)
+    zebra = np.stack((along / 100, zeros, ones, zeros, zeros, -2 * ones, zeros, 2 * ones), -1)
+    np.testing.assert_allclose(lanes.points, [street, zebra], atol=1e-6)
+    assert [LANE_KINDS[kind] for kind in lanes.kind] == ["VEHICLE", "CROSSING"]
+    np.testing.assert_allclose(lanes.position, [[-49, 45], [1.5 - 49, 12]], atol=1e-5)
+    np.testing.assert_allclose(lanes.heading, [np.pi / 2, 0], atol=1e-6)
+
+
+def test_a_scenario_without_a_map_or_neighbours(scenario: Scenario) -> None:
+    bare = replace(with_tracks(scenario, np.array([scenario.focal])), map=LaneMap())
+    features = scene_features(bare, DEFAULT)
+    assert features.agents.track.tolist() == [0] and features.agents.position.tolist() == [[0, 0]]
+    assert features.lanes.points.shape == (0, 10, 8) and features.lanes.topology.shape == (2, 0)
+
+
+def test_odd_numbers_of_points_have_no_midpoint() -> None:
+    with pytest.raises(DataError, match="even"):
+        scene_features(straight(), FeatureConfig(lane_points=9))

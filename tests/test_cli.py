@@ -1,0 +1,189 @@
+"""The tools as a user runs them, on the shipped sample."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from matplotlib.image import imread
+
+from tests.conftest import ROOT, SAMPLE
+from trajpred.cli import main
+from trajpred.model import LitForecaster
+
+SMALL = [
+    "--model.encoder.init_args.dim=16",
+    "--model.encoder.init_args.heads=2",
+    "--model.encoder.init_args.layers=1",
+    "--model.decoder.init_args.dim=16",
+    "--model.decoder.init_args.heads=2",
+    "--model.decoder.init_args.propose_layers=1",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+]
+FOCAL = {f"{name}{k}" for name in ("minADE", "minFDE", "MR", "brier-minFDE") for k in (1, 6)} | {"count"}
+
+
+def run(tool: str, *args: object) -> int:
+    """Exit code of a tool."""
+    with pytest.raises(SystemExit) as stop:
+        main(tool, [str(arg) for arg in args])
+    return int(stop.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prepared") / "store with spaces"
+    assert run("prepare", "--source", "argoverse2", "--raw", SAMPLE, "--store", folder, "--workers", 1) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a short run of a small model."""
+    runs = tmp_path_factory.mktemp("runs")
+    args = ["--trainer.max_epochs=2", "--trainer.check_val_every_n_epoch=1", "--data.workers=0"]
+    where = [f"--data.store={store}", f"--trainer.logger.init_args.save_dir={runs}"]
+    assert run("train", *SMALL, *args, *where) == 0
+    return runs / "forecaster" / "version_0"
+
+
+def test_training_leaves_checkpoints_config_curves_and_pictures(trained: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert {path.name for path in (trained / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    config = yaml.safe_load((trained / "config.yaml").read_text())
+    assert config["model"]["encoder"]["init_args"]["dim"] == 16
+    assert config["model"]["decoder"]["init_args"]["horizon"] == 60
+    events = EventAccumulator(str(trained)).Reload()
+    assert {"train/loss", "val/loss"} <= set(events.Tags()["scalars"])
+    for name in FOCAL - {"count"}:
+        values = [event.value for event in events.Scalars(f"val/focal/{name}")]
+        assert len(values) == 2 and np.isfinite(values).all()
+    assert events.Tags()["images"] == ["predictions"]
+
+
+def test_the_table_at_the_end_is_what_evaluate_says(trained: Path, store: Path, tmp_path: Path) -> None:
+    out, checkpoint = tmp_path / "deep" / "out.json", trained / "checkpoints" / "best.ckpt"
+    assert run("evaluate", "--checkpoint", checkpoint, "--store", store, "--split", "val", "--json", out) == 0
+    again = json.loads(out.read_text())
+    constant_velocity, model = json.loads((trained / "evaluation.json").read_text())
+    assert again["scenarios"] == 5 and again["missing"] == 0
+    assert set(again["metrics"]) == {"focal", "scored", "all"} and set(again["metrics"]["focal"]) == FOCAL
+    assert model["metrics"]["focal"] == pytest.approx(again["metrics"]["focal"], abs=1e-4)
+    assert constant_velocity["metrics"]["focal"]["minFDE6"] == pytest.approx(11.51, abs=0.01)
+
+
+def test_the_last_validation_of_training_is_what_evaluate_says(trained: Path, store: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from trajpred.evaluation import evaluate, load_predictor
+    from trajpred.store import ScenarioStore
+
+    predictor = load_predictor(trained / "checkpoints" / "last.ckpt")
+    result = evaluate(predictor, ScenarioStore(store, "val"), batch_size=2, progress=False)
+    events = EventAccumulator(str(trained)).Reload()
+    for group, metrics in result.metrics.items():
+        for name in metrics.keys() - {"count"}:
+            logged = events.Scalars(f"val/{group}/{name}")[-1].value
+            assert metrics[name] == pytest.approx(logged, abs=1e-3), (group, name)
+
+
+def test_a_run_can_be_repeated_from_its_own_config(trained: Path, tmp_path: Path) -> None:
+    where = f"--trainer.logger.init_args.save_dir={tmp_path}"
+    assert run("train", "--config", trained / "config.yaml", where) == 0
+    weights = [
+        LitForecaster.load(run_folder / "checkpoints" / "last.ckpt").state_dict()
+        for run_folder in (trained, tmp_path / "forecaster" / "version_0")
+    ]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_baselines_are_evaluated_like_models(store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert run("evaluate", "--checkpoint", "constant_turn_rate", "--store", store, "--json", out) == 0
+    assert json.loads(out.read_text())["predictor"] == "constant_turn_rate"
+
+
+@pytest.mark.parametrize(
+    "scenario", ["0a1e6f0a-1817-4a98-b02e-db8c9327d151", "0a0af725-fbc3-41de-b969-3be718f694e2"]
+)
+def test_visualize_draws_a_scenario_of_any_split(
+    trained: Path, store: Path, tmp_path: Path, scenario: str
+) -> None:
+    bare, predicted = tmp_path / "bare", tmp_path / "predicted"
+    checkpoint = trained / "checkpoints" / "best.ckpt"
+    assert run("visualize", "--store", store, "--scenario", scenario, "--out", bare) == 0
+    where = ["--store", store, "--scenario", scenario, "--out", predicted]
+    assert run("visualize", *where, "--checkpoint", checkpoint) == 0
+    pictures = [imread(folder / f"{scenario}.png") for folder in (bare, predicted)]
+    assert pictures[0].shape == pictures[1].shape and min(pictures[0].shape[:2]) > 500
+    assert (pictures[0] != pictures[1]).any()
+
+
+def test_every_config_is_accepted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configs = sorted((ROOT / "configs").rglob("*.yaml"))
+    assert len(configs) >= 4
+    for config in configs:
+        assert run("train", "--config", config, f"--data.store={store}", "--print_config") == 0
+        assert "trajpred.model.SceneEncoder" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tool", ["prepare", "train", "evaluate", "visualize", "benchmark"])
+def test_every_tool_has_help(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tool, "--help") == 0
+    assert "usage" in capsys.readouterr().out
+
+
+def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    raw = tmp_path / "raw"
+    for name in ("0000b0f9-99f9-4a1f-a231-5be9e4c523f7", "0a0a2bb7-c4f4-44cd-958a-9ee15cb34aca"):
+        shutil.copytree(SAMPLE / "train" / name, raw / "train" / name)
+    next((raw / "train").glob("0000*/*.json")).unlink()
+    args = ["--raw", raw, "--store", tmp_path / "store", "--workers", 1]
+    assert run("prepare", *args) == 0
+    said = capsys.readouterr()
+    assert "1 scenarios, 1 skipped" in said.out
+    assert re.search(r"0000b0f9.*log_map_archive_\*\.json is missing", said.err)
+    assert run("prepare", *args, "--strict", "true") == 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "says"),
+    [
+        ("train", ["--data.store", "nowhere"], "python tools/prepare.py"),
+        ("evaluate", ["--store", "nowhere"], "python tools/prepare.py"),
+        ("evaluate", ["--checkpoint", "nothing.ckpt"], "neither a checkpoint nor one of the baselines"),
+        ("evaluate", ["--checkpoint", str(ROOT / "LICENSE")], "no readable checkpoint"),
+        ("evaluate", ["--split", "test"], "no scenario with a future"),
+        ("evaluate", ["--split", "training"], "no split 'training'"),
+        ("visualize", ["--scenario", "unknown"], "no split holds scenario 'unknown'"),
+        ("visualize", ["--scenario", "0012"], "no split holds scenario '0012'"),
+        ("visualize", ["--scenario", "[ab, cd]"], "no split holds scenario 'ab'"),
+        ("prepare", ["--source", "nuscenes"], "unknown source 'nuscenes'"),
+        ("prepare", ["--raw", "nowhere"], "no such folder"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(
+    tool: str, args: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tool, *args) == 2
+    said = capsys.readouterr().err
+    assert says in said and "Traceback" not in said
+
+
+def test_importing_trajpred_and_its_file_readers_does_not_import_torch() -> None:
+    code = "import sys, trajpred, trajpred.sources, trajpred.store, trajpred.graph.features, trajpred.cli\n"
+    code += "sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
