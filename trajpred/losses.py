@@ -14,36 +14,41 @@ def laplace_nll(location: Tensor, scale: Tensor, target: Tensor) -> Tensor:
     return (torch.log(2 * scale) + (target - location).abs() / scale).sum(-1)
 
 
-def winner(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """The mode of least average displacement over the valid steps, ``[A]``.
+def average_displacement(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Mean distance (metres) over the valid steps, detached: ``[A, K]``.
 
     Shapes: trajectory ``[A, K, F, 2]``, target ``[A, F, 2]``, valid ``[A, F]``.
     """
     distance = torch.linalg.vector_norm(trajectory.detach() - target[:, None], dim=-1)
-    return masked_mean(distance, valid[:, None]).argmin(1)
+    return masked_mean(distance, valid[:, None])
 
 
 def winner_takes_all(
     trajectory: Tensor, scale: Tensor, target: Tensor, valid: Tensor, best: Tensor
 ) -> Tensor:
-    """Laplace NLL of mode ``best`` ``[A]``, mean over valid steps: ``[A]``. Shapes as :func:`winner`."""
+    """Laplace NLL of mode ``best`` ``[A]``, mean over valid steps: ``[A]``.
+
+    Shapes as :func:`average_displacement`.
+    """
     row = torch.arange(len(best), device=best.device)
     return masked_mean(laplace_nll(trajectory[row, best], scale[row, best], target), valid)
 
 
-def endpoint_mixture_nll(
-    trajectory: Tensor, scale: Tensor, logits: Tensor, target: Tensor, valid: Tensor
-) -> Tensor:
-    """-log Σ_k π_k Laplace(end point | mode k): trains ``logits`` ``[A, K]`` alone, the modes are detached.
+def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Laplace NLL of the last valid step under every mode, ``[A, K]``; the modes are detached.
 
-    The end point is the last valid step. Shapes as :func:`winner`; returns ``[A]``.
+    Shapes as :func:`average_displacement`.
     """
     steps = torch.arange(valid.shape[1], device=valid.device)
     last = torch.where(valid, steps, 0).amax(1)
     row = torch.arange(len(last), device=last.device)
     end, spread = trajectory.detach()[row, :, last], scale.detach()[row, :, last]
-    nll = laplace_nll(end, spread, target[row, last][:, None])
-    return -torch.logsumexp(logits.log_softmax(1) - nll, 1)
+    return laplace_nll(end, spread, target[row, last][:, None])
+
+
+def mixture_nll(logits: Tensor, nll: Tensor) -> Tensor:
+    """-log Σ_k π_k exp(-nll_k), π = softmax(logits): trains the probabilities. ``[..., K]`` -> ``[...]``."""
+    return -torch.logsumexp(logits.log_softmax(-1) - nll, -1)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -19,13 +19,13 @@ class Forecaster(nn.Module):
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
 
-    def forward(self, batch: HeteroData) -> Prediction:
-        return self.decoder(self.encoder.encode(batch), batch)
+    def forward(self, batch: HeteroData, joint: bool = False) -> Prediction:
+        return self.decoder(self.encoder.encode(batch), batch, joint)
 
     @torch.inference_mode()
-    def forecast(self, batch: HeteroData) -> list[Forecast]:
-        """Forecasts in city coordinates, one per scene of ``batch``."""
-        return to_forecasts(self(batch), batch)
+    def forecast(self, batch: HeteroData, joint: bool = False) -> list[Forecast]:
+        """Forecasts in city coordinates, one per scene of ``batch``; with ``joint`` mode k is one world."""
+        return to_forecasts(self(batch, joint), batch)
 
 
 def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
@@ -37,6 +37,8 @@ def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
     origin = (batch.origin[agent.batch] + agent.position).double()
     heading = agent.heading.double()
     trajectory = to_global(prediction.trajectory.double(), origin[:, None, None], heading[:, None, None])
+    # The first step starts at the last observed one, which may lie after the agent was last seen.
+    start = to_global((agent.velocity * agent.elapsed_s[:, None]).double(), origin, heading)
     probability = prediction.logits.double().softmax(-1)
     sizes = (agent.ptr[1:] - agent.ptr[:-1]).tolist()
 
@@ -44,7 +46,7 @@ def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
         return list(x.detach().cpu().split(sizes))
 
     parts = zip(
-        *map(scenes, (trajectory, probability, prediction.scale.double(), origin, heading)), strict=True
+        *map(scenes, (trajectory, probability, prediction.scale.double(), start, heading)), strict=True
     )
     return [
         Forecast.from_trajectories(

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import DataError
 from trajpred.graph.scene_graph import SceneConfig
-from trajpred.losses import endpoint_mixture_nll, masked_mean, winner, winner_takes_all
 from trajpred.metrics import ForecastMetrics
 from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.mode_decoder import ModeDecoder, Prediction
+from trajpred.model.objective import LossConfig, prediction_losses
 from trajpred.model.optimizer import OptimizerConfig, configure
 from trajpred.model.scene_encoder import SceneEncoder
 from trajpred.scenario import TrackCategory
-
-
-@dataclass(frozen=True)
-class LossConfig:
-    """Weights of the losses, and of agents by category.
-
-    Attributes:
-        proposal, refinement: winner-takes-all Laplace NLL before and after refinement.
-        mode: end-point mixture NLL, which trains the probabilities.
-        focal, scored, others: how much an agent of that category counts.
-    """
-
-    proposal: float = 1.0
-    refinement: float = 1.0
-    mode: float = 1.0
-    focal: float = 1.0
-    scored: float = 1.0
-    others: float = 0.2
 
 
 class LitForecaster(pl.LightningModule):
@@ -88,44 +68,29 @@ class LitForecaster(pl.LightningModule):
             raise DataError(f"this model predicts {made[1]} steps from {made[0]}, {have}")
 
     def training_step(self, batch: HeteroData, _: int) -> Tensor:
-        losses = self.losses(self(batch), batch)
+        losses = self.losses(batch)
         size = batch.num_graphs
         self.log_dict({f"train/{name}": value for name, value in losses.items()}, batch_size=size)
         self.log("loss", losses["loss"], prog_bar=True, logger=False, batch_size=size)
         return losses["loss"]
 
-    def losses(self, prediction: Prediction, batch: HeteroData) -> dict[str, Tensor]:
+    def losses(self, batch: HeteroData) -> dict[str, Tensor]:
         """Every loss by name and their weighted sum, ``loss``."""
-        agent, config = batch["agent"], self.loss
-        target, valid = agent.target, agent.target_mask
-        proposal_best = winner(prediction.proposal, target, valid)
-        best = winner(prediction.trajectory, target, valid)
-        scored, focal = agent.category == TrackCategory.SCORED, agent.category == TrackCategory.FOCAL
-        weight = torch.full_like(target[:, 0, 0], config.others)
-        weight = weight.masked_fill(scored, config.scored).masked_fill(focal, config.focal)
-        weight = weight * valid.any(1)
-
-        def mean(per_agent: Tensor) -> Tensor:
-            return (per_agent * weight).sum() / weight.sum().clamp(min=1e-6)
-
-        p = prediction
-        losses = {
-            "proposal": mean(winner_takes_all(p.proposal, p.proposal_scale, target, valid, proposal_best)),
-            "refinement": mean(winner_takes_all(p.trajectory, p.scale, target, valid, best)),
-            "mode": mean(endpoint_mixture_nll(p.trajectory, p.scale, p.logits, target, valid)),
-        }
-        total = torch.stack([getattr(config, name) * value for name, value in losses.items()]).sum()
-        with torch.no_grad():
-            row = torch.arange(len(best), device=best.device)
-            error = torch.linalg.vector_norm(p.trajectory[row, best] - target, dim=-1)
-            losses["minADE6"] = mean(masked_mean(error, valid))
-        return {**losses, "loss": total}
+        self.check(batch)
+        tokens = self.forecaster.encoder.encode(batch)
+        losses = prediction_losses(self.forecaster.decoder(tokens, batch), batch, self.loss)
+        if self.forecaster.decoder.joint:
+            worlds = self.forecaster.decoder(tokens, batch, joint=True)
+            joint = prediction_losses(worlds, batch, self.loss, joint=True)
+            losses |= {f"joint_{name}": value for name, value in joint.items()}
+            losses["loss"] = losses["loss"] + self.loss.joint * joint["loss"]
+        return losses
 
     def validation_step(self, batch: HeteroData, _: int) -> None:
         prediction = self(batch)
         agent = batch["agent"]
-        losses = self.losses(prediction, batch)
-        self.log("val/loss", losses["loss"], batch_size=batch.num_graphs, sync_dist=True)
+        loss = prediction_losses(prediction, batch, self.loss)["loss"]
+        self.log("val/loss", loss, batch_size=batch.num_graphs, sync_dist=True)
         # The groups of trajpred.evaluation: an agent out of sight at the last observed step is not judged.
         seen = agent.elapsed_s == 0
         groups = {

@@ -12,6 +12,7 @@ from torch_geometric.data import HeteroData
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.edge_features import edge_channels, edge_features
 from trajpred.graph.features import LENGTH_SCALE
+from trajpred.graph.scene_graph import AGENT_TO_AGENT
 from trajpred.model.bezier import bernstein
 from trajpred.model.scene_encoder import Evaluation, SceneTokens, at, joint_padding, joint_pose
 from trajpred.nn import (
@@ -62,6 +63,8 @@ class ModeDecoder(nn.Module):
         degree: of the Bézier curves that futures and their scales are.
         propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers.
         propose_radius_m, refine_radius_m: how far around its pose a mode hears.
+        joint: also learn joint futures: a second set of mode embeddings through the same weights, whose
+            modes hear the modes of the same index of other agents.
         dropout, norm, evaluation: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
     """
 
@@ -81,18 +84,19 @@ class ModeDecoder(nn.Module):
         dropout: float = 0.1,
         norm: Literal["post", "pre"] = "post",
         evaluation: Evaluation = "dense",
+        joint: bool = False,
     ) -> None:
         super().__init__()
-        self.horizon, self.modes, self.evaluation = horizon, modes, evaluation
+        self.horizon, self.modes, self.evaluation, self.joint = horizon, modes, evaluation, joint
         self.radius = (propose_radius_m, refine_radius_m)
         self.mode = nn.Embedding(modes, dim)
         self.bias = nn.ModuleList(EdgeBias(edge_channels(len(MODE_EDGE_KINDS)), heads) for _ in range(2))
 
-        def layers(count: int) -> nn.ModuleList:
-            def one(poses: bool) -> GraphTransformerLayer:
-                attention = GraphAttention(dim, heads, poses=poses)
-                return GraphTransformerLayer(attention, dim, dropout=dropout, norm=norm)
+        def one(poses: bool) -> GraphTransformerLayer:
+            attention = GraphAttention(dim, heads, poses=poses)
+            return GraphTransformerLayer(attention, dim, dropout=dropout, norm=norm)
 
+        def layers(count: int) -> nn.ModuleList:
             # mode ← scene with poses and mode ↔ mode without, in turns.
             return nn.ModuleList(one(poses) for _ in range(count) for poses in (True, False))
 
@@ -103,15 +107,28 @@ class ModeDecoder(nn.Module):
         self.proposal = mlp(horizon * 2, dim, dim)
         self.logit_head = mlp(dim, dim, 1)
         self.norm = nn.LayerNorm(dim)
+        if joint:
+            self.joint_mode = nn.Embedding(modes, dim)
+            self.across_bias = EdgeBias(edge_channels(len(MODE_EDGE_KINDS)), heads)
+            self.across = nn.ModuleList(one(True) for _ in range(2))
 
-    def forward(self, tokens: SceneTokens, batch: HeteroData) -> Prediction:
-        """Futures of all agents of ``batch`` from the encoder's ``tokens``."""
+    def forward(self, tokens: SceneTokens, batch: HeteroData, joint: bool = False) -> Prediction:
+        """Futures of all agents of ``batch`` from the encoder's ``tokens``.
+
+        With ``joint``, mode k of all agents of a scene is one possible world, and ``logits`` are the same
+        for all of them. Raises: ValueError if the decoder was made without joint modes.
+        """
+        if joint and not self.joint:
+            raise ValueError("this decoder has no joint modes; make it with joint=True")
         scene = tokens.joint
         agents = Pose(batch["agent"].position, batch["agent"].heading)
-        x = (tokens.agent[:, None] + self.mode.weight).flatten(0, 1)
+        mode = self.joint_mode if joint else self.mode
+        x = (tokens.agent[:, None] + mode.weight).flatten(0, 1)
+        across = self._across(batch, agents) if joint else None
 
         around = self._surroundings(batch, 0, agents, 1)
         x = self._hear(self.propose, x, scene, around.repeat_receivers(self.modes))
+        x = x if across is None else self.across[0](x, across)
         offset, proposal_scale = self._futures(self.propose_head(x))
         proposal = constant_velocity(batch, self.horizon)[:, None] + offset
 
@@ -119,8 +136,11 @@ class ModeDecoder(nn.Module):
         x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
         around = self._surroundings(batch, 1, end_pose(anchored, agents), self.modes)
         x = self._hear(self.refine, x, scene, around)
+        x = x if across is None else self.across[1](x, across)
         offset, scale = self._futures(self.refine_head(x))
-        logits = self.logit_head(x).reshape(-1, self.modes)
+        logits = self.logit_head(x).reshape(-1, self.modes).float()
+        if joint:
+            logits = scene_mean(logits, batch["agent"].batch, batch.num_graphs)[batch["agent"].batch]
         return Prediction(proposal, proposal_scale, anchored + offset, scale, logits)
 
     def _hear(
@@ -130,6 +150,18 @@ class ModeDecoder(nn.Module):
         for scene_layer, mode_layer in zip(layers[0::2], layers[1::2], strict=True):
             x = mode_layer(scene_layer(x, around, scene), among)
         return x
+
+    def _across(self, batch: HeteroData, agents: Pose[Tensor]) -> EdgeRelation | DenseRelation:
+        """Mode k of an agent hears mode k of its neighbours, from where the agents stand."""
+        sender, receiver = index = batch[AGENT_TO_AGENT].edge_index
+        kind = torch.full_like(sender, MODE_EDGE_KINDS.index("agent"))
+        features = edge_features(at(agents, sender), at(agents, receiver), kind, len(MODE_EDGE_KINDS))
+        count = len(agents.heading)
+        edges = EdgeRelation(index, self.across_bias(features), count, count, (agents, agents))
+        if self.evaluation == "edges":
+            return edges.copies(self.modes)
+        padding = Padding.of(batch["agent"].batch, batch["agent"].ptr)
+        return DenseRelation.of(edges, padding, padding).copies(self.modes)
 
     def _futures(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Control points ``[A·K, 2 (2 degree + 1)]`` -> offsets and scales ``[A, K, F, 2]`` in metres."""
@@ -179,6 +211,12 @@ def _nodes(padding: Padding) -> Tensor:
     """For each padded place the flattened node that lies there, -1 for none: ``[scenes · size]``."""
     nodes = torch.full((padding.scenes * padding.size,), -1, device=padding.slot.device)
     return nodes.index_copy(0, padding.slot, torch.arange(len(padding.slot), device=nodes.device))
+
+
+def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:
+    """Mean of ``values`` ``[A, K]`` over the agents of each scene: ``[scenes, K]``; ``scene`` ``[A]``."""
+    count = torch.bincount(scene, minlength=scenes).clamp(min=1)[:, None]
+    return values.new_zeros(scenes, values.shape[1]).index_add(0, scene, values) / count
 
 
 def constant_velocity(batch: HeteroData, horizon: int) -> Tensor:

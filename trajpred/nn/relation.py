@@ -84,6 +84,14 @@ class EdgeRelation:
             self.poses and (self.poses[0], _repeat(self.poses[1], times)),
         )
 
+    def copies(self, times: int) -> EdgeRelation:
+        """``times`` separate copies of the graph, interleaved: copy c of node n is node n · times + c."""
+        copy = torch.arange(times, device=self.index.device)
+        index = (self.index[..., None] * times + copy).flatten(1)
+        poses = self.poses and (_repeat(self.poses[0], times), _repeat(self.poses[1], times))
+        bias = self.bias.repeat_interleave(times, dim=0)
+        return EdgeRelation(index, bias, self.num_senders * times, self.num_receivers * times, poses)
+
 
 @dataclass
 class Padding:
@@ -115,6 +123,13 @@ class Padding:
         """Every node ``times`` times in a row."""
         copies = self.slot[:, None] * times + torch.arange(times, device=self.slot.device)
         return Padding(copies.reshape(-1), self.scenes, self.size * times)
+
+    def copies(self, times: int) -> Padding:
+        """Every scene ``times`` times, nodes interleaved as in :meth:`EdgeRelation.copies`."""
+        scene = torch.div(self.slot, self.size, rounding_mode="floor")[:, None] * times
+        scene = scene + torch.arange(times, device=self.slot.device)
+        within = (self.slot % self.size)[:, None]
+        return Padding((scene * self.size + within).reshape(-1), self.scenes * times, self.size)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """``[N, ...]`` -> ``[scenes, size, ...]``."""
@@ -166,6 +181,16 @@ class DenseRelation:
             self.receivers.repeat(times),
             self.reached.repeat_interleave(times, dim=0),
             self.poses and (self.poses[0], _repeat(self.poses[1], times)),
+        )
+
+    def copies(self, times: int) -> DenseRelation:
+        """See :meth:`EdgeRelation.copies`."""
+        return DenseRelation(
+            self.bias.repeat_interleave(times, dim=0),
+            self.senders.copies(times),
+            self.receivers.copies(times),
+            self.reached.repeat_interleave(times, dim=0),
+            self.poses and (_repeat(self.poses[0], times), _repeat(self.poses[1], times)),
         )
 
 
