@@ -25,6 +25,12 @@ def test_text_names_file_and_field(where: dict[str, Any], text: str) -> None:
     assert str(DataError("is wrong", **where)) == text
 
 
+def test_text_is_one_line_whatever_is_quoted() -> None:
+    assert (
+        str(DataError("is wrong (because\nof this\n)", field="x")) == "field 'x': is wrong (because of this )"
+    )
+
+
 def test_pickle_keeps_all_parts() -> None:
     copy = pickle.loads(pickle.dumps(DataError("is wrong", file=Path("a"), field="x")))
     assert (type(copy), copy.message, copy.file, copy.field) == (DataError, "is wrong", Path("a"), "x")

@@ -109,7 +109,7 @@ def test_to_global_undoes_to_local(point: np.ndarray, pose: Any) -> None:
 
 def test_local_coordinates_are_exact_ten_thousand_kilometres_out() -> None:
     origin = np.array([1e7, -1e7])
-    local = to_local(origin + [3.0, 4.0], origin, np.float64(np.pi / 2))
+    local = to_local(origin + np.array([3.0, 4.0]), origin, np.float64(np.pi / 2))
     np.testing.assert_allclose(local, [4.0, -3.0], atol=1e-8)
 
 
@@ -145,7 +145,11 @@ def test_norm_is_the_euclidean_length_also_where_squares_overflow(kind: Function
 
 
 RNG = np.random.default_rng(0)
-VECTOR, ORIGIN, ANGLE = RNG.normal(size=(4, 5, 2)) * 50, RNG.normal(size=(4, 1, 2)), RNG.normal(size=(4, 5)) * 4
+VECTOR, ORIGIN, ANGLE = (
+    RNG.normal(size=(4, 5, 2)) * 50,
+    RNG.normal(size=(4, 1, 2)),
+    RNG.normal(size=(4, 5)) * 4,
+)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,11 @@ def paths() -> np.ndarray:
 
 
 def scenario(**changes: Any) -> Scenario:
-    inputs = {"position": paths(), "num_observed": OBSERVED, "map": [[[0, 0], [1, 0]], [[1, 0], [2, 1], [3, 1]]]}
+    inputs = {
+        "position": paths(),
+        "num_observed": OBSERVED,
+        "map": [[[0, 0], [1, 0]], [[1, 0], [2, 1], [3, 1]]],
+    }
     return Scenario.from_arrays(**(inputs | changes))
 
 
@@ -64,7 +68,9 @@ def test_motion_is_causal_by_default() -> None:
     position, tracks = paths(), scenario(step_s=0.5).tracks
     velocity = causal_velocity(position, tracks.valid, 0.5)
     np.testing.assert_array_equal(tracks.velocity, velocity)
-    np.testing.assert_array_equal(tracks.heading[tracks.valid], causal_heading(velocity, tracks.valid)[tracks.valid])
+    np.testing.assert_array_equal(
+        tracks.heading[tracks.valid], causal_heading(velocity, tracks.valid)[tracks.valid]
+    )
 
 
 def test_given_motion_and_mask_are_kept() -> None:
@@ -99,7 +105,9 @@ def test_names_types_categories_and_focal() -> None:
 
 @pytest.mark.parametrize("object_type", OBJECT_TYPES)
 def test_each_object_type_is_known(object_type: str) -> None:
-    assert scenario(object_type=object_type).tracks.object_type.tolist() == [OBJECT_TYPES.index(object_type)] * A
+    assert (
+        scenario(object_type=object_type).tracks.object_type.tolist() == [OBJECT_TYPES.index(object_type)] * A
+    )
 
 
 def test_lists_will_do() -> None:
@@ -194,7 +202,9 @@ def test_a_map_is_centrelines_as_lists_one_array_or_a_lane_map() -> None:
 
 
 def test_predecessors_are_the_inverse_of_successors() -> None:
-    lanes = LaneMap.from_centerlines([[[0, 0], [1, 0]]] * 3, lane_id=[10, 20, 30], successors=[[20, 30], [30], [99]])
+    lanes = LaneMap.from_centerlines(
+        [[[0, 0], [1, 0]]] * 3, lane_id=[10, 20, 30], successors=[[20, 30], [30], [99]]
+    )
     assert [row.tolist() for row in lanes.successors] == [[20, 30], [30], [99]]
     assert [row.tolist() for row in lanes.predecessors] == [[], [10], [10, 20]]
     assert (lanes.left_neighbor == NO_LANE).all()

@@ -20,8 +20,9 @@ class DataError(ValueError):
     """
 
     def __init__(self, message: str, *, file: str | Path | None = None, field: str | None = None) -> None:
-        self.message, self.file, self.field = message, file, field
-        super().__init__(message, file, field)
+        # Messages quoted from libraries may run over several lines.
+        self.message, self.file, self.field = " ".join(message.splitlines()), file, field
+        super().__init__(self.message, file, field)
 
     def __str__(self) -> str:
         where = [str(self.file)] if self.file is not None else []

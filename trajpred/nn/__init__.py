@@ -3,7 +3,7 @@
 from trajpred.nn.attention import EdgeBias, GraphAttention
 from trajpred.nn.layer import GraphTransformerLayer, mlp
 from trajpred.nn.relation import DenseRelation, EdgeRelation, GroupRelation, Padding, Relation
-from trajpred.nn.segment import segment_softmax
+from trajpred.nn.segment import segment_softmax, segment_sum
 
 __all__ = [
     "DenseRelation",
@@ -16,4 +16,5 @@ __all__ = [
     "Relation",
     "mlp",
     "segment_softmax",
+    "segment_sum",
 ]

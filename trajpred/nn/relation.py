@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from trajpred.geometry import Pose
-from trajpred.nn.segment import LOWEST, segment_softmax
+from trajpred.nn.segment import LOWEST, segment_softmax, segment_sum
 
 
 class Relation(Protocol):
@@ -69,7 +69,7 @@ class EdgeRelation:
         score = (query.index_select(0, receiver) * key.index_select(0, sender)).sum(-1)
         weight = segment_softmax(score / query.shape[-1] ** 0.5 + self.bias, receiver, self.num_receivers)
         message = weight[..., None] * value.index_select(0, sender)
-        return message.new_zeros(self.num_receivers, *message.shape[1:]).index_add(0, receiver, message)
+        return segment_sum(message, receiver, self.num_receivers)
 
     def repeat_receivers(self, times: int) -> EdgeRelation:
         """Every receiver ``times`` times in a row, all with the same edges."""

@@ -1,4 +1,4 @@
-"""Softmax over the edges of each receiver, in plain torch."""
+"""Softmax and sum over the edges of each receiver, in plain torch: what every edge operator is made of."""
 
 from __future__ import annotations
 
@@ -27,3 +27,11 @@ def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tens
     weight = torch.exp(wide - highest.index_select(0, receiver))
     total = wide.new_zeros(shape).index_add(0, receiver, weight)
     return (weight / total.index_select(0, receiver)).to(score.dtype)
+
+
+def segment_sum(value: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
+    """Σ_e value_e over the edges into each receiver; exactly 0 where there are none.
+
+    Shapes: ``[E, ...]``, ``[E]`` -> ``[num_receivers, ...]``.
+    """
+    return value.new_zeros(num_receivers, *value.shape[1:]).index_add(0, receiver, value)

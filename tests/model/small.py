@@ -1,0 +1,56 @@
+"""Small models with fixed random weights, and batches of scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, HeteroData
+
+from trajpred.graph.dataset import build_graph
+from trajpred.graph.scene_graph import SceneConfig
+from trajpred.model import LitForecaster, Prediction
+from trajpred.scenario import Scenario
+
+#: The fields of a Prediction, and how far float32 lets them differ (metres, nats).
+TOLERANCE = {"proposal": 2e-3, "proposal_scale": 2e-3, "trajectory": 2e-3, "scale": 2e-3, "logits": 1e-3}
+
+
+def small_config(**model: Any) -> dict[str, Any]:
+    """A tiny model as it would stand in a YAML file."""
+    sizes = {"dim": 32, "heads": 4}
+    return {
+        "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**sizes, "layers": 2}},
+        "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**sizes, "propose_layers": 1}},
+        **model,
+    }
+
+
+def small_model(seed: int = 0, **model: Any) -> LitForecaster:
+    """In evaluation mode, its weights drawn from ``seed``."""
+    torch.manual_seed(seed)
+    return LitForecaster.build(small_config(**model)).eval()
+
+
+def batch_of(scenarios: Sequence[Scenario]) -> HeteroData:
+    return Batch.from_data_list([build_graph(scenario, SceneConfig()) for scenario in scenarios])
+
+
+def evaluate_as(model: LitForecaster, evaluation: str) -> LitForecaster:
+    """Switch ``model`` to ``dense`` or ``edges``."""
+    model.forecaster.encoder.evaluation = model.forecaster.decoder.evaluation = evaluation
+    return model
+
+
+def assert_same(found: Prediction, expected: Prediction, rows: Tensor | slice = slice(None)) -> None:
+    """``found`` equals ``rows`` of ``expected`` to within :data:`TOLERANCE`."""
+    for name, tolerance in TOLERANCE.items():
+        a, b = getattr(found, name), getattr(expected, name)[rows]
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance, msg=lambda text, n=name: f"{n}: {text}")
+
+
+def largest_change(found: Prediction, expected: Prediction) -> float:
+    """Metres between two predictions at most."""
+    return float((found.trajectory - expected.trajectory).abs().max())

@@ -1,0 +1,205 @@
+"""Training, validation and checkpoints of the LightningModule."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from tests.graph.conftest import store_path  # noqa: F401
+from tests.model.small import TOLERANCE, batch_of, small_config, small_model
+from trajpred.errors import DataError
+from trajpred.graph.dataset import SceneData
+from trajpred.graph.scene_graph import SceneConfig
+from trajpred.losses import endpoint_mixture_nll, winner, winner_takes_all
+from trajpred.model import LitForecaster
+from trajpred.scenario import Scenario, TrackCategory
+
+#: Gradients that are zero by algebra: a constant added to all logits changes nothing.
+WITHOUT_EFFECT = {"forecaster.decoder.logit_head.2.bias"}
+
+
+def trainer(folder: Path, **options: Any) -> pl.Trainer:
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return pl.Trainer(default_root_dir=folder, accelerator="cpu", **off, **options)
+
+
+@pytest.fixture
+def checkpoint(model: LitForecaster, tmp_path: Path) -> Path:
+    """What Lightning saves of ``model``."""
+    saver = trainer(tmp_path, enable_checkpointing=False)
+    saver.strategy.connect(model)
+    saver.save_checkpoint(tmp_path / "model.ckpt", weights_only=True)
+    return tmp_path / "model.ckpt"
+
+
+def test_every_parameter_is_trained(real: list[Scenario]) -> None:
+    model, batch = small_model().train(), batch_of(real)
+    model.losses(model(batch), batch)["loss"].backward()
+    without = {name for name, p in model.named_parameters() if p.grad is None}
+    still = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() < 1e-7}
+    assert without == set() and still == WITHOUT_EFFECT
+
+
+def test_losses_are_means_weighted_by_category(model: LitForecaster, real: list[Scenario]) -> None:
+    batch = batch_of(real)
+    prediction, agent = model(batch), batch["agent"]
+    found = model.losses(prediction, batch)
+    share = {TrackCategory.FOCAL: 1.0, TrackCategory.SCORED: 1.0}
+    weight = np.array([share.get(TrackCategory(c), 0.2) for c in agent.category.tolist()])
+    weight *= agent.target_mask.any(1).numpy()
+
+    def mean(values: torch.Tensor) -> float:
+        return float(np.average(values.detach().numpy(), weights=weight))
+
+    p, truth = prediction, (agent.target, agent.target_mask)
+    proposal = winner_takes_all(p.proposal, p.proposal_scale, *truth, winner(p.proposal, *truth))
+    refined = winner_takes_all(p.trajectory, p.scale, *truth, winner(p.trajectory, *truth))
+    mode = endpoint_mixture_nll(p.trajectory, p.scale, p.logits, *truth)
+    expected = {"proposal": mean(proposal), "refinement": mean(refined), "mode": mean(mode)}
+    for name, value in expected.items():
+        assert float(found[name].detach()) == pytest.approx(value, rel=1e-4), name
+    assert float(found["loss"].detach()) == pytest.approx(sum(expected.values()), rel=1e-4)
+
+
+def test_weights_of_losses_and_agents_are_configurable(real: list[Scenario]) -> None:
+    loss = {"proposal": 0.0, "refinement": 2.0, "mode": 0.0, "others": 0.0, "scored": 0.0}
+    model, batch = small_model(loss=loss), batch_of(real)
+    prediction, agent = model(batch), batch["agent"]
+    focal = agent.category == TrackCategory.FOCAL
+    found = model.losses(prediction, batch)
+    agent.target_mask = agent.target_mask & focal[:, None]
+    alone = model.losses(prediction, batch)
+    assert found["loss"] == 2 * found["refinement"]
+    torch.testing.assert_close(found["loss"], alone["loss"])
+
+
+def test_a_few_steps_make_the_loss_fall(real: list[Scenario]) -> None:
+    model, batch = small_model().train(), batch_of(real[:1])
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    history = []
+    for _ in range(30):
+        losses = model.losses(model(batch), batch)
+        optimizer.zero_grad()
+        losses["loss"].backward()
+        optimizer.step()
+        history.append({name: float(value.detach()) for name, value in losses.items()})
+    assert np.isfinite([*history[-1].values()]).all()
+    for name in ("loss", "proposal", "refinement", "minADE6"):
+        assert history[-1][name] < 0.9 * history[0][name], name
+
+
+def test_a_run_through_lightning_leaves_a_checkpoint_that_predicts_the_same(
+    store_path: Path,  # noqa: F811
+    real: list[Scenario],
+    tmp_path: Path,
+) -> None:
+    scene = {"features": {"max_lanes": 40}, "graph": {"lane_agent_k": 8}}
+    model = small_model(scene=scene)
+    fit = trainer(tmp_path, max_steps=2, limit_val_batches=1, num_sanity_val_steps=0)
+    data = SceneData(store_path, batch_size=2)
+    fit.fit(model, data)
+    assert data.scene == model.scene != SceneConfig()
+    path = next(tmp_path.rglob("*.ckpt"))
+    loaded, batch = LitForecaster.load(path), batch_of(real)
+    assert loaded.scene == model.scene and loaded.config == model.config and not loaded.training
+    found, expected = loaded(batch), model.eval()(batch)
+    assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in TOLERANCE)
+    assert not torch.equal(expected.trajectory, small_model(scene=scene)(batch).trajectory), (
+        "nothing was learnt"
+    )
+
+
+def test_the_same_seed_trains_the_same_model(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+    weights = []
+    for run in range(2):
+        model = small_model(seed=4)
+        trainer(tmp_path / str(run), max_steps=2, limit_val_batches=0, enable_checkpointing=False).fit(
+            model, SceneData(store_path, batch_size=2, seed=3)
+        )
+        weights.append(model.state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_a_checkpoint_of_a_built_model_loads(
+    checkpoint: Path, model: LitForecaster, real: list[Scenario]
+) -> None:
+    batch = batch_of(real[:1])
+    assert torch.equal(LitForecaster.load(checkpoint)(batch).trajectory, model(batch).trajectory)
+
+
+def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such checkpoint"):
+        LitForecaster.load(tmp_path / "none.ckpt")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_checkpoint_is_refused(checkpoint: Path, share: float) -> None:
+    content = checkpoint.read_bytes()
+    checkpoint.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(DataError, match="no readable checkpoint") as error:
+        LitForecaster.load(checkpoint)
+    assert str(checkpoint) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"epoch: 3\n",
+        b"\x00" * 64,
+        b"\x80\x02}q\x00.",
+        b"PK\x03\x04 and more",
+        b"hello world, a long text " * 99,
+    ],
+)
+def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "other.ckpt").write_bytes(content)
+    with pytest.raises(DataError, match="other.ckpt"):
+        LitForecaster.load(tmp_path / "other.ckpt")
+
+
+@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {"trajpred_config": {}}])
+def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "other.ckpt")
+    with pytest.raises(DataError, match="is no trajpred checkpoint"):
+        LitForecaster.load(tmp_path / "other.ckpt")
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    torch.save({"trajpred_config": Trap(), "state_dict": {}}, tmp_path / "trap.ckpt")
+    with pytest.raises(DataError):
+        LitForecaster.load(tmp_path / "trap.ckpt")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_weights_of_another_size_are_refused(checkpoint: Path) -> None:
+    content = torch.load(checkpoint)
+    content["trajpred_config"]["encoder"]["init_args"]["layers"] = 1
+    torch.save(content, checkpoint)
+    with pytest.raises(DataError, match="do not fit"):
+        LitForecaster.load(checkpoint)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder": None},
+        {"colour": 1},
+        {"history": "long"},
+        {"encoder": {"class_path": "trajpred.model.None"}},
+    ],
+    ids=str,
+)
+def test_a_config_that_makes_no_model_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="no model config"):
+        LitForecaster.build(small_config(**change))

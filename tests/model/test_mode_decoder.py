@@ -1,0 +1,101 @@
+"""Where a mode looks from when it looks again, and what it sees there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.graph.scenes import straight
+from tests.model.small import batch_of, small_model
+from trajpred.geometry import Pose
+from trajpred.model.mode_decoder import STANDING_M, constant_velocity, end_pose
+from trajpred.model.scene_encoder import joint_pose
+from trajpred.nn import EdgeRelation
+from trajpred.scenario import Scenario
+
+
+def poses(count: int) -> Pose[Tensor]:
+    return Pose(50 * torch.randn(count, 2), 6.3 * torch.rand(count))
+
+
+@pytest.mark.parametrize("steps", [1, 5, 11, 60])
+def test_end_pose_is_the_end_and_the_direction_of_the_last_second(steps: int) -> None:
+    path, agents = torch.randn(3, 2, steps, 2).cumsum(2) + 5, poses(3)
+    found = end_pose(path, agents)
+    z = path.double().numpy() @ [1, 1j]
+    origin = (agents.position.double().numpy() @ [1, 1j])[:, None]
+    turn = np.exp(1j * agents.heading.double().numpy())[:, None]
+    end = (origin + z[..., -1] * turn).reshape(-1)
+    np.testing.assert_allclose(found.position, np.stack((end.real, end.imag), -1), atol=1e-4)
+    back = min(10, steps - 1)
+    ahead = z[..., -1] - z[..., -1 - back]
+    expected = (np.where(ahead == 0, 1, ahead / np.maximum(abs(ahead), 1e-9)) * turn).reshape(-1)
+    np.testing.assert_allclose(np.exp(1j * found.heading.double().numpy()), expected, atol=1e-4)
+
+
+def test_a_mode_that_stands_keeps_its_heading() -> None:
+    """It may wander about: what counts is that it ends near to where it starts."""
+    path = torch.randn(1, 3, 60, 2)
+    path[0, :, -1] = torch.tensor([[0.0, 0.0], [0.0, STANDING_M - 0.01], [0.0, STANDING_M + 0.01]])
+    path[0, 2, -11] = 0.0
+    heading = end_pose(path, Pose(torch.zeros(1, 2), torch.tensor([0.5]))).heading
+    torch.testing.assert_close(heading, torch.tensor([0.5, 0.5, 0.5 + np.pi / 2]))
+
+
+def test_constant_velocity_goes_on_from_when_an_agent_was_last_seen() -> None:
+    valid = np.ones((2, 110), bool)
+    valid[1, 30:50] = False  # last seen 2 s before the last observed step
+    found = constant_velocity(batch_of([straight(2, valid=valid)]), 60)
+    steps = torch.arange(1, 61) * 0.1
+    expected = torch.stack((10 * steps, 10 * (steps + 2.0)))
+    torch.testing.assert_close(found[..., 0], expected, rtol=0, atol=1e-3)
+    assert found[..., 1].abs().max() < 1e-5
+
+
+def test_every_scene_has_its_own_step() -> None:
+    x = np.stack((np.arange(110.0), np.zeros(110)), -1)[None]
+    scenes = [Scenario.from_arrays(x, num_observed=50, step_s=step) for step in (0.1, 0.2)]
+    found = constant_velocity(batch_of(scenes), 60)  # a metre a step in both
+    torch.testing.assert_close(found[..., 0], torch.arange(1.0, 61.0).expand(2, 60), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("stage", "per_agent"), [(0, 1), (1, 6)])
+def test_a_mode_hears_its_agent_and_all_of_its_scene_within_the_radius(
+    real: list[Scenario], stage: int, per_agent: int
+) -> None:
+    decoder, batch = small_model().forecaster.decoder, batch_of(real)
+    decoder.evaluation = "edges"
+    agent = batch["agent"]
+    anchors = Pose(
+        agent.position.repeat_interleave(per_agent, 0) + 30 * torch.randn(len(agent.batch) * per_agent, 2),
+        agent.heading.repeat_interleave(per_agent, 0),
+    )
+    found = decoder._surroundings(batch, stage, anchors, per_agent)
+    assert isinstance(found, EdgeRelation)
+    place, scene = joint_pose(batch).position, torch.cat((agent.batch, batch["lane"].batch))
+    owner = torch.arange(len(anchors.heading)) // per_agent
+    radius = (60.0, 30.0)[stage]
+    near = torch.linalg.vector_norm(anchors.position[:, None] - place, dim=-1) <= radius
+    expected = near & (agent.batch[owner][:, None] == scene)
+    expected[torch.arange(len(owner)), owner] = True
+    assert {(int(i), int(j)) for j, i in found.index.T} == {(int(i), int(j)) for i, j in expected.nonzero()}
+    assert found.index.shape[1] == expected.sum() and (found.index[1].diff() >= 0).all()
+
+
+def test_modes_differ_and_scales_are_bounded(real: list[Scenario]) -> None:
+    model, batch = small_model(), batch_of(real[:1])
+    for parameter in model.forecaster.decoder.refine_head.parameters():
+        parameter.data *= 100
+    prediction = model(batch)
+    assert (prediction.trajectory.std(1) > 0).all()
+    assert float(prediction.scale.min()) >= np.exp(-4.01) and float(prediction.scale.max()) <= np.exp(4.01)
+
+
+def test_the_proposal_is_not_trained_by_the_refinement(real: list[Scenario]) -> None:
+    model, batch = small_model(), batch_of(real[:1])
+    prediction = model(batch)
+    (prediction.trajectory - prediction.proposal.detach()).square().sum().backward()
+    assert all(p.grad is None for p in model.forecaster.decoder.propose_head.parameters())
+    assert all(p.grad is not None for p in model.forecaster.decoder.refine_head.parameters())
