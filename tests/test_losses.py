@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Laplace, MixtureSameFamily
 
-from trajpred.losses import endpoint_mixture_nll, laplace_nll, masked_mean, winner, winner_takes_all
+from trajpred.losses import (
+    average_displacement,
+    endpoint_nll,
+    laplace_nll,
+    masked_mean,
+    mixture_nll,
+    winner_takes_all,
+)
 
 A, K, F = 5, 3, 7
 
@@ -42,25 +49,22 @@ def test_laplace_nll_is_that_of_torch(modes: tuple[Tensor, Tensor], target: Tens
     torch.testing.assert_close(laplace_nll(location, scale, target[:, None]), expected)
 
 
-def test_winner_has_the_least_average_displacement_over_valid_steps(
+def test_average_displacement_is_the_mean_over_valid_steps(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
-    expected = []
+    found = average_displacement(modes[0].requires_grad_(), target, valid)
+    assert found.shape == (A, K) and not found.requires_grad
     for a in range(A):
-        errors = [
-            [float((modes[0][a, k, f] - target[a, f]).norm()) for f in range(F) if valid[a, f]]
-            for k in range(K)
-        ]
-        means = [sum(e) / max(1, len(e)) for e in errors]
-        expected.append(means.index(min(means)))
-    assert winner(modes[0], target, valid).tolist() == expected
+        for k in range(K):
+            errors = [float((modes[0][a, k, f] - target[a, f]).norm()) for f in range(F) if valid[a, f]]
+            assert float(found[a, k]) == pytest.approx(sum(errors) / max(1, len(errors)))
 
 
 def test_winner_takes_all_trains_the_winner_on_its_valid_steps(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
     location, scale = (x.requires_grad_() for x in modes)
-    best = winner(location, target, valid)
+    best = torch.tensor([0, 2, 1, 1, 0])
     found = winner_takes_all(location, scale, target, valid, best)
     for a in range(A):
         steps = valid[a].nonzero()[:, 0]
@@ -74,46 +78,44 @@ def test_winner_takes_all_trains_the_winner_on_its_valid_steps(
         assert x.grad is not None and torch.equal((x.grad != 0).any(-1), trained)
 
 
-def test_mixture_nll_is_that_of_torch_at_the_last_valid_step(
-    modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
-) -> None:
-    (location, scale), logits = modes, torch.randn(A, K)
-    found = endpoint_mixture_nll(location, scale, logits, target, valid)
-    for a in range(A - 1):  # the last one has no valid step
-        end = int(valid[a].nonzero().max())
-        parts = Independent(Laplace(location[a, :, end], scale[a, :, end]), 1)
-        law = MixtureSameFamily(Categorical(logits=logits[a]), parts)
-        torch.testing.assert_close(found[a], -law.log_prob(target[a, end]))
+def last_valid(valid: Tensor) -> list[int]:
+    """Of all but the last agent, which has none."""
+    return [max(f for f in range(F) if valid[a, f]) for a in range(A - 1)]
 
 
-def test_mixture_nll_trains_the_logits_alone(
+def test_end_points_are_those_of_the_last_valid_step(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
     location, scale = (x.requires_grad_() for x in modes)
-    logits = torch.zeros(A, K, requires_grad=True)
-    endpoint_mixture_nll(location, scale, logits, target, valid).sum().backward()
-    assert location.grad is None and scale.grad is None
-    # The gradient is prior minus posterior: it moves probability to the mode that explains the end best.
-    assert logits.grad is not None
-    torch.testing.assert_close(logits.grad.sum(1), torch.zeros(A), rtol=0, atol=1e-5)
-    end = [int(valid[a].nonzero().max()) for a in range(A - 1)]
-    likely = torch.stack(
-        [-laplace_nll(location[a, :, e], scale[a, :, e], target[a, e]) for a, e in enumerate(end)]
-    )
-    torch.testing.assert_close(logits.grad[:-1], 1 / K - likely.softmax(1))
+    found = endpoint_nll(location, scale, target, valid)
+    assert found.shape == (A, K) and not found.requires_grad
+    for a, end in enumerate(last_valid(valid)):
+        law = Independent(Laplace(location[a, :, end], scale[a, :, end]), 1)
+        torch.testing.assert_close(found[a], -law.log_prob(target[a, end]).detach())
+
+
+def test_mixture_nll_is_that_of_torch() -> None:
+    location, scale, logits = torch.randn(A, K), 0.1 + torch.rand(A, K), torch.randn(A, K)
+    law = MixtureSameFamily(Categorical(logits=logits), Laplace(location, scale))
+    nll = -Laplace(location, scale).log_prob(torch.ones(A, 1))
+    torch.testing.assert_close(mixture_nll(logits, nll), -law.log_prob(torch.ones(A)))
+
+
+def test_mixture_nll_moves_probability_to_what_explains_best() -> None:
+    logits, nll = torch.zeros(A, K, requires_grad=True), 5 * torch.randn(A, K)
+    mixture_nll(logits, nll).sum().backward()
+    torch.testing.assert_close(logits.grad, 1 / K - (-nll).softmax(1))
 
 
 def test_what_is_not_valid_changes_nothing(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
-    logits = torch.randn(A, K)
-    other = torch.where(valid[..., None], target, 1e6)
-
     def every(target: Tensor) -> list[Tensor]:
-        best = winner(modes[0], target, valid)
-        mixture = endpoint_mixture_nll(*modes, logits, target, valid)
-        return [best, winner_takes_all(*modes, target, valid, best), mixture[:-1]]
+        error = average_displacement(modes[0], target, valid)
+        regression = winner_takes_all(*modes, target, valid, error.argmin(1))
+        return [error, regression, endpoint_nll(*modes, target, valid)[:-1]]
 
+    other = torch.where(valid[..., None], target, 1e6)
     for a, b in zip(every(target), every(other), strict=True):
         assert torch.equal(a, b)
 

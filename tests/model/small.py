@@ -19,11 +19,12 @@ TOLERANCE = {"proposal": 2e-3, "proposal_scale": 2e-3, "trajectory": 2e-3, "scal
 
 
 def small_config(**model: Any) -> dict[str, Any]:
-    """A tiny model as it would stand in a YAML file."""
+    """A tiny model as it would stand in a YAML file, with joint futures."""
     sizes = {"dim": 32, "heads": 4}
+    decoder = {**sizes, "propose_layers": 1, "joint": True}
     return {
         "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**sizes, "layers": 2}},
-        "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**sizes, "propose_layers": 1}},
+        "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": decoder},
         **model,
     }
 

@@ -16,22 +16,26 @@ from trajpred.baselines import constant_velocity
 from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap
 from trajpred.model import LitForecaster
+from trajpred.model.objective import prediction_losses
 from trajpred.scenario import Scenario
 
 each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense"])
+each_kind = pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])
 
 
 @each_evaluation
+@each_kind
 @pytest.mark.parametrize("angle", [QUARTER, -2.0])
 def test_moving_and_turning_the_scene_changes_nothing_but_the_frame(
-    model: LitForecaster, real: list[Scenario], evaluation: str, angle: float
+    model: LitForecaster, real: list[Scenario], evaluation: str, angle: float, joint: bool
 ) -> None:
-    evaluate_as(model, evaluation)
+    forecaster = evaluate_as(model, evaluation).forecaster
+    before, after = (batch_of(s) for s in (real, [moved(s, FAR, angle) for s in real]))
     with torch.inference_mode():
-        before, after = (batch_of(s) for s in (real, [moved(s, FAR, angle) for s in real]))
-        assert_same(model(after), model(before))
+        assert_same(forecaster(after, joint), forecaster(before, joint))
     turn = np.exp(1j * angle)
-    for a, b in zip(model.forecaster.forecast(before), model.forecaster.forecast(after), strict=True):
+    forecasts = (forecaster.forecast(batch, joint) for batch in (before, after))
+    for a, b in zip(*forecasts, strict=True):
         expected = (a.trajectory @ [1, 1j]) * turn + complex(*FAR)
         np.testing.assert_allclose(b.trajectory @ [1, 1j], expected, rtol=0, atol=5e-3)
         np.testing.assert_allclose(b.probability, a.probability, rtol=0, atol=1e-3)
@@ -58,13 +62,13 @@ def test_the_future_is_not_seen(model: LitForecaster, real: list[Scenario]) -> N
     assert largest_change(after, before) == 0
 
 
-def test_dense_equals_edges(model: LitForecaster, real: list[Scenario]) -> None:
-    found = {}
+@each_kind
+def test_dense_equals_edges(model: LitForecaster, real: list[Scenario], joint: bool) -> None:
+    found, batch = {}, batch_of(real)
     for evaluation in ("edges", "dense"):
-        batch = batch_of(real)
         model.zero_grad()
-        prediction = evaluate_as(model, evaluation)(batch)
-        model.losses(prediction, batch)["loss"].backward()
+        prediction = evaluate_as(model, evaluation).forecaster(batch, joint)
+        prediction_losses(prediction, batch, model.loss, joint)["loss"].backward()
         gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
         found[evaluation] = prediction, gradients
     assert_same(found["dense"][0], found["edges"][0])
@@ -74,29 +78,31 @@ def test_dense_equals_edges(model: LitForecaster, real: list[Scenario]) -> None:
 
 
 @each_evaluation
+@each_kind
 def test_a_batch_equals_its_scenes_one_by_one(
-    model: LitForecaster, real: list[Scenario], evaluation: str
+    model: LitForecaster, real: list[Scenario], evaluation: str, joint: bool
 ) -> None:
     scenes = [*real, straight(2)]  # the last one has no map
-    evaluate_as(model, evaluation)
+    forecaster = evaluate_as(model, evaluation).forecaster
     with torch.inference_mode():
         batch = batch_of(scenes)
-        together, ptr = model(batch), batch["agent"].ptr
+        together, ptr = forecaster(batch, joint), batch["agent"].ptr
         for i, scene in enumerate(scenes):
-            assert_same(model(batch_of([scene])), together, slice(ptr[i], ptr[i + 1]))
+            assert_same(forecaster(batch_of([scene]), joint), together, slice(ptr[i], ptr[i + 1]))
 
 
 @each_evaluation
+@each_kind
 def test_the_order_of_agents_does_not_matter(
-    model: LitForecaster, real: list[Scenario], evaluation: str
+    model: LitForecaster, real: list[Scenario], evaluation: str, joint: bool
 ) -> None:
-    evaluate_as(model, evaluation)
+    forecaster = evaluate_as(model, evaluation).forecaster
     order = np.random.default_rng(0).permutation(len(real[0].tracks))
     before, after = batch_of(real[:1]), batch_of([with_tracks(real[0], order)])
     row = [before.track_ids[0].tolist().index(name) for name in after.track_ids[0].tolist()]
     assert row != sorted(row)
     with torch.inference_mode():
-        assert_same(model(after), model(before), torch.tensor(row))
+        assert_same(forecaster(after, joint), forecaster(before, joint), torch.tensor(row))
 
 
 @each_evaluation
@@ -130,6 +136,20 @@ def no_future(s: Scenario) -> Scenario:
     return replace(s, tracks=replace(s.tracks, valid=valid))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@each_evaluation
+def test_half_precision_predicts_much_the_same(
+    model: LitForecaster, real: list[Scenario], evaluation: str, dtype: torch.dtype
+) -> None:
+    batch, forecaster = batch_of(real), evaluate_as(model, evaluation).forecaster
+    with torch.inference_mode():
+        before = forecaster(batch, joint=True)
+        with torch.autocast("cpu", dtype):
+            after = forecaster(batch, joint=True)
+    assert largest_change(after, before) < 0.5
+    assert {x.dtype for x in vars(after).values()} == {torch.float32}
+
+
 SPARSE: dict[str, Callable[[list[Scenario]], list[Scenario]]] = {
     "no lanes": lambda real: [replace(real[0], map=LaneMap())],
     "no lanes in one scene": lambda real: [real[0], replace(real[0], map=LaneMap())],
@@ -146,7 +166,7 @@ SPARSE: dict[str, Callable[[list[Scenario]], list[Scenario]]] = {
 def test_scenes_with_next_to_nothing_stay_finite(real: list[Scenario], case: str, evaluation: str) -> None:
     model, batch = evaluate_as(small_model().train(), evaluation), batch_of(SPARSE[case](real))
     prediction = model(batch)
-    losses = model.losses(prediction, batch)
+    losses = model.losses(batch)
     losses["loss"].backward()
     assert all(value.isfinite().all() for value in (*vars(prediction).values(), *losses.values()))
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())

@@ -10,7 +10,9 @@ from torch import Tensor
 from tests.graph.scenes import straight
 from tests.model.small import batch_of, small_model
 from trajpred.geometry import Pose
-from trajpred.model.mode_decoder import STANDING_M, constant_velocity, end_pose
+from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
+from trajpred.model.bezier import bernstein
+from trajpred.model.mode_decoder import STANDING_M, constant_velocity, end_pose, scene_mean
 from trajpred.model.scene_encoder import joint_pose
 from trajpred.nn import EdgeRelation
 from trajpred.scenario import Scenario
@@ -84,11 +86,49 @@ def test_a_mode_hears_its_agent_and_all_of_its_scene_within_the_radius(
     assert found.index.shape[1] == expected.sum() and (found.index[1].diff() >= 0).all()
 
 
+def test_all_agents_of_a_scene_agree_on_how_likely_a_joint_future_is(real: list[Scenario]) -> None:
+    forecaster, batch = small_model().forecaster, batch_of(real)
+    with torch.inference_mode():
+        marginal, joint = (forecaster(batch, kind) for kind in (False, True))
+    scene = batch["agent"].batch
+    for i in range(3):
+        rows = joint.logits[scene == i]
+        assert torch.equal(rows, rows[:1].expand_as(rows)) and rows[0].std() > 0
+    assert not torch.equal(joint.logits[scene == 0][0], joint.logits[scene == 1][0])
+    assert (marginal.logits[scene == 0].std(0) > 0).all(), "marginal ones are each agent's own"
+    assert (marginal.trajectory - joint.trajectory).abs().max() > 0.02
+
+
+def test_scene_mean() -> None:
+    values = torch.tensor([[1.0, 2], [3, 6], [7, 8]])
+    found = scene_mean(values, torch.tensor([0, 0, 2]), 4)
+    assert found.tolist() == [[2, 4], [0, 0], [7, 8], [0, 0]]
+
+
+def test_a_decoder_without_joint_modes_says_so(real: list[Scenario]) -> None:
+    forecaster = Forecaster(SceneEncoder(32, 4, 1), ModeDecoder(dim=32, heads=4))
+    with pytest.raises(ValueError, match="joint=True"):
+        forecaster(batch_of(real[:1]), joint=True)
+
+
+@pytest.mark.parametrize(("degree", "steps"), [(1, 5), (3, 30), (8, 60)])
+def test_curves_are_those_of_de_casteljau(degree: int, steps: int) -> None:
+    points = np.random.default_rng(0).normal(0, 5, (degree + 1, 2))
+    expected = []
+    for step in range(1, steps + 1):
+        level, u = points, step / steps
+        while len(level) > 1:
+            level = (1 - u) * level[:-1] + u * level[1:]
+        expected.append(level[0])
+    np.testing.assert_allclose(bernstein(degree, steps).numpy() @ points, expected, atol=1e-5)
+
+
 def test_modes_differ_and_scales_are_bounded(real: list[Scenario]) -> None:
     model, batch = small_model(), batch_of(real[:1])
     for parameter in model.forecaster.decoder.refine_head.parameters():
         parameter.data *= 100
-    prediction = model(batch)
+    with torch.inference_mode():
+        prediction = model(batch)
     assert (prediction.trajectory.std(1) > 0).all()
     assert float(prediction.scale.min()) >= np.exp(-4.01) and float(prediction.scale.max()) <= np.exp(4.01)
 

@@ -141,3 +141,23 @@ def test_gradients_are_finite(graph: Graph, evaluation: str, share: float) -> No
 def test_heads_must_divide_channels() -> None:
     with pytest.raises(ValueError, match="multiple of heads"):
         GraphAttention(30, 4)
+
+
+@each_evaluation
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_poses_and_softmax_stay_in_float32_under_autocast(evaluation: str, dtype: torch.dtype) -> None:
+    graph = ragged(share=0.5, heads=HEADS)
+    attention, relation = GraphAttention(DIM, HEADS), graph[0]
+    x, z = torch.randn(relation.num_receivers, DIM), torch.randn(relation.num_senders, DIM)
+    # Two kilometres away bfloat16 tells nothing nearer apart than 8 m.
+    assert relation.poses is not None
+    far = tuple(Pose(p.position + 2000.0, p.heading) for p in relation.poses)
+    with torch.no_grad():
+        attention.value.weight.zero_()
+        attention.out.weight.copy_(torch.eye(DIM, attention.out.in_features).roll(DIM // HEADS, 1))
+        expected = attention(x, z, evaluated(replace(relation, poses=far), evaluation))
+        with torch.autocast("cpu", dtype):
+            half = replace(relation, bias=relation.bias.to(dtype), poses=far)
+            found = attention(x, z, evaluated(half, evaluation))
+    assert (expected.abs().amax(1) > 0.1).sum() > 3
+    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.03)

@@ -101,6 +101,22 @@ def test_repeated_receivers_hear_the_same(evaluation: str) -> None:
     assert repeated.poses[1].heading[::times].equal(relation.poses[1].heading)
 
 
+@each_evaluation
+def test_copies_of_a_graph_do_not_hear_each_other(evaluation: str) -> None:
+    graph, times = ragged(share=0.5), 3
+    relation = graph[0] if evaluation == "edges" else dense(graph)
+    copied = relation.copies(times)
+    q, k, v = (x.repeat_interleave(times, 0) + torch.randn(len(x) * times, 1, 1) for x in inputs(graph[0]))
+    found = copied.attend(q, k, v) * copied.reached[..., None]
+    for copy in range(times):  # copy c of node n is node n · times + c
+        expected = relation.attend(*(x[copy::times] for x in (q, k, v))) * relation.reached[..., None]
+        torch.testing.assert_close(found[copy::times], expected)
+    assert copied.poses is not None and relation.poses is not None
+    for many, one in zip(copied.poses, relation.poses, strict=True):
+        assert torch.equal(many.heading, one.heading.repeat_interleave(times))
+        assert torch.equal(many.position[times - 1 :: times], one.position)
+
+
 def test_groups_are_complete_graphs() -> None:
     size, groups = 3, 4
     graph = ragged(((size, size),) * groups, share=1.0)
@@ -137,3 +153,9 @@ class TestPadding:
         place, x = padding(list(self.SIZES)), torch.randn(9, 2)
         expected = place.pad(x).repeat_interleave(4, dim=1)
         assert torch.equal(place.repeat(4).pad(x.repeat_interleave(4, dim=0)), expected)
+
+    def test_copies_are_scenes_of_their_own(self) -> None:
+        place, x = padding(list(self.SIZES)), torch.randn(9, 2)
+        copied = place.copies(3).pad(torch.stack((x, 2 * x, 3 * x), 1).flatten(0, 1))
+        padded = place.pad(x)
+        assert torch.equal(copied, torch.stack((padded, 2 * padded, 3 * padded), 1).flatten(0, 1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,40 @@ def test_a_shard_of_another_size_than_the_manifest_says(store: Path) -> None:
     path = store / "val" / "shard-00000.arrow"
     shutil.copy(store / "val" / "shard-00001.arrow", path)
     refused(lambda: ScenarioStore(store, "val")[0], path)
+
+
+#: In a process of its own, because what is tested is that it does not crash.
+FUZZ = """
+import random, sys, warnings
+from pathlib import Path
+from trajpred.errors import DataError
+from trajpred.store import ScenarioStore
+
+warnings.simplefilter("ignore")
+store, random_, refused = Path(sys.argv[1]), random.Random(int(sys.argv[2])), 0
+path = store / "test" / "shard-00000.arrow"
+content = path.read_bytes()
+zones = [range(9000), range(len(content) - 9000, len(content)), range(len(content))]
+for i in range(300):
+    damaged = bytearray(content)
+    for _ in range(3):
+        damaged[random_.choice(zones[i % 3])] = random_.randrange(256)
+    path.write_bytes(damaged)
+    try:
+        scenarios = ScenarioStore(store, "test")
+        scenarios[0], scenarios.scenario_ids
+    except DataError:
+        refused += 1
+print(refused)
+"""
+
+
+@pytest.mark.parametrize("seed", [0, 1])  # without validation of the batch, both crash
+def test_random_damage_gives_a_scenario_or_a_data_error(store: Path, seed: int) -> None:
+    command = [sys.executable, "-c", FUZZ, str(store), str(seed)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert int(run.stdout) > 50
 
 
 @pytest.mark.parametrize("content", ["other columns", "no batch", "text"])

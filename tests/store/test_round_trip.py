@@ -178,7 +178,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "names in any script": {"track_id": ["", "Ä東京"], "scenario_id": "ü", "city": "東京"},
     "no future": {"num_observed": 12},
-    "one state": {"position": [[ORIGIN + [1.2345, -6.789]]], "num_observed": 1},
+    "one state": {"position": ORIGIN + np.array([[[1.2345, -6.789]]]), "num_observed": 1},
     "focal lost early": {"focal": 1},
     "long": {"position": np.tile(ORIGIN, (1, 3000, 1)), "num_observed": 1},
     "odd steps": {"step_s": 1 / 3},

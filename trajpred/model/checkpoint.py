@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, TypeVar
+from zipfile import is_zipfile
 
 import torch
 from jsonargparse import ArgumentError, ArgumentParser
@@ -22,10 +22,13 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     path = Path(checkpoint)
     if not path.is_file():
         raise DataError("no such checkpoint", file=path)
+    if not is_zipfile(path):
+        raise DataError("is no checkpoint, or one cut short", file=path)
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, UnpicklingError, EOFError, OSError, ValueError) as error:
-        raise DataError(f"is no readable checkpoint ({str(error).splitlines()[0]})", file=path) from None
+    except Exception as error:  # damaged bytes make an unpickler raise anything at all
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"is no readable checkpoint ({reason})", file=path) from None
     if not isinstance(content, dict) or not content.get(CONFIG) or "state_dict" not in content:
         raise DataError("is no trajpred checkpoint", file=path, field=CONFIG)
     return content

@@ -167,7 +167,9 @@ class ModeDecoder(nn.Module):
         """Control points ``[A·K, 2 (2 degree + 1)]`` -> offsets and scales ``[A, K, F, 2]`` in metres."""
         degree = self.curve.shape[1] - 1
         points = raw.float().reshape(-1, self.modes, 2 * degree + 1, 2)
-        offset, log_scale = self.curve[:, 1:] @ points[:, :, :degree], self.curve @ points[:, :, degree:]
+        # Autocast would round the products: a quarter of a metre at 60 m.
+        with torch.autocast(points.device.type, enabled=False):
+            offset, log_scale = self.curve[:, 1:] @ points[:, :, :degree], self.curve @ points[:, :, degree:]
         # Between e^-4 and e^4 metres: a bounded log-scale cannot run away on the first batches.
         return offset * LENGTH_SCALE, torch.exp(4 * torch.tanh(log_scale / 4))
 

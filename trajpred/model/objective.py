@@ -18,7 +18,7 @@ class LossConfig:
     """Weights of the losses, and of agents by category.
 
     Attributes:
-        proposal, refinement: winner-takes-all Laplace NLL before and after refinement.
+        proposal, refinement: of the winning mode before and after refinement: its error and its scale.
         mode: end-point mixture NLL, which trains the probabilities.
         joint: all three again for the joint futures, where the decoder has them.
         focal, scored, others: how much an agent of that category counts.

@@ -163,7 +163,8 @@ class DenseRelation:
         # A row's scene is that of its receiver; the column is the sender's place in the same scene.
         flat = receivers.slot[receiver] * senders.size + senders.slot[sender] % senders.size
         size = receivers.scenes * receivers.size * senders.size
-        bias = edges.bias.new_full((size, H), LOWEST).index_copy(0, flat, edges.bias)
+        wide = edges.bias.to(torch.promote_types(edges.bias.dtype, torch.float32))  # float16 has no LOWEST
+        bias = wide.new_full((size, H), LOWEST).index_copy(0, flat, wide)
         bias = bias.reshape(receivers.scenes, receivers.size, senders.size, H).permute(0, 3, 1, 2)
         return cls(bias.contiguous(), senders, receivers, edges.reached, edges.poses)
 

@@ -121,7 +121,8 @@ class ScenarioStore:
             path, rows = self._shards[shard], self._ends[shard] - self._start(shard)
             try:
                 batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-            except (pa.ArrowException, OSError, IndexError) as error:
+                batch.validate(full=True)  # offsets of a damaged file would be followed out of memory
+            except (pa.ArrowException, OSError, ValueError) as error:
                 raise DataError(f"shard cannot be opened ({error}); prepare it again", file=path) from None
             if batch.schema != SCHEMA or batch.num_rows != rows:
                 raise DataError("is not the shard that the manifest names; prepare it again", file=path)

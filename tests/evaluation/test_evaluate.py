@@ -1,0 +1,155 @@
+"""evaluate: one code path for models and baselines, the same numbers as av2 and as in training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from av2.datasets.motion_forecasting.eval import metrics as av2
+
+from tests.graph.conftest import store_path  # noqa: F401
+from tests.graph.scenes import straight
+from tests.model.small import small_model
+from trajpred.errors import DataError
+from trajpred.evaluation import Evaluation, evaluate, format_table, load_predictor
+from trajpred.evaluation.evaluate import judged
+from trajpred.forecast import Forecast
+from trajpred.graph.dataset import SceneData
+from trajpred.model import LitForecaster
+from trajpred.scenario import Scenario, TrackCategory
+from trajpred.store import ScenarioStore
+
+
+class Scattered:
+    """Six random futures around the truth; nothing about the tracks named in ``silent``."""
+
+    name = "scattered"
+
+    def __init__(self, silent: frozenset[str] = frozenset()) -> None:
+        self.silent = silent
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        return [self.one(scenario) for scenario in scenarios]
+
+    def one(self, scenario: Scenario) -> Forecast:
+        tracks, now = scenario.tracks, scenario.num_observed
+        rows = np.array([i for i, name in enumerate(tracks.track_id.tolist()) if name not in self.silent])
+        random = np.random.default_rng(len(tracks))
+        path = tracks.position[rows, None, now:] + random.normal(0, 2, (len(rows), 6, 1, 2))
+        return Forecast.from_trajectories(
+            scenario.scenario_id,
+            tracks.track_id[rows],
+            path,
+            random.dirichlet(np.ones(6), len(rows)),
+            origin=path[:, 0, 0],
+            origin_heading=np.zeros(len(rows)),
+            step_s=scenario.step_s,
+        )
+
+
+@pytest.fixture
+def store(store_path: Path) -> ScenarioStore:  # noqa: F811
+    return ScenarioStore(store_path, "val")
+
+
+def test_groups_hold_those_seen_at_the_last_observed_step_that_have_a_future() -> None:
+    valid = np.ones((5, 110), bool)
+    valid[1, 49] = valid[2, 50:] = False
+    scored, unscored = TrackCategory.SCORED, TrackCategory.UNSCORED
+    groups = judged(straight(5, valid=valid, category=[3, scored, scored, scored, unscored]))
+    found = {name: np.flatnonzero(member).tolist() for name, member in groups.items()}
+    assert found == {"focal": [0], "scored": [0, 3], "all": [0, 3, 4]}
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 16])
+def test_numbers_are_those_of_av2(store: ScenarioStore, batch_size: int) -> None:
+    predictor = Scattered()
+    found = evaluate(predictor, store, batch_size=batch_size, progress=False)
+    values: dict[str, list[float]] = {"minADE6": [], "minFDE6": [], "MR6": [], "brier-minFDE6": []}
+    for scenario in store:
+        forecast = predictor.one(scenario)
+        row = forecast.track_id.tolist().index(scenario.focal_id)
+        modes, p = forecast.trajectory[row], forecast.probability[row]
+        truth = scenario.tracks.position[scenario.focal, 50:]
+        fde = av2.compute_fde(modes, truth)
+        values["minADE6"].append(av2.compute_ade(modes, truth).min())
+        values["minFDE6"].append(fde.min())
+        values["MR6"].append(av2.compute_is_missed_prediction(modes, truth)[fde.argmin()])
+        values["brier-minFDE6"].append(av2.compute_brier_fde(modes, truth, p)[fde.argmin()])
+    assert found.scenarios == found.metrics["focal"]["count"] == len(store) == 5 and found.missing == 0
+    for name, each in values.items():
+        assert found.metrics["focal"][name] == pytest.approx(np.mean(each), rel=1e-5), name
+
+
+def test_tracks_left_out_are_counted_as_missing(store: ScenarioStore) -> None:
+    silent = frozenset(scenario.focal_id for scenario in store)
+    found = evaluate(Scattered(silent), store, progress=False)
+    assert found.metrics["focal"] == {"count": 0} and found.missing >= len(silent)
+    whole = evaluate(Scattered(), store, progress=False).metrics["all"]["count"]
+    assert found.metrics["all"]["count"] + found.missing == whole
+
+
+def test_a_split_without_futures_is_refused(store_path: Path) -> None:  # noqa: F811
+    with pytest.raises(DataError, match="no scenario with a future"):
+        evaluate(Scattered(), ScenarioStore(store_path, "test"), progress=False)
+
+
+def test_training_reports_what_evaluate_finds(
+    store: ScenarioStore,
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    model = small_model(scene={"features": {"max_agents": 200}})
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
+    [logged] = trainer.validate(model, SceneData(store_path, batch_size=2), verbose=False)
+    trainer.save_checkpoint(tmp_path / "model.ckpt", weights_only=True)
+    found = evaluate(load_predictor(tmp_path / "model.ckpt"), store, batch_size=3, progress=False)
+    for group in ("focal", "scored", "all"):
+        for name, value in found.metrics[group].items():
+            if name != "count":
+                assert logged[f"val/{group}/{name}"] == pytest.approx(value, abs=2e-3), (group, name)
+    counts = [found.metrics[group]["count"] for group in ("focal", "scored", "all")]
+    assert counts[0] < counts[1] < counts[2]
+    assert model.val_metrics.count.sum() == 0, "left for the next epoch"
+
+
+def test_a_checkpoint_refuses_scenarios_of_other_lengths(tmp_path: Path) -> None:
+    model = small_model()
+    content = {"state_dict": model.state_dict()}
+    model.on_save_checkpoint(content)
+    torch.save(content, tmp_path / "model.ckpt")
+    with pytest.raises(DataError, match="predicts 60 steps from 50"):
+        load_predictor(tmp_path / "model.ckpt")([replace(straight(1), num_observed=40)])
+    assert isinstance(LitForecaster.load(tmp_path / "model.ckpt"), LitForecaster)
+
+
+def test_what_is_neither_checkpoint_nor_baseline_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="constant_velocity"):
+        load_predictor(tmp_path / "nothing")
+
+
+def test_the_table_has_a_line_for_each() -> None:
+    full = {"count": 3, "minADE6": 1.234, "MR6": 0.5}
+    lines = format_table(
+        [
+            Evaluation(name, "val", 3, 0, {"focal": metrics})
+            for name, metrics in (("a", full), ("bb", {"count": 0}))
+        ]
+    ).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert len(lines) == 4 and len({len(line) for line in lines}) == 1
+    assert dict(zip(cells[0], cells[2], strict=True))["minADE6"] == "1.23"
+    assert cells[3][:3] == ["bb", "0", "-"] and all(cell.endswith(":") for cell in cells[1])
