@@ -165,7 +165,7 @@ def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
         ("train", ["--data.store", "nowhere"], "python tools/prepare.py"),
         ("evaluate", ["--store", "nowhere"], "python tools/prepare.py"),
         ("evaluate", ["--checkpoint", "nothing.ckpt"], "neither a checkpoint nor one of the baselines"),
-        ("evaluate", ["--checkpoint", str(ROOT / "LICENSE")], "no readable checkpoint"),
+        ("evaluate", ["--checkpoint", str(ROOT / "LICENSE")], "is no checkpoint"),
         ("evaluate", ["--split", "test"], "no scenario with a future"),
         ("evaluate", ["--split", "training"], "no split 'training'"),
         ("visualize", ["--scenario", "unknown"], "no split holds scenario 'unknown'"),

@@ -52,30 +52,32 @@ def test_laplace_nll_is_that_of_torch(modes: tuple[Tensor, Tensor], target: Tens
 def test_average_displacement_is_the_mean_over_valid_steps(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
-    found = average_displacement(modes[0].requires_grad_(), target, valid)
-    assert found.shape == (A, K) and not found.requires_grad
+    assert not average_displacement(modes[0].clone().requires_grad_(), target, valid).requires_grad
+    found = average_displacement(modes[0], target, valid)
     for a in range(A):
         for k in range(K):
             errors = [float((modes[0][a, k, f] - target[a, f]).norm()) for f in range(F) if valid[a, f]]
             assert float(found[a, k]) == pytest.approx(sum(errors) / max(1, len(errors)))
 
 
-def test_winner_takes_all_trains_the_winner_on_its_valid_steps(
+def test_winner_takes_all_is_the_error_and_the_likelihood_of_the_scale(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
     location, scale = (x.requires_grad_() for x in modes)
     best = torch.tensor([0, 2, 1, 1, 0])
     found = winner_takes_all(location, scale, target, valid, best)
-    for a in range(A):
-        steps = valid[a].nonzero()[:, 0]
-        law = Laplace(location[a, best[a], steps], scale[a, best[a], steps])
-        expected = -law.log_prob(target[a, steps]).sum() / max(1, len(steps))
-        torch.testing.assert_close(found[a], expected)
     found.sum().backward()
-    trained = torch.zeros(A, K, F, dtype=torch.bool)
-    trained[torch.arange(A), best] = valid
-    for x in (location, scale):
-        assert x.grad is not None and torch.equal((x.grad != 0).any(-1), trained)
+    slope = torch.zeros_like(location), torch.zeros_like(scale)
+    for a, k in enumerate(best.tolist()):
+        steps = valid[a].nonzero()[:, 0]
+        share = 1 / max(1, len(steps))
+        error, b = (location[a, k, steps] - target[a, steps]).detach(), scale[a, k, steps].detach()
+        expected = (error.abs() - Laplace(0.0, b).log_prob(error)).sum() * share
+        torch.testing.assert_close(found[a].detach(), expected)
+        # Locations are pulled alike wherever they are; scales towards the error.
+        slope[0][a, k, steps] = error.sign() * share
+        slope[1][a, k, steps] = (1 / b - error.abs() / b**2) * share
+    torch.testing.assert_close((location.grad, scale.grad), slope)
 
 
 def last_valid(valid: Tensor) -> list[int]:

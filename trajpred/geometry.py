@@ -30,6 +30,10 @@ class Pose(Generic[Array]):
     position: Array
     heading: Array
 
+    def __getitem__(self, index: Any) -> Pose[Array]:
+        """The poses at an index, slice or array of indices along the first axis."""
+        return Pose(self.position[index], self.heading[index])
+
 
 def _namespace(array: Any) -> Any:
     """``torch`` for tensors, ``numpy`` otherwise, without importing torch."""

@@ -12,15 +12,16 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
+from torch_geometric.loader import DataLoader
 
 from tests.graph.conftest import store_path  # noqa: F401
-from tests.graph.scenes import straight
+from tests.graph.scenes import straight, with_tracks
 from tests.model.small import small_model
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate, format_table, load_predictor
 from trajpred.evaluation.evaluate import judged
 from trajpred.forecast import Forecast
-from trajpred.graph.dataset import SceneData
+from trajpred.graph.dataset import SceneDataset
 from trajpred.model import LitForecaster
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
@@ -100,21 +101,24 @@ def test_a_split_without_futures_is_refused(store_path: Path) -> None:  # noqa: 
         evaluate(Scattered(), ScenarioStore(store_path, "test"), progress=False)
 
 
-def test_training_reports_what_evaluate_finds(
-    store: ScenarioStore,
-    store_path: Path,  # noqa: F811
-    tmp_path: Path,
-) -> None:
+class Gappy(ScenarioStore):
+    """A store whose every third track is out of sight at the last observed step, unless it is focal."""
+
+    def __getitem__(self, index: int) -> Scenario:
+        scenario = super().__getitem__(index)
+        valid = scenario.tracks.valid.copy()
+        valid[::3, 49] &= (np.arange(len(valid)) == scenario.focal)[::3]
+        seen = np.flatnonzero(valid.any(axis=1))
+        return with_tracks(replace(scenario, tracks=replace(scenario.tracks, valid=valid)), seen)
+
+
+def test_training_reports_what_evaluate_finds(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    model = small_model(scene={"features": {"max_agents": 200}})
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-    )
-    [logged] = trainer.validate(model, SceneData(store_path, batch_size=2), verbose=False)
+    model, store = small_model(scene={"features": {"max_agents": 200}}), Gappy(store_path, "val")
+    off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = pl.Trainer(accelerator="cpu", enable_checkpointing=False, **off)
+    loader = DataLoader(SceneDataset(store, model.scene), batch_size=2)
+    [logged] = trainer.validate(model, loader, verbose=False)
     trainer.save_checkpoint(tmp_path / "model.ckpt", weights_only=True)
     found = evaluate(load_predictor(tmp_path / "model.ckpt"), store, batch_size=3, progress=False)
     for group in ("focal", "scored", "all"):

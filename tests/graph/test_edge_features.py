@@ -39,7 +39,7 @@ def test_closed_form() -> None:
 def test_turning_both_ends_changes_nothing(apart: float) -> None:
     """Also where sender and receiver are one: zeros have a sign, and atan2 reads it."""
     ahead = torch.tensor([apart, 0.0], dtype=torch.float64).expand(len(HEADINGS), 2)
-    receiver = Pose(torch.zeros(len(HEADINGS), 2, dtype=torch.float64), HEADINGS)
-    sender = Pose(rotate(ahead, HEADINGS), HEADINGS + 0.5)
+    place = torch.tensor([3.0, -4.0], dtype=torch.float64).expand(len(HEADINGS), 2)
+    receiver, sender = Pose(place, HEADINGS), Pose(place + rotate(ahead, HEADINGS), HEADINGS + 0.5)
     features = edge_features(sender, receiver, torch.zeros(len(HEADINGS), dtype=torch.int64), KINDS)
     torch.testing.assert_close(features, features[:1].expand_as(features), rtol=0, atol=1e-9)

@@ -156,6 +156,17 @@ def test_topology_is_that_of_the_lane_ids(scenario: Scenario) -> None:
     assert found == expected and {kind for *_, kind in found} == set(TOPOLOGY)
 
 
+def test_a_lane_does_not_follow_itself() -> None:
+    circle = 9 * np.stack((np.cos(np.linspace(0, 6, 30)), np.sin(np.linspace(0, 6, 30))), -1)
+    lanes = LaneMap.from_centerlines([circle, circle + 20], successors=[[0, 1], []])
+    found = scene_features(straight(1, map=lanes), ALL_LANES).lanes
+    kinds = [TOPOLOGY[kind] for kind in found.topology_kind]
+    assert set(zip(*found.topology.tolist(), kinds, strict=True)) == {
+        (1, 0, "successor"),
+        (0, 1, "predecessor"),
+    }
+
+
 def test_points_of_a_straight_lane_with_boundaries_and_of_a_crossing() -> None:
     lane = LaneMap.from_centerlines([[[0, 0], [0, 90]]])  # northwards
     lane = replace(

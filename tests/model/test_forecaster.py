@@ -182,5 +182,7 @@ def test_data_of_other_lengths_are_refused_in_one_sentence(model: LitForecaster)
 
 def test_data_without_a_future_are_predicted(model: LitForecaster) -> None:
     x = np.stack((np.arange(50.0), np.zeros(50)), -1)[None]
-    [forecast] = model.forecaster.forecast(batch_of([Scenario.from_arrays(x, num_observed=50)]))
+    batch = batch_of([Scenario.from_arrays(x, num_observed=50)])
+    assert model(batch).trajectory.shape == (1, 6, 60, 2)
+    [forecast] = model.forecaster.forecast(batch)
     assert forecast.trajectory.shape == (1, 6, 60, 2)

@@ -12,9 +12,9 @@ from tests.model.small import batch_of, small_model
 from trajpred.geometry import Pose
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.bezier import bernstein
+from trajpred.model.joint_graph import JointGraph
 from trajpred.model.mode_decoder import STANDING_M, constant_velocity, end_pose, scene_mean
-from trajpred.model.scene_encoder import joint_pose
-from trajpred.nn import EdgeRelation
+from trajpred.model.mode_edges import MODE_EDGE_KINDS, edges_around
 from trajpred.scenario import Scenario
 
 
@@ -67,23 +67,37 @@ def test_every_scene_has_its_own_step() -> None:
 def test_a_mode_hears_its_agent_and_all_of_its_scene_within_the_radius(
     real: list[Scenario], stage: int, per_agent: int
 ) -> None:
-    decoder, batch = small_model().forecaster.decoder, batch_of(real)
-    decoder.evaluation = "edges"
+    batch = batch_of(real)
     agent = batch["agent"]
     anchors = Pose(
         agent.position.repeat_interleave(per_agent, 0) + 30 * torch.randn(len(agent.batch) * per_agent, 2),
         agent.heading.repeat_interleave(per_agent, 0),
     )
-    found = decoder._surroundings(batch, stage, anchors, per_agent)
-    assert isinstance(found, EdgeRelation)
-    place, scene = joint_pose(batch).position, torch.cat((agent.batch, batch["lane"].batch))
+    graph, radius = JointGraph.of(batch), (60.0, 30.0)[stage]
+    index, _ = edges_around(graph, anchors, radius, per_agent)
+    place, scene = graph.poses.position, torch.cat((agent.batch, batch["lane"].batch))
     owner = torch.arange(len(anchors.heading)) // per_agent
-    radius = (60.0, 30.0)[stage]
     near = torch.linalg.vector_norm(anchors.position[:, None] - place, dim=-1) <= radius
     expected = near & (agent.batch[owner][:, None] == scene)
     expected[torch.arange(len(owner)), owner] = True
-    assert {(int(i), int(j)) for j, i in found.index.T} == {(int(i), int(j)) for i, j in expected.nonzero()}
-    assert found.index.shape[1] == expected.sum() and (found.index[1].diff() >= 0).all()
+    assert {(int(i), int(j)) for j, i in index.T} == {(int(i), int(j)) for i, j in expected.nonzero()}
+    assert index.shape[1] == expected.sum() and (index[1].diff() >= 0).all()
+
+
+@pytest.mark.parametrize(("stage", "per_agent"), [(0, 1), (1, 6)])
+def test_a_mode_is_told_what_it_hears(real: list[Scenario], stage: int, per_agent: int) -> None:
+    batch = batch_of(real)
+    place = Pose(batch["agent"].position, batch["agent"].heading)
+    anchors = Pose(*(x.repeat_interleave(per_agent, 0) for x in (place.position, place.heading)))
+    index, features = edges_around(JointGraph.of(batch), anchors, (60.0, 30.0)[stage], per_agent)
+    sender, receiver = index.tolist()
+    agents = batch["agent"].num_nodes
+    expected = [
+        "lane" if j >= agents else "own" if j == i // per_agent else "agent"
+        for j, i in zip(sender, receiver, strict=True)
+    ]
+    kinds = features[:, -len(MODE_EDGE_KINDS) :].argmax(1).tolist()
+    assert [MODE_EDGE_KINDS[kind] for kind in kinds] == expected and len(set(expected)) == 3
 
 
 def test_all_agents_of_a_scene_agree_on_how_likely_a_joint_future_is(real: list[Scenario]) -> None:

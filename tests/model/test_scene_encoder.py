@@ -13,7 +13,7 @@ from trajpred.errors import DataError
 from trajpred.graph.scene_graph import RELATIONS
 from trajpred.model import LitForecaster, SceneEncoder
 from trajpred.model.agent_encoder import AgentEncoder
-from trajpred.model.scene_encoder import joint_edges, joint_padding, joint_pose
+from trajpred.model.joint_graph import JointGraph
 from trajpred.scenario import Scenario
 
 
@@ -60,8 +60,8 @@ def test_layers_listen_further(real: list[Scenario]) -> None:
     for layers in (1, 2):
         encoder = SceneEncoder(dim=32, heads=4, layers=layers).eval()
         batch = batch_of(real[-1:])
-        index, _ = joint_edges(batch)
-        total, source = len(joint_pose(batch).heading), 0
+        graph, source = JointGraph.of(batch), 0
+        index, total = graph.index, len(graph)
         reached = torch.zeros(total, dtype=torch.bool)
         reached[source] = True
         for _ in range(layers):
@@ -75,7 +75,7 @@ def test_layers_listen_further(real: list[Scenario]) -> None:
 
 def test_joint_nodes_are_agents_then_lanes(real: list[Scenario]) -> None:
     batch = batch_of(real)
-    index, kind = joint_edges(batch)
+    graph = JointGraph.of(batch)
     A = batch["agent"].num_nodes
     start = {"agent": 0, "lane": A}
     expected = [
@@ -83,9 +83,9 @@ def test_joint_nodes_are_agents_then_lanes(real: list[Scenario]) -> None:
         for r in RELATIONS
         for (j, i), k in zip(batch[r].edge_index.T.tolist(), batch[r].edge_kind.tolist(), strict=True)
     ]
-    assert list(zip(*index.tolist(), kind.tolist(), strict=True)) == expected
-    assert torch.equal(joint_pose(batch).position[A:], batch["lane"].position)
-    padded, ptr = joint_padding(batch).pad(joint_pose(batch).heading), batch["agent"].ptr
+    assert list(zip(*graph.index.tolist(), graph.kind.tolist(), strict=True)) == expected
+    assert torch.equal(graph.poses.position[A:], batch["lane"].position)
+    padded, ptr = graph.padding.pad(graph.poses.heading), batch["agent"].ptr
     for scene in range(3):
         agents = batch["agent"].heading[ptr[scene] : ptr[scene + 1]]
         assert torch.equal(padded[scene, : len(agents)], agents)

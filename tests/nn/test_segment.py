@@ -48,7 +48,7 @@ def test_no_edges_at_all() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_sums_in_float32(dtype: torch.dtype) -> None:
     # 4096 equal scores: a running sum in half precision would stop at 256 (bfloat16) or 2048 (float16).
-    score = torch.full((4096, 1), 3e4, dtype=dtype)
+    score = torch.full((4096,), 3e4, dtype=dtype)
     out = segment_softmax(score, torch.zeros(4096, dtype=torch.int64), 1)
     assert out.dtype == dtype
-    torch.testing.assert_close(out.float(), torch.full((4096, 1), 1 / 4096))
+    torch.testing.assert_close(out.float(), torch.full((4096,), 1 / 4096))

@@ -3,6 +3,15 @@
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.lit_forecaster import LitForecaster
 from trajpred.model.mode_decoder import ModeDecoder, Prediction
-from trajpred.model.scene_encoder import SceneEncoder, SceneTokens
+from trajpred.model.scene_encoder import SceneEncoder
+from trajpred.model.token_encoder import SceneTokens, TokenEncoder
 
-__all__ = ["Forecaster", "LitForecaster", "ModeDecoder", "Prediction", "SceneEncoder", "SceneTokens"]
+__all__ = [
+    "Forecaster",
+    "LitForecaster",
+    "ModeDecoder",
+    "Prediction",
+    "SceneEncoder",
+    "SceneTokens",
+    "TokenEncoder",
+]

@@ -39,7 +39,7 @@ def build(kind: type[Model], config: dict[str, Any]) -> Model:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--model", type=kind, required=True)
     try:
-        built: Model = parser.instantiate_classes(parser.parse_object({"model": config})).model
+        built: Model = parser.instantiate(parser.parse_object({"model": config})).model
     except ArgumentError as error:
         raise DataError(f"is no model config ({error})", field="model") from None
     return built

@@ -17,7 +17,7 @@ from trajpred.model.forecaster import Forecaster
 from trajpred.model.mode_decoder import ModeDecoder, Prediction
 from trajpred.model.objective import LossConfig, prediction_losses
 from trajpred.model.optimizer import OptimizerConfig, configure
-from trajpred.model.scene_encoder import SceneEncoder
+from trajpred.model.token_encoder import TokenEncoder
 from trajpred.scenario import TrackCategory
 
 
@@ -34,7 +34,7 @@ class LitForecaster(pl.LightningModule):
 
     def __init__(
         self,
-        encoder: SceneEncoder,
+        encoder: TokenEncoder,
         decoder: ModeDecoder,
         history: int = 50,
         scene: SceneConfig = SceneConfig(),

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.geometry import Pose, direction, norm, to_global
-from trajpred.graph.edge_features import edge_channels, edge_features
 from trajpred.graph.features import LENGTH_SCALE
-from trajpred.graph.scene_graph import AGENT_TO_AGENT
 from trajpred.model.bezier import bernstein
-from trajpred.model.scene_encoder import Evaluation, SceneTokens, at, joint_padding, joint_pose
+from trajpred.model.joint_graph import JointGraph
+from trajpred.model.mode_edges import MODE_EDGE_CHANNELS, edges_across, edges_around
+from trajpred.model.scene_encoder import Evaluation
+from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import (
     DenseRelation,
     EdgeBias,
@@ -22,12 +23,9 @@ from trajpred.nn import (
     GraphAttention,
     GraphTransformerLayer,
     GroupRelation,
-    Padding,
     mlp,
 )
 
-#: What a mode hears: its own agent, other agents, lanes.
-MODE_EDGE_KINDS = ("own", "agent", "lane")
 #: A mode that ends nearer than this (m) to where it starts keeps the agent's heading.
 STANDING_M = 1.0
 
@@ -90,7 +88,7 @@ class ModeDecoder(nn.Module):
         self.horizon, self.modes, self.evaluation, self.joint = horizon, modes, evaluation, joint
         self.radius = (propose_radius_m, refine_radius_m)
         self.mode = nn.Embedding(modes, dim)
-        self.bias = nn.ModuleList(EdgeBias(edge_channels(len(MODE_EDGE_KINDS)), heads) for _ in range(2))
+        self.bias = nn.ModuleList(EdgeBias(MODE_EDGE_CHANNELS, heads) for _ in range(2))
 
         def one(poses: bool) -> GraphTransformerLayer:
             attention = GraphAttention(dim, heads, poses=poses)
@@ -109,7 +107,7 @@ class ModeDecoder(nn.Module):
         self.norm = nn.LayerNorm(dim)
         if joint:
             self.joint_mode = nn.Embedding(modes, dim)
-            self.across_bias = EdgeBias(edge_channels(len(MODE_EDGE_KINDS)), heads)
+            self.across_bias = EdgeBias(MODE_EDGE_CHANNELS, heads)
             self.across = nn.ModuleList(one(True) for _ in range(2))
 
     def forward(self, tokens: SceneTokens, batch: HeteroData, joint: bool = False) -> Prediction:
@@ -120,23 +118,21 @@ class ModeDecoder(nn.Module):
         """
         if joint and not self.joint:
             raise ValueError("this decoder has no joint modes; make it with joint=True")
-        scene = tokens.joint
-        agents = Pose(batch["agent"].position, batch["agent"].heading)
+        scene, graph = tokens.joint, tokens.graph
+        agents = graph.poses[: graph.num_agents]
         mode = self.joint_mode if joint else self.mode
         x = (tokens.agent[:, None] + mode.weight).flatten(0, 1)
-        across = self._across(batch, agents) if joint else None
+        across = self._across(graph) if joint else None
 
-        around = self._surroundings(batch, 0, agents, 1)
-        x = self._hear(self.propose, x, scene, around.repeat_receivers(self.modes))
-        x = x if across is None else self.across[0](x, across)
+        around = self._surroundings(graph, 0, agents, 1).repeat_receivers(self.modes)
+        x = self._hear(0, x, scene, around, across)
         offset, proposal_scale = self._futures(self.propose_head(x))
         proposal = constant_velocity(batch, self.horizon)[:, None] + offset
 
         anchored = proposal.detach()
         x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
-        around = self._surroundings(batch, 1, end_pose(anchored, agents), self.modes)
-        x = self._hear(self.refine, x, scene, around)
-        x = x if across is None else self.across[1](x, across)
+        around = self._surroundings(graph, 1, end_pose(anchored, agents), self.modes)
+        x = self._hear(1, x, scene, around, across)
         offset, scale = self._futures(self.refine_head(x))
         logits = self.logit_head(x).reshape(-1, self.modes).float()
         if joint:
@@ -144,24 +140,37 @@ class ModeDecoder(nn.Module):
         return Prediction(proposal, proposal_scale, anchored + offset, scale, logits)
 
     def _hear(
-        self, layers: nn.ModuleList, x: Tensor, scene: Tensor, around: EdgeRelation | DenseRelation
+        self,
+        stage: int,
+        x: Tensor,
+        scene: Tensor,
+        around: EdgeRelation | DenseRelation,
+        across: EdgeRelation | DenseRelation | None,
     ) -> Tensor:
-        among = GroupRelation(self.modes)
+        layers, among = (self.propose, self.refine)[stage], GroupRelation(self.modes)
         for scene_layer, mode_layer in zip(layers[0::2], layers[1::2], strict=True):
             x = mode_layer(scene_layer(x, around, scene), among)
-        return x
+        return x if across is None else self.across[stage](x, across)
 
-    def _across(self, batch: HeteroData, agents: Pose[Tensor]) -> EdgeRelation | DenseRelation:
+    def _surroundings(
+        self, graph: JointGraph, stage: int, poses: Pose[Tensor], per_agent: int
+    ) -> EdgeRelation | DenseRelation:
+        """What lies near ``per_agent`` poses of every agent."""
+        index, features = edges_around(graph, poses, self.radius[stage], per_agent)
+        size = len(poses.heading)
+        edges = EdgeRelation(index, self.bias[stage](features), len(graph), size, (graph.poses, poses))
+        if self.evaluation == "edges":
+            return edges
+        return DenseRelation.of(edges, graph.padding, graph.agents.repeat(per_agent))
+
+    def _across(self, graph: JointGraph) -> EdgeRelation | DenseRelation:
         """Mode k of an agent hears mode k of its neighbours, from where the agents stand."""
-        sender, receiver = index = batch[AGENT_TO_AGENT].edge_index
-        kind = torch.full_like(sender, MODE_EDGE_KINDS.index("agent"))
-        features = edge_features(at(agents, sender), at(agents, receiver), kind, len(MODE_EDGE_KINDS))
-        count = len(agents.heading)
-        edges = EdgeRelation(index, self.across_bias(features), count, count, (agents, agents))
+        index, features = edges_across(graph)
+        size, agents = graph.num_agents, graph.poses[: graph.num_agents]
+        edges = EdgeRelation(index, self.across_bias(features), size, size, (agents, agents))
         if self.evaluation == "edges":
             return edges.copies(self.modes)
-        padding = Padding.of(batch["agent"].batch, batch["agent"].ptr)
-        return DenseRelation.of(edges, padding, padding).copies(self.modes)
+        return DenseRelation.of(edges, graph.agents, graph.agents).copies(self.modes)
 
     def _futures(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Control points ``[A·K, 2 (2 degree + 1)]`` -> offsets and scales ``[A, K, F, 2]`` in metres."""
@@ -172,47 +181,6 @@ class ModeDecoder(nn.Module):
             offset, log_scale = self.curve[:, 1:] @ points[:, :, :degree], self.curve @ points[:, :, degree:]
         # Between e^-4 and e^4 metres: a bounded log-scale cannot run away on the first batches.
         return offset * LENGTH_SCALE, torch.exp(4 * torch.tanh(log_scale / 4))
-
-    def _surroundings(
-        self, batch: HeteroData, stage: int, poses: Pose[Tensor], per_agent: int
-    ) -> EdgeRelation | DenseRelation:
-        """Edges to ``per_agent`` poses of every agent ``[A · per_agent]`` from all that lies near them.
-
-        The agent itself is always heard, so no mode is ever without an edge.
-        """
-        scene, padding = joint_pose(batch), joint_padding(batch)
-        agents = Padding.of(batch["agent"].batch, batch["agent"].ptr)
-        modes = agents.repeat(per_agent)
-        num_agents = batch["agent"].num_nodes
-
-        where = modes.pad(poses.position, fill=torch.inf)
-        place = padding.pad(scene.position, fill=torch.nan)
-        near = torch.cdist(where, place, compute_mode="donot_use_mm_for_euclid_dist") <= self.radius[stage]
-        own = torch.arange(modes.size, device=near.device)
-        near[:, own, own // per_agent] = padding.pad(torch.ones_like(scene.heading))[:, own // per_agent] > 0
-
-        # From padded places back to flattened nodes, receiver by receiver.
-        node = _nodes(padding)
-        mode = _nodes(modes)
-        b, r, s = near.nonzero(as_tuple=True)
-        receiver, sender = mode[b * modes.size + r], node[b * padding.size + s]
-        kind = torch.where(sender >= num_agents, 2, 1)
-        kind = torch.where(sender == torch.div(receiver, per_agent, rounding_mode="floor"), 0, kind)
-        features = edge_features(at(scene, sender), at(poses, receiver), kind, len(MODE_EDGE_KINDS))
-        edges = EdgeRelation(
-            torch.stack((sender, receiver)),
-            self.bias[stage](features),
-            len(scene.heading),
-            len(poses.heading),
-            (scene, poses),
-        )
-        return edges if self.evaluation == "edges" else DenseRelation.of(edges, padding, modes)
-
-
-def _nodes(padding: Padding) -> Tensor:
-    """For each padded place the flattened node that lies there, -1 for none: ``[scenes · size]``."""
-    nodes = torch.full((padding.scenes * padding.size,), -1, device=padding.slot.device)
-    return nodes.index_copy(0, padding.slot, torch.arange(len(padding.slot), device=nodes.device))
 
 
 def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:

@@ -1,0 +1,45 @@
+"""``PaddedAttention`` from queries to other keys against the vectors of DenseTNT."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tests.nn.parity.case import Case
+from trajpred.nn.padded_attention import PaddedAttention
+
+CONSTRUCTOR = "hidden", "num_heads", "head_size", "query_hidden", "key_hidden"
+
+
+def check(case: Case) -> None:
+    options = case.options
+    assert options["cross"]
+    options.ignore("lengths", "key_lengths")  # arrays of the same names
+    key_mask = mask_of(case["key_lengths"], case["key_padded"])
+    check_attention(case, case["key_padded"], key_mask)
+
+
+def check_attention(case: Case, key: Tensor | None, key_mask: Tensor | None) -> None:
+    """With and without the reference's key bias; masked by rows and by pairs; with and without weights."""
+    x, mask = case["x_padded"], mask_of(case["lengths"], case["x_padded"])
+    assert mask.equal(case["valid"])
+    for key_bias in (True, False):
+        attend = PaddedAttention(**{n: case.options[n] for n in CONSTRUCTOR}, key_bias=key_bias).double()
+        case.load_linear(attend.query, "query")
+        case.load_linear(attend.value, "value")
+        case.load(attend.key.weight, "W_key")
+        if key_bias:  # softmax cancels it
+            case.load(attend.key.bias, "b_key")
+        out, weight = attend(x, key, mask=mask, key_mask=key_mask, return_attention=True)
+        fused = attend(x, key, mask=mask, key_mask=key_mask)
+        masked = attend(x, key, attention_mask=case["attention_mask"].bool())
+        for found in (out, fused, masked):
+            case.close(found, "out_per_sample_padded")
+            case.close(found, "out_reference_correct_mask", rows=mask)
+            assert not found[~mask].any()
+        if "attention" in case:  # given for one head
+            case.close(weight[:, 0], "attention", rows=mask)
+
+
+def mask_of(lengths: Tensor, padded: Tensor) -> Tensor:
+    return torch.arange(padded.shape[1]) < lengths[:, None]

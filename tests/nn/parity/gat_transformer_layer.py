@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from tests.nn.parity import gat_conv, gatv2_conv
+from tests.nn.parity.case import Case
+from trajpred.nn.gat import GATEncoder, GATLayer
+
+
+def check(case: Case) -> None:
+    options = case.options
+    options.ignore("graphs")
+    encoder = GATEncoder(
+        options["encoder_size"],
+        options["heads"],
+        options["num_layers"],
+        conv=options["conv"],
+        leaky_slope=options["leaky_slope"],
+        repeat_input=options["repeat_input"],
+    ).double()
+    for number, layer in enumerate(encoder.layers):
+        load(layer, case, f"layer{number}_")
+        layer.norm1.eps = layer.norm2.eps = options["layer_norm_eps"]
+    case.load_linear(encoder.out[0], "fc")
+
+    x, edge_index, target = case["x"], case["edge_index"], case["target_index"]
+    case.close(encoder.encode(x, edge_index)[0], "out_nodes")
+    case.close(encoder(x, edge_index, target), "out_target")
+    x = x.repeat(1, encoder.repeats)
+    for number, layer in enumerate(encoder.layers):
+        x, _ = layer(x, edge_index)
+        case.close(x, f"layer{number}_out")
+
+
+def load(layer: GATLayer, case: Case, prefix: str) -> None:
+    conv = gat_conv if case.options["conv"] == "gat" else gatv2_conv
+    conv.load(layer.conv, case, prefix)
+    for linear, name in ((layer.feed_forward[0], "ff_1"), (layer.feed_forward[-1], "ff_2")):
+        case.load(linear.weight, f"{prefix}W_{name}")
+        case.load(linear.bias, f"{prefix}b_{name}")
+    for norm, name in ((layer.norm1, "ln1"), (layer.norm2, "ln2")):
+        case.load(norm.weight, f"{prefix}{name}_gamma")
+        case.load(norm.bias, f"{prefix}{name}_beta")

@@ -1,0 +1,48 @@
+"""``laplacian_positional_encoding`` against the vectors of graphdeeplearning/graphtransformer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tests.nn.parity.case import Case
+from trajpred.nn.positional import laplacian_positional_encoding, normalized_laplacian
+
+
+def check(case: Case) -> None:
+    options = case.options
+    assert options["normalization"] == "sym" and options["drop_first"]
+    options.ignore("isolated", "self_loops")  # seen in edge_index
+    n, k = options["num_nodes"], options["k"]
+    batch = torch.zeros(n, dtype=torch.int64)
+    laplacian = normalized_laplacian(case["edge_index"], batch)[0][0]
+    case.close(laplacian, "laplacian")
+    case.close(torch.linalg.eigvalsh(laplacian), "eigenvalues")
+
+    found = laplacian_positional_encoding(case["edge_index"], batch, k)
+    columns = min(k, n - 1)
+    assert found.shape == (n, k) and not found[:, columns:].any()
+    check_columns(case, found[:, :columns].double(), laplacian)
+
+
+def check_columns(case: Case, found: Tensor, laplacian: Tensor) -> None:
+    """Columns of simple eigenvalues up to sign; of the others, that they are eigenvectors and orthonormal."""
+    expected, tolerance = case["lap_pe"], case.tolerance
+    simple = case["column_is_simple"]
+    sign = (found * expected).sum(0).sign()
+    torch.testing.assert_close((found * sign)[:, simple], expected[:, simple], **tolerance)
+    values = case["eigenvalues"][1 : 1 + found.shape[1]]
+    torch.testing.assert_close(laplacian @ found, found * values, **tolerance)
+    torch.testing.assert_close(found.T @ found, torch.eye(found.shape[1]).double(), **tolerance)
+    check_projectors(case, found, values)
+
+
+def check_projectors(case: Case, found: Tensor, values: Tensor) -> None:
+    """Eigenspaces that lie wholly within the columns: equal projectors (if the reference is orthonormal)."""
+    for value in values[~case["column_is_simple"]].unique():
+        same = (values - value).abs() < 1e-6
+        whole = ((case["eigenvalues"] - value).abs() < 1e-6).sum() == same.sum()
+        basis = torch.linalg.qr(case["lap_pe"][:, same])[0]
+        if whole:
+            ours = found[:, same]
+            torch.testing.assert_close(ours @ ours.T, basis @ basis.T, **case.tolerance)

@@ -1,0 +1,64 @@
+"""MultiHeadAttentionConv of TensorFlow GNN."""
+
+from __future__ import annotations
+
+import warnings
+
+from torch import Tensor
+from torch.testing import assert_close
+
+from tests.nn.parity.case import Case
+from trajpred.nn.multi_head_attention import MultiHeadAttentionConv
+
+#: Options that are constructor arguments of the same name.
+SAME = ("num_heads", "per_head_channels", "use_bias", "attention_activation", "activation", "transform_keys")
+SAME += ("share_key_transform", "score_scaling", "transform_values_after_pooling")
+
+
+def check(case: Case) -> None:
+    case.options.ignore("sizes", "elup1_value")  # the values are in score_scaling_weight
+    (sender, receiver), call = inputs(case)
+    conv = build(case, receiver.shape[-1])
+    load(conv, case)
+    case.close(conv((sender, receiver), **call), "out")
+    wide = (None if sender is None else sender.double(), receiver.double())
+    call = {name: value.double() if name == "edge_attr" else value for name, value in call.items()}
+    assert_close(conv.double()(wide, **call).detach(), case["out_float64"], rtol=1e-9, atol=1e-9)
+
+
+def inputs(case: Case) -> tuple[tuple[Tensor | None, Tensor], dict[str, Tensor]]:
+    o = case.options
+    assert o["separate_receiver_feature"] == ("x_receiver" in case)
+    node = case["x_receiver"] if o["separate_receiver_feature"] else case["x"]
+    call = {"edge_attr": case["edge_attr"]} if o["use_edge"] else {}
+    of_context = {"nodes": "batch", "edges": "edge_batch"}[o["over"]]
+    index = of_context if o["receiver"] == "CONTEXT" else "edge_index"
+    call[index] = case[index]
+    receiver = case["context"] if o["receiver"] == "CONTEXT" else node
+    return (case["x"] if o["use_node"] else None, receiver), call
+
+
+def build(case: Case, receiver_channels: int) -> MultiHeadAttentionConv:
+    o = case.options
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an attention_activation with score_scaling
+        return MultiHeadAttentionConv(
+            receiver_tag=o["receiver"],
+            sender_node_feature="x" if o["use_node"] else None,
+            sender_edge_feature="edge_attr" if o["use_edge"] else None,
+            receiver_channels=receiver_channels,
+            sender_node_channels=case["x"].shape[-1] if o["use_node"] else None,
+            sender_edge_channels=case["edge_attr"].shape[-1] if o["use_edge"] else None,
+            **{name: o[name] for name in SAME},
+        ).eval()
+
+
+def load(conv: MultiHeadAttentionConv, case: Case) -> None:
+    for name in ("query", "key_node", "key_edge", "value_node", "value_edge", "value_pooled"):
+        linear = getattr(conv, name)
+        for letter, parameter in (("W", "weight"), ("b", "bias")):
+            value = getattr(linear, parameter, None)
+            if value is not None and name == "value_pooled":  # the case has it by heads: the same memory
+                value = value.detach().unflatten(0, (conv.num_heads, conv.per_head_channels))
+            case.load(value, f"{letter}_{name}")
+    case.load(conv.score_scaling_weight, "score_scaling_weight")

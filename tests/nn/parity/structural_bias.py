@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tests.nn.parity.case import Case
+from tests.nn.parity.gaussian_distance_kernel import load_kernel
+from trajpred.nn.relation import Padding
+from trajpred.nn.segment import LOWEST
+from trajpred.nn.shortest_path import UNREACHABLE, GraphStructure
+from trajpred.nn.structural_bias import (
+    DistanceBias,
+    EdgeBias2D,
+    GaussianDistanceKernel,
+    Mode,
+    ShortestPathBias,
+    StructuralBias,
+    relative_positions,
+)
+from trajpred.nn.transformer_m import NodeEncoding
+
+
+def check(case: Case) -> None:
+    options = case.options
+    heads, K, edge_type = options["num_heads"], options["K"], options["edge_type"]
+    cut, max_spd, dim = options["multi_hop_max_dist"], options["spatial_pos_max"], options["embed_dim"]
+    options.ignore("isolated")
+    assert case["num_nodes"].tolist() == options["sizes"]
+    mask, structure = ~case["padding_mask"], structure_of(case, edge_type)
+    _check_raw_graphs(case, structure)
+
+    bias = structural_bias(case, heads, K, cut, max_spd, "2d+3d", edge_type)
+    flat = bias(mask, structure)
+    hidden = flat == LOWEST
+    assert (hidden == (case["base_attn_bias"] < 0)[:, None]).all()
+    case.close(flat.masked_fill(hidden, -torch.inf), "out_attn_bias_2d")
+
+    kernel = GaussianDistanceKernel(K, len(case["gamma_table"]))
+    load_kernel(kernel, case, "kernel_")
+    distance, direction = relative_positions(case["pos"])
+    case.close(direction, "out_delta_pos", mask)
+    gaussians = kernel(distance, case["pair_type"])
+    assert bias.distance is not None
+    space = bias.distance(gaussians).masked_fill(~mask[:, None, None], -torch.inf)
+    case_rows = mask[:, None].expand(-1, heads, -1)
+    case.close(space, "out_attn_bias_3d", case_rows)
+    both = flat[..., 1:, 1:] + space
+    torch.testing.assert_close(_inf(bias(mask, structure, gaussians)[..., 1:, 1:]), _inf(both))
+
+    nodes = node_encoding(case, dim, K, "2d+3d")
+    case.close(nodes.summed_distance(gaussians, mask), "out_sum3d")
+    case.close(nodes(case["node_index"], mask, structure), "out_node_features")
+
+
+def structure_of(case: Case, edge_type: str) -> GraphStructure:
+    """The inputs of the case in our form: unreachable pairs 510, padding -1."""
+    assert (case["spd_index"] <= UNREACHABLE + 1).all()
+    edges = case["path_edge_index"] if edge_type == "multi_hop" else case["direct_edge_index"][:, :, :, None]
+    degree = case["degree_index"] - 1
+    return GraphStructure(case["spd_index"] - 1, edges, degree, degree)
+
+
+def structural_bias(
+    case: Case, heads: int, K: int, cut: int, max_spd: int, mode: Mode, edge_type: str = "multi_hop"
+) -> StructuralBias:
+    hops = case.get("path_hop_table")
+    bias = StructuralBias(
+        heads,
+        num_edges=len(case["edge_table"]) - 1,
+        num_edge_dis=cut if hops is None else len(hops),
+        edge_type=edge_type,  # type: ignore[arg-type]
+        multi_hop_max_dist=cut,
+        num_3d_bias_kernel=K,
+        mode=mode,
+        max_spd=max_spd,
+    )
+    case.load(bias.graph_token, "graph_token_bias")
+    if bias.path is not None and bias.edge is not None:
+        load_path(bias.path, case)
+        load_edge(bias.edge, case)
+    if bias.distance is not None:
+        load_distance(bias.distance, case)
+    return bias
+
+
+def load_path(path: ShortestPathBias, case: Case) -> None:
+    """The case has the first rows of the publication's table and the last."""
+    rows = case["spd_table"]
+    with torch.no_grad():
+        path.table.weight[: len(rows)] = rows
+        path.table.weight[-1] = case["spd_table_unreachable"]
+
+
+def load_edge(edge: EdgeBias2D, case: Case) -> None:
+    case.load(edge.table.weight, "edge_table")
+    case.load(edge.hop, "path_hop_table")
+
+
+def load_distance(distance: DistanceBias, case: Case) -> None:
+    first, last = (layer for layer in distance.net if isinstance(layer, nn.Linear))
+    case.load_linear(first, "dist_1")
+    case.load_linear(last, "dist_2")
+
+
+def node_encoding(case: Case, dim: int, K: int, mode: Mode) -> NodeEncoding:
+    degrees = len(case["in_degree_table"]), len(case["out_degree_table"])
+    nodes = NodeEncoding(len(case["node_table"]) - 1, *degrees, dim, K, mode)
+    load_nodes(nodes, case)
+    return nodes
+
+
+def load_nodes(nodes: NodeEncoding, case: Case) -> None:
+    case.load(nodes.kind.weight, "node_table")
+    case.load(nodes.graph_token, "graph_token")
+    if nodes.in_degree is not None and nodes.out_degree is not None:
+        case.load(nodes.in_degree.weight, "in_degree_table")
+        case.load(nodes.out_degree.weight, "out_degree_table")
+    if nodes.distance is not None:
+        case.load_linear(nodes.distance, "sum3d")
+
+
+def _check_raw_graphs(case: Case, expected: GraphStructure) -> None:
+    """Hop counts and degrees of the whole batch from its raw graphs, where they are given."""
+    sizes, n = case["num_nodes"], case["padding_mask"].shape[1]
+    if "graph0_edge_index" not in case:
+        return
+    pointer = torch.cat((torch.zeros(1, dtype=torch.long), sizes.cumsum(0)))
+    padding = Padding.of(torch.repeat_interleave(sizes), pointer)
+    assert padding.size == n
+    edges = torch.cat([case[f"graph{b}_edge_index"] + pointer[b] for b in range(len(sizes))], 1)
+    found = GraphStructure.of(edges, torch.ones_like(edges[0]), padding)
+    for name in ("hops", "in_degree", "out_degree"):
+        assert (getattr(found, name) == getattr(expected, name)).all(), name
+
+
+def _inf(bias: Tensor) -> Tensor:
+    return bias.masked_fill(bias <= LOWEST, -torch.inf)

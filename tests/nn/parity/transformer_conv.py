@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from torch import nn
+
+from tests.nn.parity.case import Case
+from trajpred.nn.transformer_conv import TransformerConv
+
+NAMES = (
+    "out heads concat add_self_loops bias_qkv bias_root root_weight gating "
+    "skip_connection batch_norm ff_channels"
+)
+
+
+def check(case: Case) -> None:
+    options = case.options
+    options.ignore("sizes", "input_self_loops")
+    named = {name: options[name] for name in NAMES.split()}
+    conv = TransformerConv(options["in"], ein=options["ein"], **named)
+    load_attention(conv, case)
+    if conv.feed_forward is not None:
+        case.load_linear(conv.feed_forward[0], "ff_1")
+        case.load_linear(conv.feed_forward[2], "ff_2")
+    norms = [(conv.norm1, "bn1"), (conv.norm2, "bn2")]
+    for norm, name in norms:
+        assert (norm is None) == (f"{name}_gamma" not in case)
+        if norm is not None:
+            load_batch_norm(norm.module, case, name)
+    conv.train(options["training"])
+    edge_attr = case["edge_attr"] if conv.ein else None
+    out, attention = conv(case["x"], case["edge_index"], edge_attr, return_attention=True)
+    aggregated, again = conv.attend(case["x"], case["edge_index"], edge_attr)
+    case.close(out, "out")
+    case.close(attention, "attention")
+    case.close(again, "attention")
+    case.close(aggregated, "aggregated")
+    for norm, name in norms:
+        if norm is not None and conv.training:
+            case.close(norm.module.running_mean, f"after_{name}_running_mean")
+            case.close(norm.module.running_var, f"after_{name}_running_var")
+
+
+def load_attention(conv: TransformerConv, case: Case) -> None:
+    conv.double()
+    for name in ("query", "key", "value", "edge", "root"):
+        linear = getattr(conv, name)
+        assert linear is not None or name == "root" or f"W_{name}" not in case
+        if linear is not None:
+            case.load_linear(linear, name)
+    if conv.gate is not None:  # without a root the case may have a gate that nothing uses
+        case.load_linear(conv.gate, "gate")
+
+
+def load_batch_norm(norm: nn.BatchNorm1d, case: Case, name: str) -> None:
+    case.load(norm.weight, f"{name}_gamma")
+    case.load(norm.bias, f"{name}_beta")
+    case.load(norm.running_mean, f"{name}_running_mean")
+    case.load(norm.running_var, f"{name}_running_var")

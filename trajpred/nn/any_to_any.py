@@ -1,0 +1,307 @@
+"""Convolutions from any piece of a graph to any other: to the target or source nodes of edges, or to context.
+
+The receiver tag says where messages end. They start at *items*: the edges, or, from nodes to context, the
+nodes themselves. A subclass writes one method, ``convolve``, in terms of functions that carry values between
+receivers, senders and items; it never sees an index. Source: TF-GNN's ``AnyToAnyConvolutionBase``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+
+from trajpred.nn.segment import segment_sum
+
+#: The name of a feature unless another is given.
+HIDDEN_STATE = "hidden_state"
+
+#: ``op(value [items, ...], receiver [items], num_receivers, **options)``, as segment_softmax is.
+ReceiverOp = Callable[..., Tensor]
+EdgeSetName = str | tuple[str, str, str]
+Result = Tensor | tuple[Tensor, Tensor]
+
+
+class ReceiverTag(IntEnum):
+    """Where messages end: row 0 of ``edge_index``, row 1 of it, or the graph as a whole."""
+
+    SOURCE = 0
+    TARGET = 1
+    CONTEXT = 2
+
+    @classmethod
+    def of(cls, tag: ReceiverTag | int | str) -> ReceiverTag:
+        """From itself, its number or its name in any case."""
+        if isinstance(tag, str):
+            if tag.upper() not in cls.__members__:
+                raise ValueError(f"receiver_tag {tag!r} is none of {', '.join(cls.__members__)}")
+            return cls[tag.upper()]
+        return cls(tag)
+
+
+SOURCE, TARGET, CONTEXT = ReceiverTag
+
+
+@dataclass(frozen=True)
+class _Items:
+    """Which receiver and which sender (None: the item is its own) each item belongs to."""
+
+    receiver: Tensor
+    num_receivers: int
+    sender: Tensor | None
+
+    def from_receiver(self, value: Tensor) -> Tensor:
+        return value.index_select(0, self.receiver)
+
+    def from_sender(self, value: Tensor) -> Tensor:
+        return value if self.sender is None else value.index_select(0, self.sender)
+
+    def pool(self, value: Tensor, reduce_type: str = "sum") -> Tensor:
+        if reduce_type != "sum":
+            raise ValueError(f"reduce_type {reduce_type!r} is not sum; pass an extra_receiver_op for others")
+        return segment_sum(value, self.receiver, self.num_receivers)
+
+    def bind(self, op: ReceiverOp) -> Callable[..., Tensor]:
+        return partial(_call_op, op, self)
+
+
+def _call_op(op: ReceiverOp, items: _Items, value: Tensor, **options: Any) -> Tensor:
+    return op(value, items.receiver, items.num_receivers, **options)
+
+
+class AnyToAnyConvolution(nn.Module):
+    """Base of convolutions whose receiver is chosen by a tag.
+
+    ============ ======================= ===================== =================
+    receiver_tag items                   receivers             senders
+    ============ ======================= ===================== =================
+    TARGET       edges                   ``edge_index[1]``     ``edge_index[0]``
+    SOURCE       edges                   ``edge_index[0]``     ``edge_index[1]``
+    CONTEXT      edges (``edge_batch``)  graphs                none
+    CONTEXT      nodes (``batch``)       graphs                the nodes
+    ============ ======================= ===================== =================
+
+    A feature name of None switches that input off; the names are looked up in a graph and mean nothing to
+    plain tensors. What is switched on must be there in every call.
+
+    Args:
+        receiver_tag: a :class:`ReceiverTag`, its number or its name; if None, every call must give one.
+        receiver_feature: of the receiver nodes, or of the context.
+        sender_node_feature: None when CONTEXT receives from edges.
+        sender_edge_feature: None when CONTEXT receives from nodes.
+        extra_receiver_ops: further functions for ``convolve``, each ``op(value, receiver, num_receivers,
+            **options)``; ``convolve`` gets them bound to the call, as ``op(value, **options)``.
+    """
+
+    def __init__(
+        self,
+        *,
+        receiver_tag: ReceiverTag | int | str | None = None,
+        receiver_feature: str = HIDDEN_STATE,
+        sender_node_feature: str | None = HIDDEN_STATE,
+        sender_edge_feature: str | None = None,
+        extra_receiver_ops: Mapping[str, ReceiverOp] | None = None,
+    ) -> None:
+        super().__init__()
+        if receiver_feature is None:
+            raise ValueError("receiver_feature must not be None")
+        self.receiver_tag = None if receiver_tag is None else ReceiverTag.of(receiver_tag)
+        self.receiver_feature = receiver_feature
+        self.sender_node_feature, self.sender_edge_feature = sender_node_feature, sender_edge_feature
+        self.extra_receiver_ops = None if extra_receiver_ops is None else dict(extra_receiver_ops)
+
+    @property
+    def takes_receiver_input(self) -> bool:
+        return self.receiver_feature is not None
+
+    @property
+    def takes_sender_node_input(self) -> bool:
+        return self.sender_node_feature is not None
+
+    @property
+    def takes_sender_edge_input(self) -> bool:
+        return self.sender_edge_feature is not None
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments: plain values wherever plain values were given."""
+        return {
+            "receiver_tag": None if self.receiver_tag is None else int(self.receiver_tag),
+            "receiver_feature": self.receiver_feature,
+            "sender_node_feature": self.sender_node_feature,
+            "sender_edge_feature": self.sender_edge_feature,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> AnyToAnyConvolution:
+        """A new module, with weights of its own, from what :meth:`get_config` gave."""
+        return cls(**copy.deepcopy(dict(config)))
+
+    def convolve(
+        self,
+        *,
+        sender_node_input: Tensor | None,
+        sender_edge_input: Tensor | None,
+        receiver_input: Tensor,
+        broadcast_from_sender_node: Callable[[Tensor], Tensor] | None,
+        broadcast_from_receiver: Callable[[Tensor], Tensor],
+        pool_to_receiver: Callable[..., Tensor],
+        extra_receiver_ops: Mapping[str, Callable[..., Tensor]] | None = None,
+        **kwargs: Any,
+    ) -> Result:
+        """The convolution itself, for subclasses to write.
+
+        Args:
+            sender_node_input: ``[S, ...]``, None if switched off.
+            sender_edge_input: ``[items, ...]``, None if switched off.
+            receiver_input: ``[R, ...]``.
+            broadcast_from_sender_node: ``[S, ...]`` -> ``[items, ...]``; None where there are no senders.
+            broadcast_from_receiver: ``[R, ...]`` -> ``[items, ...]``.
+            pool_to_receiver: called as ``pool(value, reduce_type="sum")``, ``[items, ...]`` -> ``[R, ...]``.
+            extra_receiver_ops: by name, called as ``op(value, **options)`` with ``[items, ...]``.
+            kwargs: what the call was given beyond the arguments of :meth:`forward`.
+
+        Returns:
+            ``[R, ...]``.
+        """
+        raise NotImplementedError
+
+    def forward(
+        self,
+        x: Tensor | tuple[Tensor | None, Tensor] | HeteroData,
+        edge_index: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        receiver_tag: ReceiverTag | int | str | None = None,
+        batch: Tensor | None = None,
+        edge_batch: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Result:
+        """Convolve plain tensors, or a graph (see :meth:`call`).
+
+        Args:
+            x: nodes ``[N, in]``, or ``(x_sender [S, in_s] or None, x_receiver [R, in_r])``; with CONTEXT
+                x_receiver is the context ``[graphs, in_r]``.
+            edge_index: ``[2, E]`` in any order; with SOURCE, row 0 counts receivers and row 1 senders.
+                Not read with CONTEXT.
+            edge_attr: ``[E, in_e]``, if and only if ``sender_edge_feature`` is set.
+            batch: with CONTEXT over nodes, the graph of each, ``[S]``.
+            edge_batch: with CONTEXT over edges, the graph of each, ``[E]``.
+            kwargs: for ``convolve``.
+        """
+        if not isinstance(x, (Tensor, tuple)):
+            return self.call(x, receiver_tag=receiver_tag, **kwargs)
+        tag = self._tag(receiver_tag)
+        if tag is CONTEXT and isinstance(x, Tensor):
+            raise ValueError("receiver_tag CONTEXT needs x = (x_sender or None, context)")
+        sender, receiver = (x, x) if isinstance(x, Tensor) else x
+        items = _items(tag, len(receiver), edge_index, batch, edge_batch)
+        if not self.takes_sender_node_input or (tag is CONTEXT and batch is None):
+            sender = None
+        ops = self.extra_receiver_ops
+        if ops is not None:
+            kwargs["extra_receiver_ops"] = {name: items.bind(op) for name, op in ops.items()}
+        return self.convolve(
+            sender_node_input=sender,
+            sender_edge_input=edge_attr,
+            receiver_input=receiver,
+            broadcast_from_sender_node=None if sender is None else items.from_sender,
+            broadcast_from_receiver=items.from_receiver,
+            pool_to_receiver=items.pool,
+            **kwargs,
+        )
+
+    def call(
+        self,
+        graph: HeteroData,
+        *,
+        edge_set_name: EdgeSetName | None = None,
+        node_set_name: str | None = None,
+        receiver_tag: ReceiverTag | int | str | None = None,
+        **kwargs: Any,
+    ) -> Result:
+        """Convolve a graph whose stores hold the features by name; ``conv(graph, ...)`` is the same.
+
+        Args:
+            graph: nodes, edges and, for CONTEXT, a ``context`` store with one row per graph. The graph of a
+                node is the ``batch`` of its store, that of an edge the ``batch`` of its own store or else
+                that of its source node; where there is none, all is one graph.
+            edge_set_name: ``(source, name, target)``, or its middle where that is unique.
+            node_set_name: with CONTEXT instead of an edge set.
+        """
+        tag = kwargs["receiver_tag"] = self._tag(receiver_tag)
+        over_nodes = node_set_name is not None
+        if over_nodes == (edge_set_name is not None) or (over_nodes and tag is not CONTEXT):
+            needed = "exactly one of edge_set_name," if tag is CONTEXT else "edge_set_name, not"
+            raise ValueError(f"receiver_tag {tag.name} needs {needed} node_set_name")
+        if node_set_name is not None:
+            nodes, context = graph[node_set_name], graph["context"][self.receiver_feature]
+            sender = _feature(nodes, self.sender_node_feature)
+            one_graph = context.new_zeros(0 if sender is None else len(sender), dtype=torch.int64)
+            kwargs["batch"] = nodes.batch if "batch" in nodes else one_graph
+            return self.forward((sender, context), **kwargs)
+        source, name, target = _edge_type(graph, edge_set_name)
+        edges = graph[source, name, target]
+        kwargs |= {"edge_index": edges.edge_index, "edge_attr": _feature(edges, self.sender_edge_feature)}
+        if tag is CONTEXT:
+            kwargs["edge_batch"] = _graph_of_edge(graph[source], edges)
+            return self.forward((None, graph["context"][self.receiver_feature]), **kwargs)
+        senders, receivers = (source, target) if tag is TARGET else (target, source)
+        sender = _feature(graph[senders], self.sender_node_feature)
+        return self.forward((sender, graph[receivers][self.receiver_feature]), **kwargs)
+
+    def check_inputs(self, sender_node: Tensor | None, sender_edge: Tensor | None) -> None:
+        """Each sender input is there if and only if it is switched on; no weight silently does nothing."""
+        for name, value in (("sender_node", sender_node), ("sender_edge", sender_edge)):
+            feature = getattr(self, f"{name}_feature")
+            if (feature is None) != (value is None):
+                found = "no such input" if value is None else "such an input"
+                raise ValueError(f"{name}_feature is {feature!r}, but this call has {found}")
+
+    def _tag(self, at_call: ReceiverTag | int | str | None) -> ReceiverTag:
+        tags = {ReceiverTag.of(tag) for tag in (self.receiver_tag, at_call) if tag is not None}
+        if len(tags) != 1:
+            found = "both, and they differ" if tags else "neither"
+            raise ValueError(f"{type(self).__name__} needs receiver_tag at construction or call; got {found}")
+        return tags.pop()
+
+
+def _items(
+    tag: ReceiverTag,
+    num_receivers: int,
+    edge_index: Tensor | None,
+    batch: Tensor | None,
+    edge_batch: Tensor | None,
+) -> _Items:
+    if tag is CONTEXT:
+        graph_of = batch if edge_batch is None else edge_batch
+        if graph_of is None or (batch is not None and edge_batch is not None):
+            raise ValueError("receiver_tag CONTEXT needs exactly one of batch (over nodes), edge_batch")
+        return _Items(graph_of, num_receivers, None)
+    if edge_index is None or batch is not None:
+        raise ValueError(f"receiver_tag {tag.name} needs edge_index, not batch")
+    return _Items(edge_index[tag], num_receivers, edge_index[1 - tag])
+
+
+def _feature(store: Any, name: str | None) -> Tensor | None:
+    return None if name is None else store[name]
+
+
+def _graph_of_edge(nodes: Any, edges: Any) -> Tensor:
+    source = edges.edge_index[0]
+    if "batch" in edges:
+        return edges.batch
+    return nodes.batch[source] if "batch" in nodes else torch.zeros_like(source)
+
+
+def _edge_type(graph: HeteroData, name: EdgeSetName | None) -> tuple[str, str, str]:
+    found = [kind for kind in graph.edge_types if name in (kind, kind[1])]
+    if len(found) != 1:
+        raise ValueError(f"edge_set_name {name!r} names {len(found)} of {graph.edge_types}")
+    return found[0]

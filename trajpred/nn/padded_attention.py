@@ -1,0 +1,148 @@
+"""Attention over padded batches with true masks: global self-attention and cross-attention."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch_geometric.utils import to_dense_batch
+
+from trajpred.nn.segment import LOWEST
+
+
+def merge_tensors(flat: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Samples of different lengths, laid end to end, as one padded batch.
+
+    Args:
+        flat: ``[sum(lengths), ...]``.
+        lengths: ``[B]`` int64; 0 is a sample without rows.
+
+    Returns:
+        ``[B, max(lengths), ...]``, 0 beyond each sample; ``[B, max(lengths)]`` bool, True = valid.
+
+    Example:
+        >>> padded, mask = merge_tensors(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0, 1]))
+        >>> padded[..., 0]
+        tensor([[1., 2.],
+                [0., 0.],
+                [3., 0.]])
+        >>> mask
+        tensor([[ True,  True],
+                [False, False],
+                [ True, False]])
+    """
+    size = int(lengths.max()) if len(lengths) else 0
+    sample = torch.repeat_interleave(lengths)
+    return to_dense_batch(flat, sample, max_num_nodes=size, batch_size=len(lengths))
+
+
+class PaddedAttention(nn.Module):
+    r"""Multi-head attention within each sample of a padded batch.
+
+    .. math::
+        α_{ij} = \mathrm{softmax}_j \Big( \frac{q_i}{\sqrt d} \cdot k_j \Big), \quad o_i = \sum_j α_{ij} v_j
+
+    per head of d channels, q = W_q x_i + b_q, k = W_k z_j, v = W_v z_j + b_v, over valid keys j only. A query
+    that is padding, or has no valid key, gets exactly 0. No output projection, no residual.
+
+    With z = x it is the global self-attention (``GlobalGraph``) of DenseTNT (Gu et al. 2021), else its
+    ``CrossAttention``. Its code names the arguments ``hidden_size``, ``num_attention_heads``,
+    ``attention_head_size``, ``query_hidden_size``, ``key_hidden_size``; its mask only adds -10000.
+
+    Args:
+        hidden: channels of x and of z; H · d of the output unless ``head_size`` is given.
+        num_heads: H.
+        head_size: d, by default ``hidden // num_heads``.
+        query_hidden: channels of x where they differ from ``hidden``.
+        key_hidden: channels of z where they differ from ``hidden``.
+        key_bias: give W_k a bias b_k. Softmax cancels it: it is there for weights that have one, and gets no
+            gradient to speak of.
+
+    Shapes: x ``[B, n, query_hidden]``, z ``[B, m, key_hidden]`` -> ``[B, n, H · d]``.
+
+    Example:
+        >>> agents, agent_mask = merge_tensors(torch.randn(7, 16), torch.tensor([4, 0, 3]))
+        >>> lanes, lane_mask = merge_tensors(torch.randn(9, 6), torch.tensor([2, 2, 5]))
+        >>> PaddedAttention(16, num_heads=2)(agents, mask=agent_mask).shape  # global
+        torch.Size([3, 4, 16])
+        >>> cross = PaddedAttention(16, key_hidden=6)
+        >>> out, attention = cross(agents, lanes, mask=agent_mask, key_mask=lane_mask, return_attention=True)
+        >>> attention.shape
+        torch.Size([3, 1, 4, 5])
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        num_heads: int = 1,
+        head_size: int | None = None,
+        query_hidden: int | None = None,
+        key_hidden: int | None = None,
+        *,
+        key_bias: bool = False,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or (head_size is None and hidden % num_heads):
+            raise ValueError(f"hidden {hidden} must be a multiple of num_heads {num_heads}")
+        self.num_heads = num_heads
+        width = num_heads * (hidden // num_heads if head_size is None else head_size)
+        query_hidden = hidden if query_hidden is None else query_hidden
+        key_hidden = hidden if key_hidden is None else key_hidden
+        self.query = nn.Linear(query_hidden, width)
+        self.key = nn.Linear(key_hidden, width, bias=key_bias)
+        self.value = nn.Linear(key_hidden, width)
+
+    def forward(
+        self,
+        x: Tensor,
+        z: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Let the rows of ``x`` hear those of ``z``, by default those of ``x`` itself.
+
+        Args:
+            mask: ``[B, n]`` bool, the rows of x that are there; None: all are.
+            key_mask: ``[B, m]`` bool, likewise of z; for z = x it is ``mask``.
+            attention_mask: ``[B, n, m]`` bool, pairs that may attend (such as the causal ones); None: all.
+
+        Returns:
+            ``[B, n, H · d]``; with ``return_attention`` also α ``[B, H, n, m]``, 0 where masked.
+        """
+        if z is None:
+            z, key_mask = x, mask if key_mask is None else key_mask
+        allowed = _allowed(x, z, mask, key_mask, attention_mask)
+        query, key, value = (
+            layer(y).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for layer, y in ((self.query, x), (self.key, z), (self.value, z))
+        )
+        if return_attention:
+            weight = masked_softmax(query / query.shape[-1] ** 0.5 @ key.mT, allowed)
+            return (weight @ value).transpose(1, 2).flatten(2), weight
+        # A row of which all is masked would be 0 / 0: it hears everything and is then silenced.
+        reached = allowed.any(-1, keepdim=True)
+        pooled = scaled_dot_product_attention(query, key, value, attn_mask=allowed | ~reached)
+        return pooled.masked_fill(~reached, 0).transpose(1, 2).flatten(2)
+
+
+def masked_softmax(score: Tensor, allowed: Tensor) -> Tensor:
+    """Softmax over the last dimension, 0 where not ``allowed``, even if nothing is; in float32 or wider."""
+    wide = score.to(torch.promote_types(score.dtype, torch.float32)).masked_fill(~allowed, LOWEST)
+    return torch.softmax(wide, -1).masked_fill(~allowed, 0).to(score.dtype)
+
+
+def _allowed(
+    x: Tensor, z: Tensor, mask: Tensor | None, key_mask: Tensor | None, attention_mask: Tensor | None
+) -> Tensor:
+    """``[B, 1, n, m]`` bool: which query may hear which key."""
+    allowed = torch.ones(len(x), x.shape[1], z.shape[1], dtype=torch.bool, device=x.device)
+    if mask is not None:
+        allowed = allowed & mask[:, :, None]
+    if key_mask is not None:
+        allowed = allowed & key_mask[:, None, :]
+    if attention_mask is not None:
+        allowed = allowed & attention_mask
+    return allowed[:, None]
