@@ -100,10 +100,16 @@ class LaneFeatures:
 
 @dataclass(frozen=True)
 class SceneFeatures:
-    """One scenario as a model sees it. ``origin``: ``[2]`` float64, city frame."""
+    """One scenario as a model sees it.
+
+    Attributes:
+        origin: ``[2]`` float64, city frame: the focal agent's last observed position.
+        heading: the focal agent's last observed heading, radians, city frame.
+    """
 
     scenario_id: str
     origin: NDArray[np.float64]
+    heading: float
     step_s: float
     agents: AgentFeatures
     lanes: LaneFeatures
@@ -112,10 +118,12 @@ class SceneFeatures:
 def scene_features(scenario: Scenario, config: FeatureConfig) -> SceneFeatures:
     """Featurise ``scenario``; the future is used for ``target`` alone. Raises: DataError."""
     require(config.lane_points % 2 == 0, "lane_points", "must be even")
-    origin = _last_seen(scenario)[1][scenario.focal]
+    last, place = _last_seen(scenario)
+    focal, origin = scenario.focal, place[scenario.focal]
     agents = _agents(scenario, origin, config)
     lanes = _lanes(scenario.map, origin, agents.position, config)
-    return SceneFeatures(scenario.scenario_id, origin, scenario.step_s, agents, lanes)
+    heading = float(scenario.tracks.heading[focal, last[focal]])
+    return SceneFeatures(scenario.scenario_id, origin, heading, scenario.step_s, agents, lanes)
 
 
 def _last_seen(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -52,7 +52,7 @@ def scene_graph(scene: SceneFeatures, config: GraphConfig) -> HeteroData:
     """Turn one scene's features into a graph; no edge is there twice, no node is its own neighbour."""
     data = HeteroData()
     data.scenario_id, data.step_s = scene.scenario_id, scene.step_s
-    data.origin = torch.from_numpy(scene.origin)[None]
+    data.origin, data.heading = torch.from_numpy(scene.origin)[None], torch.tensor([scene.heading])
     for node, features in (("agent", scene.agents), ("lane", scene.lanes)):
         for f in fields(features):
             if not f.name.startswith("topology"):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.geometry import Pose
+from trajpred.geometry import Pose, relative_pose, unit_vector
 from trajpred.graph.edge_features import edge_channels, edge_features
 from trajpred.graph.scene_graph import EDGE_KINDS, RELATIONS
 from trajpred.nn import Padding
@@ -28,6 +28,7 @@ class JointGraph:
         scene: ``[N]`` which scene a node belongs to.
         padding: where nodes lie in scenes padded to one size, agents first.
         agents: ``Padding`` of the agents alone.
+        heading: ``[S]`` of each scene's focal agent, radians; its position is the scene's origin.
     """
 
     poses: Pose[Tensor]
@@ -36,6 +37,7 @@ class JointGraph:
     scene: Tensor
     padding: Padding
     agents: Padding
+    heading: Tensor
 
     @classmethod
     def of(cls, batch: HeteroData) -> JointGraph:
@@ -55,6 +57,7 @@ class JointGraph:
             torch.cat((agent.batch, lane.batch)),
             agents.beside(lanes),
             agents,
+            batch.heading,
         )
 
     def __len__(self) -> int:
@@ -69,3 +72,17 @@ class JointGraph:
         """``[E, EDGE_CHANNELS]`` relative poses and kinds of the edges."""
         sender, receiver = self.index
         return edge_features(self.poses[sender], self.poses[receiver], self.kind, len(EDGE_KINDS))
+
+    @cached_property
+    def focal_poses(self) -> Tensor:
+        """``[N, 4]`` pose of every node seen from its scene's focal agent: place (30 m), cosine, sine."""
+        heading = self.heading[self.scene]
+        seen = relative_pose(self.poses, Pose(torch.zeros_like(self.poses.position), heading))
+        return torch.cat((seen.position / 30.0, unit_vector(seen.heading)), -1)
+
+    def edges(self, sender_agents: bool, receiver_agents: bool) -> Tensor:
+        """Positions in ``index`` of the edges from agents (or lanes) to agents (or lanes)."""
+        kinds = (self.index < self.num_agents) == self.index.new_tensor(
+            [[sender_agents], [receiver_agents]]
+        ).bool()
+        return kinds.all(0).nonzero()[:, 0]

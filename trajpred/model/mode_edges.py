@@ -46,7 +46,7 @@ def edges_around(
 
 def edges_across(graph: JointGraph) -> tuple[Tensor, Tensor]:
     """The agent → agent edges of the graph: ``index [2, E]``, features ``[E, MODE_EDGE_CHANNELS]``."""
-    index = graph.index[:, (graph.index < graph.num_agents).all(0)]
+    index = graph.index[:, graph.edges(True, True)]
     kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
     return index, edge_features(graph.poses[index[0]], graph.poses[index[1]], kind, len(MODE_EDGE_KINDS))
 

@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
 from typing import Any
 
 import torch
@@ -69,11 +68,7 @@ class _Items:
         return segment_sum(value, self.receiver, self.num_receivers)
 
     def bind(self, op: ReceiverOp) -> Callable[..., Tensor]:
-        return partial(_call_op, op, self)
-
-
-def _call_op(op: ReceiverOp, items: _Items, value: Tensor, **options: Any) -> Tensor:
-    return op(value, items.receiver, items.num_receivers, **options)
+        return lambda value, **options: op(value, self.receiver, self.num_receivers, **options)
 
 
 class AnyToAnyConvolution(nn.Module):

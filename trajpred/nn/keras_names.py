@@ -103,7 +103,7 @@ def regularizer_of(regularizer: Regularizer) -> TensorFunction | None:
     terms = [
         (factor, _look_up(name, PENALTIES, "kernel_regularizer")) for name, factor in regularizer.items()
     ]
-    return lambda weight: torch.stack([factor * penalty(weight) for factor, penalty in terms]).sum()
+    return lambda weight: sum((factor * penalty(weight) for factor, penalty in terms), weight.new_zeros(()))
 
 
 def _look_up(

@@ -128,12 +128,14 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         )
         if num_heads <= 0 or per_head_channels <= 0:
             raise ValueError(
-                f"num_heads {num_heads}, per_head_channels {per_head_channels}: must be positive"
+                f"num_heads {num_heads} and per_head_channels {per_head_channels} must be positive"
             )
         if not (self.takes_sender_node_input or self.takes_sender_edge_input):
             raise ValueError(
                 "sender_node_feature and sender_edge_feature are both None: nothing to attend to"
             )
+        if not (0 <= edge_dropout <= 1 and 0 <= inputs_dropout <= 1):
+            raise ValueError(f"edge_dropout {edge_dropout}, inputs_dropout {inputs_dropout}: not in [0, 1]")
         if attention_activation is not None and score_scaling != "none":
             warnings.warn("attention_activation works better with score_scaling='none'", stacklevel=2)
         self.num_heads, self.per_head_channels, self.use_bias = num_heads, per_head_channels, use_bias
@@ -145,13 +147,19 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         self.transform_values_after_pooling = transform_values_after_pooling
         self.receiver_channels = receiver_channels
         self.sender_node_channels, self.sender_edge_channels = sender_node_channels, sender_edge_channels
+        # Names that are not known are errors now, not later.
+        activation_of(activation)
+        activation_of(attention_activation)
+        initializer_of(kernel_initializer)
+        regularizer_of(kernel_regularizer)
         self._make_weights()
 
     def _make_weights(self) -> None:
         H, C = self.num_heads, self.per_head_channels
         node, edge = self.sender_node_channels, self.sender_edge_channels
-        widths = [node] * self.takes_sender_node_input + [edge] * self.takes_sender_edge_input
-        joined = None if None in widths else sum(width or 0 for width in widths)
+        taken = [node] * self.takes_sender_node_input + [edge] * self.takes_sender_edge_input
+        known = [width for width in taken if width is not None]
+        joined = sum(known) if len(known) == len(taken) else None
 
         def parts(out: int) -> tuple[nn.Linear | None, nn.Linear | None]:
             of_node = self._map(node, out, self.use_bias) if self.takes_sender_node_input else None
@@ -159,8 +167,8 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
             of_edge = self._map(edge, out, self.use_bias and alone) if self.takes_sender_edge_input else None
             return of_node, of_edge
 
-        query_width = H * C if self.transform_keys else joined and H * joined
-        self.query = self._map(self.receiver_channels, query_width, self.use_bias)
+        width = C if self.transform_keys else joined
+        self.query = self._map(self.receiver_channels, None if width is None else H * width, self.use_bias)
         key_width = C if self.share_key_transform else H * C
         self.key_node, self.key_edge = parts(key_width) if self.transform_keys else (None, None)
         after = self.transform_values_after_pooling

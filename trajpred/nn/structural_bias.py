@@ -142,7 +142,7 @@ class GaussianDistanceKernel(nn.Module):
         \quad σ_k = |s_k| + 10^{-2}
 
     γ and β are sums of two rows, one for each end of the pair (so γ is 2 before training), shared by all k.
-    The sign is the code's: positive. At least float32.
+    The sign is the code's: positive. Computed in float32 or wider.
 
     Args:
         K: Gaussians.
@@ -168,7 +168,8 @@ class GaussianDistanceKernel(nn.Module):
             wide = torch.promote_types(self.mean.dtype, torch.float32)
             mean, std = self.mean.to(wide), self.std.to(wide).abs() + 1e-2
             scaled = self.scale[pair_type].sum(-1) * distance.to(wide) + self.offset[pair_type].sum(-1)
-            return torch.exp(-0.5 * ((scaled[..., None] - mean) / std) ** 2) / ((2 * PI) ** 0.5 * std)
+            density = torch.exp(-0.5 * ((scaled[..., None] - mean) / std) ** 2) / ((2 * PI) ** 0.5 * std)
+            return density.to(self.mean.dtype)
 
 
 class DistanceBias(nn.Module):

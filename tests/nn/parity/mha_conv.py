@@ -27,15 +27,12 @@ def check(case: Case) -> None:
 
 
 def inputs(case: Case) -> tuple[tuple[Tensor | None, Tensor], dict[str, Tensor]]:
-    o = case.options
-    assert o["separate_receiver_feature"] == ("x_receiver" in case)
-    node = case["x_receiver"] if o["separate_receiver_feature"] else case["x"]
-    call = {"edge_attr": case["edge_attr"]} if o["use_edge"] else {}
-    of_context = {"nodes": "batch", "edges": "edge_batch"}[o["over"]]
-    index = of_context if o["receiver"] == "CONTEXT" else "edge_index"
-    call[index] = case[index]
-    receiver = case["context"] if o["receiver"] == "CONTEXT" else node
-    return (case["x"] if o["use_node"] else None, receiver), call
+    o, of_context = case.options, case.options["receiver"] == "CONTEXT"
+    receiver = case["x_receiver"] if o["separate_receiver_feature"] else case["x"]
+    over = {"nodes": "batch", "edges": "edge_batch"}[o["over"]]
+    index = over if of_context else "edge_index"
+    call = {index: case[index], **({"edge_attr": case["edge_attr"]} if o["use_edge"] else {})}
+    return (case["x"] if o["use_node"] else None, case["context"] if of_context else receiver), call
 
 
 def build(case: Case, receiver_channels: int) -> MultiHeadAttentionConv:
