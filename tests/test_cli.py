@@ -133,7 +133,7 @@ def test_every_config_is_accepted(store: Path, capsys: pytest.CaptureFixture[str
     assert len(configs) >= 4
     for config in configs:
         assert run("train", "--config", config, f"--data.store={store}", "--print_config") == 0
-        assert "trajpred.model.SceneEncoder" in capsys.readouterr().out
+        assert "SceneEncoder" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("tool", ["prepare", "train", "evaluate", "visualize", "benchmark"])

@@ -66,14 +66,6 @@ def _last_observed(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.in
     return rows, last
 
 
-def _observed_step_s(scenario: Scenario) -> float:
-    """Seconds between steps, from the observed timestamps alone where there are two of them."""
-    stamps = scenario.timestamps_ns[: scenario.num_observed]
-    if len(stamps) < 2:
-        return scenario.step_s
-    return float(stamps[-1] - stamps[0]) / 1e9 / (len(stamps) - 1)
-
-
 def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
     """Turn rate ``[N]`` in rad/s, within ±:data:`MAX_TURN_RATE`; 0 where only one step is known."""
     step = last[:, None] - np.arange(TURN_WINDOW)
@@ -81,7 +73,7 @@ def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int
     heading = scenario.tracks.heading[rows[:, None], np.maximum(step, 0)]
     # Relative to the last heading the angles are unwrapped: nobody turns by π within the window.
     turn = np.where(inside, wrap_angle(heading - heading[:, :1]), 0.0)
-    time = np.where(inside, -np.arange(TURN_WINDOW) * _observed_step_s(scenario), 0.0)
+    time = np.where(inside, -np.arange(TURN_WINDOW) * scenario.step_s, 0.0)
     n = inside.sum(axis=1)
     spread = n * (time**2).sum(axis=1) - time.sum(axis=1) ** 2
     slope = n * (time * turn).sum(axis=1) - time.sum(axis=1) * turn.sum(axis=1)
@@ -104,7 +96,7 @@ def _follow_arc(
     """
     F = scenario.num_steps - scenario.num_observed if num_future is None else num_future
     require(F > 0, "num_future", "must be given, and above 0, where a scenario has no future steps")
-    step_s = _observed_step_s(scenario)
+    step_s = scenario.step_s
     # Column 0 is the last observed step of the scenario, which may lie after the track's own.
     gap = scenario.num_observed - 1 - last
     time = (gap[:, None] + np.arange(F + 1)) * step_s

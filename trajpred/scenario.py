@@ -123,9 +123,9 @@ class Scenario:
 
     @property
     def step_s(self) -> float:
-        """Seconds between steps (mean over the window)."""
-        span = float(self.timestamps_ns[-1] - self.timestamps_ns[0])
-        return span / 1e9 / (self.num_steps - 1) if self.num_steps > 1 else 0.1
+        """Seconds between steps: mean over the observed ones, for the future is not known on the road."""
+        stamps = self.timestamps_ns[: max(self.num_observed, 2)]
+        return float(stamps[-1] - stamps[0]) / 1e9 / (len(stamps) - 1) if len(stamps) > 1 else 0.1
 
     @property
     def focal(self) -> int:

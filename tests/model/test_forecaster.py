@@ -109,8 +109,8 @@ def test_the_order_of_agents_does_not_matter(
 def test_heads_that_say_nothing_leave_constant_velocity(real: list[Scenario], evaluation: str) -> None:
     model = evaluate_as(small_model(), evaluation)
     for head in (model.forecaster.decoder.propose_head, model.forecaster.decoder.refine_head):
-        nn.init.zeros_(head[-1].weight)
-        nn.init.zeros_(head[-1].bias)
+        nn.init.zeros_(head.points[-1].weight)
+        nn.init.zeros_(head.points[-1].bias)
     for scenario, forecast in zip(real, model.forecaster.forecast(batch_of(real)), strict=True):
         expected = constant_velocity(scenario)
         row = expected.rows(forecast.track_id)

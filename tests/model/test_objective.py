@@ -32,7 +32,7 @@ def prediction(batch: HeteroData) -> Prediction:
     target = batch["agent"].target[:, None]
     path = [target + 5 * torch.randn(len(target), 6, 1, 2) for _ in range(2)]
     scale = [0.5 + torch.rand(len(target), 6, 60, 2) for _ in range(2)]
-    return Prediction(path[0], scale[0], path[1], scale[1], torch.randn(len(target), 6))
+    return Prediction(path[0], scale[0], torch.randn(len(target), 6), path[1], scale[1])
 
 
 def test_agents_count_by_category_if_they_have_a_future(batch: HeteroData) -> None:

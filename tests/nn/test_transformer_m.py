@@ -255,8 +255,11 @@ def test_lonely_nodes_and_empty_graphs(sizes: list[int]) -> None:
 
 
 def test_no_graph_at_all() -> None:
-    nothing = encoder_of()(torch.zeros(0, 3).long(), positions=torch.zeros(0, 3, 3).double())
+    encoder, batch = encoder_of().train(), batch_of([3])
+    none = {name: batch[name][:0] for name in ("node_type", "mask", "positions")}
+    nothing = encoder(**none, structure=GraphStructure(*(x[:0] for x in batch["structure"])))
     assert nothing.shape == (0, 4, DIM)
+    nothing.sum().backward()
 
 
 def test_gradients() -> None:

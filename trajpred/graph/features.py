@@ -17,7 +17,7 @@ from trajpred.graph.polylines import resample
 from trajpred.lane_map import LANE_TYPES, LaneMap
 from trajpred.scenario import Scenario, TrackCategory
 
-#: Features are divided by these so that most lie within ±1.
+#: Positions and speeds are divided by these so that most features lie within a few units.
 LENGTH_SCALE, SPEED_SCALE = 10.0, 10.0
 #: Channels of ``AgentFeatures.history``: x, y, vx, vy, cos and sin of the heading, valid.
 HISTORY_CHANNELS = 7
@@ -233,5 +233,8 @@ def _topology(lane_map: LaneMap, keep: NDArray[np.int64]) -> tuple[NDArray[np.in
     receiver = np.concatenate([lane_map.lane_id[rows] for _, rows in pairs])
     kind = np.repeat(np.arange(len(TOPOLOGY)), [len(ids) for ids, _ in pairs])
     index = np.array([[row.get(i, -1) for i in ids.tolist()] for ids in (sender, receiver)], np.int64)
-    inside = (index >= 0).all(axis=0) & (index[0] != index[1])
+    inside = np.flatnonzero((index >= 0).all(axis=0) & (index[0] != index[1]))
+    # Lanes related in two ways keep the first.
+    _, first = np.unique(index[:, inside], axis=1, return_index=True)
+    inside = inside[np.sort(first)]
     return index[:, inside], kind[inside]

@@ -8,6 +8,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.forecast import Forecast
 from trajpred.geometry import to_global
+from trajpred.model.head_decoder import HeadDecoder
 from trajpred.model.mode_decoder import ModeDecoder, Prediction
 from trajpred.model.token_encoder import TokenEncoder
 
@@ -15,7 +16,7 @@ from trajpred.model.token_encoder import TokenEncoder
 class Forecaster(nn.Module):
     """Batch of scene graphs -> :class:`~trajpred.model.mode_decoder.Prediction` for every agent."""
 
-    def __init__(self, encoder: TokenEncoder, decoder: ModeDecoder) -> None:
+    def __init__(self, encoder: TokenEncoder, decoder: ModeDecoder | HeadDecoder) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
 

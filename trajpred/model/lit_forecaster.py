@@ -14,6 +14,7 @@ from trajpred.graph.scene_graph import SceneConfig
 from trajpred.metrics import ForecastMetrics
 from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
 from trajpred.model.forecaster import Forecaster
+from trajpred.model.head_decoder import HeadDecoder
 from trajpred.model.mode_decoder import ModeDecoder, Prediction
 from trajpred.model.objective import LossConfig, prediction_losses
 from trajpred.model.optimizer import OptimizerConfig, configure
@@ -35,7 +36,7 @@ class LitForecaster(pl.LightningModule):
     def __init__(
         self,
         encoder: TokenEncoder,
-        decoder: ModeDecoder,
+        decoder: ModeDecoder | HeadDecoder,
         history: int = 50,
         scene: SceneConfig = SceneConfig(),
         loss: LossConfig = LossConfig(),
@@ -84,6 +85,8 @@ class LitForecaster(pl.LightningModule):
             joint = prediction_losses(worlds, batch, self.loss, joint=True)
             losses |= {f"joint_{name}": value for name, value in joint.items()}
             losses["loss"] = losses["loss"] + self.loss.joint * joint["loss"]
+        for name, value in self.forecaster.encoder.auxiliary_losses(batch).items():
+            losses |= {name: value, "loss": losses["loss"] + getattr(self.loss, name) * value}
         return losses
 
     def validation_step(self, batch: HeteroData, _: int) -> None:

@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.features import LENGTH_SCALE
-from trajpred.model.bezier import bernstein
+from trajpred.model.heads import CurveHead
 from trajpred.model.joint_graph import JointGraph
 from trajpred.model.mode_edges import MODE_EDGE_CHANNELS, edges_across, edges_around
 from trajpred.model.scene_encoder import Evaluation
@@ -35,16 +35,17 @@ class Prediction:
     """Futures of every agent of a batch, each in the frame of its agent (last observed pose).
 
     Attributes:
-        proposal, trajectory: ``[A, K, F, 2]`` metres, before and after refinement.
-        proposal_scale, scale: ``[A, K, F, 2]`` metres, Laplace scales of x and y.
+        trajectory: ``[A, K, F, 2]`` metres.
+        scale: ``[A, K, F, 2]`` metres, Laplace scales of x and y.
         logits: ``[A, K]`` unnormalised log-probabilities of the modes.
+        proposal, proposal_scale: the same before refinement, where the decoder refines.
     """
 
-    proposal: Tensor
-    proposal_scale: Tensor
     trajectory: Tensor
     scale: Tensor
     logits: Tensor
+    proposal: Tensor | None = None
+    proposal_scale: Tensor | None = None
 
 
 class ModeDecoder(nn.Module):
@@ -65,8 +66,6 @@ class ModeDecoder(nn.Module):
             modes hear the modes of the same index of other agents.
         dropout, norm, evaluation: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
     """
-
-    curve: Tensor
 
     def __init__(
         self,
@@ -99,9 +98,7 @@ class ModeDecoder(nn.Module):
             return nn.ModuleList(one(poses) for _ in range(count) for poses in (True, False))
 
         self.propose, self.refine = layers(propose_layers), layers(refine_layers)
-        self.register_buffer("curve", bernstein(degree, horizon), persistent=False)
-        # Control points of the offset (the first is the origin) and of the log-scale, x and y each.
-        self.propose_head, self.refine_head = (mlp(dim, 2 * dim, 2 * (2 * degree + 1)) for _ in range(2))
+        self.propose_head, self.refine_head = (CurveHead(dim, horizon, degree) for _ in range(2))
         self.proposal = mlp(horizon * 2, dim, dim)
         self.logit_head = mlp(dim, dim, 1)
         self.norm = nn.LayerNorm(dim)
@@ -126,18 +123,18 @@ class ModeDecoder(nn.Module):
 
         around = self._surroundings(graph, 0, agents, 1).repeat_receivers(self.modes)
         x = self._hear(0, x, scene, around, across)
-        offset, proposal_scale = self._futures(self.propose_head(x))
+        offset, proposal_scale = self._futures(self.propose_head, x)
         proposal = constant_velocity(batch, self.horizon)[:, None] + offset
 
         anchored = proposal.detach()
         x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
         around = self._surroundings(graph, 1, end_pose(anchored, agents), self.modes)
         x = self._hear(1, x, scene, around, across)
-        offset, scale = self._futures(self.refine_head(x))
+        offset, scale = self._futures(self.refine_head, x)
         logits = self.logit_head(x).reshape(-1, self.modes).float()
         if joint:
             logits = scene_mean(logits, batch["agent"].batch, batch.num_graphs)[batch["agent"].batch]
-        return Prediction(proposal, proposal_scale, anchored + offset, scale, logits)
+        return Prediction(anchored + offset, scale, logits, proposal, proposal_scale)
 
     def _hear(
         self,
@@ -151,6 +148,11 @@ class ModeDecoder(nn.Module):
         for scene_layer, mode_layer in zip(layers[0::2], layers[1::2], strict=True):
             x = mode_layer(scene_layer(x, around, scene), among)
         return x if across is None else self.across[stage](x, across)
+
+    def _futures(self, head: CurveHead, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Offset and scale of every mode, ``[A, K, F, 2]`` metres."""
+        offset, scale = head(x)
+        return offset.unflatten(0, (-1, self.modes)), scale.unflatten(0, (-1, self.modes))
 
     def _surroundings(
         self, graph: JointGraph, stage: int, poses: Pose[Tensor], per_agent: int
@@ -171,16 +173,6 @@ class ModeDecoder(nn.Module):
         if self.evaluation == "edges":
             return edges.copies(self.modes)
         return DenseRelation.of(edges, graph.agents, graph.agents).copies(self.modes)
-
-    def _futures(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """Control points ``[A·K, 2 (2 degree + 1)]`` -> offsets and scales ``[A, K, F, 2]`` in metres."""
-        degree = self.curve.shape[1] - 1
-        points = raw.float().reshape(-1, self.modes, 2 * degree + 1, 2)
-        # Autocast would round the products: a quarter of a metre at 60 m.
-        with torch.autocast(points.device.type, enabled=False):
-            offset, log_scale = self.curve[:, 1:] @ points[:, :, :degree], self.curve @ points[:, :, degree:]
-        # Between e^-4 and e^4 metres: a bounded log-scale cannot run away on the first batches.
-        return offset * LENGTH_SCALE, torch.exp(4 * torch.tanh(log_scale / 4))
 
 
 def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:

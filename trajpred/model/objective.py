@@ -21,6 +21,7 @@ class LossConfig:
         proposal, refinement: of the winning mode before and after refinement: its error and its scale.
         mode: end-point mixture NLL, which trains the probabilities.
         joint: all three again for the joint futures, where the decoder has them.
+        regularization, completion: what some encoders add: an L2 penalty, and masked-trajectory completion.
         focal, scored, others: how much an agent of that category counts.
     """
 
@@ -28,6 +29,8 @@ class LossConfig:
     refinement: float = 1.0
     mode: float = 1.0
     joint: float = 1.0
+    regularization: float = 1.0
+    completion: float = 1.0
     focal: float = 1.0
     scored: float = 1.0
     others: float = 0.2
@@ -59,11 +62,9 @@ def prediction_losses(
     end = endpoint_nll(p.trajectory, p.scale, target, valid)
     mixture = mixture_nll(p.logits, scene_weighted(end) if joint else end)
     refinement, error = stage(p.trajectory, p.scale)
-    losses = {
-        "proposal": stage(p.proposal, p.proposal_scale)[0],
-        "refinement": refinement,
-        "mode": (mixture * mean_weight).sum(),
-    }
+    losses = {"refinement": refinement, "mode": (mixture * mean_weight).sum()}
+    if p.proposal is not None and p.proposal_scale is not None:
+        losses["proposal"] = stage(p.proposal, p.proposal_scale)[0]
     total = torch.stack([getattr(config, name) * value for name, value in losses.items()]).sum()
     return {**losses, "loss": total, "minADE": error}
 

@@ -17,7 +17,7 @@ class OptimizerConfig:
 
     Attributes:
         learning_rate: the peak; scale it with the square root of the batch size (1e-3 at 128).
-        weight_decay: on weight matrices only, not on biases, norms and single vectors.
+        weight_decay: on tensors of two or more dimensions; not on biases, norms and single vectors.
         warmup: share of all steps over which the rate rises; post-LN needs it.
         final: share of the peak at the last step.
     """

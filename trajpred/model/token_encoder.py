@@ -42,16 +42,21 @@ class TokenEncoder(nn.Module):
 
     Args:
         dim: channels of a token.
+        agent, lane: what makes the tokens, if not the default encoders.
     """
 
-    def __init__(self, dim: int = 128) -> None:
+    def __init__(self, dim: int = 128, agent: nn.Module | None = None, lane: nn.Module | None = None) -> None:
         super().__init__()
         self.dim = dim
-        self.agent, self.lane = AgentEncoder(dim), LaneEncoder(dim)
+        self.agent, self.lane = agent or AgentEncoder(dim), lane or LaneEncoder(dim)
 
     def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
         """``[A + L, dim]`` tokens of agents and lanes -> the same, each knowing its surroundings."""
         raise NotImplementedError
+
+    def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
+        """What the encoder adds to the training loss, under names of ``LossConfig``."""
+        return {}
 
     def encode(self, batch: HeteroData) -> SceneTokens:
         """Tokens of all agents and lanes of a batch (:func:`trajpred.graph.scene_graph.scene_graph`)."""

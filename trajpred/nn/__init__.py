@@ -1,20 +1,68 @@
-"""The graph-transformer core. Knows tensors, edges and poses; nothing of driving."""
+"""The graph-transformer core. Knows tensors, edges and poses; nothing of driving. README.md is the map."""
 
+from torch_geometric.nn import GATConv, GATv2Conv
+
+from trajpred.nn.any_to_any import CONTEXT, SOURCE, TARGET, ReceiverTag
 from trajpred.nn.attention import EdgeBias, GraphAttention
+from trajpred.nn.biased_encoder import BiasedEncoderLayer
+from trajpred.nn.gat import GATEncoder, GATLayer
+from trajpred.nn.graph_transformer import DwivediGraphTransformerEdgeLayer, DwivediGraphTransformerLayer
+from trajpred.nn.graph_transformer_net import GraphTransformerNet
 from trajpred.nn.layer import GraphTransformerLayer, mlp
+from trajpred.nn.multi_head_attention import MultiHeadAttentionConv
+from trajpred.nn.padded_attention import PaddedAttention, merge_tensors
+from trajpred.nn.positional import (
+    LaplacianPositionalEncoding,
+    laplacian_positional_encoding,
+    random_walk_positional_encoding,
+)
 from trajpred.nn.relation import DenseRelation, EdgeRelation, GroupRelation, Padding, Relation
 from trajpred.nn.segment import segment_softmax, segment_sum
+from trajpred.nn.shortest_path import GraphStructure, shortest_paths
+from trajpred.nn.star import FlatGraphs, flatten_edges, flatten_stars, star_edges
+from trajpred.nn.structural_bias import GaussianDistanceKernel, StructuralBias
+from trajpred.nn.transformer_conv import TransformerConv, routing_block
+from trajpred.nn.transformer_m import TransformerMEncoder
 
 __all__ = [
+    "CONTEXT",
+    "SOURCE",
+    "TARGET",
+    "BiasedEncoderLayer",
     "DenseRelation",
+    "DwivediGraphTransformerEdgeLayer",
+    "DwivediGraphTransformerLayer",
     "EdgeBias",
     "EdgeRelation",
+    "FlatGraphs",
+    "GATConv",
+    "GATEncoder",
+    "GATLayer",
+    "GATv2Conv",
+    "GaussianDistanceKernel",
     "GraphAttention",
+    "GraphStructure",
     "GraphTransformerLayer",
+    "GraphTransformerNet",
     "GroupRelation",
+    "LaplacianPositionalEncoding",
+    "MultiHeadAttentionConv",
+    "PaddedAttention",
     "Padding",
+    "ReceiverTag",
     "Relation",
+    "StructuralBias",
+    "TransformerConv",
+    "TransformerMEncoder",
+    "flatten_edges",
+    "flatten_stars",
+    "laplacian_positional_encoding",
+    "merge_tensors",
     "mlp",
+    "random_walk_positional_encoding",
+    "routing_block",
     "segment_softmax",
     "segment_sum",
+    "shortest_paths",
+    "star_edges",
 ]

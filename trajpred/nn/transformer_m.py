@@ -235,8 +235,10 @@ class TransformerMEncoder(nn.Module):
         """Which of its two descriptions each graph shows."""
         if not self.training or structure is None or gaussians is None or self.nodes.in_degree is None:
             return _Shown(None, None)
-        chance = torch.tensor(self.mode_prob, device=gaussians.device)
-        choice = torch.multinomial(chance, len(gaussians), replacement=True)
+        both, plane, _ = self.mode_prob
+        bounds = torch.tensor((both, both + plane), device=gaussians.device)
+        draw = torch.rand(len(gaussians), device=gaussians.device)
+        choice = torch.bucketize(draw, bounds, right=True)  # 0 both, 1 2-D, 2 3-D
         return _Shown(choice != 2, choice != 1)
 
 

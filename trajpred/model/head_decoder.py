@@ -1,0 +1,52 @@
+"""The article's decoder: from an agent's token straight to its futures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+
+from trajpred.model.heads import AttentionHead, CurveHead, LSTMHead
+from trajpred.model.mode_decoder import Prediction, constant_velocity
+from trajpred.model.token_encoder import SceneTokens
+from trajpred.nn import mlp
+
+HEADS = {"mlp": CurveHead, "lstm": LSTMHead, "attention": AttentionHead}
+
+
+class HeadDecoder(nn.Module):
+    """K mode embeddings on an agent's token, each unrolled by one head; no refinement, no joint modes.
+
+    Args:
+        horizon: future steps F.
+        dim: channels of a token, the encoder's.
+        modes: futures per agent K.
+        head: ``mlp`` (a curve), ``lstm`` or ``attention`` (temporal self-attention over the future steps).
+    """
+
+    joint = False
+
+    def __init__(
+        self,
+        horizon: int = 60,
+        dim: int = 128,
+        modes: int = 6,
+        head: Literal["mlp", "lstm", "attention"] = "mlp",
+    ) -> None:
+        super().__init__()
+        self.horizon, self.modes = horizon, modes
+        self.mode = nn.Embedding(modes, dim)
+        self.mix = mlp(dim, dim, dim)
+        self.head = HEADS[head](dim, horizon)
+        self.logit_head = mlp(dim, dim, 1)
+
+    def forward(self, tokens: SceneTokens, batch: HeteroData, joint: bool = False) -> Prediction:
+        """Futures of all agents of ``batch``. Raises: ValueError if asked for joint ones."""
+        if joint:
+            raise ValueError("this decoder has no joint modes")
+        x = self.mix((tokens.agent[:, None] + self.mode.weight).flatten(0, 1))
+        offset, scale = (y.unflatten(0, (-1, self.modes)) for y in self.head(x))
+        trajectory = constant_velocity(batch, self.horizon)[:, None] + offset
+        logits: Tensor = self.logit_head(x).reshape(-1, self.modes).float()
+        return Prediction(trajectory, scale, logits)

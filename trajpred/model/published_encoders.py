@@ -1,0 +1,251 @@
+"""The published systems as scene encoders: each lets the same tokens hear each other in its own way.
+
+In driving terms: the graph is the joint graph of agents and lanes, edge features are relative poses, lane
+topology gives hops, degrees and the Laplacian, metric positions give the distances. Systems that have no
+place for relative poses are told every node's pose as seen from the focal agent.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+
+from trajpred.graph.scene_graph import EDGE_KINDS
+from trajpred.model.joint_graph import EDGE_CHANNELS, JointGraph
+from trajpred.model.token_encoder import TokenEncoder
+from trajpred.nn import mlp
+from trajpred.nn.graph_transformer import DwivediGraphTransformerEdgeLayer
+from trajpred.nn.multi_head_attention import MultiHeadAttentionConv
+from trajpred.nn.padded_attention import PaddedAttention
+from trajpred.nn.positional import LaplacianPositionalEncoding
+from trajpred.nn.shortest_path import GraphStructure
+from trajpred.nn.transformer_conv import TransformerConv
+from trajpred.nn.transformer_m import TransformerMEncoder
+
+
+class TransformerConvSceneEncoder(TokenEncoder):
+    """Stacked :class:`~trajpred.nn.TransformerConv` (Shi et al. 2021) with edge features, gating, residuals.
+
+    Args:
+        dim: channels of a token.
+        heads, layers: of the convolutions.
+        gating: mix root and message by a learned gate.
+        dropout: on attention.
+    """
+
+    def __init__(
+        self, dim: int = 128, heads: int = 8, layers: int = 3, gating: bool = True, dropout: float = 0.1
+    ) -> None:
+        super().__init__(dim)
+        self.layers = nn.ModuleList(
+            TransformerConv(
+                dim,
+                dim // heads,
+                EDGE_CHANNELS,
+                heads=heads,
+                gating=gating,
+                skip_connection=True,
+                batch_norm=True,
+                ff_channels=2 * dim,
+                dropout=dropout,
+            )
+            for _ in range(layers)
+        )
+
+    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, graph.index, graph.features)
+        return x
+
+
+class MultiHeadAttentionSceneEncoder(TokenEncoder):
+    """TF-GNN's example, stacked: attention over incoming edges beside the old state, through a dense layer.
+
+    Args:
+        dim: channels of a token.
+        heads, layers: of the convolutions.
+        edge_dropout: on attention, per edge and head.
+        regularization: λ of an L2 penalty λ Σ w² on the convolutions' kernels, added to the training loss.
+    """
+
+    def __init__(
+        self,
+        dim: int = 128,
+        heads: int = 8,
+        layers: int = 3,
+        edge_dropout: float = 0.1,
+        regularization: float = 1e-5,
+    ) -> None:
+        super().__init__(dim)
+        self.convs = nn.ModuleList(
+            MultiHeadAttentionConv(
+                num_heads=heads,
+                per_head_channels=dim // heads,
+                receiver_tag="target",
+                sender_edge_feature="relative_pose",
+                edge_dropout=edge_dropout,
+                kernel_regularizer={"l2": regularization},
+                receiver_channels=dim,
+                sender_node_channels=dim,
+                sender_edge_channels=EDGE_CHANNELS,
+            )
+            for _ in range(layers)
+        )
+        self.states = nn.ModuleList(nn.Sequential(nn.Linear(2 * dim, dim), nn.ReLU()) for _ in range(layers))
+        self.norm = nn.LayerNorm(dim)
+
+    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+        for conv, state in zip(self.convs, self.states, strict=True):
+            x = state(torch.cat((x, conv(x, graph.index, graph.features)), -1))
+        return self.norm(x)
+
+    def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
+        convs = [conv for conv in self.convs if isinstance(conv, MultiHeadAttentionConv)]
+        return {"regularization": torch.stack([conv.penalty() for conv in convs]).sum()}
+
+
+class GraphTransformerSceneEncoder(TokenEncoder):
+    """The Graph Transformer (Dwivedi & Bresson 2020) with its edge stream, fed with relative poses.
+
+    Args:
+        dim: channels of nodes and edges.
+        heads, layers: of the layers.
+        positional: Laplacian eigenvectors of the lane topology, 0 for none; agents have none.
+        layer_norm, batch_norm: as published, LayerNorm off and BatchNorm on.
+        dropout: inside the layers.
+    """
+
+    def __init__(
+        self,
+        dim: int = 128,
+        heads: int = 8,
+        layers: int = 3,
+        positional: int = 8,
+        layer_norm: bool = False,
+        batch_norm: bool = True,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__(dim)
+        self.edge = nn.Linear(EDGE_CHANNELS, dim)
+        self.positional = LaplacianPositionalEncoding(positional) if positional else None
+        self.place = nn.Linear(positional, dim) if positional else None
+        self.layers = nn.ModuleList(
+            DwivediGraphTransformerEdgeLayer(
+                dim, dim, heads, dropout, layer_norm, batch_norm, update_edges=layer < layers - 1
+            )
+            for layer in range(layers)
+        )
+
+    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+        if self.positional is not None and self.place is not None:
+            lanes, edges, _ = lane_topology(graph)
+            eigenvectors = self.positional(edges - graph.num_agents, graph.scene[lanes])
+            x = torch.cat((x[: graph.num_agents], x[lanes] + self.place(eigenvectors.to(x.dtype))))
+        e = self.edge(graph.features)
+        for layer in self.layers:
+            x, e = layer(x, graph.index, e)
+        return x
+
+
+class GlobalAttentionSceneEncoder(TokenEncoder):
+    """DenseTNT's global attention: every agent and lane of a scene hears every other.
+
+    Args:
+        dim: channels of a token.
+        heads, layers: of the attention.
+        dropout: on residual branches.
+    """
+
+    def __init__(self, dim: int = 128, heads: int = 8, layers: int = 3, dropout: float = 0.1) -> None:
+        super().__init__(dim)
+        self.pose = nn.Linear(4, dim)
+        self.attention = nn.ModuleList(PaddedAttention(dim, heads) for _ in range(layers))
+        self.feed_forward = nn.ModuleList(mlp(dim, 2 * dim, dim) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2 * layers))
+        self.dropout = nn.Dropout(dropout)
+
+    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+        padding = graph.padding
+        x = padding.pad(x + self.pose(graph.focal_poses))
+        mask = padding.pad(torch.ones_like(graph.poses.heading)) > 0
+        layers = zip(self.attention, self.feed_forward, self.norms[0::2], self.norms[1::2], strict=True)
+        for attention, feed_forward, norm1, norm2 in layers:
+            x = norm1(x + self.dropout(attention(x, mask=mask)))
+            x = norm2(x + self.dropout(feed_forward(x)))
+        return padding.unpad(x)
+
+
+class TransformerMSceneEncoder(TokenEncoder):
+    """Transformer-M (Luo et al. 2022): lane topology is the 2-D structure, metric positions the 3-D one.
+
+    Args:
+        dim: channels of a token.
+        heads, layers: of the encoder.
+        mode: ``2d``, ``3d`` or ``2d+3d``.
+        norm: ``pre`` (the paper), ``post`` or ``sandwich``.
+        kernels: distance Gaussians.
+        max_hops: lanes farther apart along the topology count as unreachable.
+        share_bias_across_layers: one structural bias for all layers, or one for each.
+        dropout: everywhere.
+    """
+
+    def __init__(
+        self,
+        dim: int = 128,
+        heads: int = 8,
+        layers: int = 3,
+        mode: Literal["2d", "3d", "2d+3d"] = "2d+3d",
+        norm: Literal["pre", "post", "sandwich"] = "pre",
+        kernels: int = 32,
+        max_hops: int = 8,
+        share_bias_across_layers: bool = True,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__(dim)
+        self.max_hops, self.mode = max_hops, mode
+        self.pose = nn.Linear(4, dim)
+        self.encoder = TransformerMEncoder(
+            num_atoms=2,
+            num_in_degree=16,
+            num_out_degree=16,
+            num_edges=len(EDGE_KINDS),
+            num_encoder_layers=layers,
+            embedding_dim=dim,
+            ffn_embedding_dim=2 * dim,
+            num_attention_heads=heads,
+            dropout=dropout,
+            attention_dropout=dropout,
+            activation_dropout=0.0,
+            activation_fn="gelu",
+            num_3d_bias_kernel=kernels,
+            mode_prob=(1.0, 0.0, 0.0),
+            mode=mode,
+            norm=norm,
+            share_bias_across_layers=share_bias_across_layers,
+        )
+
+    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+        padding = graph.padding
+        lane = torch.arange(len(graph), device=x.device) >= graph.num_agents
+        _, edges, kinds = lane_topology(graph)
+        structure = (
+            GraphStructure.of(edges, kinds, padding, max_hops=self.max_hops) if "2d" in self.mode else None
+        )
+        # In units of 30 m, where the kernels' centres lie.
+        positions = padding.pad(graph.poses.position / 30.0) if "3d" in self.mode else None
+        out = self.encoder(
+            padding.pad(1 + lane.long()),
+            structure=structure,
+            positions=positions,
+            features=padding.pad(x + self.pose(graph.focal_poses)),
+        )
+        return padding.unpad(out[:, 1:])  # the graph token comes first
+
+
+def lane_topology(graph: JointGraph) -> tuple[slice, Tensor, Tensor]:
+    """Rows of the lanes, the edges among them that are topology (not mere nearness), and their kinds."""
+    topology = graph.kind > EDGE_KINDS.index("lane_lane")
+    return slice(graph.num_agents, None), graph.index[:, topology], graph.kind[topology]
