@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json as json_format
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from jsonargparse import auto_cli
 
@@ -142,35 +142,60 @@ def train(args: Sequence[str] | None) -> int:
     return 0
 
 
-def benchmark(
-    stage: Literal["data", "model"] = "model",
-    raw: Path = SAMPLE_RAW,
-    scenario: str = "val/0a1e6f0a-1817-4a98-b02e-db8c9327d151",
-    repeats: int = 10,
-) -> int:
-    """Measure one stage: ``data`` (parsing, beside av2's loader) or ``model`` (forward and training step).
-
-    Example: OMP_NUM_THREADS=1 python tools/benchmark.py --stage data
+def benchmark_data(raw: Path = SAMPLE_RAW, repeats: int = 10) -> int:
+    """Parsing of raw scenarios beside av2's own loader, CPU ms per scenario.
 
     Args:
-        stage: what to measure.
         raw: scenarios in Argoverse 2's layout.
-        scenario: folder below ``raw`` that the model runs on.
         repeats: the median of so many is reported.
     """
-    from trajpred.benchmark import forecasting, reading
+    from trajpred.benchmark import reading
 
-    results = reading(raw, repeats) if stage == "data" else forecasting(raw / scenario, repeats=repeats)
-    for name, value in results.items():
-        print(f"{name:36s} {value:10.2f}")
+    return _print_figures(reading(raw, repeats))
+
+
+def benchmark_core(nodes: int = 130, neighbors: int = 32, repeats: int = 10) -> int:
+    """The default attention beside PyG's TransformerConv and plain dense attention, one thread.
+
+    Args:
+        nodes: per scene.
+        neighbors: edges into each node.
+        repeats: the median of so many is reported.
+    """
+    from trajpred.benchmark import core
+
+    return _print_figures(core(nodes, neighbors, repeats=repeats))
+
+
+def benchmark_model(
+    scenario: Path = SAMPLE_RAW / "val" / "0a1e6f0a-1817-4a98-b02e-db8c9327d151",
+    config: Path | None = None,
+    repeats: int = 10,
+) -> int:
+    """Forward pass and training step on one real scenario, all agents predicted, one thread.
+
+    Args:
+        scenario: folder of an Argoverse 2 scenario.
+        config: YAML of configs/model; by default the default model.
+        repeats: the median of so many is reported.
+    """
+    from trajpred.benchmark import forecasting
+
+    return _print_figures(forecasting(scenario, config, repeats=repeats))
+
+
+def _print_figures(figures: dict[str, float]) -> int:
+    for name, value in figures.items():
+        print(f"{name:64s} {value:10.2f}")
     return 0
 
 
-TOOLS: dict[str, Callable[..., int]] = {
+#: A tool, or its subcommands; the first of them is the one meant if none is named.
+TOOLS: dict[str, Any] = {
     "prepare": prepare,
     "evaluate": evaluate,
     "visualize": visualize,
-    "benchmark": benchmark,
+    "benchmark": {"model": benchmark_model, "core": benchmark_core, "data": benchmark_data},
 }
 
 
@@ -186,7 +211,10 @@ def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
     try:
         if tool == "train":
             sys.exit(train(given))
-        sys.exit(auto_cli(TOOLS[tool], args=given, as_positional=False, prog=f"tools/{tool}.py"))
+        component = TOOLS[tool]
+        if isinstance(component, dict) and (not given or given[0] not in (*component, "--help", "-h")):
+            given = [next(iter(component)), *given]
+        sys.exit(auto_cli(component, args=given, as_positional=False, prog=f"tools/{tool}.py"))
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

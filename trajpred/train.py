@@ -39,7 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "data.augment": {"drop_agents": 0.1, "drop_lanes": 0.1, "truncate_history": 0.2},
     "model.encoder": {"class_path": "trajpred.model.SceneEncoder"},
     "model.decoder": {"class_path": "trajpred.model.ModeDecoder"},
-    "best.monitor": "val/focal/minFDE6",
+    "best.monitor": "val/scored/minFDE6",
     "best.filename": "best",
     "best.enable_version_counter": False,
     "last.filename": "last",

@@ -104,3 +104,19 @@ def test_the_dense_layer_exports() -> None:
     module, inputs = Exported(), (torch.randn(9, DIM), graph[0].bias)
     exported = torch.export.export(module, inputs).module()
     torch.testing.assert_close(exported(*inputs), module(*inputs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("evaluation", ["edges", "dense"])
+def test_the_default_operator_compiles(evaluation: str) -> None:
+    """Compiled equals eager, values and gradients, for other sizes of graph too."""
+    layer = layer_of("post")
+    compiled = torch.compile(layer, dynamic=True)
+    for adjacency in (SQUARE, SQUARE[:2]):
+        graph = ragged(adjacency, heads=HEADS)
+        relation = dense(graph) if evaluation == "dense" else graph[0]
+        x = torch.randn(relation.reached.shape[0], DIM, requires_grad=True)
+        results = [f(x, relation) for f in (layer, compiled)]
+        gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in results]
+        torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)

@@ -148,15 +148,18 @@ class BiasedEncoderLayer(nn.Module):
         attention = BiasedAttention(embedding_dim, num_attention_heads, attention_dropout)
         drop = DropPath(droppath_prob) if droppath_prob > 0 else nn.Dropout(dropout)
         ends = [[drop, nn.LayerNorm(embedding_dim)] if norm == "sandwich" else [drop] for _ in range(2)]
-        self.block = GraphTransformerLayer(
-            _Branch(attention, *ends[0]), embedding_dim, norm="post" if norm == "post" else "pre"
-        )
-        self.block.feed_forward = nn.Sequential(
+        feed_forward = nn.Sequential(
             nn.Linear(embedding_dim, ffn_embedding_dim),
             ACTIVATIONS[activation_fn](),
             nn.Dropout(activation_dropout),
             nn.Linear(ffn_embedding_dim, embedding_dim),
             *ends[1],
+        )
+        self.block = GraphTransformerLayer(
+            _Branch(attention, *ends[0]),
+            embedding_dim,
+            norm="post" if norm == "post" else "pre",
+            feed_forward=feed_forward,
         )
 
     def forward(self, x: Tensor, attn_bias: Tensor | None = None, mask: Tensor | None = None) -> Tensor:

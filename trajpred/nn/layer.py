@@ -34,6 +34,7 @@ class GraphTransformerLayer(nn.Module):
         expansion: hidden width of F over ``dim``.
         dropout: on both residual branches.
         norm: ``post`` or ``pre``.
+        feed_forward: F, by default two linear layers with GELU between them.
     """
 
     def __init__(
@@ -44,10 +45,11 @@ class GraphTransformerLayer(nn.Module):
         expansion: int = 2,
         dropout: float = 0.0,
         norm: Literal["post", "pre"] = "post",
+        feed_forward: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.attention, self.pre = attention, norm == "pre"
-        self.feed_forward = mlp(dim, expansion * dim, dim)
+        self.feed_forward = mlp(dim, expansion * dim, dim) if feed_forward is None else feed_forward
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
 
