@@ -106,6 +106,17 @@ def test_a_run_can_be_repeated_from_its_own_config(trained: Path, tmp_path: Path
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+def test_a_stopped_run_goes_on_where_it_was(trained: Path, tmp_path: Path) -> None:
+    args = ["--config", trained / "config.yaml", f"--trainer.logger.init_args.save_dir={tmp_path}"]
+    assert run("train", *args, "--trainer.max_steps=3") == 0
+    first = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
+    assert torch.load(first, weights_only=True)["global_step"] == 3
+    assert run("train", *args, "--resume", first) == 0
+    second = tmp_path / "forecaster" / "version_1" / "checkpoints" / "last.ckpt"
+    weights = torch.load(second, weights_only=True)
+    assert weights["global_step"] == 6 and weights["epoch"] == 1
+
+
 def test_baselines_are_evaluated_like_models(store: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     assert run("evaluate", "--checkpoint", "constant_turn_rate", "--store", store, "--json", out) == 0
@@ -163,6 +174,7 @@ def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
     ("tool", "args", "says"),
     [
         ("train", ["--data.store", "nowhere"], "python tools/prepare.py"),
+        ("train", ["--resume", str(ROOT / "LICENSE")], "is no checkpoint"),
         ("evaluate", ["--store", "nowhere"], "python tools/prepare.py"),
         ("evaluate", ["--checkpoint", "nothing.ckpt"], "neither a checkpoint nor one of the baselines"),
         ("evaluate", ["--checkpoint", str(ROOT / "LICENSE")], "is no checkpoint"),

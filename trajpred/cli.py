@@ -169,19 +169,19 @@ def benchmark_core(nodes: int = 130, neighbors: int = 32, repeats: int = 10) -> 
 
 def benchmark_model(
     scenario: Path = SAMPLE_RAW / "val" / "0a1e6f0a-1817-4a98-b02e-db8c9327d151",
-    config: Path | None = None,
+    model: Path | None = None,
     repeats: int = 10,
 ) -> int:
     """Forward pass and training step on one real scenario, all agents predicted, one thread.
 
     Args:
         scenario: folder of an Argoverse 2 scenario.
-        config: YAML of configs/model; by default the default model.
+        model: a YAML of configs/model; by default the default model.
         repeats: the median of so many is reported.
     """
     from trajpred.benchmark import forecasting
 
-    return _print_figures(forecasting(scenario, config, repeats=repeats))
+    return _print_figures(forecasting(scenario, model, repeats=repeats))
 
 
 def _print_figures(figures: dict[str, float]) -> int:

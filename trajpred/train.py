@@ -16,6 +16,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from trajpred.evaluation import evaluate, format_table, load_predictor
 from trajpred.graph.dataset import SceneData
 from trajpred.model import LitForecaster
+from trajpred.model.checkpoint import read_checkpoint
 from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.store import ScenarioStore
 from trajpred.viz.callback import PredictionPictures
@@ -56,6 +57,7 @@ class TrainCLI(LightningCLI):
         parser.add_lightning_class_args(ModelCheckpoint, "last")
         parser.add_lightning_class_args(PredictionPictures, "pictures")
         parser.add_lightning_class_args(LearningRateMonitor, "learning_rate_monitor")
+        parser.add_argument("--resume", type=Path | None, help="go on from this checkpoint (last.ckpt)")
         parser.set_defaults(DEFAULTS)
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
@@ -84,7 +86,10 @@ def train(args: Sequence[str] | None = None) -> None:
         save_config_kwargs={"overwrite": True},
         parser_kwargs={"prog": "tools/train.py", "description": train.__doc__},
     )
-    cli.trainer.fit(cli.model, cli.datamodule)
+    resume = cli.config.resume
+    if resume is not None:
+        read_checkpoint(resume)  # one clear sentence for a file that is none
+    cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=resume, weights_only=True)
     # The best checkpoint; the last one where no validation has run.
     saved = [c.best_model_path for c in cli.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
     checkpoint = next(filter(None, saved), None)
@@ -115,5 +120,6 @@ def _hush() -> None:
         ".*does not have many workers",
         ".*logging interval",
         ".*LeafSpec",
+        "The dirpath has changed",
     ):
         warnings.filterwarnings("ignore", message)

@@ -27,7 +27,7 @@ def check(case: Case) -> None:
 
 def check_columns(case: Case, found: Tensor, laplacian: Tensor) -> None:
     """Columns of simple eigenvalues up to sign; of the others, that they are eigenvectors and orthonormal."""
-    expected, tolerance = case["lap_pe"], case.tolerance
+    expected, tolerance = case["lap_pe"].double(), case.tolerance
     simple = case["column_is_simple"]
     sign = (found * expected).sum(0).sign()
     torch.testing.assert_close((found * sign)[:, simple], expected[:, simple], **tolerance)
@@ -42,7 +42,7 @@ def check_projectors(case: Case, found: Tensor, values: Tensor) -> None:
     for value in values[~case["column_is_simple"]].unique():
         same = (values - value).abs() < 1e-6
         whole = ((case["eigenvalues"] - value).abs() < 1e-6).sum() == same.sum()
-        basis = torch.linalg.qr(case["lap_pe"][:, same])[0]
+        basis = torch.linalg.qr(case["lap_pe"][:, same].double())[0]
         if whole:
             ours = found[:, same]
             torch.testing.assert_close(ours @ ours.T, basis @ basis.T, **case.tolerance)

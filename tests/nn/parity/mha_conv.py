@@ -28,11 +28,12 @@ def check(case: Case) -> None:
 
 def inputs(case: Case) -> tuple[tuple[Tensor | None, Tensor], dict[str, Tensor]]:
     o, of_context = case.options, case.options["receiver"] == "CONTEXT"
-    receiver = case["x_receiver"] if o["separate_receiver_feature"] else case["x"]
+    separate = o["separate_receiver_feature"] and not of_context
+    receiver = case["context" if of_context else "x_receiver" if separate else "x"]
     over = {"nodes": "batch", "edges": "edge_batch"}[o["over"]]
     index = over if of_context else "edge_index"
     call = {index: case[index], **({"edge_attr": case["edge_attr"]} if o["use_edge"] else {})}
-    return (case["x"] if o["use_node"] else None, case["context"] if of_context else receiver), call
+    return (case["x"] if o["use_node"] else None, receiver), call
 
 
 def build(case: Case, receiver_channels: int) -> MultiHeadAttentionConv:

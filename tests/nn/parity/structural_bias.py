@@ -63,11 +63,10 @@ def structure_of(case: Case, edge_type: str) -> GraphStructure:
 def structural_bias(
     case: Case, heads: int, K: int, cut: int, max_spd: int, mode: Mode, edge_type: str = "multi_hop"
 ) -> StructuralBias:
-    hops = case.get("path_hop_table")
     bias = StructuralBias(
         heads,
         num_edges=len(case["edge_table"]) - 1,
-        num_edge_dis=cut if hops is None else len(hops),
+        num_edge_dis=num_edge_dis(case, cut),
         edge_type=edge_type,  # type: ignore[arg-type]
         multi_hop_max_dist=cut,
         num_3d_bias_kernel=K,
@@ -91,9 +90,15 @@ def load_path(path: ShortestPathBias, case: Case) -> None:
         path.table.weight[-1] = case["spd_table_unreachable"]
 
 
+def num_edge_dis(case: Case, cut: int) -> int:
+    """Matrices to make; the case may have fewer than the cut-off if its paths are shorter."""
+    return max(cut, len(case["path_hop_table"])) if "path_hop_table" in case else cut
+
+
 def load_edge(edge: EdgeBias2D, case: Case) -> None:
     case.load(edge.table.weight, "edge_table")
-    case.load(edge.hop, "path_hop_table")
+    given = None if edge.hop is None else edge.hop[: len(case["path_hop_table"])]
+    case.load(given, "path_hop_table")
 
 
 def load_distance(distance: DistanceBias, case: Case) -> None:

@@ -5,7 +5,14 @@ import torch
 from tests.nn.parity.biased_encoder_layer import load_layer
 from tests.nn.parity.case import Case
 from tests.nn.parity.gaussian_distance_kernel import load_kernel
-from tests.nn.parity.structural_bias import load_distance, load_edge, load_nodes, load_path, structure_of
+from tests.nn.parity.structural_bias import (
+    load_distance,
+    load_edge,
+    load_nodes,
+    load_path,
+    num_edge_dis,
+    structure_of,
+)
 from trajpred.nn.segment import LOWEST
 from trajpred.nn.structural_bias import StructuralBias
 from trajpred.nn.transformer_m import TransformerMEncoder
@@ -49,7 +56,7 @@ def encoder_of(case: Case, share: bool, mode: str | None = None) -> TransformerM
         num_in_degree=len(case["in_degree_table"]),
         num_out_degree=len(case["out_degree_table"]),
         num_edges=len(case["edge_table"]) - 1,
-        num_edge_dis=len(case["path_hop_table"]),
+        num_edge_dis=num_edge_dis(case, options["multi_hop_max_dist"]),
         multi_hop_max_dist=options["multi_hop_max_dist"],
         num_encoder_layers=options["num_layers"],
         embedding_dim=options["dim"],
