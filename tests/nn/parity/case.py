@@ -1,7 +1,8 @@
-"""One parity case: options, arrays, tolerance."""
+"""One parity case: options, arrays, tolerance; and how a case is checked."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -78,3 +79,15 @@ class Case:
             expected.to(actual.dtype),
             **self.tolerance,
         )
+
+
+def cases(root: Path) -> list[Path]:
+    """All cases of all layer folders below ``root``."""
+    return sorted(root.glob("*/*.json"))
+
+
+def check(path: Path) -> None:
+    """Compare one case with our operator; a layer or an option that the tests do not know is a failure."""
+    case = Case(path)
+    importlib.import_module(f"tests.nn.parity.{case.layer}").check(case)
+    assert not case.options.unread, f"options that the test does not know: {sorted(case.options.unread)}"
