@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 import yaml
 from matplotlib.image import imread
@@ -106,15 +109,77 @@ def test_a_run_can_be_repeated_from_its_own_config(trained: Path, tmp_path: Path
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_a_stopped_run_goes_on_where_it_was(trained: Path, tmp_path: Path) -> None:
+class StopAfter(pl.Callback):
+    """Ctrl-C after so many epochs."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, *_: object) -> None:
+        if trainer.current_epoch == self.epochs:
+            raise KeyboardInterrupt
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(trained: Path, tmp_path: Path) -> None:
     args = ["--config", trained / "config.yaml", f"--trainer.logger.init_args.save_dir={tmp_path}"]
-    assert run("train", *args, "--trainer.max_steps=3") == 0
-    first = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
-    assert torch.load(first, weights_only=True)["global_step"] == 3
-    assert run("train", *args, "--resume", first) == 0
-    second = tmp_path / "forecaster" / "version_1" / "checkpoints" / "last.ckpt"
-    weights = torch.load(second, weights_only=True)
-    assert weights["global_step"] == 6 and weights["epoch"] == 1
+    stop = "--trainer.callbacks=tests.test_cli.StopAfter", "--trainer.callbacks.init_args.epochs=1"
+    run("train", *args, *stop)
+    last = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
+    assert torch.load(last, weights_only=True)["epoch"] == 0
+    assert run("train", *args, "--resume", last) == 0
+    assert [path.name for path in (tmp_path / "forecaster").iterdir()] == ["version_0"]
+    weights = [
+        LitForecaster.load(path).state_dict() for path in (trained / "checkpoints" / "last.ckpt", last)
+    ]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_resuming_another_model_is_refused(
+    trained: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = trained / "checkpoints" / "last.ckpt"
+    assert run("train", f"--data.store={store}", "--resume", last) == 2
+    assert "other model settings" in capsys.readouterr().err
+
+
+def test_training_with_two_processes_ends_with_the_table(store: Path, tmp_path: Path) -> None:
+    args = ["--trainer.max_epochs=1", "--trainer.devices=2", "--trainer.strategy=ddp"]
+    where = [f"--data.store={store}", f"--trainer.logger.init_args.save_dir={tmp_path}"]
+    tool = [sys.executable, ROOT / "tools" / "train.py", *SMALL, *args, *where]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(tool, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("All scored agents") == 1
+
+
+def test_a_store_that_cannot_be_trained_on_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw, store = tmp_path / "raw", tmp_path / "store"
+    shutil.copytree(SAMPLE / "train" / "0000b0f9-99f9-4a1f-a231-5be9e4c523f7", raw / "train" / "0000b0f9")
+    assert run("prepare", "--raw", raw, "--store", store, "--workers", 1) == 0
+    assert "Training also needs: val" in capsys.readouterr().out
+    assert run("train", "--data.store", store) == 2
+    assert "no split 'val'" in capsys.readouterr().err
+
+
+def test_prepare_loses_nothing_that_is_in_the_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, names = tmp_path / "store", sorted(path.name for path in (SAMPLE / "train").iterdir())[:2]
+    for split, name in (("train", names[0]), ("val", names[0]), ("train", names[1])):
+        shutil.copytree(SAMPLE / "train" / name, tmp_path / f"raw_{split}_{name[:8]}" / split / name)
+
+    def prepare(folder: str, *more: str) -> int:
+        return run("prepare", "--raw", tmp_path / folder, "--store", store, "--workers", 1, *more)
+
+    assert prepare(f"raw_train_{names[0][:8]}") == 0 and prepare(f"raw_val_{names[0][:8]}") == 0
+    manifest = json.loads((store / "manifest.json").read_text())
+    assert set(manifest["splits"]) == {"train", "val"}
+    assert prepare(f"raw_train_{names[1][:8]}") == 2
+    assert "holds 1 scenarios that the raw data lack" in capsys.readouterr().err
+    assert json.loads((store / "manifest.json").read_text()) == manifest
+    assert prepare(f"raw_train_{names[1][:8]}", "--overwrite") == 0
 
 
 def test_baselines_are_evaluated_like_models(store: Path, tmp_path: Path) -> None:
@@ -144,7 +209,17 @@ def test_every_config_is_accepted(store: Path, capsys: pytest.CaptureFixture[str
     assert len(configs) >= 4
     for config in configs:
         assert run("train", "--config", config, f"--data.store={store}", "--print_config") == 0
-        assert "SceneEncoder" in capsys.readouterr().out
+        assert_within(yaml.safe_load(config.read_text()), yaml.safe_load(capsys.readouterr().out))
+
+
+def assert_within(part: object, whole: object) -> None:
+    """Every value that ``part`` sets stands in ``whole``."""
+    if isinstance(part, dict):
+        assert isinstance(whole, dict)
+        for name, value in part.items():
+            assert_within(value, whole[name])
+    else:
+        assert part == whole
 
 
 @pytest.mark.parametrize("tool", ["prepare", "train", "evaluate", "visualize", "benchmark"])
@@ -156,8 +231,6 @@ def test_every_tool_has_help(tool: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import shutil
-
     raw = tmp_path / "raw"
     for name in ("0000b0f9-99f9-4a1f-a231-5be9e4c523f7", "0a0a2bb7-c4f4-44cd-958a-9ee15cb34aca"):
         shutil.copytree(SAMPLE / "train" / name, raw / "train" / name)
@@ -167,7 +240,7 @@ def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
     said = capsys.readouterr()
     assert "1 scenarios, 1 skipped" in said.out
     assert re.search(r"0000b0f9.*log_map_archive_\*\.json is missing", said.err)
-    assert run("prepare", *args, "--strict", "true") == 1
+    assert run("prepare", *args, "--strict") == 1
 
 
 @pytest.mark.parametrize(
@@ -184,7 +257,13 @@ def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
         ("visualize", ["--scenario", "0012"], "no split holds scenario '0012'"),
         ("visualize", ["--scenario", "[ab, cd]"], "no split holds scenario 'ab'"),
         ("prepare", ["--source", "nuscenes"], "unknown source 'nuscenes'"),
-        ("prepare", ["--raw", "nowhere"], "no such folder"),
+        ("prepare", ["--raw", "nowhere"], "give --store too"),
+        ("prepare", ["--raw", "nowhere", "--store", "nowhere"], "no such folder"),
+        ("train", ["--model.decoder.init_args.horizon", "30"], "is 30, the data have 60"),
+        ("train", ["--model.encoder.init_args.dim", "64"], "encoder has dim 64, decoder 128"),
+        ("train", ["--data.batch_size", "0"], "must be positive"),
+        ("evaluate", ["--batch_size", "0"], "must be positive"),
+        ("visualize", ["--out", str(ROOT / "LICENSE")], "File exists"),
     ],
 )
 def test_bad_arguments_get_one_sentence(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,17 @@ DEFAULT_MODEL: dict[str, Any] = {
 }
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """CPU time of several threads adds up and says little; one thread compares."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Median one-thread CPU time and median wall time of ``work``, milliseconds."""
     work()
@@ -54,6 +66,7 @@ def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
     return 1e3 * statistics.median(cpu), 1e3 * statistics.median(wall)
 
 
+@one_thread()
 def reading(raw: Path, repeats: int = 10) -> dict[str, float]:
     """Parse every scenario below ``raw`` with our reader and with av2's: mean over scenarios, CPU ms."""
     from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
@@ -82,6 +95,7 @@ def reading(raw: Path, repeats: int = 10) -> dict[str, float]:
     }
 
 
+@one_thread()
 def core(
     nodes: int = 130, neighbors: int = 32, batch_sizes: Sequence[int] = (1, 32), repeats: int = 10
 ) -> dict[str, float]:
@@ -163,12 +177,11 @@ def _core_cases(nodes: int, neighbors: int, scenes: int) -> dict[str, tuple[nn.M
     }
 
 
+@one_thread()
 def forecasting(
     folder: Path, config: Path | None = None, batch_sizes: Sequence[int] = (1, 16, 32), repeats: int = 10
 ) -> dict[str, float]:
     """The model of ``config`` (None: the default) on one scenario, repeated to fill batches; one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     chosen = yaml.safe_load(config.read_text())["model"] if config else {}
     model = LitForecaster.build({**DEFAULT_MODEL, **chosen})
     scenario = read_scenario(folder)
@@ -196,5 +209,4 @@ def forecasting(
         model.losses(batch)["loss"].backward()
 
     cpu, wall = median_ms(step, repeats)
-    torch.set_num_threads(threads)
     return results | {"training step, batch 16, CPU ms": cpu, "training step, batch 16, wall ms": wall}

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json as json_format
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jsonargparse import auto_cli
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.sample import SAMPLE_RAW, SAMPLE_STORE, ensure_store
 
 
@@ -25,6 +27,7 @@ def prepare(
     shard_size: int = 256,
     heights: bool = False,
     strict: bool = False,
+    overwrite: bool = False,
 ) -> int:
     """Turn raw scenarios into a store: in parallel, resumable, reporting and skipping what cannot be read.
 
@@ -38,10 +41,21 @@ def prepare(
         shard_size: scenarios per file.
         heights: keep the heights of the map's points.
         strict: exit with an error if any scenario had to be skipped.
+        overwrite: let a split of the store lose scenarios that are no longer below raw.
     """
     from trajpred.store import prepare as prepare_store
 
-    summary = prepare_store(source, raw, store, workers=workers, shard_size=shard_size, heights=heights)
+    foreign = raw != SAMPLE_RAW and store == SAMPLE_STORE
+    require(not foreign, "store", "give --store too: the default one is the sample's")
+    summary = prepare_store(
+        source,
+        raw,
+        store,
+        workers=workers,
+        shard_size=shard_size,
+        heights=heights,
+        overwrite=overwrite,
+    )
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]
         print(f"{split}: {count} scenarios" + (f", {len(skipped)} skipped:" if skipped else ""))
@@ -49,7 +63,11 @@ def prepare(
             print(f"  {name}: {problem}", file=sys.stderr)
     if not any(summary.scenarios.values()):
         raise DataError("no scenario could be read", file=raw)
-    print(f"Train on it: python tools/train.py --data.store {store}")
+    absent = [split for split in ("train", "val") if not summary.scenarios.get(split)]
+    if absent:
+        print(f"Training also needs: {', '.join(absent)}")
+    else:
+        print(f"Train on it: python tools/train.py --data.store {shlex.quote(str(store))}")
     return int(strict and any(summary.skipped.values()))
 
 
@@ -75,6 +93,8 @@ def evaluate(
     from trajpred.evaluation import format_table, load_predictor
     from trajpred.store import ScenarioStore
 
+    if json is not None:
+        json.parent.mkdir(parents=True, exist_ok=True)
     predictor = load_predictor(checkpoint)
     result = score(predictor, ScenarioStore(ensure_store(store), split), batch_size=batch_size)
     for group, title in (("focal", "Focal agents"), ("scored", "Scored agents"), ("all", "All agents")):
@@ -82,7 +102,6 @@ def evaluate(
     if result.missing:
         print(f"\n{result.missing} tracks were not predicted and count in no metric.")
     if json is not None:
-        json.parent.mkdir(parents=True, exist_ok=True)
         json.write_text(json_format.dumps(result.to_json(), indent=1) + "\n")
     return 0
 
@@ -94,7 +113,7 @@ def visualize(
     split: str = "val",
     out: Path = Path("pictures"),
     limit: int = 10,
-    format: str = "png",
+    format: Literal["png", "pdf", "svg"] = "png",
     radius_m: float | None = None,
 ) -> int:
     """Draw scenarios from above, with the futures that a checkpoint or a baseline predicts.
@@ -103,7 +122,7 @@ def visualize(
 
     Args:
         store: folder written by tools/prepare.py.
-        scenario: id, or [id, id, ...]; from any split. By default the first of the split.
+        scenario: id, or "[id, id]"; from any split. By default the first of the split.
         checkpoint: path of a checkpoint, or the name of a baseline; none draws the scenario alone.
         split: where to take scenarios from if none is named.
         out: folder for the pictures, one per scenario.
@@ -114,7 +133,9 @@ def visualize(
     from trajpred.store import ScenarioStore, find_scenarios
     from trajpred.viz import draw_scene, save_scene
 
+    require(limit > 0, "limit", "must be positive")
     ensure_store(store)
+    out.mkdir(parents=True, exist_ok=True)
     if scenario:
         chosen = find_scenarios(store, [scenario] if isinstance(scenario, str) else scenario)
     else:
@@ -125,7 +146,6 @@ def visualize(
         from trajpred.evaluation import load_predictor
 
         predictor = load_predictor(checkpoint)
-    out.mkdir(parents=True, exist_ok=True)
     for one in chosen:
         forecast = predictor([one])[0] if predictor is not None else None
         path = out / f"{one.scenario_id}.{format}"
@@ -214,7 +234,18 @@ def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
         component = TOOLS[tool]
         if isinstance(component, dict) and (not given or given[0] not in (*component, "--help", "-h")):
             given = [next(iter(component)), *given]
+        given = given if isinstance(component, dict) else _spell_out(component, given)
         sys.exit(auto_cli(component, args=given, as_positional=False, prog=f"tools/{tool}.py"))
-    except DataError as error:
+    except (DataError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _spell_out(tool: Callable[..., int], given: list[str]) -> list[str]:
+    """A bare ``--flag`` for ``--flag true``."""
+    parameters = inspect.signature(tool).parameters.values()
+    flags = {f"--{p.name}" for p in parameters if isinstance(p.default, bool)}
+    spelled = []
+    for word, following in zip(given, [*given[1:], ""], strict=True):
+        spelled += [word, "true"] if word in flags and following not in ("true", "false") else [word]
+    return spelled

@@ -23,5 +23,5 @@ def ensure_store(store: Path) -> Path:
     except DataError:
         if store.resolve() != SAMPLE_STORE.resolve():
             raise
-        prepare("argoverse2", SAMPLE_RAW, store, workers=1, progress=False)
+        prepare("argoverse2", SAMPLE_RAW, store, workers=1, overwrite=True, progress=False)
     return store

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
+from trajpred.errors import require
 from trajpred.evaluation import evaluate, format_table, load_predictor
 from trajpred.graph.dataset import SceneData
 from trajpred.model import LitForecaster
-from trajpred.model.checkpoint import read_checkpoint
+from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.store import ScenarioStore
 from trajpred.viz.callback import PredictionPictures
 
-#: What ``tools/train.py`` does without a config: the shipped sample, in about two minutes on two cores.
+#: What ``tools/train.py`` does without a config: the shipped sample, in a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
+    # Not "auto": Apple's GPUs have no float64, which origins and metric sums need.
+    "accelerator": "gpu" if torch.cuda.is_available() else "cpu",
     "max_epochs": 60,
     "gradient_clip_val": 1.0,
     "check_val_every_n_epoch": 10,
@@ -49,27 +54,54 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+class LearningRate(LearningRateMonitor):
+    """The learning rate among the curves; silent where nothing is logged."""
+
+    def on_train_start(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
+        if trainer.loggers:
+            super().on_train_start(trainer, *args, **kwargs)
+
+
 class TrainCLI(LightningCLI):
-    """Model, data and trainer from YAML files and the command line; history and horizon from the data."""
+    """Model, data and trainer from YAML files and the command line; window lengths from the data."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(ModelCheckpoint, "best")
         parser.add_lightning_class_args(ModelCheckpoint, "last")
         parser.add_lightning_class_args(PredictionPictures, "pictures")
-        parser.add_lightning_class_args(LearningRateMonitor, "learning_rate_monitor")
+        parser.add_lightning_class_args(LearningRate, "learning_rate")
         parser.add_argument("--resume", type=Path | None, help="go on from this checkpoint (last.ckpt)")
         parser.set_defaults(DEFAULTS)
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
     def before_instantiate_classes(self) -> None:
-        store = ensure_store(Path(self.config.data.store))
-        history, horizon = ScenarioStore(store, "train").lengths
-        self.config.model.history = history
-        self.config.model.decoder.init_args.horizon = horizon
+        config = self.config
+        store = ensure_store(Path(config.data.store))
+        train, val = ScenarioStore(store, "train"), ScenarioStore(store, "val")
+        require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
+        history, horizon = train.lengths
+        _agree("model.history", config.model.history, 50, history)
+        _agree("model.decoder.init_args.horizon", config.model.decoder.init_args.horizon, 60, horizon)
+        config.model.history, config.model.decoder.init_args.horizon = history, horizon
+        config.model.step_s = round(train[0].step_s, 3)
+        if config.resume is not None:
+            self._go_on(config.resume)
+
+    def _go_on(self, checkpoint: Path) -> None:
+        """Resume in the checkpoint's own folder, with the model it was made for."""
+        same = read_checkpoint(checkpoint)[CONFIG] == self.config.model.as_dict()
+        require(same, "resume", f"{checkpoint} was trained with other model settings; give its config.yaml")
+        if self.config.trainer.logger:
+            run, place = checkpoint.resolve().parent.parent, self.config.trainer.logger.init_args
+            place.save_dir, place.name, place.version = str(run.parent.parent), run.parent.name, run.name
 
     def instantiate_classes(self) -> None:
         super().instantiate_classes()
         self.model.config = self.config.model.as_dict()
+
+
+def _agree(name: str, given: int, default: int, found: int) -> None:
+    require(given in (default, found), name, f"is {given}, the data have {found}; it is taken from the data")
 
 
 def train(args: Sequence[str] | None = None) -> None:
@@ -86,10 +118,7 @@ def train(args: Sequence[str] | None = None) -> None:
         save_config_kwargs={"overwrite": True},
         parser_kwargs={"prog": "tools/train.py", "description": train.__doc__},
     )
-    resume = cli.config.resume
-    if resume is not None:
-        read_checkpoint(resume)  # one clear sentence for a file that is none
-    cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=resume, weights_only=True)
+    cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=cli.config.resume, weights_only=True)
     # The best checkpoint; the last one where no validation has run.
     saved = [c.best_model_path for c in cli.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
     checkpoint = next(filter(None, saved), None)
@@ -105,10 +134,13 @@ def _report(store: Path, checkpoint: Path) -> None:
     focal, scored = format_table(results), format_table(results, "scored")
     print(f"\nValidation, {results[0].scenarios} scenarios, focal agents (metres; MR: share > 2 m):\n{focal}")
     print(f"\nAll scored agents:\n{scored}")
-    shown = f"--store {store} --checkpoint {checkpoint}"
+    if results[1].missing:
+        print(f"\n{results[1].missing} agents beyond the model's limits were not predicted.")
+    own = [] if store == SAMPLE_STORE else ["--store", str(store)]
+    shown = shlex.join([*own, "--checkpoint", str(checkpoint)])
     print(f"\nSee its predictions:    python tools/visualize.py {shown} --out pictures")
     print(f"Score it again:         python tools/evaluate.py {shown} --split val")
-    print(f"Learning curves:        tensorboard --logdir {run}")
+    print(f"Learning curves:        tensorboard --logdir {shlex.quote(str(run))}")
 
 
 def _hush() -> None:

@@ -13,8 +13,9 @@ from trajpred.geometry import Pose
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.bezier import bernstein
 from trajpred.model.joint_graph import JointGraph
-from trajpred.model.mode_decoder import STANDING_M, constant_velocity, end_pose, scene_mean
+from trajpred.model.mode_decoder import STANDING_M, end_pose
 from trajpred.model.mode_edges import MODE_EDGE_KINDS, edges_around
+from trajpred.model.prediction import constant_velocity, scene_mean
 from trajpred.scenario import Scenario
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.evaluation.predictors import Predictor, in_batches
 from trajpred.forecast import Forecast
 from trajpred.metrics import ForecastMetrics
@@ -44,7 +44,8 @@ def evaluate(
     predictor: Predictor, store: ScenarioStore, *, batch_size: int = 16, progress: bool = True
 ) -> Evaluation:
     """Metrics of ``predictor`` over a split. Raises: DataError if no scenario of it has a labelled future."""
-    metrics, scenarios, missing = ForecastMetrics(), 0, 0
+    require(batch_size > 0, "batch_size", "must be positive")
+    metrics, scenarios, missing = ForecastMetrics(sync_on_compute=False), 0, 0
     with tqdm(total=len(store), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
         for rows in in_batches(range(len(store)), batch_size):
             labelled = [s for s in (store[row] for row in rows) if s.has_future]

@@ -32,13 +32,17 @@ class Predictor(Protocol):
 
 
 class BaselinePredictor:
-    """A baseline of :mod:`trajpred.baselines` by name."""
+    """A baseline of :mod:`trajpred.baselines` by name; 6 s ahead where a scenario has no future steps."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        return [BASELINES[self.name](scenario) for scenario in scenarios]
+        return [BASELINES[self.name](scenario, _horizon(scenario)) for scenario in scenarios]
+
+
+def _horizon(scenario: Scenario) -> int:
+    return scenario.num_steps - scenario.num_observed or round(6 / scenario.step_s)
 
 
 class CheckpointPredictor:
@@ -50,6 +54,8 @@ class CheckpointPredictor:
         self.model = LitForecaster.load(checkpoint).to(self.device)
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        if not scenarios:
+            return []
         batch = Batch.from_data_list([build_graph(scenario, self.model.scene) for scenario in scenarios])
         self.model.check(batch)
         return self.model.forecaster.forecast(batch.to(self.device))

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, Sampler
 from torch_geometric.data import HeteroData
 from torch_geometric.loader import DataLoader
 
+from trajpred.errors import require
 from trajpred.graph.augment import AugmentConfig, augment
 from trajpred.graph.features import scene_features
 from trajpred.graph.scene_graph import SceneConfig, scene_graph
@@ -94,6 +95,7 @@ class SceneData(pl.LightningDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        require(batch_size > 0, "batch_size", "must be positive")
         self.store, self.augment = Path(store), augment
         self.batch_size, self.workers, self.seed = batch_size, workers, seed
         self.scene = SceneConfig()

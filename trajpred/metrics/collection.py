@@ -23,6 +23,7 @@ class ForecastMetrics(Metric):
     Args:
         ks: for each k, judge the k most probable modes.
         groups: names of the groups of agents to average over.
+        sync_on_compute: whether processes share their sums; False where one process scores alone.
 
     Example:
         >>> metrics = ForecastMetrics(ks=(1,), groups=("all",))
@@ -38,9 +39,12 @@ class ForecastMetrics(Metric):
     count: Tensor
 
     def __init__(
-        self, ks: Sequence[int] = (1, 6), groups: Sequence[str] = ("focal", "scored", "all")
+        self,
+        ks: Sequence[int] = (1, 6),
+        groups: Sequence[str] = ("focal", "scored", "all"),
+        sync_on_compute: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(sync_on_compute=sync_on_compute)
         self.ks, self.groups = tuple(ks), tuple(groups)
         self.names = [f"{name}{k}" for k in self.ks for name in NAMES]
         zeros = torch.zeros(len(self.groups), len(self.names), dtype=torch.float64)

@@ -1,23 +1,47 @@
 """The forecaster: scene encoder, decoder, and the LightningModule around them.
 
-``SceneEncoder`` with ``ModeDecoder`` is the default; the others are the published systems.
+``SceneEncoder`` with ``ModeDecoder`` is the default; the others are the published systems. Names are
+imported when first used, so that an encoder alone brings no decoder and no training stack along.
 """
 
-from trajpred.model.forecaster import Forecaster
-from trajpred.model.head_decoder import HeadDecoder
-from trajpred.model.lit_forecaster import LitForecaster
-from trajpred.model.mode_decoder import ModeDecoder, Prediction
-from trajpred.model.published_encoders import (
-    GlobalAttentionSceneEncoder,
-    GraphTransformerSceneEncoder,
-    MultiHeadAttentionSceneEncoder,
-    TransformerConvSceneEncoder,
-    TransformerMSceneEncoder,
-)
-from trajpred.model.scene_encoder import SceneEncoder
-from trajpred.model.star_encoder import StarSceneEncoder
-from trajpred.model.token_encoder import SceneTokens, TokenEncoder
+from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trajpred.model.forecaster import Forecaster
+    from trajpred.model.head_decoder import HeadDecoder
+    from trajpred.model.lit_forecaster import LitForecaster
+    from trajpred.model.mode_decoder import ModeDecoder
+    from trajpred.model.prediction import Prediction
+    from trajpred.model.published_encoders import (
+        GlobalAttentionSceneEncoder,
+        GraphTransformerSceneEncoder,
+        MultiHeadAttentionSceneEncoder,
+        TransformerConvSceneEncoder,
+        TransformerMSceneEncoder,
+    )
+    from trajpred.model.scene_encoder import SceneEncoder
+    from trajpred.model.star_encoder import StarSceneEncoder
+    from trajpred.model.token_encoder import SceneTokens, TokenEncoder
+
+_HOME = {
+    "Forecaster": "forecaster",
+    "GlobalAttentionSceneEncoder": "published_encoders",
+    "GraphTransformerSceneEncoder": "published_encoders",
+    "HeadDecoder": "head_decoder",
+    "LitForecaster": "lit_forecaster",
+    "ModeDecoder": "mode_decoder",
+    "MultiHeadAttentionSceneEncoder": "published_encoders",
+    "Prediction": "prediction",
+    "SceneEncoder": "scene_encoder",
+    "SceneTokens": "token_encoder",
+    "StarSceneEncoder": "star_encoder",
+    "TokenEncoder": "token_encoder",
+    "TransformerConvSceneEncoder": "published_encoders",
+    "TransformerMSceneEncoder": "published_encoders",
+}
 __all__ = [
     "Forecaster",
     "GlobalAttentionSceneEncoder",
@@ -34,3 +58,9 @@ __all__ = [
     "TransformerConvSceneEncoder",
     "TransformerMSceneEncoder",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.geometry import to_global
 from trajpred.model.head_decoder import HeadDecoder
-from trajpred.model.mode_decoder import ModeDecoder, Prediction
+from trajpred.model.mode_decoder import ModeDecoder
+from trajpred.model.prediction import Prediction
 from trajpred.model.token_encoder import TokenEncoder
 
 
@@ -18,6 +20,8 @@ class Forecaster(nn.Module):
 
     def __init__(self, encoder: TokenEncoder, decoder: ModeDecoder | HeadDecoder) -> None:
         super().__init__()
+        if encoder.dim != decoder.dim:
+            raise DataError(f"encoder has dim {encoder.dim}, decoder {decoder.dim}: set both", field="dim")
         self.encoder, self.decoder = encoder, decoder
 
     def forward(self, batch: HeteroData, joint: bool = False) -> Prediction:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.model.heads import AttentionHead, CurveHead, LSTMHead
-from trajpred.model.mode_decoder import Prediction, constant_velocity
+from trajpred.model.prediction import Prediction, constant_velocity
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import mlp
 
@@ -35,7 +35,7 @@ class HeadDecoder(nn.Module):
         head: Literal["mlp", "lstm", "attention"] = "mlp",
     ) -> None:
         super().__init__()
-        self.horizon, self.modes = horizon, modes
+        self.horizon, self.dim, self.modes = horizon, dim, modes
         self.mode = nn.Embedding(modes, dim)
         self.mix = mlp(dim, dim, dim)
         self.head = HEADS[head](dim, horizon)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
@@ -15,11 +16,15 @@ from trajpred.metrics import ForecastMetrics
 from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.head_decoder import HeadDecoder
-from trajpred.model.mode_decoder import ModeDecoder, Prediction
+from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.objective import LossConfig, prediction_losses
 from trajpred.model.optimizer import OptimizerConfig, configure
+from trajpred.model.prediction import Prediction
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.scenario import TrackCategory
+
+#: Where a checkpoint keeps the state of torch's random generators.
+RANDOM = "trajpred_random"
 
 
 class LitForecaster(pl.LightningModule):
@@ -27,7 +32,7 @@ class LitForecaster(pl.LightningModule):
 
     Args:
         encoder, decoder: the two halves, chosen by class path from a config.
-        history: observed steps the model is made for (set from the data).
+        history, step_s: observed steps, and seconds between steps, the model is made for (from the data).
         scene: what the model sees of a scenario.
         loss: weights of the losses.
         optimizer: learning rate and its schedule.
@@ -38,13 +43,15 @@ class LitForecaster(pl.LightningModule):
         encoder: TokenEncoder,
         decoder: ModeDecoder | HeadDecoder,
         history: int = 50,
+        step_s: float = 0.1,
         scene: SceneConfig = SceneConfig(),
         loss: LossConfig = LossConfig(),
         optimizer: OptimizerConfig = OptimizerConfig(),
     ) -> None:
         super().__init__()
         self.forecaster = Forecaster(encoder, decoder)
-        self.history, self.scene, self.loss, self.optimizer_config = history, scene, loss, optimizer
+        self.history, self.step_s, self.scene = history, step_s, scene
+        self.loss, self.optimizer_config = loss, optimizer
         self.val_metrics = ForecastMetrics()
         #: The plain values this was built from; what a checkpoint needs to be loaded again.
         self.config: dict[str, Any] = {}
@@ -61,12 +68,16 @@ class LitForecaster(pl.LightningModule):
         return self.forecaster(batch)
 
     def check(self, batch: HeteroData) -> None:
-        """Raise :class:`DataError` if the data's history or horizon are not the model's."""
+        """Raise :class:`DataError` if the data's history, horizon or time step are not the model's."""
         found = (batch["agent"].history.shape[1], batch["agent"].target.shape[1])
         made = (self.history, self.forecaster.decoder.horizon)
         if found[0] != made[0] or found[1] not in (made[1], 0):
             have = f"the data have {found[1]} from {found[0]}"
             raise DataError(f"this model predicts {made[1]} steps from {made[0]}, {have}")
+        step = torch.as_tensor(batch.step_s)
+        if bool(((step - self.step_s).abs() > 0.1 * self.step_s).any()):
+            has = f"the data have one of {float(step.flatten()[0]):.2g} s"
+            raise DataError(f"this model is made for a time step of {self.step_s:.2g} s, {has}")
 
     def training_step(self, batch: HeteroData, _: int) -> Tensor:
         losses = self.losses(batch)
@@ -111,13 +122,22 @@ class LitForecaster(pl.LightningModule):
             for name, value in metrics.items():
                 if name != "count":
                     shown = group == "focal" and name in ("minADE6", "minFDE6")
-                    self.log(f"val/{group}/{name}", float(value), prog_bar=shown)
+                    self.log(f"val/{group}/{name}", float(value), prog_bar=shown, sync_dist=True)
 
     def configure_optimizers(self) -> Any:
         return configure(self, self.optimizer_config, int(self.trainer.estimated_stepping_batches))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[CONFIG] = self.config
+        # Dropout of a resumed run then draws what it would have drawn.
+        checkpoint[RANDOM] = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        random = checkpoint.get(RANDOM, {})
+        if "cpu" in random:
+            torch.set_rng_state(random["cpu"])
+        if len(random.get("cuda", [])) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(random.get("cuda", []))
 
     @classmethod
     def load(cls, checkpoint: str | Path) -> LitForecaster:

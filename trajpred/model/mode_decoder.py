@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -14,6 +13,7 @@ from trajpred.graph.features import LENGTH_SCALE
 from trajpred.model.heads import CurveHead
 from trajpred.model.joint_graph import JointGraph
 from trajpred.model.mode_edges import MODE_EDGE_CHANNELS, edges_across, edges_around
+from trajpred.model.prediction import Prediction, constant_velocity, scene_mean
 from trajpred.model.scene_encoder import Evaluation
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import (
@@ -28,24 +28,6 @@ from trajpred.nn import (
 
 #: A mode that ends nearer than this (m) to where it starts keeps the agent's heading.
 STANDING_M = 1.0
-
-
-@dataclass
-class Prediction:
-    """Futures of every agent of a batch, each in the frame of its agent (last observed pose).
-
-    Attributes:
-        trajectory: ``[A, K, F, 2]`` metres.
-        scale: ``[A, K, F, 2]`` metres, Laplace scales of x and y.
-        logits: ``[A, K]`` unnormalised log-probabilities of the modes.
-        proposal, proposal_scale: the same before refinement, where the decoder refines.
-    """
-
-    trajectory: Tensor
-    scale: Tensor
-    logits: Tensor
-    proposal: Tensor | None = None
-    proposal_scale: Tensor | None = None
 
 
 class ModeDecoder(nn.Module):
@@ -84,7 +66,8 @@ class ModeDecoder(nn.Module):
         joint: bool = False,
     ) -> None:
         super().__init__()
-        self.horizon, self.modes, self.evaluation, self.joint = horizon, modes, evaluation, joint
+        self.horizon, self.dim, self.modes = horizon, dim, modes
+        self.evaluation, self.joint = evaluation, joint
         self.radius = (propose_radius_m, refine_radius_m)
         self.mode = nn.Embedding(modes, dim)
         self.bias = nn.ModuleList(EdgeBias(MODE_EDGE_CHANNELS, heads) for _ in range(2))
@@ -173,21 +156,6 @@ class ModeDecoder(nn.Module):
         if self.evaluation == "edges":
             return edges.copies(self.modes)
         return DenseRelation.of(edges, graph.agents, graph.agents).copies(self.modes)
-
-
-def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:
-    """Mean of ``values`` ``[A, K]`` over the agents of each scene: ``[scenes, K]``; ``scene`` ``[A]``."""
-    count = torch.bincount(scene, minlength=scenes).clamp(min=1)[:, None]
-    return values.new_zeros(scenes, values.shape[1]).index_add(0, scene, values) / count
-
-
-def constant_velocity(batch: HeteroData, horizon: int) -> Tensor:
-    """``[A, horizon, 2]`` metres, own frame: every agent drives on as it was last seen."""
-    agent = batch["agent"]
-    step = torch.as_tensor(batch.step_s, dtype=agent.velocity.dtype, device=agent.velocity.device)
-    step = step.reshape(-1).index_select(0, agent.batch)
-    after = torch.arange(1, horizon + 1, device=step.device) * step[:, None] + agent.elapsed_s[:, None]
-    return agent.velocity[:, None] * after[..., None]
 
 
 def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:

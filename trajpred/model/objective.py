@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.losses import average_displacement, endpoint_nll, mixture_nll, winner_takes_all
-from trajpred.model.mode_decoder import Prediction, scene_mean
+from trajpred.model.prediction import Prediction, scene_mean
 from trajpred.scenario import TrackCategory
 
 

@@ -41,6 +41,7 @@ def prepare(
     workers: int = -1,
     shard_size: int = 256,
     heights: bool = False,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> Summary:
     """Read every scenario below ``raw`` and write a store.
@@ -55,6 +56,7 @@ def prepare(
         workers: processes; -1 for all cores.
         shard_size: scenarios per shard.
         heights: keep the heights of the map's points.
+        overwrite: let a split lose scenarios that ``raw`` no longer holds; splits not in ``raw`` stay anyway.
         progress: show a progress bar.
 
     Raises:
@@ -68,17 +70,21 @@ def prepare(
         raise DataError("no such folder", file=raw)
     require(workers != 0, "workers", "must be a number of processes, or -1 for all cores")
     require(shard_size > 0, "shard_size", "must be positive")
+    splits = _kept(store, source)
     options = {"version": VERSION, "source": source, "heights": heights}
     jobs = [
         (split, store / split / f"shard-{number:05d}.arrow", paths[start : start + shard_size])
         for split, paths in SOURCES[source].discover(raw).items()
         for number, start in enumerate(range(0, len(paths), shard_size))
     ]
+    if not overwrite:
+        _keep_scenarios(store, splits, jobs)
+    for split, _, _ in jobs:
+        splits.pop(split, None)
     run = Parallel(n_jobs=min(workers, len(jobs)) if workers > 0 else workers, return_as="generator")
     results: Iterator[dict[str, Any]] = run(
         delayed(_shard)(options, target, paths) for _, target, paths in jobs
     )
-    splits: dict[str, dict[str, Any]] = {}
     with tqdm(total=sum(len(paths) for *_, paths in jobs), unit=" scenarios", disable=not progress) as bar:
         for (split, _, paths), result in zip(jobs, results, strict=True):
             entry = splits.setdefault(split, {"shards": [], "skipped": {}, "lengths": []})
@@ -92,6 +98,31 @@ def prepare(
         scenarios={name: sum(s["scenarios"] for s in split["shards"]) for name, split in splits.items()},
         skipped={name: split["skipped"] for name, split in splits.items()},
     )
+
+
+def _kept(store: Path, source: str) -> dict[str, dict[str, Any]]:
+    """The splits that the store already holds: those that this run does not touch stay in it."""
+    try:
+        manifest: dict[str, Any] = json.loads((store / MANIFEST).read_text())
+        same = (manifest["version"], manifest["source"]) == (VERSION, source)
+        return dict(manifest["splits"]) if same else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _keep_scenarios(
+    store: Path, splits: dict[str, dict[str, Any]], jobs: list[tuple[str, Path, list[Path]]]
+) -> None:
+    """Raise :class:`DataError` if a split would lose scenarios that are not among those to be prepared."""
+    for split in {split for split, _, _ in jobs} & set(splits):
+        here = {path.name for name, _, paths in jobs if name == split for path in paths}
+        there: set[str] = set()
+        for shard in splits[split]["shards"]:
+            record = (store / split / shard["file"]).with_suffix(".json")
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                there |= set(json.loads(record.read_text())["paths"])
+        problem = f"split {split!r} holds {len(there - here)} scenarios that the raw data lack"
+        require(not there - here, "store", f"{problem}; choose another folder, or overwrite it (--overwrite)")
 
 
 def _shard(options: dict[str, Any], target: Path, paths: list[Path]) -> dict[str, Any]:
