@@ -20,9 +20,8 @@ from torch_geometric.data import Batch
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
 from trajpred.geometry import Pose
-from trajpred.graph.dataset import build_graph
 from trajpred.graph.edge_features import edge_features
-from trajpred.graph.scene_graph import SceneConfig
+from trajpred.graph.scene_graph import SceneConfig, build_graph
 from trajpred.model import LitForecaster
 from trajpred.nn import (
     DenseRelation,

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
 from tests.graph.scenes import straight
-from trajpred.graph.dataset import build_graph
 from trajpred.graph.features import TOPOLOGY, FeatureConfig, scene_features
 from trajpred.graph.scene_graph import (
     EDGE_KINDS,
@@ -21,6 +20,7 @@ from trajpred.graph.scene_graph import (
     RELATIONS,
     GraphConfig,
     SceneConfig,
+    build_graph,
     nearest,
     scene_graph,
 )

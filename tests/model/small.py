@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
-from trajpred.graph.dataset import build_graph
-from trajpred.graph.scene_graph import SceneConfig
+from trajpred.graph.scene_graph import SceneConfig, build_graph
 from trajpred.model import LitForecaster, Prediction
 from trajpred.scenario import Scenario
 

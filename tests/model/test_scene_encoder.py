@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,13 @@ def test_a_checkpoint_without_an_encoder_is_refused(model: LitForecaster, tmp_pa
     path = checkpoint_of(model, tmp_path / "a.ckpt", keep="forecaster.decoder.")
     with pytest.raises(DataError, match="do not fit"):
         SceneEncoder.from_checkpoint(path)
+
+
+def test_the_encoder_brings_no_decoder_and_no_training_stack() -> None:
+    code = "import sys, trajpred.model.scene_encoder, trajpred.graph.scene_graph\n"
+    code += "names = ('pytorch_lightning', 'trajpred.model.mode_decoder', 'trajpred.model.lit_forecaster')\n"
+    code += "sys.exit(any(name in sys.modules for name in names))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_layers_listen_further(real: list[Scenario]) -> None:

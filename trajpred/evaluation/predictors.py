@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 from trajpred.baselines import BASELINES
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
-from trajpred.graph.dataset import build_graph
+from trajpred.graph.scene_graph import build_graph
 from trajpred.model import LitForecaster
 from trajpred.scenario import Scenario
 

@@ -13,26 +13,9 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import DataLoader
 
 from trajpred.errors import require
-from trajpred.graph.augment import AugmentConfig, augment
-from trajpred.graph.features import scene_features
-from trajpred.graph.scene_graph import SceneConfig, scene_graph
-from trajpred.scenario import Scenario
+from trajpred.graph.augment import AugmentConfig
+from trajpred.graph.scene_graph import SceneConfig, build_graph
 from trajpred.store import ScenarioStore
-
-
-def build_graph(
-    scenario: Scenario,
-    config: SceneConfig,
-    variation: AugmentConfig | None = None,
-    random: np.random.Generator | None = None,
-) -> HeteroData:
-    """One scenario as a graph, varied if ``variation`` and ``random`` are given; agents' ids beside it."""
-    features = scene_features(scenario, config.features)
-    if variation is not None and random is not None:
-        features = augment(features, variation, random)
-    data = scene_graph(features, config.graph)
-    data.track_ids = scenario.tracks.track_id[features.agents.track]
-    return data
 
 
 class SceneDataset(Dataset[HeteroData]):

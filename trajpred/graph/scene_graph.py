@@ -1,4 +1,4 @@
-"""SceneFeatures -> SceneGraph: a HeteroData of agents and lanes with typed relations.
+"""Scenario -> features -> SceneGraph: a HeteroData of agents and lanes with typed relations.
 
 Every relation holds ``edge_index [2, E]`` (row 0 sender, row 1 receiver, sorted by receiver) and
 ``edge_kind [E]``, an index into :data:`EDGE_KINDS`. Edge features are relative poses; the model computes
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.graph.features import TOPOLOGY, FeatureConfig, SceneFeatures
+from trajpred.graph.augment import AugmentConfig, augment
+from trajpred.graph.features import TOPOLOGY, FeatureConfig, SceneFeatures, scene_features
+from trajpred.scenario import Scenario
 
 LANE_TO_LANE = ("lane", "to", "lane")
 LANE_TO_AGENT = ("lane", "to", "agent")
@@ -46,6 +49,21 @@ class SceneConfig:
 
     features: FeatureConfig = FeatureConfig()
     graph: GraphConfig = GraphConfig()
+
+
+def build_graph(
+    scenario: Scenario,
+    config: SceneConfig,
+    variation: AugmentConfig | None = None,
+    random: np.random.Generator | None = None,
+) -> HeteroData:
+    """One scenario as a graph, varied if ``variation`` and ``random`` are given; agents' ids beside it."""
+    features = scene_features(scenario, config.features)
+    if variation is not None and random is not None:
+        features = augment(features, variation, random)
+    data = scene_graph(features, config.graph)
+    data.track_ids = scenario.tracks.track_id[features.agents.track]
+    return data
 
 
 def scene_graph(scene: SceneFeatures, config: GraphConfig) -> HeteroData:
