@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -272,6 +273,18 @@ def test_bad_arguments_get_one_sentence(
     assert run(tool, *args) == 2
     said = capsys.readouterr().err
     assert says in said and "Traceback" not in said
+
+
+def test_the_examples_in_the_readme_run(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained, tmp_path / "runs" / "forecaster" / "version_0")
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    said: dict[str, Any] = {}
+    exec("\n".join(examples), said)
+    assert said["forecast"].trajectory.shape == (2, 6, 60, 2)
+    assert said["tokens"].agent.shape == (2, 16) and said["tokens"].lane.shape == (1, 16)
 
 
 def test_importing_trajpred_and_its_file_readers_does_not_import_torch() -> None:
