@@ -15,50 +15,50 @@ from typing import Any, Literal
 
 from jsonargparse import auto_cli
 
+from trajpred.download import BUCKET, ENDPOINT, PREFIX, SPLITS
+from trajpred.download import download as fetch
 from trajpred.errors import DataError, require
 from trajpred.sample import SAMPLE_RAW, SAMPLE_STORE, ensure_store
+
+Split = Literal["train", "val", "test"]
 
 
 def download(
     out: Path,
-    split: list[Literal["train", "val", "test"]] = ["train", "val", "test"],  # noqa: B006
+    split: list[Split] | Split | None = None,
     limit: int | None = None,
     workers: int = 16,
-    endpoint: str = "https://s3.us-east-1.amazonaws.com",
-    bucket: str = "argoverse",
-    prefix: str = "datasets/av2/motion-forecasting",
+    endpoint: str = ENDPOINT,
+    bucket: str = BUCKET,
+    prefix: str = PREFIX,
 ) -> int:
-    """Fetch Argoverse 2's motion-forecasting set (58 GB), verifying every file; a stopped run continues.
-
-    Example: python tools/download.py --out /data/av2 --split train val --limit 100
+    """Fetch Argoverse 2 (58 GB), verified, resumable; a taste: --out /data/av2 --split train val --limit 100.
 
     Args:
         out: target folder; gets {train,val,test}/ID/.
-        split: one or more of train, val, test.
+        split: one or more of train, val, test; by default all.
         limit: the first so many scenarios of each split; by default all.
         workers: files fetched at once.
         endpoint: URL of the S3 service, for a mirror.
         bucket: its name there.
         prefix: the folder that holds the splits.
     """
-    from trajpred.download import download as fetch
-
+    splits = [split] if isinstance(split, str) else split or SPLITS
     again = "the same command continues where this one stopped"
     try:
-        summary = fetch(
-            out, splits=split, limit=limit, workers=workers, endpoint=endpoint, bucket=bucket, prefix=prefix
+        done = fetch(
+            out, splits=splits, limit=limit, workers=workers, endpoint=endpoint, bucket=bucket, prefix=prefix
         )
     except KeyboardInterrupt:
-        print(f"\nStopped; {again}.", file=sys.stderr)
+        print(f"\nstopped; {again}", file=sys.stderr)
         return 130
-    print(f"{summary.fetched} files fetched ({summary.fetched_bytes / 1e9:.2f} GB), {summary.kept} kept")
-    for path, problem in summary.failed.items():
-        print(f"  {path}: {problem}", file=sys.stderr)
-    if summary.failed:
-        print(f"{len(summary.failed)} files failed; {again}.", file=sys.stderr)
-        return 1
-    print(f"Prepare it: python tools/prepare.py --raw {shlex.quote(str(out))} --store STORE")
-    return 0
+    print(f"{done.fetched} files fetched ({done.fetched_bytes / 1e9:.2f} GB), {done.kept} kept")
+    if done.failed:
+        listed = "\n".join(f"  {path}: {problem}" for path, problem in done.failed.items())
+        print(f"{len(done.failed)} files failed; {again}:\n{listed}", file=sys.stderr)
+    else:
+        print(f"Prepare it: python tools/prepare.py --raw {shlex.quote(str(out))} --store STORE")
+    return int(bool(done.failed))
 
 
 def prepare(
@@ -287,24 +287,13 @@ def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
 def _spell_out(tool: Callable[..., int], given: list[str]) -> list[str]:
     """A bare ``--flag`` for ``--flag true``, and ``--list a b`` for ``--list [a,b]``."""
     parameters = inspect.signature(tool).parameters.values()
-    given = _bracket({f"--{p.name}" for p in parameters if str(p.annotation).startswith("list[")}, given)
+    lists = {f"--{p.name}" for p in parameters if str(p.annotation).startswith("list[")}
+    starts = [i for i, word in enumerate(given) if i == 0 or word.startswith("--")]
+    options = [given[i:j] for i, j in zip(starts, [*starts[1:], len(given)], strict=True)]
+    joined = [[o, f"[{','.join(v)}]"] if o in lists and len(v) > 1 else [o, *v] for o, *v in options]
+    given = [word for option in joined for word in option]
     flags = {f"--{p.name}" for p in parameters if isinstance(p.default, bool)}
     spelled = []
     for word, following in zip(given, [*given[1:], ""], strict=True):
         spelled += [word, "true"] if word in flags and following not in ("true", "false") else [word]
     return spelled
-
-
-def _bracket(lists: set[str], given: list[str]) -> list[str]:
-    """The words after each option in ``lists`` joined to one list, unless they are one already."""
-    words: list[str] = []
-    inside = False
-    for word in given:
-        inside = (inside and not word.startswith("--")) or word in lists
-        if not inside or word in lists or word.startswith("["):
-            words.append(word)
-        elif words[-1] in lists:
-            words.append(f"[{word}]")
-        else:
-            words[-1] = f"{words[-1][:-1]},{word}]"
-    return words

@@ -12,7 +12,7 @@ import random
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,13 +52,7 @@ class RemoteFile(NamedTuple):
 
 @dataclass
 class Summary:
-    """What :func:`download` did.
-
-    Attributes:
-        fetched, fetched_bytes: files that this run brought.
-        kept: files that were there already.
-        failed: ``{path: what was wrong}`` for those that could not be had.
-    """
+    """What :func:`download` did: files it brought, found there already, and failed to get and why."""
 
     fetched: int = 0
     fetched_bytes: int = 0
@@ -96,63 +90,42 @@ def download(
         progress: show progress bars.
 
     Raises:
-        DataError: the bucket cannot be listed or holds no such split, the disk is too small or cannot be
-            written, obstore is not installed, or no file can be fetched any more. All that was fetched stays.
+        DataError: no such bucket or split, no connection, a disk too small or not writable, or no obstore.
+            What was fetched stays.
     """
     out = Path(out)
-    require(bool(splits), "splits", "must name at least one split")
-    require(limit is None or limit > 0, "limit", "must be positive")
-    require(workers > 0, "workers", "must be positive")
-    require(attempts > 0, "attempts", "must be positive")
-    remote = _Remote(endpoint, bucket, prefix, _Patience(attempts, pause_s))
+    require(re.match(r"https?://[^/\s]+", endpoint) is not None, "endpoint", "must be a URL: https://host")
+    for name, value in (("limit", limit), ("workers", workers), ("attempts", attempts)):
+        require(value is None or value > 0, name, "must be positive")
+    remote = _Remote(endpoint, bucket, prefix, attempts, pause_s)
     listed = (file for split in dict.fromkeys(splits) for file in remote.files(split, limit))
     files = list(tqdm(listed, desc="listing", unit=" files", disable=not progress))
     _check_space(out, files)
     return _fetch_all(remote, files, out, workers, progress)
 
 
-class _Patience:
-    """How often to try again and how long to wait before; :meth:`end` ends every wait at once."""
-
-    def __init__(self, attempts: int, pause_s: float) -> None:
-        self.attempts, self.pause_s, self._ended = attempts, pause_s, threading.Event()
-
-    def wait(self, failures: int) -> bool:
-        """Whether to try again after so many failures in succession; returns when it is time to."""
-        if failures >= self.attempts or self._ended.is_set():
-            return False
-        pause = min(self.pause_s * 2.0 ** (failures - 1), _LONGEST_PAUSE_S)
-        # Spread out: workers cut off together must not all come back together.
-        return not self._ended.wait(pause * random.uniform(0.5, 1.0))
-
-    def end(self) -> None:
-        self._ended.set()
-
-
 class _Remote:
     """The data set in its bucket, read anonymously; the only place that knows the S3 client."""
 
-    def __init__(self, endpoint: str, bucket: str, prefix: str, patience: _Patience) -> None:
+    def __init__(self, endpoint: str, bucket: str, prefix: str, attempts: int, pause_s: float) -> None:
         try:
             from obstore import exceptions
             from obstore.store import S3Store
         except ImportError:
             raise DataError("downloading needs obstore: pip install 'trajpred[download]'") from None
-        self.where, self.prefix, self.patience = f"{endpoint}/{bucket}", prefix.strip("/"), patience
-        self.error = exceptions.BaseError
-        self.final = (exceptions.NotFoundError, exceptions.PermissionDeniedError, exceptions.InvalidPathError)
+        self.where, self.prefix = f"{endpoint}/{bucket}", prefix.strip("/")
+        self.attempts, self.pause_s, self.ended = attempts, pause_s, threading.Event()
+        # A missing object, for one, is a FileNotFoundError.
+        self.error: tuple[type[Exception], ...] = (exceptions.BaseError, OSError)
+        # Endpoint and addressing are stated, lest AWS_* variables redirect the requests.
+        config: Any = {"endpoint": endpoint, "region": "us-east-1", "virtual_hosted_style_request": False}
+        client: Any = {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(minutes=1)}
+        retry: Any = {"max_retries": 0}  # tries are counted here, together with failed checks
         try:
-            # The endpoint, region and addressing are stated, lest AWS_* variables redirect the request.
             self.store: Any = S3Store(
-                bucket,
-                endpoint=endpoint,
-                region="us-east-1",
-                skip_signature=True,
-                virtual_hosted_style_request=False,
-                client_options={"allow_http": endpoint.startswith("http://"), "timeout": timedelta(minutes=1)},
-                retry_config={"max_retries": 0},  # tries are counted here, together with failed checks
+                bucket, skip_signature=True, config=config, client_options=client, retry_config=retry
             )
-        except (self.error, ValueError) as error:
+        except (*self.error, ValueError) as error:
             raise DataError(f"cannot be used ({_brief(error)})", field="endpoint") from None
 
     def files(self, split: str, limit: int | None) -> Iterator[RemoteFile]:
@@ -178,17 +151,14 @@ class _Remote:
         while True:
             try:
                 for chunk in self.store.list(folder, offset=last, chunk_size=page):
-                    for item in chunk:
-                        yield item
+                    yield from chunk
                     last, failures = chunk[-1]["path"], 0
                 return
-            except self.final as error:
-                raise DataError(f"{self.where} cannot be listed ({_brief(error)})", field="bucket") from None
             except self.error as error:
                 failures += 1
-                if not self.patience.wait(failures):
-                    problem = f"{self.where} cannot be listed after {failures} tries ({_brief(error)})"
-                    raise DataError(problem, field="endpoint") from None
+                if _is_final(error) or not self._wait(failures):
+                    problem = f"{self.where} cannot be listed: {_brief(error)} (tries: {failures})"
+                    raise DataError(problem, field="bucket") from None
 
     def read(self, file: RemoteFile) -> bytes:
         """The content, complete and verified. Raises: :class:`DataError` if it cannot be had."""
@@ -196,16 +166,22 @@ class _Remote:
         while True:
             try:
                 content = bytes(self.store.get(key).bytes())
-                problem = _mismatch(file, content)
+                problem, final = _mismatch(file, content), False
                 if problem is None:
                     return content
-            except self.final as error:
-                raise DataError(_brief(error), file=file.path) from None
             except self.error as error:
-                problem = _brief(error)
+                problem, final = _brief(error), _is_final(error)
             failures += 1
-            if not self.patience.wait(failures):
-                raise DataError(f"{problem} ({failures} tries)", file=file.path)
+            if final or not self._wait(failures):
+                raise DataError(f"{problem} (tries: {failures})", file=file.path)
+
+    def _wait(self, failures: int) -> bool:
+        """Whether to try again after so many failures in succession; returns when it is time to."""
+        if failures >= self.attempts:
+            return False
+        pause = min(self.pause_s * 2.0 ** (failures - 1), _LONGEST_PAUSE_S)
+        # Spread out: workers cut off together must not all come back together.
+        return not self.ended.wait(pause * random.uniform(0.5, 1.0))
 
 
 def _remote_file(item: dict[str, Any], start: str) -> RemoteFile:
@@ -227,9 +203,14 @@ def _mismatch(file: RemoteFile, content: bytes) -> str | None:
     return None
 
 
+def _is_final(error: BaseException) -> bool:
+    """Whether the server's answer will not change: not found or not allowed, anything 4xx but "wait"."""
+    return re.search(r"status(?: code)?:? 4(?!08|29)\d\d", _brief(error)) is not None
+
+
 def _brief(error: BaseException) -> str:
-    """The first line of a message: clients append their own internals."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The message without what follows it: the page that the server sent, and the client's internals."""
+    return re.split(r":?\s*<|\n", str(error), maxsplit=1)[0].rstrip(": ") or type(error).__name__
 
 
 def _check_space(out: Path, files: list[RemoteFile]) -> None:
@@ -245,10 +226,7 @@ def _check_space(out: Path, files: list[RemoteFile]) -> None:
 
 def _size(path: Path) -> int | None:
     """Of a regular file in bytes; None if there is none."""
-    try:
-        return path.stat().st_size if path.is_file() else None
-    except OSError:
-        return None
+    return path.stat().st_size if path.is_file() else None
 
 
 def _fetch_all(remote: _Remote, files: list[RemoteFile], out: Path, workers: int, progress: bool) -> Summary:
@@ -256,7 +234,7 @@ def _fetch_all(remote: _Remote, files: list[RemoteFile], out: Path, workers: int
     pool = ThreadPoolExecutor(workers)
     bar = tqdm(total=sum(file.size for file in files), unit="B", unit_scale=True, disable=not progress)
     try:
-        for file, result in _unordered(pool, remote, files, out, 4 * workers):
+        for file, result in _unordered(pool, remote, iter(files), out, 4 * workers):
             bar.update(file.size)
             try:
                 fetched = result.result()
@@ -274,18 +252,17 @@ def _fetch_all(remote: _Remote, files: list[RemoteFile], out: Path, workers: int
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
         raise DataError(problem, file=error.filename or out) from None
     finally:
-        remote.patience.end()
+        remote.ended.set()
         pool.shutdown(cancel_futures=True)
         bar.close()
     return summary
 
 
 def _unordered(
-    pool: ThreadPoolExecutor, remote: _Remote, files: Iterable[RemoteFile], out: Path, window: int
+    pool: ThreadPoolExecutor, remote: _Remote, waiting: Iterator[RemoteFile], out: Path, window: int
 ) -> Iterator[tuple[RemoteFile, Future[bool]]]:
     """Files as they are finished, never more than ``window`` of them begun."""
     begun: dict[Future[bool], RemoteFile] = {}
-    waiting = iter(files)
     while True:
         for file in islice(waiting, window - len(begun)):
             begun[pool.submit(_fetch, remote, file, out / file.path)] = file

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trajpred.scenario import Scenario
-from trajpred.sources import argoverse2
+from trajpred.sources import argoverse1, argoverse2
 
 
 @dataclass(frozen=True)
@@ -24,5 +24,6 @@ class Source:
 
 
 SOURCES: dict[str, Source] = {
+    "argoverse1": Source(argoverse1.discover, argoverse1.read_scenario),
     "argoverse2": Source(argoverse2.discover, argoverse2.read_scenario),
 }

@@ -16,13 +16,15 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from trajpred.errors import DataError, as_array, encode, require
 from trajpred.lane_map import NO_LANE, LaneMap, Ragged
 
 #: The number in each city's file name.
 CITIES = {"MIA": 10316, "PIT": 10314}
+#: The values of each key of a lane's tags; a key may stand there several times.
+Tags = dict[str | None, list[str | None]]
 #: ``CityMap.turn_direction`` indexes this tuple.
 TURN_DIRECTIONS = ("NONE", "LEFT", "RIGHT")
 
@@ -45,33 +47,28 @@ class CityMap:
     high: NDArray[np.float64]
 
     def near(self, low: NDArray[np.float64], high: NDArray[np.float64], radius_m: float) -> LaneMap:
-        """The lanes whose box lies within ``radius_m`` of any of the boxes from ``low`` to ``high`` ``[N, 2]``.
+        """The lanes whose box lies within ``radius_m`` of the box from ``low`` ``[2]`` to ``high`` ``[2]``.
 
         Links may name lanes outside the cut-out.
         """
-        gap = np.maximum(self.low - high[:, None], low[:, None] - self.high)  # [N, L, 2], negative: overlap
-        inside = (np.square(np.maximum(gap, 0.0)).sum(-1) <= radius_m**2).any(axis=0)
-        return _take(self.lanes, np.flatnonzero(inside))
+        gap = np.maximum(np.maximum(self.low - high, low - self.high), 0.0)
+        return _take(self.lanes, np.flatnonzero(np.square(gap).sum(-1) <= radius_m**2))
 
 
 def _take(lanes: LaneMap, index: NDArray[np.int64]) -> LaneMap:
-    """The lanes at ``index``; crossings and areas, which Argoverse 1 lacks, stay as they are."""
+    """The lanes at ``index``; crossings and areas, which Argoverse 1 lacks, stay empty."""
+    own = [one.name for one in fields(LaneMap) if not one.name.startswith(("crossing", "drivable"))]
     taken: dict[str, Any] = {}
-    for one in fields(LaneMap):
-        values = getattr(lanes, one.name)
-        if len(values) != len(lanes) or one.name.startswith(("crossing", "drivable")):
-            taken[one.name] = values
-        else:
-            taken[one.name] = _take_rows(values, index) if isinstance(values, Ragged) else values[index]
+    for name in own:
+        values = getattr(lanes, name)
+        taken[name] = _take_rows(values, index) if isinstance(values, Ragged) else values[index]
     return LaneMap(**taken)
 
 
 def _take_rows(rows: Ragged, index: NDArray[np.int64]) -> Ragged:
     lengths = rows.lengths[index]
-    start = np.cumsum(lengths) - lengths
-    return Ragged.from_lengths(
-        rows.values[np.repeat(rows.offsets[index] - start, lengths) + np.arange(lengths.sum())], lengths
-    )
+    shift = rows.offsets[index] - (np.cumsum(lengths) - lengths)
+    return Ragged.from_lengths(rows.values[np.repeat(shift, lengths) + np.arange(lengths.sum())], lengths)
 
 
 def city_map(folder: Path, city: str) -> CityMap:
@@ -95,7 +92,7 @@ def _read_once(path: Path, modified_ns: int) -> CityMap:
 
 
 def read_city_map(path: Path) -> CityMap:
-    """Read a vector map, ``.xml`` or ``.xml.gz``. Raises: DataError naming the file and the field at fault."""
+    """Read a vector map, ``.xml`` or ``.xml.gz``. Raises: DataError naming file and field at fault."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             root = ElementTree.parse(file).getroot()
@@ -145,9 +142,8 @@ def _centerlines(root: ElementTree.Element, ways: list[ElementTree.Element]) -> 
     nodes = root.findall("node")
     row = {node.get("id"): i for i, node in enumerate(nodes)}
     require(len(row) == len(nodes), "node.id", "holds the same node twice")
-    # Missing numbers become NaN here and are refused below.
-    x, y = (as_array([node.get(axis) for node in nodes], np.float64, f"node.{axis}") for axis in "xy")
-    for axis, values in (("x", x), ("y", y)):
+    xy = [as_array([node.get(axis, "nan") for node in nodes], np.float64, f"node.{axis}") for axis in "xy"]
+    for axis, values in zip("xy", xy, strict=True):
         require(bool(np.isfinite(values).all()), f"node.{axis}", "is missing or not finite in one node")
     points = [[nd.get("ref") for nd in way.iter("nd")] for way in ways]
     require(min(map(len, points)) >= 2, "way.nd", "a lane has fewer than 2 points")
@@ -155,31 +151,30 @@ def _centerlines(root: ElementTree.Element, ways: list[ElementTree.Element]) -> 
         index = [row[ref] for ref in chain.from_iterable(points)]
     except KeyError as error:
         raise DataError(f"refers to a node that is not there: {error}", field="way.nd") from None
-    return Ragged.from_lengths(np.stack((x, y), -1)[index], [len(row) for row in points])
+    return Ragged.from_lengths(np.stack(xy, -1)[index], [len(row) for row in points])
 
 
-def _tags(way: ElementTree.Element) -> dict[str | None, list[str | None]]:
-    """Key -> values of a lane's tags; a key may stand there several times."""
-    tags: dict[str | None, list[str | None]] = {}
+def _tags(way: ElementTree.Element) -> Tags:
+    tags: Tags = {}
     for tag in way.iter("tag"):
         tags.setdefault(tag.get("k"), []).append(tag.get("v"))
     return tags
 
 
-def _single(tags: list[dict[str | None, list[str | None]]], key: str) -> list[str | None]:
+def _single(tags: list[Tags], key: str) -> list[str | None]:
     """The value ``[L]`` of a tag that every lane has once."""
     values = [one.get(key, []) for one in tags]
     require(all(len(one) == 1 for one in values), f"way.{key}", "must stand once in every lane")
     return [one[0] for one in values]
 
 
-def _lane_ids(values: ArrayLike | list[str | None], name: str) -> NDArray[np.int64]:
-    ids: NDArray[np.int64] = as_array(values, np.int64, name)  # type: ignore[arg-type]
+def _lane_ids(values: list[str | None], name: str) -> NDArray[np.int64]:
+    ids: NDArray[np.int64] = as_array([value or "" for value in values], np.int64, name)
     require(bool((ids >= 0).all()), name, "must not be negative")
     return ids
 
 
-def _neighbors(tags: list[dict[str | None, list[str | None]]], key: str) -> NDArray[np.int64]:
+def _neighbors(tags: list[Tags], key: str) -> NDArray[np.int64]:
     values = _single(tags, key)
     present = np.array([value != "None" for value in values])
     neighbors = np.full(len(values), NO_LANE, np.int64)
@@ -187,7 +182,7 @@ def _neighbors(tags: list[dict[str | None, list[str | None]]], key: str) -> NDAr
     return neighbors
 
 
-def _links(tags: list[dict[str | None, list[str | None]]], key: str) -> Ragged:
+def _links(tags: list[Tags], key: str) -> Ragged:
     rows = [one.get(key, []) for one in tags]
     return Ragged.from_lengths(
         _lane_ids(list(chain.from_iterable(rows)), f"way.{key}"), [len(row) for row in rows]
