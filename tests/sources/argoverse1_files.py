@@ -1,0 +1,87 @@
+"""A small sequence and map in Argoverse 1's layout, and the shared scenes unpacked into it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.conftest import ROOT
+
+SHIPPED = ROOT / "datasets" / "argoverse1"
+MAPS = {
+    "MIA": "pruned_argoverse_MIA_10316_vector_map.xml",
+    "PIT": "pruned_argoverse_PIT_10314_vector_map.xml",
+}
+Row = list[Any]
+
+
+def made_rows(steps: int = 50) -> list[Row]:
+    """The focal car drives along x, the ego along y, "late" comes at step 15, "parked" stands."""
+    random = np.random.default_rng(0)
+    rows: list[Row] = []
+    for k in range(steps):
+        stamp = 3.15e8 + 0.1 * k + random.uniform(-0.02, 0.02)
+        places = {
+            ("focal", "AGENT"): (100 + k, 50),
+            ("000", "AV"): (90, 40 + 0.5 * k),
+            ("parked", "OTHERS"): (110 + random.normal(0, 0.01), 60 + random.normal(0, 0.01)),
+        }
+        if k >= 30:
+            places["unseen", "OTHERS"] = (100, 60)
+        if k >= 15:
+            places["late", "OTHERS"] = (100, 55 - k)
+        rows += [[repr(stamp), name, kind, x, y, "MIA"] for (name, kind), (x, y) in places.items()]
+    return rows
+
+
+def made_map() -> str:
+    """Three lanes along x: 11 leads to 12 and has 13 beside it; 13 lies 500 m away and is named by none."""
+    lanes = {11: ((80, 50), (120, 50)), 12: ((120, 50), (150, 51), (180, 52)), 13: ((700, 50), (740, 50))}
+    tags = {
+        11: {"turn_direction": "LEFT", "successor": "12", "l_neighbor_id": "13", "is_intersection": "True"},
+        12: {"predecessor": "11", "has_traffic_control": "True", "r_neighbor_id": "99"},
+        13: {"turn_direction": "RIGHT"},
+    }
+    default = dict.fromkeys(("has_traffic_control", "is_intersection"), "False")
+    default |= {"turn_direction": "NONE", "l_neighbor_id": "None", "r_neighbor_id": "None"}
+    nodes, ways = [], []
+    for lane_id, points in lanes.items():
+        ways.append(f'<way lane_id="{lane_id}">')
+        ways += [f'<tag k="{k}" v="{v}" />' for k, v in (default | tags[lane_id]).items()]
+        for x, y in points:
+            ways.append(f'<nd ref="{7 * len(nodes)}" />')
+            nodes.append(f'<node id="{7 * len(nodes)}" x="{x}" y="{y}" />')
+        ways.append("</way>")
+    return "\n".join(["<ArgoverseVectorMap>", *nodes, *ways, "</ArgoverseVectorMap>"])
+
+
+def write_csv(path: Path, rows: list[Row] | str | bytes) -> None:
+    """Text and bytes are written as they are."""
+    if isinstance(rows, list):
+        lines = [["TIMESTAMP", "TRACK_ID", "OBJECT_TYPE", "X", "Y", "CITY_NAME"], *rows]
+        rows = "".join(",".join(map(str, line)) + "\n" for line in lines)
+    path.write_bytes(rows if isinstance(rows, bytes) else rows.encode())
+
+
+def write(
+    raw: Path, rows: list[Row] | str | bytes, map_xml: str | bytes | None = None, split: str = "val"
+) -> Path:
+    """A raw folder with one sequence, which is returned, and Miami's map."""
+    path, xml = raw / split / "data" / "7.csv", made_map() if map_xml is None else map_xml
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_csv(path, rows)
+    (raw / "map_files").mkdir(exist_ok=True)
+    (raw / "map_files" / MAPS["MIA"]).write_bytes(xml if isinstance(xml, bytes) else xml.encode())
+    return path
+
+
+def unpack(shared: Path, raw: Path) -> Path:
+    """The shared validation scenes in the official layout, by their own unpack.py; returns ``raw``."""
+    source = shared / "data" / "argoverse1"
+    command = [sys.executable, str(source / "unpack.py"), str(raw), "--splits", "val", "--workers", "1"]
+    subprocess.run(command, check=True, capture_output=True)
+    return raw

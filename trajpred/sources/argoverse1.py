@@ -1,0 +1,258 @@
+"""Argoverse 1 motion forecasting: ``<split>/data/<id>.csv`` and ``map_files/pruned_argoverse_*.xml``.
+
+A row is one position of one track; ``OBJECT_TYPE`` says AGENT (the focal track), AV or OTHERS. There are no
+headings, velocities or lasting types: motion is derived causally from the positions (`trajpred.kinematics`).
+Sequences packed as ``<split>.parquet`` (datasets/argoverse1/README.md lists the columns) are read too.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from trajpred.errors import DataError, encode, require
+from trajpred.kinematics import causal_heading, causal_velocity
+from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
+from trajpred.sources.argoverse1_map import city_map
+
+#: Where each split lies below the raw folder: as the archives unpack, or under its plain name.
+FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
+#: Observed steps (2 s at 10 Hz), and observed and future steps together.
+NUM_OBSERVED, NUM_STEPS = 20, 50
+#: The nominal pace. Stamps jitter, and in some recordings frames are missing, but the task counts steps: 30
+#: of them are to be predicted whenever they were taken. A model needs one pace, too.
+STEP_NS = 100_000_000
+#: A scenario holds the lanes this near to the box around the focal track's observed positions: what a car at
+#: 30 m/s can reach in the 3 s to predict, and some more.
+LANE_RADIUS_M = 100.0
+
+_ROLES = ("AGENT", "AV", "OTHERS")
+_NUMBERS = ("TIMESTAMP", "X", "Y")
+_TEXT = ("TRACK_ID", "OBJECT_TYPE", "CITY_NAME")
+_CSV = {**dict.fromkeys(_NUMBERS, pa.float64()), **dict.fromkeys(_TEXT, pa.string())}
+_NAMES = pa.dictionary(pa.int8(), pa.string())
+_PACK = {"seq_id": pa.int32(), "TIMESTAMP": pa.float64(), "TRACK_ID": pa.int32(), "OBJECT_TYPE": _NAMES}
+_PACK |= {"x_dmm": pa.int32(), "y_dmm": pa.int32(), "CITY_NAME": _NAMES}
+
+
+def discover(raw: Path) -> dict[str, list[Path]]:
+    """The sequences of each split below ``raw``, by number; one inside a pack is ``<split>.parquet/<id>``.
+
+    Raises: DataError where there are none, or no map folder.
+    """
+    found = {split: _sequences(raw, split) for split in FOLDERS}
+    found = {split: paths for split, paths in found.items() if paths}
+    if not found:
+        raise DataError(f"no sequences; expected {raw}/{{train,val,test_obs}}/data/<id>.csv", file=raw)
+    if not (raw / "map_files").is_dir():
+        raise DataError("the folder of the vector maps is missing", file=raw / "map_files")
+    return found
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read one of the paths that :func:`discover` found. Raises: DataError naming file and field at fault."""
+    packed = path.parent.suffix == ".parquet"
+    folder = path.absolute().parent.parent
+    try:
+        rows = _read_pack(path.parent, path.name) if packed else _read_csv(path)
+        return _scenario(rows, path.stem, (folder if packed else folder.parent) / "map_files")
+    except DataError as error:
+        raise error.located(path) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        kind = "parquet" if packed else "CSV"
+        raise DataError(f"is no readable {kind} file ({error})", file=path) from None
+
+
+def _sequences(raw: Path, split: str) -> list[Path]:
+    files = [path for folder in FOLDERS[split] for path in (raw / folder / "data").glob("*.csv")]
+    pack = raw / f"{split}.parquet"
+    if not files and pack.is_file():
+        files = [pack / str(seq_id) for seq_id in _pack_ids(pack)]
+    return sorted(files, key=lambda path: (len(path.stem), path.stem))
+
+
+# ----------------------------------------------------------------------------------------------- files
+
+
+def _read_csv(path: Path) -> pa.Table:
+    try:
+        table = _parse_csv(path, _CSV)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"is no readable CSV ({error})", file=path, field=_culprit(path)) from None
+    for name in _CSV:
+        found = table.column_names.count(name)
+        require(found == 1, name, "column stands there twice" if found else "column is missing")
+    return table
+
+
+def _parse_csv(path: Path, types: dict[str, pa.DataType]) -> pa.Table:
+    return pa.csv.read_csv(
+        str(path),
+        read_options=pa.csv.ReadOptions(use_threads=False),
+        convert_options=pa.csv.ConvertOptions(column_types=types),
+    )
+
+
+def _culprit(path: Path) -> str | None:
+    """The column that alone keeps the file from being read, if there is one."""
+    raw = dict.fromkeys(_CSV, pa.binary())
+    for name in (None, *_CSV):
+        try:
+            _parse_csv(path, raw if name is None else {**raw, name: _CSV[name]})
+        except pa.ArrowInvalid:
+            return name
+    return None
+
+
+def _pack_ids(pack: Path) -> list[int]:
+    try:
+        column = pq.read_table(pack, columns=["seq_id"], use_threads=False)["seq_id"]
+        ids: list[int] = np.unique(column.to_numpy()).tolist()
+        return ids
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise DataError(f"is no readable pack ({error})", file=pack, field="seq_id") from None
+
+
+def _read_pack(pack: Path, seq_id: str) -> pa.Table:
+    """The rows of one sequence, as the CSV file would give them."""
+    require(seq_id.isdecimal() and len(seq_id) < 19, "seq_id", f"is no number: {seq_id!r}")
+    wanted, modified_ns = int(seq_id), pack.stat().st_mtime_ns
+    group = int(np.searchsorted(_last_ids(pack, modified_ns), wanted))
+    require(group < len(_last_ids(pack, modified_ns)), "seq_id", "the pack holds no such sequence")
+    table = _row_group(pack, modified_ns, group)
+    start, stop = np.searchsorted(table["seq_id"].to_numpy(), [wanted, wanted + 1])
+    require(start < stop, "seq_id", "the pack holds no such sequence")
+    rows = table.slice(start, stop - start)
+    number = pc.utf8_lpad(rows["TRACK_ID"].cast(pa.string()), 12, padding="0")
+    columns = {
+        "TIMESTAMP": rows["TIMESTAMP"],
+        "X": pc.divide(rows["x_dmm"].cast(pa.float64()), 1e4),
+        "Y": pc.divide(rows["y_dmm"].cast(pa.float64()), 1e4),
+        "TRACK_ID": pc.binary_join_element_wise("00000000-0000-0000-0000", number, "-"),
+        **{name: rows[name].cast(pa.string()) for name in ("OBJECT_TYPE", "CITY_NAME")},
+    }
+    return pa.table(columns)
+
+
+@lru_cache(maxsize=4)
+def _last_ids(pack: Path, modified_ns: int) -> NDArray[np.int64]:
+    """The last ``seq_id`` ``[G]`` of each row group; ``modified_ns`` tells the cache of a changed file."""
+    metadata = pq.read_metadata(pack)
+    schema = metadata.schema.to_arrow_schema()
+    for name, kind in _PACK.items():
+        require(name in schema.names and schema.field(name).type == kind, name, f"must be a column of {kind}")
+    at = schema.get_field_index("seq_id")
+    statistics = [metadata.row_group(i).column(at).statistics for i in range(metadata.num_row_groups)]
+    known = all(one is not None and one.has_min_max for one in statistics)
+    require(known, "seq_id", "the pack lacks the row groups' statistics")
+    return np.array([one.max for one in statistics], np.int64)
+
+
+@lru_cache(maxsize=1)
+def _row_group(pack: Path, modified_ns: int, group: int) -> pa.Table:
+    """One row group, kept for the sequences that follow: they lie one behind another."""
+    table = pq.ParquetFile(pack).read_row_group(group, use_threads=False)
+    seq_id = table["seq_id"].to_numpy()
+    require(bool((np.diff(seq_id) >= 0).all()), "seq_id", "must be sorted")
+    return table
+
+
+# -------------------------------------------------------------------------------------------- scenario
+
+
+def _scenario(rows: pa.Table, scenario_id: str, maps: Path) -> Scenario:
+    require(rows.num_rows > 0, "TIMESTAMP", "the file holds no rows")
+    for name in _CSV:
+        require(rows[name].null_count == 0, name, "is missing in at least one row")
+    for name in _NUMBERS:
+        require(bool(np.isfinite(rows[name].to_numpy()).all()), name, "has a value that is not finite")
+    stamps, step = _steps(rows["TIMESTAMP"].to_numpy())
+    _, cities = _codes(rows, "CITY_NAME")
+    require(len(cities) == 1, "CITY_NAME", f"must be the same in all rows, has {len(cities)} values")
+    tracks = _tracks(rows, step, len(stamps))
+    focal = int(np.flatnonzero(tracks.category == TrackCategory.FOCAL)[0])
+    seen = tracks.position[focal, :NUM_OBSERVED]
+    return Scenario(
+        scenario_id=scenario_id,
+        city=cities[0],
+        timestamps_ns=stamps[0] + np.arange(NUM_STEPS) * STEP_NS,
+        num_observed=NUM_OBSERVED,
+        focal_id=str(tracks.track_id[focal]),
+        tracks=tracks,
+        map=city_map(maps, cities[0]).near(seen.min(axis=0), seen.max(axis=0), LANE_RADIUS_M),
+    ).validate()
+
+
+def _steps(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct timestamps in nanoseconds, sorted, and for each row the index of its own among them."""
+    inside = bool(((seconds >= 0) & (seconds < 9e9)).all())
+    require(inside, "TIMESTAMP", "must be seconds, from 0 to 9e9")
+    stamps, step = np.unique(np.round(seconds * 1e9).astype(np.int64), return_inverse=True)
+    fits = len(stamps) in (NUM_OBSERVED, NUM_STEPS)
+    message = f"must have {NUM_STEPS} distinct values, or {NUM_OBSERVED} without a future; has {len(stamps)}"
+    require(fits, "TIMESTAMP", message)
+    return stamps, step
+
+
+def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
+    """All tracks, sorted by their id in the file; the ego, where it is labelled, is called EGO_ID.
+
+    Args:
+        step: ``[N]`` for each row.
+        num_steps: steps in the file; the AGENT must be there at each.
+    """
+    row, ids = _codes(rows, "TRACK_ID")
+    require("" not in ids, "TRACK_ID", "is empty in at least one row")
+    valid = np.zeros((len(ids), NUM_STEPS), np.bool_)
+    valid[row, step] = True
+    require(int(valid.sum()) == len(row), "TIMESTAMP", "a track has the same step twice")
+    role = _roles(rows, row, len(ids))
+    is_focal, is_ego = role == _ROLES.index("AGENT"), role == _ROLES.index("AV")
+    require(int(is_focal.sum()) == 1, "OBJECT_TYPE", f"must name one AGENT, names {int(is_focal.sum())}")
+    require(int(is_ego.sum()) <= 1, "OBJECT_TYPE", f"must name at most one AV, names {int(is_ego.sum())}")
+    complete = bool(valid[is_focal, :num_steps].all())
+    require(complete, "TIMESTAMP", "the AGENT is not there at every step")
+
+    position = np.zeros((len(ids), NUM_STEPS, 2))
+    position[row, step] = np.stack([rows[axis].to_numpy() for axis in ("X", "Y")], -1)
+    velocity = causal_velocity(position, valid, STEP_NS / 1e9)
+    # The files do not say what OTHERS are: most are vehicles, some walk. "unknown" is true of all of them.
+    vehicle, unknown = OBJECT_TYPES.index("vehicle"), OBJECT_TYPES.index("unknown")
+    # Seen throughout the observed part or not: what happens later must not show in an input.
+    throughout = valid[:, :NUM_OBSERVED].all(axis=1)
+    rank = np.where(throughout, int(TrackCategory.UNSCORED), int(TrackCategory.FRAGMENT))
+    return Tracks(
+        track_id=np.array([EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)]),
+        object_type=np.where(is_focal | is_ego, vehicle, unknown).astype(np.int8),
+        category=np.where(is_focal, int(TrackCategory.FOCAL), rank).astype(np.int8),
+        valid=valid,
+        position=position,
+        heading=np.where(valid, causal_heading(velocity, valid), 0.0),
+        velocity=velocity,
+    )
+
+
+def _roles(rows: pa.Table, row: NDArray[np.int64], num_tracks: int) -> NDArray[np.int8]:
+    """``[A]`` index into ``_ROLES`` of the tracks that ``row`` assigns the rows to."""
+    code, names = _codes(rows, "OBJECT_TYPE")
+    given = encode(names, _ROLES, "OBJECT_TYPE")[code]
+    role = np.zeros(num_tracks, np.int8)
+    role[row] = given
+    require(bool((role[row] == given).all()), "OBJECT_TYPE", "changes within a track")
+    return role
+
+
+def _codes(rows: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
+    """For each row the index of its text among the column's sorted distinct texts, and these texts."""
+    column = rows[name].combine_chunks().dictionary_encode()
+    texts: list[str] = column.dictionary.to_pylist()
+    ordered = sorted(texts)
+    rank = {text: i for i, text in enumerate(ordered)}
+    return np.array([rank[text] for text in texts], np.int64)[column.indices.to_numpy()], ordered
