@@ -113,6 +113,37 @@ def prepare(
     return int(strict and any(summary.skipped.values()))
 
 
+def synthesize(
+    out: Path,
+    scenarios: int = 1000,
+    seed: int = 0,
+    val: float = 0.1,
+    test: float = 0.1,
+    steps: int = 110,
+    observed: int = 50,
+    workers: int = -1,
+) -> int:
+    """Write synthetic scenarios in Argoverse 2's format: --out /data/synthetic --scenarios 1000.
+
+    Args:
+        out: target folder, new or empty.
+        scenarios: how many in all splits together.
+        seed: the same seed gives the same bytes.
+        val: share of the validation split.
+        test: share of the test split, which has no futures.
+        steps: of 0.1 s in each scenario.
+        observed: how many of them are input.
+        workers: processes; -1 for all cores.
+    """
+    from trajpred.sources.synthetic import synthesize as write
+
+    for split, count in write(out, scenarios, seed, val, test, steps, observed, workers).items():
+        print(f"{split}: {count} synthetic scenarios")
+    raw = str(out)
+    print(f"Prepare: python tools/prepare.py --raw {shlex.quote(raw)} --store {shlex.quote(raw + '-store')}")
+    return 0
+
+
 def evaluate(
     checkpoint: str = "constant_velocity",
     store: Path = SAMPLE_STORE,
@@ -256,6 +287,7 @@ def _print_figures(figures: dict[str, float]) -> int:
 TOOLS: dict[str, Any] = {
     "download": download,
     "prepare": prepare,
+    "synthesize": synthesize,
     "evaluate": evaluate,
     "visualize": visualize,
     "benchmark": {"model": benchmark_model, "core": benchmark_core, "data": benchmark_data},

@@ -75,7 +75,7 @@ def download(
 ) -> Summary:
     """Fetch ``{prefix}/{split}/{scenario}/*`` into ``out/{split}/{scenario}/*``.
 
-    Files already there with the listed size and checksum are kept. Memory: about 300 bytes per file.
+    Files already there with the listed size and checksum are kept. Memory: about 350 bytes per file.
 
     Args:
         out: target folder.
