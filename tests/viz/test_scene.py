@@ -23,7 +23,7 @@ from trajpred.viz import draw_scene, save_scene
 from trajpred.viz.agent_layer import OUTLINES
 from trajpred.viz.furniture import focal_metrics, round_length
 from trajpred.viz.labels import place_labels, same_place
-from trajpred.viz.shapes import box_corners, zebra_bars
+from trajpred.viz.shapes import RECTANGLE, place, zebra_bars
 from trajpred.viz.style import PROBABILITY_COLORS, PROBABILITY_NORM, TYPICAL_SIZE, mark_strokes
 
 #: Far from the origin, as city coordinates are.
@@ -192,7 +192,7 @@ def test_forecast_of_another_scenario_is_refused() -> None:
 
 
 def test_box_corners_closed_form() -> None:
-    corners = box_corners(np.array([[10.0, 20.0]]), np.array([np.pi / 6]), np.array([[4.0, 2.0]]))
+    corners = place(RECTANGLE, np.array([[10.0, 20.0]]), np.array([np.pi / 6]), np.array([[4.0, 2.0]]))
     c, s = np.sqrt(3) / 2, 0.5
     expected = [
         [2 * c - s, 2 * s + c],
@@ -210,7 +210,7 @@ def test_agents_drawn_are_those_seen_last() -> None:
     body: PolyCollection = artist(figure, "focal-agent")
     corners = np.asarray(body.get_paths()[0].vertices)[:4]
     last = scene.tracks.position[:1, OBSERVED - 1], scene.tracks.heading[:1, OBSERVED - 1]
-    np.testing.assert_allclose(corners, box_corners(*last, np.array([TYPICAL_SIZE["vehicle"]]))[0])
+    np.testing.assert_allclose(corners, place(RECTANGLE, *last, np.array([TYPICAL_SIZE["vehicle"]]))[0])
     assert len(artist(figure, "agents").get_paths()) == 3
     pedestrian = [p for p in artist(figure, "agents").get_paths() if len(p.vertices) > 10]
     assert len(pedestrian) == 1 and len(OUTLINES["pedestrian"][0]) > 10

@@ -61,14 +61,12 @@ def stars(batch: HeteroData, graph: JointGraph, sectors: int) -> Stars:
     sender, receiver, sector = sender[chosen], receiver[chosen], sector[chosen]
     agent = batch["agent"]
     turn = agent.heading[sender] - agent.heading[receiver]
-    state = agent.velocity.new_zeros(len(graphs.batch), state_channels(sectors))
-    is_target = torch.zeros(len(state), dtype=torch.bool, device=state.device)
-    is_target[graphs.target_index] = True
+    found = Stars(graphs, agent.velocity.new_zeros(len(graphs.batch), state_channels(sectors)))
     own = torch.zeros_like(agent.position), agent.velocity, torch.zeros_like(agent.heading)
-    state[is_target] = _state(*own, agent.object_type, None, sectors)
+    found.state[graphs.target_index] = _state(*own, agent.object_type, None, sectors)
     near = seen.position[chosen], rotate(agent.velocity[sender], turn), turn
-    state[~is_target] = _state(*near, agent.object_type[sender], sector, sectors)
-    return Stars(graphs, state)
+    found.state[found.neighbors[0]] = _state(*near, agent.object_type[sender], sector, sectors)
+    return found
 
 
 def _state(

@@ -38,11 +38,6 @@ def place(outline: Floats, position: Floats, heading: Floats, size: Floats) -> F
     return to_global(outline * size[:, None], position[:, None], heading[:, None])
 
 
-def box_corners(position: Floats, heading: Floats, size: Floats) -> Floats:
-    """``[A, 4, 2]``: front left, rear left, rear right, front right corner; arguments as :func:`place`."""
-    return place(RECTANGLE, position, heading, size)
-
-
 def offset_line(line: Floats, distance: float) -> Floats:
     """``line`` ``[P, 2]`` moved ``distance`` metres to its left."""
     along = np.gradient(line, axis=0)
