@@ -112,7 +112,7 @@ class _Remote:
             from obstore import exceptions
             from obstore.store import S3Store
         except ImportError:
-            raise DataError("downloading needs obstore: pip install obstore") from None
+            raise DataError("downloading needs obstore: pip install 'trajpred[download]'") from None
         self.where, self.prefix = f"{endpoint}/{bucket}", prefix.strip("/")
         self.attempts, self.pause_s, self.ended = attempts, pause_s, threading.Event()
         # A missing object, for one, is a FileNotFoundError.
