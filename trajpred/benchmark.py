@@ -16,12 +16,12 @@ from typing import Any
 import torch
 import yaml
 from torch import Tensor, nn
-from torch_geometric.data import Batch
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
 from trajpred.geometry import Pose
 from trajpred.graph.edge_features import edge_features
-from trajpred.graph.scene_graph import SceneConfig, build_graph
+from trajpred.graph.config import SceneConfig
+from trajpred.graph.scene_graph import build_batch
 from trajpred.model import LitForecaster
 from trajpred.nn import (
     DenseRelation,
@@ -184,8 +184,8 @@ def forecasting(
     chosen = yaml.safe_load(config.read_text())["model"] if config else {}
     model = LitForecaster.build({**DEFAULT_MODEL, **chosen})
     scenario = read_scenario(folder)
-    graph = build_graph(scenario, SceneConfig())
-    prepare_cpu, _ = median_ms(lambda: build_graph(scenario, SceneConfig()), repeats)
+    graph = build_batch([scenario], SceneConfig())
+    prepare_cpu, _ = median_ms(lambda: build_batch([scenario], SceneConfig()), repeats)
     results: dict[str, float] = {
         "parameters (M)": sum(p.numel() for p in model.parameters()) / 1e6,
         "agents": graph["agent"].num_nodes,
@@ -193,14 +193,14 @@ def forecasting(
         "scenario to graph, CPU ms": prepare_cpu,
     }
     for size in batch_sizes:
-        batch = Batch.from_data_list([graph] * size)
+        batch = build_batch([scenario] * size, SceneConfig())
         model.eval()
         with torch.inference_mode():
             cpu, wall = median_ms(partial(model, batch), repeats)
         results |= {f"forward, batch {size}, CPU ms": cpu, f"forward, batch {size}, wall ms": wall}
         results[f"forward, batch {size}, scenes/s"] = 1e3 * size / cpu
 
-    batch = Batch.from_data_list([graph] * 16)
+    batch = build_batch([scenario] * 16, SceneConfig())
     model.train()
 
     def step() -> None:

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.graph.config import FeatureConfig
+from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 
 #: Ten kilometres away and a quarter turn, and back.
 FAR, QUARTER = (6000.0, -8000.0), np.pi / 2
@@ -64,6 +67,11 @@ def with_tracks(scenario: Scenario, rows: NDArray[np.int64]) -> Scenario:
     """Only these tracks, in this order."""
     chosen = {f.name: getattr(scenario.tracks, f.name)[rows] for f in fields(scenario.tracks)}
     return replace(scenario, tracks=replace(scenario.tracks, **chosen))
+
+
+def features_of(scenario: Scenario, config: FeatureConfig = FeatureConfig()) -> SceneFeatures:
+    """A batch of one."""
+    return scene_features(ScenarioBatch.of([scenario]), config)
 
 
 def straight(cars: int = 3, gap_m: float = 20.0, **options: Any) -> Scenario:

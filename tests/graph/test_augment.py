@@ -5,20 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.graph.scenes import straight
+from tests.graph.scenes import features_of, straight
 from trajpred.graph.augment import AugmentConfig, augment
-from trajpred.graph.features import FeatureConfig, SceneFeatures, scene_features
-from trajpred.graph.scene_graph import GraphConfig, scene_graph
+from trajpred.graph.config import FeatureConfig, GraphConfig
+from trajpred.graph.features import SceneFeatures
+from trajpred.graph.scene_graph import scene_graph
 from trajpred.scenario import Scenario, TrackCategory
 
 
 @pytest.fixture
 def features(scenario: Scenario) -> SceneFeatures:
-    return scene_features(scenario, FeatureConfig())
+    return features_of(scenario, FeatureConfig())
 
 
 def vary(features: SceneFeatures, seed: int = 0, **config: float) -> SceneFeatures:
-    return augment(features, AugmentConfig(**config), np.random.default_rng(seed))
+    return augment(features, AugmentConfig(**config), np.array([seed]))
 
 
 def same(a: SceneFeatures, b: SceneFeatures) -> bool:
@@ -84,7 +85,7 @@ def test_truncation_hides_the_beginning(features: SceneFeatures) -> None:
 def test_truncation_leaves_the_last_seen_step_of_an_agent_out_of_sight() -> None:
     valid = np.ones((2, 110), bool)
     valid[1, 20:50] = False  # scored, so it is an agent although it was not seen for 3 s
-    features = scene_features(straight(2, valid=valid), FeatureConfig())
+    features = features_of(straight(2, valid=valid), FeatureConfig())
     for seed in range(20):
         history = vary(features, seed, truncate_history=1.0).agents.history
         assert history[1, 19, -1] == 1

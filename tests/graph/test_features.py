@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.graph.scenes import moved, other_future, straight, with_tracks
+from tests.graph.scenes import features_of, moved, other_future, straight, with_tracks
 from trajpred.errors import DataError
-from trajpred.graph.features import LANE_KINDS, TOPOLOGY, FeatureConfig, SceneFeatures, scene_features
+from trajpred.graph.config import FeatureConfig
+from trajpred.graph.features import SceneFeatures
+from trajpred.graph.lanes import LANE_KINDS, TOPOLOGY
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import Scenario, TrackCategory
 
@@ -45,7 +47,7 @@ def local_truth(scenario: Scenario, features: SceneFeatures) -> dict[str, np.nda
 
 
 def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:
-    features = scene_features(scenario, DEFAULT)
+    features = features_of(scenario, DEFAULT)
     truth, now = local_truth(scenario, features), scenario.num_observed
     valid = truth["valid"][..., None]
     history = (as_xy(truth["position"]) / 10, as_xy(truth["velocity"]) / 10, as_xy(truth["turn"]), valid)
@@ -61,8 +63,8 @@ def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("angle", [0.0, np.pi / 2, 2.0, -2.0])
 def test_moving_and_turning_the_scene_changes_no_feature(scenario: Scenario, angle: float) -> None:
-    before = scene_features(scenario, DEFAULT)
-    after = scene_features(moved(scenario, angle=angle), DEFAULT)
+    before = features_of(scenario, DEFAULT)
+    after = features_of(moved(scenario, angle=angle), DEFAULT)
     for name in LOCAL_AGENT:
         a, b = getattr(before.agents, name), getattr(after.agents, name)
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-4, err_msg=name)
@@ -80,13 +82,13 @@ def test_moving_and_turning_the_scene_changes_no_feature(scenario: Scenario, ang
 
 def test_float32_comes_after_the_origin_is_subtracted(scenario: Scenario) -> None:
     far = moved(scenario, shift=(4e6, 5e6), angle=0.0)  # UTM northings are of this size
-    before, after = scene_features(scenario, DEFAULT), scene_features(far, DEFAULT)
+    before, after = features_of(scenario, DEFAULT), features_of(far, DEFAULT)
     np.testing.assert_allclose(after.agents.target, before.agents.target, rtol=0, atol=1e-3)
     np.testing.assert_allclose(after.lanes.points, before.lanes.points, rtol=0, atol=1e-3)
 
 
 def test_the_future_changes_the_target_alone(scenario: Scenario) -> None:
-    before, after = (scene_features(s, DEFAULT) for s in (scenario, other_future(scenario)))
+    before, after = (features_of(s, DEFAULT) for s in (scenario, other_future(scenario)))
     for part in ("agents", "lanes"):
         a, b = getattr(before, part), getattr(after, part)
         for name in a.__dataclass_fields__:
@@ -99,7 +101,7 @@ def test_tracks_out_of_sight_are_forgotten_unless_they_are_judged() -> None:
     last = np.array([49, 39, 38, 20, 20])  # 1.0 s ago is still remembered, 1.1 s is not
     valid = np.arange(110) <= last[:, None]
     category = [TrackCategory.FOCAL, unscored, unscored, unscored, scored]
-    agents = scene_features(straight(5, valid=valid, category=category), FeatureConfig(memory_s=1.0)).agents
+    agents = features_of(straight(5, valid=valid, category=category), FeatureConfig(memory_s=1.0)).agents
     assert agents.track.tolist() == [0, 1, 4]
     np.testing.assert_allclose(agents.elapsed_s, [0, 1.0, 2.9], atol=1e-6)
 
@@ -107,7 +109,7 @@ def test_tracks_out_of_sight_are_forgotten_unless_they_are_judged() -> None:
 def test_tracks_seen_only_in_the_future_are_no_agents() -> None:
     valid = np.ones((2, 110), bool)
     valid[1, :50] = False
-    assert scene_features(straight(2, valid=valid), DEFAULT).agents.track.tolist() == [0]
+    assert features_of(straight(2, valid=valid), DEFAULT).agents.track.tolist() == [0]
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])
@@ -116,19 +118,19 @@ def test_the_focal_then_the_scored_then_the_nearest_agents_are_kept(most: int) -
     category = [unscored, unscored, TrackCategory.SCORED, unscored, TrackCategory.FOCAL]
     scenario = straight(5, category=category, focal=4)
     rank = [4, 2, 3, 1, 0]  # focal, scored, then by distance from track 4
-    agents = scene_features(scenario, FeatureConfig(max_agents=most)).agents
+    agents = features_of(scenario, FeatureConfig(max_agents=most)).agents
     assert agents.track.tolist() == sorted(rank[:most])
 
 
 def test_at_most_so_many_lanes_the_nearest(scenario: Scenario) -> None:
-    every = scene_features(scenario, ALL_LANES)
+    every = features_of(scenario, ALL_LANES)
     distance = np.array(
         [min(np.hypot(*(lane - agent)) for agent in every.agents.position) for lane in every.lanes.position]
     )
     for config in (FeatureConfig(max_lanes=20), FeatureConfig(lane_radius_m=15.0, max_lanes=10**6)):
         expected = np.flatnonzero(distance <= config.lane_radius_m)
         expected = np.sort(expected[np.argsort(distance[expected], kind="stable")[: config.max_lanes]])
-        lanes = scene_features(scenario, config).lanes
+        lanes = features_of(scenario, config).lanes
         assert np.array_equal(lanes.position, every.lanes.position[expected])
         # What is left of the topology is what had both ends kept.
         row = {old: new for new, old in enumerate(expected.tolist())}
@@ -138,7 +140,7 @@ def test_at_most_so_many_lanes_the_nearest(scenario: Scenario) -> None:
 
 
 def test_topology_is_that_of_the_lane_ids(scenario: Scenario) -> None:
-    lanes, m = scene_features(scenario, ALL_LANES).lanes, scenario.map
+    lanes, m = features_of(scenario, ALL_LANES).lanes, scenario.map
     ids = m.lane_id.tolist()
     found = {
         (ids[s], ids[r], TOPOLOGY[k])
@@ -159,7 +161,7 @@ def test_topology_is_that_of_the_lane_ids(scenario: Scenario) -> None:
 def test_a_lane_does_not_follow_itself() -> None:
     circle = 9 * np.stack((np.cos(np.linspace(0, 6, 30)), np.sin(np.linspace(0, 6, 30))), -1)
     lanes = LaneMap.from_centerlines([circle, circle + 20], successors=[[0, 1], []])
-    found = scene_features(straight(1, map=lanes), ALL_LANES).lanes
+    found = features_of(straight(1, map=lanes), ALL_LANES).lanes
     kinds = [TOPOLOGY[kind] for kind in found.topology_kind]
     assert set(zip(*found.topology.tolist(), kinds, strict=True)) == {
         (1, 0, "successor"),
@@ -176,7 +178,7 @@ def test_points_of_a_straight_lane_with_boundaries_and_of_a_crossing() -> None:
         crossing_edge1=Ragged.from_rows([[[-3, 10], [6, 10]]], 2),
         crossing_edge2=Ragged.from_rows([[[-3, 14], [6, 14]]], 2),
     )
-    lanes = scene_features(straight(1, map=lane), ALL_LANES).lanes
+    lanes = features_of(straight(1, map=lane), ALL_LANES).lanes
     along = np.linspace(-45, 45, 10)
     zeros, ones = np.zeros(10), np.ones(10)
     street = np.stack((along / 10, zeros, ones, zeros, zeros, 2 * ones, zeros, zeros), -1)
@@ -189,11 +191,11 @@ def test_points_of_a_straight_lane_with_boundaries_and_of_a_crossing() -> None:
 
 def test_a_scenario_without_a_map_or_neighbours(scenario: Scenario) -> None:
     bare = replace(with_tracks(scenario, np.array([scenario.focal])), map=LaneMap())
-    features = scene_features(bare, DEFAULT)
+    features = features_of(bare, DEFAULT)
     assert features.agents.track.tolist() == [0] and features.agents.position.tolist() == [[0, 0]]
     assert features.lanes.points.shape == (0, 10, 8) and features.lanes.topology.shape == (2, 0)
 
 
 def test_odd_numbers_of_points_have_no_midpoint() -> None:
     with pytest.raises(DataError, match="even"):
-        scene_features(straight(), FeatureConfig(lane_points=9))
+        features_of(straight(), FeatureConfig(lane_points=9))

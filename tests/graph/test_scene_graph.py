@@ -10,17 +10,16 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch_geometric.data import Batch, HeteroData
+from torch_geometric.data import HeteroData
 
-from tests.graph.scenes import straight
-from trajpred.graph.features import TOPOLOGY, FeatureConfig, scene_features
+from tests.graph.scenes import features_of, straight
+from trajpred.graph.config import FeatureConfig, GraphConfig, SceneConfig
+from trajpred.graph.lanes import TOPOLOGY
 from trajpred.graph.scene_graph import (
     EDGE_KINDS,
     LANE_TO_LANE,
     RELATIONS,
-    GraphConfig,
-    SceneConfig,
-    build_graph,
+    build_batch,
     nearest,
     scene_graph,
 )
@@ -48,8 +47,13 @@ def test_nearest_is_what_a_loop_finds(
 ) -> None:
     s = np.array(senders, float).reshape(-1, 2)
     r = s if same else np.array(receivers, float).reshape(-1, 2)
-    adjacency = nearest(*(torch.from_numpy(x).float() for x in (s, r)), k, radius, loops=not same).numpy()
-    assert adjacency.shape == (len(r), len(s)) and np.isin(adjacency, (0, 1)).all()
+    # Beside another scene with more places: padding is nobody's neighbour.
+    padded = [np.full((2, len(x) + 3, 2), np.nan, np.float32) for x in (s, r)]
+    for x, scenes in zip((s, r), padded, strict=True):
+        scenes[0, : len(x)], scenes[1] = x, 0.0
+    both = nearest(*padded, k, radius, loops=not same)
+    adjacency = both[0, : len(r), : len(s)]
+    assert both.dtype == np.bool_ and both[0].sum() == adjacency.sum()
     for i, place in enumerate(r):
         distance = [float(np.hypot(*(other - place))) for other in s]
         others = [d for j, d in enumerate(distance) if not (same and j == i)]
@@ -76,13 +80,14 @@ def check_form(graph: HeteroData) -> None:
 
 
 def test_edges_are_sorted_unique_and_of_the_right_kind(scenario: Scenario) -> None:
-    check_form(build_graph(scenario, SceneConfig()))
-    check_form(build_graph(scenario, SceneConfig(graph=DENSE)))
+    check_form(build_batch([scenario], SceneConfig()))
+    check_form(build_batch([scenario], SceneConfig(graph=DENSE)))
 
 
 def test_a_batch_keeps_the_form(sample_scenarios: list[Scenario]) -> None:
-    graphs = [build_graph(s, SceneConfig()) for s in (*sample_scenarios[:3], straight(2))]
-    batch = Batch.from_data_list(graphs)
+    scenarios = [*sample_scenarios[:3], straight(2)]
+    graphs = [build_batch([s], SceneConfig()) for s in scenarios]
+    batch = build_batch(scenarios, SceneConfig())
     check_form(batch)
     for relation in RELATIONS:
         scene = [
@@ -95,7 +100,7 @@ def test_a_batch_keeps_the_form(sample_scenarios: list[Scenario]) -> None:
 
 @pytest.mark.parametrize("ends", BOUNDS)
 def test_edges_keep_to_their_number_and_radius(scenario: Scenario, ends: tuple[str, str]) -> None:
-    graph, (k, radius) = build_graph(scenario, SceneConfig(graph=DENSE)), BOUNDS[ends]
+    graph, (k, radius) = build_batch([scenario], SceneConfig(graph=DENSE)), BOUNDS[ends]
     store = graph[ends[0], "to", ends[1]]
     place = {name: graph[name].position.double().numpy() for name in ends}
     near = (store.edge_kind == EDGE_KINDS.index(f"{ends[0]}_{ends[1]}")).numpy()
@@ -112,7 +117,7 @@ def test_edges_keep_to_their_number_and_radius(scenario: Scenario, ends: tuple[s
 
 def test_lane_topology_is_kept_beyond_number_and_radius(scenario: Scenario) -> None:
     config = FeatureConfig()
-    features = scene_features(scenario, config)
+    features = features_of(scenario, config)
     graph = scene_graph(features, GraphConfig(lane_lane_k=1, lane_radius_m=0.5))
     store = graph[LANE_TO_LANE]
     kinds = {
@@ -129,21 +134,22 @@ def test_lane_topology_is_kept_beyond_number_and_radius(scenario: Scenario) -> N
 @pytest.mark.parametrize("cars", [1, 3])
 @pytest.mark.parametrize("lane_map", [None, [[[0, 0], [50, 0]]]], ids=["no map", "one lane"])
 def test_scenes_with_next_to_nothing(cars: int, lane_map: list[list[list[float]]] | None) -> None:
-    graph = build_graph(straight(cars, map=lane_map), SceneConfig())
+    graph = build_batch([straight(cars, map=lane_map)], SceneConfig())
     check_form(graph)
     lanes = 0 if lane_map is None else 1
     numbers = (cars * (cars - 1), cars * lanes, cars * lanes, 0)
     assert tuple(graph[relation].num_edges for relation in RELATIONS) == numbers
-    assert Batch.from_data_list([graph, graph])["lane"].num_nodes == 2 * lanes
+    twice = build_batch([straight(cars, map=lane_map)] * 2, SceneConfig())
+    assert twice["lane"].num_nodes == 2 * lanes
 
 
 def test_track_ids_are_those_of_the_agents(scenario: Scenario) -> None:
-    graph = build_graph(scenario, SceneConfig())
-    index = [scenario.tracks.index(name) for name in graph.track_ids.tolist()]
+    graph = build_batch([scenario], SceneConfig())
+    index = [scenario.tracks.index(name) for name in graph["agent"].track_id.tolist()]
     assert index == graph["agent"].track.tolist() and scenario.focal in index
 
 
 def test_a_scene_without_a_map_loses_nothing_else(scenario: Scenario) -> None:
-    graphs = [build_graph(s, SceneConfig()) for s in (scenario, replace(scenario, map=LaneMap()))]
+    graphs = [build_batch([s], SceneConfig()) for s in (scenario, replace(scenario, map=LaneMap()))]
     assert torch.equal(graphs[0]["agent"].history, graphs[1]["agent"].history)
     assert torch.equal(*(g["agent", "to", "agent"].edge_index for g in graphs))

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, HeteroData
+from torch_geometric.data import HeteroData
 
-from trajpred.graph.scene_graph import SceneConfig, build_graph
+from trajpred.graph.config import SceneConfig
+from trajpred.graph.scene_graph import build_batch
 from trajpred.model import LitForecaster, Prediction
 from trajpred.scenario import Scenario
 
@@ -35,7 +36,7 @@ def small_model(seed: int = 0, **model: Any) -> LitForecaster:
 
 
 def batch_of(scenarios: Sequence[Scenario]) -> HeteroData:
-    return Batch.from_data_list([build_graph(scenario, SceneConfig()) for scenario in scenarios])
+    return build_batch(scenarios, SceneConfig())
 
 
 def evaluate_as(model: LitForecaster, evaluation: str) -> LitForecaster:

@@ -99,7 +99,7 @@ def test_the_order_of_agents_does_not_matter(
     forecaster = evaluate_as(model, evaluation).forecaster
     order = np.random.default_rng(0).permutation(len(real[0].tracks))
     before, after = batch_of(real[:1]), batch_of([with_tracks(real[0], order)])
-    row = [before.track_ids[0].tolist().index(name) for name in after.track_ids[0].tolist()]
+    row = [before["agent"].track_id.tolist().index(name) for name in after["agent"].track_id.tolist()]
     assert row != sorted(row)
     with torch.inference_mode():
         assert_same(forecaster(after, joint), forecaster(before, joint), torch.tensor(row))

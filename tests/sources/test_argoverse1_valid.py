@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.sources.argoverse1_files import MAPS, Row, made_map, made_rows, unpack, write, write_csv
-from trajpred.graph.features import FeatureConfig, scene_features
+from tests.graph.scenes import features_of
 from trajpred.lane_map import NO_LANE
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.sources import SOURCES
@@ -103,7 +103,7 @@ def check_causal(path: Path, rows: list[Row], change: str) -> None:
     same(before.map, after.map)
     same(inputs(before.tracks), inputs(after.tracks))
     assert before.step_s == after.step_s
-    a, b = (scene_features(one, FeatureConfig()) for one in (before, after))
+    a, b = (features_of(one) for one in (before, after))
     same(a.agents, b.agents, leave_out=("target", "target_mask", "track"))
     same(a.lanes, b.lanes)
     # The change did arrive.

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch_geometric.data import Batch
 
 from trajpred.baselines import BASELINES
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
-from trajpred.graph.scene_graph import build_graph
+from trajpred.graph.scene_graph import build_batch
 from trajpred.model import LitForecaster
 from trajpred.scenario import Scenario
 
@@ -56,7 +55,7 @@ class CheckpointPredictor:
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         if not scenarios:
             return []
-        batch = Batch.from_data_list([build_graph(scenario, self.model.scene) for scenario in scenarios])
+        batch = build_batch(scenarios, self.model.scene)
         self.model.check(batch)
         return self.model.forecaster.forecast(batch.to(self.device))
 

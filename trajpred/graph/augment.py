@@ -1,4 +1,4 @@
-"""Random variations of a training scene, in NumPy, before it becomes a graph."""
+"""Random variations of training scenes, in NumPy, before they become graphs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.graph.features import AgentFeatures, LaneFeatures, SceneFeatures
+from trajpred.graph.agents import AgentFeatures
+from trajpred.graph.features import SceneFeatures
+from trajpred.graph.lanes import LaneFeatures
+from trajpred.graph.ragged import place_within
+from trajpred.graph.random import uniform
 from trajpred.scenario import TrackCategory
+
+#: What random numbers are for: each purpose has its own.
+_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP = range(4)
 
 
 @dataclass(frozen=True)
@@ -26,12 +33,18 @@ class AugmentConfig:
     truncate_history: float = 0.0
 
 
-def augment(scene: SceneFeatures, config: AugmentConfig, random: np.random.Generator) -> SceneFeatures:
-    """A variation of ``scene`` drawn from ``random``."""
-    judged = scene.agents.category >= TrackCategory.SCORED
-    agents = _take(scene.agents, judged | (random.random(len(judged)) >= config.drop_agents))
-    lanes = _take_lanes(scene.lanes, random.random(len(scene.lanes.kind)) >= config.drop_lanes)
-    return replace(scene, agents=_truncate(agents, config, random), lanes=lanes)
+def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
+    """A variation of ``scenes`` that depends, for each scene, on its number in ``keys`` ``[S]`` alone."""
+
+    def draw(scene: NDArray[np.int64], purpose: int) -> NDArray[np.float64]:
+        return uniform(keys[scene], purpose, place_within(scene))
+
+    agents, lanes = scenes.agents, scenes.lanes
+    shown = _truncate(agents, config, draw(agents.scene, _TRUNCATE), draw(agents.scene, _FIRST_STEP))
+    judged = agents.category >= TrackCategory.SCORED
+    agents = _take(shown, judged | (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
+    lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
+    return replace(scenes, agents=agents, lanes=lanes)
 
 
 def _take(agents: AgentFeatures, keep: NDArray[np.bool_]) -> AgentFeatures:
@@ -46,11 +59,13 @@ def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:
     return LaneFeatures(**kept, topology=topology, topology_kind=kind)
 
 
-def _truncate(agents: AgentFeatures, config: AugmentConfig, random: np.random.Generator) -> AgentFeatures:
+def _truncate(
+    agents: AgentFeatures, config: AugmentConfig, chance: NDArray[np.float64], where: NDArray[np.float64]
+) -> AgentFeatures:
     """Hide steps before a random one; the last tenth of the history and the last seen step always stay."""
-    A, T, _ = agents.history.shape
-    last = np.where(agents.history[..., -1] > 0, np.arange(T), 0).max(axis=1)
-    first = random.integers(0, max(1, T - T // 10), A)
-    first = np.where(random.random(A) < config.truncate_history, np.minimum(first, last), 0)
+    T = agents.history.shape[1]
+    last = np.where(agents.history[..., -1] > 0, np.arange(T), 0).max(axis=1, initial=0)
+    first = np.floor(where * max(1, T - T // 10))
+    first = np.where(chance < config.truncate_history, np.minimum(first, last), 0)
     shown = np.arange(T) >= first[:, None]
     return replace(agents, history=agents.history * shown[..., None].astype(np.float32))

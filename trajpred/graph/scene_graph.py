@@ -1,23 +1,27 @@
-"""Scenario -> features -> SceneGraph: a HeteroData of agents and lanes with typed relations.
+"""Scenarios -> features -> SceneBatch: agents and lanes of many scenes as one graph with typed relations.
 
 Every relation holds ``edge_index [2, E]`` (row 0 sender, row 1 receiver, sorted by receiver) and
 ``edge_kind [E]``, an index into :data:`EDGE_KINDS`. Edge features are relative poses; the model computes
 them once per forward from the nodes' poses (:mod:`trajpred.graph.edge_features`), so a batch stays small.
-PyG's ``Batch`` flattens scenes by node offsets and keeps the order by receiver.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 from torch_geometric.data import HeteroData
 
-from trajpred.graph.augment import AugmentConfig, augment
-from trajpred.graph.features import TOPOLOGY, FeatureConfig, SceneFeatures, scene_features
+from trajpred.graph.config import GraphConfig, SceneConfig
+from trajpred.graph.features import SceneFeatures, scene_features
+from trajpred.graph.lanes import TOPOLOGY
+from trajpred.graph.ragged import place_within, starts
 from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 
 LANE_TO_LANE = ("lane", "to", "lane")
 LANE_TO_AGENT = ("lane", "to", "agent")
@@ -28,87 +32,105 @@ RELATIONS = (AGENT_TO_AGENT, LANE_TO_AGENT, AGENT_TO_LANE, LANE_TO_LANE)
 EDGE_KINDS = ("none", "agent_agent", "lane_agent", "agent_lane", "lane_lane", *TOPOLOGY)
 
 
-@dataclass(frozen=True)
-class GraphConfig:
-    """Who hears whom: the ``k`` nearest senders within ``radius`` metres of each receiver.
+class SceneBatch(HeteroData):
+    """``S`` scenes as one flattened graph, node types ``agent`` and ``lane``, scene by scene.
 
-    ``k`` bounds memory on crowded scenes; lane topology is kept beyond both.
+    Nodes hold the fields of ``AgentFeatures`` and ``LaneFeatures`` as tensors, with ``batch [N]`` (their
+    scene) and ``ptr [S + 1]`` as in PyG's batches. Of the scenes: ``scenario_id`` (list), ``origin [S, 2]``
+    float64, ``heading [S]``, ``step_s [S]``.
     """
 
-    agent_agent_k: int = 32
-    lane_agent_k: int = 32
-    agent_lane_k: int = 16
-    lane_lane_k: int = 16
-    agent_radius_m: float = 100.0
-    lane_radius_m: float = 60.0
+    @property
+    def num_graphs(self) -> int:
+        """S."""
+        return len(self.scenario_id)
 
 
-@dataclass(frozen=True)
-class SceneConfig:
-    """All that decides what a model sees of a scenario; saved with every checkpoint."""
-
-    features: FeatureConfig = FeatureConfig()
-    graph: GraphConfig = GraphConfig()
+def build_batch(scenarios: Sequence[Scenario], config: SceneConfig) -> SceneBatch:
+    """Scenarios of one window length as one graph. Raises: DataError."""
+    return scene_graph(scene_features(ScenarioBatch.of(scenarios), config.features), config.graph)
 
 
-def build_graph(
-    scenario: Scenario,
-    config: SceneConfig,
-    variation: AugmentConfig | None = None,
-    random: np.random.Generator | None = None,
-) -> HeteroData:
-    """One scenario as a graph, varied if ``variation`` and ``random`` are given; agents' ids beside it."""
-    features = scene_features(scenario, config.features)
-    if variation is not None and random is not None:
-        features = augment(features, variation, random)
-    data = scene_graph(features, config.graph)
-    data.track_ids = scenario.tracks.track_id[features.agents.track]
+def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
+    """Turn features into a graph; no edge is there twice, no node is its own neighbour."""
+    data = SceneBatch()
+    data.scenario_id = scenes.scenario_id.tolist()
+    for name in ("origin", "heading"):
+        data[name] = torch.from_numpy(getattr(scenes, name))
+    data.step_s = torch.from_numpy(scenes.step_s.astype(np.float32))
+    start = {}
+    for node, features in (("agent", scenes.agents), ("lane", scenes.lanes)):
+        start[node] = starts(features.scene, data.num_graphs)
+        data[node].update(_tensors(features))
+        data[node].batch, data[node].ptr = map(torch.from_numpy, (features.scene, start[node]))
+        data[node].num_nodes = len(features.scene)
+    for relation, kind in _adjacency(scenes, config).items():
+        at = np.flatnonzero(kind)  # ascending, so edges are sorted by receiver
+        scene, receiver, sender = np.unravel_index(at, kind.shape)
+        index = np.stack((sender + start[relation[0]][scene], receiver + start[relation[2]][scene]))
+        data[relation].edge_index = torch.from_numpy(index)
+        data[relation].edge_kind = torch.from_numpy(kind.ravel()[at].astype(np.int64))
     return data
 
 
-def scene_graph(scene: SceneFeatures, config: GraphConfig) -> HeteroData:
-    """Turn one scene's features into a graph; no edge is there twice, no node is its own neighbour."""
-    data = HeteroData()
-    data.scenario_id, data.step_s = scene.scenario_id, scene.step_s
-    data.origin, data.heading = torch.from_numpy(scene.origin)[None], torch.tensor([scene.heading])
-    for node, features in (("agent", scene.agents), ("lane", scene.lanes)):
-        for f in fields(features):
-            if not f.name.startswith("topology"):
-                data[node][f.name] = torch.from_numpy(getattr(features, f.name))
-        data[node].num_nodes = len(features.position)
-    agent, lane = data["agent"].position, data["lane"].position
+def _tensors(features: Any) -> dict[str, Any]:
+    """The fields of a record as tensors; strings stay what they are, scene and topology have their places."""
+    values = {f.name: getattr(features, f.name) for f in fields(features)}
+    return {
+        name: value if value.dtype.kind in "OUT" else torch.from_numpy(value)
+        for name, value in values.items()
+        if name != "scene" and not name.startswith("topology")
+    }
+
+
+def _adjacency(scenes: SceneFeatures, config: GraphConfig) -> dict[tuple[str, str, str], NDArray[np.int8]]:
+    """For each relation ``[S, receivers, senders]`` index into :data:`EDGE_KINDS`, 0 for no edge."""
+    S = len(scenes.scenario_id)
+    agent, lane = (_padded(x.position, x.scene, S) for x in (scenes.agents, scenes.lanes))
     near = {
         AGENT_TO_AGENT: nearest(agent, agent, config.agent_agent_k, config.agent_radius_m, loops=False),
         LANE_TO_AGENT: nearest(lane, agent, config.lane_agent_k, config.lane_radius_m),
         AGENT_TO_LANE: nearest(agent, lane, config.agent_lane_k, config.lane_radius_m),
         LANE_TO_LANE: nearest(lane, lane, config.lane_lane_k, config.lane_radius_m, loops=False),
     }
-    for relation, adjacency in near.items():
-        kind = adjacency * EDGE_KINDS.index(f"{relation[0]}_{relation[2]}")
-        if relation == LANE_TO_LANE:
-            sender, receiver = torch.from_numpy(scene.lanes.topology)
-            kind[receiver, sender] = EDGE_KINDS.index(TOPOLOGY[0]) + torch.from_numpy(
-                scene.lanes.topology_kind
-            )
-        receiver, sender = kind.nonzero(as_tuple=True)
-        data[relation].edge_index = torch.stack((sender, receiver))
-        data[relation].edge_kind = kind[receiver, sender]
-    return data
+    kinds = {
+        relation: adjacency * np.int8(EDGE_KINDS.index(f"{relation[0]}_{relation[2]}"))
+        for relation, adjacency in near.items()
+    }
+    place, (sender, receiver) = place_within(scenes.lanes.scene), scenes.lanes.topology
+    at = (scenes.lanes.scene[receiver], place[receiver], place[sender])
+    kinds[LANE_TO_LANE][at] = EDGE_KINDS.index(TOPOLOGY[0]) + scenes.lanes.topology_kind
+    return kinds
 
 
-def nearest(sender: Tensor, receiver: Tensor, k: int, radius: float, loops: bool = True) -> Tensor:
-    """The ``k`` nearest senders within ``radius`` of each receiver, as an adjacency matrix.
+def _padded(position: NDArray[np.float32], scene: NDArray[np.int64], scenes: int) -> NDArray[np.float32]:
+    """``[S, most, 2]``: nodes scene by scene, NaN where a scene has fewer than the largest one."""
+    most = int(np.bincount(scene, minlength=scenes).max())
+    padded = np.full((scenes, most, 2), np.nan, np.float32)
+    padded[scene, place_within(scene)] = position
+    return padded
+
+
+def nearest(
+    sender: NDArray[np.float32], receiver: NDArray[np.float32], k: int, radius: float, loops: bool = True
+) -> NDArray[np.bool_]:
+    """The ``k`` nearest senders within ``radius`` of each receiver, as adjacency matrices.
 
     Args:
-        sender: ``[S, 2]`` metres; receiver: ``[R, 2]``.
+        sender: ``[S, M, 2]`` metres; receiver: ``[S, N, 2]``; NaN for places that are not taken.
         loops: whether sender i may serve receiver i (False where both are the same nodes).
 
     Returns:
-        ``[R, S]`` int64, 1 for an edge.
+        ``[S, N, M]``, True for an edge.
     """
-    distance = torch.cdist(receiver, sender, compute_mode="donot_use_mm_for_euclid_dist")
+    x, y = (receiver[..., None, axis] - sender[..., None, :, axis] for axis in (0, 1))
+    distance = np.sqrt(x * x + y * y)
     if not loops:
-        distance.fill_diagonal_(torch.nan)  # sorts last, and is within no radius
-    chosen = distance.topk(min(k, len(sender)), dim=1, largest=False).indices
-    adjacency = torch.zeros_like(distance, dtype=torch.int64).scatter_(1, chosen, 1)
-    return adjacency * (distance <= radius)
+        np.einsum("...ii->...i", distance)[...] = np.nan  # sorts last, and is within no radius
+    within = distance <= radius
+    if k < distance.shape[-1]:
+        chosen = np.zeros_like(within)
+        first = np.argpartition(distance, k, axis=-1)[..., :k]
+        np.put_along_axis(chosen, first, True, axis=-1)
+        within &= chosen
+    return within

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trajpred.graph.features import HISTORY_CHANNELS
+from trajpred.graph.agents import HISTORY_CHANNELS
 from trajpred.scenario import OBJECT_TYPES
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
@@ -34,10 +35,7 @@ class Forecaster(nn.Module):
 
 
 def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
-    """Local frames -> city frame (float64), scene by scene.
-
-    ``batch.track_ids`` must hold the track ids of every scene's agents (:mod:`trajpred.graph.dataset`).
-    """
+    """Local frames -> city frame (float64), scene by scene."""
     agent = batch["agent"]
     origin = (batch.origin[agent.batch] + agent.position).double()
     heading = agent.heading.double()
@@ -50,13 +48,16 @@ def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
     def scenes(x: Tensor) -> list[Tensor]:
         return list(x.detach().cpu().split(sizes))
 
+    track_ids = np.split(agent.track_id, agent.ptr[1:-1].cpu())
     parts = zip(
-        *map(scenes, (trajectory, probability, prediction.scale.double(), start, heading)), strict=True
+        track_ids,
+        *map(scenes, (trajectory, probability, prediction.scale.double(), start, heading)),
+        strict=True,
     )
     return [
         Forecast.from_trajectories(
             batch.scenario_id[i],
-            batch.track_ids[i],
+            track_id,
             path.numpy(),
             weight.numpy(),
             origin=start.numpy(),
@@ -64,5 +65,5 @@ def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
             step_s=float(batch.step_s[i]),
             scale=scale.numpy(),
         )
-        for i, (path, weight, scale, start, angle) in enumerate(parts)
+        for i, (track_id, path, weight, scale, start, angle) in enumerate(parts)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trajpred.graph.features import LENGTH_SCALE
+from trajpred.graph.config import LENGTH_SCALE
 from trajpred.model.bezier import bernstein
 from trajpred.nn import mlp
 from trajpred.nn.padded_attention import PaddedAttention

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trajpred.graph.features import LANE_KINDS, POINT_CHANNELS
+from trajpred.graph.lanes import LANE_KINDS, POINT_CHANNELS
 from trajpred.lane_map import MARK_TYPES
 from trajpred.nn import mlp
 

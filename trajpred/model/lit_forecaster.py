@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import DataError
-from trajpred.graph.scene_graph import SceneConfig
+from trajpred.graph.config import SceneConfig
 from trajpred.metrics import ForecastMetrics
 from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
 from trajpred.model.forecaster import Forecaster

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.geometry import Pose, direction, norm, to_global
-from trajpred.graph.features import LENGTH_SCALE
+from trajpred.graph.config import LENGTH_SCALE
 from trajpred.model.heads import CurveHead
 from trajpred.model.joint_graph import JointGraph
 from trajpred.model.mode_edges import MODE_EDGE_CHANNELS, edges_across, edges_around

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.graph.features import HISTORY_CHANNELS
+from trajpred.graph.agents import HISTORY_CHANNELS
 from trajpred.model.joint_graph import EDGE_CHANNELS, JointGraph
 from trajpred.model.star_graph import stars, state_channels
 from trajpred.model.token_encoder import SceneTokens, TokenEncoder

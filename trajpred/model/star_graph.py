@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.geometry import direction, norm, relative_pose, rotate, unit_vector
-from trajpred.graph.features import LENGTH_SCALE, SPEED_SCALE
+from trajpred.graph.config import LENGTH_SCALE, SPEED_SCALE
 from trajpred.model.joint_graph import JointGraph
 from trajpred.nn.star import FlatGraphs, flatten_stars
 from trajpred.scenario import OBJECT_TYPES

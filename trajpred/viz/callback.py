@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytorch_lightning as pl
 from matplotlib.figure import Figure
 from pytorch_lightning.loggers import TensorBoardLogger
-from torch_geometric.data import Batch
 
 from trajpred.graph.dataset import SceneDataset
 from trajpred.model import LitForecaster
@@ -37,7 +36,7 @@ class PredictionPictures(pl.Callback):
     def draw(self, model: LitForecaster, data: SceneDataset) -> Figure:
         """The first scenes of ``data`` side by side, with the model's forecasts."""
         rows = range(min(self.scenes, len(data)))
-        batch = Batch.from_data_list([data[row] for row in rows]).to(model.device)
+        batch = data[rows].to(model.device)
         figure = Figure(figsize=(4.2 * len(rows), 4.8), layout="compressed")
         panels = figure.subplots(1, len(rows), squeeze=False)[0]
         for row, forecast, axes in zip(rows, model.forecaster.forecast(batch), panels, strict=True):

@@ -1,0 +1,102 @@
+"""Tracks -> agents: who becomes one, and its history in its own frame. NumPy only, all scenes at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.geometry import Pose, norm, relative_pose, rotate, unit_vector
+from trajpred.graph.config import LENGTH_SCALE, SPEED_SCALE, FeatureConfig
+from trajpred.graph.ragged import smallest
+from trajpred.scenario import TrackCategory
+from trajpred.scenario_batch import ScenarioBatch
+
+#: Channels of ``AgentFeatures.history``: x, y, vx, vy, cos and sin of the heading, valid.
+HISTORY_CHANNELS = 7
+
+
+@dataclass(frozen=True)
+class AgentFeatures:
+    """``A`` agents of all scenes; the frame of each is its last observed pose.
+
+    Attributes:
+        scene: ``[A]`` int64, ascending.
+        track: ``[A]`` int64 row in ``ScenarioBatch.tracks``; track_id: ``[A]`` strings.
+        position: ``[A, 2]`` metres from the scene's origin; ``heading``: ``[A]`` radians.
+        velocity: ``[A, 2]`` m/s in the own frame at the last observed step.
+        elapsed_s: ``[A]`` seconds from the last observed state to the last observed step of the scenario.
+        object_type: ``[A]`` int64; ``category``: ``[A]`` int64.
+        history: ``[A, observed, HISTORY_CHANNELS]``, own frame; zeros where not valid.
+        target: ``[A, future, 2]`` metres, own frame; ``target_mask``: ``[A, future]``.
+    """
+
+    scene: NDArray[np.int64]
+    track: NDArray[np.int64]
+    track_id: NDArray[np.str_]
+    position: NDArray[np.float32]
+    heading: NDArray[np.float32]
+    velocity: NDArray[np.float32]
+    elapsed_s: NDArray[np.float32]
+    object_type: NDArray[np.int64]
+    category: NDArray[np.int64]
+    history: NDArray[np.float32]
+    target: NDArray[np.float32]
+    target_mask: NDArray[np.bool_]
+
+
+def focal_poses(batch: ScenarioBatch) -> Pose[NDArray[np.float64]]:
+    """Last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``."""
+    last = _last_seen(batch)[batch.focal]
+    return Pose(batch.tracks.position, batch.tracks.heading)[batch.focal, last]
+
+
+def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig) -> AgentFeatures:
+    """The agents of all scenes; ``origin``: ``[S, 2]`` metres, city frame."""
+    tracks, now = batch.tracks, batch.num_observed
+    keep, at, elapsed = _chosen(batch, origin, config)
+    scene, valid = batch.track_scene[keep], tracks.valid[keep]
+    place, heading = tracks.position[keep, at], tracks.heading[keep, at]
+
+    frame = Pose(place[:, None], heading[:, None])
+    own = relative_pose(Pose(tracks.position[keep], tracks.heading[keep]), frame)
+    velocity = rotate(tracks.velocity[keep], -heading[:, None])
+    shown = valid[:, :now, None]
+    past = (own.position[:, :now] / LENGTH_SCALE, velocity[:, :now] / SPEED_SCALE)
+    history = np.concatenate((*past, unit_vector(own.heading[:, :now]), shown), -1)
+    return AgentFeatures(
+        scene=scene,
+        track=keep,
+        track_id=tracks.track_id[keep],
+        position=(place - origin[scene]).astype(np.float32),
+        heading=heading.astype(np.float32),
+        velocity=velocity[np.arange(len(keep)), at].astype(np.float32),
+        elapsed_s=elapsed.astype(np.float32),
+        object_type=tracks.object_type[keep].astype(np.int64),
+        category=tracks.category[keep].astype(np.int64),
+        history=np.where(shown, history, 0.0).astype(np.float32),
+        target=np.where(valid[:, now:, None], own.position[:, now:], 0.0).astype(np.float32),
+        target_mask=valid[:, now:],
+    )
+
+
+def _chosen(
+    batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Rows of the tracks that become agents, the step each was last seen at, and seconds since then."""
+    tracks, last = batch.tracks, _last_seen(batch)
+    elapsed = (batch.num_observed - 1 - last) * batch.step_s[batch.track_scene]
+    judged = tracks.category >= TrackCategory.SCORED
+    keep = np.flatnonzero((last >= 0) & (judged | (elapsed <= config.memory_s)))
+    scene = batch.track_scene[keep]
+    far = norm(tracks.position[keep, last[keep]] - origin[scene])
+    first = smallest(scene, config.max_agents, keep != batch.focal[scene], ~judged[keep], far)
+    keep = keep[first]
+    return keep, last[keep], elapsed[keep]
+
+
+def _last_seen(batch: ScenarioBatch) -> NDArray[np.int64]:
+    """``[A]``: for each track the last observed step that is valid, -1 if there is none."""
+    seen = batch.tracks.valid[:, : batch.num_observed]
+    return np.where(seen.any(1), batch.num_observed - 1 - seen[:, ::-1].argmax(1), -1)
