@@ -12,7 +12,7 @@ import pytest
 
 from trajpred.errors import DataError
 from trajpred.kinematics import causal_heading, causal_velocity
-from trajpred.lane_map import NO_LANE, LaneMap, Ragged
+from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks, equal
 
 A, T, OBSERVED = 3, 20, 12
@@ -256,11 +256,24 @@ def lane_map() -> LaneMap:
     )
 
 
+def test_what_a_source_does_not_tell_of_lanes_is_unknown() -> None:
+    lanes = lane_map()
+    assert [TURN_DIRECTIONS[code] for code in lanes.turn_direction] == ["UNKNOWN"] * 2
+    assert [TRAFFIC_CONTROL[code] for code in lanes.has_traffic_control] == ["UNKNOWN"] * 2
+    told = replace(lanes, turn_direction=np.array([2, 3], np.int8))
+    assert [TURN_DIRECTIONS[code] for code in told.turn_direction] == ["LEFT", "RIGHT"]
+    told.validate()
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("lane_type", np.array([0, 3], np.int8)),
         ("lane_type", np.zeros(1, np.int8)),
+        ("turn_direction", np.array([0, 4], np.int8)),
+        ("turn_direction", np.zeros(1, np.int8)),
+        ("has_traffic_control", np.array([3, 0], np.int8)),
+        ("has_traffic_control", np.zeros(3, np.int8)),
         ("is_intersection", np.zeros(3, bool)),
         ("left_mark", np.array([0, 15], np.int8)),
         ("right_mark", np.array([-1, 0], np.int8)),

@@ -23,6 +23,8 @@ TOOLS: dict[str, Any] = {
         "model": tools.benchmark_model,
         "core": tools.benchmark_core,
         "data": tools.benchmark_data,
+        "memory": tools.benchmark_memory,
+        "step": tools.benchmark_step,
     },
 }
 

@@ -31,6 +31,17 @@ MARK_TYPES = (
     "SOLID_DASH_WHITE",
     "SOLID_DASH_YELLOW",
 )
+#: ``LaneMap.turn_direction`` indexes this tuple.
+TURN_DIRECTIONS = ("UNKNOWN", "NONE", "LEFT", "RIGHT")
+#: ``LaneMap.has_traffic_control`` indexes this tuple.
+TRAFFIC_CONTROL = ("UNKNOWN", "NO", "YES")
+_CODES = {
+    "lane_type": ("LANE_TYPES", LANE_TYPES),
+    "left_mark": ("MARK_TYPES", MARK_TYPES),
+    "right_mark": ("MARK_TYPES", MARK_TYPES),
+    "turn_direction": ("TURN_DIRECTIONS", TURN_DIRECTIONS),
+    "has_traffic_control": ("TRAFFIC_CONTROL", TRAFFIC_CONTROL),
+}
 #: Stands for "no such lane" among neighbour ids.
 NO_LANE = -1
 
@@ -108,6 +119,8 @@ class LaneMap:
         left_mark, right_mark: ``[L]`` int8, index into :data:`MARK_TYPES`.
         left_neighbor, right_neighbor: ``[L]`` int64 lane ids, :data:`NO_LANE` for none.
         predecessors, successors: L rows of lane ids. Ids may name lanes outside this map.
+        turn_direction: ``[L]`` int8, index into :data:`TURN_DIRECTIONS`; UNKNOWN throughout if not given.
+        has_traffic_control: ``[L]`` int8, index into :data:`TRAFFIC_CONTROL`; likewise.
         crossing_id: ``[C]`` int64.
         crossing_edge1, crossing_edge2: C polylines, the two long sides of each crossing.
         drivable_area_id: ``[D]`` int64.
@@ -126,11 +139,18 @@ class LaneMap:
     right_neighbor: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     predecessors: Ragged = field(default_factory=lambda: Ragged.from_rows([], dtype=np.int64))
     successors: Ragged = field(default_factory=lambda: Ragged.from_rows([], dtype=np.int64))
+    turn_direction: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+    has_traffic_control: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
     crossing_id: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     crossing_edge1: Ragged = field(default_factory=lambda: Ragged.from_rows([], 2))
     crossing_edge2: Ragged = field(default_factory=lambda: Ragged.from_rows([], 2))
     drivable_area_id: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     drivable_area: Ragged = field(default_factory=lambda: Ragged.from_rows([], 2))
+
+    def __post_init__(self) -> None:
+        for name in ("turn_direction", "has_traffic_control"):
+            if not len(getattr(self, name)):  # not given: most sources do not tell
+                object.__setattr__(self, name, np.zeros(len(self), np.int8))
 
     @classmethod
     def from_centerlines(
@@ -179,14 +199,11 @@ class LaneMap:
     def validate(self) -> None:
         """Raise :class:`DataError` naming the first field whose shape or values cannot be right."""
         L = len(self)
-        for name in ("lane_type", "is_intersection", "left_mark", "right_mark"):
-            require(getattr(self, name).shape == (L,), name, f"must have one entry for each of {L} lanes")
-        for name in ("left_neighbor", "right_neighbor"):
+        for name in (*_CODES, "is_intersection", "left_neighbor", "right_neighbor"):
             require(getattr(self, name).shape == (L,), name, f"must have one entry for each of {L} lanes")
         require(len(np.unique(self.lane_id)) == L, "lane_id", "holds the same lane twice")
-        require(within(self.lane_type, len(LANE_TYPES)), "lane_type", "is no index of LANE_TYPES")
-        for name in ("left_mark", "right_mark"):
-            require(within(getattr(self, name), len(MARK_TYPES)), name, "is no index of MARK_TYPES")
+        for name, (table, known) in _CODES.items():
+            require(within(getattr(self, name), len(known)), name, f"is no index of {table}")
         self.centerline.validate("centerline", L, shortest=2)
         for name in ("left_boundary", "right_boundary", "predecessors", "successors"):
             getattr(self, name).validate(name, L)

@@ -11,6 +11,13 @@ from trajpred.store.reader import read_manifest
 ROOT = Path(__file__).parents[1]
 SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"
 SAMPLE_STORE = ROOT / "datasets" / "argoverse2" / "store"
+#: Those of the sample that are Argoverse 2's own; the others are windows cut from its sensor logs.
+SAMPLE_NATIVE = (
+    "0000b0f9-99f9-4a1f-a231-5be9e4c523f7",
+    "0a0a2bb7-c4f4-44cd-958a-9ee15cb34aca",
+    "0a0af725-fbc3-41de-b969-3be718f694e2",
+    "0a1e6f0a-1817-4a98-b02e-db8c9327d151",
+)
 
 
 def ensure_store(store: Path) -> Path:
@@ -23,5 +30,8 @@ def ensure_store(store: Path) -> Path:
     except DataError:
         if store.resolve() != SAMPLE_STORE.resolve():
             raise
-        prepare("argoverse2", SAMPLE_RAW, store, workers=1, overwrite=True, progress=False)
+        # Several processes may start at once; all but the first find it done.
+        prepare(
+            "argoverse2", SAMPLE_RAW, store, workers=1, overwrite=True, patience_s=120, progress=False
+        )
     return store

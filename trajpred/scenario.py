@@ -123,9 +123,8 @@ class Scenario:
 
     @property
     def step_s(self) -> float:
-        """Seconds between steps: mean over the observed ones, for the future is not known on the road."""
-        stamps = self.timestamps_ns[: max(self.num_observed, 2)]
-        return float(stamps[-1] - stamps[0]) / 1e9 / (len(stamps) - 1) if len(stamps) > 1 else 0.1
+        """Seconds between steps, see :func:`mean_step_s`."""
+        return float(mean_step_s(self.timestamps_ns, self.num_observed))
 
     @property
     def focal(self) -> int:
@@ -226,6 +225,18 @@ class Scenario:
         lanes = map if isinstance(map, LaneMap) else LaneMap.from_centerlines([] if map is None else map)
         stamps = np.round(np.arange(T) * step_s * 1e9).astype(np.int64)
         return cls(scenario_id, city, stamps, num_observed, names[focal], tracks, lanes).validate()
+
+
+def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.float64]:
+    """Seconds between steps ``[...]`` of windows ``[..., T]``; 0.1 where there is one step only.
+
+    Mean over the observed steps, for the future is not known on the road.
+    """
+    stamps = timestamps_ns[..., : max(num_observed, 2)]
+    if stamps.shape[-1] < 2:
+        return np.full(stamps.shape[:-1], 0.1)
+    mean: NDArray[np.float64] = (stamps[..., -1] - stamps[..., 0]) / 1e9 / (stamps.shape[-1] - 1)
+    return mean
 
 
 def equal(a: Scenario, b: Scenario, tolerance: float = 0.0) -> bool:

@@ -62,7 +62,9 @@ def prepare(
     raw: Path = SAMPLE_RAW,
     store: Path = SAMPLE_STORE,
     workers: int = -1,
+    scheduler: str | None = None,
     shard_size: int = 256,
+    compression: Literal["zstd"] | None = None,
     heights: bool = False,
     strict: bool = False,
     overwrite: bool = False,
@@ -72,28 +74,36 @@ def prepare(
     Example: python tools/prepare.py --source argoverse2 --raw /data/av2 --store /data/av2-store
 
     Args:
-        source: data set, by name.
+        source: data set, by name, or package.module:OBJECT (trajpred/sources/README.md).
         raw: its folder in the official layout; for Argoverse 2 {train,val,test}/ID/.
         store: target folder.
         workers: processes; -1 for all cores.
+        scheduler: a Dask scheduler, tcp://host:8786, whose workers do it instead; they see the same folders.
         shard_size: scenarios per file.
+        compression: zstd for a smaller store that is slower to read.
         heights: keep the heights of the map's points.
         strict: exit with an error if any scenario had to be skipped.
-        overwrite: let a split of the store lose scenarios that are no longer below raw.
+        overwrite: let the store lose scenarios that this run does not make.
     """
     from trajpred.store import prepare as prepare_store
 
     foreign = raw != SAMPLE_RAW and store == SAMPLE_STORE
     require(not foreign, "store", "give --store too: the default one is the sample's")
-    summary = prepare_store(
-        source,
-        raw,
-        store,
-        workers=workers,
-        shard_size=shard_size,
-        heights=heights,
-        overwrite=overwrite,
-    )
+    try:
+        summary = prepare_store(
+            source,
+            raw,
+            store,
+            workers=workers,
+            scheduler=scheduler,
+            shard_size=shard_size,
+            compression=compression,
+            heights=heights,
+            overwrite=overwrite,
+        )
+    except KeyboardInterrupt:
+        print("\nstopped; the same command continues", file=sys.stderr)
+        return 130
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]
         print(f"{split}: {count} scenarios" + (f", {len(skipped)} skipped:" if skipped else ""))
@@ -152,7 +162,7 @@ def evaluate(
     Example: python tools/evaluate.py --checkpoint runs/forecaster/version_0/checkpoints/best.ckpt --split val
 
     Args:
-        checkpoint: path of a checkpoint, or constant_velocity, or constant_turn_rate.
+        checkpoint: path of a checkpoint, or constant_velocity, constant_turn_rate or lane_following.
         store: folder written by tools/prepare.py.
         split: train, val or test.
         json: write the results here too.
@@ -224,15 +234,34 @@ def visualize(
 
 
 def benchmark_data(raw: Path = SAMPLE_RAW, repeats: int = 10) -> int:
-    """Parsing of raw scenarios beside av2's own loader, CPU ms per scenario.
+    """Reading, preparing and feeding beside av2's loaders and a training step, one thread, CPU ms.
 
     Args:
         raw: scenarios in Argoverse 2's layout.
         repeats: the median of so many is reported.
     """
-    from trajpred.benchmark import reading
+    from trajpred.benchmark.data import data_figures
 
-    return _print_figures(reading(raw, repeats))
+    return _print_figures(data_figures(raw, repeats))
+
+
+def benchmark_memory(scenarios: list[int] | None = None, keep: Path | None = None) -> int:
+    """Peak memory of preparing and feeding synthetic data sets of several sizes (20,000 take 10 minutes).
+
+    Args:
+        scenarios: sizes, by default [1000, 20000].
+        keep: a folder to keep them in for the next time.
+    """
+    from trajpred.benchmark.memory import memory_figures
+
+    return _print_figures(memory_figures(scenarios or [1_000, 20_000], keep))
+
+
+def benchmark_step() -> int:
+    """Peak memory of a training step at several sizes of scenes, beside the estimate behind --data.memory_gb."""
+    from trajpred.benchmark.step import step_figures
+
+    return _print_figures(step_figures())
 
 
 def benchmark_core(nodes: int = 130, neighbors: int = 32, repeats: int = 10) -> int:
@@ -243,7 +272,7 @@ def benchmark_core(nodes: int = 130, neighbors: int = 32, repeats: int = 10) -> 
         neighbors: edges into each node.
         repeats: the median of so many is reported.
     """
-    from trajpred.benchmark import core
+    from trajpred.benchmark.core import core
 
     return _print_figures(core(nodes, neighbors, repeats=repeats))
 
@@ -260,7 +289,7 @@ def benchmark_model(
         model: a YAML of configs/model; by default the default model.
         repeats: the median of so many is reported.
     """
-    from trajpred.benchmark import forecasting
+    from trajpred.benchmark.model import forecasting
 
     return _print_figures(forecasting(scenario, model, repeats=repeats))
 

@@ -14,10 +14,10 @@ import pytest
 
 from tests.sources.argoverse1_files import MAPS, SHIPPED, made_rows, unpack, write
 from trajpred.evaluation import evaluate, load_predictor
-from trajpred.lane_map import NO_LANE, LaneMap
+from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap
 from trajpred.scenario import EGO_ID, Scenario, equal
 from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read_scenario
-from trajpred.sources.argoverse1_map import TURN_DIRECTIONS, read_city_map
+from trajpred.sources.argoverse1_map import read_city_map
 from trajpred.store import ScenarioStore, prepare
 
 
@@ -103,8 +103,9 @@ def test_city_maps_equal_element_tree(city: str) -> None:
     assert set(whole.lanes.lane_id.tolist()) == set(tags)
     for row, lane_id in enumerate(whole.lanes.lane_id.tolist()):
         check_lane(whole.lanes, row, tags[lane_id], points[lane_id])
-        assert [TURN_DIRECTIONS[whole.turn_direction[row]]] == tags[lane_id]["turn_direction"]
-        assert [str(whole.has_traffic_control[row])] == tags[lane_id]["has_traffic_control"]
+        assert [TURN_DIRECTIONS[whole.lanes.turn_direction[row]]] == tags[lane_id]["turn_direction"]
+        control = TRAFFIC_CONTROL[whole.lanes.has_traffic_control[row]]
+        assert [{"NO": "False", "YES": "True"}[control]] == tags[lane_id]["has_traffic_control"]
 
 
 def test_the_cut_out_holds_exactly_the_near_lanes() -> None:

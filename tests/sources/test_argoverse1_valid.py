@@ -12,7 +12,7 @@ import pytest
 
 from tests.sources.argoverse1_files import MAPS, Row, made_map, made_rows, unpack, write, write_csv
 from tests.graph.scenes import features_of
-from trajpred.lane_map import NO_LANE
+from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.sources import SOURCES
 from trajpred.sources.argoverse1 import discover, read_scenario
@@ -160,9 +160,10 @@ def test_the_made_map(tmp_path: Path) -> None:
     assert [row.tolist() for row in lanes.predecessors] == [[], [11]]
     assert lanes.is_intersection.tolist() == [True, False]
     assert lanes.centerline[1].tolist() == [[120, 50], [150, 51], [180, 52]]
+    assert [TURN_DIRECTIONS[code] for code in lanes.turn_direction] == ["LEFT", "NONE"]
+    assert [TRAFFIC_CONTROL[code] for code in lanes.has_traffic_control] == ["NO", "YES"]
     whole = city_map(tmp_path / "map_files", "MIA")
-    assert whole.turn_direction.tolist() == [1, 0, 2]
-    assert whole.has_traffic_control.tolist() == [False, True, False]
+    assert [TURN_DIRECTIONS[code] for code in whole.lanes.turn_direction] == ["LEFT", "NONE", "RIGHT"]
     assert len(whole.near(np.array([1e6, 0]), np.array([1e6, 1]), 100)) == 0
 
 

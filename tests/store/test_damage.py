@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,21 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from trajpred.errors import DataError
+from tests.store.damage import refused
 from trajpred.store import ScenarioStore
 
 
 @pytest.fixture
 def store(sample_store: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sample_store, tmp_path / "store"))
-
-
-def refused(read: Callable[[], Any], file: Path) -> DataError:
-    with pytest.raises(DataError) as caught:
-        read()
-    assert caught.value.file == file
-    assert str(caught.value).count("prepare it") <= 1
-    return caught.value
 
 
 def rewrite(store: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
@@ -50,10 +40,30 @@ def test_no_such_split_says_which_there_are(store: Path) -> None:
     assert "val" in error.message
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None])
 def test_a_store_of_another_version(store: Path, version: Any) -> None:
     path = rewrite(store, lambda manifest: manifest.update(version=version))
     assert "version" in refused(lambda: ScenarioStore(store, "train"), path).message
+
+
+@pytest.mark.parametrize(
+    ("recorded", "command"),
+    [
+        ({"source": "argoverse1"}, "--source argoverse1 --raw RAW_DIR --store {}"),
+        ({"source": "argoverse2", "heights": True}, "--raw RAW_DIR --store {} --heights true"),
+    ],
+    ids=["source", "heights"],
+)
+def test_a_store_of_version_1_says_how_to_prepare_it_again(
+    tmp_path: Path, recorded: dict[str, Any], command: str
+) -> None:
+    """The manifest as version 1 wrote it."""
+    split = {"shards": [{"file": "shard-00000.arrow", "scenarios": 3}], "skipped": {}, "lengths": [[50, 110]]}
+    manifest = {"version": 1, "heights": False, **recorded, "splits": {"train": split}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    error = refused(lambda: ScenarioStore(tmp_path, "train"), tmp_path / "manifest.json")
+    assert error.message.startswith("store version 1, this trajpred reads version 2; prepare it with: python")
+    assert error.message.endswith(command.format(tmp_path))
 
 
 @pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9, 0.999])
@@ -87,7 +97,8 @@ def test_a_truncated_shard_is_named_and_the_others_are_read(store: Path, share: 
     scenarios = ScenarioStore(store, "train")
     for index in (3, 4, 5):
         assert "prepare it again" in refused(lambda i=index: scenarios[i], path).message
-    refused(lambda: scenarios.scenario_ids, path)
+    refused(lambda: scenarios.batch([0, 5, 7]), path)
+    assert len(scenarios.scenario_ids) == 10
     assert scenarios[2].scenario_id != scenarios[6].scenario_id
 
 
@@ -103,38 +114,30 @@ def test_a_shard_of_another_size_than_the_manifest_says(store: Path) -> None:
     refused(lambda: ScenarioStore(store, "val")[0], path)
 
 
-#: In a process of its own, because what is tested is that it does not crash.
-FUZZ = """
-import random, sys, warnings
-from pathlib import Path
-from trajpred.errors import DataError
-from trajpred.store import ScenarioStore
-
-warnings.simplefilter("ignore")
-store, random_, refused = Path(sys.argv[1]), random.Random(int(sys.argv[2])), 0
-path = store / "test" / "shard-00000.arrow"
-content = path.read_bytes()
-zones = [range(9000), range(len(content) - 9000, len(content)), range(len(content))]
-for i in range(300):
-    damaged = bytearray(content)
-    for _ in range(3):
-        damaged[random_.choice(zones[i % 3])] = random_.randrange(256)
-    path.write_bytes(damaged)
-    try:
-        scenarios = ScenarioStore(store, "test")
-        scenarios[0], scenarios.scenario_ids
-    except DataError:
-        refused += 1
-print(refused)
-"""
+# -------------------------------------------------------------------------------------------- the index
 
 
-@pytest.mark.parametrize("seed", [0, 1])  # without validation of the batch, both crash
-def test_random_damage_gives_a_scenario_or_a_data_error(store: Path, seed: int) -> None:
-    command = [sys.executable, "-c", FUZZ, str(store), str(seed)]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert int(run.stdout) > 50
+def test_a_missing_index_is_named(store: Path) -> None:
+    path = store / "val" / "index.arrow"
+    path.unlink()
+    for read in (lambda s: s[0], lambda s: s.scenario_ids, lambda s: s.sizes, lambda s: s.index("a")):
+        refused(lambda read=read: read(ScenarioStore(store, "val")), path)
+
+
+def test_an_index_of_another_split_is_noticed(store: Path) -> None:
+    path = store / "val" / "index.arrow"
+    shutil.copy(store / "train" / "index.arrow", path)
+    refused(lambda: ScenarioStore(store, "val").scenario_ids, path)
+
+
+def test_shards_that_changed_places_are_noticed(store: Path) -> None:
+    """Both hold three scenarios, as the manifest says; the index says which."""
+    shards = [store / "train" / f"shard-{i:05}.arrow" for i in (0, 1)]
+    first = shards[0].read_bytes()
+    shards[0].write_bytes(shards[1].read_bytes())
+    shards[1].write_bytes(first)
+    for row, path in ((0, shards[0]), (3, shards[1])):
+        refused(lambda row=row: ScenarioStore(store, "train")[row], path)
 
 
 @pytest.mark.parametrize("content", ["other columns", "no batch", "text"])

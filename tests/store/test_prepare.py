@@ -50,12 +50,17 @@ def test_the_summary_counts_what_the_store_holds(sample: Path, tmp_path: Path) -
     assert {split: len(ScenarioStore(tmp_path, split)) for split in summary.scenarios} == summary.scenarios
 
 
-def test_nothing_but_manifest_shards_and_their_records_is_left(sample_store: Path, tree: Tree) -> None:
+def test_nothing_but_manifest_indices_shards_and_their_records_is_left(
+    sample_store: Path, tree: Tree
+) -> None:
     shards = [
         f"{split}/shard-{i:05}" for split, n in (("test", 1), ("train", 4), ("val", 2)) for i in range(n)
     ]
-    expected = {"manifest.json", *(f"{shard}{end}" for shard in shards for end in (".arrow", ".json"))}
-    assert set(tree(sample_store)) == expected
+    expected = {f"{shard}{end}" for shard in shards for end in (".arrow", ".json")}
+    expected |= {f"{split}/index.arrow" for split in ("test", "train", "val")}
+    content = tree(sample_store)
+    assert set(content) == expected | {"manifest.json", ".lock"}
+    assert content[".lock"] == b""
 
 
 @pytest.mark.parametrize("workers", [2, -1])
@@ -172,8 +177,8 @@ def test_new_scenarios_are_added(raw: Raw, tmp_path: Path) -> None:
 def test_leftovers_are_removed_and_foreign_files_are_not(
     sample: Path, sample_store: Path, copy: Path, tree: Tree
 ) -> None:
-    leftovers = ["manifest.1.partial", "train/shard-00000.1.partial", "val/shard-00099.arrow"]
-    for name in leftovers:
+    (copy / ".unfinished-1").mkdir()
+    for name in (".unfinished-1/2", "train/shard-00000.1.partial", "val/shard-00099.arrow"):
         (copy / name).write_text("left over")
     (copy / "train" / "notes.txt").write_text("mine")
     assert len(ScenarioStore(copy, "train")) == 10
@@ -267,18 +272,21 @@ needs_sigkill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SI
 
 
 @needs_sigkill
-@pytest.mark.parametrize("renamed", [0, 1, 6, 14])
+@pytest.mark.parametrize(("replaced", "files"), [(0, 0), (2, 1), (8, 5), (21, 14), (22, 15), (24, 17)])
 def test_a_killed_run_is_finished_to_the_same_bytes(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, renamed: int
+    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, replaced: int, files: int
 ) -> None:
-    """Killed before the first shard stands, between shard and record, half way, before the manifest."""
-    command = [sys.executable, "-c", DYING, str(sample), str(tmp_path), str(renamed)]
+    """Killed before the first shard, between shard and record, half way, before indices and the manifest.
+
+    Each shard replaces three files: an earlier record, which is not there, the shard, and the record.
+    """
+    command = [sys.executable, "-c", DYING, str(sample), str(tmp_path), str(replaced)]
     assert subprocess.run(command).returncode == -signal.SIGKILL
-    assert len(list(tmp_path.rglob("*.partial"))) == 1
-    assert len([path for path in tmp_path.rglob("shard-*") if path.suffix != ".partial"]) == renamed
+    assert len(list(tmp_path.glob(".unfinished-*/*"))) > 0
+    assert len(list(tmp_path.glob("*/*"))) - len(list(tmp_path.glob(".unfinished-*/*"))) == files
     with pytest.raises(DataError, match="no store here"):
         ScenarioStore(tmp_path, "train")
-    kept = times(tmp_path / "test") if renamed >= 2 else {}
+    kept = times(tmp_path / "test") if files >= 2 else {}
     prepare("argoverse2", sample, tmp_path, **OPTIONS)
     assert tree(tmp_path) == tree(sample_store)
     for path, when in kept.items():
@@ -287,16 +295,11 @@ def test_a_killed_run_is_finished_to_the_same_bytes(
 
 @needs_sigkill
 def test_a_killed_rewrite_never_mixes_old_and_new(sample: Path, copy: Path) -> None:
-    """The manifest of the earlier run still stands: each scenario it names is there, or an error says so."""
-    prepare("argoverse2", sample, copy, **(OPTIONS | {"shard_size": 2}))
-    expected = ScenarioStore(copy, "train").scenario_ids
-    assert subprocess.run([sys.executable, "-c", DYING, str(sample), str(copy), "3"]).returncode != 0
-    store = ScenarioStore(copy, "train")
-    for index, name in enumerate(expected):
-        try:
-            assert store[index].scenario_id == name
-        except DataError as error:
-            assert "prepare it again" in str(error)
+    """From the first change on no manifest stands, so nobody reads shards of two kinds."""
+    prepare("argoverse2", sample, copy, **OPTIONS, heights=True)
+    assert subprocess.run([sys.executable, "-c", DYING, str(sample), str(copy), "8"]).returncode != 0
+    with pytest.raises(DataError, match="no store here"):
+        ScenarioStore(copy, "train")
 
 
 @pytest.mark.slow

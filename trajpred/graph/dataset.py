@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from trajpred.graph.augment import AugmentConfig, augment
@@ -31,7 +32,7 @@ class SceneDataset(Dataset[SceneBatch]):
     def __len__(self) -> int:
         return len(self.store)
 
-    def __getitem__(self, key: BatchKey | Sequence[int]) -> SceneBatch:
+    def __getitem__(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch:
         rows = key.rows if isinstance(key, BatchKey) else np.asarray(key)
         scenes = scene_features(self.store.batch(rows), self.config.features)
         if self.variation is not None and isinstance(key, BatchKey):

@@ -19,14 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, as_array, encode, require
-from trajpred.lane_map import NO_LANE, LaneMap, Ragged
+from trajpred.lane_map import NO_LANE, TURN_DIRECTIONS, LaneMap, Ragged
 
 #: The number in each city's file name.
 CITIES = {"MIA": 10316, "PIT": 10314}
 #: The values of each key of a lane's tags; a key may stand there several times.
 Tags = dict[str | None, list[str | None]]
-#: ``CityMap.turn_direction`` indexes this tuple.
-TURN_DIRECTIONS = ("NONE", "LEFT", "RIGHT")
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,10 @@ class CityMap:
 
     Attributes:
         lanes: the map, city frame; all lanes are ``VEHICLE`` lanes, boundaries are empty.
-        turn_direction: ``[L]`` int8, index into :data:`TURN_DIRECTIONS`.
-        has_traffic_control: ``[L]`` bool.
         low, high: ``[L, 2]`` metres, corners of the box around each centreline.
     """
 
     lanes: LaneMap
-    turn_direction: NDArray[np.int8]
-    has_traffic_control: NDArray[np.bool_]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
@@ -109,15 +103,16 @@ def _city_map(root: ElementTree.Element) -> CityMap:
     tags = [_tags(way) for way in ways]
     L = len(ways)
 
-    def flags(key: str) -> NDArray[np.bool_]:
-        return encode(_single(tags, key), ("False", "True"), f"way.{key}").astype(np.bool_)
+    def codes(key: str, known: tuple[str, ...]) -> NDArray[np.int8]:
+        return encode(_single(tags, key), known, f"way.{key}")
 
+    flags = ("False", "True")
     centerline = _centerlines(root, ways)
     bare, unmarked = Ragged.from_lengths(np.zeros((0, 2)), np.zeros(L)), np.zeros(L, np.int8)
     lanes = LaneMap(
         lane_id=_lane_ids([way.get("lane_id") for way in ways], "way.lane_id"),
         lane_type=np.zeros(L, np.int8),
-        is_intersection=flags("is_intersection"),
+        is_intersection=codes("is_intersection", flags).astype(np.bool_),
         centerline=centerline,
         left_boundary=bare,
         right_boundary=bare,
@@ -127,12 +122,12 @@ def _city_map(root: ElementTree.Element) -> CityMap:
         right_neighbor=_neighbors(tags, "r_neighbor_id"),
         predecessors=_links(tags, "predecessor"),
         successors=_links(tags, "successor"),
+        turn_direction=codes("turn_direction", TURN_DIRECTIONS[1:]) + np.int8(1),  # the first is UNKNOWN
+        has_traffic_control=codes("has_traffic_control", flags) + np.int8(1),
     )
     lanes.validate()
     return CityMap(
         lanes=lanes,
-        turn_direction=encode(_single(tags, "turn_direction"), TURN_DIRECTIONS, "way.turn_direction"),
-        has_traffic_control=flags("has_traffic_control"),
         low=np.minimum.reduceat(centerline.values, centerline.offsets[:-1]),
         high=np.maximum.reduceat(centerline.values, centerline.offsets[:-1]),
     )

@@ -1,7 +1,7 @@
-"""Scenario <-> one row of an Arrow record batch.
+"""Scenarios <-> rows of an Arrow record batch.
 
-Positions are whole millimetres (int32) from the row's float64 ``origin``; headings and velocities are
-float32; states are kept for valid steps only. README.md in this folder lists the columns.
+:func:`encode_row` makes the columns of one scenario, :func:`encode_batch` a batch of such rows.
+README.md in this folder lists the columns. :mod:`trajpred.store.decoder` is the way back.
 """
 
 from __future__ import annotations
@@ -13,15 +13,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap, Ragged
-from trajpred.scenario import Scenario, Tracks
+from trajpred.errors import DataError, require
+from trajpred.lane_map import Ragged
+from trajpred.scenario import Scenario
 
 #: Raised whenever the columns or their meaning change.
-VERSION = 1
-_MM = 1000.0
+VERSION = 2
+#: Positions are whole millimetres.
+PER_METRE = 1000.0
+#: Headings are whole numbers of this angle: int16 goes round once, so half a turn is -half a turn.
+HEADING_UNIT = np.pi / 2**15
+#: The least ``velocity_unit``, m/s: finer than any source.
+FINEST_VELOCITY = 2.0**-14
+#: A thousand times the usual scenario. No row is larger, so a reader need not believe one that claims to be.
+MOST_BYTES = 2**26
 
-_POLYLINES = (
+POLYLINES = (
     "centerline",
     "left_boundary",
     "right_boundary",
@@ -29,32 +36,32 @@ _POLYLINES = (
     "crossing_edge2",
     "drivable_area",
 )
-_ID_ROWS = ("predecessors", "successors")
-_TRACK_CODES = ("object_type", "category")
-_LANE_CODES = ("lane_type", "left_mark", "right_mark")
-_LANE_IDS = ("lane_id", "left_neighbor", "right_neighbor", "crossing_id", "drivable_area_id")
+ID_ROWS = ("predecessors", "successors")
+TRACK_CODES = ("object_type", "category")
+LANE_CODES = ("lane_type", "left_mark", "right_mark", "turn_direction", "has_traffic_control")
+LANE_IDS = ("lane_id", "left_neighbor", "right_neighbor")
+OTHER_IDS = ("crossing_id", "drivable_area_id")
 
 
-def _list(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("item", kind, nullable=False))
+def _list(kind: pa.DataType, width: int = 1) -> pa.DataType:
+    item = pa.field("item", kind, nullable=False)
+    return pa.list_(item if width == 1 else pa.field("item", pa.list_(item, width), nullable=False))
 
 
 def _fields() -> list[tuple[str, pa.DataType]]:
-    columns = [("scenario_id", pa.string()), ("city", pa.string()), ("focal_id", pa.string())]
-    columns += [
-        ("num_observed", pa.int32()),
-        ("timestamps_ns", _list(pa.int64())),
-        ("origin", _list(pa.float64())),
-    ]
-    columns += [("track_id", _list(pa.string()))] + [(name, _list(pa.int8())) for name in _TRACK_CODES]
-    columns += [("valid", _list(pa.bool_())), ("position", _list(pa.int32()))]
-    columns += [("heading", _list(pa.float32())), ("velocity", _list(pa.float32()))]
-    columns += [(name, _list(pa.int64())) for name in _LANE_IDS]
-    columns += [(name, _list(pa.int8())) for name in _LANE_CODES] + [("is_intersection", _list(pa.bool_()))]
-    for name in _POLYLINES:
-        columns += [(name, _list(pa.int32())), (f"{name}_lengths", _list(pa.int32()))]
+    columns = [("scenario_id", pa.string()), ("tracks", pa.int32()), ("lanes", pa.int32())]
+    columns += [("city", pa.string()), ("num_observed", pa.int32()), ("focal", pa.int32())]
+    columns += [(name, pa.float64()) for name in ("origin_x", "origin_y", "velocity_unit")]
+    columns += [("timestamps_ns", _list(pa.int64())), ("track_id", _list(pa.string()))]
+    columns += [(name, _list(pa.int8())) for name in TRACK_CODES]
+    columns += [("valid", _list(pa.uint8())), ("position", _list(pa.int32(), 2))]
+    columns += [("heading", _list(pa.int16())), ("velocity", _list(pa.int16(), 2))]
+    columns += [(name, _list(pa.int64())) for name in (*LANE_IDS, *OTHER_IDS)]
+    columns += [(name, _list(pa.int8())) for name in (*LANE_CODES, "is_intersection")]
+    for name in POLYLINES:
+        columns += [(name, _list(pa.int32(), 2)), (f"{name}_lengths", _list(pa.int32()))]
         columns += [(f"{name}_height", _list(pa.float32()))]
-    for name in _ID_ROWS:
+    for name in ID_ROWS:
         columns += [(name, _list(pa.int64())), (f"{name}_lengths", _list(pa.int32()))]
     return columns
 
@@ -72,97 +79,81 @@ def _array(values: list[Any], column: pa.Field) -> pa.Array:
     kind = column.type
     if not pa.types.is_list(kind):
         return pa.array(values, kind)
-    ends = np.cumsum([0, *(len(value) for value in values)], dtype=np.int64)
-    if ends[-1] > np.iinfo(np.int32).max:
-        raise DataError("is too long for one shard; choose a smaller shard_size", field=column.name)
+    ends = ends_within([len(value) for value in values], column.name)
     joined: NDArray[Any] = np.concatenate(values) if values else np.zeros(0, object)
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(joined, kind.value_type), type=kind)
+    item = kind.value_type
+    if pa.types.is_fixed_size_list(item):
+        flat = pa.array(joined.ravel(), item.value_type)
+        return pa.ListArray.from_arrays(ends, pa.FixedSizeListArray.from_arrays(flat, type=item), type=kind)
+    return pa.ListArray.from_arrays(ends, pa.array(joined, item), type=kind)
+
+
+def ends_within(lengths: Sequence[int], name: str) -> pa.Array:
+    """Offsets ``[M + 1]`` of values with ``lengths`` ``[M]``. Raises: DataError if int32 is too small."""
+    ends = np.cumsum([0, *lengths], dtype=np.int64)
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise DataError("is too long for one shard; choose a smaller shard_size", field=name)
+    return pa.array(ends, pa.int32())
 
 
 def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
     """The columns of one scenario. Heights of the map are dropped unless ``heights``. Raises: DataError."""
-    tracks, lane_map = scenario.tracks, scenario.map
+    tracks, lane_map, observed = scenario.tracks, scenario.map, scenario.num_observed
     # Whole metres near the focal agent: the rounding to a millimetre is then exact in city coordinates too.
-    at = np.flatnonzero(tracks.valid[scenario.focal, : scenario.num_observed])[-1]
+    at = np.flatnonzero(tracks.valid[scenario.focal, :observed])[-1]
     origin = np.floor(tracks.position[scenario.focal, at])
-    row: dict[str, Any] = {name: getattr(scenario, name) for name in ("scenario_id", "city", "focal_id")}
-    row |= {"num_observed": scenario.num_observed, "timestamps_ns": scenario.timestamps_ns, "origin": origin}
-    row |= {"track_id": tracks.track_id} | {name: getattr(tracks, name) for name in _TRACK_CODES}
-    row |= {
-        "valid": tracks.valid.ravel(),
-        "position": _to_mm(tracks.position[tracks.valid], origin, "position"),
-    }
-    row |= {name: _to_float32(getattr(tracks, name)[tracks.valid], name) for name in ("heading", "velocity")}
-    row |= {name: getattr(lane_map, name) for name in (*_LANE_IDS, *_LANE_CODES, "is_intersection")}
-    for name in _POLYLINES:
+    row: dict[str, Any] = {"scenario_id": scenario.scenario_id, "city": scenario.city}
+    row |= {"tracks": int(tracks.valid[:, :observed].any(1).sum())}
+    row |= {"lanes": len(lane_map) + len(lane_map.crossing_id)}
+    row |= {"num_observed": observed, "focal": scenario.focal, "timestamps_ns": scenario.timestamps_ns}
+    row |= {"origin_x": origin[0], "origin_y": origin[1]} | _states(scenario, origin)
+    for name in (*LANE_IDS, *OTHER_IDS, *LANE_CODES, "is_intersection"):
+        row[name] = getattr(lane_map, name)
+    row["is_intersection"] = row["is_intersection"].astype(np.int8)
+    for name in POLYLINES:
         lines: Ragged = getattr(lane_map, name)
         keep = heights and lines.values.shape[1] == 3
         row |= {name: _to_mm(lines.values[:, :2], origin, name), f"{name}_lengths": lines.lengths}
         row[f"{name}_height"] = _to_float32(lines.values[:, 2] if keep else np.zeros(0), name)
-    for name in _ID_ROWS:
+    for name in ID_ROWS:
         ids: Ragged = getattr(lane_map, name)
         row |= {name: ids.values, f"{name}_lengths": ids.lengths}
+    size = sum(value.nbytes for value in row.values() if isinstance(value, np.ndarray))
+    require(size <= MOST_BYTES, "scenario", f"takes {size} bytes, more than {MOST_BYTES}")
     return row
 
 
+def _states(scenario: Scenario, origin: NDArray[np.float64]) -> dict[str, Any]:
+    """The columns of the tracks; of their states, only the valid ones."""
+    tracks, kept = scenario.tracks, scenario.tracks.valid
+    velocity = tracks.velocity[kept]
+    unit = _velocity_unit(velocity)
+    heading = np.round(np.remainder(tracks.heading[kept], 2 * np.pi) / HEADING_UNIT)
+    return {
+        "track_id": tracks.track_id,
+        **{name: getattr(tracks, name) for name in TRACK_CODES},
+        "valid": np.packbits(kept, axis=1).ravel(),
+        "position": _to_mm(tracks.position[kept], origin, "position"),
+        "heading": heading.astype(np.int32).astype(np.int16),  # the second cast wraps
+        "velocity_unit": unit,
+        "velocity": np.round(velocity / unit).astype(np.int16),
+    }
+
+
+def _velocity_unit(velocity: NDArray[np.float64]) -> float:
+    """The smallest power of two, m/s, in which every value of ``velocity`` ``[N, 2]`` fits into int16."""
+    largest = np.abs(velocity).max(initial=0.0) / np.iinfo(np.int16).max
+    return float(2.0 ** np.ceil(np.log2(max(largest, FINEST_VELOCITY))))
+
+
 def _to_mm(xy: NDArray[np.float64], origin: NDArray[np.float64], name: str) -> NDArray[np.int32]:
-    mm = np.round((xy - origin) * _MM)
+    mm = np.round((xy - origin) * PER_METRE)
     if len(mm) and np.abs(mm).max() > np.iinfo(np.int32).max:
         raise DataError("lies more than 2,147 km from the focal track", field=name)
-    return mm.astype(np.int32).ravel()
+    return mm.astype(np.int32)
 
 
 def _to_float32(values: NDArray[np.float64], name: str) -> NDArray[np.float32]:
     if len(values) and np.abs(values).max() > np.finfo(np.float32).max:
         raise DataError("is too large for float32", field=name)
-    return values.astype(np.float32).ravel()
-
-
-def decode_row(batch: pa.RecordBatch, index: int) -> Scenario:
-    """The scenario in row ``index``."""
-    values = {name: _value(batch.column(i), index) for i, name in enumerate(batch.schema.names)}
-    origin = values["origin"]
-
-    def polylines(name: str) -> Ragged:
-        points = _from_mm(values[name], origin)
-        height = values[f"{name}_height"]
-        columns = [points, height[:, None].astype(np.float64)] if len(height) else [points]
-        return Ragged.from_lengths(np.concatenate(columns, axis=1), values[f"{name}_lengths"])
-
-    A, T = len(values["track_id"]), len(values["timestamps_ns"])
-    valid = values["valid"].reshape(A, T)
-
-    def states(kept: NDArray[Any]) -> NDArray[np.float64]:
-        dense = np.zeros((A, T, *kept.shape[1:]))
-        dense[valid] = kept
-        return dense
-
-    tracks = Tracks(
-        track_id=values["track_id"],
-        valid=valid,
-        position=states(_from_mm(values["position"], origin)),
-        heading=states(values["heading"]),
-        velocity=states(values["velocity"].reshape(-1, 2)),
-        **{name: values[name] for name in _TRACK_CODES},
-    )
-    elements: dict[str, Any] = {name: values[name] for name in (*_LANE_IDS, *_LANE_CODES, "is_intersection")}
-    elements |= {name: polylines(name) for name in _POLYLINES}
-    elements |= {name: Ragged.from_lengths(values[name], values[f"{name}_lengths"]) for name in _ID_ROWS}
-    own = {
-        name: values[name] for name in ("scenario_id", "city", "focal_id", "num_observed", "timestamps_ns")
-    }
-    return Scenario(**own, tracks=tracks, map=LaneMap(**elements))
-
-
-def _value(column: pa.Array, index: int) -> Any:
-    if not pa.types.is_list(column.type):
-        return column[index].as_py()
-    start, stop = column.offsets[index].as_py(), column.offsets[index + 1].as_py()
-    values = column.values.slice(start, stop - start)
-    if pa.types.is_string(values.type):
-        return np.array(values.to_pylist(), dtype=np.str_)
-    return values.to_numpy(zero_copy_only=False)
-
-
-def _from_mm(mm: NDArray[np.int32], origin: NDArray[np.float64]) -> NDArray[np.float64]:
-    return origin + mm.reshape(-1, 2) / _MM
+    return values.astype(np.float32)

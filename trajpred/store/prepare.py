@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
-from collections.abc import Iterator
-from contextlib import suppress
+from collections import Counter
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from trajpred.errors import DataError, require
-from trajpred.sources import SOURCES
-from trajpred.store.codec import SCHEMA, VERSION, encode_batch, encode_row
+from trajpred.sources import find_source
+from trajpred.store.codec import VERSION
 from trajpred.store.reader import MANIFEST
+from trajpred.store.shard_job import ShardJob, is_finished, make
+from trajpred.store.shards import COMPRESSIONS, INDEX_FILE, write_index
+from trajpred.store.workers import Run
+from trajpred.store.workers import workers as worker_pool
+from trajpred.store.writer import Writer, sole_writer
 
 
 @dataclass(frozen=True)
@@ -39,140 +43,213 @@ def prepare(
     store: str | Path,
     *,
     workers: int = -1,
+    scheduler: str | None = None,
     shard_size: int = 256,
+    compression: str | None = None,
     heights: bool = False,
     overwrite: bool = False,
+    patience_s: float = 0.0,
     progress: bool = True,
 ) -> Summary:
     """Read every scenario below ``raw`` and write a store.
 
-    Shards already written from the same scenarios are kept, so a stopped run continues where it was; what
-    earlier runs left beside them is removed.
+    Shards already made from the same scenarios are kept, so a stopped run continues where it was, and a
+    finished one changes nothing; what earlier runs left is removed. The same bytes come out however often a
+    run was stopped and however many workers there are.
 
     Args:
-        source: a name in :data:`trajpred.sources.SOURCES`.
+        source: as :func:`trajpred.sources.find_source` takes it.
         raw: the data set's own layout.
         store: target folder.
         workers: processes; -1 for all cores.
+        scheduler: address of a Dask scheduler whose workers do it instead; they see the same folders.
         shard_size: scenarios per shard.
+        compression: None or ``"zstd"``.
         heights: keep the heights of the map's points.
-        overwrite: let a split lose scenarios that ``raw`` no longer holds; splits not in ``raw`` stay anyway.
+        overwrite: let the store lose scenarios that this run does not make. Without it, splits not in ``raw``
+            stay if they were made with the same options, and else nothing is done.
+        patience_s: how long to wait for another run that is at work on the store.
         progress: show a progress bar.
 
     Raises:
-        DataError: unknown source, no raw data, no such number of workers or scenarios per shard, or the
-            target cannot be written.
+        DataError: unknown source, no raw data, a wrong option, another run at work on the store, or a store
+            that cannot be written or would lose scenarios.
     """
-    raw, store = Path(raw), Path(store)
-    if source not in SOURCES:
-        raise DataError(f"unknown source {source!r}; known: {', '.join(SOURCES)}", field="source")
+    raw, store = Path(raw).absolute(), Path(store).absolute()
+    require(shard_size > 0, "shard_size", "must be positive")
+    require(compression in COMPRESSIONS, "compression", f"must be one of {COMPRESSIONS}, is {compression!r}")
+    options = {"heights": heights, "compression": compression, "shard_size": shard_size}
+    config = _config({"version": VERSION, "source": source, **options})
+    found = _discover(source, raw)
+    with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as writer:
+        try:
+            target = _Target(store, raw, config, writer)
+            jobs = target.jobs(found, shard_size)
+            target.protect(jobs, overwrite)
+            return target.fill(jobs, run, progress)
+        except OSError as error:
+            problem = f"cannot be written ({error.strerror or error}); the same command continues"
+            raise DataError(problem, file=error.filename or store) from None
+
+
+def _config(settings: dict[str, Any]) -> dict[str, Any]:
+    """``settings``, which with the raw data decide the content of a store, and ``config``, a hash of them."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return {**settings, "config": digest[:16]}
+
+
+def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
+    """The scenarios of each split that has any. Raises: DataError."""
+    discover = find_source(source).discover
     if not raw.is_dir():
         raise DataError("no such folder", file=raw)
-    require(workers != 0, "workers", "must be a number of processes, or -1 for all cores")
-    require(shard_size > 0, "shard_size", "must be positive")
-    splits = _kept(store, source)
-    options = {"version": VERSION, "source": source, "heights": heights}
-    jobs = [
-        (split, store / split / f"shard-{number:05d}.arrow", paths[start : start + shard_size])
-        for split, paths in SOURCES[source].discover(raw).items()
-        for number, start in enumerate(range(0, len(paths), shard_size))
-    ]
-    if not overwrite:
-        _keep_scenarios(store, splits, jobs)
-    for split, _, _ in jobs:
-        splits.pop(split, None)
-    run = Parallel(n_jobs=min(workers, len(jobs)) if workers > 0 else workers, return_as="generator")
-    results: Iterator[dict[str, Any]] = run(
-        delayed(_shard)(options, target, paths) for _, target, paths in jobs
-    )
-    with tqdm(total=sum(len(paths) for *_, paths in jobs), unit=" scenarios", disable=not progress) as bar:
-        for (split, _, paths), result in zip(jobs, results, strict=True):
-            entry = splits.setdefault(split, {"shards": [], "skipped": {}, "lengths": []})
-            entry["shards"].append({"file": result["file"], "scenarios": result["scenarios"]})
-            entry["skipped"] |= result["skipped"]
-            entry["lengths"] = sorted({*map(tuple, entry["lengths"]), *map(tuple, result["lengths"])})
-            bar.update(len(paths))
-    _write_json(store / MANIFEST, {**options, "splits": splits})
-    _tidy(store, [target for _, target, _ in jobs])
-    return Summary(
-        scenarios={name: sum(s["scenarios"] for s in split["shards"]) for name, split in splits.items()},
-        skipped={name: split["skipped"] for name, split in splits.items()},
-    )
+    try:
+        found = {split: list(paths) for split, paths in discover(raw).items() if paths}
+    except DataError:
+        raise
+    except Exception as error:  # other people's sources may raise anything
+        problem = f"source {source!r} cannot list it ({type(error).__name__}: {error})"
+        raise DataError(problem, file=raw) from None
+    if not found:
+        raise DataError(f"source {source!r} finds no scenarios here", file=raw)
+    for split, paths in found.items():
+        plain = Path(split).name == split and not split.startswith(".")
+        require(plain and split != "", "source", f"a split must be named like a folder, not {split!r}")
+        name, count = Counter(path.name for path in paths).most_common(1)[0]
+        require(count == 1, "source", f"{count} scenarios of split {split!r} are called {name!r}")
+    return found
 
 
-def _kept(store: Path, source: str) -> dict[str, dict[str, Any]]:
-    """The splits that the store already holds: those that this run does not touch stay in it."""
+class _Target:
+    """The store of one run.
+
+    Attributes:
+        kept: entries in the manifest of splits that this run leaves as they are.
+        dropped: splits that the store loses.
+    """
+
+    def __init__(self, store: Path, raw: Path, config: dict[str, Any], writer: Writer) -> None:
+        self.store, self.raw, self.config, self.writer = store, raw, config, writer
+        self.kept: dict[str, Any] = {}
+        self.dropped: set[str] = set()
+
+    def jobs(self, found: dict[str, list[Path]], size: int) -> dict[str, list[ShardJob]]:
+        """What is to be made of each split."""
+
+        def job(split: str, start: int) -> ShardJob:
+            target = self.store / split / f"shard-{start // size:05d}.arrow"
+            return ShardJob(self.config, self.raw, found[split][start : start + size], target, self.writer.scratch)
+
+        return {split: [job(split, start) for start in range(0, len(found[split]), size)] for split in found}
+
+    def protect(self, jobs: dict[str, list[ShardJob]], overwrite: bool) -> None:
+        """Find out what becomes of the store's other splits. Raises: DataError if scenarios would be lost."""
+        advice = "choose another folder, or let the store lose them (--overwrite)"
+        manifest = _manifest(self.store)
+        others = {split: entry for split, entry in manifest["splits"].items() if split not in jobs}
+        if manifest.get("config") == self.config["config"]:
+            self.kept = others
+        else:
+            self.dropped = set(others)
+        if overwrite:
+            return
+        for split in sorted(others.keys() - self.kept.keys()):
+            how = _differences(manifest, self.config)
+            problem = f"split {split!r} was prepared with {how}, and the raw data lack its scenarios"
+            raise DataError(f"{problem}; {advice}", file=self.store, field="store")
+        for split, made in jobs.items():
+            lost = _recorded(self.store / split) - {path.name for job in made for path in job.paths}
+            problem = f"split {split!r} holds {len(lost)} scenarios that the raw data lack"
+            require(not lost, "store", f"{problem}; {advice}")
+
+    def fill(self, jobs: dict[str, list[ShardJob]], run: Run, progress: bool) -> Summary:
+        """Make what is missing: the shards, then each split's index, and last the manifest."""
+        everything = list(chain.from_iterable(jobs.values()))
+        missing = _missing(everything, run, progress)
+        if missing or self.dropped:
+            self.writer.require()
+            self._withdraw()
+            _make(everything, missing, run, progress)
+        splits = self.kept | {split: self._finish(split, made) for split, made in jobs.items()}
+        self._publish(splits)
+        self._tidy(jobs)
+        return Summary(
+            scenarios={name: split["scenarios"] for name, split in sorted(splits.items())},
+            skipped={name: split["skipped"] for name, split in sorted(splits.items())},
+        )
+
+    def _publish(self, splits: dict[str, Any]) -> None:
+        content = json.dumps({**self.config, "splits": dict(sorted(splits.items()))}, indent=1) + "\n"
+        self.writer.put(self.store / MANIFEST, lambda path: path.write_text(content))
+
+    def _withdraw(self) -> None:
+        """Name no split whose shards are about to change: nobody shall read old and new mixed."""
+        if self.kept:
+            self._publish(self.kept)
+        else:
+            (self.store / MANIFEST).unlink(missing_ok=True)
+
+    def _finish(self, split: str, jobs: list[ShardJob]) -> dict[str, Any]:
+        """Write the index of a split; its entry in the manifest."""
+        shards: list[dict[str, Any]] = []
+        skipped: dict[str, str] = {}
+        lengths: set[tuple[int, int]] = set()
+        rows: dict[str, list[Any]] = {"scenario_id": [], "tracks": [], "lanes": []}
+        for job in jobs:
+            record = json.loads(job.record.read_text())
+            shards.append({"file": job.target.name, "scenarios": record["scenarios"]})
+            skipped |= record["skipped"]
+            lengths |= {(observed, steps) for observed, steps in record["lengths"]}
+            for name, values in rows.items():
+                values += record[name]
+        self.writer.put(self.store / split / INDEX_FILE, lambda path: write_index(path, **rows))
+        count = len(rows["scenario_id"])
+        return {"scenarios": count, "shards": shards, "skipped": skipped, "lengths": sorted(lengths)}
+
+    def _tidy(self, jobs: dict[str, list[ShardJob]]) -> None:
+        """Remove what stopped runs and runs with other options left, and what the store was to lose."""
+        needed = {path for made in jobs.values() for job in made for path in (job.target, job.record)}
+        left = {path for split in {*jobs, *self.dropped} for path in (self.store / split).glob("shard-*")}
+        left |= {self.store / split / INDEX_FILE for split in self.dropped}
+        for path in left - needed:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _missing(jobs: list[ShardJob], run: Run, progress: bool) -> list[ShardJob]:
+    """The jobs that are not finished."""
+    with closing(run(is_finished, jobs)) as results:
+        checked = tqdm(results, "checking", len(jobs), leave=False, unit=" shards", disable=not progress)
+        return [job for job, finished in zip(jobs, checked, strict=True) if not finished]
+
+
+def _make(jobs: list[ShardJob], missing: list[ShardJob], run: Run, progress: bool) -> None:
+    total, left = (sum(len(job.paths) for job in some) for some in (jobs, missing))
+    bar = tqdm(total=total, initial=total - left, unit=" scenarios", disable=not progress)
+    with bar, closing(run(make, missing)) as results:
+        for job, _ in zip(missing, results, strict=True):
+            bar.update(len(job.paths))
+
+
+def _manifest(store: Path) -> dict[str, Any]:
+    """The manifest of an earlier run, of whatever version; one without splits where there is none."""
     try:
         manifest: dict[str, Any] = json.loads((store / MANIFEST).read_text())
-        same = (manifest["version"], manifest["source"]) == (VERSION, source)
-        return dict(manifest["splits"]) if same else {}
+        return {**manifest, "splits": dict(manifest["splits"])}
     except (OSError, ValueError, KeyError, TypeError):
-        return {}
+        return {"splits": {}}
 
 
-def _keep_scenarios(
-    store: Path, splits: dict[str, dict[str, Any]], jobs: list[tuple[str, Path, list[Path]]]
-) -> None:
-    """Raise :class:`DataError` if a split would lose scenarios that are not among those to be prepared."""
-    for split in {split for split, _, _ in jobs} & set(splits):
-        here = {path.name for name, _, paths in jobs if name == split for path in paths}
-        there: set[str] = set()
-        for shard in splits[split]["shards"]:
-            record = (store / split / shard["file"]).with_suffix(".json")
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                there |= set(json.loads(record.read_text())["paths"])
-        problem = f"split {split!r} holds {len(there - here)} scenarios that the raw data lack"
-        require(not there - here, "store", f"{problem}; choose another folder, or overwrite it (--overwrite)")
+def _differences(manifest: dict[str, Any], config: dict[str, Any]) -> str:
+    """Which settings the manifest has that ``config`` has not."""
+    names = [name for name in config if name != "config" and manifest.get(name) != config[name]]
+    return ", ".join(f"{name} {manifest.get(name)}" for name in names)
 
 
-def _shard(options: dict[str, Any], target: Path, paths: list[Path]) -> dict[str, Any]:
-    """Write one shard and, last, the record beside it that says it is complete."""
-    record = target.with_suffix(".json")
-    task = {**options, "file": target.name, "paths": [path.name for path in paths]}
-    done = _finished(record, task)
-    if done is not None and target.is_file() and target.stat().st_size == done["bytes"]:
-        return done
-    read = SOURCES[options["source"]].read
-    rows, skipped = [], {}
-    for path in paths:
-        try:
-            rows.append(encode_row(read(path), options["heights"]))
-        except DataError as error:
-            skipped[path.name] = str(error)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(f".{os.getpid()}.partial")
-        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-            writer.write_batch(encode_batch(rows))
-        partial.replace(target)
-        lengths = sorted({(row["num_observed"], len(row["timestamps_ns"])) for row in rows})
-        result = {**task, "scenarios": len(rows), "skipped": skipped, "lengths": lengths}
-        result["bytes"] = target.stat().st_size
-        _write_json(record, result)
-    except OSError as error:
-        raise DataError(f"cannot be written ({error})", file=target) from None
-    return result
-
-
-def _finished(record: Path, task: dict[str, Any]) -> dict[str, Any] | None:
-    """The record of an earlier run of this very task, unless it skipped what may be mended by now."""
-    try:
-        found: dict[str, Any] = json.loads(record.read_text())
-        return found if found | task == found and not found["skipped"] else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _tidy(store: Path, shards: list[Path]) -> None:
-    """Remove what stopped runs and runs with other options left in the folders of ``shards``."""
-    kept = {store / MANIFEST, *shards, *(shard.with_suffix(".json") for shard in shards)}
-    present = [path for folder in {shard.parent for shard in shards} for path in folder.glob("shard-*")]
-    for path in {*present, *store.glob("manifest*")} - kept:
-        with suppress(OSError):
-            path.unlink()
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(content, indent=1) + "\n")
-    partial.replace(path)
+def _recorded(folder: Path) -> set[str]:
+    """The scenarios that the shards in ``folder`` were made from."""
+    names: set[str] = set()
+    for record in folder.glob("shard-*.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            names |= set(json.loads(record.read_text())["paths"])
+    return names

@@ -4,37 +4,52 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario
-from trajpred.store.codec import SCHEMA, VERSION, decode_row
+from trajpred.scenario_batch import ScenarioBatch
+from trajpred.store.codec import VERSION
+from trajpred.store.decoder import decode, decode_batch
+from trajpred.store.shards import INDEX_FILE, Shard, open_index, open_shard
 
 MANIFEST = "manifest.json"
+#: Shards kept open at a time, in each process.
+OPEN_SHARDS = 64
+
+T = TypeVar("T")
 
 
 def read_manifest(store: Path) -> dict[str, Any]:
     """The manifest of a store. Raises: DataError that says how to make the store."""
     path = store / MANIFEST
-    advice = f"prepare it with: python tools/prepare.py --source SOURCE --raw RAW_DIR --store {store}"
     if not path.is_file():
-        raise DataError(f"no store here; {advice}", file=store)
+        raise DataError(f"no store here; {_advice(store, {})}", file=store)
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
         version = manifest["version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"is no store manifest ({error!r}); {advice}", file=path) from None
+        raise DataError(f"is no store manifest ({error!r}); {_advice(store, {})}", file=path) from None
     if version != VERSION:
-        raise DataError(
-            f"store version {version}, this trajpred reads version {VERSION}; {advice}", file=path
-        )
+        known = f"store version {version}, this trajpred reads version {VERSION}"
+        raise DataError(f"{known}; {_advice(store, manifest)}", file=path)
     return manifest
+
+
+def _advice(store: Path, manifest: dict[str, Any]) -> str:
+    source = manifest.get("source", "SOURCE")
+    heights = " --heights true" if manifest.get("heights") else ""
+    command = f"python tools/prepare.py --source {source} --raw RAW_DIR --store {store}{heights}"
+    return f"prepare it with: {command}"
 
 
 class ScenarioStore:
@@ -60,39 +75,61 @@ class ScenarioStore:
             self._ends: list[int] = list(accumulate(shard["scenarios"] for shard in shards))
         except (KeyError, TypeError) as error:
             raise DataError(f"is damaged ({error!r}); prepare it again", file=self.path / MANIFEST) from None
-        self._open: dict[int, pa.RecordBatch] = {}
+        self._open: OrderedDict[int, Shard] = OrderedDict()
+        self._opened_index: pa.RecordBatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A memory map cannot travel to another process; every process opens its own. The list of
-        # ids is not worth sending.
-        return {**{k: v for k, v in self.__dict__.items() if k != "scenario_ids"}, "_open": {}}
+        # A memory map cannot travel to another process; every process opens its own.
+        return {**self.__dict__, "_open": OrderedDict(), "_opened_index": None}
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, index: int) -> Scenario:
-        if not 0 <= index < len(self):
-            raise IndexError(f"scenario {index} of {len(self)}")
-        shard = bisect_right(self._ends, index)
-        batch = self._batch(shard)
-        try:
-            return decode_row(batch, index - self._start(shard))
-        except (pa.ArrowException, ValueError, IndexError) as error:
-            raise DataError(
-                f"shard is damaged ({error}); prepare it again", file=self._shards[shard]
-            ) from None
+        return self._located(index, decode)
 
     def __iter__(self) -> Iterator[Scenario]:
         return (self[i] for i in range(len(self)))
 
-    @cached_property
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> ScenarioBatch:
+        """The scenarios in ``rows``, end to end: any order, and a row may stand there several times.
+
+        The same as ``ScenarioBatch.of`` of them, without making each.
+
+        Raises:
+            DataError: no rows, differing window lengths, or a damaged shard.
+            IndexError: a row that is not there.
+        """
+        parts = [self._located(int(row), list) for row in rows]
+        try:
+            return decode_batch(parts)
+        except ValueError:
+            for row in rows:
+                self[int(row)]  # names the shard at fault, if one is
+            raise
+
+    def _located(self, index: int, decoder: Callable[[Any], T]) -> T:
+        """What ``decoder`` makes of a row's parts; an error says in which shard."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"scenario {index} of {len(self)}")
+        number = bisect_right(self._ends, index)
+        shard = self._shard(number)
+        try:
+            return decoder(shard(index - self._start(number)))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            path = self._shards[number]
+            raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
+
+    @property
     def scenario_ids(self) -> list[str]:
         """Ids in the order of the rows."""
-        return [
-            name
-            for shard in range(len(self._shards))
-            for name in self._batch(shard).column("scenario_id").to_pylist()
-        ]
+        ids: list[str] = self._index.column("scenario_id").to_pylist()
+        return ids
+
+    @property
+    def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """``[N]`` tracks seen in the observed part, and ``[N]`` lane segments and crossings, of each row."""
+        return self._index.column("tracks").to_numpy(), self._index.column("lanes").to_numpy()
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -104,30 +141,38 @@ class ScenarioStore:
         observed, steps = self._lengths[0]
         return observed, steps - observed
 
+    def __contains__(self, scenario_id: str) -> bool:
+        return self._find(scenario_id) >= 0
+
     def index(self, scenario_id: str) -> int:
         """Row of a scenario. Raises: DataError."""
-        try:
-            return self.scenario_ids.index(scenario_id)
-        except ValueError:
-            raise DataError(
-                f"split {self.split!r} holds no scenario {scenario_id!r}", file=self.path
-            ) from None
+        row = self._find(scenario_id)
+        if row < 0:
+            raise DataError(f"split {self.split!r} holds no scenario {scenario_id!r}", file=self.path)
+        return row
 
-    def _start(self, shard: int) -> int:
-        return self._ends[shard - 1] if shard else 0
+    def _find(self, scenario_id: str) -> int:
+        """Row of a scenario, or -1."""
+        return int(pc.index(self._index.column("scenario_id"), scenario_id).as_py())
 
-    def _batch(self, shard: int) -> pa.RecordBatch:
-        if shard not in self._open:
-            path, rows = self._shards[shard], self._ends[shard] - self._start(shard)
-            try:
-                batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-                batch.validate(full=True)  # offsets of a damaged file would be followed out of memory
-            except (pa.ArrowException, OSError, ValueError) as error:
-                raise DataError(f"shard cannot be opened ({error}); prepare it again", file=path) from None
-            if batch.schema != SCHEMA or batch.num_rows != rows:
-                raise DataError("is not the shard that the manifest names; prepare it again", file=path)
-            self._open[shard] = batch
-        return self._open[shard]
+    @property
+    def _index(self) -> pa.RecordBatch:
+        if self._opened_index is None:
+            self._opened_index = open_index(self.path / self.split / INDEX_FILE, len(self))
+        return self._opened_index
+
+    def _start(self, number: int) -> int:
+        return self._ends[number - 1] if number else 0
+
+    def _shard(self, number: int) -> Shard:
+        shard = self._open.pop(number, None)
+        if shard is None:
+            start = self._start(number)
+            shard = open_shard(self._shards[number], self._index.slice(start, self._ends[number] - start))
+        self._open[number] = shard
+        if len(self._open) > OPEN_SHARDS:
+            self._open.popitem(last=False)
+        return shard
 
 
 def find_scenarios(store: Path, scenario_ids: Sequence[str]) -> list[Scenario]:
@@ -138,6 +183,6 @@ def find_scenarios(store: Path, scenario_ids: Sequence[str]) -> list[Scenario]:
 
 def _find(splits: list[ScenarioStore], scenario_id: str, store: Path) -> Scenario:
     for split in splits:
-        if scenario_id in split.scenario_ids:
+        if scenario_id in split:
             return split[split.index(scenario_id)]
     raise DataError(f"no split holds scenario {scenario_id!r}", file=store)

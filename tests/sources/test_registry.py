@@ -1,0 +1,124 @@
+"""Sources of other packages: the example of the README, read by its name, and what can be wrong with one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+from trajpred.errors import DataError
+from trajpred.sources import SOURCES, Source, find_source
+from trajpred.store import ScenarioStore
+
+README = ROOT / "trajpred" / "sources" / "README.md"
+MODULE = """
+from trajpred.sources import Source
+EMPTY = Source(lambda raw: {}, lambda path: None)
+TEXT = "no source"
+"""
+
+
+def install(folder: Path, package: str, modules: dict[str, str], points: str) -> Path:
+    """Lay a package out as pip would; ``points`` are the lines of its entry points."""
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[trajpred.sources]\n{points}\n")
+    for name, content in modules.items():
+        (folder / f"{name}.py").write_text(content)
+    return folder
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages that this process finds."""
+    points = (
+        "argoverse2 = good_one:EMPTY\nmine = good_one:EMPTY\ngone = absent_module:X\nbroken = broken_one:X\n"
+    )
+    points += "absent = good_one:ABSENT\ntext = good_one:TEXT\ntwice = good_one:EMPTY"
+    modules = {"good_one": MODULE, "broken_one": "raise RuntimeError('no licence')"}
+    folder = install(tmp_path / "site", "first", modules, points)
+    install(folder, "second", {}, "twice = good_one:TEXT")
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def raw_folder(folder: Path) -> Path:
+    """Scenarios in the README's made-up format."""
+    for split, number in (("train", 0), ("train", 1), ("val", 2)):
+        path = folder / split / f"scene-{number}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        track = np.random.default_rng(number).normal(size=(3, 40, 2))
+        np.savez(path, position=track, types=["vehicle", "cyclist", "pedestrian"])
+    (folder / "train" / "scene-9.npz").write_bytes(b"no archive")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["my-lab", "my_lab.trajectories:SOURCE"])
+def test_the_example_of_the_readme_is_prepared_by_name_in_worker_processes(tmp_path: Path, name: str) -> None:
+    [code], [toml] = blocks("python"), blocks("toml")
+    assert len(code.splitlines()) <= 40
+    points = toml.split("\n", 1)[1].replace('"', "")
+    site = install(tmp_path / "site", "my_lab", {}, points)
+    (site / "my_lab").mkdir()
+    (site / "my_lab" / "trajectories.py").write_text(code)
+    raw, store = raw_folder(tmp_path / "raw"), tmp_path / "store"
+    command = [
+        sys.executable,
+        ROOT / "tools" / "prepare.py",
+        "--source",
+        name,
+        "--raw",
+        raw,
+        "--store",
+        store,
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
+    done = subprocess.run(
+        [*command, "--workers", "2", "--shard_size", "1"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "train: 2 scenarios, 1 skipped" in done.stdout and "scene-9.npz" in done.stderr
+    for split, numbers in (("train", (0, 1)), ("val", (2,))):
+        for number, scenario in zip(numbers, ScenarioStore(store, split), strict=True):
+            expected = np.random.default_rng(number).normal(size=(3, 40, 2))
+            assert scenario.scenario_id == f"scene-{number}"
+            assert np.abs(scenario.tracks.position - expected).max() < 0.001
+
+
+def test_a_registered_source_is_found_and_built_in_ones_keep_their_names(site: Path) -> None:
+    assert isinstance(find_source("mine"), Source)
+    assert find_source("good_one:EMPTY") == find_source("mine")
+    assert find_source("argoverse2") is SOURCES["argoverse2"]
+    assert list(SOURCES) == ["argoverse1", "argoverse2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("other", "unknown source 'other'; known: argoverse1, argoverse2, absent, broken, gone, mine"),
+        ("gone", "'absent_module:X' cannot be loaded (ModuleNotFoundError: No module named 'absent_module')"),
+        ("broken", "'broken_one:X' cannot be loaded (RuntimeError: no licence)"),
+        ("absent", "'good_one:ABSENT' cannot be loaded (AttributeError"),
+        ("text", "'good_one:TEXT' is no trajpred.sources.Source"),
+        ("twice", "registered more than once; name the one that you mean: good_one:EMPTY or good_one:TEXT"),
+        ("nowhere.at_all:X", "cannot be loaded (ModuleNotFoundError"),
+        (":", "cannot be loaded"),
+        ("a b:c", "cannot be loaded"),
+    ],
+)
+def test_a_source_that_cannot_be_had_is_reported_when_asked_for(site: Path, name: str, says: str) -> None:
+    with pytest.raises(DataError) as caught:
+        find_source(name)
+    assert caught.value.field == "source"
+    assert says in str(caught.value)

@@ -1,0 +1,44 @@
+"""Made-up scenarios that hold what real ones do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trajpred.lane_map import LaneMap, Ragged
+from trajpred.scenario import Scenario
+
+ORIGIN = np.array([1e7, -1e7])
+
+
+def made(**changes: Any) -> Scenario:
+    """Two tracks with gaps and a map of two lanes, far from the origin."""
+    rng = np.random.default_rng(0)
+    position = ORIGIN + np.cumsum(rng.normal(size=(2, 12, 2)), axis=1)
+    position[0, 2] = position[1, 5:] = np.nan
+    lanes = [ORIGIN + rng.normal(scale=100, size=(points, 2)) for points in (2, 7)]
+    inputs = {"position": position, "num_observed": 8, "map": lanes}
+    return Scenario.from_arrays(**(inputs | changes))
+
+
+def full_map() -> LaneMap:
+    """Every part present, with heights, and ids that need 64 bits."""
+    lines = Ragged.from_rows([[[0, 0, 1.5], [5, 0, -2]], [[5, 0, 3], [6, 1, 3], [7, 1, 3]]], 3)
+    return replace(
+        LaneMap.from_centerlines([[[0, 0], [1, 0]]] * 2, lane_id=[2**62, -(2**62)], successors=[[7], [8, 9]]),
+        centerline=lines,
+        left_boundary=lines,
+        is_intersection=np.array([True, False]),
+        lane_type=np.array([1, 2], np.int8),
+        left_mark=np.array([14, 3], np.int8),
+        left_neighbor=np.array([2**61, -1]),
+        turn_direction=np.array([3, 1], np.int8),
+        has_traffic_control=np.array([1, 2], np.int8),
+        crossing_id=np.array([2**60]),
+        crossing_edge1=Ragged.from_rows([[[0, 0, 1], [1, 1, 1]]], 3),
+        crossing_edge2=Ragged.from_rows([[[0, 1, 1], [1, 2, 1]]], 3),
+        drivable_area_id=np.array([5]),
+        drivable_area=Ragged.from_rows([[[0, 0, 9], [1, 1, 9], [0, 1, 9]]], 3),
+    )

@@ -1,0 +1,106 @@
+"""Raw files -> store -> batches: time and bytes of every stage, beside av2's loaders and a training step."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from trajpred.benchmark.model import DEFAULT_MODEL, training_step
+from trajpred.benchmark.timing import median_ms, one_thread
+from trajpred.graph.config import SceneConfig
+from trajpred.graph.dataset import SceneDataset
+from trajpred.model import LitForecaster
+from trajpred.sample import SAMPLE_NATIVE
+from trajpred.sources.argoverse2 import discover, read_map, read_scenario
+from trajpred.store import ScenarioStore, prepare
+from trajpred.store.codec import encode_row
+from trajpred.store.shards import write_shard
+
+#: Scenarios in a shard, by default.
+_SHARD = 256
+
+
+@one_thread()
+def data_figures(raw: Path, repeats: int = 10) -> dict[str, float]:
+    """Reading, preparing and feeding the scenarios below ``raw``: CPU ms and bytes, mean over scenarios.
+
+    The shipped sample's native scenarios are told apart from its windows of sensor logs, which are crowded.
+    """
+    folders = [folder for split in discover(raw).values() for folder in split]
+    native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
+    figures: dict[str, float] = {}
+    for name, group in (("native", native), ("all", folders)):
+        if group and (name == "native" or len(group) > len(native)):
+            found = reading(group, repeats) | preparing(group, repeats) | feeding(group, repeats)
+            figures |= {f"{name} {len(group)}: {what}": value for what, value in found.items()}
+    return figures
+
+
+def _mean(work: Callable[[Path], object], folders: Sequence[Path], repeats: int) -> float:
+    return statistics.mean(median_ms(partial(work, folder), repeats)[0] for folder in folders)
+
+
+def reading(folders: Sequence[Path], repeats: int = 10) -> dict[str, float]:
+    """Our reader and av2's."""
+    from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
+    from av2.map.map_api import ArgoverseStaticMap
+
+    def av2(folder: Path) -> object:
+        tracks = load_argoverse_scenario_parquet(next(folder.glob("*.parquet")))
+        return tracks, ArgoverseStaticMap.from_json(next(folder.glob("*.json")))
+
+    def own_map(folder: Path) -> object:
+        return read_map(next(folder.glob("*.json")))
+
+    ours, theirs = _mean(read_scenario, folders, repeats), _mean(av2, folders, repeats)
+    return {
+        "read tracks and map, ms": ours,
+        "of which map, ms": _mean(own_map, folders, repeats),
+        "av2 reads tracks and map, ms": theirs,
+        "av2 / trajpred": theirs / ours,
+    }
+
+
+def preparing(folders: Sequence[Path], repeats: int = 10) -> dict[str, float]:
+    """From raw files to a shard, and what it takes on disk; a shard of these scenarios over and over."""
+    rows = [encode_row(read_scenario(folder), heights=False) for folder in folders]
+    full = [rows[i % len(rows)] for i in range(_SHARD)]
+    encode = _mean(lambda folder: encode_row(read_scenario(folder), heights=False), folders, repeats)
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, compression in (("", None), (", zstd", "zstd")):
+            shard = Path(folder) / "shard.arrow"
+            write = median_ms(partial(write_shard, shard, full, compression), 3)[0] / _SHARD
+            figures[f"prepare{name}, ms"] = encode + write
+            figures[f"stored{name}, bytes"] = shard.stat().st_size / _SHARD
+    return figures
+
+
+def feeding(folders: Sequence[Path], repeats: int = 10, batch_size: int = 32) -> dict[str, float]:
+    """Store to batch (reading, features, edges), in one worker, beside the default model's training step."""
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder) / "raw" / "train"
+        raw.mkdir(parents=True)
+        for path in folders:
+            (raw / path.name).symlink_to(path.resolve(), target_is_directory=True)
+        rows = np.resize(np.arange(len(folders)), batch_size)
+        for name, compression in (("", None), (", zstd", "zstd")):
+            store = Path(folder) / f"store{compression}"
+            prepare(
+                "argoverse2", raw.parent, store, workers=1, compression=compression, progress=False
+            )
+            data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
+            figures[f"store to batch{name}, ms"] = (
+                median_ms(partial(data.__getitem__, rows), repeats)[0] / batch_size
+            )
+        model = LitForecaster.build(DEFAULT_MODEL)
+        step = training_step(model, data[rows[: batch_size // 2]], min(repeats, 3))[0] / (batch_size // 2)
+    figures["training step per scenario, ms"] = step
+    figures["training step / store to batch"] = step / figures["store to batch, ms"]
+    return figures
