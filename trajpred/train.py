@@ -17,7 +17,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from trajpred.errors import require
 from trajpred.evaluation import evaluate, format_table, load_predictor
-from trajpred.graph.dataset import SceneData
+from trajpred.graph.data_module import SceneData
 from trajpred.model import LitForecaster
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.sample import SAMPLE_STORE, ensure_store
@@ -34,6 +34,7 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "log_every_n_steps": 5,
     "num_sanity_val_steps": 0,
     "enable_model_summary": False,
+    "use_distributed_sampler": False,  # SceneData shares out the scenes itself
     "logger": {
         "class_path": "pytorch_lightning.loggers.TensorBoardLogger",
         "init_args": {"save_dir": "runs", "name": "forecaster", "default_hp_metric": False},
@@ -51,6 +52,10 @@ DEFAULTS: dict[str, Any] = {
     "last.filename": "last",
     "last.save_on_train_epoch_end": True,
     "last.enable_version_counter": False,
+    # Lightning's callback saves by epochs or by time: two of them write the same file.
+    "recent.filename": "last",
+    "recent.train_time_interval": "00:05:00",
+    "recent.enable_version_counter": False,
 }
 
 
@@ -68,6 +73,7 @@ class TrainCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(ModelCheckpoint, "best")
         parser.add_lightning_class_args(ModelCheckpoint, "last")
+        parser.add_lightning_class_args(ModelCheckpoint, "recent")
         parser.add_lightning_class_args(PredictionPictures, "pictures")
         parser.add_lightning_class_args(LearningRate, "learning_rate")
         parser.add_argument("--resume", type=Path | None, help="go on from this checkpoint (last.ckpt)")
@@ -153,5 +159,6 @@ def _hush() -> None:
         ".*logging interval",
         ".*LeafSpec",
         "The dirpath has changed",
+        "You're resuming from a checkpoint that ended before",  # SceneLoader goes on where it ended
     ):
         warnings.filterwarnings("ignore", message)

@@ -14,7 +14,7 @@ import torch
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
 from trajpred.errors import DataError
-from trajpred.graph.dataset import SceneData
+from trajpred.graph.data_module import SceneData
 from trajpred.graph.scene_graph import SceneConfig
 from trajpred.model import LitForecaster
 from trajpred.model.checkpoint import read_checkpoint

@@ -159,7 +159,7 @@ def test_a_worker_whose_run_is_over_changes_nothing(
 ) -> None:
     """A run takes its workers the right to write along, however late they come."""
     store = Path(shutil.copytree(sample_store, tmp_path / "store"))
-    with sole_writer(store) as writer:
+    with sole_writer(store, 0) as writer:
         config = {"source": "argoverse2", "heights": True, "compression": None}
         paths = discover(sample)["val"][:3]
         late = ShardJob(config, sample, paths, store / "val" / "shard-00000.arrow", writer.scratch)

@@ -1,10 +1,9 @@
-"""Which scenarios make a batch, and in which order. NumPy only; everything follows from sizes, seed and epoch.
+"""Which scenarios make a batch, and in which order. NumPy only; all follows from sizes, seed and epoch.
 
-A model pads the scenes of a batch to the largest of them, so scenes of a size belong together: on Argoverse 1
-padded token pairs are 1.7 times the true ones instead of 3.3 times (batches of 32). And a prepared store is
-read fastest in order. Hence:
+A model pads the scenes of a batch to the largest of them, so scenes of a size belong together. And a prepared
+store is read fastest in order. Hence:
 
-- The scenarios are sorted by size once and cut into *kinds*, as many as leave each some batches to choose from.
+- The scenarios are sorted by size once and cut into *kinds*, each large enough to be shuffled within.
 - In each epoch blocks of neighbouring rows come in random order and are mixed within windows of many blocks.
 - Each kind fills its batches from that stream; batches follow one another as their scenarios do in it.
 
@@ -23,20 +22,22 @@ from torch.utils.data import Sampler
 
 from trajpred.errors import require
 
-#: Rows that stay neighbours when a store is read, and rows that are mixed freely.
-BLOCK, WINDOW = 64, 4096
-#: A kind is made only if it fills so many batches on average, and there are no more kinds than this.
-BATCHES_PER_KIND, MOST_KINDS = 8, 64
-#: Senders that hear, or are heard, in the decoder's attention, per agent and token: its modes.
+#: Rows that stay near each other in the stream (a shard of a store), and rows that are mixed freely.
+BLOCK, WINDOW = 256, 4096
+#: A kind fills so many batches at least, and there are at most ``MOST_SLABS ** 2`` kinds.
+BATCHES_PER_KIND, MOST_SLABS = 8, 8
+#: Peak memory of a training step (default model, float32) as ``tools/benchmark.py step`` measures it: bytes
+#: per pair of tokens, per agent and per lane, all as padded, and of the process itself.
+PAIR_BYTES, AGENT_BYTES, LANE_BYTES, PROCESS_BYTES = 250, 650_000, 100_000, 700_000_000
+#: Every agent is a token, and this many more in the decoder: its modes.
 MODES = 6
 
 
 class BatchKey(NamedTuple):
-    """What a dataset is asked for: rows of the store, ``[S]`` int64, and the epoch that decides how they are
-    varied (None: not at all)."""
+    """What a dataset is asked for: rows of the store, ``[S]`` int64, and the epoch, for variations."""
 
     rows: NDArray[np.int64]
-    epoch: int | None
+    epoch: int
 
 
 class SceneSizes(NamedTuple):
@@ -45,34 +46,34 @@ class SceneSizes(NamedTuple):
     agents: NDArray[np.int64]
     lanes: NDArray[np.int64]
 
-    def edges(self, rows: NDArray[np.int64]) -> int:
-        """Token pairs of one scene in a batch of ``rows``, padded to the largest: n² + 6 a n, a agents and
-        n tokens in all."""
+    def bytes_per_scene(self, rows: NDArray[np.int64]) -> int:
+        """Memory that a training step needs for each scene of ``rows``, padded to the largest of them."""
         agents, lanes = int(self.agents[rows].max()), int(self.lanes[rows].max())
         tokens = agents + lanes
-        return tokens * (tokens + MODES * agents)
+        pairs = tokens * (tokens + MODES * agents)
+        return PAIR_BYTES * pairs + AGENT_BYTES * agents + LANE_BYTES * lanes
 
-    def most(self, rows: NDArray[np.int64], max_edges: float) -> float:
-        """How many scenes of ``rows`` a batch may hold within ``max_edges``; one at least."""
-        return max(1, max_edges // self.edges(rows)) if max_edges < math.inf else math.inf
+    def most(self, rows: NDArray[np.int64], batch_size: int, max_bytes: float) -> int:
+        """How many of ``rows`` a batch may hold, whichever they are; one at least."""
+        return max(1, int(min(batch_size, max_bytes / self.bytes_per_scene(rows))))
 
 
 class TrainBatches(Sampler[BatchKey]):
     """Every scenario once an epoch, over all processes together; all make the same number of steps.
 
-    Batches are made of ``batch_size · world`` scenarios and then shared out, so ``world`` processes see
-    together what one process with batches so large would see (as long as no budget binds).
+    Steps are made of ``batch_size · world`` scenarios and then shared out: ``world`` processes see together
+    what one process with steps so large would see (as long as no memory limit binds).
 
     Args:
         sizes: of the scenarios, as the model sees them.
-        batch_size: scenarios per step and process at most; batches of a kind differ by one.
+        batch_size: scenarios per step and process at most; steps may be smaller by a few to be alike.
         seed: of the order.
-        max_edges: bound of a process' batch, see :meth:`SceneSizes.edges`; one scene may exceed it alone.
+        max_bytes: memory for the scenes of a step in each process; a single scene may exceed it.
         rank, world: which process this is, of how many.
 
     Attributes:
-        epoch: set by Lightning (``set_epoch``).
-        start: batches of the epoch that are left out, since they were trained before.
+        epoch: set by Lightning (:meth:`set_epoch`).
+        start: the first step given; those before were trained already.
 
     Raises:
         DataError: fewer scenarios than processes.
@@ -83,38 +84,98 @@ class TrainBatches(Sampler[BatchKey]):
         sizes: SceneSizes,
         batch_size: int,
         seed: int = 0,
-        max_edges: float = math.inf,
+        max_bytes: float = math.inf,
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        _check(sizes, batch_size, world)
+        _check(sizes, world)
         self.sizes, self.seed, self.rank, self.world = sizes, seed, rank, world
         self.epoch = self.start = 0
         self.kind = _kinds(sizes, batch_size * world)
-        parts = [
-            _parts(np.flatnonzero(self.kind == kind), sizes, batch_size, max_edges, world)
-            for kind in range(int(self.kind[-1:].max(initial=self.kind.max())) + 1)
-        ]
-        self._lengths = np.concatenate(parts)
+        members = (np.flatnonzero(self.kind == kind) for kind in range(int(self.kind.max()) + 1))
+        self._lengths = np.array(
+            [
+                len(step)
+                for rows in members
+                for step in _split(rows, sizes.most(rows, batch_size, max_bytes), world)
+            ]
+        )
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, whatever ``start`` is."""
+        """Steps of a whole epoch, wherever it starts."""
         return len(self._lengths)
 
     def __iter__(self) -> Iterator[BatchKey]:
-        for rows in self.batches(self.epoch)[self.start :]:
-            # Dealt out by size, so that no process waits long for the others.
+        for rows in self.steps(self.epoch)[self.start :]:
+            # Dealt out by size, so that no process waits long for another; then in the order of the store.
             size = self.sizes.agents[rows] + self.sizes.lanes[rows]
-            yield BatchKey(rows[np.argsort(size, kind="stable")][self.rank :: self.world], self.epoch)
+            own = rows[np.argsort(size, kind="stable")][self.rank :: self.world]
+            yield BatchKey(np.sort(own), self.epoch)
 
-    def batches(self, epoch: int) -> list[NDArray[np.int64]]:
-        """The rows of every step, of all processes together."""
+    def steps(self, epoch: int) -> list[NDArray[np.int64]]:
+        """The rows of every step of an epoch, all processes together."""
         stream = _stream(len(self.kind), np.random.default_rng((self.seed, epoch)))
-        place = np.argsort(self.kind[stream], kind="stable")  # in the stream, kind by kind
+        place = np.argsort(self.kind[stream], kind="stable")  # places in the stream, kind by kind
         start = np.cumsum(self._lengths) - self._lengths
-        when = np.add.reduceat(place, start) / self._lengths
         rows = np.split(stream[place], start[1:])
+        when = np.add.reduceat(place, start) / self._lengths
         return [rows[i] for i in np.argsort(when, kind="stable")]
+
+
+class OrderedBatches(Sampler[BatchKey]):
+    """Every scenario once, in the store's order. Arguments and errors: those of :class:`TrainBatches`."""
+
+    def __init__(
+        self,
+        sizes: SceneSizes,
+        batch_size: int,
+        max_bytes: float = math.inf,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        _check(sizes, world)
+        self.batches = [
+            step[rank::world]
+            for rows in _split(np.arange(len(sizes.agents)), batch_size, world)
+            for step in _split(rows, sizes.most(rows, batch_size, max_bytes), world)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[BatchKey]:
+        return (BatchKey(rows, 0) for rows in self.batches)
+
+
+def _check(sizes: SceneSizes, world: int) -> None:
+    count = len(sizes.agents)
+    require(count >= world, "store", f"holds {count} scenarios, too few for {world} processes")
+
+
+def _kinds(sizes: SceneSizes, batch: int) -> NDArray[np.int64]:
+    """Which kind each scenario is of, ``[N]``; all kinds but the last, of few agents, fill whole batches."""
+    count = len(sizes.agents)
+    batches = -(-count // batch)
+    slabs = min(max(1, math.isqrt(batches // BATCHES_PER_KIND)), MOST_SLABS)
+    by_agents = np.argsort(-sizes.agents, kind="stable")
+    slab = np.empty(count, np.int64)
+    slab[by_agents] = np.arange(count) * slabs // count
+    # Lanes up and down in turns: neighbours are alike also where one slab ends.
+    order = np.lexsort((np.where(slab % 2, sizes.lanes, -sizes.lanes), slab))
+    kind = np.empty(count, np.int64)
+    kind[order] = np.arange(count) // batch * slabs**2 // batches
+    return kind
+
+
+def _split(rows: NDArray[np.int64], most: int, world: int) -> list[NDArray[np.int64]]:
+    """Few steps of like length: at most ``most`` scenarios for each process, and at least one."""
+    return np.array_split(rows, min(-(-len(rows) // (most * world)), len(rows) // world))
+
+
+def _stream(count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """All rows: blocks in random order, shuffled within windows. A single window is shuffled as a whole."""
+    block = random.permutation(-(-count // BLOCK))[np.arange(count) // BLOCK]
+    return np.argsort(block * BLOCK // WINDOW + random.random(count))

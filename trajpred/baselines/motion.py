@@ -1,11 +1,6 @@
-"""Forecasts without learning: what a model has to beat, and what to try where there is none.
-
-They look at observed steps only, at every track that has one, and give one mode with probability 1.
-"""
+"""Steady motion without a map: one mode with probability 1, and what all baselines share."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +27,7 @@ def constant_velocity(scenario: Scenario, num_future: int | None = None) -> Fore
     Raises:
         DataError: the scenario has no future steps and ``num_future`` is not given.
     """
-    rows, last = _last_observed(scenario)
+    rows, last = last_observed(scenario)
     velocity = scenario.tracks.velocity[rows, last]
     return _follow_arc(scenario, rows, last, velocity, np.zeros(len(rows)), num_future)
 
@@ -45,20 +40,13 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
 
     Args and errors: see :func:`constant_velocity`.
     """
-    rows, last = _last_observed(scenario)
+    rows, last = last_observed(scenario)
     velocity = scenario.tracks.velocity[rows, last]
     velocity = np.where((norm(velocity) > STANDING_SPEED)[:, None], velocity, 0.0)
     return _follow_arc(scenario, rows, last, velocity, _turn_rate(scenario, rows, last), num_future)
 
 
-#: The baselines by name.
-BASELINES: dict[str, Callable[..., Forecast]] = {
-    "constant_velocity": constant_velocity,
-    "constant_turn_rate": constant_turn_rate,
-}
-
-
-def _last_observed(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def last_observed(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows ``[N]`` of the tracks with an observed state, and the step ``[N]`` of their last one."""
     valid = scenario.tracks.valid[:, : scenario.num_observed]
     rows = np.flatnonzero(valid.any(axis=1))
@@ -94,23 +82,53 @@ def _follow_arc(
         velocity: ``[N, 2]`` m/s, at step ``last``.
         turn_rate: ``[N]`` rad/s; 0 gives a straight line.
     """
-    F = scenario.num_steps - scenario.num_observed if num_future is None else num_future
-    require(F > 0, "num_future", "must be given, and above 0, where a scenario has no future steps")
-    step_s = scenario.step_s
-    # Column 0 is the last observed step of the scenario, which may lie after the track's own.
-    gap = scenario.num_observed - 1 - last
-    time = (gap[:, None] + np.arange(F + 1)) * step_s
+    time = time_ahead(scenario, last, num_future)
+    path = scenario.tracks.position[rows, last][:, None] + arc(velocity, turn_rate, time)
+    return as_forecast(scenario, rows, last, path[:, None], np.ones((len(rows), 1)))
+
+
+def arc(
+    velocity: NDArray[np.float64], turn_rate: NDArray[np.float64], time: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Displacement ``[N, F, 2]`` after ``time`` ``[N, F]`` from ``velocity`` ``[N, 2]`` on a circle."""
     # The chord of an arc that turns by ωt is v t sinc(ωt / 2) long and points ωt / 2 off the start: the
     # closed form of CTRV without its division by ω.
     half = turn_rate[:, None] * time / 2
-    chord = rotate(velocity[:, None], half) * (time * np.sinc(half / np.pi))[..., None]
-    path = scenario.tracks.position[rows, last][:, None] + chord
+    return rotate(velocity[:, None], half) * (time * np.sinc(half / np.pi))[..., None]
+
+
+def time_ahead(scenario: Scenario, last: NDArray[np.int64], num_future: int | None) -> NDArray[np.float64]:
+    """Seconds ``[N, F + 1]`` from step ``last`` to the last observed step and to each one to forecast.
+
+    Raises:
+        DataError: the scenario has no future steps and ``num_future`` is not given.
+    """
+    F = scenario.num_steps - scenario.num_observed if num_future is None else num_future
+    require(F > 0, "num_future", "must be given, and above 0, where a scenario has no future steps")
+    # Column 0 is the last observed step of the scenario, which may lie after the track's own.
+    gap = scenario.num_observed - 1 - last
+    return np.asarray((gap[:, None] + np.arange(F + 1)) * scenario.step_s, np.float64)
+
+
+def as_forecast(
+    scenario: Scenario,
+    rows: NDArray[np.int64],
+    last: NDArray[np.int64],
+    path: NDArray[np.float64],
+    probability: NDArray[np.float64],
+) -> Forecast:
+    """The forecast of tracks ``rows`` last seen at step ``last``.
+
+    Args:
+        path: ``[N, K, F + 1, 2]`` metres, at the steps of :func:`time_ahead`.
+        probability: ``[N, K]``.
+    """
     return Forecast.from_trajectories(
         scenario.scenario_id,
         scenario.tracks.track_id[rows],
-        path[:, None, 1:],
-        np.ones((len(rows), 1)),
-        origin=path[:, 0],
+        path[:, :, 1:],
+        probability,
+        origin=path[:, 0, 0],
         origin_heading=scenario.tracks.heading[rows, last],
-        step_s=step_s,
+        step_s=scenario.step_s,
     )

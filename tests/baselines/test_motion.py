@@ -1,4 +1,4 @@
-"""The baselines: the published reference table, closed forms, and that they do not see the future."""
+"""What all baselines promise, and steady motion: the published reference table and closed forms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from av2.datasets.motion_forecasting.eval import metrics as av2
 
-from trajpred.baselines import BASELINES, MAX_TURN_RATE, constant_turn_rate, constant_velocity
+from trajpred.baselines import (
+    BASELINES,
+    MAX_TURN_RATE,
+    constant_turn_rate,
+    constant_velocity,
+    lane_following,
+)
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, unit_vector, wrap_angle
@@ -68,8 +74,10 @@ def test_every_observed_track_gets_a_forecast(sample_scenarios: list[Scenario], 
     forecast = baseline(scenario, num_future=60)
     observed = scenario.tracks.valid[:, : scenario.num_observed].any(axis=1)
     assert forecast.track_id.tolist() == scenario.tracks.track_id[observed].tolist()
-    assert forecast.trajectory.shape == (observed.sum(), 1, 60, 2)
-    assert (forecast.probability == 1).all()
+    modes = 6 if baseline is lane_following else 1
+    assert forecast.trajectory.shape == (observed.sum(), modes, 60, 2)
+    np.testing.assert_allclose(forecast.probability.sum(axis=1), 1, rtol=1e-12)
+    assert (np.diff(forecast.probability, axis=1) <= 0).all()
 
 
 @each_baseline
@@ -88,7 +96,7 @@ def test_the_future_is_not_looked_at(sample_scenarios: list[Scenario], baseline:
         stamps[n:] += np.arange(1, len(stamps) - n + 1) * 10_000_000
         other = replace(scenario, tracks=replace(tracks, **changed), timestamps_ns=stamps).validate()
         before, after = baseline(scenario), baseline(other)
-        for name in ("track_id", "trajectory", "heading", "speed"):
+        for name in ("track_id", "trajectory", "probability", "heading", "speed"):
             np.testing.assert_array_equal(getattr(before, name), getattr(after, name))
 
 
@@ -103,7 +111,7 @@ def test_tracks_never_observed_have_no_forecast(baseline: Baseline) -> None:
 @each_baseline
 def test_number_of_future_steps(baseline: Baseline) -> None:
     scenario = Scenario.from_arrays(np.zeros((1, 10, 2)), num_observed=10)
-    assert baseline(scenario, num_future=7).trajectory.shape == (1, 1, 7, 2)
+    assert baseline(scenario, num_future=7).trajectory.shape[2:] == (7, 2)
     with pytest.raises(DataError, match="num_future"):
         baseline(scenario)
 

@@ -1,0 +1,148 @@
+"""SceneData: every scene once an epoch, the same under the same seed, and within the memory given."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import ROOT
+from tests.graph.batches import equal_batches
+from trajpred.errors import DataError
+from trajpred.graph.augment import AugmentConfig
+from trajpred.graph.config import FeatureConfig, SceneConfig
+from trajpred.graph.data_module import SceneData
+from trajpred.graph.dataset import SceneDataset
+from trajpred.graph.scene_graph import SceneBatch
+from trajpred.store import ScenarioStore, prepare
+
+VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)
+
+
+def epochs(
+    store: Path, workers: int = 0, seed: int = 1, count: int = 2, start: str | None = None
+) -> list[list[SceneBatch]]:
+    loader = SceneData(store, VARIED, batch_size=4, workers=workers, seed=seed).train_dataloader()
+    if start is not None:
+        loader.multiprocessing_context = start  # type: ignore[assignment]
+    batches = []
+    for epoch in range(count):
+        loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        batches.append(list(loader))
+    return batches
+
+
+def names(batches: list[SceneBatch]) -> list[str]:
+    return [name for batch in batches for name in batch.scenario_id]
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_change_nothing(store_path: Path, start: str) -> None:
+    alone, two = epochs(store_path), epochs(store_path, workers=2, start=start)
+    for a, b in zip(alone, two, strict=True):
+        assert len(a) == len(b) == 3 and all(map(equal_batches, a, b))
+
+
+def test_every_scene_once_an_epoch_in_an_order_of_its_own(store_path: Path) -> None:
+    first, second = map(names, epochs(store_path))
+    [other] = map(names, epochs(store_path, seed=2, count=1))
+    assert sorted(first) == sorted(ScenarioStore(store_path, "train").scenario_ids)
+    assert sorted(first) == sorted(second) == sorted(other) and first != second and first != other
+
+
+def test_validation_is_plain_and_in_order(store_path: Path) -> None:
+    batches = list(SceneData(store_path, VARIED, batch_size=3).val_dataloader())
+    data = SceneDataset(ScenarioStore(store_path, "val"), SceneConfig())
+    assert len(data) == 5 and names(batches) == data.store.scenario_ids
+    assert all(map(equal_batches, batches, [data[0, 1, 2], data[3, 4]]))
+
+
+def test_loading_draws_no_random_numbers(store_path: Path) -> None:
+    state = torch.get_rng_state()
+    data = SceneData(store_path, VARIED, batch_size=4)
+    assert len(list(data.train_dataloader())) == 3 and len(list(data.val_dataloader())) == 2
+    assert torch.equal(state, torch.get_rng_state()), "a resumed run's dropout would differ"
+
+
+def test_the_sizes_that_batches_are_made_by_are_bounds_of_what_the_model_sees(store_path: Path) -> None:
+    data = SceneData(store_path)
+    data.scene = SceneConfig(FeatureConfig(max_agents=40, max_lanes=90))
+    loader = data.train_dataloader()
+    sizes = loader.sampler.sizes  # type: ignore[attr-defined]
+    for row in range(len(loader.dataset)):  # type: ignore[arg-type]
+        batch = loader.dataset[[row]]
+        assert batch["agent"].num_nodes <= sizes.agents[row] <= 40
+        assert batch["lane"].num_nodes <= sizes.lanes[row] <= 90
+    assert sizes.agents.min() < 40 and sizes.lanes.min() < 90
+
+
+def test_memory_makes_batches_smaller(store_path: Path) -> None:
+    def lengths(memory_gb: float | None) -> list[int]:
+        data = SceneData(store_path, batch_size=10, memory_gb=memory_gb)
+        return [batch.num_graphs for batch in data.train_dataloader()]
+
+    assert lengths(None) == lengths(100.0) == [10] and lengths(0.701) == [1] * 10
+    assert 1 < max(lengths(1.5)) < 10 and sum(lengths(1.5)) == 10
+
+
+@pytest.mark.parametrize("memory", [0.0, -1.0, 0.5])
+def test_too_little_memory_is_refused(store_path: Path, memory: float) -> None:
+    with pytest.raises(DataError, match=r"memory_gb.*must be more than 0\.7"):
+        SceneData(store_path, memory_gb=memory)
+
+
+#: An epoch of training steps of the default model; prints the largest batch and the peak in bytes.
+EPOCH = """
+import resource, sys
+from pathlib import Path
+import torch
+from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.graph.data_module import SceneData
+from trajpred.model import LitForecaster
+model = LitForecaster.build(DEFAULT_MODEL).train()
+optimizer, scenes = torch.optim.AdamW(model.parameters()), []
+for batch in SceneData(Path(sys.argv[1]), memory_gb=float(sys.argv[2])).train_dataloader():
+    optimizer.zero_grad()
+    model.losses(batch)["loss"].backward()
+    optimizer.step()
+    scenes.append(batch.num_graphs)
+print([max(scenes), sum(scenes), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux alone")
+@pytest.mark.parametrize("memory", [1.0, 1.2])
+def test_crowded_scenes_stay_within_the_memory_given(shared: Path, tmp_path: Path, memory: float) -> None:
+    raw = shared / "data" / "argoverse2" / "from_sensor_logs"
+    prepare("argoverse2", raw, tmp_path / "store", workers=1, progress=False)
+    command = [sys.executable, "-c", EPOCH, str(tmp_path / "store"), str(memory)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=ROOT)
+    most, scenes, peak = json.loads(done.stdout)
+    assert scenes == len(ScenarioStore(tmp_path / "store", "train")) > most
+    assert peak < 1e9 * memory
+
+
+def test_two_processes_train_every_scene_and_validate_every_scene_once(
+    store_path: Path, tmp_path: Path
+) -> None:
+    small = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
+    small += [f"{part}.init_args.{size}" for part in ("encoder", "decoder") for size in ("dim=16", "heads=2")]
+    trainer = ["accelerator=cpu", "devices=2", "strategy=ddp", "max_epochs=1", "check_val_every_n_epoch=1"]
+    args = [*(f"--model.{x}" for x in small), *(f"--trainer.{x}" for x in trainer)]
+    where = [f"--data.store={store_path}", f"--trainer.logger.init_args.save_dir={tmp_path}"]
+    tool = [sys.executable, ROOT / "tools" / "train.py", *args, *where, "--data.batch_size=1"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(tool, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    run = tmp_path / "forecaster" / "version_0"
+    best = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    assert best["global_step"] == 5, "ten scenes by two processes"
+    logged = next(v["current_score"] for k, v in best["callbacks"].items() if "minFDE6" in k)
+    _, alone = json.loads((run / "evaluation.json").read_text())
+    assert float(logged) == pytest.approx(alone["metrics"]["scored"]["minFDE6"], abs=1e-4)
