@@ -31,7 +31,5 @@ def ensure_store(store: Path) -> Path:
         if store.resolve() != SAMPLE_STORE.resolve():
             raise
         # Several processes may start at once; all but the first find it done.
-        prepare(
-            "argoverse2", SAMPLE_RAW, store, workers=1, overwrite=True, patience_s=120, progress=False
-        )
+        prepare("argoverse2", SAMPLE_RAW, store, workers=1, overwrite=True, patience_s=120, progress=False)
     return store

@@ -258,7 +258,7 @@ def benchmark_memory(scenarios: list[int] | None = None, keep: Path | None = Non
 
 
 def benchmark_step() -> int:
-    """Peak memory of a training step at several sizes of scenes, beside the estimate behind --data.memory_gb."""
+    """Peak memory of a training step at several sizes of scenes, and what --data.memory_gb takes it for."""
     from trajpred.benchmark.step import step_figures
 
     return _print_figures(step_figures())

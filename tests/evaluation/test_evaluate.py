@@ -12,7 +12,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
-from torch_geometric.loader import DataLoader
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
 
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight, with_tracks
@@ -24,6 +25,7 @@ from trajpred.forecast import Forecast
 from trajpred.graph.dataset import SceneDataset
 from trajpred.model import LitForecaster
 from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore
 
 
@@ -111,13 +113,16 @@ class Gappy(ScenarioStore):
         seen = np.flatnonzero(valid.any(axis=1))
         return with_tracks(replace(scenario, tracks=replace(scenario.tracks, valid=valid)), seen)
 
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> ScenarioBatch:
+        return ScenarioBatch.of([self[int(row)] for row in rows])
+
 
 def test_training_reports_what_evaluate_finds(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     model, store = small_model(scene={"features": {"max_agents": 200}}), Gappy(store_path, "val")
     off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = pl.Trainer(accelerator="cpu", enable_checkpointing=False, **off)
-    loader = DataLoader(SceneDataset(store, model.scene), batch_size=2)
+    loader = DataLoader(SceneDataset(store, model.scene), sampler=[[0, 1], [2, 3], [4]], batch_size=None)
     [logged] = trainer.validate(model, loader, verbose=False)
     trainer.save_checkpoint(tmp_path / "model.ckpt", weights_only=True)
     found = evaluate(load_predictor(tmp_path / "model.ckpt"), store, batch_size=3, progress=False)

@@ -39,8 +39,9 @@ def ragged(
     return EdgeRelation(torch.stack((sender, receiver)), bias, S, R, ends), senders, receivers
 
 
-def dense(graph: tuple[EdgeRelation, Padding, Padding]) -> DenseRelation:
-    return DenseRelation.of(*graph)
+def evaluated(graph: tuple[EdgeRelation, Padding, Padding], evaluation: str) -> EdgeRelation | DenseRelation:
+    """``edges``; ``dense``, scene by scene as on a CPU; ``padded``, all scenes together as on a GPU."""
+    return graph[0] if evaluation == "edges" else DenseRelation.of(*graph, together=evaluation == "padded")
 
 
 def loop_attend(

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.nn.graphs import RAGGED, dense, loop_attend, padding, pairs, poses, ragged
+from tests.nn import graphs
+from tests.nn.graphs import RAGGED, loop_attend, padding, pairs, poses, ragged
 from trajpred.geometry import Pose, rotate
-from trajpred.nn import EdgeRelation, GraphAttention, Relation
+from trajpred.nn import DenseRelation, EdgeRelation, GraphAttention
 from trajpred.nn.attention import POSE_SCALE
 
 DIM, HEADS = 32, 4
-each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense"])
+each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense", "padded"])
 Graph = tuple[EdgeRelation, GraphAttention, Tensor, Tensor]
 
 
@@ -27,10 +28,9 @@ def graph() -> Graph:
     return relation, attention, x, z
 
 
-def evaluated(relation: EdgeRelation, evaluation: str) -> Relation:
-    if evaluation == "edges":
-        return relation
-    return dense((relation, *(padding([scene[i] for scene in RAGGED]) for i in range(2))))
+def evaluated(relation: EdgeRelation, evaluation: str) -> EdgeRelation | DenseRelation:
+    nodes = (padding([scene[i] for scene in RAGGED]) for i in range(2))
+    return graphs.evaluated((relation, *nodes), evaluation)
 
 
 @each_evaluation
@@ -56,6 +56,15 @@ def test_equals_its_formula_edge_by_edge(graph: Graph, evaluation: str) -> None:
         expected.append(pooled.flatten(1) @ attention.out.weight.T)
     found = attention(x, z, evaluated(relation, evaluation))
     torch.testing.assert_close(found, torch.cat(expected), rtol=0, atol=1e-9)
+
+
+@each_evaluation
+def test_weights_sum_to_one_over_the_edges_of_a_receiver(graph: Graph, evaluation: str) -> None:
+    relation, attention, x, z = graph
+    weights = attention.weights(x, z, evaluated(relation, evaluation))
+    torch.testing.assert_close(weights, attention.weights(x, z, relation), rtol=0, atol=1e-9)
+    total = torch.zeros(len(x), HEADS, dtype=torch.float64).index_add(0, relation.index[1], weights)
+    torch.testing.assert_close(total, relation.reached.double().expand_as(total))
 
 
 @each_evaluation

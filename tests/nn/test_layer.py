@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm
 
-from tests.nn.graphs import dense, ragged
+from tests.nn.graphs import evaluated, ragged
 from trajpred.nn import EdgeBias, GraphAttention, GraphTransformerLayer, mlp
 
 DIM, HEADS = 32, 4
@@ -51,7 +51,7 @@ def test_pre_norm_formula(bipartite: bool) -> None:
     torch.testing.assert_close(layer(x, relation, z), heard + feed_forward(layer, ln(layer.norm2, heard)))
 
 
-@pytest.mark.parametrize("evaluation", ["edges", "dense"])
+@pytest.mark.parametrize("evaluation", ["edges", "dense", "padded"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_a_receiver_that_hears_nobody_keeps_its_own_features(
     norm: Literal["post", "pre"], evaluation: str
@@ -61,7 +61,7 @@ def test_a_receiver_that_hears_nobody_keeps_its_own_features(
     own = ln(layer.norm1, x) if norm == "post" else x
     out = own + feed_forward(layer, own if norm == "post" else ln(layer.norm2, own))
     expected = ln(layer.norm2, out) if norm == "post" else out
-    found = layer(x, graph[0] if evaluation == "edges" else dense(graph))
+    found = layer(x, evaluated(graph, evaluation))
     torch.testing.assert_close(found, expected)
     found.square().sum().backward()
     assert x.grad is not None and x.grad.isfinite().all() and (x.grad != 0).any()
@@ -99,7 +99,7 @@ def test_the_dense_layer_exports() -> None:
         def forward(self, x: Tensor, bias: Tensor) -> Tensor:
             edges = graph[0]
             made = type(edges)(edges.index, bias, edges.num_senders, edges.num_receivers, edges.poses)
-            return self.layer(x, dense((made, *graph[1:])))
+            return self.layer(x, evaluated((made, *graph[1:]), "padded"))
 
     module, inputs = Exported(), (torch.randn(9, DIM), graph[0].bias)
     exported = torch.export.export(module, inputs).module()
@@ -107,14 +107,14 @@ def test_the_dense_layer_exports() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("evaluation", ["edges", "dense"])
+@pytest.mark.parametrize("evaluation", ["edges", "dense", "padded"])
 def test_the_default_operator_compiles(evaluation: str) -> None:
     """Compiled equals eager, values and gradients, for other sizes of graph too."""
     layer = layer_of("post")
     compiled = torch.compile(layer, dynamic=True)
     for adjacency in (SQUARE, SQUARE[:2]):
         graph = ragged(adjacency, heads=HEADS)
-        relation = dense(graph) if evaluation == "dense" else graph[0]
+        relation = evaluated(graph, evaluation)
         x = torch.randn(relation.reached.shape[0], DIM, requires_grad=True)
         results = [f(x, relation) for f in (layer, compiled)]
         gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in results]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.nn.graphs import CHANNELS, HEADS, RAGGED, dense, loop_attend, padding, pairs, ragged
+from tests.nn.graphs import CHANNELS, HEADS, RAGGED, evaluated, loop_attend, padding, pairs, ragged
 from trajpred.nn import EdgeRelation, GroupRelation, Relation
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 VALUES = 3
 each_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense"])
+each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense", "padded"])
 each_batch = pytest.mark.parametrize(
     "scenes",
     [RAGGED, ((4, 4),), ((0, 3), (0, 2)), ((2, 0), (3, 2))],
@@ -47,7 +47,7 @@ def test_equals_a_loop_over_receivers(
 ) -> None:
     graph = ragged(scenes, share, dtype)
     edges = replace(graph[0], bias=graph[0].bias.requires_grad_())
-    relation = edges if evaluation == "edges" else dense((edges, *graph[1:]))
+    relation = evaluated((edges, *graph[1:]), evaluation)
     qkv = inputs(edges)
     wanted = (*qkv, edges.bias)
     incoming = torch.bincount(edges.index[1], minlength=edges.num_receivers)
@@ -64,7 +64,7 @@ def test_equals_a_loop_over_receivers(
 def test_receivers_without_edges_stay_finite(evaluation: str) -> None:
     graph = ragged(share=0.3)
     assert not graph[0].reached.all()
-    relation: Relation = graph[0] if evaluation == "edges" else dense(graph)
+    relation: Relation = evaluated(graph, evaluation)
     qkv = inputs(graph[0])
     relation.attend(*qkv).sum().backward()
     assert all(x.grad is not None and x.grad.isfinite().all() for x in qkv)
@@ -74,7 +74,7 @@ def test_receivers_without_edges_stay_finite(evaluation: str) -> None:
 @each_evaluation
 def test_half_precision_is_finite_and_near(evaluation: str, dtype: torch.dtype) -> None:
     graph = ragged(share=0.5)
-    relation = graph[0] if evaluation == "edges" else dense(graph)
+    relation = evaluated(graph, evaluation)
     qkv = [x.detach() for x in inputs(graph[0])]
     expected = relation.attend(*qkv) * relation.reached[..., None]
     half = replace(relation, bias=relation.bias.to(dtype)) if evaluation == "edges" else relation
@@ -86,7 +86,7 @@ def test_half_precision_is_finite_and_near(evaluation: str, dtype: torch.dtype) 
 @each_evaluation
 def test_repeated_receivers_hear_the_same(evaluation: str) -> None:
     graph = ragged(share=0.5)
-    relation = graph[0] if evaluation == "edges" else dense(graph)
+    relation = evaluated(graph, evaluation)
     repeated, times = relation.repeat_receivers(3), 3
     q, k, v = inputs(graph[0])
     query = torch.randn(len(q) * times, HEADS, CHANNELS)
@@ -104,17 +104,34 @@ def test_repeated_receivers_hear_the_same(evaluation: str) -> None:
 @each_evaluation
 def test_copies_of_a_graph_do_not_hear_each_other(evaluation: str) -> None:
     graph, times = ragged(share=0.5), 3
-    relation = graph[0] if evaluation == "edges" else dense(graph)
-    copied = relation.copies(times)
+    relation = evaluated(graph, evaluation)
+    many = (graph[0].copies(times), *(nodes.copies(times) for nodes in graph[1:]))
+    copied = evaluated(many, evaluation)
     q, k, v = (x.repeat_interleave(times, 0) + torch.randn(len(x) * times, 1, 1) for x in inputs(graph[0]))
     found = copied.attend(q, k, v) * copied.reached[..., None]
     for copy in range(times):  # copy c of node n is node n · times + c
         expected = relation.attend(*(x[copy::times] for x in (q, k, v))) * relation.reached[..., None]
         torch.testing.assert_close(found[copy::times], expected)
     assert copied.poses is not None and relation.poses is not None
-    for many, one in zip(copied.poses, relation.poses, strict=True):
-        assert torch.equal(many.heading, one.heading.repeat_interleave(times))
-        assert torch.equal(many.position[times - 1 :: times], one.position)
+    for ends, one in zip(copied.poses, relation.poses, strict=True):
+        assert torch.equal(ends.heading, one.heading.repeat_interleave(times))
+        assert torch.equal(ends.position[times - 1 :: times], one.position)
+
+
+@each_evaluation
+@pytest.mark.parametrize("times", [1, 3])
+def test_weights_are_those_that_values_are_summed_with(evaluation: str, times: int) -> None:
+    graph = ragged(share=0.5)
+    relation, edges = (evaluated(graph, kind).repeat_receivers(times) for kind in (evaluation, "edges"))
+    _, k, v = inputs(graph[0])
+    q = torch.randn(edges.num_receivers, HEADS, CHANNELS)
+    sender, receiver = edges.index
+    weight = relation.weights(q, k)
+    torch.testing.assert_close(weight, edges.weights(q, k))
+    none = torch.zeros(edges.num_receivers, HEADS)
+    torch.testing.assert_close(none.index_add(0, receiver, weight), edges.reached.expand_as(none).float())
+    gathered = torch.zeros(len(q), HEADS, VALUES).index_add(0, receiver, weight[..., None] * v[sender])
+    torch.testing.assert_close(gathered, relation.attend(q, k, v) * relation.reached[..., None])
 
 
 def test_groups_are_complete_graphs() -> None:
@@ -123,6 +140,7 @@ def test_groups_are_complete_graphs() -> None:
     edges = replace(graph[0], bias=torch.zeros_like(graph[0].bias))
     qkv = inputs(edges)
     torch.testing.assert_close(GroupRelation(size).attend(*qkv), edges.attend(*qkv), rtol=0, atol=1e-5)
+    torch.testing.assert_close(GroupRelation(size).weights(*qkv[:2]), edges.weights(*qkv[:2]))
 
 
 class TestPadding:
@@ -146,8 +164,11 @@ class TestPadding:
     def test_beside_puts_the_other_nodes_behind(self, other: tuple[int, ...]) -> None:
         place, x = padding(list(self.SIZES)), torch.randn(9 + sum(other), 2)
         joint = place.beside(padding(list(other)))
-        expected = torch.cat((place.pad(x[:9]), padding(list(other)).pad(x[9:])), 1)
-        assert torch.equal(joint.pad(x), expected) and torch.equal(joint.unpad(joint.pad(x)), x)
+        scenes = zip(x[:9].split(self.SIZES), x[9:].split(other), strict=True)
+        found, expected = joint.pad(x), [torch.cat(nodes) for nodes in scenes]
+        assert joint.size == max(map(len, expected)) and torch.equal(joint.unpad(found), x)
+        for scene, nodes in zip(found, expected, strict=True):
+            assert torch.equal(scene[: len(nodes)], nodes) and (scene[len(nodes) :] == 0).all()
 
     def test_repeat_keeps_copies_together(self) -> None:
         place, x = padding(list(self.SIZES)), torch.randn(9, 2)

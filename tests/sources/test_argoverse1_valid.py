@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sources.argoverse1_files import MAPS, Row, made_map, made_rows, unpack, write, write_csv
 from tests.graph.scenes import features_of
+from tests.sources.argoverse1_files import MAPS, Row, made_map, made_rows, unpack, write, write_csv
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.sources import SOURCES

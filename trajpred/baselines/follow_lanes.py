@@ -54,14 +54,16 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
     speed, share = norm(velocity), np.where(drives, 1.0, WALKER_SHARE)
     course = np.where(speed > STANDING_SPEED, direction(velocity), tracks.heading[rows, last])
     distance = _distances(speed, share[:, None] * ACCELERATIONS, time)
-    curve, way_weight = _ways(scenario, Pose(tracks.position[rows, last], course), speed, drives, distance)
-    # The ways C and accelerations M of a track are joined to C · M futures.
-    path = _positions(curve, distance)
-    A, C, M = path.shape[:3]
-    path = path.reshape(A, C * M, -1, 2)
-    weight = (way_weight[:, :, None] * ACCELERATION_WEIGHTS).reshape(A, C * M)
-    chosen, probability = _choose(path[:, :, -1], weight, SAME_END_M * share)
-    return as_forecast(scenario, rows, last, path[np.arange(A)[:, None], chosen], probability)
+    reach, pose = distance.max(axis=(1, 2)), Pose(tracks.position[rows, last], course)
+    curve, way_weight = _ways(scenario, pose, speed, drives, reach)
+    # The ways and accelerations of a track are joined to N futures; the whole path is made of the chosen.
+    way, change = (index.ravel() for index in np.indices((curve.shape[1], len(ACCELERATIONS))))
+    end = _positions(curve, way[None], distance[:, change, -1:], reach)[:, :, 0]
+    weight = way_weight[:, way] * ACCELERATION_WEIGHTS[change]
+    chosen, probability = _choose(end, weight, SAME_END_M * share)
+    travelled = distance[np.arange(len(rows))[:, None], change[chosen]]
+    path = _positions(curve, way[chosen], travelled, reach)
+    return as_forecast(scenario, rows, last, path, probability)
 
 
 def _distances(speed: Floats, acceleration: Floats, time: Floats) -> Floats:
@@ -84,14 +86,13 @@ def _distances(speed: Floats, acceleration: Floats, time: Floats) -> Floats:
 
 
 def _ways(
-    scenario: Scenario, pose: Pose[np.ndarray], speed: Floats, drives: NDArray[np.bool_], distance: Floats
+    scenario: Scenario, pose: Pose[np.ndarray], speed: Floats, drives: NDArray[np.bool_], reach: Floats
 ) -> tuple[Floats, Floats]:
-    """Curves ``[A, C, P, 2]`` as long as the largest ``distance`` ``[A, M, T]``, their weights ``[A, C]``.
+    """Curves ``[A, C, P, 2]`` of ``reach`` ``[A]`` metres, and their weights ``[A, C]``.
 
     C is the largest number of ways anyone has; the others' curves are filled up with weight 0.
     """
-    reach, driver = distance.max(axis=(1, 2)), np.flatnonzero(drives)
-    fade = np.maximum(FADE_S * speed, MIN_FADE_M)
+    driver, fade = np.flatnonzero(drives), np.maximum(FADE_S * speed, MIN_FADE_M)
     lanes = lane_ways(scenario.map, pose[driver], reach[driver], fade[driver], POINTS)
     steady = _steady_ways(pose, speed, reach)
     agent = np.concatenate((driver[lanes.agent], steady.agent))
@@ -115,15 +116,18 @@ def _steady_ways(pose: Pose[np.ndarray], speed: Floats, reach: Floats) -> Ways:
     return Ways(agent, curve, np.tile(TURN_WEIGHTS, len(speed)))
 
 
-def _positions(curve: Floats, distance: Floats) -> Floats:
-    """Points ``[A, C, M, T, 2]`` at ``distance`` ``[A, M, T]`` along the curves ``[A, C, P, 2]``."""
-    A, C, P, _ = curve.shape
-    at = (P - 1) * distance / np.maximum(distance.max(axis=(1, 2), keepdims=True), 1e-9)
-    before = np.minimum(at.astype(np.int64), P - 2)
-    share = (at - before)[:, None, ..., None]
-    agent, way, before = np.arange(A)[:, None, None, None], np.arange(C)[:, None, None], before[:, None]
-    start, end = curve[agent, way, before], curve[agent, way, before + 1]
-    points: Floats = start + share * (end - start)
+def _positions(curve: Floats, way: NDArray[np.int64], distance: Floats, reach: Floats) -> Floats:
+    """Points ``[A, N, T, 2]`` at ``distance`` ``[A, N, T]`` along N of the curves ``[A, C, P, 2]``.
+
+    Args:
+        way: ``[A, N]``, or ``[1, N]`` for all, which of them.
+        reach: ``[A]`` metres, their length.
+    """
+    at = (POINTS - 1) * distance / reach[:, None, None]
+    before = np.minimum(at.astype(np.int64), POINTS - 2)
+    row = np.arange(len(curve))[:, None, None]
+    start, end = curve[row, way[..., None], before], curve[row, way[..., None], before + 1]
+    points: Floats = start + (at - before)[..., None] * (end - start)
     return points
 
 

@@ -92,9 +92,7 @@ def feeding(folders: Sequence[Path], repeats: int = 10, batch_size: int = 32) ->
         rows = np.resize(np.arange(len(folders)), batch_size)
         for name, compression in (("", None), (", zstd", "zstd")):
             store = Path(folder) / f"store{compression}"
-            prepare(
-                "argoverse2", raw.parent, store, workers=1, compression=compression, progress=False
-            )
+            prepare("argoverse2", raw.parent, store, workers=1, compression=compression, progress=False)
             data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
             figures[f"store to batch{name}, ms"] = (
                 median_ms(partial(data.__getitem__, rows), repeats)[0] / batch_size

@@ -13,11 +13,14 @@ from trajpred.sources.synthetic import synthesize
 
 #: Each stage runs in a process of its own, so that its peak is its own.
 _PREPARE = """
-import resource, sys
+import re, sys
+from pathlib import Path
 from trajpred.store import prepare
 prepare("argoverse2", sys.argv[1], sys.argv[2], workers=2, progress=False)
-used = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-print([kib / 1024 for kib in used])
+def peak(process):
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path(f"/proc/{process}/status").read_text())[1]) / 1024
+workers = [pid for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()]
+print([peak("self"), max(map(peak, workers))])  # joblib's workers wait for more
 """
 _FEED = """
 import re, sys

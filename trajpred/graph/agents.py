@@ -46,7 +46,7 @@ class AgentFeatures:
     target_mask: NDArray[np.bool_]
 
 
-def focal_poses(batch: ScenarioBatch) -> Pose[NDArray[np.float64]]:
+def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
     """Last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``."""
     last = _last_seen(batch)[batch.focal]
     return Pose(batch.tracks.position, batch.tracks.heading)[batch.focal, last]

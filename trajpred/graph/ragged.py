@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def starts(scene: NDArray[np.int64], scenes: int) -> NDArray[np.int64]:
-    """``[scenes + 1]``: scene s has the rows ``starts[s]:starts[s + 1]`` of the ascending ``scene`` ``[N]``."""
+    """``[scenes + 1]``: scene s has the rows ``starts[s]:starts[s + 1]`` of ``scene`` ``[N]``, ascending."""
     return np.searchsorted(scene, np.arange(scenes + 1)).astype(np.int64)
 
 

@@ -153,9 +153,8 @@ class ModeDecoder(nn.Module):
         index, features = edges_across(graph)
         size, agents = graph.num_agents, graph.poses[: graph.num_agents]
         edges = EdgeRelation(index, self.across_bias(features), size, size, (agents, agents))
-        if self.evaluation == "edges":
-            return edges.copies(self.modes)
-        return DenseRelation.of(edges, graph.agents, graph.agents).copies(self.modes)
+        edges, padding = edges.copies(self.modes), graph.agents.copies(self.modes)
+        return edges if self.evaluation == "edges" else DenseRelation.of(edges, padding, padding)
 
 
 def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:

@@ -31,9 +31,8 @@ def edges_around(
     where = modes.pad(poses.position, fill=torch.inf)
     place = graph.padding.pad(graph.poses.position, fill=torch.nan)
     near = torch.cdist(where, place, compute_mode="donot_use_mm_for_euclid_dist") <= radius
-    own = torch.arange(modes.size, device=near.device)
-    present = graph.padding.pad(torch.ones_like(graph.poses.heading)) > 0
-    near[:, own, own // per_agent] = present[:, own // per_agent]
+    row = torch.arange(modes.size, device=near.device)  # agents come first among the nodes of a scene
+    near[:, row, row // per_agent] = modes.pad(torch.ones_like(poses.heading)) > 0
 
     scene, row, column = near.nonzero(as_tuple=True)
     receiver = _nodes(modes)[scene * modes.size + row]

@@ -16,7 +16,7 @@ from trajpred.nn import (
     GraphTransformerLayer,
 )
 
-#: ``dense`` pads scenes and is fast; ``edges`` evaluates the flattened edges. The same maths.
+#: ``dense`` takes all pairs of a scene and is fast; ``edges`` evaluates the flattened edges. The same maths.
 Evaluation = Literal["dense", "edges"]
 
 

@@ -64,15 +64,26 @@ class GraphAttention(nn.Module):
 
     def forward(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
         q, k, v = (
-            layer(x).unflatten(-1, (self.heads, -1))
-            for layer, x in ((self.query, receiver), (self.key, sender), (self.value, sender))
+            self._heads(self.query, receiver),
+            self._heads(self.key, sender),
+            self._heads(self.value, sender),
         )
         # Half precision would lose metres of the poses and bits of the softmax; the linear maps keep it.
         with torch.autocast(receiver.device.type, enabled=False):
-            wide = torch.promote_types(q.dtype, torch.float32)
-            pooled = self._pool(q.to(wide), k.to(wide), v.to(wide), relation)
+            pooled = self._pool(q, k, v, relation)
         out = self.out(pooled.flatten(1))
         return out if relation.reached is None else out * relation.reached
+
+    def weights(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
+        """α of every edge and head, ``[E, H]``: how much the receiver listens to the sender."""
+        q, k = self._heads(self.query, receiver), self._heads(self.key, sender)
+        with torch.autocast(receiver.device.type, enabled=False):
+            return relation.weights(q, k)
+
+    def _heads(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """``[N, dim]`` -> ``[N, H, C]`` in float32 or wider."""
+        y = layer(x).unflatten(-1, (self.heads, -1))
+        return y.to(torch.promote_types(y.dtype, torch.float32))
 
     def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
         """What each head gathers: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""

@@ -8,7 +8,8 @@ scenes fit; :class:`GroupRelation` is the complete graph within groups of equal 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -43,6 +44,10 @@ class Relation(Protocol):
         """
         ...
 
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """The softmax of :meth:`attend` on every edge, ``[E, H]``; sums to 1 over those into a receiver."""
+        ...
+
 
 @dataclass
 class EdgeRelation:
@@ -64,20 +69,20 @@ class EdgeRelation:
         none = torch.zeros(self.num_receivers, 1, dtype=torch.bool, device=self.index.device)
         return none.index_fill(0, self.index[1], True)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
         sender, receiver = self.index
         score = (query.index_select(0, receiver) * key.index_select(0, sender)).sum(-1)
-        weight = segment_softmax(score / query.shape[-1] ** 0.5 + self.bias, receiver, self.num_receivers)
-        message = weight[..., None] * value.index_select(0, sender)
+        return segment_softmax(score / query.shape[-1] ** 0.5 + self.bias, receiver, self.num_receivers)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        sender, receiver = self.index
+        message = self.weights(query, key)[..., None] * value.index_select(0, sender)
         return segment_sum(message, receiver, self.num_receivers)
 
     def repeat_receivers(self, times: int) -> EdgeRelation:
         """Every receiver ``times`` times in a row, all with the same edges."""
-        sender, receiver = self.index
-        copies = (receiver[:, None] * times + torch.arange(times, device=receiver.device)).T
-        index = torch.stack((sender.repeat(times), copies.reshape(-1)))
         return EdgeRelation(
-            index,
+            _repeat_receivers(self.index, times),
             self.bias.repeat(times, 1),
             self.num_senders,
             self.num_receivers * times,
@@ -112,12 +117,27 @@ class Padding:
         within = torch.arange(len(batch), device=batch.device) - pointer[batch]
         return cls(batch * size + within, len(pointer) - 1, size)
 
+    @property
+    def scene(self) -> Tensor:
+        """``[N]``: the scene of every node."""
+        return torch.div(self.slot, self.size, rounding_mode="floor") if self.size else self.slot
+
+    @property
+    def within(self) -> Tensor:
+        """``[N]``: its place among the nodes of its scene."""
+        return self.slot % self.size if self.size else self.slot
+
+    @property
+    def count(self) -> Tensor:
+        """``[scenes]``: nodes in each."""
+        return torch.bincount(self.scene, minlength=self.scenes)
+
     def beside(self, other: Padding) -> Padding:
-        """Both kinds of nodes of every scene in one row: these first, then ``other``; flattened likewise."""
-        size = self.size + other.size
-        own = self.slot + torch.div(self.slot, self.size, rounding_mode="floor") * other.size
-        theirs = other.slot + (torch.div(other.slot, other.size, rounding_mode="floor") + 1) * self.size
-        return Padding(torch.cat((own, theirs)), self.scenes, size)
+        """Both kinds of nodes of every scene in a row: these first, right behind them ``other``."""
+        size = int((self.count + other.count).max())
+        theirs = self.count[other.scene] + other.within
+        slot = torch.cat((self.scene * size + self.within, other.scene * size + theirs))
+        return Padding(slot, self.scenes, size)
 
     def repeat(self, times: int) -> Padding:
         """Every node ``times`` times in a row."""
@@ -126,10 +146,9 @@ class Padding:
 
     def copies(self, times: int) -> Padding:
         """Every scene ``times`` times, nodes interleaved as in :meth:`EdgeRelation.copies`."""
-        scene = torch.div(self.slot, self.size, rounding_mode="floor")[:, None] * times
-        scene = scene + torch.arange(times, device=self.slot.device)
-        within = (self.slot % self.size)[:, None]
-        return Padding((scene * self.size + within).reshape(-1), self.scenes * times, self.size)
+        scene = self.scene[:, None] * times + torch.arange(times, device=self.slot.device)
+        slot = scene * self.size + self.within[:, None]
+        return Padding(slot.reshape(-1), self.scenes * times, self.size)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """``[N, ...]`` -> ``[scenes, size, ...]``."""
@@ -142,56 +161,119 @@ class Padding:
 
 
 @dataclass
-class DenseRelation:
-    """The same edges as a padded bias matrix per scene; made once, then used by every layer.
+class Blocks:
+    """Nodes laid out for matrix products: blocks of scenes, each padded to its own largest scene.
+
+    On a CPU every scene is a block: nothing is padded, and what was just computed is still in the cache;
+    fresh memory costs more than the arithmetic. A GPU wants few and large products: all are one block.
 
     Attributes:
-        bias: ``[B, H, R, S]``; very low where there is no edge.
-        senders, receivers: where the nodes lie in it.
+        slot: ``[N]`` int64, where nodes lie in all blocks end to end; within: ``[N]``, and in their scenes.
+        shapes: scenes and padded size of every block.
     """
 
-    bias: Tensor
-    senders: Padding
-    receivers: Padding
-    reached: Tensor
-    poses: tuple[Pose[Tensor], Pose[Tensor]] | None = None
+    slot: Tensor
+    within: Tensor
+    shapes: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, edges: EdgeRelation, senders: Padding, receivers: Padding) -> DenseRelation:
-        """Pad ``edges``; edges must stay within a scene."""
-        H, (sender, receiver) = edges.bias.shape[1], edges.index
-        # A row's scene is that of its receiver; the column is the sender's place in the same scene.
-        flat = receivers.slot[receiver] * senders.size + senders.slot[sender] % senders.size
-        size = receivers.scenes * receivers.size * senders.size
-        wide = edges.bias.to(torch.promote_types(edges.bias.dtype, torch.float32))  # float16 has no LOWEST
-        bias = wide.new_full((size, H), LOWEST).index_copy(0, flat, wide)
-        bias = bias.reshape(receivers.scenes, receivers.size, senders.size, H).permute(0, 3, 1, 2)
-        return cls(bias.contiguous(), senders, receivers, edges.reached, edges.poses)
+    def of(cls, padding: Padding, together: bool) -> Blocks:
+        """All scenes ``together`` in one block, or every scene in its own."""
+        if together:
+            return cls(padding.slot, padding.within, [(padding.scenes, padding.size)])
+        count, within = padding.count, padding.within
+        start = count.cumsum(0) - count
+        return cls(start[padding.scene] + within, within, [(1, size) for size in count.tolist()])
+
+    def split(self, x: Tensor) -> list[Tensor]:
+        """``[N, H, C]`` -> ``[H, scenes, size, C]`` for every block."""
+        lengths = [scenes * size for scenes, size in self.shapes]
+        laid = x.new_zeros(sum(lengths), *x.shape[1:]).index_copy(0, self.slot, x)
+        blocks = zip(laid.split(lengths), self.shapes, strict=True)
+        return [block.unflatten(0, shape).permute(2, 0, 1, 3) for block, shape in blocks]
+
+    def join(self, blocks: list[Tensor]) -> Tensor:
+        """The inverse of :meth:`split`."""
+        laid = torch.cat([block.permute(1, 2, 0, 3).flatten(0, 1) for block in blocks])
+        return laid.index_select(0, self.slot)
+
+    def repeat(self, times: int) -> Blocks:
+        """Every node ``times`` times in a row."""
+        copy = torch.arange(times, device=self.slot.device)
+        slot, within = ((x[:, None] * times + copy).flatten() for x in (self.slot, self.within))
+        return Blocks(slot, within, [(scenes, size * times) for scenes, size in self.shapes])
+
+    def pairs(self, senders: Blocks, index: Tensor) -> Tensor:
+        """Where edges ``[2, E]`` into these nodes lie in all blocks' score matrices, end to end: ``[E]``."""
+        starts, end = [], 0
+        for (scenes, size), (_, width) in zip(self.shapes, senders.shapes, strict=True):
+            starts.append(end + width * torch.arange(scenes * size, device=index.device))
+            end += scenes * size * width
+        start = torch.cat(starts)
+        return start[self.slot[index[1]]] + senders.within[index[0]]
+
+
+@dataclass
+class DenseRelation:
+    """The same edges as bias matrices; made once, then used by every layer.
+
+    Attributes:
+        bias: for every block of scenes ``[H, scenes, R / times, S]``, very low where there is no edge.
+        index: ``[2, E]`` as in :class:`EdgeRelation`, receivers counted once.
+        senders, receivers: where the nodes lie.
+        times: so many receivers in a row share a row of ``bias``.
+    """
+
+    bias: list[Tensor]
+    index: Tensor
+    senders: Blocks
+    receivers: Blocks
+    reached: Tensor
+    poses: tuple[Pose[Tensor], Pose[Tensor]] | None = None
+    times: int = 1
+
+    @classmethod
+    def of(
+        cls, edges: EdgeRelation, senders: Padding, receivers: Padding, together: bool | None = None
+    ) -> DenseRelation:
+        """Lay out ``edges``, which must stay within a scene; ``together`` as in :class:`Blocks`."""
+        together = edges.index.is_cuda if together is None else together
+        columns, rows = Blocks.of(senders, together), Blocks.of(receivers, together)
+        shapes = [(b, r, s) for (b, r), (_, s) in zip(rows.shapes, columns.shapes, strict=True)]
+        lengths = [b * r * s for b, r, s in shapes]
+        # Heads outermost, so that every block's matrices are slices. Float16 has no LOWEST.
+        wide = edges.bias.T.to(torch.promote_types(edges.bias.dtype, torch.float32))
+        laid = wide.new_full((len(wide), sum(lengths)), LOWEST)
+        laid = laid.index_copy(1, rows.pairs(columns, edges.index), wide)
+        bias = [x.unflatten(1, shape) for x, shape in zip(laid.split(lengths, 1), shapes, strict=True)]
+        return cls(bias, edges.index, columns, rows, edges.reached, edges.poses)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q = self.receivers.pad(query).transpose(1, 2)
-        k, v = (self.senders.pad(x).transpose(1, 2) for x in (key, value))
-        out = scaled_dot_product_attention(q, k, v, attn_mask=self.bias.to(q.dtype))
-        return self.receivers.unpad(out.transpose(1, 2))
+        blocks = zip(self._softmax(query, key), self.senders.split(value), strict=True)
+        return self.receivers.join([weight.to(v.dtype) @ v for weight, v in blocks])
+
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        laid = torch.cat([weight.flatten(1) for weight in self._softmax(query, key)], 1)
+        index = _repeat_receivers(self.index, self.times)
+        return laid.index_select(1, self.receivers.pairs(self.senders, index)).T
+
+    def _softmax(self, query: Tensor, key: Tensor) -> Iterator[Tensor]:
+        """``[H, scenes, R, S]`` of every block."""
+        q, k = self.receivers.split(query / query.shape[-1] ** 0.5), self.senders.split(key)
+        for receivers, senders, bias in zip(q, k, self.bias, strict=True):
+            # scaled_dot_product_attention has no fast kernel on a CPU where the bias needs a gradient.
+            score = (receivers @ senders.transpose(-1, -2)).to(bias.dtype)
+            score.unflatten(2, (-1, self.times)).add_(bias.unsqueeze(3))
+            yield score.softmax(-1)
 
     def repeat_receivers(self, times: int) -> DenseRelation:
         """Every receiver ``times`` times in a row, all with the same edges."""
-        return DenseRelation(
-            self.bias.repeat_interleave(times, dim=2),
-            self.senders,
-            self.receivers.repeat(times),
-            self.reached.repeat_interleave(times, dim=0),
-            self.poses and (self.poses[0], _repeat(self.poses[1], times)),
-        )
-
-    def copies(self, times: int) -> DenseRelation:
-        """See :meth:`EdgeRelation.copies`."""
-        return DenseRelation(
-            self.bias.repeat_interleave(times, dim=0),
-            self.senders.copies(times),
-            self.receivers.copies(times),
-            self.reached.repeat_interleave(times, dim=0),
-            self.poses and (_repeat(self.poses[0], times), _repeat(self.poses[1], times)),
+        return replace(
+            self,
+            receivers=self.receivers.repeat(times),
+            reached=self.reached.repeat_interleave(times, dim=0),
+            poses=self.poses and (self.poses[0], _repeat(self.poses[1], times)),
+            times=self.times * times,
         )
 
 
@@ -207,6 +289,19 @@ class GroupRelation:
         q, k, v = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key, value))
         return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1)
 
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """See :meth:`Relation.weights`; every receiver's ``size`` edges in turn."""
+        q, k = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key))
+        weight = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1)
+        return weight.permute(0, 2, 3, 1).flatten(0, 2)
+
 
 def _repeat(pose: Pose[Tensor], times: int) -> Pose[Tensor]:
     return Pose(pose.position.repeat_interleave(times, dim=0), pose.heading.repeat_interleave(times, dim=0))
+
+
+def _repeat_receivers(index: Tensor, times: int) -> Tensor:
+    """Edges to ``times`` copies of every receiver in a row: all edges to the first copies, then the next."""
+    sender, receiver = index
+    copies = (receiver[:, None] * times + torch.arange(times, device=receiver.device)).T
+    return torch.stack((sender.repeat(times), copies.reshape(-1)))

@@ -138,7 +138,8 @@ class _Target:
 
         def job(split: str, start: int) -> ShardJob:
             target = self.store / split / f"shard-{start // size:05d}.arrow"
-            return ShardJob(self.config, self.raw, found[split][start : start + size], target, self.writer.scratch)
+            paths = found[split][start : start + size]
+            return ShardJob(self.config, self.raw, paths, target, self.writer.scratch)
 
         return {split: [job(split, start) for start in range(0, len(found[split]), size)] for split in found}
 
