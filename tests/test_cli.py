@@ -67,7 +67,7 @@ def test_training_leaves_checkpoints_config_curves_and_pictures(trained: Path) -
     assert config["model"]["encoder"]["init_args"]["dim"] == 16
     assert config["model"]["decoder"]["init_args"]["horizon"] == 60
     events = EventAccumulator(str(trained)).Reload()
-    assert {"train/loss", "val/loss"} <= set(events.Tags()["scalars"])
+    assert {"train/loss", "val/loss", "train/grad_norm", "lr-AdamW/pg1"} <= set(events.Tags()["scalars"])
     for name in FOCAL - {"count"}:
         values = [event.value for event in events.Scalars(f"val/focal/{name}")]
         assert len(values) == 2 and np.isfinite(values).all()
@@ -83,6 +83,30 @@ def test_the_table_at_the_end_is_what_evaluate_says(trained: Path, store: Path, 
     assert set(again["metrics"]) == {"focal", "scored", "all"} and set(again["metrics"]["focal"]) == FOCAL
     assert model["metrics"]["focal"] == pytest.approx(again["metrics"]["focal"], abs=1e-4)
     assert constant_velocity["metrics"]["focal"]["minFDE6"] == pytest.approx(11.51, abs=0.01)
+
+
+def test_results_say_how_the_model_was_trained(trained: Path, store: Path, tmp_path: Path) -> None:
+    constant_velocity, model = json.loads((trained / "evaluation.json").read_text())
+    facts, reached = model["training"], torch.load(trained / "checkpoints" / "best.ckpt", weights_only=True)
+    assert (facts["recipe"], facts["seed"], facts["epochs"], facts["batch_size"]) == ("forecaster", 0, 2, 4)
+    assert (facts["epoch"], facts["steps"]) == (reached["epoch"] + 1, reached["global_step"])
+    assert facts["store"]["scenarios"]["train"] == 10 and 0 < facts["wall_s"] < 600
+    assert facts["environment"]["torch"] == torch.__version__ and constant_velocity["training"] == {}
+    best, out = trained / "checkpoints" / "best.ckpt", tmp_path / "out.json"
+    assert run("evaluate", "--checkpoint", best, "--store", store, "--json", out) == 0
+    assert json.loads(out.read_text())["training"] == facts
+
+
+def test_results_become_tables(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [trained / "evaluation.json", tmp_path / "turning.json"]
+    assert run("evaluate", "--checkpoint", "constant_turn_rate", "--json", files[1]) == 0
+    capsys.readouterr()
+    assert run("compare", "--results", *files) == 0
+    said = capsys.readouterr().out
+    rows = re.findall(r"^\| +(\S+) \|.*\]", said, re.MULTILINE)
+    assert rows == ["constant_velocity", "forecaster", "constant_turn_rate"]
+    assert "- forecaster: seeds 0; trained on 10 scenarios of argoverse2" in said
+    assert run("compare", "--results", files[0]) == 0 and run("compare", "--results", ROOT / "LICENSE") == 2
 
 
 def test_the_last_validation_of_training_is_what_evaluate_says(trained: Path, store: Path) -> None:
@@ -126,13 +150,53 @@ def test_a_stopped_run_goes_on_to_the_same_weights(trained: Path, tmp_path: Path
     stop = "--trainer.callbacks=tests.test_cli.StopAfter", "--trainer.callbacks.init_args.epochs=1"
     run("train", *args, *stop)
     last = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
-    assert torch.load(last, weights_only=True)["epoch"] == 0
+    stopped = torch.load(last, weights_only=True)
+    assert stopped["epoch"] == 0 and stopped["trajpred_training"]["epoch"] == 1
+    stopped["trajpred_training"]["wall_s"] = 1000.0
+    torch.save(stopped, last)
     assert run("train", *args, "--resume", last) == 0
     assert [path.name for path in (tmp_path / "forecaster").iterdir()] == ["version_0"]
+    facts = torch.load(last, weights_only=True)["trajpred_training"]
+    assert facts["epoch"] == 2 and facts["wall_s"] > 1000, "both runs together"
     weights = [
         LitForecaster.load(path).state_dict() for path in (trained / "checkpoints" / "last.ckpt", last)
     ]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+class Poison(pl.Callback):
+    """Spoils a weight before the first step of the second epoch."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.current_epoch == 1:
+            next(pl_module.parameters()).data.fill_(float("nan"))
+
+
+def test_a_run_that_meets_nan_ends_with_one_sentence(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["--config", trained / "config.yaml", f"--trainer.logger.init_args.save_dir={tmp_path}"]
+    assert run("train", *args, "--trainer.callbacks=tests.test_cli.Poison") == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    [sentence] = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert re.search(r"step 3 \(epoch 1\), not finite: weight forecaster\.\S+; scenarios: \w", sentence)
+    last = LitForecaster.load(tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt")
+    assert all(value.isfinite().all() for value in last.state_dict().values())
+
+
+def test_averaged_weights_are_the_ones_that_are_validated_saved_and_resumed(
+    trained: Path, store: Path, tmp_path: Path
+) -> None:
+    where = f"--trainer.logger.init_args.save_dir={tmp_path}"
+    args = ["--config", trained / "config.yaml", "--config", ROOT / "configs" / "trainer" / "average.yaml"]
+    assert run("train", *args, where) == 0
+    checkpoints = tmp_path / "forecaster" / "version_0" / "checkpoints"
+    content = torch.load(checkpoints / "last.ckpt", weights_only=True)
+    plain = LitForecaster.load(trained / "checkpoints" / "last.ckpt").state_dict()
+    assert all(torch.equal(plain[name], content["current_model_state"][name]) for name in plain)
+    assert not all(torch.equal(plain[name], content["state_dict"][name]) for name in plain)
+    assert run("train", *args, "--resume", checkpoints / "last.ckpt", "--trainer.max_epochs=3") == 0
 
 
 def test_resuming_another_model_is_refused(
@@ -219,6 +283,10 @@ def assert_within(part: object, whole: object) -> None:
         assert isinstance(whole, dict)
         for name, value in part.items():
             assert_within(value, whole[name])
+    elif isinstance(part, list):
+        assert isinstance(whole, list)
+        for one, other in zip(part, whole, strict=True):
+            assert_within(one, other)
     else:
         assert part == whole
 
@@ -227,6 +295,23 @@ def assert_within(part: object, whole: object) -> None:
 def test_every_tool_has_help(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tool, "--help") == 0
     assert "usage" in capsys.readouterr().out
+
+
+def test_tools_start_without_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("evaluate") == 0
+    assert "constant_velocity" in capsys.readouterr().out
+    for tool in ("download", "synthesize"):
+        assert run(tool) == 2
+        assert "--out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["--scenarios", "10", "20"], ["--scenarios", "30"]])
+def test_subcommands_take_lists(
+    given: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trajpred.benchmark.memory.memory_figures", lambda sizes, _: {"all": sum(sizes)})
+    assert run("benchmark", "memory", *given) == 0
+    assert capsys.readouterr().out.split() == ["all", "30.00"]
 
 
 def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
@@ -263,6 +348,12 @@ def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
         ("train", ["--model.decoder.init_args.horizon", "30"], "is 30, the data have 60"),
         ("train", ["--model.encoder.init_args.dim", "64"], "encoder has dim 64, decoder 128"),
         ("train", ["--data.batch_size", "0"], "must be positive"),
+        ("train", ["--data.workers", "-1"], "must not be negative"),
+        ("train", ["--data.augment.drop_lanes", "1.5"], "must be 0 to 1"),
+        ("train", ["--model.scene.features.max_agents", "0"], "must be positive"),
+        ("benchmark", ["data", "--repeats", "0"], "must be positive"),
+        ("synthesize", ["--out", "nowhere", "--workers", "0"], "-1 for all cores"),
+        ("synthesize", ["--out", "nowhere", "--steps", "1"], "must be 2 at least"),
         ("evaluate", ["--batch_size", "0"], "must be positive"),
         ("visualize", ["--out", str(ROOT / "LICENSE")], "File exists"),
     ],

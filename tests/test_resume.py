@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.conftest import ROOT
 from tests.graph.conftest import store_path  # noqa: F401
@@ -22,7 +23,7 @@ from trajpred.graph.augment import AugmentConfig
 from trajpred.graph.data_module import SceneData
 from trajpred.model import LitForecaster
 
-VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)
+VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
 #: Ten scenes in batches of three at most.
 STEPS, EPOCHS = 4, 3
 
@@ -49,7 +50,12 @@ class KillAt(pl.Callback):
 
 
 def fit(
-    store: Path, folder: Path, workers: int = 0, resume: Path | None = None, **options: Any
+    store: Path,
+    folder: Path,
+    workers: int = 0,
+    resume: Path | None = None,
+    callbacks: Sequence[pl.Callback] = (),
+    **options: Any,
 ) -> tuple[LitForecaster, list[list[str]]]:
     """The trained model, and the scenarios of its steps; a checkpoint after every step lies in ``folder``."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
@@ -58,7 +64,7 @@ def fit(
     off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = pl.Trainer(
         max_epochs=EPOCHS,
-        callbacks=[seen, ModelCheckpoint(folder, "{step}", **every_step)],  # type: ignore[arg-type]
+        callbacks=[*callbacks, seen, ModelCheckpoint(folder, "{step}", **every_step)],  # type: ignore[arg-type]
         accelerator="cpu",
         num_sanity_val_steps=0,
         **off,  # type: ignore[arg-type]
@@ -104,6 +110,19 @@ def test_with_accumulated_gradients_too(store_path: Path, tmp_path: Path) -> Non
     resumed, rest = fit(store_path, tmp_path / "rest", 0, tmp_path / "3.ckpt", accumulate_grad_batches=2)
     assert rest == steps[6:]
     assert_same_weights(model.state_dict(), resumed.state_dict())
+
+
+def test_with_averaged_weights_too(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+    def average() -> list[pl.Callback]:
+        return [EMAWeightAveraging(decay=0.8, use_buffers=False)]
+
+    model, steps = fit(store_path, tmp_path, callbacks=average())
+    resumed, rest = fit(store_path, tmp_path / "rest", 0, tmp_path / "6.ckpt", average())
+    assert rest == steps[6:]
+    assert_same_weights(model.state_dict(), resumed.state_dict())
+    ends = [torch.load(folder / "12.ckpt", weights_only=True) for folder in (tmp_path, tmp_path / "rest")]
+    for part in ("state_dict", "current_model_state"):  # averaged, and as they are
+        assert_same_weights(*(end[part] for end in ends))
 
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(store_path: Path, tmp_path: Path) -> None:  # noqa: F811

@@ -10,6 +10,7 @@ from typing import Any
 from jsonargparse import auto_cli
 
 from trajpred import tools
+from trajpred.benchmark import tools as benchmark
 from trajpred.errors import DataError
 
 #: A tool, or its subcommands; the first of them is the one meant if none is named.
@@ -18,13 +19,15 @@ TOOLS: dict[str, Any] = {
     "prepare": tools.prepare,
     "synthesize": tools.synthesize,
     "evaluate": tools.evaluate,
+    "compare": tools.compare,
     "visualize": tools.visualize,
+    "ship": tools.ship,
     "benchmark": {
-        "model": tools.benchmark_model,
-        "core": tools.benchmark_core,
-        "data": tools.benchmark_data,
-        "memory": tools.benchmark_memory,
-        "step": tools.benchmark_step,
+        "model": benchmark.model,
+        "core": benchmark.core,
+        "data": benchmark.data,
+        "memory": benchmark.memory,
+        "step": benchmark.step,
     },
 }
 
@@ -52,23 +55,26 @@ def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
         component = TOOLS[tool]
         if isinstance(component, dict) and (not given or given[0] not in (*component, "--help", "-h")):
             given = [next(iter(component)), *given]
-        given = given if isinstance(component, dict) else _spell_out(component, given)
+        if isinstance(component, dict):
+            given = [given[0], *_spell_out(component.get(given[0]), given[1:])]
+        else:
+            given = _spell_out(component, given)
         sys.exit(auto_cli(component, args=given, as_positional=False, prog=f"tools/{tool}.py"))
     except (DataError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 
 
-def _spell_out(tool: Callable[..., int], given: list[str]) -> list[str]:
+def _spell_out(tool: Callable[..., int] | None, given: list[str]) -> list[str]:
     """A bare ``--flag`` for ``--flag true``, and ``--list a b`` for ``--list [a,b]``."""
-    parameters = inspect.signature(tool).parameters.values()
+    parameters = inspect.signature(tool).parameters.values() if tool else ()
     lists = {f"--{p.name}" for p in parameters if str(p.annotation).startswith("list[")}
     starts = [i for i, word in enumerate(given) if i == 0 or word.startswith("--")]
-    options = [given[i:j] for i, j in zip(starts, [*starts[1:], len(given)], strict=True)]
+    options = [given[i:j] for i, j in zip(starts, [*starts, len(given)][1:], strict=True)]
     joined = [[o, f"[{','.join(v)}]"] if o in lists and len(v) > 1 else [o, *v] for o, *v in options]
     given = [word for option in joined for word in option]
     flags = {f"--{p.name}" for p in parameters if isinstance(p.default, bool)}
     spelled = []
-    for word, following in zip(given, [*given[1:], ""], strict=True):
+    for word, following in zip(given, [*given, ""][1:], strict=True):
         spelled += [word, "true"] if word in flags and following not in ("true", "false") else [word]
     return spelled

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import shlex
 import sys
 from pathlib import Path
@@ -162,14 +161,15 @@ def evaluate(
     Example: python tools/evaluate.py --checkpoint runs/forecaster/version_0/checkpoints/best.ckpt --split val
 
     Args:
-        checkpoint: path of a checkpoint, or constant_velocity, constant_turn_rate or lane_following.
+        checkpoint: path of a checkpoint, name of weights that ship (argoverse1-small), or constant_velocity,
+            constant_turn_rate or lane_following.
         store: folder written by tools/prepare.py.
         split: train, val or test.
         json: write the results here too.
         batch_size: scenarios at once.
     """
     from trajpred.evaluation import evaluate as score
-    from trajpred.evaluation import format_table, load_predictor
+    from trajpred.evaluation import format_table, load_predictor, write_results
     from trajpred.store import ScenarioStore
 
     if json is not None:
@@ -181,7 +181,7 @@ def evaluate(
     if result.missing:
         print(f"\n{result.missing} tracks were not predicted and count in no metric.")
     if json is not None:
-        json.write_text(json_format.dumps(result.to_json(), indent=1) + "\n")
+        write_results(json, result)
     return 0
 
 
@@ -202,7 +202,8 @@ def visualize(
     Args:
         store: folder written by tools/prepare.py.
         scenario: id, or "[id, id]"; from any split. By default the first of the split.
-        checkpoint: path of a checkpoint, or the name of a baseline; none draws the scenario alone.
+        checkpoint: path of a checkpoint, or the name of a baseline or of weights that ship; none draws the
+            scenario alone.
         split: where to take scenarios from if none is named.
         out: folder for the pictures, one per scenario.
         limit: at most so many if no scenario is named.
@@ -233,68 +234,53 @@ def visualize(
     return 0
 
 
-def benchmark_data(raw: Path = SAMPLE_RAW, repeats: int = 10) -> int:
-    """Reading, preparing and feeding beside av2's loaders and a training step, one thread, CPU ms.
+def compare(results: list[Path] | Path, group: Literal["focal", "scored", "all"] = "focal") -> int:
+    """Make the Markdown tables of results: mean and range over seeds, intervals over scenarios, their origin.
+
+    Example: python tools/compare.py --results baseline.json runs/forecaster/version_*/evaluation.json
 
     Args:
-        raw: scenarios in Argoverse 2's layout.
-        repeats: the median of so many is reported.
+        results: files that tools/evaluate.py --json and training wrote; differences are from the first.
+        group: focal, scored or all agents; intervals are always the focal agents'.
     """
-    from trajpred.benchmark.data import data_figures
+    from trajpred.evaluation.results import read_results
+    from trajpred.evaluation.table import by_recipe, format_intervals, format_origin, format_recipes
 
-    return _print_figures(data_figures(raw, repeats))
-
-
-def benchmark_memory(scenarios: list[int] | None = None, keep: Path | None = None) -> int:
-    """Peak memory of preparing and feeding synthetic data sets of several sizes (20,000 take 10 minutes).
-
-    Args:
-        scenarios: sizes, by default [1000, 20000].
-        keep: a folder to keep them in for the next time.
-    """
-    from trajpred.benchmark.memory import memory_figures
-
-    return _print_figures(memory_figures(scenarios or [1_000, 20_000], keep))
+    paths = results if isinstance(results, list) else [results]
+    recipes = by_recipe([one for path in paths for one in read_results(path)])
+    print(f"{format_recipes(recipes, group)}\n")
+    print("Focal agents, means and differences with 95 % bootstrap intervals over scenarios (paired):\n")
+    print(f"{format_intervals(recipes)}\n")
+    for name, seeds in recipes.items():
+        print(f"- {name}: {format_origin(seeds)}")
+    return 0
 
 
-def benchmark_step() -> int:
-    """Peak memory of a training step at several sizes of scenes, and what --data.memory_gb takes it for."""
-    from trajpred.benchmark.step import step_figures
-
-    return _print_figures(step_figures())
-
-
-def benchmark_core(nodes: int = 130, neighbors: int = 32, repeats: int = 10) -> int:
-    """The default attention beside PyG's TransformerConv and plain dense attention, one thread.
-
-    Args:
-        nodes: per scene.
-        neighbors: edges into each node.
-        repeats: the median of so many is reported.
-    """
-    from trajpred.benchmark.core import core
-
-    return _print_figures(core(nodes, neighbors, repeats=repeats))
-
-
-def benchmark_model(
-    scenario: Path = SAMPLE_RAW / "val" / "0a1e6f0a-1817-4a98-b02e-db8c9327d151",
-    model: Path | None = None,
-    repeats: int = 10,
+def ship(
+    checkpoint: Path,
+    name: str,
+    store: Path,
+    split: str = "val",
+    note: str = "",
+    half: bool = True,
+    tolerance_m: float = 0.02,
 ) -> int:
-    """Forward pass and training step on one real scenario, all agents predicted, one thread.
+    """Turn a checkpoint into weights that ship with the package (trajpred/weights), with their model card.
+
+    Example: python tools/ship.py --checkpoint best.ckpt --name argoverse1-small --store runs/argoverse1-store
 
     Args:
-        scenario: folder of an Argoverse 2 scenario.
-        model: a YAML of configs/model; by default the default model.
-        repeats: the median of so many is reported.
+        checkpoint: path of a trained model.
+        name: what users will call it.
+        store: scenarios that the card's table is made from, and on which half precision is tried.
+        split: of the store.
+        note: a sentence that opens the card.
+        half: keep half precision.
+        tolerance_m: by how many metres that may move any point of 99 % of the predictions.
     """
-    from trajpred.benchmark.model import forecasting
+    from trajpred.store import ScenarioStore
+    from trajpred.weights.ship import ship as make
 
-    return _print_figures(forecasting(scenario, model, repeats=repeats))
-
-
-def _print_figures(figures: dict[str, float]) -> int:
-    for name, value in figures.items():
-        print(f"{name:64s} {value:10.2f}")
+    rows = ScenarioStore(ensure_store(store), split)
+    print(make(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m))
     return 0

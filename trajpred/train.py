@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shlex
 import warnings
@@ -16,12 +15,13 @@ from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from trajpred.errors import require
-from trajpred.evaluation import evaluate, format_table, load_predictor
+from trajpred.evaluation import evaluate, format_table, load_predictor, write_results
 from trajpred.graph.data_module import SceneData
 from trajpred.model import LitForecaster
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.store import ScenarioStore
+from trajpred.training_record import TrainingRecord
 from trajpred.viz.callback import PredictionPictures
 
 #: What ``tools/train.py`` does without a config: the shipped sample, in a minute and a half on two cores.
@@ -76,6 +76,7 @@ class TrainCLI(LightningCLI):
         parser.add_lightning_class_args(ModelCheckpoint, "recent")
         parser.add_lightning_class_args(PredictionPictures, "pictures")
         parser.add_lightning_class_args(LearningRate, "learning_rate")
+        parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="go on from this checkpoint (last.ckpt)")
         parser.set_defaults(DEFAULTS)
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
@@ -95,7 +96,9 @@ class TrainCLI(LightningCLI):
 
     def _go_on(self, checkpoint: Path) -> None:
         """Resume in the checkpoint's own folder, with the model it was made for."""
-        same = read_checkpoint(checkpoint)[CONFIG] == self.config.model.as_dict()
+        content = read_checkpoint(checkpoint)
+        require("optimizer_states" in content, "resume", f"{checkpoint} holds weights alone")
+        same = content[CONFIG] == self.config.model.as_dict()
         require(same, "resume", f"{checkpoint} was trained with other model settings; give its config.yaml")
         if self.config.trainer.logger:
             run, place = checkpoint.resolve().parent.parent, self.config.trainer.logger.init_args
@@ -136,7 +139,7 @@ def _report(store: Path, checkpoint: Path) -> None:
     run = checkpoint.parent.parent
     predictors = [load_predictor(name) for name in ("constant_velocity", checkpoint)]
     results = [evaluate(p, ScenarioStore(store, "val"), progress=False) for p in predictors]
-    (run / "evaluation.json").write_text(json.dumps([r.to_json() for r in results], indent=1) + "\n")
+    write_results(run / "evaluation.json", results)
     focal, scored = format_table(results), format_table(results, "scored")
     print(f"\nValidation, {results[0].scenarios} scenarios, focal agents (metres; MR: share > 2 m):\n{focal}")
     print(f"\nAll scored agents:\n{scored}")

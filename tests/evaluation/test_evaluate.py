@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ class Scattered:
     """Six random futures around the truth; nothing about the tracks named in ``silent``."""
 
     name = "scattered"
+    training: dict[str, Any] = {"seed": 3}  # noqa: RUF012
 
     def __init__(self, silent: frozenset[str] = frozenset()) -> None:
         self.silent = silent
@@ -88,12 +90,24 @@ def test_numbers_are_those_of_av2(store: ScenarioStore, batch_size: int) -> None
     assert found.scenarios == found.metrics["focal"]["count"] == len(store) == 5 and found.missing == 0
     for name, each in values.items():
         assert found.metrics["focal"][name] == pytest.approx(np.mean(each), rel=1e-5), name
+        if name in found.per_scenario:
+            assert found.per_scenario[name] == pytest.approx(each, abs=6e-5), name
+    assert found.per_scenario["scenario_id"] == store.scenario_ids
+    assert found.per_scenario.keys() - values.keys() == {"scenario_id"}
+
+
+def test_where_the_numbers_come_from_is_told(store: ScenarioStore) -> None:
+    found = evaluate(Scattered(), store, progress=False)
+    assert found.training == {"seed": 3}
+    assert found.store["source"] == "argoverse2" and found.store["scenarios"]["val"] == len(store)
+    assert {"trajpred", "torch", "cpu", "threads", "gpu", "wall_s"} <= found.environment.keys()
 
 
 def test_tracks_left_out_are_counted_as_missing(store: ScenarioStore) -> None:
     silent = frozenset(scenario.focal_id for scenario in store)
     found = evaluate(Scattered(silent), store, progress=False)
     assert found.metrics["focal"] == {"count": 0} and found.missing >= len(silent)
+    assert found.per_scenario["minFDE6"] == []
     whole = evaluate(Scattered(), store, progress=False).metrics["all"]["count"]
     assert found.metrics["all"]["count"] + found.missing == whole
 

@@ -43,6 +43,33 @@ def moved(
     )
 
 
+def in_a_mirror(scenario: Scenario) -> Scenario:
+    """``scenario`` with y turned into -y, left into right; what a map says of its lanes else is unchanged."""
+    up, tracks, m = np.array([1.0, -1.0]), scenario.tracks, scenario.map
+
+    def polylines(lines: Ragged) -> Ragged:
+        return Ragged.from_rows([[(x, -y) for x, y in line[:, :2].tolist()] for line in lines], 2)
+
+    return replace(
+        scenario,
+        tracks=replace(
+            tracks, position=tracks.position * up, heading=-tracks.heading, velocity=tracks.velocity * up
+        ),
+        map=replace(
+            m,
+            centerline=polylines(m.centerline),
+            left_boundary=polylines(m.right_boundary),
+            right_boundary=polylines(m.left_boundary),
+            left_mark=m.right_mark,
+            right_mark=m.left_mark,
+            left_neighbor=m.right_neighbor,
+            right_neighbor=m.left_neighbor,
+            crossing_edge1=polylines(m.crossing_edge2),
+            crossing_edge2=polylines(m.crossing_edge1),
+        ),
+    )
+
+
 def other_future(scenario: Scenario) -> Scenario:
     """Another future with the same past."""
     random, now = np.random.default_rng(3), scenario.num_observed

@@ -89,3 +89,14 @@ def test_truncation_leaves_the_last_seen_step_of_an_agent_out_of_sight() -> None
     for seed in range(20):
         history = vary(features, seed, truncate_history=1.0).agents.history
         assert history[1, 19, -1] == 1
+
+
+def test_which_lanes_go_does_not_follow_from_which_agents_go() -> None:
+    lanes = [[[5 * i, 0], [5 * i + 4, 0]] for i in range(20)]
+    unscored = [TrackCategory.FOCAL] + [TrackCategory.UNSCORED] * 19
+    before = features_of(straight(20, category=unscored, map=lanes))
+    after = vary(before, drop_agents=0.5, drop_lanes=0.5)
+    assert len(before.agents.track) == len(before.lanes.kind) == 20
+    agents = np.isin(before.agents.track, after.agents.track)
+    left = np.isin(before.lanes.position[:, 0], after.lanes.position[:, 0])
+    assert (agents[1:] != left[1:]).any()

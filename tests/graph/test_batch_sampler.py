@@ -189,3 +189,14 @@ def test_an_epoch_can_start_where_it_was_left(start: int) -> None:
     rest.start = start
     assert rows_of(list(rest)) == rows_of(list(whole))[start:]
     assert len(rest) == len(whole) == 25, "Lightning counts from the beginning of the epoch"
+
+
+def test_processes_get_scenes_of_like_size_in_a_step() -> None:
+    sizes = sizes_of(2_000)
+    pairs = zip(*(TrainBatches(sizes, 8, rank=rank, world=2) for rank in (0, 1)), strict=True)
+    size, apart, by_chance = sizes.agents + sizes.lanes, [], []
+    for a, b in pairs:
+        apart.append(np.abs(np.sort(size[a.rows]) - np.sort(size[b.rows])).mean())
+        step = size[np.sort(np.concatenate((a.rows, b.rows)))]
+        by_chance.append(np.abs(np.sort(step[0::2]) - np.sort(step[1::2])).mean())
+    assert np.mean(apart) < 0.8 * np.mean(by_chance)

@@ -43,4 +43,10 @@ def test_variations_depend_on_seed_epoch_and_row_alone(store: ScenarioStore) -> 
     assert equal_batches(data[key(0, epoch=1)], again[key(0, epoch=1)])
     assert not equal_batches(data[key(0, epoch=1)], data[key(0, epoch=2)])
     assert not equal_batches(data[key(0, epoch=1)], other[key(0, epoch=1)])
+    together = data[key(4, 0, 2, epoch=1)]
+    alone = [data[key(row, epoch=1)] for row in (4, 0, 2)]
+    for kind, name in (("agent", "history"), ("lane", "points")):
+        expected = np.concatenate([one[kind][name] for one in alone])
+        # Lengths along lanes are summed up over a batch, which rounds a little differently.
+        np.testing.assert_allclose(together[kind][name], expected, atol=1e-5)
     assert equal_batches(data[[0]], SceneDataset(store, SceneConfig())[[0]]), "plain rows are not varied"

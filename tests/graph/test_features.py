@@ -106,6 +106,14 @@ def test_tracks_out_of_sight_are_forgotten_unless_they_are_judged() -> None:
     np.testing.assert_allclose(agents.elapsed_s, [0, 1.0, 2.9], atol=1e-6)
 
 
+@pytest.mark.parametrize("step_s", [0.09999, 0.1, 0.10001])
+def test_jitter_of_the_clock_decides_not_who_is_forgotten(step_s: float) -> None:
+    unscored, valid = TrackCategory.UNSCORED, np.arange(110) <= np.array([[49], [39], [38]])
+    category = [TrackCategory.FOCAL, unscored, unscored]
+    scenario = straight(3, valid=valid, category=category, step_s=step_s)
+    assert features_of(scenario, FeatureConfig(memory_s=1.0)).agents.track.tolist() == [0, 1]
+
+
 def test_tracks_seen_only_in_the_future_are_no_agents() -> None:
     valid = np.ones((2, 110), bool)
     valid[1, :50] = False

@@ -16,9 +16,9 @@ DIM, HEADS = 32, 4
 SQUARE = ((3, 3), (1, 1), (5, 5))
 
 
-def layer_of(norm: Literal["post", "pre"], dropout: float = 0.0) -> GraphTransformerLayer:
+def layer_of(norm: Literal["post", "pre"], **dropout: float) -> GraphTransformerLayer:
     torch.manual_seed(2)
-    layer = GraphTransformerLayer(GraphAttention(DIM, HEADS), DIM, dropout=dropout, norm=norm)
+    layer = GraphTransformerLayer(GraphAttention(DIM, HEADS), DIM, norm=norm, **dropout)
     for parameter in layer.parameters():  # norms that start as the identity would hide a norm left out
         nn.init.normal_(parameter, std=0.3)
     return layer.eval()
@@ -71,6 +71,27 @@ def test_dropout_is_on_both_branches() -> None:
     layer, relation = layer_of("pre", dropout=0.999999).train(), ragged(SQUARE, heads=HEADS)[0]
     x = torch.randn(9, DIM)
     torch.testing.assert_close(layer(x, relation), x)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_drop_path_leaves_out_a_branch_of_some_receivers(norm: Literal["post", "pre"]) -> None:
+    """Each receiver is one of four: with or without either branch, which count double where they stay."""
+    relation, x = ragged(((40, 40),), heads=HEADS)[0], torch.randn(40, DIM)
+    plain, layer = layer_of(norm), layer_of(norm, drop_path=0.5)
+    torch.testing.assert_close(layer(x, relation), plain(x, relation))  # nothing is left out in evaluation
+    found, same, counts = layer.train()(x, relation), [], []
+    for heard in (0, 2):
+        for fed in (0, 2):
+            if norm == "post":
+                one = ln(plain.norm1, x + heard * plain.attention(x, x, relation))
+                expected = ln(plain.norm2, one + fed * feed_forward(plain, one))
+            else:
+                normed = ln(plain.norm1, x)
+                one = x + heard * plain.attention(normed, normed, relation)
+                expected = one + fed * feed_forward(plain, ln(plain.norm2, one))
+            same.append(torch.isclose(found, expected, atol=1e-4).all(1))
+            counts.append(int(same[-1].sum()))
+    assert torch.stack(same).any(0).all() and min(counts) > 2, counts
 
 
 def test_edge_bias_formula() -> None:

@@ -51,8 +51,9 @@ def test_a_store_of_another_version(store: Path, version: Any) -> None:
     [
         ({"source": "argoverse1"}, "--source argoverse1 --raw RAW_DIR --store {}"),
         ({"source": "argoverse2", "heights": True}, "--raw RAW_DIR --store {} --heights true"),
+        ({"compression": "zstd", "shard_size": 64}, "--store {} --compression zstd --shard_size 64"),
     ],
-    ids=["source", "heights"],
+    ids=["source", "heights", "compression"],
 )
 def test_a_store_of_version_1_says_how_to_prepare_it_again(
     tmp_path: Path, recorded: dict[str, Any], command: str
@@ -64,6 +65,11 @@ def test_a_store_of_version_1_says_how_to_prepare_it_again(
     error = refused(lambda: ScenarioStore(tmp_path, "train"), tmp_path / "manifest.json")
     assert error.message.startswith("store version 1, this trajpred reads version 2; prepare it with: python")
     assert error.message.endswith(command.format(tmp_path))
+
+
+def test_the_command_to_prepare_can_be_pasted(tmp_path: Path) -> None:
+    error = refused(lambda: ScenarioStore(tmp_path / "my store", "train"), tmp_path / "my store")
+    assert error.message.endswith(f"--raw RAW_DIR --store '{tmp_path / 'my store'}'")
 
 
 @pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9, 0.999])

@@ -221,6 +221,13 @@ def test_splits_made_with_other_options_are_not_mixed(
     assert not list(copy.glob("train/*"))
 
 
+def test_the_raw_folder_is_no_store(raw_copy: Path, tree: Tree) -> None:
+    before = tree(raw_copy)
+    with pytest.raises(DataError, match="another folder"):
+        prepare("argoverse2", raw_copy, raw_copy / "." / "train" / "..", **OPTIONS)
+    assert tree(raw_copy) == before
+
+
 def test_another_source_does_not_take_over_a_store(raw: Raw, copy: Path, tree: Tree) -> None:
     made, before = raw([Scenario.from_arrays(np.zeros((1, 2, 2)), num_observed=1)]), tree(copy)
     with pytest.raises(DataError, match="source argoverse2"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -98,9 +99,13 @@ def test_no_scheduler_says_so_in_time(sample: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_what_is_no_address_says_so(sample: Path, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_what_is_no_address_says_so_at_once(sample: Path, tmp_path: Path) -> None:
+    begun = time.monotonic()
     with pytest.raises(DataError, match="no Dask scheduler answers at somewhere"):
         prepare("argoverse2", sample, tmp_path / "store", scheduler="somewhere", **OPTIONS)
+    gc.collect()  # a client that was never connected would wait here
+    assert time.monotonic() - begun < 10
 
 
 def test_without_distributed_the_extra_is_named(

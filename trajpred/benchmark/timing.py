@@ -12,6 +12,8 @@ from contextlib import contextmanager
 
 import torch
 
+from trajpred.errors import require
+
 
 @contextmanager
 def one_thread() -> Iterator[None]:
@@ -26,6 +28,7 @@ def one_thread() -> Iterator[None]:
 
 def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Median one-thread CPU time and median wall time of ``work``, milliseconds."""
+    require(repeats > 0, "repeats", "must be positive")
     work()
     cpu, wall = [], []
     for _ in range(repeats):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import time
 from typing import Any
 
 import numpy as np
@@ -12,32 +12,15 @@ from tqdm import tqdm
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.predictors import Predictor, in_batches
+from trajpred.evaluation.results import Evaluation
 from trajpred.forecast import Forecast
 from trajpred.metrics import ForecastMetrics
+from trajpred.provenance import environment, store_facts
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
 
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The outcome of :func:`evaluate`.
-
-    Attributes:
-        predictor: name of what was scored.
-        split: of the store.
-        scenarios: how many labelled scenarios were scored.
-        missing: judged tracks that the predictor said nothing about; they count in no metric.
-        metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``all``.
-    """
-
-    predictor: str
-    split: str
-    scenarios: int
-    missing: int
-    metrics: dict[str, dict[str, float]]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+#: Kept of every scenario's focal agent, for intervals and comparisons.
+PER_SCENARIO = ("minADE6", "minFDE6", "brier-minFDE6")
 
 
 def evaluate(
@@ -45,18 +28,28 @@ def evaluate(
 ) -> Evaluation:
     """Metrics of ``predictor`` over a split. Raises: DataError if no scenario of it has a labelled future."""
     require(batch_size > 0, "batch_size", "must be positive")
-    metrics, scenarios, missing = ForecastMetrics(sync_on_compute=False), 0, 0
+    scores, scenarios, start = _Scores(), 0, time.monotonic()
     with tqdm(total=len(store), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
         for rows in in_batches(range(len(store)), batch_size):
             labelled = [s for s in (store[row] for row in rows) if s.has_future]
             if labelled:
                 for scenario, forecast in zip(labelled, predictor(labelled), strict=True):
-                    missing += _score(metrics, scenario, forecast)
+                    scores.add(scenario, forecast)
             scenarios += len(labelled)
             bar.update(len(rows))
     if not scenarios:
         raise DataError(f"split {store.split!r} has no scenario with a future to score", file=store.path)
-    return Evaluation(predictor.name, store.split, scenarios, missing, metrics.compute())
+    return Evaluation(
+        predictor.name,
+        store.split,
+        scenarios,
+        scores.missing,
+        scores.metrics.compute(),
+        scores.per_scenario,
+        predictor.training,
+        store_facts(store.path),
+        {**environment(), "wall_s": round(time.monotonic() - start, 1)},
+    )
 
 
 def judged(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:
@@ -70,16 +63,33 @@ def judged(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:
     }
 
 
-def _score(metrics: ForecastMetrics, scenario: Scenario, forecast: Forecast) -> int:
-    """Add one scenario; returns how many judged tracks were not predicted."""
-    groups, row = judged(scenario), forecast.rows(scenario.tracks.track_id)
-    chosen = np.flatnonzero(groups["all"] & (row >= 0))
-    future = scenario.num_observed + np.arange(forecast.trajectory.shape[2])
-    metrics.update(
-        torch.from_numpy(forecast.trajectory[row[chosen]]),
-        torch.from_numpy(forecast.probability[row[chosen]]),
-        torch.from_numpy(scenario.tracks.position[np.ix_(chosen, future)]),
-        torch.from_numpy(scenario.tracks.valid[np.ix_(chosen, future)]),
-        {name: torch.from_numpy(member[chosen]) for name, member in groups.items()},
-    )
-    return int((groups["all"] & (row < 0)).sum())
+class _Scores:
+    """Sums over all scenarios, and the focal agent's values of each."""
+
+    def __init__(self) -> None:
+        self.metrics, self.missing = ForecastMetrics(sync_on_compute=False), 0
+        self._focal: list[tuple[str, list[float]]] = []
+
+    def add(self, scenario: Scenario, forecast: Forecast) -> None:
+        groups, row = judged(scenario), forecast.rows(scenario.tracks.track_id)
+        chosen = np.flatnonzero(groups["all"] & (row >= 0))
+        self.missing += int((groups["all"] & (row < 0)).sum())
+        future = scenario.num_observed + np.arange(forecast.trajectory.shape[2])
+        agents = (
+            torch.from_numpy(forecast.trajectory[row[chosen]]),
+            torch.from_numpy(forecast.probability[row[chosen]]),
+            torch.from_numpy(scenario.tracks.position[np.ix_(chosen, future)]),
+            torch.from_numpy(scenario.tracks.valid[np.ix_(chosen, future)]),
+        )
+        member = {name: torch.from_numpy(group[chosen]) for name, group in groups.items()}
+        self.metrics.update(*agents, member)
+        focal = self.metrics.values(*(part[member["focal"]] for part in agents))
+        self._focal += [(scenario.scenario_id, values) for values in focal.tolist()]
+
+    @property
+    def per_scenario(self) -> dict[str, list[Any]]:
+        columns = {name: self.metrics.names.index(name) for name in PER_SCENARIO}
+        return {
+            "scenario_id": [scenario_id for scenario_id, _ in self._focal],
+            **{name: [round(values[i], 4) for _, values in self._focal] for name, i in columns.items()},
+        }

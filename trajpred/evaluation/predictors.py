@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
+from trajpred import weights
 from trajpred.baselines import BASELINES
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.graph.scene_graph import build_batch
 from trajpred.model import LitForecaster
+from trajpred.model.checkpoint import read_checkpoint, training_of
 from trajpred.scenario import Scenario
 
 
@@ -21,9 +23,11 @@ class Predictor(Protocol):
 
     Attributes:
         name: shown in tables.
+        training: how it was trained (:class:`trajpred.training_record.TrainingRecord`), as far as known.
     """
 
     name: str
+    training: dict[str, Any]
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         """One forecast per scenario, in order."""
@@ -35,6 +39,7 @@ class BaselinePredictor:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.training: dict[str, Any] = {}
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [BASELINES[self.name](scenario, _horizon(scenario)) for scenario in scenarios]
@@ -45,10 +50,11 @@ def _horizon(scenario: Scenario) -> int:
 
 
 class CheckpointPredictor:
-    """A trained model, on a GPU if there is one."""
+    """A trained model, on a GPU if there is one: a checkpoint, or weights that ship by their name."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        self.name = "/".join((*checkpoint.resolve().parts[-3:-2], checkpoint.stem))
+    def __init__(self, checkpoint: str | Path) -> None:
+        self.name = shown_name(checkpoint)
+        self.training = training_of(read_checkpoint(checkpoint))
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = LitForecaster.load(checkpoint).to(self.device)
 
@@ -60,14 +66,24 @@ class CheckpointPredictor:
         return self.model.forecaster.forecast(batch.to(self.device))
 
 
+def shown_name(checkpoint: str | Path) -> str:
+    """``NAME/version_0/best`` where training wrote it, else the name of the file or of the weights."""
+    path = Path(checkpoint).absolute()
+    run = path.parts[-4:-2] if path.parent.name == "checkpoints" else ()
+    return "/".join((*run, path.name.removesuffix(".ckpt")))
+
+
 def load_predictor(checkpoint: str | Path) -> Predictor:
-    """A baseline by its name, or a trained model by the path of its checkpoint. Raises: DataError."""
+    """A baseline or weights that ship, by name, or a trained model by the path of its checkpoint.
+
+    Raises: DataError.
+    """
     if str(checkpoint) in BASELINES:
         return BaselinePredictor(str(checkpoint))
-    if not Path(checkpoint).is_file():
-        known = ", ".join(BASELINES)
+    if not weights.locate(checkpoint).is_file():
+        known = f"{', '.join(BASELINES)}, nor weights that ship: {weights.listed()}"
         raise DataError(f"is neither a checkpoint nor one of the baselines {known}", file=checkpoint)
-    return CheckpointPredictor(Path(checkpoint))
+    return CheckpointPredictor(checkpoint)
 
 
 def in_batches(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:

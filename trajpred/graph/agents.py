@@ -86,9 +86,11 @@ def _chosen(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Rows of the tracks that become agents, the step each was last seen at, and seconds since then."""
     tracks, last = batch.tracks, _last_seen(batch)
-    elapsed = (batch.num_observed - 1 - last) * batch.step_s[batch.track_scene]
+    step_s = batch.step_s[batch.track_scene]
+    elapsed = (batch.num_observed - 1 - last) * step_s
     judged = tracks.category >= TrackCategory.SCORED
-    keep = np.flatnonzero((last >= 0) & (judged | (elapsed <= config.memory_s)))
+    recent = elapsed <= config.memory_s + step_s / 10  # clocks jitter: ten steps may be 1.00002 s
+    keep = np.flatnonzero((last >= 0) & (judged | recent))
     scene = batch.track_scene[keep]
     far = norm(tracks.position[keep, last[keep]] - origin[scene])
     first = smallest(scene, config.max_agents, keep != batch.focal[scene], ~judged[keep], far)

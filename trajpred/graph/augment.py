@@ -7,15 +7,17 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.errors import require
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.features import SceneFeatures
 from trajpred.graph.lanes import LaneFeatures
+from trajpred.graph.mirror import mirrored
 from trajpred.graph.ragged import place_within
 from trajpred.graph.random import uniform
 from trajpred.scenario import TrackCategory
 
 #: What random numbers are for: each purpose has its own.
-_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP = range(4)
+_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR = range(5)
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,17 @@ class AugmentConfig:
         drop_agents: share of the agents that are neither focal nor scored to leave out.
         drop_lanes: share of the lanes to leave out.
         truncate_history: probability that an agent's early history is hidden, up to a random step.
+        mirror: probability that a scene is reflected: left is right, and right is left.
     """
 
     drop_agents: float = 0.0
     drop_lanes: float = 0.0
     truncate_history: float = 0.0
+    mirror: float = 0.0
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            require(0 <= getattr(self, f.name) <= 1, f"augment.{f.name}", "must be 0 to 1")
 
 
 def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
@@ -44,7 +52,7 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
     judged = agents.category >= TrackCategory.SCORED
     agents = _take(shown, judged | (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
     lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
-    return replace(scenes, agents=agents, lanes=lanes)
+    return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)
 
 
 def _take(agents: AgentFeatures, keep: NDArray[np.bool_]) -> AgentFeatures:

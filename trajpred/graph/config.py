@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from trajpred.errors import require
 
 #: Positions and speeds are divided by these so that most features lie within a few units.
 LENGTH_SCALE, SPEED_SCALE = 10.0, 10.0
+
+
+def _not_negative(config: FeatureConfig | GraphConfig) -> None:
+    for f in fields(config):
+        require(getattr(config, f.name) >= 0, f.name, "must not be negative")
 
 
 @dataclass(frozen=True)
@@ -18,6 +25,8 @@ class FeatureConfig:
         max_lanes: at most so many lane segments and crossings; the nearest to any agent are kept.
         lane_radius_m: lanes farther than this from every agent are left out.
         lane_points: points per polyline, even.
+
+    Raises: DataError about a value that is out of range.
     """
 
     memory_s: float = 1.0
@@ -26,12 +35,20 @@ class FeatureConfig:
     lane_radius_m: float = 100.0
     lane_points: int = 10
 
+    def __post_init__(self) -> None:
+        _not_negative(self)
+        require(self.max_agents > 0, "max_agents", "must be positive")
+        require(
+            self.lane_points > 0 and self.lane_points % 2 == 0, "lane_points", "must be even and positive"
+        )
+
 
 @dataclass(frozen=True)
 class GraphConfig:
     """Who hears whom: the ``k`` nearest senders within ``radius`` metres of each receiver.
 
-    ``k`` bounds memory on crowded scenes; lane topology is kept beyond both.
+    ``k`` bounds memory on crowded scenes; lane topology is kept beyond both. Raises: DataError about a
+    negative value.
     """
 
     agent_agent_k: int = 32
@@ -40,6 +57,9 @@ class GraphConfig:
     lane_lane_k: int = 16
     agent_radius_m: float = 100.0
     lane_radius_m: float = 60.0
+
+    def __post_init__(self) -> None:
+        _not_negative(self)
 
 
 @dataclass(frozen=True)

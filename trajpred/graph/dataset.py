@@ -21,7 +21,8 @@ class SceneDataset(Dataset[SceneBatch]):
     """The scenes of a split as batches of graphs.
 
     Asked for by rows, or by a :class:`~trajpred.graph.batch_sampler.BatchKey` for a variation in which each
-    scene depends on ``seed``, epoch and its row alone: the same in whatever batch and worker.
+    scene depends on ``seed``, epoch and its row alone: the same in whatever worker and, to within rounding
+    (lanes are resampled along the whole batch), in whatever batch.
     """
 
     def __init__(

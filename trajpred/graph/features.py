@@ -39,7 +39,7 @@ class SceneFeatures:
 
 
 def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures:
-    """Featurise ``batch``; the futures are used for ``target`` alone. Raises: DataError."""
+    """Featurise ``batch``; the futures are used for ``target`` alone."""
     focal = focal_poses(batch)
     agents = agent_features(batch, focal.position, config)
     lanes = lane_features(batch, focal.position, agents, config)

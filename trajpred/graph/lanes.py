@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import require
 from trajpred.geometry import direction, norm, rotate, to_local
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.config import LENGTH_SCALE, FeatureConfig
@@ -53,8 +52,7 @@ class LaneFeatures:
 def lane_features(
     batch: ScenarioBatch, origin: NDArray[np.float64], agents: AgentFeatures, config: FeatureConfig
 ) -> LaneFeatures:
-    """Lane segments and crossings near enough to an agent; ``origin``: ``[S, 2]``. Raises: DataError."""
-    require(config.lane_points % 2 == 0, "lane_points", "must be even")
+    """Lane segments and crossings near enough to an agent; ``origin``: ``[S, 2]``."""
     P, lane_map = config.lane_points, batch.map
     edge1, edge2 = resample(lane_map.crossing_edge1, P), resample(lane_map.crossing_edge2, P)
     center = np.concatenate((resample(lane_map.centerline, P), (edge1 + edge2) / 2))

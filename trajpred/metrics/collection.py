@@ -78,13 +78,13 @@ class ForecastMetrics(Metric):
         if set(member) != set(self.groups):
             raise ValueError(f"groups given: {sorted(member)}; expected: {sorted(self.groups)}")
         chosen = torch.stack([member[name] & judged for name in self.groups])
-        values = self._values(trajectory, probability, target, valid).to(self.total.dtype)
+        values = self.values(trajectory, probability, target, valid).to(self.total.dtype)
         # Not a matrix product: 0 * NaN would carry the values of agents left out into the sums.
         self.total += torch.where(chosen[..., None], values, 0.0).sum(dim=1)
         self.count += chosen.sum(dim=1)
 
-    def _values(self, trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-        """``[A, len(names)]``, in the order of ``names``."""
+    def values(self, trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+        """Each agent's own, ``[A, len(names)]`` in the order of ``names``; arguments as in :meth:`update`."""
         columns = []
         for k in self.ks:
             modes, p = top_modes(trajectory, probability, k)

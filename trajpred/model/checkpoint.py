@@ -10,18 +10,24 @@ import torch
 from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor, nn
 
+from trajpred import weights
 from trajpred.errors import DataError
 
 #: Where a checkpoint keeps the model's config.
 CONFIG = "trajpred_config"
+#: Where it keeps how the model was trained (:class:`trajpred.training_record.TrainingRecord`).
+TRAINING = "trajpred_training"
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
-    """The content of a checkpoint, read without unpickling code. Raises: DataError."""
-    path = Path(checkpoint)
+    """The content of a checkpoint, or of weights that ship, read without unpickling code.
+
+    Raises: DataError.
+    """
+    path = weights.locate(checkpoint)
     if not path.is_file():
-        raise DataError("no such checkpoint", file=path)
+        raise DataError(f"no such checkpoint; weights that ship: {weights.listed()}", file=path)
     if not is_zipfile(path):
         raise DataError("is no checkpoint, or one cut short", file=path)
     try:
@@ -32,6 +38,12 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not content.get(CONFIG) or "state_dict" not in content:
         raise DataError("is no trajpred checkpoint", file=path, field=CONFIG)
     return content
+
+
+def training_of(content: dict[str, Any]) -> dict[str, Any]:
+    """How the model of a checkpoint was trained; without a record, how far at least."""
+    reached = {"epoch": content["epoch"] + 1, "steps": content["global_step"]} if "epoch" in content else {}
+    return {**reached, **content.get(TRAINING, {})}
 
 
 def build(kind: type[Model], config: dict[str, Any]) -> Model:
@@ -45,10 +57,18 @@ def build(kind: type[Model], config: dict[str, Any]) -> Model:
     return built
 
 
-def load_weights(model: Model, weights: dict[str, Tensor], checkpoint: str | Path) -> Model:
-    """``model`` with the ``weights`` of ``checkpoint``, in evaluation mode. Raises: DataError."""
+def load_weights(model: Model, state: dict[str, Tensor], checkpoint: str | Path) -> Model:
+    """``model`` with the weights ``state`` of ``checkpoint``, in evaluation mode. Raises: DataError.
+
+    The model keeps its own float32: weights kept in half precision are cast as they are copied.
+    """
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict(state)
     except RuntimeError as error:
         raise DataError(f"weights do not fit the model ({error})", file=checkpoint) from None
     return model.eval()
+
+
+def below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The weights whose names start with ``prefix``, named without it."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -10,10 +10,12 @@ from torch_geometric.data import HeteroData
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.geometry import to_global
+from trajpred.model.checkpoint import CONFIG, below, build, load_weights, read_checkpoint
 from trajpred.model.head_decoder import HeadDecoder
 from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.prediction import Prediction
 from trajpred.model.token_encoder import TokenEncoder
+from trajpred.weights import require_name
 
 
 class Forecaster(nn.Module):
@@ -32,6 +34,18 @@ class Forecaster(nn.Module):
     def forecast(self, batch: HeteroData, joint: bool = False) -> list[Forecast]:
         """Forecasts in city coordinates, one per scene of ``batch``; with ``joint`` mode k is one world."""
         return to_forecasts(self(batch, joint), batch)
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> Forecaster:
+        """The trained model of this name that ships with the package, in evaluation mode.
+
+        Build its batches with the ``SceneConfig`` it was trained with, which ``LitForecaster`` knows.
+
+        Raises: DataError that lists the known names.
+        """
+        content = read_checkpoint(require_name(name))
+        config = {part: content[CONFIG][part] for part in ("encoder", "decoder")}
+        return load_weights(build(cls, config), below(content["state_dict"], "forecaster."), name)
 
 
 def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:

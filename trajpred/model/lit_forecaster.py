@@ -8,12 +8,14 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import DataError
 from trajpred.graph.config import SceneConfig
 from trajpred.metrics import ForecastMetrics
 from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
+from trajpred.model.finite import FiniteGuard
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.head_decoder import HeadDecoder
 from trajpred.model.mode_decoder import ModeDecoder
@@ -22,6 +24,7 @@ from trajpred.model.optimizer import OptimizerConfig, configure
 from trajpred.model.prediction import Prediction
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.scenario import TrackCategory
+from trajpred.weights import require_name
 
 #: Where a checkpoint keeps the state of torch's random generators.
 RANDOM = "trajpred_random"
@@ -53,6 +56,7 @@ class LitForecaster(pl.LightningModule):
         self.history, self.step_s, self.scene = history, step_s, scene
         self.loss, self.optimizer_config = loss, optimizer
         self.val_metrics = ForecastMetrics()
+        self.guard = FiniteGuard()
         #: The plain values this was built from; what a checkpoint needs to be loaded again.
         self.config: dict[str, Any] = {}
 
@@ -81,6 +85,7 @@ class LitForecaster(pl.LightningModule):
 
     def training_step(self, batch: HeteroData, _: int) -> Tensor:
         losses = self.losses(batch)
+        self.guard.add(losses, batch.scenario_id)
         size = batch.num_graphs
         self.log_dict({f"train/{name}": value for name, value in losses.items()}, batch_size=size)
         self.log("loss", losses["loss"], prog_bar=True, logger=False, batch_size=size)
@@ -127,6 +132,28 @@ class LitForecaster(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         return configure(self, self.optimizer_config, int(self.trainer.estimated_stepping_batches))
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Log the norm of all gradients, see that it is finite, and clip by it: one pass over them.
+
+        Raises: DataError naming the weights, losses or gradients that are not finite.
+        """
+        gradients = {name: p.grad for name, p in self.named_parameters() if p.grad is not None}
+        norm = torch.nn.utils.get_total_norm(gradients.values())
+        self.log("train/grad_norm", norm)
+        # Scaled float16 gradients may overflow; the scaler then leaves out the step.
+        scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
+        when = f"step {self.global_step} (epoch {self.current_epoch})"
+        self.guard.check(self, gradients, torch.zeros_like(norm) if scaled else norm, when)
+        if gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
+            torch.nn.utils.clip_grads_with_norm_(self.parameters(), gradient_clip_val, norm)
+        else:
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[CONFIG] = self.config
         # Dropout of a resumed run then draws what it would have drawn.
@@ -141,6 +168,14 @@ class LitForecaster(pl.LightningModule):
 
     @classmethod
     def load(cls, checkpoint: str | Path) -> LitForecaster:
-        """A trained model in evaluation mode. Raises: DataError if the file is no checkpoint of ours."""
+        """A trained model in evaluation mode: a checkpoint, or weights that ship by their name.
+
+        Raises: DataError if the file is no checkpoint of ours.
+        """
         content = read_checkpoint(checkpoint)
         return load_weights(cls.build(content[CONFIG]), content["state_dict"], checkpoint)
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> LitForecaster:
+        """The trained model of this name that ships. Raises: DataError that lists the known names."""
+        return cls.load(require_name(name))

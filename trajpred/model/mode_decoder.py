@@ -46,7 +46,7 @@ class ModeDecoder(nn.Module):
         propose_radius_m, refine_radius_m: how far around its pose a mode hears.
         joint: also learn joint futures: a second set of mode embeddings through the same weights, whose
             modes hear the modes of the same index of other agents.
-        dropout, norm, evaluation: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
+        dropout, drop_path, norm, evaluation: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ModeDecoder(nn.Module):
         propose_radius_m: float = 60.0,
         refine_radius_m: float = 30.0,
         dropout: float = 0.1,
+        drop_path: float = 0.0,
         norm: Literal["post", "pre"] = "post",
         evaluation: Evaluation = "dense",
         joint: bool = False,
@@ -74,7 +75,7 @@ class ModeDecoder(nn.Module):
 
         def one(poses: bool) -> GraphTransformerLayer:
             attention = GraphAttention(dim, heads, poses=poses)
-            return GraphTransformerLayer(attention, dim, dropout=dropout, norm=norm)
+            return GraphTransformerLayer(attention, dim, dropout=dropout, drop_path=drop_path, norm=norm)
 
         def layers(count: int) -> nn.ModuleList:
             # mode ← scene with poses and mode ↔ mode without, in turns.

@@ -30,7 +30,7 @@ class SceneEncoder(TokenEncoder):
         dim: channels of a token.
         heads: attention heads.
         layers: graph-transformer layers.
-        dropout: on residual branches.
+        dropout, drop_path: on residual branches, see :class:`~trajpred.nn.GraphTransformerLayer`.
         norm: ``post`` or ``pre`` layer normalisation.
         evaluation: see :data:`Evaluation`.
     """
@@ -41,16 +41,19 @@ class SceneEncoder(TokenEncoder):
         heads: int = 8,
         layers: int = 4,
         dropout: float = 0.1,
+        drop_path: float = 0.0,
         norm: Literal["post", "pre"] = "post",
         evaluation: Evaluation = "dense",
     ) -> None:
         super().__init__(dim)
         self.heads, self.evaluation = heads, evaluation
         self.bias = EdgeBias(EDGE_CHANNELS, heads)
-        self.layers = nn.ModuleList(
-            GraphTransformerLayer(GraphAttention(dim, heads), dim, dropout=dropout, norm=norm)
-            for _ in range(layers)
-        )
+
+        def layer() -> GraphTransformerLayer:
+            attention = GraphAttention(dim, heads)
+            return GraphTransformerLayer(attention, dim, dropout=dropout, drop_path=drop_path, norm=norm)
+
+        self.layers = nn.ModuleList(layer() for _ in range(layers))
 
     def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
         relation = self.relation(graph)

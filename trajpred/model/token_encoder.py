@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.model.agent_encoder import AgentEncoder
-from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
+from trajpred.model.checkpoint import CONFIG, below, build, load_weights, read_checkpoint
 from trajpred.model.joint_graph import JointGraph
 from trajpred.model.lane_encoder import LaneEncoder
 
@@ -70,11 +70,10 @@ class TokenEncoder(nn.Module):
 
     @classmethod
     def from_checkpoint(cls: type[Encoder], checkpoint: str | Path) -> Encoder:
-        """The trained encoder of a forecaster's checkpoint, in evaluation mode. Raises: DataError."""
-        content, prefix = read_checkpoint(checkpoint), "forecaster.encoder."
-        weights = {
-            name.removeprefix(prefix): value
-            for name, value in content["state_dict"].items()
-            if name.startswith(prefix)
-        }
-        return load_weights(build(cls, content[CONFIG]["encoder"]), weights, checkpoint)
+        """The trained encoder of a forecaster's checkpoint, or of weights that ship by their name.
+
+        In evaluation mode. Raises: DataError.
+        """
+        content = read_checkpoint(checkpoint)
+        state = below(content["state_dict"], "forecaster.encoder.")
+        return load_weights(build(cls, content[CONFIG]["encoder"]), state, checkpoint)

@@ -33,6 +33,8 @@ class GraphTransformerLayer(nn.Module):
         dim: channels.
         expansion: hidden width of F over ``dim``.
         dropout: on both residual branches.
+        drop_path: probability that a receiver leaves out a whole branch in training (stochastic depth,
+            Huang et al. 2016).
         norm: ``post`` or ``pre``.
         feed_forward: F, by default two linear layers with GELU between them.
     """
@@ -44,6 +46,7 @@ class GraphTransformerLayer(nn.Module):
         *,
         expansion: int = 2,
         dropout: float = 0.0,
+        drop_path: float = 0.0,
         norm: Literal["post", "pre"] = "post",
         feed_forward: nn.Module | None = None,
     ) -> None:
@@ -51,7 +54,7 @@ class GraphTransformerLayer(nn.Module):
         self.attention, self.pre = attention, norm == "pre"
         self.feed_forward = mlp(dim, expansion * dim, dim) if feed_forward is None else feed_forward
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Sequential(nn.Dropout(dropout), nn.Dropout1d(drop_path))  # channels, then rows
 
     def forward(self, x: Tensor, relation: Relation, sender: Tensor | None = None) -> Tensor:
         """``x`` ``[R, dim]`` hears ``sender`` ``[S, dim]`` (by default itself) over ``relation``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -46,10 +47,11 @@ def read_manifest(store: Path) -> dict[str, Any]:
 
 
 def _advice(store: Path, manifest: dict[str, Any]) -> str:
-    source = manifest.get("source", "SOURCE")
-    heights = " --heights true" if manifest.get("heights") else ""
-    command = f"python tools/prepare.py --source {source} --raw RAW_DIR --store {store}{heights}"
-    return f"prepare it with: {command}"
+    words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
+    words += ["--heights", "true"] if manifest.get("heights") else []
+    for name in ("compression", "shard_size"):
+        words += [f"--{name}", manifest[name]] if manifest.get(name) not in (None, 256) else []
+    return f"prepare it with: python tools/prepare.py {shlex.join(map(str, words))}"
 
 
 class ScenarioStore:

@@ -96,10 +96,12 @@ def _follow(parent: int) -> None:
 def _client(scheduler: str) -> Iterator[Any]:
     try:
         from distributed import Client
+        from distributed.comm import resolve_address
     except ImportError:
         problem = "needs dask.distributed: pip install 'trajpred[cluster]'"
         raise DataError(problem, field="scheduler") from None
     try:
+        resolve_address(scheduler)  # else Client would hang for 20 s after its error
         client = Client(scheduler, timeout=TIMEOUT_S, set_as_default=False)
     except Exception as error:  # an address where something else answers provokes anything
         problem = f"no Dask scheduler answers at {scheduler} ({str(error) or type(error).__name__})"

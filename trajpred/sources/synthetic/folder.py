@@ -46,7 +46,9 @@ def synthesize(
     require(
         val >= 0 and test >= 0 and val + test <= 1, "val", "and test must be shares of at most 1 together"
     )
+    require(steps > 1, "steps", f"must be 2 at least, is {steps}")
     require(0 < observed < steps, "observed", f"must be 1 to {steps - 1}, is {observed}")
+    require(workers != 0, "workers", "must be a number of processes, or -1 for all cores")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError("is not empty; synthesize writes into a new folder", file=out)
     counts = {"val": round(scenarios * val), "test": round(scenarios * test)}

@@ -1,0 +1,109 @@
+"""Results as files, and the tables made from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trajpred.errors import DataError
+from trajpred.evaluation import Evaluation, by_recipe, read_results, write_results
+from trajpred.evaluation.table import format_intervals, format_origin, format_recipes
+
+STORE = {"source": "argoverse1", "config": "0123", "scenarios": {"train": 7377, "val": 2}}
+MACHINE = {
+    "trajpred": "0.1.0",
+    "commit": 40 * "a",
+    "dirty": False,
+    "torch": "2.13",
+    "cpu": "Xeon",
+    "threads": 2,
+}
+
+
+def result(name: str, fde: tuple[float, float], **training: Any) -> Evaluation:
+    """Two scenarios with these focal minFDE6."""
+    metrics = {"focal": {"count": 2, "minFDE6": sum(fde) / 2}}
+    each = {"scenario_id": ["x", "y"], "minADE6": [1.0, 1.0], "minFDE6": list(fde)}
+    return Evaluation(name, "val", 2, 0, metrics, each, training, STORE, MACHINE)
+
+
+def seeds() -> list[Evaluation]:
+    facts = {"recipe": "small", "store": STORE, "environment": {**MACHINE, "dirty": True, "gpu": "H200"}}
+    return [
+        result(f"small/version_{i}/best", (1.0 + i, 2.0), **facts, seed=i, steps=100, epochs=3, wall_s=120.0)
+        for i in range(3)
+    ]
+
+
+def cells(table: str) -> dict[str, dict[str, str]]:
+    """The cells of a Markdown table by row and column."""
+    head, _, *rows = ([c.strip() for c in line.strip("|").split("|")] for line in table.splitlines())
+    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+
+
+def test_files_hold_everything(tmp_path: Path) -> None:
+    for given in (seeds(), seeds()[0]):
+        write_results(tmp_path / "a.json", given)
+        assert read_results(tmp_path / "a.json") == (given if isinstance(given, list) else [given])
+
+
+def test_files_are_plain_json_with_what_is_kept_per_scenario_on_one_line(tmp_path: Path) -> None:
+    write_results(tmp_path / "a.json", seeds()[0])
+    text = (tmp_path / "a.json").read_text()
+    found = json.loads(text)
+    assert found["training"]["seed"] == 0 and found["store"]["scenarios"]["train"] == 7377
+    [line] = [line for line in text.splitlines() if line.startswith('"per_scenario"')]
+    assert json.loads("{" + line.rstrip(",") + "}") == {"per_scenario": found["per_scenario"]}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[3]", '"text"', '{"predictor": "a"}', "[[]]"])
+def test_what_is_no_result_is_refused_by_name(tmp_path: Path, content: str) -> None:
+    (tmp_path / "bad.json").write_text(content)
+    with pytest.raises(DataError, match=r"bad\.json: is no result of tools/evaluate\.py"):
+        read_results(tmp_path / "bad.json")
+    with pytest.raises(DataError, match="absent"):
+        read_results(tmp_path / "absent.json")
+
+
+def test_a_recipe_is_one_line_with_mean_and_range_over_its_seeds() -> None:
+    base = result("constant_velocity", (4.0, 6.0))
+    table = cells(format_recipes(by_recipe([base, *seeds(), base])))
+    assert list(table) == ["constant_velocity", "small, 3 seeds"]
+    # Means of two scenarios: (1 + 2) / 2, (2 + 2) / 2, (3 + 2) / 2.
+    assert table["small, 3 seeds"]["minFDE6"] == "2.00 (1.50\N{EN DASH}2.50)"
+    assert table["constant_velocity"]["minFDE6"] == "5.00" and table["constant_velocity"]["MR6"] == "-"
+
+
+def test_differences_are_from_the_first_recipe() -> None:
+    table = cells(format_intervals(by_recipe([result("base", (4.0, 6.0)), *seeds()])))
+    # Of two scenarios a resample takes the one, the other, or both: the bounds are the extremes.
+    assert table["small, 3 seeds"]["minFDE6"] == "2.00 [2.00, 2.00]"
+    assert table["small, 3 seeds"]["minFDE6 against base"] == "-3.00 [-4.00, -2.00]"
+    assert table["base"]["minFDE6"] == "5.00 [4.00, 6.00]" and table["base"]["minFDE6 against base"] == "-"
+
+
+def test_the_origin_tells_seeds_data_machine_and_code() -> None:
+    told = format_origin(seeds())
+    for part in (
+        "seeds 0, 1, 2;",
+        "7,377 scenarios of argoverse1",
+        "minutes 2;",
+        "on H200, Xeon (2 threads)",
+    ):
+        assert part in told
+    assert "code trajpred 0.1.0, aaaaaaaaaa with changes, torch 2.13" in told
+    assert format_origin([result("base", (1.0, 2.0))]) == "scored by trajpred 0.1.0, aaaaaaaaaa, torch 2.13"
+
+
+def test_what_does_not_belong_in_one_table_is_refused() -> None:
+    one, two, _ = seeds()
+    with pytest.raises(DataError, match="one recipe, small, and one seed"):
+        by_recipe([one, replace(two, training=one.training)])
+    with pytest.raises(DataError, match="different data: val of argoverse1"):
+        by_recipe([one, replace(two, split="train")])
+    with pytest.raises(DataError, match="no results"):
+        by_recipe([])

@@ -1,0 +1,52 @@
+"""How a model was trained, kept in its checkpoints so that results can say it later."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+
+from trajpred.graph.data_module import SceneData
+from trajpred.model.checkpoint import TRAINING
+from trajpred.provenance import environment, store_facts
+
+
+class TrainingRecord(pl.Callback):
+    """Writes facts of the run into every checkpoint, as plain values under :data:`TRAINING`.
+
+    ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (in which it was saved, from
+    1), ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``precision``, ``wall_s``
+    (of all its runs), ``store`` and ``environment`` (:mod:`trajpred.provenance`) as the run began.
+    """
+
+    def __init__(self) -> None:
+        self.earlier_s = 0.0
+        self.start_s = time.monotonic()
+        self.fixed: dict[str, Any] = {}
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Now, not when a checkpoint is saved: the files of the package may change while it trains.
+        self.start_s = time.monotonic()
+        self.fixed = {
+            "recipe": trainer.logger.name if trainer.logger else None,
+            "epochs": trainer.max_epochs,
+            "precision": str(trainer.precision),
+            "environment": environment(),
+        }
+        data = getattr(trainer, "datamodule", None)
+        if isinstance(data, SceneData):
+            batch = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
+            self.fixed |= {"seed": data.seed, "batch_size": batch, "store": store_facts(data.store)}
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.earlier_s = checkpoint.get(TRAINING, {}).get("wall_s", 0.0)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        wall_s = round(self.earlier_s + time.monotonic() - self.start_s, 1)
+        reached = {"epoch": trainer.current_epoch + 1, "steps": trainer.global_step, "wall_s": wall_s}
+        checkpoint[TRAINING] = {**self.fixed, **reached}

@@ -1,0 +1,34 @@
+"""The trained models that ship with the package: ``NAME.pt``, with the model card ``NAME.md``.
+
+A file of weights is known by being here. Importing this does not import torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trajpred.errors import DataError
+
+FOLDER = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """Names of the models that ship, sorted."""
+    return sorted(path.stem for path in FOLDER.glob("*.pt"))
+
+
+def listed() -> str:
+    """The names in a sentence."""
+    return ", ".join(names()) or "none"
+
+
+def locate(checkpoint: str | Path) -> Path:
+    """The file of a model that ships, if ``checkpoint`` is the name of one, else its path."""
+    return FOLDER / f"{checkpoint}.pt" if str(checkpoint) in names() else Path(checkpoint)
+
+
+def require_name(name: str) -> str:
+    """``name``, if a model of that name ships. Raises: DataError that lists those which do."""
+    if name not in names():
+        raise DataError(f"no weights of this name ship with trajpred; known: {listed()}", file=name)
+    return name
