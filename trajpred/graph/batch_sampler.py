@@ -68,8 +68,8 @@ class TrainBatches(Sampler[BatchKey]):
         sizes: of the scenarios, as the model sees them.
         batch_size: scenarios per step and process at most; steps may be smaller by a few to be alike.
         seed: of the order.
-        max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. Where only one
-            fits and their number is no multiple of ``world``, some processes get a second one.
+        max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. Where only
+            one fits and their number is no multiple of ``world``, some processes get a second one.
         rank, world: which process this is, of how many.
 
     Attributes:
