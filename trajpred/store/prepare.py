@@ -80,8 +80,8 @@ def prepare(
     require(compression in COMPRESSIONS, "compression", f"must be one of {COMPRESSIONS}, is {compression!r}")
     options = {"heights": heights, "compression": compression, "shard_size": shard_size}
     config = _config({"version": VERSION, "source": source, **options})
-    require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     found = _discover(source, raw)
+    require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as writer:
         try:
             target = _Target(store, raw, config, writer)
