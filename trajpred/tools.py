@@ -201,7 +201,7 @@ def visualize(
 
     Args:
         store: folder written by tools/prepare.py.
-        scenario: id, or "[id, id]"; from any split. By default the first of the split.
+        scenario: id, or "[id, id]"; from the split, or else any other. By default the first of the split.
         checkpoint: path of a checkpoint, or the name of a baseline or of weights that ship; none draws the
             scenario alone.
         split: where to take scenarios from if none is named.
@@ -217,7 +217,7 @@ def visualize(
     ensure_store(store)
     out.mkdir(parents=True, exist_ok=True)
     if scenario:
-        chosen = find_scenarios(store, [scenario] if isinstance(scenario, str) else scenario)
+        chosen = find_scenarios(store, [scenario] if isinstance(scenario, str) else scenario, first=split)
     else:
         rows = ScenarioStore(store, split)
         chosen = [rows[i] for i in range(min(limit, len(rows)))]

@@ -41,7 +41,7 @@ def names(batches: list[SceneBatch]) -> list[str]:
     return [name for batch in batches for name in batch.scenario_id]
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_change_nothing(store_path: Path, start: str) -> None:
     alone, two = epochs(store_path), epochs(store_path, workers=2, start=start)
     for a, b in zip(alone, two, strict=True):
@@ -116,7 +116,7 @@ print([max(scenes), sum(scenes), resource.getrusage(resource.RUSAGE_SELF).ru_max
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux alone")
-@pytest.mark.parametrize("memory", [1.0, 1.2])
+@pytest.mark.parametrize("memory", [1.0, pytest.param(1.2, marks=pytest.mark.slow)])
 def test_crowded_scenes_stay_within_the_memory_given(shared: Path, tmp_path: Path, memory: float) -> None:
     raw = shared / "data" / "argoverse2" / "from_sensor_logs"
     prepare("argoverse2", raw, tmp_path / "store", workers=1, progress=False)

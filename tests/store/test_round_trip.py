@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import pickle
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from tests.store.scenarios import ORIGIN, full_map, made
 from trajpred.errors import DataError
 from trajpred.scenario import OBJECT_TYPES, Scenario, equal
 from trajpred.sources.argoverse2 import discover, read_scenario
-from trajpred.store import ScenarioStore, prepare
+from trajpred.store import ScenarioStore, find_scenarios, prepare
 from trajpred.store.codec import encode_batch, encode_row
 from trajpred.store.decoder import decode
 from trajpred.store.shards import open_index, open_shard, write_index, write_shard
@@ -247,6 +249,21 @@ def test_a_scenario_too_large_to_be_believed_is_refused(monkeypatch: pytest.Monk
     with pytest.raises(DataError, match="more than 500") as caught:
         encode_row(made(), heights=False)
     assert caught.value.field == "scenario"
+
+
+def test_an_id_of_two_splits_is_looked_for_where_it_is_said(raw: Callable[..., Path], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    prepare("made", raw([made(scenario_id="a", city="here")]), store, workers=1, progress=False)
+    shutil.copytree(store / "train", store / "val")
+    manifest = json.loads((store / "manifest.json").read_text())
+    manifest["splits"]["val"] = manifest["splits"]["train"]
+    other = raw([made(scenario_id="a", city="there")])
+    prepare("made", other, tmp_path / "other", workers=1, progress=False)
+    for file in ("shard-00000.arrow", "index.arrow"):
+        shutil.copy(tmp_path / "other" / "train" / file, store / "val" / file)
+    (store / "manifest.json").write_text(json.dumps(manifest))
+    found = {first: find_scenarios(store, ["a"], first)[0].city for first in ("", "train", "val")}
+    assert found == {"": "here", "train": "here", "val": "there"}
 
 
 def test_a_store_can_be_read_while_it_is_rewritten(raw: Callable[..., Path], tmp_path: Path) -> None:

@@ -177,9 +177,13 @@ class ScenarioStore:
         return shard
 
 
-def find_scenarios(store: Path, scenario_ids: Sequence[str]) -> list[Scenario]:
-    """The scenarios with these ids, from whichever split. Raises: DataError."""
-    splits = [ScenarioStore(store, split) for split in read_manifest(store)["splits"]]
+def find_scenarios(store: Path, scenario_ids: Sequence[str], first: str = "") -> list[Scenario]:
+    """The scenarios with these ids, from whichever split; ids may repeat over splits: ``first`` comes first.
+
+    Raises: DataError.
+    """
+    names = sorted(read_manifest(store)["splits"], key=lambda split: split != first)
+    splits = [ScenarioStore(store, split) for split in names]
     return [_find(splits, scenario_id, store) for scenario_id in scenario_ids]
 
 
