@@ -19,7 +19,9 @@ import yaml
 from matplotlib.image import imread
 
 from tests.conftest import ROOT, SAMPLE
-from trajpred.cli import main
+from trajpred import tools
+from trajpred.benchmark import tools as benchmark_tools
+from trajpred.cli import _spell_out, main
 from trajpred.model import LitForecaster
 
 SMALL = [
@@ -303,6 +305,12 @@ def test_tools_start_without_arguments(capsys: pytest.CaptureFixture[str]) -> No
     for tool in ("download", "synthesize"):
         assert run(tool) == 2
         assert "--out" in capsys.readouterr().err
+
+
+def test_ids_made_of_digits_stay_texts() -> None:
+    given = ["--scenario", "22159", "0042", "--out", "x"]
+    assert _spell_out(tools.visualize, given) == ["--scenario", '["22159","0042"]', "--out", "x"]
+    assert _spell_out(benchmark_tools.memory, ["--scenarios", "1", "20"]) == ["--scenarios", "[1,20]"]
 
 
 @pytest.mark.parametrize("given", [["--scenarios", "10", "20"], ["--scenarios", "30"]])

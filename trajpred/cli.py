@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -69,12 +70,18 @@ def _spell_out(tool: Callable[..., int] | None, given: list[str]) -> list[str]:
     """A bare ``--flag`` for ``--flag true``, and ``--list a b`` for ``--list [a,b]``."""
     parameters = inspect.signature(tool).parameters.values() if tool else ()
     lists = {f"--{p.name}" for p in parameters if str(p.annotation).startswith("list[")}
+    texts = {f"--{p.name}" for p in parameters if str(p.annotation).startswith("list[str")}
     starts = [i for i, word in enumerate(given) if i == 0 or word.startswith("--")]
     options = [given[i:j] for i, j in zip(starts, [*starts, len(given)][1:], strict=True)]
-    joined = [[o, f"[{','.join(v)}]"] if o in lists and len(v) > 1 else [o, *v] for o, *v in options]
+    joined = [[o, _list(v, o in texts)] if o in lists and len(v) > 1 else [o, *v] for o, *v in options]
     given = [word for option in joined for word in option]
     flags = {f"--{p.name}" for p in parameters if isinstance(p.default, bool)}
     spelled = []
     for word, following in zip(given, [*given, ""][1:], strict=True):
         spelled += [word, "true"] if word in flags and following not in ("true", "false") else [word]
     return spelled
+
+
+def _list(values: list[str], texts: bool) -> str:
+    """A YAML list; ids made of digits stay texts."""
+    return f"[{','.join(map(json.dumps, values) if texts else values)}]"
