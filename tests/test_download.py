@@ -164,6 +164,11 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
+def finished(folder: Path) -> int:
+    """How many files are fetched; others appear and vanish meanwhile, so none is read."""
+    return sum(path.is_file() and path.suffix != ".partial" for path in folder.rglob("*"))
+
+
 def tool(proxy: Proxy, out: Path, *more: str) -> list[str]:
     where = ["--endpoint", proxy.url, "--bucket", BUCKET, "--prefix", PREFIX]
     return ["--out", str(out), *where, *more]
@@ -378,7 +383,7 @@ def test_stopped_runs_continue(proxy: Proxy, tmp_path: Path, stop: signal.Signal
     command = [sys.executable, str(ROOT / "tools" / "download.py"), *tool(proxy, out, "--workers", "2")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while len(tree(out)) < 6 and process.poll() is None and time.monotonic() < deadline:
+    while finished(out) < 6 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(stop)
     _, errors = process.communicate(timeout=30)
