@@ -11,7 +11,14 @@ import torch
 from torch import nn
 
 from tests.graph.scenes import FAR, QUARTER, moved, other_future, straight, with_tracks
-from tests.model.small import assert_same, batch_of, evaluate_as, largest_change, small_model
+from tests.model.small import (
+    assert_same,
+    batch_of,
+    evaluate_as,
+    largest_change,
+    small_config,
+    small_model,
+)
 from trajpred.baselines import constant_velocity
 from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap
@@ -54,6 +61,22 @@ def test_what_is_moved_alone_is_noticed(model: LitForecaster, real: list[Scenari
         batch = batch_of(real)
         batch["lane"].points[::2] += 0.3
         assert largest_change(model(batch), before) > 0.02
+
+
+@pytest.mark.parametrize(("pose", "seen"), [("bias", True), ("values", True), ("none", False)])
+def test_where_relative_poses_enter(real: list[Scenario], pose: str, seen: bool) -> None:
+    """A neighbour's pose changes what an agent hears if poses enter anywhere, and nothing if they do not."""
+    config = small_config()
+    for part in ("encoder", "decoder"):
+        config[part]["init_args"] |= {"pose": pose}
+    config["decoder"]["init_args"] |= {"refine_layers": 0, "propose_radius_m": 1e6}
+    torch.manual_seed(0)
+    model, batch = LitForecaster.build(config).eval(), batch_of(real[:1])
+    with torch.inference_mode():
+        before = model(batch)
+        batch["agent"].heading[1] += 0.5
+        batch["agent"].position[1] += 1.0
+        assert (largest_change(model(batch), before) > 1e-3) == seen
 
 
 def test_the_future_is_not_seen(model: LitForecaster, real: list[Scenario]) -> None:

@@ -126,6 +126,16 @@ def test_a_decoder_without_joint_modes_says_so(real: list[Scenario]) -> None:
         forecaster(batch_of(real[:1]), joint=True)
 
 
+def test_without_layers_to_refine_the_proposal_is_the_answer(real: list[Scenario]) -> None:
+    batch, decoder = batch_of(real), ModeDecoder(dim=32, heads=4, refine_layers=0, joint=True)
+    tokens = SceneEncoder(32, 4, 1).eval().encode(batch)
+    with torch.inference_mode():
+        marginal, joint = (decoder.eval()(tokens, batch, kind) for kind in (False, True))
+    assert marginal.proposal is None and marginal.trajectory.shape[1:] == (6, 60, 2)
+    assert not [name for name, _ in decoder.named_parameters() if "refine" in name or "bias.1" in name]
+    assert not torch.equal(marginal.trajectory, joint.trajectory)
+
+
 @pytest.mark.parametrize(("degree", "steps"), [(1, 5), (3, 30), (8, 60)])
 def test_curves_are_those_of_de_casteljau(degree: int, steps: int) -> None:
     points = np.random.default_rng(0).normal(0, 5, (degree + 1, 2))

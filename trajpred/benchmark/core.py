@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
-from trajpred.benchmark.timing import median_ms, one_thread
+from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.geometry import Pose
 from trajpred.graph.edge_features import edge_features
 from trajpred.nn import (
@@ -25,7 +25,7 @@ from trajpred.nn import (
 )
 
 
-@one_thread()
+@use_threads()
 def core(
     nodes: int = 130, neighbors: int = 32, batch_sizes: Sequence[int] = (1, 32), repeats: int = 10
 ) -> dict[str, float]:

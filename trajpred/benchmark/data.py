@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from trajpred.benchmark.model import DEFAULT_MODEL, training_step
-from trajpred.benchmark.timing import median_ms, one_thread
+from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.dataset import SceneDataset
 from trajpred.model import LitForecaster
@@ -25,7 +25,7 @@ from trajpred.store.shards import write_shard
 _SHARD = 256
 
 
-@one_thread()
+@use_threads()
 def data_figures(raw: Path, repeats: int = 10) -> dict[str, float]:
     """Reading, preparing and feeding the scenarios below ``raw``: CPU ms and bytes, mean over scenarios.
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from trajpred.errors import DataError
+from trajpred.benchmark.timing import own_process
 from trajpred.sources.synthetic import synthesize
 
 #: Each stage runs in a process of its own, so that its peak is its own.
@@ -48,19 +45,10 @@ def memory_figures(sizes: list[int], keep: Path | None = None) -> dict[str, floa
             folder = (keep or Path(scratch)) / str(size)
             if not (folder / "raw").exists():
                 synthesize(folder / "raw", size)
-            parent, worker = _run(_PREPARE, folder)
-            [loader] = _run(_FEED, folder)
+            places = folder / "raw", folder / "store"
+            parent, worker = own_process(_PREPARE, *places)
+            [loader] = own_process(_FEED, *places)
             figures[f"prepare {size} scenarios, parent, MB"] = parent
             figures[f"prepare {size} scenarios, largest worker, MB"] = worker
             figures[f"an epoch of the loader, {size} scenarios, MB"] = loader
     return figures
-
-
-def _run(script: str, folder: Path) -> list[float]:
-    """What ``script`` prints last, a list of numbers."""
-    command = [sys.executable, "-c", script, str(folder / "raw"), str(folder / "store")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise DataError(f"benchmark failed: {done.stderr.strip().splitlines()[-1]}", file=folder)
-    numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return numbers

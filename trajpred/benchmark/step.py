@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 
-from trajpred.errors import DataError
+from trajpred.benchmark.timing import own_process
 from trajpred.graph.batch_sampler import MODES, PROCESS_BYTES, SceneSizes
 
 #: Agents and lanes of every scene, and scenes: few large ones, many small ones, and those between.
@@ -51,7 +48,7 @@ for _ in range(2):  # the second finds the optimiser's state there
     optimizer.zero_grad()
     model.losses(batch)["loss"].backward()
     optimizer.step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024])
 """
 
 
@@ -61,7 +58,7 @@ def step_figures(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, f
     Args:
         shapes: agents and lanes of each scene, and number of scenes.
     """
-    peaks = [_peak(shape) for shape in shapes]
+    peaks = [own_process(_STEP, *shape)[0] for shape in shapes]
     figures: dict[str, float] = {}
     for (agents, lanes, scenes), peak in zip(shapes, peaks, strict=True):
         sizes = SceneSizes(np.array([agents]), np.array([lanes]))
@@ -74,11 +71,3 @@ def step_figures(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, f
     fit = np.linalg.lstsq(causes / np.array(peaks)[:, None], np.ones(len(shapes)), rcond=None)[0]
     names = ("bytes per pair", "bytes per agent", "bytes per lane", "bytes besides")
     return figures | dict(zip(names, fit.tolist(), strict=True))
-
-
-def _peak(shape: tuple[int, int, int]) -> int:
-    command = [sys.executable, "-c", _STEP, *map(str, shape)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise DataError(f"benchmark failed: {done.stderr.strip().splitlines()[-1]}")
-    return int(json.loads(done.stdout))

@@ -5,25 +5,41 @@ Shared machines stretch wall times; process CPU time on one thread is what compa
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
-from trajpred.errors import require
+from trajpred.errors import DataError, require
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def use_threads(count: int = 1) -> Iterator[None]:
     """CPU time of several threads adds up and says little; one thread compares."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
+
+
+def own_process(script: str, *arguments: object) -> list[float]:
+    """The list of numbers that ``script`` prints last: a peak of memory is a process's own.
+
+    Raises: DataError with the last line of its error.
+    """
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise DataError(f"benchmark failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return numbers
 
 
 def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:

@@ -56,17 +56,21 @@ def model(
     scenario: Path = SAMPLE_RAW / "val" / "0a1e6f0a-1817-4a98-b02e-db8c9327d151",
     model: Path | None = None,
     repeats: int = 10,
+    threads: int = 1,
+    compiled: bool = False,
 ) -> int:
-    """Forward pass and training step on one real scenario, all agents predicted, one thread.
+    """Forward pass and training step on one real scenario, all agents predicted.
 
     Args:
         scenario: folder of an Argoverse 2 scenario.
         model: a YAML of configs/model; by default the default model.
         repeats: the median of so many is reported.
+        threads: of the CPU; with several of them look at wall times.
+        compiled: measure torch.compile too; compiling takes minutes.
     """
     from trajpred.benchmark.model import forecasting
 
-    return _print_figures(forecasting(scenario, model, repeats=repeats))
+    return _print_figures(forecasting(scenario, model, repeats=repeats, threads=threads, compiled=compiled))
 
 
 def _print_figures(figures: dict[str, float]) -> int:

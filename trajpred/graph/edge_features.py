@@ -10,6 +10,8 @@ from trajpred.geometry import Pose, norm, relative_pose, unit_vector
 #: Centres (m) of the Gaussian distance kernels; each is as wide as the gap to the next one.
 DISTANCES = (0.0, 2.0, 5.0, 10.0, 18.0, 30.0, 50.0, 80.0)
 _WIDTHS = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 40.0)
+#: Leading channels of the features: what the relative pose says; the kind of edge follows.
+POSE_CHANNELS = len(DISTANCES) + 6
 #: Relative positions are divided by this (m).
 _FAR = 30.0
 #: Nearer than this (m) there is no bearing: its vector shrinks to zero.
@@ -18,7 +20,7 @@ _HERE = 0.1
 
 def edge_channels(kinds: int) -> int:
     """Channels of :func:`edge_features` for that many edge kinds."""
-    return len(DISTANCES) + 6 + kinds
+    return POSE_CHANNELS + kinds
 
 
 def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:

@@ -14,11 +14,10 @@ from trajpred.model.heads import CurveHead
 from trajpred.model.joint_graph import JointGraph
 from trajpred.model.mode_edges import MODE_EDGE_CHANNELS, edges_across, edges_around
 from trajpred.model.prediction import Prediction, constant_velocity, scene_mean
-from trajpred.model.scene_encoder import Evaluation
+from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import (
     DenseRelation,
-    EdgeBias,
     EdgeRelation,
     GraphAttention,
     GraphTransformerLayer,
@@ -42,11 +41,12 @@ class ModeDecoder(nn.Module):
         heads: attention heads.
         modes: futures per agent K.
         degree: of the Bézier curves that futures and their scales are.
-        propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers.
+        propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; with none to refine,
+            the proposal is the answer.
         propose_radius_m, refine_radius_m: how far around its pose a mode hears.
         joint: also learn joint futures: a second set of mode embeddings through the same weights, whose
             modes hear the modes of the same index of other agents.
-        dropout, drop_path, norm, evaluation: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
+        dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class ModeDecoder(nn.Module):
         drop_path: float = 0.0,
         norm: Literal["post", "pre"] = "post",
         evaluation: Evaluation = "dense",
+        pose: RelativePose = "both",
         joint: bool = False,
     ) -> None:
         super().__init__()
@@ -71,10 +72,11 @@ class ModeDecoder(nn.Module):
         self.evaluation, self.joint = evaluation, joint
         self.radius = (propose_radius_m, refine_radius_m)
         self.mode = nn.Embedding(modes, dim)
-        self.bias = nn.ModuleList(EdgeBias(MODE_EDGE_CHANNELS, heads) for _ in range(2))
+        stages = 2 if refine_layers else 1
+        self.bias = nn.ModuleList(pose_bias(MODE_EDGE_CHANNELS, heads, pose) for _ in range(stages))
 
         def one(poses: bool) -> GraphTransformerLayer:
-            attention = GraphAttention(dim, heads, poses=poses)
+            attention = GraphAttention(dim, heads, poses=poses and pose in ("both", "values"))
             return GraphTransformerLayer(attention, dim, dropout=dropout, drop_path=drop_path, norm=norm)
 
         def layers(count: int) -> nn.ModuleList:
@@ -82,14 +84,16 @@ class ModeDecoder(nn.Module):
             return nn.ModuleList(one(poses) for _ in range(count) for poses in (True, False))
 
         self.propose, self.refine = layers(propose_layers), layers(refine_layers)
-        self.propose_head, self.refine_head = (CurveHead(dim, horizon, degree) for _ in range(2))
-        self.proposal = mlp(horizon * 2, dim, dim)
+        self.propose_head = CurveHead(dim, horizon, degree)
+        if refine_layers:
+            self.refine_head = CurveHead(dim, horizon, degree)
+            self.proposal = mlp(horizon * 2, dim, dim)
+            self.norm = nn.LayerNorm(dim)
         self.logit_head = mlp(dim, dim, 1)
-        self.norm = nn.LayerNorm(dim)
         if joint:
             self.joint_mode = nn.Embedding(modes, dim)
-            self.across_bias = EdgeBias(MODE_EDGE_CHANNELS, heads)
-            self.across = nn.ModuleList(one(True) for _ in range(2))
+            self.across_bias = pose_bias(MODE_EDGE_CHANNELS, heads, pose)
+            self.across = nn.ModuleList(one(True) for _ in range(stages))
 
     def forward(self, tokens: SceneTokens, batch: HeteroData, joint: bool = False) -> Prediction:
         """Futures of all agents of ``batch`` from the encoder's ``tokens``.
@@ -107,18 +111,17 @@ class ModeDecoder(nn.Module):
 
         around = self._surroundings(graph, 0, agents, 1).repeat_receivers(self.modes)
         x = self._hear(0, x, scene, around, across)
-        offset, proposal_scale = self._futures(self.propose_head, x)
+        offset, scale = self._futures(self.propose_head, x)
         proposal = constant_velocity(batch, self.horizon)[:, None] + offset
+        if not self.refine:
+            return Prediction(proposal, scale, self._logits(x, batch, joint))
 
         anchored = proposal.detach()
         x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
         around = self._surroundings(graph, 1, end_pose(anchored, agents), self.modes)
         x = self._hear(1, x, scene, around, across)
-        offset, scale = self._futures(self.refine_head, x)
-        logits = self.logit_head(x).reshape(-1, self.modes).float()
-        if joint:
-            logits = scene_mean(logits, batch["agent"].batch, batch.num_graphs)[batch["agent"].batch]
-        return Prediction(anchored + offset, scale, logits, proposal, proposal_scale)
+        offset, final = self._futures(self.refine_head, x)
+        return Prediction(anchored + offset, final, self._logits(x, batch, joint), proposal, scale)
 
     def _hear(
         self,
@@ -137,6 +140,12 @@ class ModeDecoder(nn.Module):
         """Offset and scale of every mode, ``[A, K, F, 2]`` metres."""
         offset, scale = head(x)
         return offset.unflatten(0, (-1, self.modes)), scale.unflatten(0, (-1, self.modes))
+
+    def _logits(self, x: Tensor, batch: HeteroData, joint: bool) -> Tensor:
+        """``[A, K]``; with ``joint`` those of a scene, at each of its agents."""
+        logits: Tensor = self.logit_head(x).reshape(-1, self.modes).float()
+        scene = batch["agent"].batch
+        return scene_mean(logits, scene, batch.num_graphs)[scene] if joint else logits
 
     def _surroundings(
         self, graph: JointGraph, stage: int, poses: Pose[Tensor], per_agent: int

@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from trajpred.graph.edge_features import POSE_CHANNELS
 from trajpred.model.joint_graph import EDGE_CHANNELS, JointGraph
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.nn import (
@@ -18,6 +19,13 @@ from trajpred.nn import (
 
 #: ``dense`` takes all pairs of a scene and is fast; ``edges`` evaluates the flattened edges. The same maths.
 Evaluation = Literal["dense", "edges"]
+#: Where relative poses enter: in the scores (``bias``), in what is gathered (``values``), or in ``both``.
+RelativePose = Literal["both", "bias", "values", "none"]
+
+
+def pose_bias(channels: int, heads: int, pose: RelativePose) -> EdgeBias:
+    """The bias of edges with these features; without relative poses it knows the kind of edge alone."""
+    return EdgeBias(channels, heads, skip=0 if pose in ("both", "bias") else POSE_CHANNELS)
 
 
 class SceneEncoder(TokenEncoder):
@@ -32,7 +40,7 @@ class SceneEncoder(TokenEncoder):
         layers: graph-transformer layers.
         dropout, drop_path: on residual branches, see :class:`~trajpred.nn.GraphTransformerLayer`.
         norm: ``post`` or ``pre`` layer normalisation.
-        evaluation: see :data:`Evaluation`.
+        evaluation: see :data:`Evaluation`; pose: see :data:`RelativePose`.
     """
 
     def __init__(
@@ -44,13 +52,14 @@ class SceneEncoder(TokenEncoder):
         drop_path: float = 0.0,
         norm: Literal["post", "pre"] = "post",
         evaluation: Evaluation = "dense",
+        pose: RelativePose = "both",
     ) -> None:
         super().__init__(dim)
         self.heads, self.evaluation = heads, evaluation
-        self.bias = EdgeBias(EDGE_CHANNELS, heads)
+        self.bias = pose_bias(EDGE_CHANNELS, heads, pose)
 
         def layer() -> GraphTransformerLayer:
-            attention = GraphAttention(dim, heads)
+            attention = GraphAttention(dim, heads, poses=pose in ("both", "values"))
             return GraphTransformerLayer(attention, dim, dropout=dropout, drop_path=drop_path, norm=norm)
 
         self.layers = nn.ModuleList(layer() for _ in range(layers))

@@ -19,16 +19,19 @@ class EdgeBias(nn.Module):
         channels: of the edge features.
         heads: of the attention that will use the bias.
         hidden: width of W₁.
+        skip: leading channels that are not looked at.
 
     Shapes: ``[E, channels]`` -> ``[E, heads]``.
     """
 
-    def __init__(self, channels: int, heads: int, hidden: int = 32) -> None:
+    def __init__(self, channels: int, heads: int, hidden: int = 32, skip: int = 0) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(channels, hidden), nn.GELU(), nn.Linear(hidden, heads, bias=False))
+        self.skip = skip
+        first, second = nn.Linear(channels - skip, hidden), nn.Linear(hidden, heads, bias=False)
+        self.net = nn.Sequential(first, nn.GELU(), second)
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.net(features)
+        return self.net(features[..., self.skip :])
 
 
 class GraphAttention(nn.Module):
