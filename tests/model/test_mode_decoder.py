@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.graph.scenes import straight
-from tests.model.small import batch_of, small_model
+from tests.model.small import assert_same, batch_of, evaluate_as, small_model
 from trajpred.geometry import Pose
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.bezier import bernstein
@@ -75,7 +75,8 @@ def test_a_mode_hears_its_agent_and_all_of_its_scene_within_the_radius(
         agent.heading.repeat_interleave(per_agent, 0),
     )
     graph, radius = JointGraph.of(batch), (60.0, 30.0)[stage]
-    index, _ = edges_around(graph, anchors, radius, per_agent)
+    who = torch.arange(graph.num_agents).repeat_interleave(per_agent)
+    index, _ = edges_around(graph, anchors, radius, who, graph.agents.repeat(per_agent))
     place, scene = graph.poses.position, torch.cat((agent.batch, batch["lane"].batch))
     owner = torch.arange(len(anchors.heading)) // per_agent
     near = torch.linalg.vector_norm(anchors.position[:, None] - place, dim=-1) <= radius
@@ -90,9 +91,11 @@ def test_a_mode_is_told_what_it_hears(real: list[Scenario], stage: int, per_agen
     batch = batch_of(real)
     place = Pose(batch["agent"].position, batch["agent"].heading)
     anchors = Pose(*(x.repeat_interleave(per_agent, 0) for x in (place.position, place.heading)))
-    index, features = edges_around(JointGraph.of(batch), anchors, (60.0, 30.0)[stage], per_agent)
+    agents, graph = batch["agent"].num_nodes, JointGraph.of(batch)
+    who = torch.arange(agents).repeat_interleave(per_agent)
+    modes = graph.agents.repeat(per_agent)
+    index, features = edges_around(graph, anchors, (60.0, 30.0)[stage], who, modes)
     sender, receiver = index.tolist()
-    agents = batch["agent"].num_nodes
     expected = [
         "lane" if j >= agents else "own" if j == i // per_agent else "agent"
         for j, i in zip(sender, receiver, strict=True)
@@ -124,6 +127,21 @@ def test_a_decoder_without_joint_modes_says_so(real: list[Scenario]) -> None:
     forecaster = Forecaster(SceneEncoder(32, 4, 1), ModeDecoder(dim=32, heads=4))
     with pytest.raises(ValueError, match="joint=True"):
         forecaster(batch_of(real[:1]), joint=True)
+
+
+@pytest.mark.parametrize("evaluation", ["dense", "edges"])
+@pytest.mark.parametrize("rows", [[3, 4, 40], [0], []], ids=str)
+def test_some_agents_are_predicted_as_they_are_among_all(
+    real: list[Scenario], evaluation: str, rows: list[int]
+) -> None:
+    """In a scene of which all are left out, too."""
+    model, batch, chosen = small_model(), batch_of(real), torch.tensor(rows, dtype=torch.long)
+    decoder = evaluate_as(model, evaluation).forecaster.decoder
+    with torch.inference_mode():
+        tokens = model.forecaster.encoder.encode(batch)
+        assert_same(decoder(tokens, batch, agents=chosen), decoder(tokens, batch), chosen)
+    with pytest.raises(ValueError, match="all agents"):
+        decoder(tokens, batch, joint=True, agents=chosen)
 
 
 def test_without_layers_to_refine_the_proposal_is_the_answer(real: list[Scenario]) -> None:

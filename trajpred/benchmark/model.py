@@ -70,7 +70,9 @@ def forecasting(
             "parameters (M)": sum(p.numel() for p in model.parameters()) / 1e6,
             "agents": graph["agent"].num_nodes,
             "lanes": graph["lane"].num_nodes,
-            "scenario to graph, CPU ms": median_ms(lambda: build_batch([scenario], SceneConfig()), repeats)[0],
+            "scenario to graph, CPU ms": median_ms(lambda: build_batch([scenario], SceneConfig()), repeats)[
+                0
+            ],
         }
         results |= _times(model, scenario, batch_sizes, repeats)
         if compiled:

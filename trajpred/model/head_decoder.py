@@ -41,12 +41,15 @@ class HeadDecoder(nn.Module):
         self.head = HEADS[head](dim, horizon)
         self.logit_head = mlp(dim, dim, 1)
 
-    def forward(self, tokens: SceneTokens, batch: HeteroData, joint: bool = False) -> Prediction:
-        """Futures of all agents of ``batch``. Raises: ValueError if asked for joint ones."""
+    def forward(
+        self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
+    ) -> Prediction:
+        """Futures of all agents of ``batch``, or of the rows ``agents``. Raises: ValueError if ``joint``."""
         if joint:
             raise ValueError("this decoder has no joint modes")
-        x = self.mix((tokens.agent[:, None] + self.mode.weight).flatten(0, 1))
+        who = slice(None) if agents is None else agents
+        x = self.mix((tokens.agent[who, None] + self.mode.weight).flatten(0, 1))
         offset, scale = (y.unflatten(0, (-1, self.modes)) for y in self.head(x))
-        trajectory = constant_velocity(batch, self.horizon)[:, None] + offset
+        trajectory = constant_velocity(batch, self.horizon)[who, None] + offset
         logits: Tensor = self.logit_head(x).reshape(-1, self.modes).float()
         return Prediction(trajectory, scale, logits)

@@ -67,6 +67,12 @@ class JointGraph:
     def num_agents(self) -> int:
         return len(self.agents.slot)
 
+    def chosen(self, agents: Tensor) -> Padding:
+        """``Padding`` of these ``agents`` ``[B]`` alone, ascending."""
+        scene = self.scene[agents]
+        count = torch.bincount(scene, minlength=self.agents.scenes)
+        return Padding.of(scene, torch.cat((count.new_zeros(1), count.cumsum(0))))
+
     @cached_property
     def features(self) -> Tensor:
         """``[E, EDGE_CHANNELS]`` relative poses and kinds of the edges."""

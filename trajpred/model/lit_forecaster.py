@@ -94,10 +94,12 @@ class LitForecaster(pl.LightningModule):
     def losses(self, batch: HeteroData) -> dict[str, Tensor]:
         """Every loss by name and their weighted sum, ``loss``."""
         self.check(batch)
-        tokens = self.forecaster.encoder.encode(batch)
-        losses = prediction_losses(self.forecaster.decoder(tokens, batch), batch, self.loss)
-        if self.forecaster.decoder.joint:
-            worlds = self.forecaster.decoder(tokens, batch, joint=True)
+        tokens, decoder = self.forecaster.encoder.encode(batch), self.forecaster.decoder
+        # Who has no future to learn from is seen, but costs no modes.
+        learned = batch["agent"].target_mask.any(1).nonzero()[:, 0]
+        losses = prediction_losses(decoder(tokens, batch, agents=learned), batch, self.loss, agents=learned)
+        if decoder.joint:
+            worlds = decoder(tokens, batch, joint=True)
             joint = prediction_losses(worlds, batch, self.loss, joint=True)
             losses |= {f"joint_{name}": value for name, value in joint.items()}
             losses["loss"] = losses["loss"] + self.loss.joint * joint["loss"]

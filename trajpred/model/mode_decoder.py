@@ -95,30 +95,39 @@ class ModeDecoder(nn.Module):
             self.across_bias = pose_bias(MODE_EDGE_CHANNELS, heads, pose)
             self.across = nn.ModuleList(one(True) for _ in range(stages))
 
-    def forward(self, tokens: SceneTokens, batch: HeteroData, joint: bool = False) -> Prediction:
-        """Futures of all agents of ``batch`` from the encoder's ``tokens``.
+    def forward(
+        self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
+    ) -> Prediction:
+        """Futures of the agents of ``batch`` from the encoder's ``tokens``.
 
-        With ``joint``, mode k of all agents of a scene is one possible world, and ``logits`` are the same
-        for all of them. Raises: ValueError if the decoder was made without joint modes.
+        Args:
+            joint: mode k of all agents of a scene is one possible world, and ``logits`` are the same for all
+                of them.
+            agents: ``[B]`` rows of those to predict, ascending; by default all, as joint futures need.
+
+        Raises: ValueError if the decoder was made without joint modes, or asked for those of some agents.
         """
         if joint and not self.joint:
             raise ValueError("this decoder has no joint modes; make it with joint=True")
+        if joint and agents is not None:
+            raise ValueError("joint futures are those of all agents")
         scene, graph = tokens.joint, tokens.graph
-        agents = graph.poses[: graph.num_agents]
+        who = torch.arange(graph.num_agents, device=scene.device) if agents is None else agents
+        poses = graph.poses[who]
         mode = self.joint_mode if joint else self.mode
-        x = (tokens.agent[:, None] + mode.weight).flatten(0, 1)
+        x = (tokens.agent[who, None] + mode.weight).flatten(0, 1)
         across = self._across(graph) if joint else None
 
-        around = self._surroundings(graph, 0, agents, 1).repeat_receivers(self.modes)
+        around = self._surroundings(graph, 0, poses, who, 1).repeat_receivers(self.modes)
         x = self._hear(0, x, scene, around, across)
         offset, scale = self._futures(self.propose_head, x)
-        proposal = constant_velocity(batch, self.horizon)[:, None] + offset
+        proposal = constant_velocity(batch, self.horizon)[who, None] + offset
         if not self.refine:
             return Prediction(proposal, scale, self._logits(x, batch, joint))
 
         anchored = proposal.detach()
         x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
-        around = self._surroundings(graph, 1, end_pose(anchored, agents), self.modes)
+        around = self._surroundings(graph, 1, end_pose(anchored, poses), who, self.modes)
         x = self._hear(1, x, scene, around, across)
         offset, final = self._futures(self.refine_head, x)
         return Prediction(anchored + offset, final, self._logits(x, batch, joint), proposal, scale)
@@ -148,15 +157,17 @@ class ModeDecoder(nn.Module):
         return scene_mean(logits, scene, batch.num_graphs)[scene] if joint else logits
 
     def _surroundings(
-        self, graph: JointGraph, stage: int, poses: Pose[Tensor], per_agent: int
+        self, graph: JointGraph, stage: int, poses: Pose[Tensor], who: Tensor, each: int
     ) -> EdgeRelation | DenseRelation:
-        """What lies near ``per_agent`` poses of every agent."""
-        index, features = edges_around(graph, poses, self.radius[stage], per_agent)
+        """What lies near ``each`` poses of every agent of ``who``."""
+        modes = graph.chosen(who).repeat(each)
+        owner = who.repeat_interleave(each)
+        index, features = edges_around(graph, poses, self.radius[stage], owner, modes)
         size = len(poses.heading)
         edges = EdgeRelation(index, self.bias[stage](features), len(graph), size, (graph.poses, poses))
         if self.evaluation == "edges":
             return edges
-        return DenseRelation.of(edges, graph.padding, graph.agents.repeat(per_agent))
+        return DenseRelation.of(edges, graph.padding, modes)
 
     def _across(self, graph: JointGraph) -> EdgeRelation | DenseRelation:
         """Mode k of an agent hears mode k of its neighbours, from where the agents stand."""

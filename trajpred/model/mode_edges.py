@@ -16,29 +16,31 @@ MODE_EDGE_CHANNELS = edge_channels(len(MODE_EDGE_KINDS))
 
 
 def edges_around(
-    graph: JointGraph, poses: Pose[Tensor], radius: float, per_agent: int
+    graph: JointGraph, poses: Pose[Tensor], radius: float, agents: Tensor, modes: Padding
 ) -> tuple[Tensor, Tensor]:
     """Edges from the nodes within ``radius`` metres of each pose, and from the pose's own agent.
 
     Args:
-        poses: ``[A · per_agent, 2]``, ``[A · per_agent]``: ``per_agent`` poses for each agent in turn.
+        poses: ``[M, 2]``, ``[M]``.
+        agents: ``[M]`` whose pose each of them is, ascending.
+        modes: where the poses lie in padded scenes.
 
     Returns:
         ``index [2, E]`` sorted by receiver, and features ``[E, MODE_EDGE_CHANNELS]``.
     """
-    modes = graph.agents.repeat(per_agent)
     # Infinity and NaN keep padded places apart from everything, each other included.
     where = modes.pad(poses.position, fill=torch.inf)
     place = graph.padding.pad(graph.poses.position, fill=torch.nan)
     near = torch.cdist(where, place, compute_mode="donot_use_mm_for_euclid_dist") <= radius
-    row = torch.arange(modes.size, device=near.device)  # agents come first among the nodes of a scene
-    near[:, row, row // per_agent] = modes.pad(torch.ones_like(poses.heading)) > 0
+    taken = modes.pad(torch.ones_like(agents), fill=0) > 0
+    own = modes.pad(graph.agents.within[agents], fill=0)  # agents come first among the nodes of a scene
+    near = near.scatter(2, own[..., None], taken[..., None])
 
     scene, row, column = near.nonzero(as_tuple=True)
     receiver = _nodes(modes)[scene * modes.size + row]
     sender = _nodes(graph.padding)[scene * graph.padding.size + column]
     kind = torch.where(sender >= graph.num_agents, 2, 1)
-    kind = torch.where(sender == torch.div(receiver, per_agent, rounding_mode="floor"), 0, kind)
+    kind = torch.where(sender == agents[receiver], 0, kind)
     features = edge_features(graph.poses[sender], poses[receiver], kind, len(MODE_EDGE_KINDS))
     return torch.stack((sender, receiver)), features
 

@@ -37,21 +37,27 @@ class LossConfig:
 
 
 def prediction_losses(
-    prediction: Prediction, batch: HeteroData, config: LossConfig, joint: bool = False
+    prediction: Prediction,
+    batch: HeteroData,
+    config: LossConfig,
+    joint: bool = False,
+    agents: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """``proposal``, ``refinement``, ``mode`` and their weighted sum ``loss``; ``minADE`` to look at.
 
-    Every agent has its own winner; with ``joint`` one world wins for all agents of a scene.
+    Every agent has its own winner; with ``joint`` one world wins for all agents of a scene. ``agents``: the
+    rows that ``prediction`` is of, if not all.
     """
     agent, p = batch["agent"], prediction
-    target, valid, weight = agent.target, agent.target_mask, agent_weight(batch, config)
+    given = agent.target, agent.target_mask, agent_weight(batch, config), agent.batch
+    target, valid, weight, scene = (x if agents is None else x[agents] for x in given)
     mean_weight = weight / weight.sum().clamp(min=1e-6)
 
     def scene_weighted(values: Tensor) -> Tensor:
         """Mean over each scene's agents by weight, back at every agent: ``[A, K]``."""
-        share = scene_mean(weight[:, None], agent.batch, batch.num_graphs).clamp(min=1e-6)
-        total = scene_mean(values * weight[:, None], agent.batch, batch.num_graphs)
-        return (total / share)[agent.batch]
+        share = scene_mean(weight[:, None], scene, batch.num_graphs).clamp(min=1e-6)
+        total = scene_mean(values * weight[:, None], scene, batch.num_graphs)
+        return (total / share)[scene]
 
     def stage(trajectory: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         error = average_displacement(trajectory, target, valid)

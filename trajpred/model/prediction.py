@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 
 @dataclass
 class Prediction:
-    """Futures of every agent of a batch, each in the frame of its agent (last observed pose).
+    """Futures of the agents of a batch, each in the frame of its agent (last observed pose).
 
     Attributes:
         trajectory: ``[A, K, F, 2]`` metres.
