@@ -86,7 +86,7 @@ def forecasting(
 def _times(
     model: LitForecaster, scenario: Scenario, batch_sizes: Sequence[int], repeats: int
 ) -> dict[str, float]:
-    results = {}
+    results: dict[str, float] = {}
     for size in batch_sizes:
         batch = build_batch([scenario] * size, SceneConfig())
         model.eval()

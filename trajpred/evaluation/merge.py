@@ -64,6 +64,6 @@ def _distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def _share(owner: NDArray[np.int64], probability: NDArray[np.float64], modes: int) -> NDArray[np.float64]:
-    """``[A, K, M]``: how much of each cluster each mode is; rows sum to 1, or to 0 where a cluster is empty."""
+    """``[A, K, M]``: each mode's part of each cluster; rows sum to 1, or to 0 where it is empty."""
     weight = np.swapaxes(np.eye(modes)[owner], 1, 2) * np.maximum(probability, 1e-9)[:, None]
     return weight / np.maximum(weight.sum(2, keepdims=True), 1e-12)
