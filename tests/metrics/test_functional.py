@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trajpred.baselines import BASELINES
-from trajpred.metrics import brier_min_fde, is_missed, min_ade, min_fde, top_modes
+from trajpred.metrics import (
+    ade_of_best_endpoint,
+    brier_min_ade,
+    brier_min_fde,
+    is_missed,
+    min_ade,
+    min_fde,
+    top_modes,
+)
 from trajpred.scenario import Scenario
 
 
@@ -32,17 +40,20 @@ def all_valid(target: Tensor) -> Tensor:
 def by_av2(
     trajectory: NDArray[np.float64], probability: NDArray[np.float64], target: NDArray[np.float64]
 ) -> list[float]:
-    """minADE, minFDE, missed and brier-minFDE of one agent, by av2's functions."""
-    fde = av2.compute_fde(trajectory, target)
+    """minADE, minFDE, missed, ADE of the best endpoint, brier-minFDE and -minADE of one agent, by av2."""
+    ade, fde = av2.compute_ade(trajectory, target), av2.compute_fde(trajectory, target)
     missed = av2.compute_is_missed_prediction(trajectory, target)
-    brier = av2.compute_brier_fde(trajectory, target, probability)
-    return [av2.compute_ade(trajectory, target).min(), fde.min(), float(missed.all()), brier[fde.argmin()]]
+    brier = av2.compute_brier_fde(trajectory, target, probability)[fde.argmin()]
+    brier_ade = av2.compute_brier_ade(trajectory, target, probability)[ade.argmin()]
+    return [ade.min(), fde.min(), float(missed.all()), ade[fde.argmin()], brier, brier_ade]
 
 
 def by_us(trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """``[A, 4]``: the same four, all agents at once."""
-    values = [metric(trajectory, target, valid) for metric in (min_ade, min_fde, is_missed)]
-    return torch.stack([*values, brier_min_fde(trajectory, probability, target, valid)], dim=1)
+    """``[A, 6]``: the same, all agents at once."""
+    plain, weighted = (min_ade, min_fde, is_missed, ade_of_best_endpoint), (brier_min_fde, brier_min_ade)
+    values = [metric(trajectory, target, valid) for metric in plain]
+    values += [metric(trajectory, probability, target, valid) for metric in weighted]
+    return torch.stack(values, dim=1)
 
 
 @settings(max_examples=60, deadline=None)
@@ -141,4 +152,4 @@ def test_keeps_the_dtype(dtype: torch.dtype) -> None:
 
 def test_no_agents() -> None:
     trajectory, probability, target = random_case(2, A=0)
-    assert by_us(*top_modes(trajectory, probability, 1), target, all_valid(target)).shape == (0, 4)
+    assert by_us(*top_modes(trajectory, probability, 1), target, all_valid(target)).shape == (0, 6)

@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from trajpred.errors import DataError, require
+from trajpred.evaluation.judged import GROUPS
 from trajpred.evaluation.predictors import Predictor, in_batches
 from trajpred.evaluation.results import Evaluation
-from trajpred.forecast import Forecast
-from trajpred.metrics import ForecastMetrics
+from trajpred.evaluation.scores import PER_SCENARIO, SHORT, Columns, Scores, breakdown, group_means
+from trajpred.metrics import AGENT_METRICS
 from trajpred.provenance import environment, store_facts
-from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
-
-#: Kept of every scenario's focal agent, for intervals and comparisons.
-PER_SCENARIO = ("minADE6", "minFDE6", "brier-minFDE6")
 
 
 def evaluate(
-    predictor: Predictor, store: ScenarioStore, *, batch_size: int = 16, progress: bool = True
+    predictor: Predictor,
+    store: ScenarioStore,
+    *,
+    batch_size: int = 16,
+    limit: int | None = None,
+    ks: Sequence[int] = (1, 6),
+    progress: bool = True,
 ) -> Evaluation:
-    """Metrics of ``predictor`` over a split. Raises: DataError if no scenario of it has a labelled future."""
+    """Metrics of ``predictor`` over a split.
+
+    Args:
+        predictor: a model, a baseline or a predictions file.
+        store: the split.
+        batch_size: scenarios at once.
+        limit: only the first so many scenarios of the split.
+        ks: for each k, judge the k most probable modes.
+        progress: show a bar.
+
+    Raises: DataError if no scenario of it has a labelled future.
+    """
     require(batch_size > 0, "batch_size", "must be positive")
-    scores, scenarios, start = _Scores(), 0, time.monotonic()
-    with tqdm(total=len(store), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
-        for rows in in_batches(range(len(store)), batch_size):
+    require(limit is None or limit > 0, "limit", "must be positive")
+    require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
+    scores, scenarios, start = Scores(ks), 0, time.monotonic()
+    asked = range(len(store) if limit is None else min(limit, len(store)))
+    with tqdm(total=len(asked), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
+        for rows in in_batches(asked, batch_size):
             labelled = [s for s in (store[row] for row in rows) if s.has_future]
             if labelled:
-                for scenario, forecast in zip(labelled, predictor(labelled), strict=True):
-                    scores.add(scenario, forecast)
+                scores.add(labelled, predictor(labelled))
             scenarios += len(labelled)
             bar.update(len(rows))
     if not scenarios:
@@ -44,52 +59,36 @@ def evaluate(
         store.split,
         scenarios,
         scores.missing,
-        scores.metrics.compute(),
-        scores.per_scenario,
-        predictor.training,
-        store_facts(store.path),
-        {**environment(), "wall_s": round(time.monotonic() - start, 1)},
+        **_summary(scores),
+        training=predictor.training,
+        store=store_facts(store.path),
+        environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},
     )
 
 
-def judged(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:
-    """Which tracks each group holds, ``[A]``: those seen at the last observed step that have a future."""
-    tracks, now = scenario.tracks, scenario.num_observed
-    known = tracks.valid[:, now - 1] & tracks.valid[:, now:].any(axis=1)
+def _summary(scores: Scores) -> dict[str, Any]:
+    """What an :class:`Evaluation` says of all agents and scenes together."""
+    columns = scores.agents()
+    names = [f"{name}{k}" for k in scores.ks for name in AGENT_METRICS]
+    names += [name for name in columns if "heading error" in name]
+    ends = dict.fromkeys(name.split(" at ")[1] for name in columns if " at " in name)
+    horizons = {end: [name for name in columns if name.endswith(f" at {end}")] for end in ends}
     return {
-        "focal": known & (tracks.category == TrackCategory.FOCAL),
-        "scored": known & (tracks.category >= TrackCategory.SCORED),
-        "all": known,
+        "metrics": group_means(columns, names),
+        "worlds": scores.worlds(),
+        "horizons": {end: _plain(group_means(columns, each)) for end, each in horizons.items()},
+        "breakdowns": {fact: breakdown(columns, fact, SHORT) for fact in scores.facts},
+        "per_scenario": _per_scenario(columns),
     }
 
 
-class _Scores:
-    """Sums over all scenarios, and the focal agent's values of each."""
+def _plain(means: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Names without the horizon."""
+    return {group: {k.split(" at ")[0]: v for k, v in each.items()} for group, each in means.items()}
 
-    def __init__(self) -> None:
-        self.metrics, self.missing = ForecastMetrics(sync_on_compute=False), 0
-        self._focal: list[tuple[str, list[float]]] = []
 
-    def add(self, scenario: Scenario, forecast: Forecast) -> None:
-        groups, row = judged(scenario), forecast.rows(scenario.tracks.track_id)
-        chosen = np.flatnonzero(groups["all"] & (row >= 0))
-        self.missing += int((groups["all"] & (row < 0)).sum())
-        future = scenario.num_observed + np.arange(forecast.trajectory.shape[2])
-        agents = (
-            torch.from_numpy(forecast.trajectory[row[chosen]]),
-            torch.from_numpy(forecast.probability[row[chosen]]),
-            torch.from_numpy(scenario.tracks.position[np.ix_(chosen, future)]),
-            torch.from_numpy(scenario.tracks.valid[np.ix_(chosen, future)]),
-        )
-        member = {name: torch.from_numpy(group[chosen]) for name, group in groups.items()}
-        self.metrics.update(*agents, member)
-        focal = self.metrics.values(*(part[member["focal"]] for part in agents))
-        self._focal += [(scenario.scenario_id, values) for values in focal.tolist()]
-
-    @property
-    def per_scenario(self) -> dict[str, list[Any]]:
-        columns = {name: self.metrics.names.index(name) for name in PER_SCENARIO}
-        return {
-            "scenario_id": [scenario_id for scenario_id, _ in self._focal],
-            **{name: [round(values[i], 4) for _, values in self._focal] for name, i in columns.items()},
-        }
+def _per_scenario(columns: Columns) -> dict[str, list[Any]]:
+    focal = columns[GROUPS[0]]
+    known = [name for name in PER_SCENARIO if name in columns]
+    values = {name: np.round(columns[name][focal].astype(np.float64), 4).tolist() for name in known}
+    return {"scenario_id": columns["scenario_id"][focal].tolist(), **values}

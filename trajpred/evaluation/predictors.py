@@ -1,4 +1,4 @@
-"""Whatever predicts: a trained checkpoint or a baseline, behind one interface."""
+"""Whatever predicts: a trained checkpoint, a baseline or a predictions file, behind one interface."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from trajpred import weights
 from trajpred.baselines import BASELINES
 from trajpred.errors import DataError
+from trajpred.evaluation.predictions import PredictionsPredictor, future_steps
 from trajpred.forecast import Forecast
 from trajpred.graph.scene_graph import build_batch
 from trajpred.model import LitForecaster
@@ -42,11 +43,7 @@ class BaselinePredictor:
         self.training: dict[str, Any] = {}
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        return [BASELINES[self.name](scenario, _horizon(scenario)) for scenario in scenarios]
-
-
-def _horizon(scenario: Scenario) -> int:
-    return scenario.num_steps - scenario.num_observed or round(6 / scenario.step_s)
+        return [BASELINES[self.name](scenario, future_steps(scenario)) for scenario in scenarios]
 
 
 class CheckpointPredictor:
@@ -74,10 +71,12 @@ def shown_name(checkpoint: str | Path) -> str:
 
 
 def load_predictor(checkpoint: str | Path) -> Predictor:
-    """A baseline or weights that ship, by name, or a trained model by the path of its checkpoint.
+    """A baseline or weights that ship, by name, or by its path a checkpoint or a predictions file (.parquet).
 
     Raises: DataError.
     """
+    if Path(checkpoint).suffix == ".parquet":
+        return PredictionsPredictor(checkpoint)
     if str(checkpoint) in BASELINES:
         return BaselinePredictor(str(checkpoint))
     if not weights.locate(checkpoint).is_file():

@@ -22,6 +22,9 @@ class Evaluation:
         missing: judged tracks that the predictor said nothing about; they count in no metric.
         metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``all``;
             ``count`` is the number of agents.
+        worlds: means over scenes of the world metrics and ``count``, of the scenes that have worlds.
+        horizons: ``horizons["3 s"][group][name]``: as if the future ended there.
+        breakdowns: ``breakdowns[fact][value][group][name]``: by class, city, manoeuvre, speed …
         per_scenario: of each focal agent judged ``scenario_id``, ``minADE6``, ``minFDE6``, ``brier-minFDE6``
             (metres, to 0.1 mm); lists of one length.
         training: what the checkpoint says of its training (:class:`trajpred.training_record.TrainingRecord`).
@@ -34,6 +37,9 @@ class Evaluation:
     scenarios: int
     missing: int
     metrics: dict[str, dict[str, float]]
+    worlds: dict[str, float] = field(default_factory=dict)
+    horizons: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    breakdowns: dict[str, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)
     per_scenario: dict[str, list[Any]] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     store: dict[str, Any] = field(default_factory=dict)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from trajpred.metrics.functional import brier_min_fde, is_missed, min_ade, min_fde, top_modes
+from trajpred.metrics.agents import agent_metrics
 
 #: Reported for every K, with K appended: ``minADE1``, ``brier-minFDE6`` …
 NAMES = ("minADE", "minFDE", "MR", "brier-minFDE")
@@ -85,12 +85,8 @@ class ForecastMetrics(Metric):
 
     def values(self, trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> Tensor:
         """Each agent's own, ``[A, len(names)]`` in the order of ``names``; arguments as in :meth:`update`."""
-        columns = []
-        for k in self.ks:
-            modes, p = top_modes(trajectory, probability, k)
-            columns += [min_ade(modes, target, valid), min_fde(modes, target, valid)]
-            columns += [is_missed(modes, target, valid), brier_min_fde(modes, p, target, valid)]
-        return torch.stack(columns, dim=1)
+        found = agent_metrics(trajectory, probability, target, valid, self.ks, NAMES)
+        return torch.stack([found[name] for name in self.names], dim=1)
 
     def compute(self) -> dict[str, dict[str, float]]:
         """For each group its means by name (``minADE6`` …) and ``count``, the number of agents.

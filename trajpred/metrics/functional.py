@@ -42,9 +42,7 @@ def min_ade(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     Returns:
         ``[A]`` metres, the mean over the valid steps; NaN without any.
     """
-    # `where` before the sum: a NaN that pads an invalid step must not leak through 0 * NaN.
-    error = torch.where(valid[:, None], norm(trajectory - target[:, None]), 0.0)
-    return (error.sum(dim=2) / valid.sum(dim=1, keepdim=True)).amin(dim=1)  # 0 / 0 is the NaN
+    return average_error(trajectory, target, valid).amin(dim=1)
 
 
 def min_fde(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
@@ -55,7 +53,19 @@ def min_fde(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     Returns:
         ``[A]`` metres; NaN without a valid step.
     """
-    return _final_error(trajectory, target, valid).amin(dim=1)
+    return final_error(trajectory, target, valid).amin(dim=1)
+
+
+def ade_of_best_endpoint(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Average displacement error of the mode with the least final error: QCNet's and HiVT's "minADE".
+
+    Never less than :func:`min_ade`. Args and shapes: see there. Of modes that end equally well the one with
+    the least average error counts.
+    """
+    fde = final_error(trajectory, target, valid)
+    ade = average_error(trajectory, target, valid)
+    least = torch.where(fde == fde.amin(dim=1, keepdim=True), ade, torch.inf).amin(dim=1)
+    return torch.where(valid.any(dim=1), least, torch.nan)
 
 
 def is_missed(
@@ -84,13 +94,28 @@ def brier_min_fde(trajectory: Tensor, probability: Tensor, target: Tensor, valid
     Returns:
         ``[A]``; NaN without a valid step.
     """
-    fde = _final_error(trajectory, target, valid)
-    best = fde.amin(dim=1)
-    penalty = torch.where(fde == best[:, None], (1 - probability) ** 2, torch.inf)
+    return _with_brier(final_error(trajectory, target, valid), probability)
+
+
+def brier_min_ade(trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Least average error plus ``(1 - p)²`` of the mode that has it; otherwise as :func:`brier_min_fde`."""
+    return _with_brier(average_error(trajectory, target, valid), probability)
+
+
+def _with_brier(error: Tensor, probability: Tensor) -> Tensor:
+    best = error.amin(dim=1)
+    penalty = torch.where(error == best[:, None], (1 - probability) ** 2, torch.inf)
     return best + penalty.amin(dim=1)
 
 
-def _final_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+def average_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Mean displacement error ``[A, K]`` over each agent's valid steps; NaN for an agent without one."""
+    # `where` before the sum: a NaN that pads an invalid step must not leak through 0 * NaN.
+    error = torch.where(valid[:, None], norm(trajectory - target[:, None]), 0.0)
+    return error.sum(dim=2) / valid.sum(dim=1, keepdim=True)  # 0 / 0 is the NaN
+
+
+def final_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """Displacement error ``[A, K]`` at each agent's last valid step; NaN for an agent without one."""
     step = torch.arange(valid.shape[1], device=valid.device)
     last = torch.where(valid, step, -1).amax(dim=1)

@@ -1,0 +1,164 @@
+"""Columns of a split: means by group, breakdowns, horizons and worlds, against plain loops and av2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from av2.datasets.motion_forecasting.eval import metrics as av2
+
+from tests.evaluation.test_evaluate import Scattered
+from tests.graph.conftest import store_path  # noqa: F401
+from tests.graph.scenes import straight
+from trajpred.errors import DataError
+from trajpred.evaluation import Evaluation, evaluate, load_predictor
+from trajpred.evaluation.judged import GROUPS, Judged, judged
+from trajpred.evaluation.scores import Scores, breakdown, group_means
+from trajpred.forecast import Forecast
+from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.store import ScenarioStore
+
+
+class Worlds(Scattered):
+    """The same six futures, mode k of all tracks being one world of a common probability."""
+
+    def one(self, scenario: Scenario) -> Forecast:
+        forecast = super().one(scenario)
+        shared = np.repeat(forecast.probability[:1], len(forecast.track_id), 0)
+        return Forecast(**{**vars(forecast), "probability": shared})
+
+
+@pytest.fixture
+def rows(store_path: Path) -> list[Scenario]:  # noqa: F811
+    return list(ScenarioStore(store_path, "val"))
+
+
+def scored(rows: Sequence[Scenario], predictor: Scattered, batch: int = 2) -> Scores:
+    scores = Scores()
+    for start in range(0, len(rows), batch):
+        scores.add(rows[start : start + batch], predictor(rows[start : start + batch]))
+    return scores
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_columns_do_not_depend_on_batches(rows: list[Scenario], batch: int) -> None:
+    one, other = scored(rows, Scattered(), 3).agents(), scored(rows, Scattered(), batch).agents()
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        np.testing.assert_array_equal(values, other[name])
+
+
+def test_parts_of_a_breakdown_add_up(rows: list[Scenario]) -> None:
+    scores = scored(rows, Scattered())
+    columns = scores.agents()
+    whole = group_means(columns, ["minFDE6"])
+    assert set(scores.facts) >= {"class", "city", "manoeuvre"} and len(scores.facts) == 6
+    for fact in scores.facts:
+        parts = breakdown(columns, fact)
+        for group in GROUPS:
+            count = [part[group]["count"] for part in parts.values()]
+            total = sum(
+                n * part[group].get("minFDE6", 0) for n, part in zip(count, parts.values(), strict=True)
+            )
+            assert sum(count) == whole[group]["count"]
+            assert total / sum(count) == pytest.approx(whole[group]["minFDE6"], rel=1e-6), fact
+
+
+def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:
+    columns = scored(rows, Scattered()).agents()
+    for i in range(0, len(columns["track_id"]), 17):
+        [scenario] = [s for s in rows if s.scenario_id == columns["scenario_id"][i]]
+        row, tracks, now = (
+            scenario.tracks.index(columns["track_id"][i]),
+            scenario.tracks,
+            scenario.num_observed,
+        )
+        assert columns["class"][i] == OBJECT_TYPES[tracks.object_type[row]]
+        assert columns["city"][i] == scenario.city
+        speed = np.linalg.norm(tracks.velocity[row, now - 1])
+        low, *_, high = columns["speed (m/s)"][i].split()
+        assert float(low) <= speed and (high == "more" or speed < float(high))
+        seen = np.flatnonzero(tracks.valid[:, now - 1])
+        apart = np.linalg.norm(tracks.position[seen, now - 1] - tracks.position[row, now - 1], axis=1)
+        low, *_, high = columns["neighbours within 30 m"][i].split()
+        near = (apart <= 30).sum() - 1
+        assert float(low) <= near and (high == "more" or near < float(high))
+
+
+def test_horizons_are_what_a_shorter_future_would_give(rows: list[Scenario]) -> None:
+    predictor = Scattered()
+    columns = scored(rows, predictor).agents()
+    for second in (1, 3, 6):
+        expected = []
+        for scenario in rows:
+            forecast = predictor.one(scenario)
+            row = forecast.track_id.tolist().index(scenario.focal_id)
+            cut = 10 * second
+            truth = scenario.tracks.position[scenario.focal, 50 : 50 + cut]
+            modes = forecast.trajectory[row, :, :cut]
+            expected.append([av2.compute_ade(modes, truth).min(), av2.compute_fde(modes, truth).min()])
+        focal = columns["focal"]
+        for name, values in zip(("minADE6", "minFDE6"), np.transpose(expected), strict=True):
+            np.testing.assert_allclose(columns[f"{name} at {second} s"][focal], values, rtol=1e-5)
+
+
+def test_worlds_are_scored_as_av2_does(rows: list[Scenario]) -> None:
+    predictor = Worlds()
+    found = scored(rows, predictor).worlds()
+    fde, missed, collided = [], [], []
+    for scenario in rows:
+        forecast, members = predictor.one(scenario), np.flatnonzero(judged(scenario)["scored"])
+        said = forecast.rows(scenario.tracks.track_id)[members]
+        paths, truth = forecast.trajectory[said], scenario.tracks.position[members, 50:]
+        each = av2.compute_world_fde(paths, truth)
+        best = int(each.argmin())
+        fde.append(each.min())
+        missed += av2.compute_world_misses(paths, truth)[:, best].tolist()
+        collided += av2.compute_world_collisions(paths)[:, best].tolist()
+    assert found["count"] == len(rows) and found["actors"] == len(missed) > len(rows)
+    assert found["avgMinFDE"] == pytest.approx(np.mean(fde), rel=1e-6)
+    assert np.mean(missed) > 0 and found["actorMR"] == pytest.approx(np.mean(missed))
+    assert found["actorCR"] == pytest.approx(np.mean(collided))
+
+
+def test_marginal_forecasts_of_several_agents_are_no_worlds(rows: list[Scenario]) -> None:
+    alone = sum(judged(scenario)["scored"].sum() == 1 for scenario in rows)
+    assert scored(rows, Scattered()).worlds()["count"] == alone < len(rows)
+
+
+def test_scenarios_with_fewer_modes_are_scored_as_they_are() -> None:
+    """Side by side with six, one mode stays one."""
+    scenarios = [straight(2), straight(3)]
+    [six], [one] = Scattered()(scenarios[:1]), load_predictor("constant_velocity")(scenarios[1:])
+    both = Scores()
+    both.add(scenarios, [six, one])
+    for i, forecast in enumerate((six, one)):
+        alone = Scores()
+        alone.add(scenarios[i : i + 1], [forecast])
+        at = np.isin(np.arange(5), [0, 1]) if i == 0 else np.arange(5) >= 2
+        for name in ("minADE1", "minADE6", "minFDE6", "brier-minFDE6", "brier-minADE6"):
+            np.testing.assert_allclose(both.agents()[name][at], alone.agents()[name], atol=1e-6)
+
+
+def test_a_forecast_longer_than_the_truth_is_refused(rows: list[Scenario]) -> None:
+    long = load_predictor("constant_velocity")(rows[:1])[0]
+    path = np.concatenate([long.trajectory] * 2, 2)
+    twice = Forecast.from_trajectories(
+        long.scenario_id, long.track_id, path, long.probability, origin=path[:, 0, 0],
+        origin_heading=np.zeros(len(path)), step_s=0.1,
+    )  # fmt: skip
+    with pytest.raises(DataError, match="120 steps, 60 are known"):
+        Judged.of(rows[:1], [twice])
+
+
+def test_an_evaluation_holds_all_of_it(store_path: Path) -> None:  # noqa: F811
+    store = ScenarioStore(store_path, "val")
+    found: Evaluation = evaluate(Worlds(), store, ks=(1, 3, 6), limit=3, progress=False)
+    assert found.scenarios == found.worlds["count"] == 3
+    assert [*found.horizons] == [f"{s} s" for s in range(1, 7)]
+    last, whole = found.horizons["6 s"]["focal"], found.metrics["focal"]
+    assert last["minFDE6"] == pytest.approx(whole["minFDE6"]) and {"minADE3", "MR3"} <= whole.keys()
+    assert whole["ADE-of-best-FDE6"] >= whole["minADE6"]
+    assert 0 <= whole["average heading error6"] <= np.pi

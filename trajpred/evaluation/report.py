@@ -1,0 +1,112 @@
+"""An evaluation as tables: in the terminal, and as Markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from trajpred.errors import require
+from trajpred.evaluation.results import Evaluation
+from trajpred.evaluation.scores import SHORT
+from trajpred.evaluation.table import markdown
+from trajpred.metrics import AGENT_METRICS, WORLD_METRICS
+
+#: Said below every report, because tables of this field do not agree on them.
+CONVENTIONS = (
+    "Metres; MR: share of agents whose best endpoint is more than 2 m off; headings in radians. minADE is "
+    "the least over the modes, as av2 has it; ADE-of-best-FDE is what QCNet, HiVT and others call minADE. "
+    "Brier metrics add (1 - p)² of the best mode, probabilities as given. K modes: the most probable ones."
+)
+
+
+class Table(NamedTuple):
+    """A title, the names of the columns, and the cells."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def tables(result: Evaluation, by: Sequence[str] = (), group: str = "focal") -> list[Table]:
+    """The tables of ``result``.
+
+    Args:
+        by: facts to break the ``group`` down by (:attr:`Evaluation.breakdowns`), or ``all``.
+        group: ``focal``, ``scored`` or ``all``.
+
+    Raises: DataError naming an unknown fact.
+    """
+    chosen = list(result.breakdowns) if "all" in by else [_fact(result, name) for name in by]
+    return [
+        *_groups(result),
+        *_worlds(result),
+        *_parts(f"{group} agents, as if the future ended after", result.horizons, group),
+        *(t for fact in chosen for t in _parts(f"{group} agents by {fact}", result.breakdowns[fact], group)),
+    ]
+
+
+def _fact(result: Evaluation, name: str) -> str:
+    """The fact that starts with ``name``: ``speed`` for ``speed (m/s)``."""
+    found = [fact for fact in result.breakdowns if fact.startswith(name)]
+    known = ", ".join([*(fact.split(" (")[0] for fact in result.breakdowns), "all"])
+    require(bool(found), "by", f"{name!r} is none of {known}")
+    return found[0]
+
+
+def _groups(result: Evaluation) -> Iterable[Table]:
+    """One table per K, the groups side by side: so many metrics in a row would not fit a terminal."""
+    known = {name for means in result.metrics.values() for name in means}
+    ks = sorted({int(name.removeprefix("minADE")) for name in known if name.startswith("minADE")})
+    head = ["", *(f"{group} ({means['count']:,})" for group, means in result.metrics.items())]
+    for k in ks:
+        names = [f"{name}{k}" for name in (*AGENT_METRICS, "average heading error", "final heading error")]
+        rows = [[name, *(_cell(means, name) for means in result.metrics.values())] for name in names]
+        shown = [row for row, name in zip(rows, names, strict=True) if name in known]
+        yield Table(f"{result.predictor}: {result.scenarios:,} scenarios, K = {k}", head, shown)
+
+
+def _worlds(result: Evaluation) -> Iterable[Table]:
+    if result.worlds.get("count"):
+        head = ["scenarios", "actors", *WORLD_METRICS]
+        cells = [str(result.worlds[name]) for name in ("count", "actors")]
+        values = [_cell(result.worlds, name) for name in WORLD_METRICS]
+        yield Table("worlds of scored agents", head, [[*cells, *values]])
+
+
+def _parts(title: str, parts: Mapping[str, Mapping[str, Mapping[str, float]]], group: str) -> Iterable[Table]:
+    """One line per part that has agents of ``group``."""
+    held = {name: means[group] for name, means in parts.items() if means[group]["count"]}
+    known = [name for name in SHORT if any(name in means for means in held.values())]
+    if known:
+        rows = [[name, str(m["count"]), *(_cell(m, metric) for metric in known)] for name, m in held.items()]
+        yield Table(title, ["", "agents", *known], rows)
+
+
+def _cell(means: Mapping[str, float], name: str) -> str:
+    return f"{means[name]:.2f}" if name in means else "-"
+
+
+def to_markdown(shown: Sequence[Table]) -> str:
+    """The tables under their titles, and the conventions."""
+    return "\n\n".join([*(f"**{t.title}**\n\n{markdown(t.head, t.rows)}" for t in shown), CONVENTIONS]) + "\n"
+
+
+def show(shown: Sequence[Table]) -> None:
+    """Print: for people in a terminal, as Markdown into a file or a pipe."""
+    if not sys.stdout.isatty():
+        print(to_markdown(shown))
+        return
+    console = Console()
+    for one in shown:
+        table = RichTable(title=one.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        for i, name in enumerate(one.head):
+            table.add_column(name, justify="right" if i else "left")
+        for row in one.rows:
+            table.add_row(*row)
+        console.print(table)
+    console.print(CONVENTIONS, style="dim", highlight=False)

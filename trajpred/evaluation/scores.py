@@ -1,0 +1,141 @@
+"""Values of every judged agent and scene over a whole split, as columns, and their means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trajpred.evaluation.judged import GROUPS, Judged
+from trajpred.forecast import Forecast
+from trajpred.metrics import agent_metrics, heading_metrics, horizon_metrics, world_metrics
+from trajpred.scenario import Scenario
+
+#: Kept of every scenario's focal agent, for intervals and comparisons.
+PER_SCENARIO = ("minADE6", "minFDE6", "brier-minFDE6")
+#: What is told of each part of a breakdown and of each horizon.
+SHORT = ("minADE6", "minFDE6", "MR6", "brier-minFDE6")
+#: Modes whose probabilities differ by more than this among the agents of a scene are no worlds.
+SAME = 1e-4
+
+Means = dict[str, dict[str, float]]
+Columns = dict[str, NDArray[Any]]
+
+
+class Scores:
+    """Columns that grow batch by batch: about 250 bytes for each judged agent.
+
+    Args:
+        ks: for each k, judge the k most probable modes.
+    """
+
+    def __init__(self, ks: Sequence[int] = (1, 6)) -> None:
+        self.ks, self.missing = tuple(ks), 0
+        self.facts: list[str] = []
+        self._agents: list[Columns] = []
+        self._worlds: list[Columns] = []
+        self._step_s = 0.1
+
+    def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> None:
+        """Score a batch. Raises: DataError if a forecast does not fit its scenario."""
+        some = Judged.of(scenarios, forecasts)
+        self.missing, self.facts = self.missing + some.missing, list(some.facts)
+        self._step_s = scenarios[0].step_s
+        given = [torch.from_numpy(x) for x in (some.trajectory, some.probability, some.target, some.valid)]
+        columns = {name: x.numpy() for name, x in agent_metrics(*given, ks=self.ks).items()}
+        trajectory, probability, target, valid = given
+        angles = torch.from_numpy(some.heading), target, torch.from_numpy(some.target_heading), valid
+        columns |= {k: x.numpy() for k, x in heading_metrics(trajectory, probability, *angles).items()}
+        ends = self._horizons(valid.shape[1])
+        for second, values in zip(
+            ends, horizon_metrics(*given, steps=[*ends.values()]).values(), strict=True
+        ):
+            columns |= {f"{name} at {second}": x.numpy() for name, x in values.items()}
+        names = np.array([s.scenario_id for s in scenarios])[some.scene]
+        labels = {**some.member, **some.facts, "scenario_id": names, "track_id": some.track_id}
+        numbers = {name: x.astype(np.float32) for name, x in columns.items()}
+        self._agents.append(labels | numbers)
+        self._worlds.append(_worlds(some))
+
+    def _horizons(self, steps: int) -> dict[str, int]:
+        """Whole seconds to the end: name -> steps. Clocks jitter: sixty steps may be 5.9998 s."""
+        seconds = np.arange(1, int(steps * self._step_s + 0.01) + 1)
+        return {f"{s} s": round(s / self._step_s) for s in seconds}
+
+    def agents(self) -> Columns:
+        """All columns, ``[A]`` each: metrics by name, groups, facts, ``scenario_id`` and ``track_id``."""
+        names = list(dict.fromkeys(name for part in self._agents for name in part))
+        blank = {name: part[name] for part in self._agents for name in part}
+        return {
+            name: np.concatenate([_column(part, name, blank[name]) for part in self._agents])
+            for name in names
+        }
+
+    def worlds(self) -> dict[str, float]:
+        """Means over scenes of the world metrics, and ``count``; only ``count`` where there is none."""
+        parts = [part for part in self._worlds if part]
+        if not parts:
+            return {"count": 0}
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        size = joined.pop("agents")
+        means = {name: float(x.mean()) for name, x in joined.items() if not name.startswith("actor")}
+        # Of actors these are shares of all actors, as av2's leaderboard counted them.
+        shares = {n: float((x * size).sum() / size.sum()) for n, x in joined.items() if n.startswith("actor")}
+        return {"count": len(size), "actors": int(size.sum()), **means, **shares}
+
+
+def _column(part: Columns, name: str, like: NDArray[Any]) -> NDArray[Any]:
+    """The column, or NaN where a batch has none of that name (a shorter horizon)."""
+    return part[name] if name in part else np.full(len(part["track_id"]), np.nan, like.dtype)
+
+
+def _worlds(some: Judged) -> Columns:
+    """World metrics of the scenes whose scored agents share their probabilities, and are all forecast."""
+    rows = np.flatnonzero(some.member["scored"])
+    if not len(rows):
+        return {}
+    scene, probability = some.scene[rows], some.probability[rows]
+    first = np.unique(scene, return_index=True)[1]
+    differ = np.abs(probability - probability[first][np.searchsorted(scene[first], scene)]).max(1) > SAME
+    shared = ~np.isin(scene, scene[differ])
+    rows, scene = rows[shared], scene[shared]
+    if not len(rows):
+        return {}
+    known, index = np.unique(scene, return_inverse=True)
+    start = np.searchsorted(scene, known)
+    given = (some.trajectory[rows], some.probability[rows][start], some.target[rows], some.valid[rows], index)
+    found = world_metrics(*map(torch.from_numpy, given))
+    return {name: x.numpy() for name, x in found.items()} | {"agents": np.bincount(index)}
+
+
+def group_means(columns: Columns, names: Sequence[str], keep: NDArray[np.bool_] | None = None) -> Means:
+    """For each group ``count`` and the means of ``names`` over its agents (of ``keep``).
+
+    Agents for which a metric is not defined (NaN) count in none of its means; an infinite error shows.
+    """
+    means: Means = {}
+    for group in GROUPS:
+        member = columns[group] if keep is None else columns[group] & keep
+        means[group] = {"count": int(member.sum())}
+        if member.any():
+            each = {name: columns[name][member].astype(np.float64) for name in names if name in columns}
+            means[group] |= {name: float(np.nanmean(x)) for name, x in each.items() if not np.isnan(x).all()}
+    return means
+
+
+def breakdown(columns: Columns, fact: str, names: Sequence[str] = SHORT) -> dict[str, Means]:
+    """:func:`group_means` for each value of ``fact``, the most frequent first for words."""
+    values, count = np.unique(columns[fact], return_counts=True)
+    ordered = values[np.argsort(-count, kind="stable")] if not _is_interval(values) else _sorted(values)
+    return {str(value): group_means(columns, names, columns[fact] == value) for value in ordered}
+
+
+def _is_interval(values: NDArray[Any]) -> bool:
+    return all(str(value)[0].isdigit() for value in values)
+
+
+def _sorted(values: NDArray[Any]) -> NDArray[Any]:
+    return np.array(sorted(values.tolist(), key=lambda text: float(text.split()[0])))

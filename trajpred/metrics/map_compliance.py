@@ -1,0 +1,163 @@
+"""Does a future keep to the map: on the drivable area, and with the traffic?
+
+City frame float64, metres and radians; nothing here depends on where the frame's origin lies. Sizes: ``A``
+agents of one scenario, ``K`` modes, ``F`` future steps. Points with a NaN coordinate (unknown steps) never
+violate anything. The ground truth passes as ``[A, 1, F, 2]``; `README.md` beside this file says how rarely it
+violates these definitions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+
+from trajpred.geometry import direction, norm, wrap_angle
+from trajpred.lane_map import LaneMap, Ragged
+from trajpred.scenario import OBJECT_TYPES
+
+#: Types that are bound to the road; pedestrians and cyclists may well leave it.
+ROAD_VEHICLES = ("vehicle", "bus", "motorcyclist")
+#: Half the width given to lanes that are known by their centreline alone: half of 3.5 m (the usual lane is
+#: 2.7 to 3.7 m wide).
+HALF_LANE_WIDTH_M = 1.75
+#: A lane is where an agent drives if the lane's centreline is at most this far away.
+LANE_REACH_M = 2.0
+#: A heading that differs from a lane's direction by more than this drives against it. Well over a right
+#: angle: crossing traffic and the start of a U-turn are not wrong-way driving.
+WRONG_WAY_RAD = float(np.deg2rad(135.0))
+#: Slower agents (m/s) drive nowhere: they manoeuvre, and their heading along the path is uncertain.
+MOVING_SPEED = 1.0
+#: Driving against all lanes counts when it lasts this long (seconds, altogether).
+WRONG_WAY_S = 1.0
+
+
+def is_road_vehicle(object_type: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Whether the metrics here are meant for agents of ``object_type`` ``[...]`` (index of OBJECT_TYPES)."""
+    return np.isin(object_type, [OBJECT_TYPES.index(name) for name in ROAD_VEHICLES])
+
+
+def road_area(lane_map: LaneMap) -> shapely.Geometry | None:
+    """What may be driven on, prepared for many questions; None where the map is empty.
+
+    The union of the drivable areas. A map without any (Argoverse 1's are rasters, which the reader leaves
+    alone; people's own maps) has its lanes instead: the polygons between left and right boundary, or
+    centrelines widened by :data:`HALF_LANE_WIDTH_M` where a lane has no boundaries. Lanes leave out parking
+    bays, shoulders and driveways, so rates of the two kinds of map do not compare.
+    """
+    shapes = _polygons(lane_map.drivable_area) if len(lane_map.drivable_area) else _lane_shapes(lane_map)
+    if not len(shapes):
+        return None
+    area = shapely.union_all(shapes)
+    shapely.prepare(area)
+    return area
+
+
+def on_road(points: NDArray[np.float64], lane_map: LaneMap) -> NDArray[np.bool_] | None:
+    """Whether ``points`` ``[..., 2]`` (metres, city frame) lie on the :func:`road_area`, its edge included.
+
+    Returns:
+        ``[...]`` bool, False for NaN points; None where there is no map to tell.
+    """
+    area = road_area(lane_map)
+    return None if area is None else shapely.intersects_xy(area, points[..., 0], points[..., 1])
+
+
+def off_road(trajectory: NDArray[np.float64], lane_map: LaneMap) -> NDArray[np.bool_] | None:
+    """Whether a mode leaves the road at any step, by the agent's centre.
+
+    Meant for road vehicles (:func:`is_road_vehicle`) that start on the road: see :func:`on_road` of their
+    last observed positions.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres, city frame.
+        lane_map: the scenario's map.
+
+    Returns:
+        ``[A, K]`` bool; None where there is no map to tell.
+    """
+    inside = on_road(trajectory, lane_map)
+    return None if inside is None else (~inside & np.isfinite(trajectory).all(-1)).any(-1)
+
+
+def wrong_way(
+    trajectory: NDArray[np.float64], heading: NDArray[np.float64], lane_map: LaneMap, step_s: float = 0.1
+) -> NDArray[np.bool_] | None:
+    """Whether a mode drives against the traffic: against every lane that is near, and for a while.
+
+    A step counts when the agent is faster than :data:`MOVING_SPEED`, at least one centreline is within
+    :data:`LANE_REACH_M`, none of these belongs to an intersection, and the heading differs by more than
+    :data:`WRONG_WAY_RAD` from the direction of all of them. A mode is wrong-way when such steps add up to
+    :data:`WRONG_WAY_S`.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres, city frame.
+        heading: ``[A, K, F]`` radians.
+        lane_map: the scenario's map.
+        step_s: seconds between steps.
+
+    Returns:
+        ``[A, K]`` bool; None where the map has no lanes.
+    """
+    if not len(lane_map):
+        return None
+    moving = norm(_velocity(trajectory, step_s)) > MOVING_SPEED  # False where NaN
+    against = np.zeros(moving.shape, np.bool_)
+    against[moving] = _against_all_lanes(trajectory[moving], heading[moving], lane_map)
+    return against.sum(-1) * step_s >= WRONG_WAY_S - 1e-9
+
+
+def _velocity(trajectory: NDArray[np.float64], step_s: float) -> NDArray[np.float64]:
+    """``[A, K, F, 2]`` m/s by central differences; zero for a single step."""
+    if trajectory.shape[2] < 2:
+        return np.zeros_like(trajectory)
+    velocity: NDArray[np.float64] = np.gradient(trajectory, step_s, axis=2)
+    return velocity
+
+
+def _against_all_lanes(
+    points: NDArray[np.float64], heading: NDArray[np.float64], lane_map: LaneMap
+) -> NDArray[np.bool_]:
+    """``[N]``: whether ``points`` ``[N, 2]`` lie near lanes, outside intersections, and head against all."""
+    start, end, lane = _segments(lane_map.centerline)
+    tree = shapely.STRtree(shapely.linestrings(np.stack((start, end), 1)))
+    point, segment = tree.query(shapely.points(points), predicate="dwithin", distance=LANE_REACH_M)
+    turned = np.abs(wrap_angle(heading[point] - direction(end - start)[segment]))
+    allowed = (turned <= WRONG_WAY_RAD) | lane_map.is_intersection[lane[segment]]
+    near, permitted = np.zeros(len(points), np.bool_), np.zeros(len(points), np.bool_)
+    near[point] = True
+    permitted[point[allowed]] = True
+    return near & ~permitted
+
+
+def _segments(
+    lines: Ragged,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Start and end ``[M, 2]`` of the pieces between neighbouring points, and the row ``[M]`` of each."""
+    row = np.repeat(np.arange(len(lines)), lines.lengths)
+    xy, inner = lines.values[:, :2], row[1:] == row[:-1]
+    inner &= (xy[1:] != xy[:-1]).any(-1)  # a repeated point has no direction
+    return xy[:-1][inner], xy[1:][inner], row[1:][inner]
+
+
+def _polygons(rings: Ragged) -> NDArray[np.object_]:
+    """One valid polygon for each row of vertices ``[V, 2 or 3]``; open rings are closed."""
+    row = np.repeat(np.arange(len(rings)), rings.lengths)
+    return shapely.make_valid(shapely.polygons(_closed(rings.values[:, :2], row)))
+
+
+def _closed(xy: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.object_]:
+    rings: NDArray[np.object_] = shapely.linearrings(xy, indices=row)
+    return rings
+
+
+def _lane_shapes(lane_map: LaneMap) -> NDArray[np.object_]:
+    left, right = lane_map.left_boundary, lane_map.right_boundary
+    bounded = (left.lengths >= 2) & (right.lengths >= 2)
+    rings = [np.concatenate((left[i][:, :2], right[i][::-1, :2])) for i in np.flatnonzero(bounded)]
+    row = np.repeat(np.arange(len(lane_map)), lane_map.centerline.lengths)
+    bare = ~bounded[row]
+    rank = np.cumsum(~bounded) - 1  # consecutive, as shapely wants its indices
+    lines = shapely.linestrings(lane_map.centerline.values[bare, :2], indices=rank[row[bare]])
+    wide = shapely.buffer(lines, HALF_LANE_WIDTH_M)
+    return np.concatenate((_polygons(Ragged.from_rows(rings, 2)), wide))

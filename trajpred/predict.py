@@ -1,0 +1,104 @@
+"""Predictors -> predictions files for the Argoverse 2 challenges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from trajpred.errors import DataError, require
+from trajpred.evaluation.predictions import Written, write_predictions
+from trajpred.evaluation.predictors import CheckpointPredictor, in_batches, load_predictor
+from trajpred.forecast import Forecast
+from trajpred.graph.scene_graph import build_batch
+from trajpred.sample import SAMPLE_STORE, ensure_store
+from trajpred.scenario import Scenario, TrackCategory
+from trajpred.store import ScenarioStore
+
+Agents = Literal["focal", "scored"]
+
+
+def predict(
+    checkpoint: str | Path,
+    out: Path,
+    store: Path = SAMPLE_STORE,
+    split: str = "val",
+    agents: Agents = "focal",
+    joint: bool = False,
+    batch_size: int = 16,
+    limit: int | None = None,
+    progress: bool = True,
+) -> Written:
+    """Write the futures of every scenario of a split, whether it has a labelled one or not, to a file.
+
+    Args:
+        checkpoint: see :func:`trajpred.evaluation.load_predictor`.
+        out: the file, ``.parquet``.
+        store, split: where the scenarios are; the sample is prepared if need be.
+        agents: ``focal``, one track per scenario, for the single-agent challenge; or ``scored``, the focal
+            and all scored ones, for the multi-agent one, which needs ``joint``.
+        joint: mode k of all tracks is one world, the most probable ones of a scenario.
+        batch_size: scenarios at once.
+        limit: the first so many scenarios; by default all.
+        progress: show a bar.
+
+    Raises:
+        DataError: no such checkpoint or store; the model has no joint modes, or a baseline several marginal
+            ones (see :func:`~trajpred.evaluation.predictions.write_predictions`).
+    """
+    require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
+    require(batch_size > 0, "batch_size", "must be positive")
+    require(limit is None or limit > 0, "limit", "must be positive")
+    alone = agents == "focal" or joint
+    require(alone, "joint", "several tracks share their probabilities: they need joint futures, joint=true")
+    forecast = _forecaster(checkpoint, joint)
+    rows = ScenarioStore(ensure_store(store), split)
+    require(len(rows) > 0, "split", f"{split!r} holds no scenario")
+    chosen = range(len(rows))[:limit]
+
+    def forecasts() -> Iterator[Forecast]:
+        with tqdm(total=len(chosen), unit=" scenarios", desc=out.name, disable=not progress) as bar:
+            for batch in in_batches(chosen, batch_size):
+                scenarios = [rows[row] for row in batch]
+                for scenario, found in zip(scenarios, forecast(scenarios), strict=True):
+                    yield only(found, tracks_to_predict(scenario, agents))
+                bar.update(len(batch))
+
+    return write_predictions(out, forecasts())
+
+
+def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
+    """Ids of the focal track, or of the scored ones, focal included."""
+    least = TrackCategory.FOCAL if agents == "focal" else TrackCategory.SCORED
+    focal = scenario.tracks.track_id == scenario.focal_id
+    return scenario.tracks.track_id[focal | (scenario.tracks.category >= least)]
+
+
+def only(forecast: Forecast, track_id: NDArray[np.str_]) -> Forecast:
+    """The forecast of these tracks alone, as far as it has them."""
+    row = forecast.rows(track_id)
+    of_track = {f.name: getattr(forecast, f.name) for f in fields(forecast) if f.name != "scenario_id"}
+    return replace(forecast, **{k: v[row[row >= 0]] for k, v in of_track.items() if v is not None})
+
+
+def _forecaster(checkpoint: str | Path, joint: bool) -> Callable[[Sequence[Scenario]], list[Forecast]]:
+    """What makes forecasts of scenarios. Raises: DataError if a model has no joint modes to forecast."""
+    predictor = load_predictor(checkpoint)
+    if not joint or not isinstance(predictor, CheckpointPredictor):
+        return predictor
+    model, device = predictor.model, predictor.device
+    if not model.forecaster.decoder.joint:
+        advice = "train with model.decoder.init_args.joint true, or predict the focal track alone"
+        raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
+
+    def worlds(scenarios: Sequence[Scenario]) -> list[Forecast]:
+        batch = build_batch(scenarios, model.scene)
+        model.check(batch)
+        return model.forecaster.forecast(batch.to(device), joint=True)
+
+    return worlds

@@ -1,0 +1,9 @@
+"""The tools as functions: arguments and their meaning, then one call into the package.
+
+``cli.py`` makes command lines of them. torch is imported only by those that need it.
+"""
+
+from trajpred.tools.data import download, prepare, synthesize
+from trajpred.tools.models import compare, evaluate, ship, visualize
+
+__all__ = ["compare", "download", "evaluate", "prepare", "ship", "synthesize", "visualize"]

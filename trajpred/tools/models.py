@@ -1,0 +1,160 @@
+"""Using models: evaluate, compare, visualize, ship. torch is imported only when one of them runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from trajpred.errors import require
+from trajpred.sample import SAMPLE_STORE, ensure_store
+
+
+def evaluate(
+    checkpoint: str = "constant_velocity",
+    store: Path = SAMPLE_STORE,
+    split: str = "val",
+    k: list[int] | int | None = None,
+    by: list[str] | str | None = None,
+    group: Literal["focal", "scored", "all"] = "focal",
+    limit: int | None = None,
+    json: Path | None = None,
+    markdown: Path | None = None,
+    batch_size: int = 16,
+) -> int:
+    """Score a model, a baseline or a predictions file on the labelled scenarios of a split.
+
+    Example: python tools/evaluate.py --checkpoint argoverse1-small --store STORE --by class manoeuvre
+
+    Args:
+        checkpoint: path of a checkpoint or of a predictions file (.parquet), name of weights that ship
+            (argoverse1-small), or constant_velocity, constant_turn_rate or lane_following.
+        store: folder written by tools/prepare.py.
+        split: train, val or test.
+        k: judge so many of the most probable modes; several numbers for several tables. By default 1 and 6.
+        by: break down by class, city, manoeuvre, speed, neighbours or error of constant velocity; or all.
+        group: whom the breakdowns and horizons are of.
+        limit: only the first so many scenarios.
+        json: write all results here (trajpred/evaluation/README.md).
+        markdown: write the tables here.
+        batch_size: scenarios at once.
+    """
+    from trajpred.evaluation import evaluate as score
+    from trajpred.evaluation import load_predictor, write_results
+    from trajpred.evaluation.report import show, tables, to_markdown
+    from trajpred.store import ScenarioStore
+
+    for path in filter(None, (json, markdown)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    ks, facts = [k] if isinstance(k, int) else k or [1, 6], [by] if isinstance(by, str) else by or []
+    rows = ScenarioStore(ensure_store(store), split)
+    result = score(load_predictor(checkpoint), rows, batch_size=batch_size, limit=limit, ks=ks)
+    shown = tables(result, facts, group)
+    show(shown)
+    if result.missing:
+        print(f"\n{result.missing} tracks were not predicted and count in no metric.")
+    if json is not None:
+        write_results(json, result)
+    if markdown is not None:
+        markdown.write_text(to_markdown(shown))
+    return 0
+
+
+def visualize(
+    store: Path = SAMPLE_STORE,
+    scenario: list[str] | str | None = None,
+    checkpoint: str | None = None,
+    split: str = "val",
+    out: Path = Path("pictures"),
+    limit: int = 10,
+    format: Literal["png", "pdf", "svg"] = "png",
+    radius_m: float | None = None,
+) -> int:
+    """Draw scenarios from above, with the futures that a checkpoint or a baseline predicts.
+
+    Example: python tools/visualize.py --scenario 0a1e6f0a-1817-4a98-b02e-db8c9327d151 --out pictures
+
+    Args:
+        store: folder written by tools/prepare.py.
+        scenario: id, or "[id, id]"; from the split, or else any other. By default the first of the split.
+        checkpoint: path of a checkpoint, or the name of a baseline or of weights that ship; none draws the
+            scenario alone.
+        split: where to take scenarios from if none is named.
+        out: folder for the pictures, one per scenario.
+        limit: at most so many if no scenario is named.
+        format: png, pdf or svg.
+        radius_m: half the side of the picture in metres; by default what holds the focal agent's futures.
+    """
+    from trajpred.store import ScenarioStore, find_scenarios
+    from trajpred.viz import draw_scene, save_scene
+
+    require(limit > 0, "limit", "must be positive")
+    ensure_store(store)
+    out.mkdir(parents=True, exist_ok=True)
+    if scenario:
+        chosen = find_scenarios(store, [scenario] if isinstance(scenario, str) else scenario, first=split)
+    else:
+        rows = ScenarioStore(store, split)
+        chosen = [rows[i] for i in range(min(limit, len(rows)))]
+    predictor = None
+    if checkpoint is not None:
+        from trajpred.evaluation import load_predictor
+
+        predictor = load_predictor(checkpoint)
+    for one in chosen:
+        forecast = predictor([one])[0] if predictor is not None else None
+        path = out / f"{one.scenario_id}.{format}"
+        save_scene(draw_scene(one, forecast, radius_m=radius_m), path)
+        print(path)
+    return 0
+
+
+def compare(results: list[Path] | Path, group: Literal["focal", "scored", "all"] = "focal") -> int:
+    """Make the Markdown tables of results: mean and range over seeds, intervals over scenarios, their origin.
+
+    Example: python tools/compare.py --results baseline.json runs/forecaster/version_*/evaluation.json
+
+    Args:
+        results: files that tools/evaluate.py --json and training wrote; differences are from the first.
+        group: focal, scored or all agents; intervals are always the focal agents'.
+    """
+    from trajpred.evaluation.results import read_results
+    from trajpred.evaluation.table import by_recipe, format_intervals, format_origin, format_recipes
+
+    paths = results if isinstance(results, list) else [results]
+    recipes = by_recipe([one for path in paths for one in read_results(path)])
+    print(f"{format_recipes(recipes, group)}\n")
+    print("Focal agents, means and differences with 95 % bootstrap intervals over scenarios (paired):\n")
+    print(f"{format_intervals(recipes)}\n")
+    for name, seeds in recipes.items():
+        print(f"- {name}: {format_origin(seeds)}")
+    return 0
+
+
+def ship(
+    checkpoint: Path,
+    name: str,
+    store: Path,
+    split: str = "val",
+    note: str = "",
+    half: bool = True,
+    tolerance_m: float = 0.02,
+) -> int:
+    """Turn a checkpoint into weights that ship with the package (trajpred/weights), with their model card.
+
+    Example: python tools/ship.py --checkpoint best.ckpt --name argoverse1-small --store runs/argoverse1-store
+
+    Args:
+        checkpoint: path of a trained model.
+        name: what users will call it.
+        store: scenarios that the card's table is made from, and on which half precision is tried.
+        split: of the store.
+        note: a sentence that opens the card.
+        half: keep half precision.
+        tolerance_m: by how many metres that may move any point of 99 % of the predictions.
+    """
+    from trajpred.store import ScenarioStore
+    from trajpred.weights.ship import ship as make
+
+    rows = ScenarioStore(ensure_store(store), split)
+    print(make(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m))
+    return 0
