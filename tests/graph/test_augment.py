@@ -52,16 +52,6 @@ def test_judged_agents_stay(features: SceneFeatures, share: float) -> None:
         assert np.array_equal(getattr(left, name), getattr(features.agents, name)[row]), name
 
 
-def test_others_can_be_seen_without_being_learned_from(features: SceneFeatures) -> None:
-    before, half, none = (vary(features, drop_targets=share).agents for share in (0.0, 0.5, 1.0))
-    judged = before.category >= TrackCategory.SCORED
-    for after in (half, none):
-        assert np.array_equal(after.history, before.history) and np.array_equal(after.target, before.target)
-        assert np.array_equal(after.target_mask[judged], before.target_mask[judged])
-    known = [agents.target_mask[~judged].any(1).sum() for agents in (before, half, none)]
-    assert known[0] > known[1] > known[2] == 0
-
-
 def test_topology_among_the_lanes_left_is_what_it_was(features: SceneFeatures) -> None:
     left = vary(features, drop_lanes=0.5).lanes
     old = [int(np.flatnonzero((features.lanes.points == points).all((1, 2)))[0]) for points in left.points]

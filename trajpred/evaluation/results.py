@@ -10,6 +10,9 @@ from typing import Any
 
 from trajpred.errors import DataError
 
+#: Version of the JSON files: what a key means changes with it; new keys do not change it.
+SCHEMA = 2
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -46,7 +49,7 @@ class Evaluation:
     environment: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {"schema": SCHEMA, **asdict(self)}
 
     @property
     def recipe(self) -> str:

@@ -17,7 +17,7 @@ from trajpred.graph.random import uniform
 from trajpred.scenario import TrackCategory
 
 #: What random numbers are for: each purpose has its own.
-_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _DROP_TARGET = range(6)
+_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR = range(5)
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,12 @@ class AugmentConfig:
     Attributes:
         drop_agents: share of the agents that are neither focal nor scored to leave out.
         drop_lanes: share of the lanes to leave out.
-        drop_targets: share of the agents neither focal nor scored that are seen but not learned from, which
-            saves their modes.
         truncate_history: probability that an agent's early history is hidden, up to a random step.
         mirror: probability that a scene is reflected: left is right, and right is left.
     """
 
     drop_agents: float = 0.0
     drop_lanes: float = 0.0
-    drop_targets: float = 0.0
     truncate_history: float = 0.0
     mirror: float = 0.0
 
@@ -53,8 +50,6 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
     agents, lanes = scenes.agents, scenes.lanes
     shown = _truncate(agents, config, draw(agents.scene, _TRUNCATE), draw(agents.scene, _FIRST_STEP))
     judged = agents.category >= TrackCategory.SCORED
-    learned = judged | (draw(agents.scene, _DROP_TARGET) >= config.drop_targets)
-    shown = replace(shown, target_mask=shown.target_mask & learned[:, None])
     agents = _take(shown, judged | (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
     lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
     return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)

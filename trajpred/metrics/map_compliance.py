@@ -2,8 +2,9 @@
 
 City frame float64, metres and radians; nothing here depends on where the frame's origin lies. Sizes: ``A``
 agents of one scenario, ``K`` modes, ``F`` future steps. Points with a NaN coordinate (unknown steps) never
-violate anything. The ground truth passes as ``[A, 1, F, 2]``; `README.md` beside this file says how rarely it
-violates these definitions.
+violate anything. The ground truth passes as ``[A, 1, F, 2]``: 2.2 % of Argoverse 2's true futures of road
+vehicles leave the road (into driveways and car parks), 3.0 % of Argoverse 1's leave the widened lanes, and at
+most 0.2 % are wrong-way. A forecast is to be compared with that, not with zero.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ def off_road(trajectory: NDArray[np.float64], lane_map: LaneMap) -> NDArray[np.b
         ``[A, K]`` bool; None where there is no map to tell.
     """
     inside = on_road(trajectory, lane_map)
-    return None if inside is None else (~inside & np.isfinite(trajectory).all(-1)).any(-1)
+    if inside is None:
+        return None
+    outside: NDArray[np.bool_] = ~inside & np.isfinite(trajectory).all(axis=-1)
+    return np.logical_or.reduce(outside, axis=-1)
 
 
 def wrong_way(
@@ -130,9 +134,7 @@ def _against_all_lanes(
     return near & ~permitted
 
 
-def _segments(
-    lines: Ragged,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+def _segments(lines: Ragged) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Start and end ``[M, 2]`` of the pieces between neighbouring points, and the row ``[M]`` of each."""
     row = np.repeat(np.arange(len(lines)), lines.lengths)
     xy, inner = lines.values[:, :2], row[1:] == row[:-1]
@@ -143,18 +145,13 @@ def _segments(
 def _polygons(rings: Ragged) -> NDArray[np.object_]:
     """One valid polygon for each row of vertices ``[V, 2 or 3]``; open rings are closed."""
     row = np.repeat(np.arange(len(rings)), rings.lengths)
-    return shapely.make_valid(shapely.polygons(_closed(rings.values[:, :2], row)))
-
-
-def _closed(xy: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.object_]:
-    rings: NDArray[np.object_] = shapely.linearrings(xy, indices=row)
-    return rings
+    return shapely.make_valid(shapely.polygons(shapely.linearrings(rings.values[:, :2], indices=row)))
 
 
 def _lane_shapes(lane_map: LaneMap) -> NDArray[np.object_]:
     left, right = lane_map.left_boundary, lane_map.right_boundary
     bounded = (left.lengths >= 2) & (right.lengths >= 2)
-    rings = [np.concatenate((left[i][:, :2], right[i][::-1, :2])) for i in np.flatnonzero(bounded)]
+    rings = [np.concatenate((left[i][:, :2], right[i][::-1, :2])) for i in np.flatnonzero(bounded).tolist()]
     row = np.repeat(np.arange(len(lane_map)), lane_map.centerline.lengths)
     bare = ~bounded[row]
     rank = np.cumsum(~bounded) - 1  # consecutive, as shapely wants its indices
