@@ -103,8 +103,14 @@ class Tracks:
     def only(self, kept: Mask) -> Tracks:
         """The tracks ``kept`` ``[B]``."""
         rows = kept[self.owner]
-        of_track = (part[kept] for part in (self.scenario, self.track_id, self.steps, self.modes))
-        return Tracks(*of_track, self.row[rows], self.probability[rows])
+        return Tracks(
+            self.scenario[kept],
+            self.track_id[kept],
+            self.steps[kept],
+            self.modes[kept],
+            self.row[rows],
+            self.probability[rows],
+        )
 
 
 def read_rows(path: Path) -> Rows:

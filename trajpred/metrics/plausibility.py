@@ -18,7 +18,7 @@ Bools = NDArray[np.bool_]
 
 #: Motion is judged from three points this far apart (seconds). Positions that are off by 0.1 m each then
 #: disturb accelerations by 0.25 m/s², where differences of single steps of 0.1 s would by 25. Half a second
-#: would do for Argoverse 2, but Argoverse 1's recordings jerk: 40 % of its true futures would be infeasible,
+#: would do for Argoverse 2, but Argoverse 1's recordings jerk: 42 % of its true futures would be infeasible,
 #: where with a whole second 2.9 % are (Argoverse 2: 1.5 % of the road vehicles).
 SPACING_S = 1.0
 #: Below this speed (m/s) a path has no curvature to speak of: what is left is jitter.
@@ -149,25 +149,3 @@ def diversity(trajectory: Floats, probability: Floats, heading: Floats) -> dict[
         "along": spread[:, 0],
         "across": spread[:, 1],
     }
-
-
-def heading_errors(
-    heading: Floats, true_heading: Floats, valid: Bools, best: NDArray[np.int64]
-) -> tuple[Floats, Floats]:
-    """Errors of the heading along one mode of each agent, steps at which it hardly moves included.
-
-    Args:
-        heading: ``[A, K, F]`` radians.
-        true_heading: ``[A, F]`` radians, as annotated; values where ``valid`` is False are ignored.
-        valid: ``[A, F]`` bool.
-        best: ``[A]`` the mode of each agent that is judged.
-
-    Returns:
-        ``[A]`` mean over the valid steps and ``[A]`` at the last of them, radians in [0, π]; NaN without any.
-    """
-    row = np.arange(len(best))
-    error = np.abs(wrap_angle(heading[row, best] - np.where(valid, true_heading, 0.0)))
-    count = valid.sum(1)
-    average = np.where(valid, error, 0.0).sum(1) / np.where(count > 0, count, np.nan)
-    last = valid.shape[1] - 1 - valid[:, ::-1].argmax(1)
-    return average, np.where(count > 0, error[row, last], np.nan)

@@ -8,6 +8,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
+from trajpred.object_sizes import TYPICAL_SIZES
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory
 from trajpred.viz import style
 from trajpred.viz.shapes import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, RECTANGLE, Floats, place
@@ -76,7 +77,7 @@ def _outlines(view: View, scenario: Scenario, rows: NDArray[np.int64]) -> tuple[
     """Bodies ``[V, 2]`` of the agents ``rows``, and the chevrons on those that show their heading."""
     tracks, step = scenario.tracks, last_seen(scenario)[rows]
     position, heading = tracks.position[rows, step], tracks.heading[rows, step]
-    size = np.maximum(style.TYPICAL_SIZES[tracks.object_type[rows]], view.metres(SMALLEST))
+    size = np.maximum(TYPICAL_SIZES[tracks.object_type[rows]], view.metres(SMALLEST))
     bodies, noses = [], []
     for i, kind in enumerate(tracks.object_type[rows].tolist()):
         outline, faces = OUTLINES.get(OBJECT_TYPES[kind], OBJECT_OUTLINE)

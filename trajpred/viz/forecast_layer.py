@@ -11,6 +11,7 @@ from matplotlib.patheffects import Normal, Stroke, withStroke
 from numpy.typing import NDArray
 
 from trajpred.forecast import Forecast
+from trajpred.object_sizes import TYPICAL_SIZES
 from trajpred.scenario import Scenario
 from trajpred.viz import style
 from trajpred.viz.agent_layer import roles
@@ -111,7 +112,7 @@ def _obstacles(view: View, scenario: Scenario, modes: Floats) -> Floats:
     # Evenly spaced, or labels would slip between the points of fast modes.
     path = [points_along(line, np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)) for line in lines]
     heading = tracks.heading[row, last_seen(scenario)[row]]
-    size = style.TYPICAL_SIZES[tracks.object_type[row]] * view.points_per_metre
+    size = TYPICAL_SIZES[tracks.object_type[row]] * view.points_per_metre
     body = place(BODY, np.zeros((1, 2)), np.array([heading]), size[None])[0]
     # The star at the end of the truth weighs as much as the ends of the modes, which are anchors.
     return np.concatenate((*path, np.repeat(truth[-1:], 6, axis=0), body))

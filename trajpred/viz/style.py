@@ -66,22 +66,6 @@ UNPAINTED = "#DADEE4"
 DASH = (0.0, (6.0, 5.0))
 SOLID = (0.0, ())
 
-#: Typical (length, width) in metres: Argoverse 2 forecasting data have no boxes. Only ever drawn.
-TYPICAL_SIZE = {
-    "vehicle": (4.6, 1.9),
-    "pedestrian": (0.7, 0.7),
-    "motorcyclist": (2.1, 0.8),
-    "cyclist": (1.8, 0.7),
-    "bus": (11.5, 2.6),
-    "static": (0.8, 0.8),
-    "background": (0.8, 0.8),
-    "construction": (0.8, 0.8),
-    "riderless_bicycle": (1.8, 0.6),
-    "unknown": (1.0, 1.0),
-}
-#: ``[10, 2]`` metres, indexed by ``Tracks.object_type``.
-TYPICAL_SIZES = np.array([TYPICAL_SIZE[name] for name in OBJECT_TYPES])
-
 #: Pale to deep viridis: the likelier, the darker, on paper too. Its yellow end is too faint for lines.
 PROBABILITY_COLORS = LinearSegmentedColormap.from_list(
     "trajpred_probability", matplotlib.colormaps["viridis_r"](np.linspace(0.14, 1.0, 64))
