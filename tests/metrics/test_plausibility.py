@@ -14,7 +14,7 @@ from trajpred.geometry import rotate, unit_vector
 from trajpred.metrics import collisions as collisions_module
 from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle
-from trajpred.metrics.plausibility import KinematicLimits, diversity, heading_errors, infeasible, kinematics
+from trajpred.metrics.plausibility import KinematicLimits, diversity, infeasible, kinematics
 from trajpred.object_sizes import TYPICAL_SIZE, TYPICAL_SIZES
 from trajpred.scenario import OBJECT_TYPES, Scenario
 
@@ -188,16 +188,6 @@ def test_one_mode_has_no_diversity() -> None:
     found = diversity(np.ones((2, 1, 3, 2)), np.ones((2, 1)), np.zeros(2))
     assert np.isnan([found["pairwise"], found["top_two"]]).all()
     assert not np.any([found["along"], found["across"]])
-
-
-def test_heading_errors() -> None:
-    heading = np.array([[[9.0, 9, 9], [0.1, 3.1, 0.4]]] * 3)
-    truth = np.array([[0.0, -3.1, 0.1], [0.1, 3.1, np.nan], [np.nan] * 3])
-    valid = np.isfinite(truth)
-    average, final = heading_errors(heading, truth, valid, np.ones(3, np.int64))
-    around = 2 * np.pi - 6.2
-    np.testing.assert_allclose(average, [(0.1 + around + 0.3) / 3, 0, np.nan])
-    np.testing.assert_allclose(final, [0.3, 0, np.nan], atol=1e-15)
 
 
 def judged(scenario: Scenario) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[Floats]]:

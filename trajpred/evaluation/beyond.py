@@ -1,4 +1,4 @@
-"""What displacement does not tell: roads kept, worlds without collisions, plausible motion, honest numbers."""
+"""What displacement does not tell: roads kept, no collisions, plausible motion, honest probabilities."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from trajpred.evaluation.judged import GROUPS, Judged
 from trajpred.geometry import rotate
+from trajpred.metrics import final_error
 from trajpred.metrics.calibration import laplace_coverage, reliability
 from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle, off_road, on_road, wrong_way
@@ -49,7 +51,7 @@ def beyond_columns(some: Judged, scenarios: Sequence[Scenario], worlds: NDArray[
 
 
 def _by_map(some: Judged, scenario: Scenario, index: int) -> Columns:
-    """Of the agents of one scene ``[a, K]``, NaN where the map says nothing of them; ``kept``: where it does."""
+    """Of the agents of one scene ``[a, K]``, NaN where the map judges them not; ``kept``: where it does."""
     rows = some.scene == index
     path, heading = some.trajectory[rows], some.heading[rows]
     starts = on_road(some.origin[rows], scenario.map)
@@ -75,11 +77,14 @@ def _colliding(some: Judged, worlds: NDArray[np.bool_]) -> NDArray[np.float64]:
     return share
 
 
-def calibration_columns(some: Judged, best: NDArray[np.int64]) -> Columns:
-    """``probability [A, K]``, the ``best`` mode ``[A]`` and, with scales, its standardised ``error [A, F, 2]``.
+def calibration_columns(some: Judged) -> Columns:
+    """``probability [A, K]``, the ``best`` mode ``[A]`` and, with scales, its relative ``error [A, F, 2]``.
 
     The error is that of the truth in units of the best mode's scale, NaN where there is no truth.
     """
+    given = (some.trajectory, some.target, some.valid)
+    error = final_error(*map(torch.from_numpy, given)).numpy()
+    best = np.where(np.isnan(error), np.inf, error).argmin(axis=1)
     columns: Columns = {"probability": some.probability.astype(np.float32), "best": best.astype(np.int8)}
     if some.scale is not None:
         row = np.arange(len(some))
@@ -92,8 +97,8 @@ def calibration_columns(some: Judged, best: NDArray[np.int64]) -> Columns:
 def calibration(columns: Columns) -> dict[str, dict[str, Any]]:
     """For each group how honest probabilities and scales are.
 
-    ``ECE`` over all modes and ``top ECE`` of the most probable one (Guo et al. 2017), ``reliability`` as three
-    lists (``probability``, ``frequency``, ``count`` of ten bins), ``coverage`` of Laplace intervals by level.
+    ``ECE`` over all modes and ``top ECE`` of the most probable one (Guo et al. 2017), ``reliability`` as
+    lists (``probability``, ``frequency``, ``count`` of bins), ``coverage`` of Laplace intervals by level.
     """
     found = {}
     for group in GROUPS:

@@ -10,6 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from trajpred.errors import DataError, require
+from trajpred.evaluation.beyond import SHARES, SPREADS, calibration
 from trajpred.evaluation.judged import GROUPS
 from trajpred.evaluation.predictors import Predictor, in_batches
 from trajpred.evaluation.results import Evaluation
@@ -26,6 +27,7 @@ def evaluate(
     batch_size: int = 16,
     limit: int | None = None,
     ks: Sequence[int] = (1, 6),
+    beyond: bool = False,
     progress: bool = True,
 ) -> Evaluation:
     """Metrics of ``predictor`` over a split.
@@ -36,6 +38,7 @@ def evaluate(
         batch_size: scenarios at once.
         limit: only the first so many scenarios of the split.
         ks: for each k, judge the k most probable modes.
+        beyond: also judge what displacement does not tell, which takes longer.
         progress: show a bar.
 
     Raises: DataError if no scenario of it has a labelled future.
@@ -43,7 +46,7 @@ def evaluate(
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
-    scores, scenarios, start = Scores(ks), 0, time.monotonic()
+    scores, scenarios, start = Scores(ks, beyond), 0, time.monotonic()
     asked = range(len(store) if limit is None else min(limit, len(store)))
     with tqdm(total=len(asked), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
         for rows in in_batches(asked, batch_size):
@@ -73,8 +76,10 @@ def _summary(scores: Scores) -> dict[str, Any]:
     names += [name for name in columns if "heading error" in name]
     ends = dict.fromkeys(name.split(" at ")[1] for name in columns if " at " in name)
     horizons = {end: [name for name in columns if name.endswith(f" at {end}")] for end in ends}
+    names += [name for name in (*SHARES, *SPREADS) if name in columns]
     return {
         "metrics": group_means(columns, names),
+        "calibration": calibration(columns) if scores.beyond else {},
         "worlds": scores.worlds(),
         "horizons": {end: _plain(group_means(columns, each)) for end, each in horizons.items()},
         "breakdowns": {fact: breakdown(columns, fact, SHORT) for fact in scores.facts},

@@ -38,8 +38,12 @@ class Judged:
             first one is repeated with probability 0.
         probability: ``[A, K]``; heading: ``[A, K, F]`` radians along each mode.
         target: ``[A, F, 2]``; target_heading: ``[A, F]``; valid: ``[A, F]``: what became of them.
+        object_type: ``[A]``, index into ``OBJECT_TYPES``.
+        origin: ``[A, 2]`` metres; origin_heading: ``[A]`` radians; velocity: ``[A, 2]`` m/s: last observed.
+        scale: ``[A, K, F, 2]`` Laplace scales in each agent's own frame; None unless all forecasts have them.
         facts: by name what results can be broken down by, ``[A]`` strings each.
         missing: how many judged tracks were not forecast; they are not among the ``A``.
+        complete: ``[S]`` bool, scenes whose scored tracks were all forecast.
     """
 
     scene: NDArray[np.int64]
@@ -51,8 +55,14 @@ class Judged:
     target: NDArray[np.float64]
     target_heading: NDArray[np.float64]
     valid: NDArray[np.bool_]
+    object_type: NDArray[np.int8]
+    origin: NDArray[np.float64]
+    origin_heading: NDArray[np.float64]
+    velocity: NDArray[np.float64]
+    scale: NDArray[np.float64] | None
     facts: dict[str, NDArray[np.str_]]
     missing: int
+    complete: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.scene)
@@ -62,15 +72,19 @@ class Judged:
         """Raises: DataError if a forecast goes on for longer than its scenario."""
         modes = max((forecast.trajectory.shape[1] for forecast in forecasts), default=0)
         parts = [_one(*pair, modes) for pair in zip(scenarios, forecasts, strict=True)]
-        counts = [len(part["track_id"]) for part in parts]
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        scene = np.repeat(np.arange(len(parts)), [len(part["track_id"]) for part in parts])
+        scaled = all("scale" in part for part in parts)
+        columns: dict[str, Any] = {"scale": None}
+        columns |= {n: np.concatenate([p[n] for p in parts]) for n in parts[0] if scaled or n != "scale"}
+        facts = _facts(scenarios, scene, columns)
+        del columns["near"]
         member = {name: columns.pop(name) for name in GROUPS}
-        facts = _facts(scenarios, np.repeat(np.arange(len(parts)), counts), columns)
-        asked = sum(int(judged(scenario)["all"].sum()) for scenario in scenarios)
-        for name in ("row", "now"):
-            del columns[name]
-        scene = np.repeat(np.arange(len(parts)), counts)
-        return cls(scene, member=member, facts=facts, missing=asked - len(scene), **columns)
+        asked, wanted = (
+            np.array([judged(scenario)[group].sum() for scenario in scenarios]) for group in ("all", "scored")
+        )
+        complete = np.bincount(scene[member["scored"]], minlength=len(parts)) == wanted
+        missing = int(asked.sum()) - len(scene)
+        return cls(scene, member=member, facts=facts, missing=missing, complete=complete, **columns)
 
 
 def judged(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:
@@ -85,20 +99,22 @@ def judged(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:
 
 
 def _one(scenario: Scenario, forecast: Forecast, modes: int) -> dict[str, NDArray[Any]]:
-    """The judged and forecast tracks of one scenario: ``row`` in its tracks, ``now``, and the columns."""
+    """The columns of one scenario's judged and forecast tracks, and how many neighbours are ``near``."""
     groups, found = judged(scenario), forecast.rows(scenario.tracks.track_id)
     rows = np.flatnonzero(groups["all"] & (found >= 0))
-    tracks, now, said = scenario.tracks, scenario.num_observed, found[rows]
+    tracks, now, said = scenario.tracks, scenario.num_observed - 1, found[rows]
     K, F = forecast.trajectory.shape[1:3]
-    steps = scenario.num_steps - now
+    steps = scenario.num_steps - now - 1
     require(steps >= F, "trajectory", f"{scenario.scenario_id}: forecast of {F} steps, {steps} are known")
-    mode, taken = np.minimum(np.arange(modes), K - 1), np.arange(modes) < K
-    mode = np.where(taken, mode, 0)
-    future = slice(now, now + F)
+    taken = np.arange(modes) < K
+    mode, future = np.where(taken, np.arange(modes), 0), slice(now + 1, now + 1 + F)
+    seen = tracks.valid[:, now]
+    apart = norm(tracks.position[rows, None, now] - tracks.position[None, seen, now])
+    scale = {} if forecast.scale is None else {"scale": forecast.scale[said][:, mode]}
     return {
         **{name: group[rows] for name, group in groups.items()},
-        "row": rows,
-        "now": np.full(len(rows), now - 1),
+        **scale,
+        "near": (apart <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
         "track_id": tracks.track_id[rows],
         "trajectory": forecast.trajectory[said][:, mode],
         "probability": forecast.probability[said][:, mode] * taken,
@@ -106,39 +122,32 @@ def _one(scenario: Scenario, forecast: Forecast, modes: int) -> dict[str, NDArra
         "target": tracks.position[rows, future],
         "target_heading": tracks.heading[rows, future],
         "valid": tracks.valid[rows, future],
+        "object_type": tracks.object_type[rows],
+        "origin": tracks.position[rows, now],
+        "origin_heading": tracks.heading[rows, now],
+        "velocity": tracks.velocity[rows, now],
     }
 
 
 def _facts(
-    scenarios: Sequence[Scenario], scene: NDArray[np.int64], columns: dict[str, NDArray[Any]]
+    scenarios: Sequence[Scenario], scene: NDArray[np.int64], columns: dict[str, Any]
 ) -> dict[str, NDArray[np.str_]]:
     """What is known of each agent, as words."""
-    states = [_states(s, columns["row"][scene == i]) for i, s in enumerate(scenarios)]
-    place, angle, velocity, kind, near, ahead = (np.concatenate(x) for x in zip(*states, strict=True))
-    frame = Pose(place[:, None], angle[:, None])
+    frame = Pose(columns["origin"][:, None], columns["origin_heading"][:, None])
     own = relative_pose(Pose(columns["target"], columns["target_heading"]), frame)
     did = manoeuvres(own.position, own.heading, columns["valid"])
     steps = columns["valid"].shape[1]
     last = np.where(columns["valid"], np.arange(steps), 0).max(axis=1, initial=0)
-    steady = place + velocity * ((last + 1) * ahead)[:, None]
+    ahead = (last + 1) * np.array([scenario.step_s for scenario in scenarios])[scene]
+    steady = columns["origin"] + columns["velocity"] * ahead[:, None]
     error = norm(steady - columns["target"][np.arange(len(scene)), last])
-    numbers = dict(zip(BOUNDS, (norm(velocity), near, error), strict=True))
+    numbers = dict(zip(BOUNDS, (norm(columns["velocity"]), columns["near"], error), strict=True))
     return {
-        "class": np.array(OBJECT_TYPES)[kind],
+        "class": np.array(OBJECT_TYPES)[columns["object_type"]],
         "city": np.array([s.city or "unknown" for s in scenarios])[scene],
         "manoeuvre": np.array(MANOEUVRES)[did],
         **{name: _interval(values, BOUNDS[name]) for name, values in numbers.items()},
     }
-
-
-def _states(scenario: Scenario, rows: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-    """At the last observed step of ``rows``: place, heading, velocity, class, neighbours, time step."""
-    tracks, now = scenario.tracks, scenario.num_observed - 1
-    seen = tracks.valid[:, now]
-    apart = norm(tracks.position[rows, None, now] - tracks.position[None, seen, now])
-    near = (apart <= NEIGHBOUR_M).sum(axis=1) - 1  # without itself
-    state = (x[rows, now] for x in (tracks.position, tracks.heading, tracks.velocity))
-    return *state, tracks.object_type[rows], near, np.full(len(rows), scenario.step_s)
 
 
 def _interval(values: NDArray[Any], bounds: tuple[float, ...]) -> NDArray[np.str_]:

@@ -26,6 +26,7 @@ class Evaluation:
         metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``all``;
             ``count`` is the number of agents.
         worlds: means over scenes of the world metrics and ``count``, of the scenes that have worlds.
+        calibration: ``calibration[group]``: how honest probabilities and scales are, if it was looked at.
         horizons: ``horizons["3 s"][group][name]``: as if the future ended there.
         breakdowns: ``breakdowns[fact][value][group][name]``: by class, city, manoeuvre, speed …
         per_scenario: of each focal agent judged ``scenario_id``, ``minADE6``, ``minFDE6``, ``brier-minFDE6``
@@ -41,6 +42,7 @@ class Evaluation:
     missing: int
     metrics: dict[str, dict[str, float]]
     worlds: dict[str, float] = field(default_factory=dict)
+    calibration: dict[str, dict[str, Any]] = field(default_factory=dict)
     horizons: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     breakdowns: dict[str, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)
     per_scenario: dict[str, list[Any]] = field(default_factory=dict)

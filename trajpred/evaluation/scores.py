@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from trajpred.evaluation.beyond import beyond_columns, calibration_columns
 from trajpred.evaluation.judged import GROUPS, Judged
 from trajpred.forecast import Forecast
 from trajpred.metrics import agent_metrics, heading_metrics, horizon_metrics, world_metrics
@@ -30,10 +31,11 @@ class Scores:
 
     Args:
         ks: for each k, judge the k most probable modes.
+        beyond: also look at what displacement does not tell (:mod:`trajpred.evaluation.beyond`).
     """
 
-    def __init__(self, ks: Sequence[int] = (1, 6)) -> None:
-        self.ks, self.missing = tuple(ks), 0
+    def __init__(self, ks: Sequence[int] = (1, 6), beyond: bool = False) -> None:
+        self.ks, self.beyond, self.missing = tuple(ks), beyond, 0
         self.facts: list[str] = []
         self._agents: list[Columns] = []
         self._worlds: list[Columns] = []
@@ -44,21 +46,25 @@ class Scores:
         some = Judged.of(scenarios, forecasts)
         self.missing, self.facts = self.missing + some.missing, list(some.facts)
         self._step_s = scenarios[0].step_s
-        given = [torch.from_numpy(x) for x in (some.trajectory, some.probability, some.target, some.valid)]
-        columns = {name: x.numpy() for name, x in agent_metrics(*given, ks=self.ks).items()}
-        trajectory, probability, target, valid = given
-        angles = torch.from_numpy(some.heading), target, torch.from_numpy(some.target_heading), valid
-        columns |= {k: x.numpy() for k, x in heading_metrics(trajectory, probability, *angles).items()}
-        ends = self._horizons(valid.shape[1])
-        for second, values in zip(
-            ends, horizon_metrics(*given, steps=[*ends.values()]).values(), strict=True
-        ):
-            columns |= {f"{name} at {second}": x.numpy() for name, x in values.items()}
+        worlds = in_worlds(some)
+        columns = {name: x.astype(np.float32) for name, x in self._displacement(some).items()}
+        if self.beyond:
+            columns |= beyond_columns(some, scenarios, worlds) | calibration_columns(some)
         names = np.array([s.scenario_id for s in scenarios])[some.scene]
         labels = {**some.member, **some.facts, "scenario_id": names, "track_id": some.track_id}
-        numbers = {name: x.astype(np.float32) for name, x in columns.items()}
-        self._agents.append(labels | numbers)
-        self._worlds.append(_worlds(some))
+        self._agents.append(labels | columns)
+        self._worlds.append(_worlds(some, worlds))
+
+    def _displacement(self, some: Judged) -> Columns:
+        names = ("trajectory", "probability", "heading", "target", "target_heading", "valid")
+        path, p, heading, target, angle, valid = (torch.from_numpy(getattr(some, name)) for name in names)
+        found = agent_metrics(path, p, target, valid, self.ks)
+        found |= heading_metrics(path, p, heading, target, angle, valid)
+        ends = self._horizons(valid.shape[1])
+        values = horizon_metrics(path, p, target, valid, [*ends.values()])
+        for second, step in ends.items():
+            found |= {f"{name} at {second}": x for name, x in values[step].items()}
+        return {name: x.numpy() for name, x in found.items()}
 
     def _horizons(self, steps: int) -> dict[str, int]:
         """Whole seconds to the end: name -> steps. Clocks jitter: sixty steps may be 5.9998 s."""
@@ -89,25 +95,31 @@ class Scores:
 
 def _column(part: Columns, name: str, like: NDArray[Any]) -> NDArray[Any]:
     """The column, or NaN where a batch has none of that name (a shorter horizon)."""
-    return part[name] if name in part else np.full(len(part["track_id"]), np.nan, like.dtype)
+    return part[name] if name in part else np.full((len(part["track_id"]), *like.shape[1:]), np.nan)
 
 
-def _worlds(some: Judged) -> Columns:
-    """World metrics of the scenes whose scored agents share their probabilities, and are all forecast."""
-    rows = np.flatnonzero(some.member["scored"])
-    if not len(rows):
-        return {}
+def in_worlds(some: Judged) -> NDArray[np.bool_]:
+    """``[A]``: scored agents of scenes in which all of these were forecast, with the same probabilities.
+
+    Mode k of all of them is then one possible world; marginal forecasts of several agents are none.
+    """
+    rows = np.flatnonzero(some.member["scored"] & some.complete[some.scene])
     scene, probability = some.scene[rows], some.probability[rows]
-    first = np.unique(scene, return_index=True)[1]
-    differ = np.abs(probability - probability[first][np.searchsorted(scene[first], scene)]).max(1) > SAME
-    shared = ~np.isin(scene, scene[differ])
-    rows, scene = rows[shared], scene[shared]
-    if not len(rows):
+    first = np.searchsorted(scene, scene)  # of each one's scene
+    differ = np.abs(probability - probability[first]).max(axis=1, initial=0.0) > SAME
+    chosen = np.zeros(len(some), bool)
+    chosen[rows[~np.isin(scene, scene[differ])]] = True
+    return chosen
+
+
+def _worlds(some: Judged, chosen: NDArray[np.bool_]) -> Columns:
+    """World metrics of the scenes of the ``chosen`` agents ``[A]``, and how many ``agents`` each has."""
+    if not chosen.any():
         return {}
-    known, index = np.unique(scene, return_inverse=True)
-    start = np.searchsorted(scene, known)
-    given = (some.trajectory[rows], some.probability[rows][start], some.target[rows], some.valid[rows], index)
-    found = world_metrics(*map(torch.from_numpy, given))
+    known, index = np.unique(some.scene[chosen], return_inverse=True)
+    start = np.searchsorted(index, np.arange(len(known)))
+    path, p, target, valid = (x[chosen] for x in (some.trajectory, some.probability, some.target, some.valid))
+    found = world_metrics(*map(torch.from_numpy, (path, p[start], target, valid, index)))
     return {name: x.numpy() for name, x in found.items()} | {"agents": np.bincount(index)}
 
 

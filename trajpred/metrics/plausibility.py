@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.geometry import norm, to_local, wrap_angle
+from trajpred.geometry import norm, to_local
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
 from trajpred.lane_map import MARK_TYPES
-from trajpred.scenario import OBJECT_TYPES
 
 
 class Role(IntEnum):
