@@ -20,6 +20,7 @@ TOOLS: dict[str, Any] = {
     "prepare": tools.prepare,
     "synthesize": tools.synthesize,
     "evaluate": tools.evaluate,
+    "predict": tools.predict,
     "compare": tools.compare,
     "visualize": tools.visualize,
     "ship": tools.ship,

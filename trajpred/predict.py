@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Literal
@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from trajpred.errors import DataError, require
+from trajpred.errors import require
 from trajpred.evaluation.predictions import Written, write_predictions
-from trajpred.evaluation.predictors import CheckpointPredictor, in_batches, load_predictor
+from trajpred.evaluation.predictors import in_batches, load_predictor
 from trajpred.forecast import Forecast
-from trajpred.graph.scene_graph import build_batch
 from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
@@ -56,7 +55,7 @@ def predict(
     require(limit is None or limit > 0, "limit", "must be positive")
     alone = agents == "focal" or joint
     require(alone, "joint", "several tracks share their probabilities: they need joint futures, joint=true")
-    forecast = _forecaster(checkpoint, joint)
+    forecast = load_predictor(checkpoint, joint)
     rows = ScenarioStore(ensure_store(store), split)
     require(len(rows) > 0, "split", f"{split!r} holds no scenario")
     chosen = range(len(rows))[:limit]
@@ -84,21 +83,3 @@ def only(forecast: Forecast, track_id: NDArray[np.str_]) -> Forecast:
     row = forecast.rows(track_id)
     of_track = {f.name: getattr(forecast, f.name) for f in fields(forecast) if f.name != "scenario_id"}
     return replace(forecast, **{k: v[row[row >= 0]] for k, v in of_track.items() if v is not None})
-
-
-def _forecaster(checkpoint: str | Path, joint: bool) -> Callable[[Sequence[Scenario]], list[Forecast]]:
-    """What makes forecasts of scenarios. Raises: DataError if a model has no joint modes to forecast."""
-    predictor = load_predictor(checkpoint)
-    if not joint or not isinstance(predictor, CheckpointPredictor):
-        return predictor
-    model, device = predictor.model, predictor.device
-    if not model.forecaster.decoder.joint:
-        advice = "train with model.decoder.init_args.joint true, or predict the focal track alone"
-        raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
-
-    def worlds(scenarios: Sequence[Scenario]) -> list[Forecast]:
-        batch = build_batch(scenarios, model.scene)
-        model.check(batch)
-        return model.forecaster.forecast(batch.to(device), joint=True)
-
-    return worlds

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from trajpred import weights
 from trajpred.baselines import BASELINES
 from trajpred.errors import DataError
+from trajpred.evaluation.merge import merge
 from trajpred.evaluation.predictions import PredictionsPredictor, future_steps
 from trajpred.forecast import Forecast
-from trajpred.graph.scene_graph import build_batch
+from trajpred.geometry import wrap_angle
+from trajpred.graph.features import scene_features
+from trajpred.graph.mirror import mirrored
+from trajpred.graph.scene_graph import scene_graph
 from trajpred.model import LitForecaster
 from trajpred.model.checkpoint import read_checkpoint, training_of
 from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 
 
 class Predictor(Protocol):
@@ -47,20 +55,60 @@ class BaselinePredictor:
 
 
 class CheckpointPredictor:
-    """A trained model, on a GPU if there is one: a checkpoint, or weights that ship by their name."""
+    """A trained model, on a GPU if there is one: a checkpoint, or weights that ship by their name.
 
-    def __init__(self, checkpoint: str | Path) -> None:
-        self.name = shown_name(checkpoint)
+    Args:
+        checkpoint: its path or name.
+        joint: forecast worlds: mode k of all agents of a scene belongs together.
+
+    Raises: DataError if the model has no joint modes to forecast.
+    """
+
+    def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
+        self.name, self.joint, self.mirror = shown_name(checkpoint), joint, False
         self.training = training_of(read_checkpoint(checkpoint))
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = LitForecaster.load(checkpoint).to(self.device)
+        if joint and not self.model.forecaster.decoder.joint:
+            advice = "train with model.decoder.init_args.joint true, or predict the focal track alone"
+            raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
+
+    def mirrored(self) -> CheckpointPredictor:
+        """The same model, which sees every scene in a mirror, and its forecast too: another opinion."""
+        other = copy(self)
+        other.name, other.mirror = f"{self.name}, mirrored", True
+        return other
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         if not scenarios:
             return []
-        batch = build_batch(scenarios, self.model.scene)
+        scene = self.model.scene
+        features = scene_features(ScenarioBatch.of(scenarios), scene.features)
+        if self.mirror:
+            features = mirrored(features, np.ones(len(scenarios), bool))
+        batch = scene_graph(features, scene.graph)
         self.model.check(batch)
-        return self.model.forecaster.forecast(batch.to(self.device))
+        forecasts = self.model.forecaster.forecast(batch.to(self.device), joint=self.joint)
+        return [_in_mirror(one) for one in forecasts] if self.mirror else forecasts
+
+
+class EnsemblePredictor:
+    """Several predictors as one: their modes, each predictor counting the same, merged to ``modes``."""
+
+    def __init__(self, predictors: Sequence[Predictor], modes: int = 6) -> None:
+        self.predictors, self.modes = tuple(predictors), modes
+        self.name = " + ".join(one.name for one in predictors)
+        self.training: dict[str, Any] = {}
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        each = [predictor(scenarios) for predictor in self.predictors]
+        return [merge(forecasts, self.modes) for forecasts in zip(*each, strict=True)]
+
+
+def _in_mirror(forecast: Forecast) -> Forecast:
+    """Reflected about the city's x axis, as :func:`trajpred.graph.mirror.mirrored` reflects scenes."""
+    path = forecast.trajectory * [1.0, -1.0]
+    return replace(forecast, trajectory=path, heading=wrap_angle(-forecast.heading))
 
 
 def shown_name(checkpoint: str | Path) -> str:
@@ -70,10 +118,10 @@ def shown_name(checkpoint: str | Path) -> str:
     return "/".join((*run, path.name.removesuffix(".ckpt")))
 
 
-def load_predictor(checkpoint: str | Path) -> Predictor:
+def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     """A baseline or weights that ship, by name, or by its path a checkpoint or a predictions file (.parquet).
 
-    Raises: DataError.
+    ``joint`` is for models, see :class:`CheckpointPredictor`. Raises: DataError.
     """
     if Path(checkpoint).suffix == ".parquet":
         return PredictionsPredictor(checkpoint)
@@ -82,7 +130,7 @@ def load_predictor(checkpoint: str | Path) -> Predictor:
     if not weights.locate(checkpoint).is_file():
         known = f"{', '.join(BASELINES)}, nor weights that ship: {weights.listed()}"
         raise DataError(f"is neither a checkpoint nor one of the baselines {known}", file=checkpoint)
-    return CheckpointPredictor(checkpoint)
+    return CheckpointPredictor(checkpoint, joint)
 
 
 def in_batches(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:

@@ -4,6 +4,6 @@
 """
 
 from trajpred.tools.data import download, prepare, synthesize
-from trajpred.tools.models import compare, evaluate, ship, visualize
+from trajpred.tools.models import compare, evaluate, predict, ship, visualize
 
-__all__ = ["compare", "download", "evaluate", "prepare", "ship", "synthesize", "visualize"]
+__all__ = ["compare", "download", "evaluate", "predict", "prepare", "ship", "synthesize", "visualize"]

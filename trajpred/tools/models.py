@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from trajpred.errors import require
 from trajpred.sample import SAMPLE_STORE, ensure_store
@@ -17,8 +19,13 @@ def evaluate(
     by: list[str] | str | None = None,
     group: Literal["focal", "scored", "all"] = "focal",
     limit: int | None = None,
+    beyond: bool = False,
+    joint: bool = False,
+    mirror: bool = False,
+    ensemble: list[str] | str | None = None,
     json: Path | None = None,
     markdown: Path | None = None,
+    strict: bool = False,
     batch_size: int = 16,
 ) -> int:
     """Score a model, a baseline or a predictions file on the labelled scenarios of a split.
@@ -34,12 +41,17 @@ def evaluate(
         by: break down by class, city, manoeuvre, speed, neighbours or error of constant velocity; or all.
         group: whom the breakdowns and horizons are of.
         limit: only the first so many scenarios.
+        beyond: also off-road, wrong-way, infeasible and colliding modes, calibration, spread; takes longer.
+        joint: score a model's joint futures, in which mode k of all agents is one world.
+        mirror: also ask every model about the mirrored scenes, and merge what it says.
+        ensemble: more checkpoints or predictions files, whose modes are merged with those of the first.
         json: write all results here (trajpred/evaluation/README.md).
         markdown: write the tables here.
+        strict: exit with an error if anything is wrong with a predictions file, or missing in it.
         batch_size: scenarios at once.
     """
     from trajpred.evaluation import evaluate as score
-    from trajpred.evaluation import load_predictor, write_results
+    from trajpred.evaluation import write_results
     from trajpred.evaluation.report import show, tables, to_markdown
     from trajpred.store import ScenarioStore
 
@@ -47,16 +59,21 @@ def evaluate(
         path.parent.mkdir(parents=True, exist_ok=True)
     ks, facts = [k] if isinstance(k, int) else k or [1, 6], [by] if isinstance(by, str) else by or []
     rows = ScenarioStore(ensure_store(store), split)
-    result = score(load_predictor(checkpoint), rows, batch_size=batch_size, limit=limit, ks=ks)
+    predictor = _together(
+        [checkpoint, *([ensemble] if isinstance(ensemble, str) else ensemble or [])], joint, mirror
+    )
+    result = score(predictor, rows, batch_size=batch_size, limit=limit, ks=ks, beyond=beyond)
     shown = tables(result, facts, group)
     show(shown)
     if result.missing:
         print(f"\n{result.missing} tracks were not predicted and count in no metric.")
+    problems: dict[str, list[str]] = getattr(predictor, "problems", {})
+    _complain(problems)
     if json is not None:
         write_results(json, result)
     if markdown is not None:
         markdown.write_text(to_markdown(shown))
-    return 0
+    return int(strict and bool(problems))
 
 
 def visualize(
@@ -105,6 +122,39 @@ def visualize(
         path = out / f"{one.scenario_id}.{format}"
         save_scene(draw_scene(one, forecast, radius_m=radius_m), path)
         print(path)
+    return 0
+
+
+def predict(
+    checkpoint: str = "constant_velocity",
+    out: Path = Path("predictions.parquet"),
+    store: Path = SAMPLE_STORE,
+    split: str = "val",
+    agents: Literal["focal", "scored"] = "focal",
+    joint: bool = False,
+    batch_size: int = 16,
+    limit: int | None = None,
+) -> int:
+    """Write the futures of a split's scenarios to a file of the Argoverse 2 challenges (parquet).
+
+    Example: python tools/predict.py --checkpoint best.ckpt --store /data/av2-store --split test
+
+    Args:
+        checkpoint: path of a checkpoint, name of weights that ship, or of a baseline.
+        out: the file, .parquet.
+        store: folder written by tools/prepare.py.
+        split: train, val or test; scenarios without a labelled future are predicted too.
+        agents: focal (single-agent challenge), or scored (multi-agent challenge), which needs --joint.
+        joint: mode k of all agents of a scenario is one possible world; for models with joint modes.
+        batch_size: scenarios at once.
+        limit: only the first so many scenarios.
+    """
+    from trajpred.predict import predict as write
+
+    written = write(checkpoint, out, store, split, agents, joint, batch_size, limit)
+    print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
+    words = ["--checkpoint", out, "--store", store, "--split", split]
+    print(f"Score it: python tools/evaluate.py {shlex.join(map(str, words))}")
     return 0
 
 
@@ -158,3 +208,25 @@ def ship(
     rows = ScenarioStore(ensure_store(store), split)
     print(make(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m))
     return 0
+
+
+def _together(checkpoints: list[str], joint: bool, mirror: bool) -> Any:
+    """The predictor of one checkpoint, or of several and their mirror images merged."""
+    from trajpred.evaluation import load_predictor
+    from trajpred.evaluation.predictors import CheckpointPredictor, EnsemblePredictor
+
+    predictors = [load_predictor(one, joint) for one in checkpoints]
+    if mirror:
+        images = [one.mirrored() for one in predictors if isinstance(one, CheckpointPredictor)]
+        require(bool(images), "mirror", "is for models")
+        predictors += images
+    require(len(predictors) == 1 or not joint, "joint", "worlds of several predictors do not merge")
+    return EnsemblePredictor(predictors) if len(predictors) > 1 else predictors[0]
+
+
+def _complain(problems: dict[str, list[str]], shown: int = 10) -> None:
+    """Tell what is wrong with a predictions file, by scenario."""
+    for scenario, told in list(problems.items())[:shown]:
+        print(f"{scenario}: {'; '.join(told)}", file=sys.stderr)
+    if len(problems) > shown:
+        print(f"… and {len(problems) - shown} scenarios more", file=sys.stderr)

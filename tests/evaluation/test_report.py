@@ -1,0 +1,52 @@
+"""Reports: every number that is shown is the evaluation's, in a terminal and in Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.graph.conftest import store_path  # noqa: F401
+from trajpred.errors import DataError
+from trajpred.evaluation import Evaluation, evaluate, load_predictor
+from trajpred.evaluation.report import CONVENTIONS, show, tables, to_markdown
+from trajpred.store import ScenarioStore
+
+
+@pytest.fixture
+def result(store_path: Path) -> Evaluation:  # noqa: F811
+    store = ScenarioStore(store_path, "val")
+    return evaluate(load_predictor("constant_velocity"), store, beyond=True, progress=False)
+
+
+def test_cells_are_the_numbers(result: Evaluation) -> None:
+    first, second, *_ = tables(result)
+    assert first.title.endswith("K = 1") and second.title.endswith("K = 6")
+    for row in second.rows:
+        shown = [means.get(row[0]) for means in result.metrics.values()]
+        assert [*row[1:]] == ["-" if value is None else f"{value:.2f}" for value in shown]
+    assert "minADE6" in [row[0] for row in second.rows]
+
+
+def test_breakdowns_are_named_by_their_beginning(result: Evaluation) -> None:
+    names = [one.title for one in tables(result, ["speed", "class"], "all")]
+    assert names[-2:] == ["all agents by speed (m/s)", "all agents by class"]
+    assert len(tables(result, ["all"])) == len(tables(result)) + len(result.breakdowns)
+    with pytest.raises(DataError, match="'colour' is none of class, city, manoeuvre, speed, neighbours"):
+        tables(result, ["colour"])
+
+
+def test_parts_without_agents_of_the_group_are_left_out(result: Evaluation) -> None:
+    [focal] = tables(result, ["class"], "focal")[-1:]
+    [every] = tables(result, ["class"], "all")[-1:]
+    assert sum(int(row[1]) for row in focal.rows) == result.scenarios
+    assert {row[0] for row in focal.rows} < {row[0] for row in every.rows}
+
+
+def test_into_a_pipe_goes_markdown(result: Evaluation, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = tables(result)
+    show(shown)
+    said = capsys.readouterr().out
+    assert (
+        said == to_markdown(shown) + "\n" and CONVENTIONS in said and "| minFDE6 |" in said.replace("  ", "")
+    )
