@@ -21,6 +21,7 @@ TOOLS: dict[str, Any] = {
     "synthesize": tools.synthesize,
     "evaluate": tools.evaluate,
     "predict": tools.predict,
+    "calibrate": tools.calibrate,
     "compare": tools.compare,
     "visualize": tools.visualize,
     "ship": tools.ship,
@@ -30,6 +31,7 @@ TOOLS: dict[str, Any] = {
         "data": benchmark.data,
         "memory": benchmark.memory,
         "step": benchmark.step,
+        "metrics": benchmark.metrics,
     },
 }
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, bootstrap, compare
+from trajpred.evaluation.intervals import changes
 
 
 def scored(
@@ -73,3 +74,11 @@ def test_what_cannot_be_paired_is_refused() -> None:
         compare([a], [a], "minADE6")
     with pytest.raises(DataError, match="values"):
         bootstrap([])
+
+
+def test_changes_are_the_largest_both_ways() -> None:
+    before = [scored(np.array([1.0, 2.0, 3.0, 4.0]))]
+    after = [scored(np.array([1.5, 1.0, 3.0, 0.5]))]
+    better, worse = changes(after, before, 2)
+    assert [round(change, 6) for _, change in better] == [-3.5, -1.0]
+    assert [round(change, 6) for _, change in worse] == [0.5], "what did not change is on neither side"

@@ -22,7 +22,7 @@ def result(store_path: Path) -> Evaluation:  # noqa: F811
 def test_cells_are_the_numbers(result: Evaluation) -> None:
     first, second, *_ = tables(result)
     assert first.title.endswith("K = 1") and second.title.endswith("K = 6")
-    for row in second.rows:
+    for row in [row for row in second.rows if row[0] in result.metrics["all"]]:
         shown = [means.get(row[0]) for means in result.metrics.values()]
         assert [*row[1:]] == ["-" if value is None else f"{value:.2f}" for value in shown]
     assert "minADE6" in [row[0] for row in second.rows]

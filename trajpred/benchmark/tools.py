@@ -73,6 +73,18 @@ def model(
     return _print_figures(forecasting(scenario, model, repeats=repeats, threads=threads, compiled=compiled))
 
 
+def metrics(forecasts: int = 10_000, repeats: int = 3) -> int:
+    """The official metrics on synthetic forecasts beside av2's functions one by one, one thread, CPU ms.
+
+    Args:
+        forecasts: how many, of six modes and 60 steps.
+        repeats: the median of so many is reported; av2's run once.
+    """
+    from trajpred.benchmark.metrics import metrics_figures
+
+    return _print_figures(metrics_figures(forecasts, repeats))
+
+
 def _print_figures(figures: dict[str, float]) -> int:
     for name, value in figures.items():
         print(f"{name:64s} {value:10.2f}")

@@ -68,11 +68,14 @@ def _colliding(some: Judged, worlds: NDArray[np.bool_]) -> NDArray[np.float64]:
     """``[A]`` probability of the worlds in which an agent collides with another; NaN for agents without."""
     share = np.full(len(some), np.nan)
     if worlds.any():
-        size = TYPICAL_SIZES[some.object_type[worlds]]
-        given = (some.trajectory, some.heading)
-        start = (some.scene, some.origin, some.origin_heading)
-        path, heading, scene, origin, angle = (x[worlds] for x in (*given, *start))
-        hit = collisions(path, heading, size, scene, origin, angle)
+        hit = collisions(
+            some.trajectory[worlds],
+            some.heading[worlds],
+            TYPICAL_SIZES[some.object_type[worlds]],
+            some.scene[worlds],
+            some.origin[worlds],
+            some.origin_heading[worlds],
+        )
         share[worlds] = (some.probability[worlds] * hit).sum(1)
     return share
 

@@ -58,6 +58,20 @@ def compare(
     return bootstrap(difference, resamples, seed)
 
 
+def changes(
+    first: Sequence[Evaluation], second: Sequence[Evaluation], count: int, metric: str = "minFDE6"
+) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+    """The ``count`` scenarios in which ``first`` is better than ``second`` by most, and those in which worse.
+
+    Each with ``first`` minus ``second``, the largest change first. Raises: DataError as :func:`compare`.
+    """
+    a, b = per_scenario(first, metric), per_scenario(second, metric)
+    same_scenarios(a, b, first[0], second[0])
+    ordered = sorted(((scenario, a[scenario] - b[scenario]) for scenario in a), key=lambda pair: pair[1])
+    better = [pair for pair in ordered[:count] if pair[1] < 0]
+    return better, [pair for pair in ordered[::-1][:count] if pair[1] > 0]
+
+
 def per_scenario(seeds: Sequence[Evaluation], metric: str) -> dict[str, float]:
     """The focal agent's ``metric`` by scenario, the mean of ``seeds``. Raises: DataError."""
     each = [one.focal(metric) for one in seeds]

@@ -21,8 +21,10 @@ from trajpred.geometry import wrap_angle
 from trajpred.graph.features import scene_features
 from trajpred.graph.mirror import mirrored
 from trajpred.graph.scene_graph import scene_graph
+from trajpred.metrics.calibration import apply_temperature
+from trajpred.metrics.conformal import ConformalRegions
 from trajpred.model import LitForecaster
-from trajpred.model.checkpoint import read_checkpoint, training_of
+from trajpred.model.checkpoint import CALIBRATION, read_checkpoint, training_of
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -66,7 +68,12 @@ class CheckpointPredictor:
 
     def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
         self.name, self.joint, self.mirror = shown_name(checkpoint), joint, False
-        self.training = training_of(read_checkpoint(checkpoint))
+        content = read_checkpoint(checkpoint)
+        self.training = training_of(content)
+        fitted = content.get(CALIBRATION, {})
+        self.temperature = float(fitted.get("temperature", 1.0))
+        #: Around the modes, by class and horizon; None unless the model was calibrated.
+        self.regions = ConformalRegions.from_json(fitted["regions"]) if fitted else None
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = LitForecaster.load(checkpoint).to(self.device)
         if joint and not self.model.forecaster.decoder.joint:
@@ -89,6 +96,8 @@ class CheckpointPredictor:
         batch = scene_graph(features, scene.graph)
         self.model.check(batch)
         forecasts = self.model.forecaster.forecast(batch.to(self.device), joint=self.joint)
+        if self.temperature != 1.0 and not self.joint:  # it was fitted to marginal forecasts
+            forecasts = [_warmed(one, self.temperature) for one in forecasts]
         return [_in_mirror(one) for one in forecasts] if self.mirror else forecasts
 
 
@@ -103,6 +112,10 @@ class EnsemblePredictor:
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         each = [predictor(scenarios) for predictor in self.predictors]
         return [merge(forecasts, self.modes) for forecasts in zip(*each, strict=True)]
+
+
+def _warmed(forecast: Forecast, temperature: float) -> Forecast:
+    return replace(forecast, probability=apply_temperature(forecast.probability, temperature))
 
 
 def _in_mirror(forecast: Forecast) -> Forecast:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from trajpred.errors import require
+from trajpred.evaluation.beyond import SHARES, SPREADS
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import SHORT
 from trajpred.evaluation.table import markdown
@@ -67,7 +68,20 @@ def _groups(result: Evaluation) -> Iterable[Table]:
         names = [f"{name}{k}" for name in (*AGENT_METRICS, "average heading error", "final heading error")]
         rows = [[name, *(_cell(means, name) for means in result.metrics.values())] for name in names]
         shown = [row for row, name in zip(rows, names, strict=True) if name in known]
+        if k == ks[-1]:
+            shown += _beyond(result)
         yield Table(f"{result.predictor}: {result.scenarios:,} scenarios, K = {k}", head, shown)
+
+
+def _beyond(result: Evaluation) -> list[list[str]]:
+    """Lines on what displacement does not tell, the groups side by side; none if it was not looked at."""
+    groups, told = list(result.metrics), result.calibration
+    names = [n for n in (*SHARES, *SPREADS) if any(n in means for means in result.metrics.values())]
+    rows = [[name, *(_cell(result.metrics[group], name) for group in groups)] for name in names]
+    rows += [[n, *(_cell(told.get(group, {}), n) for group in groups)] for n in ("ECE", "top ECE") if told]
+    levels = dict.fromkeys(level for one in told.values() for level in one.get("coverage", {}))
+    held = {group: one.get("coverage", {}) for group, one in told.items()}
+    return rows + [[f"held by {n} interval", *(_cell(held.get(g, {}), n) for g in groups)] for n in levels]
 
 
 def _worlds(result: Evaluation) -> Iterable[Table]:
@@ -85,6 +99,24 @@ def _parts(title: str, parts: Mapping[str, Mapping[str, Mapping[str, float]]], g
     if known:
         rows = [[name, str(m["count"]), *(_cell(m, metric) for metric in known)] for name, m in held.items()]
         yield Table(title, ["", "agents", *known], rows)
+
+
+def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
+    """How much worse the others are than the first, in the ``group``; nothing of one alone."""
+    if len(results) < 2:
+        return []
+    first = results[0].metrics[group]
+    known = [name for name in SHORT if name in first]
+    rows = []
+    for one in results:
+        means = one.metrics[group]
+        more = [
+            f"{_cell(means, n)} ({means[n] / first[n] - 1:+.0%})" if first[n] else "-"
+            for n in known
+            if n in means
+        ]
+        rows.append([one.predictor, str(means["count"]), *more])
+    return [Table(f"{group} agents, what is seen made worse", ["", "agents", *known], rows)]
 
 
 def _cell(means: Mapping[str, float], name: str) -> str:

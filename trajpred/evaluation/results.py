@@ -41,14 +41,14 @@ class Evaluation:
     scenarios: int
     missing: int
     metrics: dict[str, dict[str, float]]
-    worlds: dict[str, float] = field(default_factory=dict)
-    calibration: dict[str, dict[str, Any]] = field(default_factory=dict)
-    horizons: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    breakdowns: dict[str, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)
     per_scenario: dict[str, list[Any]] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     store: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    worlds: dict[str, float] = field(default_factory=dict)
+    calibration: dict[str, dict[str, Any]] = field(default_factory=dict)
+    horizons: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    breakdowns: dict[str, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}

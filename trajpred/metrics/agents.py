@@ -7,26 +7,25 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from trajpred.geometry import norm, wrap_angle
+from trajpred.geometry import wrap_angle
 from trajpred.metrics.functional import (
-    ade_of_best_endpoint,
-    brier_min_ade,
-    brier_min_fde,
+    average_error,
+    displacement,
     final_error,
-    is_missed,
-    min_ade,
-    min_fde,
-    top_modes,
+    missed,
+    of_best,
+    with_brier,
 )
 
-#: ``metric(modes, probability, target, valid) -> [A]``; K is appended to the names: ``minADE1``, ``MR6``.
-AGENT_METRICS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
-    "minADE": lambda modes, _, target, valid: min_ade(modes, target, valid),
-    "minFDE": lambda modes, _, target, valid: min_fde(modes, target, valid),
-    "MR": lambda modes, _, target, valid: is_missed(modes, target, valid),
-    "brier-minFDE": brier_min_fde,
-    "brier-minADE": brier_min_ade,
-    "ADE-of-best-FDE": lambda modes, _, target, valid: ade_of_best_endpoint(modes, target, valid),
+#: ``metric(ade, fde, probability) -> [A]`` of the K modes' errors ``[A, K]``; K is appended to the names:
+#: ``minADE1``, ``MR6``. ``functional.py`` says what each of them is.
+AGENT_METRICS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "minADE": lambda ade, fde, p: ade.amin(1),
+    "minFDE": lambda ade, fde, p: fde.amin(1),
+    "MR": lambda ade, fde, p: missed(fde.amin(1)),
+    "brier-minFDE": lambda ade, fde, p: with_brier(fde, p),
+    "brier-minADE": lambda ade, fde, p: with_brier(ade, p),
+    "ADE-of-best-FDE": lambda ade, fde, p: of_best(fde, ade),
 }
 
 
@@ -44,11 +43,15 @@ def agent_metrics(
         trajectory: ``[A, K, F, 2]`` metres; probability: ``[A, K]``.
         target: ``[A, F, 2]`` metres, in the frame of ``trajectory``; valid: ``[A, F]`` bool.
     """
-    values = {}
-    for k in ks:
-        modes, p = top_modes(trajectory, probability, k)
-        values |= {f"{name}{k}": AGENT_METRICS[name](modes, p, target, valid) for name in names}
-    return values
+    order = by_probability(probability)
+    errors = (average_error(trajectory, target, valid), final_error(trajectory, target, valid), probability)
+    ade, fde, p = (x.take_along_dim(order, 1) for x in errors)
+    return {f"{name}{k}": AGENT_METRICS[name](ade[:, :k], fde[:, :k], p[:, :k]) for k in ks for name in names}
+
+
+def by_probability(probability: Tensor) -> Tensor:
+    """Modes ``[A, K]``, the most probable first; ties go to the lower index."""
+    return probability.argsort(dim=1, descending=True, stable=True)
 
 
 def horizon_metrics(
@@ -58,8 +61,9 @@ def horizon_metrics(
 
     NaN for agents that are not there at that step. Arguments as in :func:`agent_metrics`.
     """
-    modes, _ = top_modes(trajectory, probability, k)
-    error = torch.where(valid[:, None], norm(modes - target[:, None]), 0.0)
+    chosen = by_probability(probability)[:, :k]
+    error = torch.where(valid[:, None], displacement(trajectory, target), 0.0)
+    error = error.take_along_dim(chosen[..., None], 1)
     average = error.cumsum(2) / valid.cumsum(1)[:, None]
     found = {}
     for step in steps:
@@ -84,7 +88,7 @@ def heading_metrics(
         heading: ``[A, K, F]`` radians along each mode; target_heading: ``[A, F]``; others as in
             :func:`agent_metrics`.
     """
-    order = probability.argsort(dim=1, descending=True, stable=True)[:, :k]
+    order = by_probability(probability)[:, :k]
     fde = final_error(trajectory, target, valid).take_along_dim(order, 1)
     best = order.take_along_dim(fde.nan_to_num(nan=torch.inf).argmin(1, keepdim=True), 1)
     error = wrap_angle(heading.take_along_dim(best[..., None], 1)[:, 0] - target_heading).abs()

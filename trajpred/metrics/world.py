@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trajpred.geometry import norm
 from trajpred.metrics.functional import MISS_THRESHOLD_M, average_error, final_error
 
 #: Two agents of a world collide when they come nearer than this (metres) at any step, as av2 has it.
@@ -36,11 +35,12 @@ def world_metrics(
     Returns:
         By name (:data:`WORLD_METRICS`) ``[S]`` each.
     """
-    ade, fde = (_mean(error(trajectory, target, valid), scene) for error in (average_error, final_error))
+    final = final_error(trajectory, target, valid)
+    ade, fde = (_mean(x, scene) for x in (average_error(trajectory, target, valid), final))
     least = fde.amin(1)
     penalty = torch.where(fde == least[:, None], (1 - probability) ** 2, torch.inf)
     best = penalty.argmin(1)
-    missed = final_error(trajectory, target, valid) > MISS_THRESHOLD_M
+    missed = final > MISS_THRESHOLD_M
     row, world = torch.arange(len(scene), device=scene.device), best[scene]
     collided = collides(trajectory[row, world], scene)
     shares = {"actorMR": missed[row, world], "actorCR": collided}
@@ -67,8 +67,8 @@ def collides(trajectory: Tensor, scene: Tensor, threshold: float = COLLISION_THR
     padded[scene, within] = trajectory
     # Steps outermost: the distances of all steps at once would be the largest array by far.
     near = torch.zeros(len(count), padded.shape[1], dtype=torch.bool, device=scene.device)
-    for place in padded.unbind(2):
-        distance = norm(place[:, :, None] - place[:, None])
+    for x, y in zip(padded[..., 0].unbind(2), padded[..., 1].unbind(2), strict=True):
+        distance = torch.hypot(x[:, :, None] - x[:, None], y[:, :, None] - y[:, None])
         distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
         near |= (distance < threshold).any(2)
     return near[scene, within]

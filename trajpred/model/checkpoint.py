@@ -17,6 +17,8 @@ from trajpred.errors import DataError
 CONFIG = "trajpred_config"
 #: Where it keeps how the model was trained (:class:`trajpred.training_record.TrainingRecord`).
 TRAINING = "trajpred_training"
+#: Where it keeps what was fitted to its forecasts afterwards (:mod:`trajpred.evaluation.calibrate`).
+CALIBRATION = "trajpred_calibration"
 Model = TypeVar("Model", bound=nn.Module)
 
 

@@ -4,6 +4,16 @@
 """
 
 from trajpred.tools.data import download, prepare, synthesize
-from trajpred.tools.models import compare, evaluate, predict, ship, visualize
+from trajpred.tools.models import calibrate, compare, evaluate, predict, ship, visualize
 
-__all__ = ["compare", "download", "evaluate", "predict", "prepare", "ship", "synthesize", "visualize"]
+__all__ = [
+    "calibrate",
+    "compare",
+    "download",
+    "evaluate",
+    "predict",
+    "prepare",
+    "ship",
+    "synthesize",
+    "visualize",
+]

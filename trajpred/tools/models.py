@@ -23,6 +23,7 @@ def evaluate(
     joint: bool = False,
     mirror: bool = False,
     ensemble: list[str] | str | None = None,
+    perturb: list[str] | str | None = None,
     json: Path | None = None,
     markdown: Path | None = None,
     strict: bool = False,
@@ -45,6 +46,7 @@ def evaluate(
         joint: score a model's joint futures, in which mode k of all agents is one world.
         mirror: also ask every model about the mirrored scenes, and merge what it says.
         ensemble: more checkpoints or predictions files, whose modes are merged with those of the first.
+        perturb: score again with no-map, short-history (1 s), fewer-agents (half) or noise (0.2 m); or all.
         json: write all results here (trajpred/evaluation/README.md).
         markdown: write the tables here.
         strict: exit with an error if anything is wrong with a predictions file, or missing in it.
@@ -52,7 +54,8 @@ def evaluate(
     """
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
-    from trajpred.evaluation.report import show, tables, to_markdown
+    from trajpred.evaluation.perturb import perturbed
+    from trajpred.evaluation.report import degradation, show, tables, to_markdown
     from trajpred.store import ScenarioStore
 
     for path in filter(None, (json, markdown)):
@@ -62,15 +65,17 @@ def evaluate(
     predictor = _together(
         [checkpoint, *([ensemble] if isinstance(ensemble, str) else ensemble or [])], joint, mirror
     )
-    result = score(predictor, rows, batch_size=batch_size, limit=limit, ks=ks, beyond=beyond)
-    shown = tables(result, facts, group)
+    options: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "ks": ks, "beyond": beyond}
+    result = score(predictor, rows, **options)
+    worse = [score(one, rows, **options) for one in perturbed(predictor, perturb)]
+    shown = [*tables(result, facts, group), *degradation([result, *worse], group)]
     show(shown)
     if result.missing:
         print(f"\n{result.missing} tracks were not predicted and count in no metric.")
     problems: dict[str, list[str]] = getattr(predictor, "problems", {})
     _complain(problems)
     if json is not None:
-        write_results(json, result)
+        write_results(json, [result, *worse] if worse else result)
     if markdown is not None:
         markdown.write_text(to_markdown(shown))
     return int(strict and bool(problems))
@@ -125,6 +130,48 @@ def visualize(
     return 0
 
 
+def calibrate(
+    checkpoint: str,
+    store: Path,
+    out: Path,
+    split: str = "val",
+    coverage: float = 0.9,
+    group: Literal["focal", "scored", "all"] = "scored",
+    batch_size: int = 16,
+) -> int:
+    """Fit a temperature of the probabilities and conformal regions around the modes; measure both.
+
+    Example: python tools/calibrate.py --checkpoint best.ckpt --store STORE --out calibrated.ckpt
+
+    Args:
+        checkpoint: path of a trained model, or the name of weights that ship.
+        store: folder written by tools/prepare.py.
+        out: the checkpoint with what was fitted; all tools then use it.
+        split: scenarios that the model was not trained on: half are fitted on, half measured on.
+        coverage: share of the true positions that the regions promise to hold.
+        group: whom to fit to.
+        batch_size: scenarios at once.
+    """
+    from trajpred.evaluation.calibrate import calibrate as fit
+    from trajpred.scenario import OBJECT_TYPES
+    from trajpred.store import ScenarioStore
+
+    rows = ScenarioStore(ensure_store(store), split)
+    found = fit(checkpoint, rows, out, coverage, group, batch_size)
+    print(f"temperature {found.temperature:.3f}, fitted on {found.agents[0]} {group} agents")
+    print(f"on {found.agents[1]} others, before and after:")
+    for name, values in (("expected calibration error", found.ece), ("negative log-likelihood", found.nll)):
+        print(f"  {name}: {values[0]:.4f}, {values[1]:.4f}")
+    print(f"regions that promise {coverage:.0%} hold, after")
+    for second, held in zip(found.regions.horizons_s, found.covered, strict=True):
+        print(f"  {second:g} s: {held:.1%}")
+    radius = found.regions.radius
+    for kind in [i for i, n in enumerate(found.regions.count[:, -1]) if n]:
+        print(f"  {OBJECT_TYPES[kind]}: radius " + ", ".join(f"{r:.1f}" for r in radius[kind]) + " m")
+    print(f"written: {out}")
+    return 0
+
+
 def predict(
     checkpoint: str = "constant_velocity",
     out: Path = Path("predictions.parquet"),
@@ -158,7 +205,9 @@ def predict(
     return 0
 
 
-def compare(results: list[Path] | Path, group: Literal["focal", "scored", "all"] = "focal") -> int:
+def compare(
+    results: list[Path] | Path, group: Literal["focal", "scored", "all"] = "focal", scenes: int = 0
+) -> int:
     """Make the Markdown tables of results: mean and range over seeds, intervals over scenarios, their origin.
 
     Example: python tools/compare.py --results baseline.json runs/forecaster/version_*/evaluation.json
@@ -166,7 +215,9 @@ def compare(results: list[Path] | Path, group: Literal["focal", "scored", "all"]
     Args:
         results: files that tools/evaluate.py --json and training wrote; differences are from the first.
         group: focal, scored or all agents; intervals are always the focal agents'.
+        scenes: also list so many scenarios in which the last of two recipes is better, and worse, most.
     """
+    from trajpred.evaluation.intervals import changes
     from trajpred.evaluation.results import read_results
     from trajpred.evaluation.table import by_recipe, format_intervals, format_origin, format_recipes
 
@@ -177,6 +228,14 @@ def compare(results: list[Path] | Path, group: Literal["focal", "scored", "all"]
     print(f"{format_intervals(recipes)}\n")
     for name, seeds in recipes.items():
         print(f"- {name}: {format_origin(seeds)}")
+    if scenes:
+        require(len(recipes) == 2, "scenes", f"compares two recipes, {len(recipes)} are given")
+        (first, before), (last, after) = recipes.items()
+        for how, found in zip(("better", "worse"), changes(after, before, scenes), strict=True):
+            print(f"\nminFDE6 of {last} is {how} than that of {first}, metres by scenario:")
+            print("\n".join(f"  {scenario}  {change:+.2f}" for scenario, change in found))
+            ids = shlex.join(scenario for scenario, _ in found)
+            print(f"  python tools/visualize.py --scenario {ids} --store STORE --checkpoint CHECKPOINT")
     return 0
 
 

@@ -18,7 +18,14 @@ from trajpred.evaluation.predictors import in_batches, shown_name
 from trajpred.geometry import norm
 from trajpred.graph.scene_graph import build_batch
 from trajpred.model import LitForecaster
-from trajpred.model.checkpoint import CONFIG, TRAINING, load_weights, read_checkpoint, training_of
+from trajpred.model.checkpoint import (
+    CALIBRATION,
+    CONFIG,
+    TRAINING,
+    load_weights,
+    read_checkpoint,
+    training_of,
+)
 from trajpred.store import ScenarioStore
 from trajpred.weights.card import model_card
 
@@ -72,7 +79,8 @@ def ship(
         raise DataError(f"{moved} {how}", file=checkpoint)
     base, before = (_score(one, rows) for one in ("constant_velocity", checkpoint))
     training = {**training_of(content), "recipe": name, "checkpoint": shown_name(checkpoint)}
-    size = _write(name, {CONFIG: content[CONFIG], "state_dict": kept, TRAINING: training})
+    fitted = {CALIBRATION: content[CALIBRATION]} if CALIBRATION in content else {}
+    size = _write(name, {CONFIG: content[CONFIG], "state_dict": kept, TRAINING: training, **fitted})
     after = _score(name, rows)
     precision = f"half precision, which {_told(change, before, after)}" if half else "full precision"
     told = f"{size / 1e6:.1f} MB in {precision}"

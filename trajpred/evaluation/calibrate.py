@@ -1,0 +1,138 @@
+"""Fit a temperature and conformal regions to a model's forecasts, and keep them with its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from trajpred import weights
+from trajpred.errors import require
+from trajpred.evaluation.judged import Judged
+from trajpred.evaluation.predictors import CheckpointPredictor, in_batches
+from trajpred.metrics import final_error
+from trajpred.metrics.calibration import apply_temperature, expected_calibration_error, fit_temperature
+from trajpred.metrics.conformal import ConformalRegions, endpoint_scores
+from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
+from trajpred.provenance import store_facts
+from trajpred.store import ScenarioStore
+
+
+class Sample(NamedTuple):
+    """``A`` agents: probabilities ``[A, K]``, best mode ``[A]``, scores ``[A, H]`` metres, type ``[A]``."""
+
+    probability: NDArray[Any]
+    best: NDArray[Any]
+    score: NDArray[Any]
+    object_type: NDArray[Any]
+
+    def of(self, rows: NDArray[np.bool_]) -> Sample:
+        return Sample(*(column[rows] for column in self))
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What was fitted on one half of the scenarios, and how it does on the other.
+
+    Attributes:
+        temperature: logits are divided by it.
+        regions: around the modes' positions.
+        ece: expected calibration error without and with the temperature, on the other half.
+        nll: mean negative log-likelihood of the best mode, likewise.
+        covered: ``[H]`` share of agents of the other half whose position lies in the region.
+        agents: how many were fitted on and measured on.
+    """
+
+    temperature: float
+    regions: ConformalRegions
+    ece: tuple[float, float]
+    nll: tuple[float, float]
+    covered: NDArray[np.float64]
+    agents: tuple[int, int]
+
+
+def calibrate(
+    checkpoint: str | Path,
+    store: ScenarioStore,
+    out: Path,
+    coverage: float = 0.9,
+    group: str = "scored",
+    batch_size: int = 16,
+    progress: bool = True,
+) -> Calibrated:
+    """Fit on a half of the scenarios of ``store`` that the model was not trained on, and write ``out``.
+
+    Which half a scenario belongs to depends on its id alone. ``out`` is the checkpoint with what was fitted;
+    whoever loads it gets calibrated probabilities. Optimiser states are left out.
+
+    Raises: DataError if there are too few scenarios.
+    """
+    require(group in ("focal", "scored", "all"), "group", "must be focal, scored or all")
+    predictor = CheckpointPredictor(checkpoint)
+    predictor.temperature = 1.0  # what was fitted before does not count
+    sample, first, horizons = _collect(predictor, store, group, batch_size, progress)
+    require(
+        0 < first.sum() < len(first), "store", f"{len(first)} agents are too few to fit and to measure on"
+    )
+    fit, rest = sample.of(first), sample.of(~first)
+    temperature = fit_temperature(np.log(np.maximum(fit.probability, 1e-12)), fit.best)
+    regions = ConformalRegions.fit(fit.score, fit.object_type, horizons, coverage)
+    warm = apply_temperature(rest.probability, temperature)
+    inside = np.where(np.isnan(rest.score), np.nan, regions.covered(rest.score, rest.object_type))
+    found = Calibrated(
+        temperature,
+        regions,
+        (
+            expected_calibration_error(rest.probability, rest.best),
+            expected_calibration_error(warm, rest.best),
+        ),
+        (_nll(rest.probability, rest.best), _nll(warm, rest.best)),
+        np.nanmean(inside, axis=0),
+        (len(fit.best), len(rest.best)),
+    )
+    _write(checkpoint, out, found, store_facts(store.path))
+    return found
+
+
+def _nll(probability: NDArray[np.float64], best: NDArray[np.int64]) -> float:
+    return float(-np.log(np.maximum(probability[np.arange(len(best)), best], 1e-12)).mean())
+
+
+def _collect(
+    predictor: CheckpointPredictor, store: ScenarioStore, group: str, batch_size: int, progress: bool
+) -> tuple[Sample, NDArray[np.bool_], NDArray[np.float64]]:
+    """The agents of ``group``, whether their scenario is one to fit on ``[A]``, and horizons ``[H]`` (s)."""
+    parts, halves, horizons = [], [], np.zeros(0)
+    with tqdm(total=len(store), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
+        for rows in in_batches(range(len(store)), batch_size):
+            scenarios = [s for s in (store[row] for row in rows) if s.has_future]
+            bar.update(len(rows))
+            if not scenarios:
+                continue
+            some, step_s = Judged.of(scenarios, predictor(scenarios)), scenarios[0].step_s
+            horizons = np.arange(1, int(some.valid.shape[1] * step_s + 0.01) + 1.0)
+            known = some.member[group]
+            error = final_error(*map(torch.from_numpy, (some.trajectory, some.target, some.valid))).numpy()
+            score = endpoint_scores(some.trajectory, some.target, some.valid, horizons, step_s)
+            parts.append(Sample(some.probability, error.argmin(1), score, some.object_type).of(known))
+            even = np.array([crc32(s.scenario_id.encode()) % 2 == 0 for s in scenarios])
+            halves.append(even[some.scene[known]])
+    require(bool(parts), "store", f"split {store.split!r} has no scenario with a future")
+    return Sample(*map(np.concatenate, zip(*parts, strict=True))), np.concatenate(halves), horizons
+
+
+def _write(checkpoint: str | Path, out: Path, found: Calibrated, facts: dict[str, Any]) -> None:
+    """The checkpoint's config, weights and record, with the calibration; whole or not at all."""
+    content = read_checkpoint(weights.locate(checkpoint))
+    kept = {name: value for name, value in content.items() if name.startswith("trajpred_")}
+    fitted = {"temperature": found.temperature, "regions": found.regions.to_json(), "store": facts}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = out.with_name(f".unfinished-{out.name}")
+    torch.save({**kept, "state_dict": content["state_dict"], CALIBRATION: fitted}, unfinished)
+    unfinished.replace(out)
