@@ -34,7 +34,11 @@ SMALL = [
     "--trainer.accelerator=cpu",
     "--trainer.enable_progress_bar=false",
 ]
-FOCAL = {f"{name}{k}" for name in ("minADE", "minFDE", "MR", "brier-minFDE") for k in (1, 6)} | {"count"}
+FOCAL = {"count", "average heading error6", "final heading error6"} | {
+    f"{name}{k}"
+    for name in ("minADE", "minFDE", "MR", "brier-minFDE", "brier-minADE", "ADE-of-best-FDE")
+    for k in (1, 6)
+}
 
 
 def run(tool: str, *args: object) -> int:
@@ -293,7 +297,9 @@ def assert_within(part: object, whole: object) -> None:
         assert part == whole
 
 
-@pytest.mark.parametrize("tool", ["prepare", "train", "evaluate", "visualize", "benchmark"])
+@pytest.mark.parametrize(
+    "tool", ["prepare", "train", "evaluate", "predict", "calibrate", "compare", "visualize", "benchmark"]
+)
 def test_every_tool_has_help(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tool, "--help") == 0
     assert "usage" in capsys.readouterr().out
@@ -305,6 +311,40 @@ def test_tools_start_without_arguments(capsys: pytest.CaptureFixture[str]) -> No
     for tool in ("download", "synthesize"):
         assert run(tool) == 2
         assert "--out" in capsys.readouterr().err
+
+
+def test_predictions_are_written_scored_and_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The way of a user who has a file of predictions."""
+    out, steady, ours = (tmp_path / name for name in ("p.parquet", "steady.json", "ours.json"))
+    assert run("predict", "--checkpoint", "lane_following", "--out", out) == 0
+    assert "5 tracks of 5 scenarios" in capsys.readouterr().out
+    assert run("evaluate", "--json", steady, "--by", "class", "city", "--k", "1", "6") == 0
+    assert run("evaluate", "--checkpoint", out, "--json", ours, "--markdown", tmp_path / "t" / "t.md") == 0
+    said = capsys.readouterr().out
+    assert "focal agents by class" in said and "tracks were not predicted" in said
+    assert " minFDE6 |" in (tmp_path / "t" / "t.md").read_text()
+    assert run("compare", "--results", steady, ours, "--scenes", "2") == 0
+    said = capsys.readouterr().out
+    assert "minFDE6 of p.parquet is better than that of constant_velocity" in said
+    assert "python tools/visualize.py --scenario" in said
+    assert run("evaluate", "--checkpoint", out, "--limit", "2", "--strict") == 1
+    assert "was not asked for" in capsys.readouterr().err
+
+
+def test_models_are_calibrated_mirrored_and_disturbed(
+    trained: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, out = trained / "checkpoints" / "last.ckpt", tmp_path / "calibrated.ckpt"
+    given = ["--store", store, "--out", out, "--group", "all"]
+    assert run("calibrate", "--checkpoint", checkpoint, *given) == 0
+    assert "regions that promise 90% hold" in capsys.readouterr().out
+    given = ["--checkpoint", out, "--store", store, "--limit", "2"]
+    assert run("evaluate", *given, "--mirror", "--perturb", "noise", "--beyond") == 0
+    said = capsys.readouterr().out
+    for part in ("calibrated + calibrated, mirrored", ", noise |", " ECE |", " off-road |"):
+        assert part in said, part
 
 
 def test_ids_made_of_digits_stay_texts() -> None:
@@ -363,6 +403,12 @@ def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
         ("synthesize", ["--out", "nowhere", "--workers", "0"], "-1 for all cores"),
         ("synthesize", ["--out", "nowhere", "--steps", "1"], "must be 2 at least"),
         ("evaluate", ["--batch_size", "0"], "must be positive"),
+        ("evaluate", ["--by", "colour"], "is none of class, city"),
+        ("evaluate", ["--perturb", "fog"], "is none of no-map"),
+        ("evaluate", ["--mirror"], "is for models"),
+        ("evaluate", ["--checkpoint", "nothing.parquet"], "nothing.parquet"),
+        ("predict", ["--agents", "scored"], "they need joint futures"),
+        ("predict", ["--out", "predictions.csv"], "must end in .parquet"),
         ("visualize", ["--out", str(ROOT / "LICENSE")], "File exists"),
     ],
 )

@@ -42,9 +42,10 @@ def _single(
 ) -> None:
     valid = torch.ones(CHUNK, 60, dtype=torch.bool)
     for start in range(0, len(target), CHUNK):
-        some = (torch.from_numpy(x[start : start + CHUNK]) for x in (trajectory, probability, target))
-        given = [*some]
-        agent_metrics(*given, valid[: len(given[0])], ks=(6,), names=NAMES)
+        path, p, truth = (
+            torch.from_numpy(x[start : start + CHUNK]) for x in (trajectory, probability, target)
+        )
+        agent_metrics(path, p, truth, valid[: len(path)], ks=(6,), names=NAMES)
 
 
 def _single_av2(
