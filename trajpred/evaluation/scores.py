@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 class Scores:
-    """Columns that grow batch by batch: about 250 bytes for each judged agent.
+    """Columns that grow batch by batch: under a kilobyte for each judged agent.
 
     Args:
         ks: for each k, judge the k most probable modes.
@@ -51,8 +52,8 @@ class Scores:
         if self.beyond:
             columns |= beyond_columns(some, scenarios, worlds) | calibration_columns(some)
         names = np.array([s.scenario_id for s in scenarios])[some.scene]
-        labels = {**some.member, **some.facts, "scenario_id": names, "track_id": some.track_id}
-        self._agents.append(labels | columns)
+        words = {**some.facts, "scenario_id": names, "track_id": some.track_id}
+        self._agents.append(some.member | {name: _shared(x) for name, x in words.items()} | columns)
         self._worlds.append(_worlds(some, worlds))
 
     def _displacement(self, some: Judged) -> Columns:
@@ -91,6 +92,12 @@ class Scores:
         # Of actors these are shares of all actors, as av2's leaderboard counted them.
         shares = {n: float((x * size).sum() / size.sum()) for n, x in joined.items() if n.startswith("actor")}
         return {"count": len(size), "actors": int(size.sum()), **means, **shares}
+
+
+def _shared(words: NDArray[np.str_]) -> NDArray[np.object_]:
+    """The same words, each of them once in memory: fixed-width text would be most of what is kept."""
+    known, index = np.unique(words, return_inverse=True)
+    return np.array([intern(word) for word in known.tolist()], object)[index]
 
 
 def _column(part: Columns, name: str, like: NDArray[Any]) -> NDArray[Any]:
