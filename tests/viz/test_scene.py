@@ -18,13 +18,14 @@ from matplotlib.figure import Figure
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.lane_map import MARK_TYPES, LaneMap, Ragged
+from trajpred.object_sizes import TYPICAL_SIZE
 from trajpred.scenario import Scenario
 from trajpred.viz import draw_scene, save_scene
 from trajpred.viz.agent_layer import OUTLINES
 from trajpred.viz.furniture import focal_metrics, round_length
 from trajpred.viz.labels import place_labels, same_place
 from trajpred.viz.shapes import RECTANGLE, place, zebra_bars
-from trajpred.viz.style import PROBABILITY_COLORS, PROBABILITY_NORM, TYPICAL_SIZE, mark_strokes
+from trajpred.viz.style import PROBABILITY_COLORS, PROBABILITY_NORM, mark_strokes
 
 #: Far from the origin, as city coordinates are.
 ORIGIN = np.array([7000.0, -3000.0])

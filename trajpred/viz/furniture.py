@@ -21,8 +21,6 @@ from trajpred.viz.shapes import DIAMOND, ELLIPSE, LOZENGE
 from trajpred.viz.style import Layer, Role
 from trajpred.viz.view import View
 
-#: av2 calls a forecast a miss when no mode ends within this many metres of the truth.
-MISS_M = 2.0
 SMALL = 7.5
 #: Three rows of the longest names leave room for the colour bar beside them.
 LEGEND_ROWS = 3
@@ -44,16 +42,23 @@ def focal_metrics(scenario: Scenario, forecast: Forecast) -> tuple[float, float,
     Each minimum is over the modes by itself. Where steps of the truth are missing, the average is over
     those that exist and the end is the last of them. None without a forecast or a future of that track.
     """
+    # Only now: a scene without a forecast is drawn without torch.
+    import torch
+
+    from trajpred.metrics import agent_metrics
+
     row = int(forecast.rows(np.array([scenario.focal_id]))[0])
-    T, F = scenario.num_observed, forecast.trajectory.shape[2]
-    valid = scenario.tracks.valid[scenario.focal, T : T + F]
+    now, (K, F) = scenario.num_observed, forecast.trajectory.shape[1:3]
+    tracks, at = scenario.tracks, slice(scenario.focal, scenario.focal + 1)
+    valid = tracks.valid[at, now : now + F]
     if row < 0 or not valid.any():
         return None
-    truth = scenario.tracks.position[scenario.focal, T : T + F][valid]
-    modes = forecast.trajectory[row][:, : len(valid)][:, valid]
-    error = np.linalg.norm(modes - truth, axis=-1)
-    fde = float(error[:, -1].min())
-    return float(error.mean(axis=1).min()), fde, fde > MISS_M
+    path, p = forecast.trajectory[row : row + 1, :, : valid.shape[1]], forecast.probability[row : row + 1]
+    given = (path, p, tracks.position[at, now : now + F], valid)
+    path_, p_, truth, known = (torch.from_numpy(x) for x in given)
+    found = agent_metrics(path_, p_, truth, known, ks=(K,), names=("minADE", "minFDE", "MR"))
+    ade, fde, missed = (float(value) for value in found.values())
+    return ade, fde, bool(missed)
 
 
 def draw_caption(axes: Axes, scenario: Scenario, forecast: Forecast | None, small: bool) -> None:
@@ -88,7 +93,9 @@ def summary(scenario: Scenario, forecast: Forecast | None, small: bool = False) 
     if metrics is None:
         return told
     ade, fde, miss = metrics
-    verdict = f"miss (> {MISS_M:g} m)" if miss else f"hit (≤ {MISS_M:g} m)"
+    from trajpred.metrics import MISS_THRESHOLD_M as FAR
+
+    verdict = f"miss (> {FAR:g} m)" if miss else f"hit (≤ {FAR:g} m)"
     judged = f"minADE {ade:.2f} m · minFDE {fde:.2f} m · {verdict}"
     return judged if small else f"{told}   |   {judged}"
 
