@@ -329,8 +329,14 @@ def test_predictions_are_written_scored_and_compared(
     said = capsys.readouterr().out
     assert "minFDE6 of p.parquet is better than that of constant_velocity" in said
     assert "python tools/visualize.py --scenario" in said
-    assert run("evaluate", "--checkpoint", out, "--limit", "2", "--strict") == 1
-    assert "was not asked for" in capsys.readouterr().err
+    assert run("evaluate", "--checkpoint", out, "--limit", "2", "--strict") == 0
+    capsys.readouterr()
+    assert run("evaluate", "--checkpoint", out, "--split", "train", "--strict") == 2
+    assert "says nothing about any judged track" in capsys.readouterr().err
+    assert run("evaluate", "--ensemble", out, "--checkpoint", "lane_following", "--limit", "2") == 0
+    assert "lane_following + p.parquet" in capsys.readouterr().out
+    assert run("evaluate", "--checkpoint", out, "--perturb", "noise") == 2
+    assert "not for predictions files" in capsys.readouterr().err
 
 
 def test_models_are_calibrated_mirrored_and_disturbed(

@@ -13,7 +13,7 @@ from tests.evaluation.test_evaluate import Scattered
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.evaluation import evaluate, load_predictor
-from trajpred.evaluation.beyond import LEVELS, SHARES, calibration
+from trajpred.evaluation.beyond import LEVELS, SHARES
 from trajpred.evaluation.scores import Scores, group_means
 from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
@@ -35,7 +35,7 @@ def fan(scenario: Scenario, turn: Sequence[float], probability: Sequence[float])
 
 
 def scored(scenario: Scenario, forecast: Forecast) -> dict[str, Any]:
-    scores = Scores(beyond=True)
+    scores = Scores(beyond=True, joint=True)
     scores.add([scenario], [forecast])
     return scores.agents()
 
@@ -88,7 +88,24 @@ def test_probabilities_and_scales_that_are_right_are_found_so() -> None:
         truth = forecast.trajectory[0, random.choice(3, p=probability)]
         scenario.tracks.position[0, 50:] = truth + random.laplace(0, [2.0, 0.5], truth.shape)
         scores.add([scenario], [forecast])
-    found = calibration(scores.agents())["focal"]
+    assert scores.calibration is not None
+    found = scores.calibration.summary()["focal"]
     assert found["ECE"] < 0.05 and found["top ECE"] < 0.08
     for level, held in zip(LEVELS, found["coverage"].values(), strict=True):
         assert held == pytest.approx(level, abs=0.01)
+
+
+def test_scenarios_with_fewer_modes_are_judged_by_those_they_have() -> None:
+    """Beside six modes one has no spread, and there is no mode of probability 0 that never comes true."""
+    scenarios = [straight(1, map=ROAD), straight(1, map=ROAD)]
+    one, six = fan(scenarios[0], [0.0], [1.0]), fan(scenarios[1], [0.1 * i for i in range(6)], [1 / 6] * 6)
+    both = Scores(beyond=True)
+    both.add(scenarios, [one, six])
+    assert np.isnan(both.agents()["spread"]).tolist() == [True, False]
+    assert both.calibration is not None
+    told = both.calibration.summary()["focal"]["reliability"]
+    assert told["count"] == [6, 1] and told["frequency"][1] == 1.0
+    apart = Scores(beyond=True)
+    for scenario, forecast in zip(scenarios, (one, six), strict=True):
+        apart.add([scenario], [forecast])
+    assert apart.calibration is not None and apart.calibration.summary() == both.calibration.summary()

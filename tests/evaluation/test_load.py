@@ -40,7 +40,7 @@ class Many:
 class Worlds:
     """The same six worlds for everyone, made once."""
 
-    name = "worlds"
+    name, joint = "worlds", True
     training: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self) -> None:

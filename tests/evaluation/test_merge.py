@@ -11,6 +11,7 @@ from tests.evaluation.test_evaluate import Scattered
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
 from trajpred.evaluation.merge import cluster, merge
+from trajpred.evaluation.predictions import no_forecast
 from trajpred.scenario import Scenario
 
 RANDOM = np.random.default_rng(0)
@@ -79,3 +80,9 @@ def test_other_scenarios_and_horizons_do_not_merge() -> None:
     short = {name: getattr(one, name)[:, :, :30] for name in ("trajectory", "heading", "speed")}
     with pytest.raises(DataError, match="60 and 30 steps"):
         merge([one, replace(one, **short)])
+
+
+def test_forecasts_without_a_common_track_merge_to_none() -> None:
+    scenario = straight(2)
+    found = merge([Scattered().one(scenario), no_forecast(scenario)])
+    assert found.track_id.tolist() == [] and found.trajectory.shape == (0, 6, 60, 2)

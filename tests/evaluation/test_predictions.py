@@ -515,11 +515,9 @@ class TestPredictor:
         assert found.metrics["focal"]["count"] == 1 and found.scenarios == len(store)
         assert found.metrics["all"]["count"] + found.missing == whole.metrics["all"]["count"]
         told = {one.scenario_id: ["the scenario is not in the file"] for one in scenarios[2:]}
-        told |= {
-            short.scenario_id: ["30 steps are predicted instead of 60"],
-            "unknown": ["was not asked for"],
-        }
+        told |= {short.scenario_id: ["30 steps are predicted instead of 60"]}
         assert predictor.problems == told
+        assert predictor.foreign(store.scenario_ids) == {"unknown": ["is not in this split"]}
 
 
 class TestPredict:
@@ -554,7 +552,7 @@ class TestPredict:
             predict(tmp_path / "marginal.ckpt", out, prepared, agents="scored")
         with pytest.raises(DataError, match=r"marginal\.ckpt: this model has no joint modes"):
             predict(tmp_path / "marginal.ckpt", out, prepared, agents="scored", joint=True)
-        with pytest.raises(DataError, match="different probabilities"):
+        with pytest.raises(DataError, match="no joint futures"):
             predict("lane_following", out, prepared, agents="scored", joint=True, progress=False)
         assert not out.exists()
 

@@ -14,8 +14,8 @@ from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate, load_predictor
-from trajpred.evaluation.judged import GROUPS, Judged, judged
-from trajpred.evaluation.scores import Scores, breakdown, group_means
+from trajpred.evaluation.judged import FACTS, GROUPS, Judged, judged
+from trajpred.evaluation.scores import Scores, breakdown, group_means, whole_seconds
 from trajpred.forecast import Forecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.store import ScenarioStore
@@ -23,6 +23,8 @@ from trajpred.store import ScenarioStore
 
 class Worlds(Scattered):
     """The same six futures, mode k of all tracks being one world of a common probability."""
+
+    joint = True
 
     def one(self, scenario: Scenario) -> Forecast:
         forecast = super().one(scenario)
@@ -36,7 +38,7 @@ def rows(store_path: Path) -> list[Scenario]:  # noqa: F811
 
 
 def scored(rows: Sequence[Scenario], predictor: Scattered, batch: int = 2) -> Scores:
-    scores = Scores()
+    scores = Scores(joint=True)
     for start in range(0, len(rows), batch):
         scores.add(rows[start : start + batch], predictor(rows[start : start + batch]))
     return scores
@@ -54,8 +56,7 @@ def test_parts_of_a_breakdown_add_up(rows: list[Scenario]) -> None:
     scores = scored(rows, Scattered())
     columns = scores.agents()
     whole = group_means(columns, ["minFDE6"])
-    assert set(scores.facts) >= {"class", "city", "manoeuvre"} and len(scores.facts) == 6
-    for fact in scores.facts:
+    for fact in FACTS:
         parts = breakdown(columns, fact)
         for group in GROUPS:
             count = [part[group]["count"] for part in parts.values()]
@@ -162,3 +163,17 @@ def test_an_evaluation_holds_all_of_it(store_path: Path) -> None:  # noqa: F811
     assert last["minFDE6"] == pytest.approx(whole["minFDE6"]) and {"minADE3", "MR3"} <= whole.keys()
     assert whole["ADE-of-best-FDE6"] >= whole["minADE6"]
     assert 0 <= whole["average heading error6"] <= np.pi
+
+
+def test_a_forecast_that_is_not_finite_is_refused(rows: list[Scenario]) -> None:
+    """It must not drop out of the means."""
+    [forecast] = load_predictor("constant_velocity")(rows[:1])
+    forecast.trajectory[:, 0, 30] = np.nan
+    with pytest.raises(DataError, match="not finite"):
+        Judged.of(rows[:1], [forecast])
+
+
+def test_whole_seconds_are_those_that_steps_meet() -> None:
+    assert whole_seconds(60, 0.1) == {s: 10 * s for s in range(1, 7)}
+    assert whole_seconds(20, 0.4) == {2: 5, 4: 10, 6: 15, 8: 20}
+    assert whole_seconds(3, 0.5) == {1: 2}

@@ -26,6 +26,8 @@ SHARES = ("off-road", "wrong-way", "infeasible", "collision")
 SPREADS = ("spread", "spread of top two")
 #: Central intervals of the predicted Laplace laws that are looked at.
 LEVELS = (0.5, 0.8, 0.9, 0.95)
+#: Of the reliability diagram.
+BINS = 10
 
 
 def beyond_columns(some: Judged, scenarios: Sequence[Scenario], worlds: NDArray[np.bool_]) -> Columns:
@@ -45,9 +47,18 @@ def beyond_columns(some: Judged, scenarios: Sequence[Scenario], worlds: NDArray[
     found = {name: np.concatenate([part[name] for part in by_map]) for name in ("off-road", "wrong-way")}
     found["infeasible"] = np.where(kept[:, None], infeasible(motion), np.nan)
     share = {name: (some.probability * modes).sum(1) for name, modes in found.items()}
-    apart = diversity(some.trajectory, some.probability, some.origin_heading)
-    spread = dict(zip(SPREADS, (apart["pairwise"], apart["top_two"]), strict=True))
-    return {**share, "collision": _colliding(some, worlds), **spread}
+    return {**share, "collision": _colliding(some, worlds), **_spread(some)}
+
+
+def _spread(some: Judged) -> Columns:
+    """Of the modes that an agent really has; NaN where that is one alone."""
+    found = {name: np.full(len(some), np.nan) for name in SPREADS}
+    for k in np.unique(some.modes):
+        rows = some.modes == k
+        apart = diversity(some.trajectory[rows, :k], some.probability[rows, :k], some.origin_heading[rows])
+        for name, values in zip(SPREADS, (apart["pairwise"], apart["top_two"]), strict=True):
+            found[name][rows] = values
+    return found
 
 
 def _by_map(some: Judged, scenario: Scenario, index: int) -> Columns:
@@ -80,47 +91,64 @@ def _colliding(some: Judged, worlds: NDArray[np.bool_]) -> NDArray[np.float64]:
     return share
 
 
-def calibration_columns(some: Judged) -> Columns:
-    """``probability [A, K]``, the ``best`` mode ``[A]`` and, with scales, its relative ``error [A, F, 2]``.
+class Calibration:
+    """How honest probabilities and scales are, group by group; it keeps sums, not forecasts."""
 
-    The error is that of the truth in units of the best mode's scale, NaN where there is no truth.
-    """
-    given = (some.trajectory, some.target, some.valid)
-    error = final_error(*map(torch.from_numpy, given)).numpy()
-    best = np.where(np.isnan(error), np.inf, error).argmin(axis=1)
-    columns: Columns = {"probability": some.probability.astype(np.float32), "best": best.astype(np.int8)}
-    if some.scale is not None:
-        row = np.arange(len(some))
-        error = rotate(some.target - some.trajectory[row, best], -some.origin_heading[:, None])
-        relative = np.where(some.valid[..., None], error / some.scale[row, best], np.nan)
-        columns["error"] = relative.astype(np.float32)
-    return columns
+    def __init__(self) -> None:
+        # Of every group: bins by count, sum of probabilities and of hits, for all modes and for the top one.
+        self._bins = {group: np.zeros((2, 3, BINS)) for group in GROUPS}
+        self._held = {group: np.zeros(len(LEVELS) + 1) for group in GROUPS}
+
+    def add(self, some: Judged) -> None:
+        given = (some.trajectory, some.target, some.valid)
+        error = final_error(*map(torch.from_numpy, given)).numpy()
+        best = np.where(np.isnan(error), np.inf, error).argmin(axis=1)
+        for group, member in some.member.items():
+            for k in np.unique(some.modes[member]):
+                rows = member & (some.modes == k)
+                for top in (False, True):
+                    self._bins[group][int(top)] += _sums(some.probability[rows, :k], best[rows], top)
+            if some.scale is not None and member.any():
+                self._held[group] += _held(some, best, member)
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """For each group with agents ``ECE`` over all modes and ``top ECE`` of the most probable one (Guo et
+        al. 2017), ``reliability`` as lists (``probability``, ``frequency``, ``count`` of the bins in use),
+        ``coverage`` of Laplace intervals by level."""
+        found: dict[str, dict[str, Any]] = {}
+        for group, (every, top) in self._bins.items():
+            if not every[0].any():
+                continue
+            count, probability, hits = every[:, every[0] > 0]
+            bins = {"probability": probability / count, "frequency": hits / count, "count": count.astype(int)}
+            found[group] = {"ECE": _ece(every), "top ECE": _ece(top)}
+            found[group]["reliability"] = {name: values.tolist() for name, values in bins.items()}
+            *held, known = self._held[group]
+            if known:
+                found[group]["coverage"] = {f"{q:.0%}": n / known for q, n in zip(LEVELS, held, strict=True)}
+        return found
 
 
-def calibration(columns: Columns) -> dict[str, dict[str, Any]]:
-    """For each group how honest probabilities and scales are.
+def _sums(probability: NDArray[np.float64], best: NDArray[np.int64], top: bool) -> NDArray[np.float64]:
+    """``[3, BINS]``: count, sum of probabilities, sum of hits."""
+    found = reliability(probability, best, BINS, top_only=top)
+    means = np.nan_to_num(np.stack((found.probability, found.frequency)))
+    return np.concatenate((found.count[None], means * found.count))
 
-    ``ECE`` over all modes and ``top ECE`` of the most probable one (Guo et al. 2017), ``reliability`` as
-    lists (``probability``, ``frequency``, ``count`` of bins), ``coverage`` of Laplace intervals by level.
-    """
-    found = {}
-    for group in GROUPS:
-        member = columns[group]
-        if not member.any():
-            continue
-        probability, best = columns["probability"][member].astype(np.float64), columns["best"][member]
-        every = reliability(probability, best.astype(np.int64))
-        top = reliability(probability, best.astype(np.int64), top_only=True)
-        bins = {name: getattr(every, name).tolist() for name in ("probability", "frequency", "count")}
-        some = np.array(bins["count"]) > 0
-        bins = {name: [v for v, kept in zip(x, some, strict=True) if kept] for name, x in bins.items()}
-        found[group] = {
-            "ECE": every.expected_calibration_error,
-            "top ECE": top.expected_calibration_error,
-            "reliability": bins,
-        }
-        if "error" in columns:
-            error = columns["error"][member].astype(np.float64)
-            held = laplace_coverage(error, np.ones_like(error), LEVELS)
-            found[group]["coverage"] = {f"{q:.0%}": float(x) for q, x in zip(LEVELS, held, strict=True)}
-    return found
+
+def _ece(sums: NDArray[np.float64]) -> float:
+    """Σ |hits - probability| over all predictions: Guo et al. 2017, equation 3."""
+    count, probability, hits = sums
+    return float(np.abs(hits - probability).sum() / count.sum())
+
+
+def _held(some: Judged, best: NDArray[np.int64], member: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """How many true coordinates lie within each of :data:`LEVELS`, and how many there are."""
+    assert some.scale is not None
+    rows = np.flatnonzero(member)
+    mode = best[rows]
+    away = some.target[rows] - some.trajectory[rows, mode]
+    error = np.where(some.valid[rows, :, None], rotate(away, -some.origin_heading[rows, None]), np.nan)
+    count = 2 * int(some.valid[rows].sum())
+    share = laplace_coverage(error, some.scale[rows, mode], LEVELS)
+    return np.append(np.nan_to_num(share) * count, count)

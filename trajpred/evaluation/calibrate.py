@@ -13,15 +13,20 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from trajpred import weights
+from trajpred.baselines import BASELINES
 from trajpred.errors import require
 from trajpred.evaluation.judged import Judged
 from trajpred.evaluation.predictors import CheckpointPredictor, in_batches
+from trajpred.evaluation.scores import whole_seconds
 from trajpred.metrics import final_error
 from trajpred.metrics.calibration import apply_temperature, expected_calibration_error, fit_temperature
 from trajpred.metrics.conformal import ConformalRegions, endpoint_scores
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
 from trajpred.provenance import store_facts
 from trajpred.store import ScenarioStore
+
+#: Agents that either half needs at least.
+LEAST = 20
 
 
 class Sample(NamedTuple):
@@ -68,18 +73,22 @@ def calibrate(
 ) -> Calibrated:
     """Fit on a half of the scenarios of ``store`` that the model was not trained on, and write ``out``.
 
-    Which half a scenario belongs to depends on its id alone. ``out`` is the checkpoint with what was fitted;
-    whoever loads it gets calibrated probabilities. Optimiser states are left out.
+    Which half a scenario belongs to depends on its id alone. ``out`` is the checkpoint with what was fitted,
+    without optimiser states. The tools and ``load_predictor`` apply it to marginal forecasts;
+    ``LitForecaster.load`` gives the model as it was trained.
 
     Raises: DataError if there are too few scenarios.
     """
     require(group in ("focal", "scored", "all"), "group", "must be focal, scored or all")
+    require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
+    require(str(checkpoint) not in BASELINES, "checkpoint", "is a baseline: there is nothing to calibrate")
+    same = out.resolve() == weights.locate(checkpoint).resolve()
+    require(not same and not out.is_dir(), "out", f"must be another file, is {out}")
     predictor = CheckpointPredictor(checkpoint)
     predictor.temperature = 1.0  # what was fitted before does not count
     sample, first, horizons = _collect(predictor, store, group, batch_size, progress)
-    require(
-        0 < first.sum() < len(first), "store", f"{len(first)} agents are too few to fit and to measure on"
-    )
+    few = min(first.sum(), (~first).sum()) < LEAST
+    require(not few, "store", f"{len(first)} agents are too few to fit and to measure on")
     fit, rest = sample.of(first), sample.of(~first)
     temperature = fit_temperature(np.log(np.maximum(fit.probability, 1e-12)), fit.best)
     regions = ConformalRegions.fit(fit.score, fit.object_type, horizons, coverage)
@@ -115,8 +124,8 @@ def _collect(
             bar.update(len(rows))
             if not scenarios:
                 continue
-            some, step_s = Judged.of(scenarios, predictor(scenarios)), scenarios[0].step_s
-            horizons = np.arange(1, int(some.valid.shape[1] * step_s + 0.01) + 1.0)
+            some, step_s = Judged.of(scenarios, predictor(scenarios)), round(scenarios[0].step_s, 2)
+            horizons = np.array([*whole_seconds(some.valid.shape[1], step_s)], np.float64)
             known = some.member[group]
             error = final_error(*map(torch.from_numpy, (some.trajectory, some.target, some.valid))).numpy()
             score = endpoint_scores(some.trajectory, some.target, some.valid, horizons, step_s)

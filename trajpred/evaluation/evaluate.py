@@ -10,8 +10,8 @@ import numpy as np
 from tqdm import tqdm
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation.beyond import SHARES, SPREADS, calibration
-from trajpred.evaluation.judged import GROUPS
+from trajpred.evaluation.beyond import SHARES, SPREADS
+from trajpred.evaluation.judged import FACTS, GROUPS
 from trajpred.evaluation.predictors import Predictor, in_batches
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import PER_SCENARIO, SHORT, Columns, Scores, breakdown, group_means
@@ -46,7 +46,7 @@ def evaluate(
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
-    scores, scenarios, start = Scores(ks, beyond), 0, time.monotonic()
+    scores, scenarios, start = Scores(ks, beyond, getattr(predictor, "joint", False)), 0, time.monotonic()
     asked = range(len(store) if limit is None else min(limit, len(store)))
     with tqdm(total=len(asked), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
         for rows in in_batches(asked, batch_size):
@@ -57,6 +57,8 @@ def evaluate(
             bar.update(len(rows))
     if not scenarios:
         raise DataError(f"split {store.split!r} has no scenario with a future to score", file=store.path)
+    if not scores.judged:
+        raise DataError(f"{predictor.name} says nothing about any judged track of split {store.split!r}")
     return Evaluation(
         predictor.name,
         store.split,
@@ -79,10 +81,10 @@ def _summary(scores: Scores) -> dict[str, Any]:
     names += [name for name in (*SHARES, *SPREADS) if name in columns]
     return {
         "metrics": group_means(columns, names),
-        "calibration": calibration(columns) if scores.beyond else {},
+        "calibration": scores.calibration.summary() if scores.calibration else {},
         "worlds": scores.worlds(),
         "horizons": {end: _plain(group_means(columns, each)) for end, each in horizons.items()},
-        "breakdowns": {fact: breakdown(columns, fact, SHORT) for fact in scores.facts},
+        "breakdowns": {fact: breakdown(columns, fact, SHORT) for fact in FACTS},
         "per_scenario": _per_scenario(columns),
     }
 

@@ -24,6 +24,8 @@ BOUNDS: dict[str, tuple[float, ...]] = {
     "neighbours within 30 m": (1, 5, 10, 20),
     "error of constant velocity (m)": (1.0, 3.0, 6.0, 12.0),
 }
+#: What results can be broken down by.
+FACTS = ("class", "city", "manoeuvre", *BOUNDS)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Judged:
         member: for each of :data:`GROUPS` ``[A]`` bool.
         trajectory: ``[A, K, F, 2]`` metres, city frame; where scenarios have fewer modes than others, their
             first one is repeated with probability 0.
+        modes: ``[A]`` int64, how many there really are.
         probability: ``[A, K]``; heading: ``[A, K, F]`` radians along each mode.
         target: ``[A, F, 2]``; target_heading: ``[A, F]``; valid: ``[A, F]``: what became of them.
         object_type: ``[A]``, index into ``OBJECT_TYPES``.
@@ -50,6 +53,7 @@ class Judged:
     track_id: NDArray[np.str_]
     member: dict[str, NDArray[np.bool_]]
     trajectory: NDArray[np.float64]
+    modes: NDArray[np.int64]
     probability: NDArray[np.float64]
     heading: NDArray[np.float64]
     target: NDArray[np.float64]
@@ -69,8 +73,10 @@ class Judged:
 
     @classmethod
     def of(cls, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> Judged:
-        """Raises: DataError if a forecast goes on for longer than its scenario."""
+        """Raises: DataError if a forecast goes on for longer than its scenario, or is not finite."""
         modes = max((forecast.trajectory.shape[1] for forecast in forecasts), default=0)
+        steps = {forecast.trajectory.shape[2] for forecast in forecasts}
+        require(len(steps) == 1, "trajectory", f"forecasts of {sorted(steps)} steps are not scored together")
         parts = [_one(*pair, modes) for pair in zip(scenarios, forecasts, strict=True)]
         scene = np.repeat(np.arange(len(parts)), [len(part["track_id"]) for part in parts])
         scaled = all("scale" in part for part in parts)
@@ -106,6 +112,8 @@ def _one(scenario: Scenario, forecast: Forecast, modes: int) -> dict[str, NDArra
     K, F = forecast.trajectory.shape[1:3]
     steps = scenario.num_steps - now - 1
     require(steps >= F, "trajectory", f"{scenario.scenario_id}: forecast of {F} steps, {steps} are known")
+    finite = bool(np.isfinite(forecast.trajectory[said]).all())
+    require(finite, "trajectory", f"{scenario.scenario_id}: forecast is not finite")
     taken = np.arange(modes) < K
     mode, future = np.where(taken, np.arange(modes), 0), slice(now + 1, now + 1 + F)
     seen = tracks.valid[:, now]
@@ -117,6 +125,7 @@ def _one(scenario: Scenario, forecast: Forecast, modes: int) -> dict[str, NDArra
         "near": (apart <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
         "track_id": tracks.track_id[rows],
         "trajectory": forecast.trajectory[said][:, mode],
+        "modes": np.full(len(rows), K),
         "probability": forecast.probability[said][:, mode] * taken,
         "heading": forecast.heading[said][:, mode],
         "target": tracks.position[rows, future],

@@ -43,7 +43,7 @@ def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
     share, weight = cluster(joined("trajectory")[:, :, -1], probability, min(modes, probability.shape[1]))
 
     def mean(values: Array) -> Array:
-        flat = values.reshape(*values.shape[:2], -1)
+        flat = values.reshape(*values.shape[:2], int(np.prod(values.shape[2:])))
         return (share @ flat).reshape(*share.shape[:2], *values.shape[2:])
 
     angle = joined("heading")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.evaluation.predictors import Predictor
+from trajpred.evaluation.predictors import Predictor, files_of
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario, TrackCategory, Tracks
@@ -65,7 +65,9 @@ class PerturbedPredictor:
     def __init__(self, predictor: Predictor, perturbation: str) -> None:
         self.predictor, self.worse = predictor, PERTURBATIONS[perturbation]
         self.name = f"{predictor.name}, {perturbation}"
-        self.training: dict[str, Any] = predictor.training
+        recipe = predictor.training.get("recipe")
+        changed = {"recipe": f"{recipe}, {perturbation}"} if recipe else {}
+        self.training: dict[str, Any] = {**predictor.training, **changed}
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return self.predictor([self.worse(scenario) for scenario in scenarios])
@@ -77,6 +79,9 @@ def perturbed(predictor: Predictor, names: Sequence[str] | str | None) -> list[P
     for name in asked:
         known = ", ".join([*PERTURBATIONS, "all"])
         require(name in PERTURBATIONS or name == "all", "perturb", f"{name!r} is none of {known}")
+        require(
+            not files_of(predictor), "perturb", "is for what sees the scenarios, not for predictions files"
+        )
     return [PerturbedPredictor(predictor, n) for n in PERTURBATIONS if n in asked or "all" in asked]
 
 

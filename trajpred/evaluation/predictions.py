@@ -234,7 +234,7 @@ class PredictionsPredictor:
 
     def __init__(self, path: str | Path) -> None:
         self.file = read_predictions(path)
-        self.name = self.file.path.name
+        self.name, self.joint = self.file.path.name, not self.file.single
         self.training: dict[str, Any] = {}
         self._asked: dict[str, list[str]] = {}
 
@@ -249,10 +249,14 @@ class PredictionsPredictor:
     @property
     def problems(self) -> dict[str, list[str]]:
         """By scenario, what is wrong in the file and what was found missing so far, in sentences."""
-        unasked = {one: ["was not asked for"] for one in self.file.scenario_ids if one not in self._asked}
-        met = {**self._asked, **unasked}
-        found = {one: [*self.file.problems.get(one, []), *more] for one, more in met.items()}
+        every = dict.fromkeys([*self.file.problems, *self._asked])
+        found = {one: [*self.file.problems.get(one, []), *self._asked.get(one, [])] for one in every}
         return {one: told for one, told in found.items() if told}
+
+    def foreign(self, known: Iterable[str]) -> dict[str, list[str]]:
+        """Scenarios of the file that are not among the ``known`` ones, as problems."""
+        here = set(known)
+        return {one: ["is not in this split"] for one in self.file.scenario_ids if one not in here}
 
 
 def no_forecast(scenario: Scenario) -> Forecast:

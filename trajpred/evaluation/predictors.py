@@ -13,7 +13,7 @@ import torch
 
 from trajpred import weights
 from trajpred.baselines import BASELINES
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.evaluation.merge import merge
 from trajpred.evaluation.predictions import PredictionsPredictor, future_steps
 from trajpred.forecast import Forecast
@@ -35,6 +35,7 @@ class Predictor(Protocol):
     Attributes:
         name: shown in tables.
         training: how it was trained (:class:`trajpred.training_record.TrainingRecord`), as far as known.
+        joint: whether mode k of all agents of a scene is one world; False if it does not say.
     """
 
     name: str
@@ -49,7 +50,7 @@ class BaselinePredictor:
     """A baseline of :mod:`trajpred.baselines` by name; 6 s ahead where a scenario has no future steps."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self.joint = name, name != "lane_following"  # the others have one mode: one world
         self.training: dict[str, Any] = {}
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
@@ -137,13 +138,48 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     ``joint`` is for models, see :class:`CheckpointPredictor`. Raises: DataError.
     """
     if Path(checkpoint).suffix == ".parquet":
+        require(not joint, "joint", "is for models; a predictions file says itself what it holds")
         return PredictionsPredictor(checkpoint)
     if str(checkpoint) in BASELINES:
-        return BaselinePredictor(str(checkpoint))
+        baseline = BaselinePredictor(str(checkpoint))
+        require(baseline.joint or not joint, "joint", f"{checkpoint} has no joint futures")
+        return baseline
     if not weights.locate(checkpoint).is_file():
         known = f"{', '.join(BASELINES)}, nor weights that ship: {weights.listed()}"
         raise DataError(f"is neither a checkpoint nor one of the baselines {known}", file=checkpoint)
     return CheckpointPredictor(checkpoint, joint)
+
+
+def load_together(checkpoints: Sequence[str | Path], joint: bool = False, mirror: bool = False) -> Predictor:
+    """The predictor of one checkpoint, or of several, with ``mirror`` also their mirror images, merged.
+
+    Raises: DataError, also if worlds would have to be merged.
+    """
+    predictors = [load_predictor(one, joint) for one in checkpoints]
+    if mirror:
+        images = [one.mirrored() for one in predictors if isinstance(one, CheckpointPredictor)]
+        require(bool(images), "mirror", "is for models")
+        predictors += images
+    require(len(predictors) == 1 or not joint, "joint", "worlds of several predictors do not merge")
+    return EnsemblePredictor(predictors) if len(predictors) > 1 else predictors[0]
+
+
+def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[str]]:
+    """By scenario, what is wrong with predictions files in use; ``known``: ids of the split's scenarios."""
+    found: dict[str, list[str]] = {}
+    for one in files_of(predictor):
+        if one.file.note:
+            found.setdefault(one.name, []).append(one.file.note)
+        for part in (one.problems, one.foreign(known)):
+            for scenario, told in part.items():
+                found.setdefault(scenario, []).extend(told)
+    return found
+
+
+def files_of(predictor: Predictor) -> list[PredictionsPredictor]:
+    """The predictions files that a predictor consists of."""
+    members = predictor.predictors if isinstance(predictor, EnsemblePredictor) else [predictor]
+    return [one for one in members if isinstance(one, PredictionsPredictor)]
 
 
 def in_batches(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:

@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 
 from trajpred.errors import require
 from trajpred.evaluation.beyond import SHARES, SPREADS
+from trajpred.evaluation.judged import FACTS
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import SHORT
 from trajpred.evaluation.table import markdown
@@ -42,7 +43,7 @@ def tables(result: Evaluation, by: Sequence[str] = (), group: str = "focal") -> 
 
     Raises: DataError naming an unknown fact.
     """
-    chosen = list(result.breakdowns) if "all" in by else [_fact(result, name) for name in by]
+    chosen = list(result.breakdowns) if "all" in by else [fact_name(name) for name in by]
     return [
         *_groups(result),
         *_worlds(result),
@@ -51,10 +52,10 @@ def tables(result: Evaluation, by: Sequence[str] = (), group: str = "focal") -> 
     ]
 
 
-def _fact(result: Evaluation, name: str) -> str:
-    """The fact that starts with ``name``: ``speed`` for ``speed (m/s)``."""
-    found = [fact for fact in result.breakdowns if fact.startswith(name)]
-    known = ", ".join([*(fact.split(" (")[0] for fact in result.breakdowns), "all"])
+def fact_name(name: str) -> str:
+    """The fact that starts with ``name``: ``speed (m/s)`` for ``speed``. Raises: DataError if none does."""
+    found = [fact for fact in FACTS if fact.startswith(name)]
+    known = ", ".join([*(fact.split(" (")[0] for fact in FACTS), "all"])
     require(bool(found), "by", f"{name!r} is none of {known}")
     return found[0]
 
@@ -101,6 +102,10 @@ def _parts(title: str, parts: Mapping[str, Mapping[str, Mapping[str, float]]], g
         yield Table(title, ["", "agents", *known], rows)
 
 
+def _change(means: Mapping[str, float], first: Mapping[str, float], name: str) -> str:
+    return f" ({means[name] / first[name] - 1:+.0%})" if means.get(name) is not None and first[name] else ""
+
+
 def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
     """How much worse the others are than the first, in the ``group``; nothing of one alone."""
     if len(results) < 2:
@@ -110,11 +115,7 @@ def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
     rows = []
     for one in results:
         means = one.metrics[group]
-        more = [
-            f"{_cell(means, n)} ({means[n] / first[n] - 1:+.0%})" if first[n] else "-"
-            for n in known
-            if n in means
-        ]
+        more = [_cell(means, name) + _change(means, first, name) for name in known]
         rows.append([one.predictor, str(means["count"]), *more])
     return [Table(f"{group} agents, what is seen made worse", ["", "agents", *known], rows)]
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.evaluation.beyond import beyond_columns, calibration_columns
-from trajpred.evaluation.judged import GROUPS, Judged
+from trajpred.evaluation.beyond import Calibration, beyond_columns
+from trajpred.evaluation.judged import BOUNDS, GROUPS, Judged
 from trajpred.forecast import Forecast
 from trajpred.metrics import agent_metrics, heading_metrics, horizon_metrics, world_metrics
 from trajpred.scenario import Scenario
@@ -33,11 +33,13 @@ class Scores:
     Args:
         ks: for each k, judge the k most probable modes.
         beyond: also look at what displacement does not tell (:mod:`trajpred.evaluation.beyond`).
+        joint: whether mode k of all agents of a scene is one world.
     """
 
-    def __init__(self, ks: Sequence[int] = (1, 6), beyond: bool = False) -> None:
-        self.ks, self.beyond, self.missing = tuple(ks), beyond, 0
-        self.facts: list[str] = []
+    def __init__(self, ks: Sequence[int] = (1, 6), beyond: bool = False, joint: bool = False) -> None:
+        self.ks, self.joint, self.missing = tuple(ks), joint, 0
+        self.calibration = Calibration() if beyond else None
+        self.judged = 0
         self._agents: list[Columns] = []
         self._worlds: list[Columns] = []
         self._step_s = 0.1
@@ -45,12 +47,14 @@ class Scores:
     def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> None:
         """Score a batch. Raises: DataError if a forecast does not fit its scenario."""
         some = Judged.of(scenarios, forecasts)
-        self.missing, self.facts = self.missing + some.missing, list(some.facts)
-        self._step_s = scenarios[0].step_s
-        worlds = in_worlds(some)
+        self.missing += some.missing
+        self.judged += len(some)
+        self._step_s = round(scenarios[0].step_s, 2)  # clocks jitter
+        worlds = in_worlds(some) if self.joint else np.zeros(len(some), bool)
         columns = {name: x.astype(np.float32) for name, x in self._displacement(some).items()}
-        if self.beyond:
-            columns |= beyond_columns(some, scenarios, worlds) | calibration_columns(some)
+        if self.calibration is not None:
+            columns |= beyond_columns(some, scenarios, worlds)
+            self.calibration.add(some)
         names = np.array([s.scenario_id for s in scenarios])[some.scene]
         words = {**some.facts, "scenario_id": names, "track_id": some.track_id}
         self._agents.append(some.member | {name: _shared(x) for name, x in words.items()} | columns)
@@ -68,9 +72,8 @@ class Scores:
         return {name: x.numpy() for name, x in found.items()}
 
     def _horizons(self, steps: int) -> dict[str, int]:
-        """Whole seconds to the end: name -> steps. Clocks jitter: sixty steps may be 5.9998 s."""
-        seconds = np.arange(1, int(steps * self._step_s + 0.01) + 1)
-        return {f"{s} s": round(s / self._step_s) for s in seconds}
+        """Whole seconds to the end that are so many steps: name -> steps."""
+        return {f"{s:g} s": n for s, n in whole_seconds(steps, self._step_s).items()}
 
     def agents(self) -> Columns:
         """All columns, ``[A]`` each: metrics by name, groups, facts, ``scenario_id`` and ``track_id``."""
@@ -102,7 +105,7 @@ def _shared(words: NDArray[np.str_]) -> NDArray[np.object_]:
 
 def _column(part: Columns, name: str, like: NDArray[Any]) -> NDArray[Any]:
     """The column, or NaN where a batch has none of that name (a shorter horizon)."""
-    return part[name] if name in part else np.full((len(part["track_id"]), *like.shape[1:]), np.nan)
+    return part[name] if name in part else np.full(len(part["track_id"]), np.nan, like.dtype)
 
 
 def in_worlds(some: Judged) -> NDArray[np.bool_]:
@@ -130,6 +133,12 @@ def _worlds(some: Judged, chosen: NDArray[np.bool_]) -> Columns:
     return {name: x.numpy() for name, x in found.items()} | {"agents": np.bincount(index)}
 
 
+def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
+    """Whole seconds within ``steps`` -> their number of steps; those that fall between steps are left out."""
+    count = {s: round(s / step_s) for s in range(1, int(steps * step_s + 1e-6) + 1)}
+    return {s: n for s, n in count.items() if abs(n * step_s - s) < 0.01 * s}
+
+
 def group_means(columns: Columns, names: Sequence[str], keep: NDArray[np.bool_] | None = None) -> Means:
     """For each group ``count`` and the means of ``names`` over its agents (of ``keep``).
 
@@ -148,12 +157,8 @@ def group_means(columns: Columns, names: Sequence[str], keep: NDArray[np.bool_] 
 def breakdown(columns: Columns, fact: str, names: Sequence[str] = SHORT) -> dict[str, Means]:
     """:func:`group_means` for each value of ``fact``, the most frequent first for words."""
     values, count = np.unique(columns[fact], return_counts=True)
-    ordered = values[np.argsort(-count, kind="stable")] if not _is_interval(values) else _sorted(values)
+    ordered = _sorted(values) if fact in BOUNDS else values[np.argsort(-count, kind="stable")]
     return {str(value): group_means(columns, names, columns[fact] == value) for value in ordered}
-
-
-def _is_interval(values: NDArray[Any]) -> bool:
-    return all(str(value)[0].isdigit() for value in values)
 
 
 def _sorted(values: NDArray[Any]) -> NDArray[Any]:

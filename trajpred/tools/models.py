@@ -55,29 +55,32 @@ def evaluate(
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
     from trajpred.evaluation.perturb import perturbed
-    from trajpred.evaluation.report import degradation, show, tables, to_markdown
+    from trajpred.evaluation.predictors import load_together, problems_of
+    from trajpred.evaluation.report import degradation, fact_name, show, tables, to_markdown
     from trajpred.store import ScenarioStore
 
     for path in filter(None, (json, markdown)):
+        require(not path.is_dir(), "json or markdown", f"{path} is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
     ks, facts = [k] if isinstance(k, int) else k or [1, 6], [by] if isinstance(by, str) else by or []
+    facts = [name if name == "all" else fact_name(name) for name in facts]
     rows = ScenarioStore(ensure_store(store), split)
-    predictor = _together(
-        [checkpoint, *([ensemble] if isinstance(ensemble, str) else ensemble or [])], joint, mirror
-    )
+    others = [ensemble] if isinstance(ensemble, str) else ensemble or []
+    predictor = load_together([checkpoint, *others], joint, mirror)
+    disturbed = perturbed(predictor, perturb)
     options: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "ks": ks, "beyond": beyond}
     result = score(predictor, rows, **options)
-    worse = [score(one, rows, **options) for one in perturbed(predictor, perturb)]
+    worse = [score(one, rows, **options) for one in disturbed]
+    if json is not None:
+        write_results(json, [result, *worse] if worse else result)
     shown = [*tables(result, facts, group), *degradation([result, *worse], group)]
+    if markdown is not None:
+        markdown.write_text(to_markdown(shown))
     show(shown)
     if result.missing:
         print(f"\n{result.missing} tracks were not predicted and count in no metric.")
-    problems: dict[str, list[str]] = getattr(predictor, "problems", {})
+    problems = problems_of(predictor, rows.scenario_ids)
     _complain(problems)
-    if json is not None:
-        write_results(json, [result, *worse] if worse else result)
-    if markdown is not None:
-        markdown.write_text(to_markdown(shown))
     return int(strict and bool(problems))
 
 
@@ -267,20 +270,6 @@ def ship(
     rows = ScenarioStore(ensure_store(store), split)
     print(make(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m))
     return 0
-
-
-def _together(checkpoints: list[str], joint: bool, mirror: bool) -> Any:
-    """The predictor of one checkpoint, or of several and their mirror images merged."""
-    from trajpred.evaluation import load_predictor
-    from trajpred.evaluation.predictors import CheckpointPredictor, EnsemblePredictor
-
-    predictors = [load_predictor(one, joint) for one in checkpoints]
-    if mirror:
-        images = [one.mirrored() for one in predictors if isinstance(one, CheckpointPredictor)]
-        require(bool(images), "mirror", "is for models")
-        predictors += images
-    require(len(predictors) == 1 or not joint, "joint", "worlds of several predictors do not merge")
-    return EnsemblePredictor(predictors) if len(predictors) > 1 else predictors[0]
 
 
 def _complain(problems: dict[str, list[str]], shown: int = 10) -> None:
