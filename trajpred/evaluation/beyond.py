@@ -100,9 +100,7 @@ class Calibration:
         self._held = {group: np.zeros(len(LEVELS) + 1) for group in GROUPS}
 
     def add(self, some: Judged) -> None:
-        given = (some.trajectory, some.target, some.valid)
-        error = final_error(*map(torch.from_numpy, given)).numpy()
-        best = np.where(np.isnan(error), np.inf, error).argmin(axis=1)
+        best = best_modes(some)
         for group, member in some.member.items():
             for k in np.unique(some.modes[member]):
                 rows = member & (some.modes == k)
@@ -127,6 +125,12 @@ class Calibration:
             if known:
                 found[group]["coverage"] = {f"{q:.0%}": n / known for q, n in zip(LEVELS, held, strict=True)}
         return found
+
+
+def best_modes(some: Judged) -> NDArray[np.int64]:
+    """``[A]`` the mode with the least final error, the first one of an agent without a known step."""
+    error = final_error(*map(torch.from_numpy, (some.trajectory, some.target, some.valid))).numpy()
+    return np.where(np.isnan(error), np.inf, error).argmin(axis=1)
 
 
 def _sums(probability: NDArray[np.float64], best: NDArray[np.int64], top: bool) -> NDArray[np.float64]:

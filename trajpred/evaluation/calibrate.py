@@ -15,10 +15,10 @@ from tqdm import tqdm
 from trajpred import weights
 from trajpred.baselines import BASELINES
 from trajpred.errors import require
+from trajpred.evaluation.beyond import best_modes
 from trajpred.evaluation.judged import Judged
 from trajpred.evaluation.predictors import CheckpointPredictor, in_batches
 from trajpred.evaluation.scores import whole_seconds
-from trajpred.metrics import final_error
 from trajpred.metrics.calibration import apply_temperature, expected_calibration_error, fit_temperature
 from trajpred.metrics.conformal import ConformalRegions, endpoint_scores
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
@@ -127,9 +127,8 @@ def _collect(
             some, step_s = Judged.of(scenarios, predictor(scenarios)), round(scenarios[0].step_s, 2)
             horizons = np.array([*whole_seconds(some.valid.shape[1], step_s)], np.float64)
             known = some.member[group]
-            error = final_error(*map(torch.from_numpy, (some.trajectory, some.target, some.valid))).numpy()
             score = endpoint_scores(some.trajectory, some.target, some.valid, horizons, step_s)
-            parts.append(Sample(some.probability, error.argmin(1), score, some.object_type).of(known))
+            parts.append(Sample(some.probability, best_modes(some), score, some.object_type).of(known))
             even = np.array([crc32(s.scenario_id.encode()) % 2 == 0 for s in scenarios])
             halves.append(even[some.scene[known]])
     require(bool(parts), "store", f"split {store.split!r} has no scenario with a future")

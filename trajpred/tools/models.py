@@ -1,4 +1,4 @@
-"""Using models: evaluate, compare, visualize, ship. torch is imported only when one of them runs."""
+"""Using models: evaluate, predict, calibrate, compare, visualize, ship. torch waits until one runs."""
 
 from __future__ import annotations
 
