@@ -87,7 +87,7 @@ def test_the_table_at_the_end_is_what_evaluate_says(trained: Path, store: Path, 
     assert run("evaluate", "--checkpoint", checkpoint, "--store", store, "--split", "val", "--json", out) == 0
     again = json.loads(out.read_text())
     constant_velocity, model = json.loads((trained / "evaluation.json").read_text())
-    assert again["scenarios"] == 5 and again["missing"] == 0
+    assert again["scenarios"] == 5 and again["missing"] == {"focal": 0, "scored": 0, "all": 0}
     assert set(again["metrics"]) == {"focal", "scored", "all"} and set(again["metrics"]["focal"]) == FOCAL
     assert model["metrics"]["focal"] == pytest.approx(again["metrics"]["focal"], abs=1e-4)
     assert constant_velocity["metrics"]["focal"]["minFDE6"] == pytest.approx(11.51, abs=0.01)
@@ -215,6 +215,25 @@ def test_resuming_another_model_is_refused(
     assert "other model settings" in capsys.readouterr().err
 
 
+def test_training_starts_with_the_weights_of_another(
+    trained: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = trained / "checkpoints" / "last.ckpt"
+    still = ["--trainer.max_epochs=1", "--model.optimizer.learning_rate=1e-12"]
+    where = [f"--data.store={store}", f"--trainer.logger.init_args.save_dir={tmp_path}"]
+    assert run("train", *SMALL, *still, *where, "--weights", first) == 0
+    assert "anew: none" in capsys.readouterr().out
+    last = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
+    before, after = (LitForecaster.load(path).state_dict() for path in (first, last))
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+    facts = torch.load(last, weights_only=True)["trajpred_training"]
+    assert facts["weights"] == str(first) and facts["epoch"] == 1
+    assert run("train", *SMALL, *where, "--weights", "argoverse1-small") == 2
+    assert "it was trained with other settings" in capsys.readouterr().err
+    assert run("train", *SMALL, *where, "--weights", first, "--resume", first) == 2
+    assert "'weights'" in capsys.readouterr().err
+
+
 def test_training_with_two_processes_ends_with_the_table(store: Path, tmp_path: Path) -> None:
     args = ["--trainer.max_epochs=1", "--trainer.devices=2", "--trainer.strategy=ddp"]
     where = [f"--data.store={store}", f"--trainer.logger.init_args.save_dir={tmp_path}"]
@@ -329,8 +348,18 @@ def test_predictions_are_written_scored_and_compared(
     assert " minFDE6 |" in (tmp_path / "t" / "t.md").read_text()
     assert run("compare", "--results", steady, ours, "--scenes", "2") == 0
     said = capsys.readouterr().out
-    assert "minFDE6 of p.parquet is better than that of constant_velocity" in said
-    assert "python tools/visualize.py --scenario" in said
+    assert "p.parquet against constant_velocity, focal agents" in said
+    assert "better minFDE6 than constant_velocity" in said
+    pictures = [line.split() for line in said.splitlines() if "tools/visualize.py" in line]
+    assert pictures and all(len(words) >= 8 and "STORE" in words for words in pictures)
+    against = ["--against", "constant_velocity", "--scenes", "1", "--k", "1", "--group", "focal", "all"]
+    assert run("evaluate", "--checkpoint", out, *against, "--by", "class", "--json", ours) == 0
+    same = capsys.readouterr().out
+    assert "K = 1" in same and "K = 6" not in same and "focal | all agents by class" in same
+    change = re.compile(r"^\| +minFDE6 \|.*\|$", re.MULTILINE)
+    assert change.findall(said)[-1] == change.findall(same)[-1], "as compare says of the two files"
+    assert [one["predictor"] for one in json.loads(ours.read_text())] == ["p.parquet", "constant_velocity"]
+    assert run("evaluate", "--group", "some") == 2 and "none of focal, scored, all" in capsys.readouterr().err
     assert run("evaluate", "--checkpoint", out, "--limit", "2", "--strict") == 0
     capsys.readouterr()
     assert run("evaluate", "--checkpoint", out, "--split", "train", "--strict") == 2
@@ -353,6 +382,15 @@ def test_models_are_calibrated_mirrored_and_disturbed(
     said = capsys.readouterr().out
     for part in ("calibrated + calibrated, mirrored", ", noise |", " ECE |", " off-road |"):
         assert part in said, part
+    merged = tmp_path / "merged.parquet"
+    given = ["--checkpoint", checkpoint, "--store", store, "--mirror", "--limit", "2"]
+    assert run("predict", *given, "--out", merged) == 0
+    assert run("evaluate", *given, "--json", tmp_path / "direct.json") == 0
+    given = ["--checkpoint", merged, "--store", store, "--limit", "2"]
+    assert run("evaluate", *given, "--json", tmp_path / "file.json") == 0
+    direct, file = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("direct", "file"))
+    for name in ("minADE6", "minFDE6", "brier-minFDE6"):
+        assert direct["per_scenario"][name] == pytest.approx(file["per_scenario"][name], abs=1e-3), name
 
 
 def test_ids_made_of_digits_stay_texts() -> None:

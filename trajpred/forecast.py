@@ -12,6 +12,8 @@ from trajpred.geometry import direction, norm
 
 #: Shorter steps than this (metres) tell no direction; the heading before them is kept.
 STILL_STEP = 0.05
+#: Probabilities that differ by no more are the same: tracks that share them have worlds.
+SAME_PROBABILITY = 1e-6
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from trajpred.errors import require
 from trajpred.evaluation.predictions import Written, write_predictions
-from trajpred.evaluation.predictors import in_batches, load_predictor
+from trajpred.evaluation.predictors import Predictor, in_batches, load_predictor
 from trajpred.forecast import Forecast
 from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.scenario import Scenario, TrackCategory
@@ -23,7 +23,7 @@ Agents = Literal["focal", "scored"]
 
 
 def predict(
-    checkpoint: str | Path,
+    predictor: Predictor | str | Path,
     out: Path,
     store: Path = SAMPLE_STORE,
     split: str = "val",
@@ -36,7 +36,8 @@ def predict(
     """Write the futures of every scenario of a split, whether it has a labelled one or not, to a file.
 
     Args:
-        checkpoint: see :func:`trajpred.evaluation.load_predictor`.
+        predictor: itself (loaded with ``joint`` where that is asked), or what
+            :func:`trajpred.evaluation.load_predictor` takes.
         out: the file, ``.parquet``.
         store, split: where the scenarios are; the sample is prepared if need be.
         agents: ``focal``, one track per scenario, for the single-agent challenge; or ``scored``, the focal
@@ -47,15 +48,15 @@ def predict(
         progress: show a bar.
 
     Raises:
-        DataError: no such checkpoint or store; the model has no joint modes, or a baseline several marginal
-            ones (see :func:`~trajpred.evaluation.predictions.write_predictions`).
+        DataError: no such store; or a forecast has several marginal futures for several tracks
+            (see :func:`~trajpred.evaluation.predictions.write_predictions`).
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
     alone = agents == "focal" or joint
     require(alone, "joint", "several tracks share their probabilities: they need joint futures, joint=true")
-    forecast = load_predictor(checkpoint, joint)
+    forecast = load_predictor(predictor, joint) if isinstance(predictor, str | Path) else predictor
     rows = ScenarioStore(ensure_store(store), split)
     require(len(rows) > 0, "split", f"{split!r} holds no scenario")
     chosen = range(len(rows))[:limit]

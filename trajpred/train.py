@@ -18,7 +18,7 @@ from trajpred.errors import require
 from trajpred.evaluation import evaluate, format_table, load_predictor, write_results
 from trajpred.graph.data_module import SceneData
 from trajpred.model import LitForecaster
-from trajpred.model.checkpoint import CONFIG, read_checkpoint
+from trajpred.model.checkpoint import CONFIG, load_fitting, read_checkpoint
 from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.store import ScenarioStore
 from trajpred.training_record import TrainingRecord
@@ -78,6 +78,8 @@ class TrainCLI(LightningCLI):
         parser.add_lightning_class_args(LearningRate, "learning_rate")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="go on from this checkpoint (last.ckpt)")
+        parser.add_argument("--weights", type=str | None, help="start with those of this checkpoint or name")
+        parser.link_arguments("weights", "record.weights")
         parser.set_defaults(DEFAULTS)
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
@@ -91,6 +93,7 @@ class TrainCLI(LightningCLI):
         _agree("model.decoder.init_args.horizon", config.model.decoder.init_args.horizon, 60, horizon)
         config.model.history, config.model.decoder.init_args.horizon = history, horizon
         config.model.step_s = round(train[0].step_s, 3)
+        require(not (config.resume and config.weights), "weights", "are the checkpoint's when resuming")
         if config.resume is not None:
             self._go_on(config.resume)
 
@@ -107,6 +110,10 @@ class TrainCLI(LightningCLI):
     def instantiate_classes(self) -> None:
         super().instantiate_classes()
         self.model.config = self.config.model.as_dict()
+        if self.config.weights is not None:
+            state = read_checkpoint(self.config.weights)["state_dict"]
+            anew = load_fitting(self.model, state, self.config.weights)
+            print(f"Starts with the weights of {self.config.weights}; anew: {', '.join(anew) or 'none'}")
 
 
 def _agree(name: str, given: int, default: int, found: int) -> None:
@@ -143,8 +150,8 @@ def _report(store: Path, checkpoint: Path) -> None:
     focal, scored = format_table(results), format_table(results, "scored")
     print(f"\nValidation, {results[0].scenarios} scenarios, focal agents (metres; MR: share > 2 m):\n{focal}")
     print(f"\nAll scored agents:\n{scored}")
-    if results[1].missing:
-        print(f"\n{results[1].missing} agents beyond the model's limits were not predicted.")
+    if results[1].missing["all"]:
+        print(f"\n{results[1].missing['all']} agents beyond the model's limits were not predicted.")
     own = [] if store == SAMPLE_STORE else ["--store", str(store)]
     shown = shlex.join([*own, "--checkpoint", str(checkpoint)])
     print(f"\nSee its predictions:    python tools/visualize.py {shown} --out pictures")

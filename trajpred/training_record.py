@@ -17,10 +17,12 @@ class TrainingRecord(pl.Callback):
 
     ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (in which it was saved, from
     1), ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``precision``, ``wall_s``
-    (of all its runs), ``store`` and ``environment`` (:mod:`trajpred.provenance`) as the run began.
+    (of all its runs), ``weights`` (the checkpoint it started with, None for none), ``store`` and
+    ``environment`` (:mod:`trajpred.provenance`) as the run began.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, weights: str | None = None) -> None:
+        self.weights = weights
         self.earlier_s = 0.0
         self.start_s = time.monotonic()
         self.fixed: dict[str, Any] = {}
@@ -29,6 +31,7 @@ class TrainingRecord(pl.Callback):
         # Now, not when a checkpoint is saved: the files of the package may change while it trains.
         self.start_s = time.monotonic()
         self.fixed = {
+            "weights": self.weights,
             "recipe": trainer.logger.name if trainer.logger else None,
             "epochs": trainer.max_epochs,
             "precision": str(trainer.precision),

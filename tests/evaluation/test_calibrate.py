@@ -58,6 +58,15 @@ def test_a_second_calibration_starts_anew(store: ScenarioStore, tmp_path: Path) 
     assert read_checkpoint(twice)[CALIBRATION]["temperature"] == pytest.approx(first.temperature)
 
 
+def test_a_temperature_that_does_worse_on_the_other_half_is_not_kept(
+    store: ScenarioStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trajpred.evaluation.calibrate.fit_temperature", lambda *_: 1e-3)
+    found = calibrate(saved(tmp_path), store, tmp_path / "out.ckpt", group="all", progress=False)
+    assert found.temperature == 1.0 and found.nll[0] == found.nll[1] and found.ece[0] == found.ece[1]
+    assert read_checkpoint(tmp_path / "out.ckpt")[CALIBRATION]["temperature"] == 1.0
+
+
 def test_too_little_data_are_refused(store: ScenarioStore, tmp_path: Path) -> None:
     class One(list[Scenario]):
         split, path = store.split, store.path

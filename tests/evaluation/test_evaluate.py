@@ -85,9 +85,10 @@ def test_numbers_are_those_of_av2(store: ScenarioStore, batch_size: int) -> None
         fde = av2.compute_fde(modes, truth)
         values["minADE6"].append(av2.compute_ade(modes, truth).min())
         values["minFDE6"].append(fde.min())
-        values["MR6"].append(av2.compute_is_missed_prediction(modes, truth)[fde.argmin()])
+        values["MR6"].append(float(av2.compute_is_missed_prediction(modes, truth)[fde.argmin()]))
         values["brier-minFDE6"].append(av2.compute_brier_fde(modes, truth, p)[fde.argmin()])
-    assert found.scenarios == found.metrics["focal"]["count"] == len(store) == 5 and found.missing == 0
+    assert found.scenarios == found.metrics["focal"]["count"] == len(store) == 5
+    assert found.missing == {"focal": 0, "scored": 0, "all": 0}
     for name, each in values.items():
         assert found.metrics["focal"][name] == pytest.approx(np.mean(each), rel=1e-5), name
         if name in found.per_scenario:
@@ -106,10 +107,11 @@ def test_where_the_numbers_come_from_is_told(store: ScenarioStore) -> None:
 def test_tracks_left_out_are_counted_as_missing(store: ScenarioStore) -> None:
     silent = frozenset(scenario.focal_id for scenario in store)
     found = evaluate(Scattered(silent), store, progress=False)
-    assert found.metrics["focal"] == {"count": 0} and found.missing >= len(silent)
+    assert found.metrics["focal"] == {"count": 0} and found.intervals == {}
+    assert found.missing["focal"] == len(silent) <= found.missing["scored"] <= found.missing["all"]
     assert found.per_scenario["minFDE6"] == []
     whole = evaluate(Scattered(), store, progress=False).metrics["all"]["count"]
-    assert found.metrics["all"]["count"] + found.missing == whole
+    assert found.metrics["all"]["count"] + found.missing["all"] == whole
 
 
 def test_a_split_without_futures_is_refused(store_path: Path) -> None:  # noqa: F811
@@ -170,7 +172,7 @@ def test_the_table_has_a_line_for_each() -> None:
     full = {"count": 3, "minADE6": 1.234, "MR6": 0.5}
     lines = format_table(
         [
-            Evaluation(name, "val", 3, 0, {"focal": metrics})
+            Evaluation(name, "val", 3, {}, {"focal": metrics})
             for name, metrics in (("a", full), ("bb", {"count": 0}))
         ]
     ).splitlines()

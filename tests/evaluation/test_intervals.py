@@ -17,7 +17,7 @@ def scored(
     """An evaluation with these focal minFDE6, the scenarios in ``order``."""
     rows = np.arange(len(values)) if order is None else order
     per_scenario = {"scenario_id": [f"s{i}" for i in rows], "minFDE6": values[rows].tolist()}
-    return Evaluation(name, "val", len(values), 0, {}, per_scenario)
+    return Evaluation(name, "val", len(values), {}, {}, per_scenario)
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_approximation() -> None:

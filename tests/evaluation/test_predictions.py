@@ -513,7 +513,7 @@ class TestPredictor:
         found = evaluate(predictor, store, batch_size=2, progress=False)
         whole = evaluate(load_predictor("constant_velocity"), store, progress=False)
         assert found.metrics["focal"]["count"] == 1 and found.scenarios == len(store)
-        assert found.metrics["all"]["count"] + found.missing == whole.metrics["all"]["count"]
+        assert found.metrics["all"]["count"] + found.missing["all"] == whole.metrics["all"]["count"]
         told = {one.scenario_id: ["the scenario is not in the file"] for one in scenarios[2:]}
         told |= {short.scenario_id: ["30 steps are predicted instead of 60"]}
         assert predictor.problems == told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ MACHINE = {
 def result(name: str, fde: tuple[float, float], **training: Any) -> Evaluation:
     """Two scenarios with these focal minFDE6."""
     metrics = {"focal": {"count": 2, "minFDE6": sum(fde) / 2}}
-    each = {"scenario_id": ["x", "y"], "minADE6": [1.0, 1.0], "minFDE6": list(fde)}
-    return Evaluation(name, "val", 2, 0, metrics, each, training, STORE, MACHINE)
+    brier = [value + 0.5 for value in fde]
+    each = {"scenario_id": ["x", "y"], "minADE6": [1.0, 1.0], "minFDE6": list(fde), "brier-minFDE6": brier}
+    return Evaluation(name, "val", 2, {"focal": 0}, metrics, each, training, STORE, MACHINE)
 
 
 def seeds() -> list[Evaluation]:
@@ -67,6 +69,31 @@ def test_what_is_no_result_is_refused_by_name(tmp_path: Path, content: str) -> N
         read_results(tmp_path / "bad.json")
     with pytest.raises(DataError, match="absent"):
         read_results(tmp_path / "absent.json")
+
+
+def test_another_version_is_not_misread(tmp_path: Path) -> None:
+    write_results(tmp_path / "a.json", seeds()[0])
+    text = (tmp_path / "a.json").read_text()
+    (tmp_path / "old.json").write_text(text.replace('"schema": 3', '"schema": 2'))
+    with pytest.raises(DataError, match=r"old\.json, field 'schema': is version 2 .* reads 3: score again"):
+        read_results(tmp_path / "old.json")
+
+
+def test_numbers_that_are_not_finite_are_null_in_the_file_and_nan_when_read(tmp_path: Path) -> None:
+    write_results(tmp_path / "a.json", result("lost", (math.nan, math.inf)))
+    found = json.loads((tmp_path / "a.json").read_text(), parse_constant=pytest.fail)
+    assert found["per_scenario"]["minFDE6"] == [None, None]
+    [read] = read_results(tmp_path / "a.json")
+    assert all(math.isnan(value) for value in read.focal("minFDE6").values())
+
+
+def test_the_same_training_asked_in_another_way_is_another_recipe() -> None:
+    one = seeds()[0]
+    assert [*by_recipe([one, replace(one, how="mirrored"), replace(one, how="joint")])] == [
+        "small",
+        "small, mirrored",
+        "small, joint",
+    ]
 
 
 def test_a_recipe_is_one_line_with_mean_and_range_over_its_seeds() -> None:

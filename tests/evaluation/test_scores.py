@@ -83,26 +83,39 @@ def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:
         assert float(low) <= speed and (high == "more" or speed < float(high))
         seen = np.flatnonzero(tracks.valid[:, now - 1])
         apart = np.linalg.norm(tracks.position[seen, now - 1] - tracks.position[row, now - 1], axis=1)
-        low, *_, high = columns["neighbours within 30 m"][i].split()
+        low, *_, high = columns["neighbours within 30 m"][i].split()  # "0", "1 to 4", "20 and more"
         near = (apart <= 30).sum() - 1
-        assert float(low) <= near and (high == "more" or near < float(high))
+        assert int(low) <= near and (high == "more" or near <= int(high))
 
 
 def test_horizons_are_what_a_shorter_future_would_give(rows: list[Scenario]) -> None:
     predictor = Scattered()
-    columns = scored(rows, predictor).agents()
+    horizons = scored(rows, predictor).horizons()
+    assert [*horizons] == ["1 s", "2 s", "3 s", "4 s", "5 s", "6 s"]
     for second in (1, 3, 6):
-        expected = []
+        columns, expected = horizons[f"{second} s"], []
         for scenario in rows:
             forecast = predictor.one(scenario)
             row = forecast.track_id.tolist().index(scenario.focal_id)
             cut = 10 * second
             truth = scenario.tracks.position[scenario.focal, 50 : 50 + cut]
             modes = forecast.trajectory[row, :, :cut]
-            expected.append([av2.compute_ade(modes, truth).min(), av2.compute_fde(modes, truth).min()])
-        focal = columns["focal"]
-        for name, values in zip(("minADE6", "minFDE6"), np.transpose(expected), strict=True):
-            np.testing.assert_allclose(columns[f"{name} at {second} s"][focal], values, rtol=1e-5)
+            fde = av2.compute_fde(modes, truth)
+            brier = av2.compute_brier_fde(modes, truth, forecast.probability[row])[fde.argmin()]
+            missed = av2.compute_is_missed_prediction(modes, truth).all()
+            expected.append([av2.compute_ade(modes, truth).min(), fde.min(), missed, brier])
+        for name, values in zip(
+            ("minADE6", "minFDE6", "MR6", "brier-minFDE6"), np.transpose(expected), strict=True
+        ):
+            np.testing.assert_allclose(columns[name][columns["focal"]], values, rtol=1e-5)
+
+
+def test_a_horizon_is_of_those_who_are_there_then(rows: list[Scenario]) -> None:
+    horizons = scored(rows, Scattered()).horizons()
+    for second in (1, 6):
+        there = [judged(s)["all"] & s.tracks.valid[:, 49 + 10 * second] for s in rows]
+        assert len(horizons[f"{second} s"]["minFDE6"]) == sum(int(one.sum()) for one in there)
+    assert len(horizons["1 s"]["all"]) > len(horizons["6 s"]["all"])
 
 
 def test_worlds_are_scored_as_av2_does(rows: list[Scenario]) -> None:

@@ -1,4 +1,4 @@
-"""The metric functions against av2's own, a plain loop, and cases worked out by hand."""
+"""Each agent's metrics against av2's own, a plain loop, and cases worked out by hand."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trajpred.baselines import BASELINES
-from trajpred.metrics import (
-    ade_of_best_endpoint,
-    brier_min_ade,
-    brier_min_fde,
-    is_missed,
-    min_ade,
-    min_fde,
-    top_modes,
-)
+from trajpred.metrics import agent_metrics
+from trajpred.metrics.functional import final_error, missed, with_brier
 from trajpred.scenario import Scenario
+
+#: In the order of :func:`by_av2`.
+NAMES = ("minADE", "minFDE", "MR", "ADE-of-best-FDE", "brier-minFDE", "brier-minADE")
 
 
 def random_case(seed: int, A: int = 5, K: int = 6, F: int = 7) -> tuple[Tensor, Tensor, Tensor]:
@@ -48,12 +44,25 @@ def by_av2(
     return [ade.min(), fde.min(), float(missed.all()), ade[fde.argmin()], brier, brier_ade]
 
 
-def by_us(trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """``[A, 6]``: the same, all agents at once."""
-    plain, weighted = (min_ade, min_fde, is_missed, ade_of_best_endpoint), (brier_min_fde, brier_min_ade)
-    values = [metric(trajectory, target, valid) for metric in plain]
-    values += [metric(trajectory, probability, target, valid) for metric in weighted]
-    return torch.stack(values, dim=1)
+def by_us(
+    trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor, *, k: int | None = None
+) -> Tensor:
+    """``[A, 6]``: the same, all agents at once; of the ``k`` most probable modes, or of all."""
+    k = trajectory.shape[1] if k is None else k
+    found = agent_metrics(trajectory, probability, target, valid, ks=[k], names=NAMES)
+    return torch.stack([found[f"{name}{k}"] for name in NAMES], dim=1)
+
+
+def one_right_mode(probability: Tensor) -> dict[str, Tensor]:
+    """Final errors, without and with Brier's, of K agents with the same probabilities ``[K]``: ``[K]`` each.
+
+    Only mode i of agent i is right: for each k those agents are right whose mode is among the k that count.
+    """
+    K = len(probability)
+    trajectory = (1 - torch.eye(K))[..., None, None].expand(K, K, 1, 2)
+    target = torch.zeros(K, 1, 2)
+    arguments = trajectory, probability.expand(K, K), target, all_valid(target)
+    return agent_metrics(*arguments, ks=range(1, K + 1), names=("minFDE", "brier-minFDE"))
 
 
 @settings(max_examples=60, deadline=None)
@@ -74,7 +83,8 @@ def test_equals_av2_on_real_focal_tracks(sample_scenarios: list[Scenario], basel
         row = forecast.rows(np.array([scenario.focal_id]))[0]
         target = scenario.tracks.position[scenario.focal, scenario.num_observed :]
         arrays = forecast.trajectory[row], forecast.probability[row], target
-        found = by_us(*(torch.from_numpy(x)[None] for x in arrays), torch.ones(1, len(target)).bool())
+        modes, p, truth = (torch.from_numpy(x)[None] for x in arrays)
+        found = by_us(modes, p, truth, all_valid(truth))
         np.testing.assert_allclose(found[0].numpy(), by_av2(*arrays), rtol=1e-12)
 
 
@@ -98,50 +108,66 @@ def test_min_ade_is_the_true_minimum_not_that_of_the_best_endpoint() -> None:
     # Mode 0 is near all the way and ends 1 m off; mode 1 strays by 5 m and ends exactly right.
     trajectory = torch.tensor([[[[0.0, 0.0], [0.0, 1.0]], [[5.0, 0.0], [0.0, 0.0]]]])
     target = torch.zeros(1, 2, 2)
-    assert min_ade(trajectory, target, all_valid(target)).tolist() == [0.5]
-    assert min_fde(trajectory, target, all_valid(target)).tolist() == [0.0]
+    found = agent_metrics(trajectory, torch.full((1, 2), 0.5), target, all_valid(target), ks=[2])
+    assert found["minADE2"].tolist() == [0.5]
+    assert found["minFDE2"].tolist() == [0.0]
 
 
 def test_missed_means_strictly_farther_than_the_threshold() -> None:
     trajectory = torch.tensor([2.0, 2.0000002, 1.0])[:, None, None, None] * torch.tensor([1.0, 0.0])
     target = torch.zeros(3, 1, 2)
-    assert is_missed(trajectory, target, all_valid(target)).tolist() == [0, 1, 0]
-    assert is_missed(trajectory, target, all_valid(target), threshold=0.5).tolist() == [1, 1, 1]
+    found = agent_metrics(trajectory, torch.ones(3, 1), target, all_valid(target), ks=[1])
+    assert found["MR1"].tolist() == [0, 1, 0]
+    least = final_error(trajectory, target, all_valid(target)).amin(1)
+    assert missed(least, threshold=0.5).tolist() == [1, 1, 1]
 
 
 def test_brier_takes_the_probability_of_the_best_mode_as_given() -> None:
     trajectory = torch.tensor([3.0, 1.0])[None, :, None, None] * torch.tensor([1.0, 0.0])
     target = torch.zeros(1, 1, 2)
     probability = torch.tensor([[0.7, 0.2]])  # does not sum to 1 and is not made to
-    found = brier_min_fde(trajectory, probability, target, all_valid(target))
-    assert found.item() == pytest.approx(1.0 + 0.8**2)
+    found = agent_metrics(trajectory, probability, target, all_valid(target), ks=[2])
+    assert found["brier-minFDE2"].item() == pytest.approx(1.0 + 0.8**2)
 
 
 @pytest.mark.parametrize("probability", [[0.3, 0.7], [0.7, 0.3]])
 def test_brier_of_equally_good_modes_takes_the_most_probable(probability: list[float]) -> None:
     trajectory, target = torch.ones(1, 2, 1, 2), torch.ones(1, 1, 2)
-    found = brier_min_fde(trajectory, torch.tensor([probability]), target, all_valid(target))
-    assert found.item() == pytest.approx(0.3**2)
+    found = agent_metrics(trajectory, torch.tensor([probability]), target, all_valid(target), ks=[2])
+    assert found["brier-minFDE2"].item() == pytest.approx(0.3**2)
+    # Above the modes are sorted first; their order must not matter either.
+    assert with_brier(torch.zeros(1, 2), torch.tensor([probability])).item() == pytest.approx(0.3**2)
 
 
-def test_top_modes_sorts_and_breaks_ties_by_the_lower_index() -> None:
-    probability = torch.tensor([[0.1, 0.4, 0.1, 0.4], [0.25, 0.25, 0.25, 0.25]])
-    trajectory = torch.arange(4.0).expand(2, 4)[..., None, None].expand(2, 4, 3, 2)
-    modes, p = top_modes(trajectory, probability, 3)
-    assert modes[:, :, 0, 0].tolist() == [[1, 3, 0], [0, 1, 2]]
-    torch.testing.assert_close(p, torch.tensor([[0.4, 0.4, 0.1], [0.25, 0.25, 0.25]]))
-    # Many equal values: an unstable sort passes by luck with four.
-    many = torch.arange(300.0)[None, :, None, None].expand(1, 300, 1, 2)
-    assert top_modes(many, torch.full((1, 300), 1 / 300), 300)[0][0, :, 0, 0].tolist() == list(range(300))
+@pytest.mark.parametrize(
+    ("probability", "order"),
+    [
+        ([0.1, 0.4, 0.1, 0.4], [1, 3, 0, 2]),
+        ([0.25] * 4, [0, 1, 2, 3]),
+        # Many equal values: an unstable sort passes by luck with four.
+        ([1 / 300] * 300, list(range(300))),
+    ],
+)
+def test_the_most_probable_modes_count_and_of_equals_the_lower_index(
+    probability: list[float], order: list[int]
+) -> None:
+    found = one_right_mode(torch.tensor(probability))
+    for k in range(1, len(order) + 1):
+        assert (found[f"minFDE{k}"] == 0).nonzero()[:, 0].tolist() == sorted(order[:k])
 
 
-def test_top_modes_keeps_all_when_asked_for_more() -> None:
+def test_fewer_modes_keep_their_own_probabilities() -> None:
+    found = one_right_mode(torch.tensor([0.1, 0.4, 0.1, 0.4]))["brier-minFDE3"]
+    torch.testing.assert_close(found[[1, 3, 0]], (1 - torch.tensor([0.4, 0.4, 0.1])) ** 2)
+    found = one_right_mode(torch.full((4,), 0.25))["brier-minFDE3"]
+    torch.testing.assert_close(found[:3], torch.full((3,), 0.75**2))
+
+
+def test_all_modes_count_where_there_are_fewer_than_k() -> None:
     trajectory, probability, target = random_case(0, K=3)
-    modes, p = top_modes(trajectory, probability, 6)
-    assert modes.shape == trajectory.shape
-    assert p.shape == probability.shape
-    found = by_us(modes, p, target, all_valid(target))
-    torch.testing.assert_close(found, by_us(trajectory, probability, target, all_valid(target)))
+    found = by_us(trajectory, probability, target, all_valid(target), k=6)
+    assert found.shape == (5, 6)
+    torch.testing.assert_close(found, by_us(trajectory, probability, target, all_valid(target), k=3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -152,4 +178,4 @@ def test_keeps_the_dtype(dtype: torch.dtype) -> None:
 
 def test_no_agents() -> None:
     trajectory, probability, target = random_case(2, A=0)
-    assert by_us(*top_modes(trajectory, probability, 1), target, all_valid(target)).shape == (0, 6)
+    assert by_us(trajectory, probability, target, all_valid(target), k=1).shape == (0, 6)

@@ -9,21 +9,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.evaluation.judged import GROUPS, Judged
+from trajpred.evaluation.judged import GROUPS, Columns, Judged
 from trajpred.geometry import rotate
 from trajpred.metrics import final_error
-from trajpred.metrics.calibration import laplace_coverage, reliability
+from trajpred.metrics.calibration import Reliability, laplace_coverage, reliability
 from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle, off_road, on_road, wrong_way
 from trajpred.metrics.plausibility import diversity, infeasible, kinematics
 from trajpred.object_sizes import TYPICAL_SIZES
 from trajpred.scenario import Scenario
 
-Columns = dict[str, NDArray[Any]]
 #: Means of these are shares of probability: of modes that do so.
 SHARES = ("off-road", "wrong-way", "infeasible", "collision")
-#: And these are metres between the end points of an agent's modes.
-SPREADS = ("spread", "spread of top two")
+#: And these are metres between the end points of an agent's modes, by their name in ``diversity``.
+SPREADS = {
+    "spread": "pairwise",
+    "spread of top two": "top_two",
+    "spread ahead": "along",
+    "spread sideways": "across",
+}
 #: Central intervals of the predicted Laplace laws that are looked at.
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 #: Of the reliability diagram.
@@ -40,8 +44,7 @@ def beyond_columns(some: Judged, scenarios: Sequence[Scenario], worlds: NDArray[
         scenarios: theirs.
         worlds: ``[A]``, agents whose modes are worlds together with those of the same scene.
     """
-    step_s = scenarios[0].step_s
-    motion = kinematics(some.trajectory, some.origin, some.velocity, step_s)
+    motion = kinematics(some.trajectory, some.origin, some.velocity, some.step_s)
     by_map = [_by_map(some, scenario, i) for i, scenario in enumerate(scenarios)]
     kept = np.concatenate([part["kept"] for part in by_map])
     found = {name: np.concatenate([part[name] for part in by_map]) for name in ("off-road", "wrong-way")}
@@ -56,8 +59,8 @@ def _spread(some: Judged) -> Columns:
     for k in np.unique(some.modes):
         rows = some.modes == k
         apart = diversity(some.trajectory[rows, :k], some.probability[rows, :k], some.origin_heading[rows])
-        for name, values in zip(SPREADS, (apart["pairwise"], apart["top_two"]), strict=True):
-            found[name][rows] = values
+        for name, its in SPREADS.items():
+            found[name][rows] = apart[its] if k > 1 else np.nan
     return found
 
 
@@ -66,7 +69,7 @@ def _by_map(some: Judged, scenario: Scenario, index: int) -> Columns:
     rows = some.scene == index
     path, heading = some.trajectory[rows], some.heading[rows]
     starts = on_road(some.origin[rows], scenario.map)
-    off, wrong = off_road(path, scenario.map), wrong_way(path, heading, scenario.map, scenario.step_s)
+    off, wrong = off_road(path, scenario.map), wrong_way(path, heading, scenario.map, some.step_s)
     if starts is None or off is None or wrong is None:
         none = np.full(path.shape[:2], np.nan)
         return {"kept": is_road_vehicle(some.object_type[rows]), "off-road": none, "wrong-way": none}
@@ -117,10 +120,12 @@ class Calibration:
         for group, (every, top) in self._bins.items():
             if not every[0].any():
                 continue
-            count, probability, hits = every[:, every[0] > 0]
-            bins = {"probability": probability / count, "frequency": hits / count, "count": count.astype(int)}
-            found[group] = {"ECE": _ece(every), "top ECE": _ece(top)}
-            found[group]["reliability"] = {name: values.tolist() for name, values in bins.items()}
+            diagram, of_top = _diagram(every), _diagram(top)
+            found[group] = {
+                "ECE": diagram.expected_calibration_error,
+                "top ECE": of_top.expected_calibration_error,
+                "reliability": {name: values.tolist() for name, values in vars(diagram).items()},
+            }
             *held, known = self._held[group]
             if known:
                 found[group]["coverage"] = {f"{q:.0%}": n / known for q, n in zip(LEVELS, held, strict=True)}
@@ -140,10 +145,10 @@ def _sums(probability: NDArray[np.float64], best: NDArray[np.int64], top: bool) 
     return np.concatenate((found.count[None], means * found.count))
 
 
-def _ece(sums: NDArray[np.float64]) -> float:
-    """Σ |hits - probability| over all predictions: Guo et al. 2017, equation 3."""
-    count, probability, hits = sums
-    return float(np.abs(hits - probability).sum() / count.sum())
+def _diagram(sums: NDArray[np.float64]) -> Reliability:
+    """The bins in use, of such sums."""
+    count, probability, hits = sums[:, sums[0] > 0]
+    return Reliability(probability / count, hits / count, count.astype(np.int64))
 
 
 def _held(some: Judged, best: NDArray[np.int64], member: NDArray[np.bool_]) -> NDArray[np.float64]:

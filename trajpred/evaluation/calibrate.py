@@ -46,7 +46,7 @@ class Calibrated:
     """What was fitted on one half of the scenarios, and how it does on the other.
 
     Attributes:
-        temperature: logits are divided by it.
+        temperature: logits are divided by it; 1 where the one fitted does worse on the other half.
         regions: around the modes' positions.
         ece: expected calibration error without and with the temperature, on the other half.
         nll: mean negative log-likelihood of the best mode, likewise.
@@ -92,6 +92,9 @@ def calibrate(
     fit, rest = sample.of(first), sample.of(~first)
     temperature = fit_temperature(np.log(np.maximum(fit.probability, 1e-12)), fit.best)
     regions = ConformalRegions.fit(fit.score, fit.object_type, horizons, coverage)
+    before, after = (_nll(apply_temperature(rest.probability, t), rest.best) for t in (1.0, temperature))
+    if after > before:  # what was fitted does not carry over to scenarios not fitted on
+        temperature, after = 1.0, before
     warm = apply_temperature(rest.probability, temperature)
     inside = np.where(np.isnan(rest.score), np.nan, regions.covered(rest.score, rest.object_type))
     found = Calibrated(
@@ -101,7 +104,7 @@ def calibrate(
             expected_calibration_error(rest.probability, rest.best),
             expected_calibration_error(warm, rest.best),
         ),
-        (_nll(rest.probability, rest.best), _nll(warm, rest.best)),
+        (before, after),
         np.nanmean(inside, axis=0),
         (len(fit.best), len(rest.best)),
     )
@@ -142,5 +145,8 @@ def _write(checkpoint: str | Path, out: Path, found: Calibrated, facts: dict[str
     fitted = {"temperature": found.temperature, "regions": found.regions.to_json(), "store": facts}
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = out.with_name(f".unfinished-{out.name}")
-    torch.save({**kept, "state_dict": content["state_dict"], CALIBRATION: fitted}, unfinished)
-    unfinished.replace(out)
+    try:
+        torch.save({**kept, "state_dict": content["state_dict"], CALIBRATION: fitted}, unfinished)
+        unfinished.replace(out)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -11,10 +11,11 @@ from tqdm import tqdm
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.beyond import SHARES, SPREADS
-from trajpred.evaluation.judged import FACTS, GROUPS
+from trajpred.evaluation.intervals import bootstrap
+from trajpred.evaluation.judged import FACTS, GROUPS, Columns
 from trajpred.evaluation.predictors import Predictor, in_batches
 from trajpred.evaluation.results import Evaluation
-from trajpred.evaluation.scores import PER_SCENARIO, SHORT, Columns, Scores, breakdown, group_means
+from trajpred.evaluation.scores import SHORT, Scores, breakdown, group_means
 from trajpred.metrics import AGENT_METRICS
 from trajpred.provenance import environment, store_facts
 from trajpred.store import ScenarioStore
@@ -46,7 +47,9 @@ def evaluate(
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
-    scores, scenarios, start = Scores(ks, beyond, getattr(predictor, "joint", False)), 0, time.monotonic()
+    # K = 6 is always looked at: breakdowns, horizons and comparisons tell of it.
+    scores = Scores(sorted({*ks, 6}), beyond, getattr(predictor, "joint", False))
+    scenarios, start = 0, time.monotonic()
     asked = range(len(store) if limit is None else min(limit, len(store)))
     with tqdm(total=len(asked), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
         for rows in in_batches(asked, batch_size):
@@ -64,38 +67,39 @@ def evaluate(
         store.split,
         scenarios,
         scores.missing,
-        **_summary(scores),
+        how=getattr(predictor, "how", ""),
+        **_summary(scores, ks),
         training=predictor.training,
         store=store_facts(store.path),
         environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},
     )
 
 
-def _summary(scores: Scores) -> dict[str, Any]:
+def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
     """What an :class:`Evaluation` says of all agents and scenes together."""
     columns = scores.agents()
-    names = [f"{name}{k}" for k in scores.ks for name in AGENT_METRICS]
+    names = [f"{name}{k}" for k in ks for name in AGENT_METRICS]
     names += [name for name in columns if "heading error" in name]
-    ends = dict.fromkeys(name.split(" at ")[1] for name in columns if " at " in name)
-    horizons = {end: [name for name in columns if name.endswith(f" at {end}")] for end in ends}
     names += [name for name in (*SHARES, *SPREADS) if name in columns]
     return {
         "metrics": group_means(columns, names),
+        "intervals": _intervals(columns, [name for name in names if name in columns]),
         "calibration": scores.calibration.summary() if scores.calibration else {},
         "worlds": scores.worlds(),
-        "horizons": {end: _plain(group_means(columns, each)) for end, each in horizons.items()},
-        "breakdowns": {fact: breakdown(columns, fact, SHORT) for fact in FACTS},
+        "horizons": {second: group_means(each, SHORT) for second, each in scores.horizons().items()},
+        "breakdowns": {fact: breakdown(columns, fact) for fact in FACTS},
         "per_scenario": _per_scenario(columns),
     }
 
 
-def _plain(means: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Names without the horizon."""
-    return {group: {k.split(" at ")[0]: v for k, v in each.items()} for group, each in means.items()}
+def _intervals(columns: Columns, names: Sequence[str]) -> dict[str, list[float]]:
+    """Of the focal agents' means, where each agent has a value."""
+    focal = {name: columns[name][columns[GROUPS[0]]] for name in names}
+    known = {name: values for name, values in focal.items() if len(values) and np.isfinite(values).all()}
+    return {name: list(bootstrap(values)[1:]) for name, values in known.items()}
 
 
 def _per_scenario(columns: Columns) -> dict[str, list[Any]]:
     focal = columns[GROUPS[0]]
-    known = [name for name in PER_SCENARIO if name in columns]
-    values = {name: np.round(columns[name][focal].astype(np.float64), 4).tolist() for name in known}
+    values = {name: np.round(columns[name][focal].astype(np.float64), 4).tolist() for name in SHORT}
     return {"scenario_id": columns["scenario_id"][focal].tolist(), **values}

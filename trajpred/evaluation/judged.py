@@ -27,6 +27,9 @@ BOUNDS: dict[str, tuple[float, ...]] = {
 #: What results can be broken down by.
 FACTS = ("class", "city", "manoeuvre", *BOUNDS)
 
+#: Values of agents by name, ``[A]`` each.
+Columns = dict[str, NDArray[Any]]
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -45,7 +48,8 @@ class Judged:
         origin: ``[A, 2]`` metres; origin_heading: ``[A]`` radians; velocity: ``[A, 2]`` m/s: last observed.
         scale: ``[A, K, F, 2]`` Laplace scales in each agent's own frame; None unless all forecasts have them.
         facts: by name what results can be broken down by, ``[A]`` strings each.
-        missing: how many judged tracks were not forecast; they are not among the ``A``.
+        step_s: seconds between future steps, to the hundredth: clocks jitter.
+        missing: for each group how many judged tracks were not forecast; they are not among the ``A``.
         complete: ``[S]`` bool, scenes whose scored tracks were all forecast.
     """
 
@@ -65,7 +69,8 @@ class Judged:
     velocity: NDArray[np.float64]
     scale: NDArray[np.float64] | None
     facts: dict[str, NDArray[np.str_]]
-    missing: int
+    step_s: float
+    missing: dict[str, int]
     complete: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -73,11 +78,15 @@ class Judged:
 
     @classmethod
     def of(cls, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> Judged:
-        """Raises: DataError if a forecast goes on for longer than its scenario, or is not finite."""
+        """Raises: DataError if a forecast goes on for longer than its scenario, or is not finite; or if
+        forecasts of different lengths or time steps come together."""
         modes = max((forecast.trajectory.shape[1] for forecast in forecasts), default=0)
         steps = {forecast.trajectory.shape[2] for forecast in forecasts}
         require(len(steps) == 1, "trajectory", f"forecasts of {sorted(steps)} steps are not scored together")
-        parts = [_one(*pair, modes) for pair in zip(scenarios, forecasts, strict=True)]
+        step_s = {round(scenario.step_s, 2) for scenario in scenarios}
+        require(len(step_s) == 1, "step_s", f"steps of {sorted(step_s)} seconds are not scored together")
+        wanted = [judged(scenario) for scenario in scenarios]
+        parts = [_one(*each, modes) for each in zip(scenarios, forecasts, wanted, strict=True)]
         scene = np.repeat(np.arange(len(parts)), [len(part["track_id"]) for part in parts])
         scaled = all("scale" in part for part in parts)
         columns: dict[str, Any] = {"scale": None}
@@ -85,12 +94,11 @@ class Judged:
         facts = _facts(scenarios, scene, columns)
         del columns["near"]
         member = {name: columns.pop(name) for name in GROUPS}
-        asked, wanted = (
-            np.array([judged(scenario)[group].sum() for scenario in scenarios]) for group in ("all", "scored")
-        )
-        complete = np.bincount(scene[member["scored"]], minlength=len(parts)) == wanted
-        missing = int(asked.sum()) - len(scene)
-        return cls(scene, member=member, facts=facts, missing=missing, complete=complete, **columns)
+        asked = {group: np.array([one[group].sum() for one in wanted]) for group in GROUPS}
+        complete = np.bincount(scene[member["scored"]], minlength=len(parts)) == asked["scored"]
+        missing = {group: int(asked[group].sum() - member[group].sum()) for group in GROUPS}
+        once: dict[str, Any] = {"step_s": step_s.pop(), "missing": missing, "complete": complete}
+        return cls(scene, member=member, facts=facts, **once, **columns)
 
 
 def judged(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:
@@ -104,9 +112,11 @@ def judged(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:
     }
 
 
-def _one(scenario: Scenario, forecast: Forecast, modes: int) -> dict[str, NDArray[Any]]:
+def _one(
+    scenario: Scenario, forecast: Forecast, groups: dict[str, NDArray[np.bool_]], modes: int
+) -> dict[str, NDArray[Any]]:
     """The columns of one scenario's judged and forecast tracks, and how many neighbours are ``near``."""
-    groups, found = judged(scenario), forecast.rows(scenario.tracks.track_id)
+    found = forecast.rows(scenario.tracks.track_id)
     rows = np.flatnonzero(groups["all"] & (found >= 0))
     tracks, now, said = scenario.tracks, scenario.num_observed - 1, found[rows]
     K, F = forecast.trajectory.shape[1:3]
@@ -160,6 +170,8 @@ def _facts(
 
 
 def _interval(values: NDArray[Any], bounds: tuple[float, ...]) -> NDArray[np.str_]:
-    """The interval that each value lies in, as text that sorts as the numbers do."""
-    names = [f"{low:g} to {high:g}" for low, high in zip((0, *bounds), bounds, strict=False)]
+    """The interval that each value lies in, as text: ``5 to 10``, and of whole numbers ``5 to 9``."""
+    whole = int(values.dtype.kind == "i")
+    pairs = [(low, high - whole) for low, high in zip((0, *bounds), bounds, strict=False)]
+    names = [f"{low:g} to {high:g}" if low < high else f"{low:g}" for low, high in pairs]
     return np.array([*names, f"{bounds[-1]:g} and more"])[np.digitize(values, bounds)]

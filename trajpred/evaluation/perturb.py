@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -64,10 +63,8 @@ class PerturbedPredictor:
 
     def __init__(self, predictor: Predictor, perturbation: str) -> None:
         self.predictor, self.worse = predictor, PERTURBATIONS[perturbation]
-        self.name = f"{predictor.name}, {perturbation}"
-        recipe = predictor.training.get("recipe")
-        changed = {"recipe": f"{recipe}, {perturbation}"} if recipe else {}
-        self.training: dict[str, Any] = {**predictor.training, **changed}
+        self.name, self.training = f"{predictor.name}, {perturbation}", predictor.training
+        self.how = ", ".join(filter(None, (getattr(predictor, "how", ""), perturbation)))
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return self.predictor([self.worse(scenario) for scenario in scenarios])

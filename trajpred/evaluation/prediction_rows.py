@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError
+from trajpred.forecast import SAME_PROBABILITY
 
 X, Y = "predicted_trajectory_x", "predicted_trajectory_y"
 #: The columns of the Argoverse 2 challenges.
@@ -29,8 +30,6 @@ SCHEMA = pa.schema(
         (Y, pa.list_(pa.float64())),
     ]
 )
-#: Probabilities that differ by no more are the same.
-SHARED = 1e-6
 #: How far a sum of probabilities may be from 1.
 SUM = 1e-3
 
@@ -218,7 +217,7 @@ def _odd(tracks: Tracks) -> Mask:
     return ~np.isin(kind.ravel(), order[best])
 
 
-def by_probability(tracks: Tracks) -> tuple[Tracks, Index]:
+def in_order(tracks: Tracks) -> tuple[Tracks, Index]:
     """Each track's modes by descending probability, and the scenarios whose tracks do not share theirs.
 
     Of equal ones the order of the file stays. Where tracks share their probabilities, up to rounding, all
@@ -229,7 +228,7 @@ def by_probability(tracks: Tracks) -> tuple[Tracks, Index]:
     twin = (tracks.start[lead] - tracks.start)[owner] + np.arange(len(owner))
 
     def differ(p: Floats) -> Mask:
-        return np.bincount(owner, np.abs(p - p[twin]) > SHARED, len(lead)) > 0
+        return np.bincount(owner, np.abs(p - p[twin]) > SAME_PROBABILITY, len(lead)) > 0
 
     order = np.lexsort((-np.where(differ(p)[owner], p, p[twin]), owner))
     p = p[order]

@@ -21,15 +21,14 @@ from trajpred.baselines.motion import last_observed
 from trajpred.errors import DataError
 from trajpred.evaluation.prediction_rows import (
     SCHEMA,
-    SHARED,
     Rows,
     Tracks,
-    by_probability,
     by_track,
     check,
+    in_order,
     read_rows,
 )
-from trajpred.forecast import Forecast
+from trajpred.forecast import SAME_PROBABILITY, Forecast
 from trajpred.scenario import Scenario, TrackCategory
 
 #: Scenarios in a row group: what is held in memory while writing.
@@ -78,7 +77,7 @@ def _require_writable(forecast: Forecast, path: Path) -> None:
         probability = forecast.validate().probability
     except DataError as error:
         raise error.located(path) from None
-    if len(probability) and bool((np.abs(probability - probability[0]) > SHARED).any()):
+    if len(probability) and bool((np.abs(probability - probability[0]) > SAME_PROBABILITY).any()):
         problem = f"the tracks of scenario {forecast.scenario_id} have different probabilities"
         can = "joint futures can be written, or the focal track alone"
         raise DataError(f"{problem}, and this format has one set for them all: {can}", file=path)
@@ -184,7 +183,7 @@ def read_predictions(path: str | Path) -> PredictionsFile:
     rows = read_rows(Path(path))
     every = by_track(rows)
     tracks, problems = check(rows, every)
-    tracks, marginal = by_probability(tracks)
+    tracks, marginal = in_order(tracks)
     ids = rows.scenario_ids
     ends = np.searchsorted(tracks.scenario, np.arange(len(ids) + 1)).tolist()
     own = {ids[i] for i in marginal.tolist()}

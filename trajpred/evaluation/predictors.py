@@ -36,6 +36,8 @@ class Predictor(Protocol):
         name: shown in tables.
         training: how it was trained (:class:`trajpred.training_record.TrainingRecord`), as far as known.
         joint: whether mode k of all agents of a scene is one world; False if it does not say.
+        how: in what way it forecasts, where one training allows several: ``joint``, ``mirrored``; nothing if
+            it does not say.
     """
 
     name: str
@@ -68,13 +70,15 @@ class CheckpointPredictor:
     """
 
     def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
-        self.name, self.joint, self.mirror = shown_name(checkpoint), joint, False
+        self.joint, self.mirror = joint, False
         content = read_checkpoint(checkpoint)
         self.training = training_of(content)
         fitted = content.get(CALIBRATION, {})
         self.temperature = float(fitted.get("temperature", 1.0))
         #: Around the modes, by class and horizon; None unless the model was calibrated.
         self.regions = ConformalRegions.from_json(fitted["regions"]) if fitted else None
+        self.how = "joint" if joint else "calibrated" if fitted else ""
+        self.name = shown_name(checkpoint) + (", joint" if joint else "")
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = LitForecaster.load(checkpoint).to(self.device)
         if joint and not self.model.forecaster.decoder.joint:
@@ -84,7 +88,8 @@ class CheckpointPredictor:
     def mirrored(self) -> CheckpointPredictor:
         """The same model, which sees every scene in a mirror, and its forecast too: another opinion."""
         other = copy(self)
-        other.name, other.mirror = f"{self.name}, mirrored", True
+        other.mirror, other.name = True, f"{self.name}, mirrored"
+        other.how = ", ".join(filter(None, (self.how, "mirrored")))
         return other
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:

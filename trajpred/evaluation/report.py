@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 
 from trajpred.errors import require
 from trajpred.evaluation.beyond import SHARES, SPREADS
+from trajpred.evaluation.intervals import changes, compare
 from trajpred.evaluation.judged import FACTS
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import SHORT
@@ -26,6 +27,10 @@ CONVENTIONS = (
 )
 
 
+#: What is told of several groups side by side.
+SIDE_BY_SIDE = ("minFDE6", "MR6")
+
+
 class Table(NamedTuple):
     """A title, the names of the columns, and the cells."""
 
@@ -34,12 +39,12 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
-def tables(result: Evaluation, by: Sequence[str] = (), group: str = "focal") -> list[Table]:
+def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:
     """The tables of ``result``.
 
     Args:
-        by: facts to break the ``group`` down by (:attr:`Evaluation.breakdowns`), or ``all``.
-        group: ``focal``, ``scored`` or ``all``.
+        by: facts to break results down by (:attr:`Evaluation.breakdowns`), or ``all``.
+        groups: ``focal``, ``scored``, ``all``; of several fewer metrics are told, side by side.
 
     Raises: DataError naming an unknown fact.
     """
@@ -47,8 +52,8 @@ def tables(result: Evaluation, by: Sequence[str] = (), group: str = "focal") -> 
     return [
         *_groups(result),
         *_worlds(result),
-        *_parts(f"{group} agents, as if the future ended after", result.horizons, group),
-        *(t for fact in chosen for t in _parts(f"{group} agents by {fact}", result.breakdowns[fact], group)),
+        *_parts("as if the future ended after", result.horizons, groups),
+        *(table for fact in chosen for table in _parts(f"by {fact}", result.breakdowns[fact], groups)),
     ]
 
 
@@ -64,10 +69,11 @@ def _groups(result: Evaluation) -> Iterable[Table]:
     """One table per K, the groups side by side: so many metrics in a row would not fit a terminal."""
     known = {name for means in result.metrics.values() for name in means}
     ks = sorted({int(name.removeprefix("minADE")) for name in known if name.startswith("minADE")})
-    head = ["", *(f"{group} ({means['count']:,})" for group, means in result.metrics.items())]
+    (focal, *others) = (f"{group} ({means['count']:,})" for group, means in result.metrics.items())
+    head = ["", focal, "95 % interval", *others]
     for k in ks:
         names = [f"{name}{k}" for name in (*AGENT_METRICS, "average heading error", "final heading error")]
-        rows = [[name, *(_cell(means, name) for means in result.metrics.values())] for name in names]
+        rows = [_line(result, name) for name in names]
         shown = [row for row, name in zip(rows, names, strict=True) if name in known]
         if k == ks[-1]:
             shown += _beyond(result)
@@ -76,30 +82,53 @@ def _groups(result: Evaluation) -> Iterable[Table]:
 
 def _beyond(result: Evaluation) -> list[list[str]]:
     """Lines on what displacement does not tell, the groups side by side; none if it was not looked at."""
-    groups, told = list(result.metrics), result.calibration
+    told = [result.calibration.get(group, {}) for group in result.metrics]
     names = [n for n in (*SHARES, *SPREADS) if any(n in means for means in result.metrics.values())]
-    rows = [[name, *(_cell(result.metrics[group], name) for group in groups)] for name in names]
-    rows += [[n, *(_cell(told.get(group, {}), n) for group in groups)] for n in ("ECE", "top ECE") if told]
-    levels = dict.fromkeys(level for one in told.values() for level in one.get("coverage", {}))
-    held = {group: one.get("coverage", {}) for group, one in told.items()}
-    return rows + [[f"held by {n} interval", *(_cell(held.get(g, {}), n) for g in groups)] for n in levels]
+    rows = [_line(result, name) for name in names]
+    rows += [_cells(name, told) for name in ("ECE", "top ECE") if any(told)]
+    held = [one.get("coverage", {}) for one in told]
+    levels = dict.fromkeys(level for one in held for level in one)
+    return rows + [_cells(level, held, f"held by {level} interval") for level in levels]
+
+
+def _line(result: Evaluation, name: str) -> list[str]:
+    """A metric of the groups side by side, behind the focal agents' its interval."""
+    return _cells(name, list(result.metrics.values()), interval=result.intervals.get(name))
+
+
+def _cells(
+    name: str,
+    groups: Sequence[Mapping[str, float]],
+    title: str = "",
+    interval: Sequence[float] | None = None,
+) -> list[str]:
+    focal, *others = (_cell(means, name) for means in groups)
+    between = "[{:.2f}, {:.2f}]".format(*interval) if interval else ""
+    return [title or name, focal, between, *others]
 
 
 def _worlds(result: Evaluation) -> Iterable[Table]:
     if result.worlds.get("count"):
-        head = ["scenarios", "actors", *WORLD_METRICS]
-        cells = [str(result.worlds[name]) for name in ("count", "actors")]
+        head = ["scenarios", "incomplete", "actors", *WORLD_METRICS]
+        cells = [str(result.worlds[name]) for name in ("count", "incomplete", "actors")]
         values = [_cell(result.worlds, name) for name in WORLD_METRICS]
         yield Table("worlds of scored agents", head, [[*cells, *values]])
 
 
-def _parts(title: str, parts: Mapping[str, Mapping[str, Mapping[str, float]]], group: str) -> Iterable[Table]:
-    """One line per part that has agents of ``group``."""
-    held = {name: means[group] for name, means in parts.items() if means[group]["count"]}
-    known = [name for name in SHORT if any(name in means for means in held.values())]
-    if known:
-        rows = [[name, str(m["count"]), *(_cell(m, metric) for metric in known)] for name, m in held.items()]
-        yield Table(title, ["", "agents", *known], rows)
+def _parts(
+    title: str, parts: Mapping[str, Mapping[str, Mapping[str, float]]], groups: Sequence[str]
+) -> Iterable[Table]:
+    """One line per part that has agents of any of ``groups``."""
+    names = SHORT if len(groups) == 1 else SIDE_BY_SIDE
+    head, rows = [""], []
+    for group in groups:
+        head += ["agents", *names] if len(groups) == 1 else [f"{group} {name}" for name in ("agents", *names)]
+    for part, means in parts.items():
+        if any(means[group]["count"] for group in groups):
+            cells = ((str(means[g]["count"]), *(_cell(means[g], name) for name in names)) for g in groups)
+            rows.append([part, *(cell for some in cells for cell in some)])
+    if rows:
+        yield Table(f"{' | '.join(groups)} agents {title}", head, rows)
 
 
 def _change(means: Mapping[str, float], first: Mapping[str, float], name: str) -> str:
@@ -118,6 +147,25 @@ def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
         more = [_cell(means, name) + _change(means, first, name) for name in known]
         rows.append([one.predictor, str(means["count"]), *more])
     return [Table(f"{group} agents, what is seen made worse", ["", "agents", *known], rows)]
+
+
+def changed(before: Sequence[Evaluation], after: Sequence[Evaluation], count: int) -> list[Table]:
+    """How the focal agents fare ``after`` what was ``before``, seeds of one recipe each.
+
+    The mean change, paired by scenario, with its 95 % interval, and the ``count`` scenarios that changed
+    most to either side.
+    """
+    old, new = before[0].recipe, after[0].recipe
+    differences = {name: compare(after, before, name) for name in SHORT}
+    rows = [
+        [name, *(f"{x:+.3f}" for x in (found.mean, found.low, found.high))]
+        for name, found in differences.items()
+    ]
+    shown = [Table(f"{new} against {old}, focal agents", ["", "change", "from", "to (95 %)"], rows)]
+    for how, found in zip(("better", "worse"), changes(after, before, count), strict=True):
+        lines = [[scenario, f"{change:+.2f}"] for scenario, change in found]
+        shown += [Table(f"{how} minFDE6 than {old}", ["scenario", "change"], lines)] if lines else []
+    return shown
 
 
 def _cell(means: Mapping[str, float], name: str) -> str:

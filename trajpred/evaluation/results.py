@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from trajpred.errors import DataError
 
 #: Version of the JSON files: what a key means changes with it; new keys do not change it.
-SCHEMA = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,19 @@ class Evaluation:
         predictor: name of what was scored.
         split: of the store.
         scenarios: how many labelled scenarios were scored.
-        missing: judged tracks that the predictor said nothing about; they count in no metric.
+        missing: ``missing[group]`` judged tracks that the predictor said nothing about; they count in no
+            metric.
+        how: in what way the predictor was asked, where there are several: ``joint``, ``mirrored`` …
         metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``all``;
             ``count`` is the number of agents.
-        worlds: means over scenes of the world metrics and ``count``, of the scenes that have worlds.
+        worlds: means over scenes of the world metrics, ``count`` of the scenes that have worlds, and how many
+            scenes are ``incomplete``.
         calibration: ``calibration[group]``: how honest probabilities and scales are, if it was looked at.
         horizons: ``horizons["3 s"][group][name]``: as if the future ended there.
         breakdowns: ``breakdowns[fact][value][group][name]``: by class, city, manoeuvre, speed …
-        per_scenario: of each focal agent judged ``scenario_id``, ``minADE6``, ``minFDE6``, ``brier-minFDE6``
-            (metres, to 0.1 mm); lists of one length.
+        per_scenario: of each focal agent judged ``scenario_id``, ``minADE6``, ``minFDE6``, ``MR6`` and
+            ``brier-minFDE6`` (metres, to 0.1 mm); lists of one length.
+        intervals: ``intervals[name]`` 95 % bootstrap bounds over scenarios of the focal agents' mean.
         training: what the checkpoint says of its training (:class:`trajpred.training_record.TrainingRecord`).
         store: what was scored on (:func:`trajpred.provenance.store_facts`).
         environment: code and machine (:func:`trajpred.provenance.environment`), and ``wall_s``.
@@ -39,7 +44,7 @@ class Evaluation:
     predictor: str
     split: str
     scenarios: int
-    missing: int
+    missing: dict[str, int]
     metrics: dict[str, dict[str, float]]
     per_scenario: dict[str, list[Any]] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
@@ -49,20 +54,24 @@ class Evaluation:
     calibration: dict[str, dict[str, Any]] = field(default_factory=dict)
     horizons: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     breakdowns: dict[str, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)
+    intervals: dict[str, list[float]] = field(default_factory=dict)
+    how: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+        return {"schema": VERSION, **asdict(self)}
 
     @property
     def recipe(self) -> str:
-        """What the same training from another seed shares; a baseline's own name."""
-        return self.training.get("recipe") or self.predictor
+        """What the same training from another seed shares, asked in the same way; a baseline's own name."""
+        trained = self.training.get("recipe")
+        return ", ".join(filter(None, (trained, self.how))) if trained else self.predictor
 
     def focal(self, metric: str) -> dict[str, float]:
         """``metric`` of the focal agent by scenario. Raises: DataError if the file does not hold it."""
         if metric not in self.per_scenario:
             raise DataError(f"the result of {self.predictor} does not tell {metric} of each scenario")
-        return dict(zip(self.per_scenario["scenario_id"], self.per_scenario[metric], strict=True))
+        values = [math.nan if value is None else value for value in self.per_scenario[metric]]
+        return dict(zip(self.per_scenario["scenario_id"], values, strict=True))
 
 
 def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) -> None:
@@ -76,18 +85,32 @@ def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) ->
 
 def _to_text(evaluation: Evaluation) -> str:
     values = {
-        name: json.dumps(value, indent=None if name == "per_scenario" else 1)
+        name: json.dumps(_finite(value), indent=None if name == "per_scenario" else 1, allow_nan=False)
         for name, value in evaluation.to_json().items()
     }
     return "{\n" + ",\n".join(f'"{name}": {value}' for name, value in values.items()) + "\n}"
 
 
+def _finite(value: Any) -> Any:
+    """``value`` with null for every number that is not finite: JSON has no other word for it."""
+    if isinstance(value, dict):
+        return {name: _finite(x) for name, x in value.items()}
+    if isinstance(value, list):
+        return [_finite(x) for x in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def read_results(path: str | Path) -> list[Evaluation]:
-    """The evaluations in a file of :func:`write_results`. Raises: DataError."""
+    """The evaluations in a file of :func:`write_results`. Raises: DataError, also on other versions."""
     try:
         content = json.loads(Path(path).read_text())
         found = content if isinstance(content, list) else [content]
         known = {one.name for one in fields(Evaluation)}
-        return [Evaluation(**{k: v for k, v in one.items() if k in known}) for one in found]
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        versions = {one["schema"] for one in found} - {VERSION}
+        read = [] if versions else [Evaluation(**{k: one[k] for k in known & one.keys()}) for one in found]
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(f"is no result of tools/evaluate.py ({error})", file=path) from None
+    if versions:
+        problem = f"is version {versions.pop()} of our results, this program reads {VERSION}: score again"
+        raise DataError(problem, file=path, field="schema")
+    return read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from sys import intern
 from typing import Any
@@ -11,20 +12,17 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.evaluation.beyond import Calibration, beyond_columns
-from trajpred.evaluation.judged import BOUNDS, GROUPS, Judged
-from trajpred.forecast import Forecast
+from trajpred.evaluation.judged import BOUNDS, GROUPS, Columns, Judged
+from trajpred.forecast import SAME_PROBABILITY, Forecast
 from trajpred.metrics import agent_metrics, heading_metrics, horizon_metrics, world_metrics
 from trajpred.scenario import Scenario
 
-#: Kept of every scenario's focal agent, for intervals and comparisons.
-PER_SCENARIO = ("minADE6", "minFDE6", "brier-minFDE6")
-#: What is told of each part of a breakdown and of each horizon.
+#: What is told of each part of a breakdown and of each horizon, and kept of every scenario's focal agent.
 SHORT = ("minADE6", "minFDE6", "MR6", "brier-minFDE6")
-#: Modes whose probabilities differ by more than this among the agents of a scene are no worlds.
-SAME = 1e-4
+#: The same without K, as the metrics know them.
+_SHORT = tuple(name.removesuffix("6") for name in SHORT)
 
 Means = dict[str, dict[str, float]]
-Columns = dict[str, NDArray[Any]]
 
 
 class Scores:
@@ -37,75 +35,89 @@ class Scores:
     """
 
     def __init__(self, ks: Sequence[int] = (1, 6), beyond: bool = False, joint: bool = False) -> None:
-        self.ks, self.joint, self.missing = tuple(ks), joint, 0
+        self.ks, self.joint, self.judged = tuple(ks), joint, 0
+        self.missing = dict.fromkeys(GROUPS, 0)
         self.calibration = Calibration() if beyond else None
-        self.judged = 0
         self._agents: list[Columns] = []
         self._worlds: list[Columns] = []
-        self._step_s = 0.1
+        self._horizons: dict[str, list[Columns]] = defaultdict(list)
+        self._incomplete = 0
 
     def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> None:
         """Score a batch. Raises: DataError if a forecast does not fit its scenario."""
         some = Judged.of(scenarios, forecasts)
-        self.missing += some.missing
         self.judged += len(some)
-        self._step_s = round(scenarios[0].step_s, 2)  # clocks jitter
+        self.missing = {group: count + some.missing[group] for group, count in self.missing.items()}
+        columns = _displacement(some, self.ks)
         worlds = in_worlds(some) if self.joint else np.zeros(len(some), bool)
-        columns = {name: x.astype(np.float32) for name, x in self._displacement(some).items()}
         if self.calibration is not None:
             columns |= beyond_columns(some, scenarios, worlds)
             self.calibration.add(some)
         names = np.array([s.scenario_id for s in scenarios])[some.scene]
         words = {**some.facts, "scenario_id": names, "track_id": some.track_id}
         self._agents.append(some.member | {name: _shared(x) for name, x in words.items()} | columns)
+        for second, values in _horizons(some).items():
+            self._horizons[second].append(values)
         self._worlds.append(_worlds(some, worlds))
-
-    def _displacement(self, some: Judged) -> Columns:
-        names = ("trajectory", "probability", "heading", "target", "target_heading", "valid")
-        path, p, heading, target, angle, valid = (torch.from_numpy(getattr(some, name)) for name in names)
-        found = agent_metrics(path, p, target, valid, self.ks)
-        found |= heading_metrics(path, p, heading, target, angle, valid)
-        ends = self._horizons(valid.shape[1])
-        values = horizon_metrics(path, p, target, valid, [*ends.values()])
-        for second, step in ends.items():
-            found |= {f"{name} at {second}": x for name, x in values[step].items()}
-        return {name: x.numpy() for name, x in found.items()}
-
-    def _horizons(self, steps: int) -> dict[str, int]:
-        """Whole seconds to the end that are so many steps: name -> steps."""
-        return {f"{s:g} s": n for s, n in whole_seconds(steps, self._step_s).items()}
+        self._incomplete += int((~some.complete).sum())
 
     def agents(self) -> Columns:
         """All columns, ``[A]`` each: metrics by name, groups, facts, ``scenario_id`` and ``track_id``."""
-        names = list(dict.fromkeys(name for part in self._agents for name in part))
-        blank = {name: part[name] for part in self._agents for name in part}
-        return {
-            name: np.concatenate([_column(part, name, blank[name]) for part in self._agents])
-            for name in names
-        }
+        return _joined(self._agents)
+
+    def horizons(self) -> dict[str, Columns]:
+        """For ``"1 s"``, ``"2 s"`` … the groups and :data:`SHORT` of the agents that are there then."""
+        return {second: _joined(parts) for second, parts in self._horizons.items()}
 
     def worlds(self) -> dict[str, float]:
-        """Means over scenes of the world metrics, and ``count``; only ``count`` where there is none."""
+        """Means over scenes of the world metrics, ``count``, and how many scenes are ``incomplete``: not all
+        of their scored tracks were forecast. No means where no scene has worlds."""
         parts = [part for part in self._worlds if part]
         if not parts:
-            return {"count": 0}
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            return {"count": 0, "incomplete": self._incomplete}
+        joined = _joined(parts)
         size = joined.pop("agents")
         means = {name: float(x.mean()) for name, x in joined.items() if not name.startswith("actor")}
         # Of actors these are shares of all actors, as av2's leaderboard counted them.
         shares = {n: float((x * size).sum() / size.sum()) for n, x in joined.items() if n.startswith("actor")}
-        return {"count": len(size), "actors": int(size.sum()), **means, **shares}
+        counts = {"count": len(size), "incomplete": self._incomplete, "actors": int(size.sum())}
+        return {**counts, **means, **shares}
+
+
+def _displacement(some: Judged, ks: Sequence[int]) -> Columns:
+    """Errors of place and heading, ``[A]`` float32 by name."""
+    path, p, target, valid, heading, target_heading = _tensors(some, "heading", "target_heading")
+    found = agent_metrics(path, p, target, valid, ks)
+    found |= heading_metrics(path, p, heading, target, target_heading, valid)
+    return {name: x.float().numpy() for name, x in found.items()}
+
+
+def _horizons(some: Judged) -> dict[str, Columns]:
+    """For every whole second the errors of the agents that are there then, and their groups."""
+    path, p, target, valid = _tensors(some)
+    ends = whole_seconds(some.valid.shape[1], some.step_s)
+    values = horizon_metrics(path, p, target, valid, [*ends.values()], _SHORT)
+    found = {}
+    for second, step in ends.items():
+        there = some.valid[:, step - 1]
+        columns = some.member | {name: x.float().numpy() for name, x in values[step].items()}
+        found[f"{second:g} s"] = {name: x[there] for name, x in columns.items()}
+    return found
+
+
+def _tensors(some: Judged, *more: str) -> list[torch.Tensor]:
+    names = ("trajectory", "probability", "target", "valid", *more)
+    return [torch.from_numpy(getattr(some, name)) for name in names]
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _shared(words: NDArray[np.str_]) -> NDArray[np.object_]:
     """The same words, each of them once in memory: fixed-width text would be most of what is kept."""
     known, index = np.unique(words, return_inverse=True)
     return np.array([intern(word) for word in known.tolist()], object)[index]
-
-
-def _column(part: Columns, name: str, like: NDArray[Any]) -> NDArray[Any]:
-    """The column, or NaN where a batch has none of that name (a shorter horizon)."""
-    return part[name] if name in part else np.full(len(part["track_id"]), np.nan, like.dtype)
 
 
 def in_worlds(some: Judged) -> NDArray[np.bool_]:
@@ -116,7 +128,7 @@ def in_worlds(some: Judged) -> NDArray[np.bool_]:
     rows = np.flatnonzero(some.member["scored"] & some.complete[some.scene])
     scene, probability = some.scene[rows], some.probability[rows]
     first = np.searchsorted(scene, scene)  # of each one's scene
-    differ = np.abs(probability - probability[first]).max(axis=1, initial=0.0) > SAME
+    differ = np.abs(probability - probability[first]).max(axis=1, initial=0.0) > SAME_PROBABILITY
     chosen = np.zeros(len(some), bool)
     chosen[rows[~np.isin(scene, scene[differ])]] = True
     return chosen

@@ -11,7 +11,7 @@ from trajpred.evaluation.results import Evaluation
 
 COLUMNS = ("minADE1", "minFDE1", "MR1", "minADE6", "minFDE6", "MR6", "brier-minFDE6")
 #: Those that get an interval over scenarios.
-INTERVALS = ("minADE6", "minFDE6")
+INTERVALS = ("minADE6", "minFDE6", "brier-minFDE6")
 TO = "\N{EN DASH}"
 #: Evaluations of the same training from several seeds, by the recipe's name.
 Recipes = Mapping[str, Sequence[Evaluation]]

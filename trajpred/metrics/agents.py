@@ -55,21 +55,27 @@ def by_probability(probability: Tensor) -> Tensor:
 
 
 def horizon_metrics(
-    trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor, steps: Sequence[int], k: int = 6
+    trajectory: Tensor,
+    probability: Tensor,
+    target: Tensor,
+    valid: Tensor,
+    steps: Sequence[int],
+    names: Sequence[str] = tuple(AGENT_METRICS),
+    k: int = 6,
 ) -> dict[int, dict[str, Tensor]]:
-    """minADE and minFDE, as if the future ended after so many ``steps``: ``[A]`` by steps and name.
+    """Each agent's ``names`` as if the future ended after so many ``steps``: ``[A]`` by steps, name and K.
 
     NaN for agents that are not there at that step. Arguments as in :func:`agent_metrics`.
     """
     chosen = by_probability(probability)[:, :k]
     error = torch.where(valid[:, None], displacement(trajectory, target), 0.0)
-    error = error.take_along_dim(chosen[..., None], 1)
+    error, p = error.take_along_dim(chosen[..., None], 1), probability.take_along_dim(chosen, 1)
     average = error.cumsum(2) / valid.cumsum(1)[:, None]
     found = {}
     for step in steps:
-        there = valid[:, step - 1]
-        both = {f"minADE{k}": average[..., step - 1].amin(1), f"minFDE{k}": error[..., step - 1].amin(1)}
-        found[step] = {name: torch.where(there, value, torch.nan) for name, value in both.items()}
+        there = valid[:, step - 1, None]
+        ade, fde = (torch.where(there, x[..., step - 1], torch.nan) for x in (average, error))
+        found[step] = {f"{name}{k}": AGENT_METRICS[name](ade, fde, p) for name in names}
     return found
 
 

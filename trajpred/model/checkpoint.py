@@ -71,6 +71,23 @@ def load_weights(model: Model, state: dict[str, Tensor], checkpoint: str | Path)
     return model.eval()
 
 
+def load_fitting(model: nn.Module, state: dict[str, Tensor], checkpoint: str | Path) -> list[str]:
+    """Give ``model`` those weights of ``state`` that it has too, in the same shape: where fine-tuning starts.
+
+    Returns:
+        Names of the model's weights that stay as they were (of another horizon, for example).
+
+    Raises: DataError if not even half of the weights fit: then this is another model.
+    """
+    own = model.state_dict()
+    fitting = {name: x for name, x in state.items() if name in own and own[name].shape == x.shape}
+    if 2 * len(fitting) < len(own):
+        problem = f"{len(fitting)} of the model's {len(own)} weights fit: it was trained with other settings"
+        raise DataError(problem, file=checkpoint)
+    model.load_state_dict(fitting, strict=False)
+    return [name for name in own if name not in fitting]
+
+
 def below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The weights whose names start with ``prefix``, named without it."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

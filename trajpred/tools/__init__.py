@@ -4,7 +4,8 @@
 """
 
 from trajpred.tools.data import download, prepare, synthesize
-from trajpred.tools.models import calibrate, compare, evaluate, predict, ship, visualize
+from trajpred.tools.models import calibrate, predict, ship, visualize
+from trajpred.tools.scores import compare, evaluate
 
 __all__ = [
     "calibrate",

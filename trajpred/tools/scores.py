@@ -1,0 +1,160 @@
+"""Scoring and comparing: evaluate, compare. torch waits until one runs."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from trajpred.errors import require
+from trajpred.sample import SAMPLE_STORE, ensure_store
+from trajpred.tools.arguments import as_list
+
+if TYPE_CHECKING:
+    from trajpred.evaluation.results import Evaluation
+
+
+def evaluate(
+    checkpoint: str = "constant_velocity",
+    store: Path = SAMPLE_STORE,
+    split: str = "val",
+    k: list[int] | int | None = None,
+    by: list[str] | str | None = None,
+    group: list[str] | str = "focal",
+    limit: int | None = None,
+    beyond: bool = False,
+    joint: bool = False,
+    mirror: bool = False,
+    ensemble: list[str] | str | None = None,
+    perturb: list[str] | str | None = None,
+    against: str | None = None,
+    scenes: int = 20,
+    json: Path | None = None,
+    markdown: Path | None = None,
+    strict: bool = False,
+    batch_size: int = 16,
+) -> int:
+    """Score a model, a baseline or a predictions file on the labelled scenarios of a split.
+
+    Example: python tools/evaluate.py --checkpoint argoverse1-small --store STORE --by class manoeuvre
+
+    Args:
+        checkpoint: path of a checkpoint or of a predictions file (.parquet), name of weights that ship
+            (argoverse1-small), or constant_velocity, constant_turn_rate or lane_following.
+        store: folder written by tools/prepare.py.
+        split: train, val or test.
+        k: judge so many of the most probable modes; several numbers for several tables. By default 1 and 6.
+        by: break down by class, city, manoeuvre, speed, neighbours or error of constant velocity; or all.
+        group: whom the breakdowns and horizons are of: focal, scored or all; several are put side by side.
+        limit: only the first so many scenarios.
+        beyond: also off-road, wrong-way, infeasible and colliding modes, calibration, spread; takes longer.
+        joint: score a model's joint futures, in which mode k of all agents is one world.
+        mirror: also ask every model about the mirrored scenes, and merge what it says.
+        ensemble: more checkpoints or predictions files, whose modes are merged with those of the first.
+        perturb: score again with no-map, short-history (1 s), fewer-agents (half) or noise (0.2 m); or all.
+        against: also score this one, and tell by how much the checkpoint is better, scenario by scenario.
+        scenes: list so many scenarios that are better than with the other by most, and as many worse ones.
+        json: write all results here (trajpred/evaluation/README.md).
+        markdown: write the tables here.
+        strict: exit with an error if anything is wrong with a predictions file, or missing in it.
+        batch_size: scenarios at once.
+    """
+    from trajpred.evaluation import evaluate as score
+    from trajpred.evaluation import write_results
+    from trajpred.evaluation.judged import GROUPS
+    from trajpred.evaluation.perturb import perturbed
+    from trajpred.evaluation.predictors import load_together, problems_of
+    from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
+    from trajpred.store import ScenarioStore
+
+    for path in filter(None, (json, markdown)):
+        require(not path.is_dir(), "json or markdown", f"{path} is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    ks = [k] if isinstance(k, int) else k or [1, 6]
+    facts = [name if name == "all" else fact_name(name) for name in as_list(by)]
+    groups = as_list(group)
+    for name in groups:
+        require(name in GROUPS, "group", f"{name!r} is none of {', '.join(GROUPS)}")
+    rows = ScenarioStore(ensure_store(store), split)
+    predictor = load_together([checkpoint, *as_list(ensemble)], joint, mirror)
+    disturbed = perturbed(predictor, perturb)
+    other = load_together([against], joint) if against else None
+    options: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "ks": ks, "beyond": beyond}
+    result = score(predictor, rows, **options)
+    worse = [score(one, rows, **options) for one in disturbed]
+    rival = [score(other, rows, **options)] if other else []
+    every = [result, *worse, *rival]
+    if json is not None:
+        write_results(json, every if len(every) > 1 else result)
+    shown = [*tables(result, facts, groups), *degradation([result, *worse], groups[0])]
+    shown += [table for one in rival for table in changed([one], [result], scenes)]
+    if markdown is not None:
+        markdown.write_text(to_markdown(shown))
+    show(shown)
+    for one in rival:
+        _picture_changes([one], [result], scenes, store, checkpoint)
+    if result.missing["all"]:
+        which = "{all} tracks were not predicted and count in no metric (scored: {scored}, focal: {focal})."
+        print("\n" + which.format(**result.missing))
+    problems = problems_of(predictor, rows.scenario_ids) | (
+        problems_of(other, rows.scenario_ids) if other else {}
+    )
+    _complain(problems)
+    return int(strict and bool(problems))
+
+
+def compare(
+    results: list[Path] | Path, group: Literal["focal", "scored", "all"] = "focal", scenes: int = 0
+) -> int:
+    """Make the Markdown tables of results: mean and range over seeds, intervals over scenarios, their origin.
+
+    Example: python tools/compare.py --results baseline.json runs/forecaster/version_*/evaluation.json
+
+    Args:
+        results: files that tools/evaluate.py --json and training wrote; differences are from the first.
+        group: focal, scored or all agents; intervals are always the focal agents'.
+        scenes: also list so many scenarios in which the last of two recipes is better, and worse, most.
+    """
+    from trajpred.evaluation.report import changed, show
+    from trajpred.evaluation.results import read_results
+    from trajpred.evaluation.table import by_recipe, format_intervals, format_origin, format_recipes
+
+    paths = results if isinstance(results, list) else [results]
+    recipes = by_recipe([one for path in paths for one in read_results(path)])
+    print(f"{format_recipes(recipes, group)}\n")
+    print("Focal agents, means and differences with 95 % bootstrap intervals over scenarios (paired):\n")
+    print(f"{format_intervals(recipes)}\n")
+    for name, seeds in recipes.items():
+        print(f"- {name}: {format_origin(seeds)}")
+    if scenes:
+        require(len(recipes) == 2, "scenes", f"compares two recipes, {len(recipes)} are given")
+        before, after = recipes.values()
+        show(changed(before, after, scenes))
+        _picture_changes(before, after, scenes)
+    return 0
+
+
+def _picture_changes(
+    before: Sequence[Evaluation],
+    after: Sequence[Evaluation],
+    count: int,
+    store: Path = Path("STORE"),
+    checkpoint: str = "CHECKPOINT",
+) -> None:
+    """Print the commands that draw the scenarios that changed most."""
+    from trajpred.evaluation.intervals import changes
+
+    for how, found in zip(("better", "worse"), changes(after, before, count), strict=True):
+        if found:
+            words = ["--scenario", *(name for name, _ in found), "--store", store, "--checkpoint", checkpoint]
+            print(f"\nSee what became {how}:\npython tools/visualize.py {shlex.join(map(str, words))}")
+
+
+def _complain(problems: dict[str, list[str]], shown: int = 10) -> None:
+    """Tell what is wrong with a predictions file, by scenario."""
+    for scenario, told in list(problems.items())[:shown]:
+        print(f"{scenario}: {'; '.join(told)}", file=sys.stderr)
+    if len(problems) > shown:
+        print(f"… and {len(problems) - shown} scenarios more", file=sys.stderr)
