@@ -122,6 +122,9 @@ def test_the_origin_tells_seeds_data_machine_and_code() -> None:
         "on H200, Xeon (2 threads)",
     ):
         assert part in told
+    assert "starting with" not in told
+    tuned = replace(seeds()[0], training={**seeds()[0].training, "weights": "argoverse1-small"})
+    assert "starting with argoverse1-small; epochs 3;" in format_origin([tuned])
     assert "code trajpred 0.1.0, aaaaaaaaaa with changes, torch 2.13" in told
     assert format_origin([result("base", (1.0, 2.0))]) == "scored by trajpred 0.1.0, aaaaaaaaaa, torch 2.13"
 

@@ -109,6 +109,7 @@ def format_origin(seeds: Sequence[Evaluation]) -> str:
     parts = {
         "seeds": _listed([facts.get("seed") for facts in training]),
         "trained on": _data(training[0].get("store", {}), "train"),
+        "starting with": _listed([facts.get("weights") for facts in training]),
         "epochs": _listed([facts.get("epochs") for facts in training]),
         "steps": _listed([facts.get("steps") for facts in training]),
         "minutes": _listed([round(facts["wall_s"] / 60) for facts in training if "wall_s" in facts]),
