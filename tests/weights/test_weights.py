@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import ROOT
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import batch_of, largest_change, small_model
 from tests.test_cli import run
 from trajpred import weights
 from trajpred.errors import DataError
-from trajpred.evaluation import load_predictor, read_results
+from trajpred.evaluation import evaluate, load_predictor, read_results
 from trajpred.model import Forecaster, LitForecaster, SceneEncoder
 from trajpred.model.checkpoint import TRAINING
 from trajpred.scenario import Scenario
@@ -170,3 +171,23 @@ def test_large_files_are_refused(
     with pytest.raises(DataError, match=r"would have 0\.\d MB, more than 0\.001"):
         ship(checkpoint, NAME, val, half=False)
     assert list(folder.iterdir()) == []
+
+
+def card(name: str) -> dict[str, float]:
+    """The metrics of a model in its card, by name."""
+    table = [
+        line for line in (weights.FOLDER / f"{name}.md").read_text().splitlines() if line.startswith("|")
+    ]
+    head, *_, own = ([cell.strip() for cell in line.strip("|").split("|")] for line in table)
+    return dict(zip(head[2:], map(float, own[2:]), strict=True))
+
+
+@pytest.mark.parametrize(("name", "scenes"), [("argoverse1-small", 616), ("argoverse2-demo", 5)])
+def test_what_ships_does_what_its_card_says(name: str, scenes: int, tmp_path: Path) -> None:
+    source = name.split("-")[0]
+    raw = ROOT / "datasets" / source / ("sample" if source == "argoverse2" else "")
+    assert run("prepare", "--source", source, "--raw", raw, "--store", tmp_path, "--workers", 1) == 0
+    found = evaluate(load_predictor(name), ScenarioStore(tmp_path, "val"), progress=False)
+    assert found.scenarios == scenes
+    for metric, value in card(name).items():
+        assert found.metrics["focal"][metric] == pytest.approx(value, abs=0.01), metric
