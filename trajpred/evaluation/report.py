@@ -184,10 +184,11 @@ def show(shown: Sequence[Table]) -> None:
         return
     console = Console()
     for one in shown:
-        table = RichTable(title=one.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        table = RichTable(box=box.SIMPLE_HEAD)
         for i, name in enumerate(one.head):
-            table.add_column(name, justify="right" if i else "left")
+            table.add_column(name, justify="right" if i else "left", no_wrap=not i)
         for row in one.rows:
             table.add_row(*row)
+        console.print(one.title, style="bold", markup=False)  # the table's own title would be as narrow as it
         console.print(table)
     console.print(CONVENTIONS, style="dim", highlight=False)
