@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from trajpred.errors import require
 from trajpred.sample import SAMPLE_STORE, ensure_store
@@ -79,28 +79,26 @@ def evaluate(
         require(name in GROUPS, "group", f"{name!r} is none of {', '.join(GROUPS)}")
     rows = ScenarioStore(ensure_store(store), split)
     predictor = load_together([checkpoint, *as_list(ensemble)], joint, mirror)
-    disturbed = perturbed(predictor, perturb)
-    other = load_together([against], joint) if against else None
-    options: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "ks": ks, "beyond": beyond}
-    result = score(predictor, rows, **options)
-    worse = [score(one, rows, **options) for one in disturbed]
-    rival = [score(other, rows, **options)] if other else []
-    every = [result, *worse, *rival]
+    rivals = [load_together([against], joint)] if against else []
+    asked = (predictor, *perturbed(predictor, perturb), *rivals)
+    results = [score(one, rows, batch_size=batch_size, limit=limit, ks=ks, beyond=beyond) for one in asked]
+    result, rival = results[0], results[-1:]
     if json is not None:
-        write_results(json, every if len(every) > 1 else result)
-    shown = [*tables(result, facts, groups), *degradation([result, *worse], groups[0])]
-    shown += [table for one in rival for table in changed([one], [result], scenes)]
+        write_results(json, results if len(results) > 1 else result)
+    seen_worse = results[: len(results) - len(rivals)]
+    shown = [*tables(result, facts, groups), *degradation(seen_worse, groups[0])]
+    shown += changed(rival, [result], scenes) if rivals else []
     if markdown is not None:
         markdown.write_text(to_markdown(shown))
     show(shown)
-    for one in rival:
-        _picture_changes([one], [result], scenes, store, checkpoint)
+    if rivals:
+        _picture_changes(rival, [result], scenes, store, checkpoint)
     if result.missing["all"]:
         which = "{all} tracks were not predicted and count in no metric (scored: {scored}, focal: {focal})."
         print("\n" + which.format(**result.missing))
-    problems = problems_of(predictor, rows.scenario_ids) | (
-        problems_of(other, rows.scenario_ids) if other else {}
-    )
+    problems: dict[str, list[str]] = {}
+    for one in (*rivals, predictor):
+        problems |= problems_of(one, rows.scenario_ids)
     _complain(problems)
     return int(strict and bool(problems))
 
