@@ -296,6 +296,21 @@ def test_visualize_draws_a_scenario_of_any_split(
     assert (pictures[0] != pictures[1]).any()
 
 
+def test_visualize_writes_one_page(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, folder = tmp_path / "deep" / "page.html", tmp_path / "folder"
+    given = ["--store", store, "--format", "html", "--limit", 2]
+    models = ["--checkpoint", "constant_velocity", "--against", "lane_following"]
+    assert run("visualize", *given, *models, "--out", page) == 0
+    assert run("visualize", *given, "--out", folder) == 0
+    assert capsys.readouterr().out.split() == [str(page), str(folder / "page.html")]
+    said = page.read_text()
+    assert all(name in said for name in ("constant_velocity", "lane_following", 'id="scene-1"'))
+    assert 'id="scene-2"' not in said and "lane_following" not in (folder / "page.html").read_text()
+    assert run("visualize", *models) == 2 and "--format html" in capsys.readouterr().err
+    assert run("visualize", *given, "--against", "lane_following") == 2
+    assert "needs --checkpoint" in capsys.readouterr().err
+
+
 def test_every_config_is_accepted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     configs = sorted((ROOT / "configs").rglob("*.yaml"))
     assert len(configs) >= 4

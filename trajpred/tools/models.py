@@ -18,8 +18,9 @@ def visualize(
     split: str = "val",
     out: Path = Path("pictures"),
     limit: int = 10,
-    format: Literal["png", "pdf", "svg"] = "png",
+    format: Literal["png", "pdf", "svg", "html"] = "png",
     radius_m: float | None = None,
+    against: str | None = None,
 ) -> int:
     """Draw scenarios from above, with the futures that a checkpoint or a baseline predicts.
 
@@ -31,27 +32,36 @@ def visualize(
         checkpoint: path of a checkpoint, or the name of a baseline or of weights that ship; none draws the
             scenario alone.
         split: where to take scenarios from if none is named.
-        out: folder for the pictures, one per scenario.
+        out: folder for the pictures, one per scenario; or the web page itself, if it ends in .html.
         limit: at most so many if no scenario is named.
-        format: png, pdf or svg.
+        format: png, pdf or svg; or html: one web page of all scenarios that needs nothing else.
         radius_m: half the side of the picture in metres; by default what holds the focal agent's futures.
+        against: in the web page, another checkpoint or baseline, side by side with the first.
     """
     from trajpred.store import ScenarioStore, find_scenarios
     from trajpred.viz import draw_scene, save_scene
 
     require(limit > 0, "limit", "must be positive")
+    require(against is None or format == "html", "against", "is for the web page: --format html")
+    require(against is None or checkpoint is not None, "against", "needs --checkpoint to compare with")
     ensure_store(store)
-    out.mkdir(parents=True, exist_ok=True)
     if scenario:
         chosen = find_scenarios(store, as_list(scenario), first=split)
     else:
         rows = ScenarioStore(store, split)
         chosen = [rows[i] for i in range(min(limit, len(rows)))]
+    models = [name for name in (checkpoint, against) if name is not None]
+    if format == "html":
+        from trajpred.viz.page import save_page
+
+        print(save_page(out, chosen, models))
+        return 0
+    out.mkdir(parents=True, exist_ok=True)
     predictor = None
-    if checkpoint is not None:
+    if models:
         from trajpred.evaluation import load_predictor
 
-        predictor = load_predictor(checkpoint)
+        predictor = load_predictor(models[0])
     for one in chosen:
         forecast = predictor([one])[0] if predictor is not None else None
         path = out / f"{one.scenario_id}.{format}"

@@ -106,7 +106,7 @@ def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
 
 def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
     """Boundaries as painted: one collection for each line of each mark type."""
-    lines, marks = _boundaries(view, lanes)
+    lines, marks = boundaries(view, lanes)
     for mark in np.unique(marks).tolist():
         chosen = [lines[i] for i in np.flatnonzero(marks == mark).tolist()]
         painted = style.mark_color(mark) != style.UNPAINTED
@@ -123,7 +123,7 @@ def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
             axes.add_collection(strokes, autolim=False)
 
 
-def _boundaries(view: View, lanes: LaneMap) -> tuple[list[Floats], NDArray[np.int64]]:
+def boundaries(view: View, lanes: LaneMap) -> tuple[list[Floats], NDArray[np.int64]]:
     """Every boundary in view once, its own lane to the right of it, and its mark ``[M]``.
 
     Neighbouring lanes both list the boundary they share; drawn twice, its dashes would fill up. In

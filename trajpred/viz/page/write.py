@@ -1,0 +1,142 @@
+"""Scenarios and predictors -> one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from trajpred.errors import require
+from trajpred.evaluation.predictors import Predictor, in_batches, load_predictor
+from trajpred.evaluation.scores import SHORT
+from trajpred.forecast import Forecast
+from trajpred.object_sizes import TYPICAL_SIZE
+from trajpred.scenario import Scenario
+from trajpred.viz.page.colors import themes
+from trajpred.viz.page.figures import FACTS, Figures, focal_facts
+from trajpred.viz.page.pack import pack_scene
+
+#: In the order in which they are read; together they are the page's one script.
+SCRIPTS = (
+    "data.js",
+    "view.js",
+    "draw_map.js",
+    "draw_agents.js",
+    "draw_modes.js",
+    "draw_furniture.js",
+    "hover.js",
+    "list.js",
+    "controls.js",
+    "main.js",
+)
+
+
+class Entry(NamedTuple):
+    """One scenario in the page: its line of the list, and the scene, packed."""
+
+    line: dict[str, Any]
+    scene: dict[str, Any]
+
+
+def write_page(
+    path: str | Path,
+    scenarios: Sequence[Scenario],
+    predictors: Sequence[Predictor] = (),
+    *,
+    batch_size: int = 8,
+    progress: bool = True,
+) -> Path:
+    """Write a page that shows ``scenarios`` with what each of ``predictors`` says about them.
+
+    Args:
+        path: the file.
+        predictors: none, one, or two that are shown side by side.
+        batch_size: scenarios predicted at once.
+        progress: show a bar.
+
+    Returns:
+        ``path``; folders are made.
+
+    Raises:
+        DataError: no scenarios, one of them twice, or more than two predictors.
+    """
+    names = [scenario.scenario_id for scenario in scenarios]
+    require(bool(names), "scenario", "there is none to show")
+    require(len(set(names)) == len(names), "scenario", "the same one is given twice")
+    require(len(predictors) <= 2, "against", "two models at most are shown side by side")
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tqdm(total=len(names), unit=" scenarios", desc=target.name, disable=not progress) as bar:
+        entries = []
+        for entry in _entries(scenarios, predictors, batch_size):
+            entries.append(entry)
+            bar.update()
+    target.write_text(_html(entries, [predictor.name for predictor in predictors]), encoding="utf-8")
+    return target
+
+
+def save_page(out: Path, scenarios: Sequence[Scenario], models: Sequence[str]) -> Path:
+    """:func:`write_page` for what ``load_predictor`` takes; a folder gets ``page.html``."""
+    path = out if out.suffix == ".html" else out / "page.html"
+    return write_page(path, scenarios, [load_predictor(model) for model in models])
+
+
+def _entries(
+    scenarios: Sequence[Scenario], predictors: Sequence[Predictor], batch_size: int
+) -> Iterator[Entry]:
+    for rows in in_batches(range(len(scenarios)), batch_size):
+        batch = [scenarios[row] for row in rows]
+        told = [predictor(batch) for predictor in predictors]
+        for i, scenario in enumerate(batch):
+            yield entry(scenario, [forecasts[i] for forecasts in told])
+
+
+def entry(scenario: Scenario, forecasts: Sequence[Forecast]) -> Entry:
+    """One scenario and its forecasts, one of each model."""
+    figures = [Figures.of(scenario, forecast) for forecast in forecasts]
+    line = {
+        "id": scenario.scenario_id,
+        "agents": len(scenario.tracks),
+        **focal_facts(scenario),
+        "metrics": [one.metrics.get(scenario.focal_id) for one in figures],
+    }
+    return Entry(line, pack_scene(scenario, forecasts, figures))
+
+
+def _html(entries: Sequence[Entry], models: Sequence[str]) -> str:
+    """The page: the template with everything inlined."""
+    index = {
+        "scenes": [one.line for one in entries],
+        "models": list(models),
+        "metrics": list(SHORT),
+        "facts": list(FACTS),
+        "size_m": TYPICAL_SIZE,
+        "themes": themes(),
+    }
+    blocks = [_block("index", index)]
+    blocks += [_block(f"scene-{i}", one.scene) for i, one in enumerate(entries)]
+    # The template is cut, not filled in place: data must never be searched for marks of the template.
+    head, rest = _static("page.html").split("/*CSS*/")
+    body, rest = rest.split("<!--DATA-->")
+    before, after = rest.split("/*JS*/")
+    script = "\n".join(map(_static, SCRIPTS))
+    return "".join((head, _static("page.css"), body, "\n".join(blocks), before, script, after))
+
+
+def _block(name: str, content: Any) -> str:
+    """JSON in an element that the browser keeps as text until it is asked for."""
+    return f'<script type="application/json" id="{name}">{to_json(content)}</script>'
+
+
+def to_json(content: Any) -> str:
+    """JSON that cannot end the element it stands in: ``<`` only occurs in texts, where an escape serves."""
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _static(name: str) -> str:
+    return (files("trajpred.viz.page") / "static" / name).read_text(encoding="utf-8")
