@@ -230,8 +230,10 @@ def test_training_starts_with_the_weights_of_another(
     assert facts["weights"] == str(first) and facts["epoch"] == 1
     assert run("train", *SMALL, *where, "--weights", "argoverse1-small") == 2
     assert "it was trained with other settings" in capsys.readouterr().err
-    assert run("train", *SMALL, *where, "--weights", first, "--resume", first) == 2
-    assert "'weights'" in capsys.readouterr().err
+    config = last.parent.parent / "config.yaml"
+    assert run("train", "--config", config, "--resume", last, "--trainer.max_epochs=2") == 0
+    facts = torch.load(last, weights_only=True)["trajpred_training"]
+    assert facts["weights"] == str(first) and facts["epoch"] == 2, "where it started stays known"
 
 
 def test_training_with_two_processes_ends_with_the_table(store: Path, tmp_path: Path) -> None:
@@ -363,7 +365,7 @@ def test_predictions_are_written_scored_and_compared(
     assert " minFDE6 |" in (tmp_path / "t" / "t.md").read_text()
     assert run("compare", "--results", steady, ours, "--scenes", "2") == 0
     said = capsys.readouterr().out
-    assert "p.parquet against constant_velocity, focal agents" in said
+    assert "p.parquet against constant_velocity, 5 focal agents" in said
     assert "better minFDE6 than constant_velocity" in said
     pictures = [line.split() for line in said.splitlines() if "tools/visualize.py" in line]
     assert pictures and all(len(words) >= 8 and "STORE" in words for words in pictures)
@@ -374,6 +376,15 @@ def test_predictions_are_written_scored_and_compared(
     change = re.compile(r"^\| +minFDE6 \|.*\|$", re.MULTILINE)
     assert change.findall(said)[-1] == change.findall(same)[-1], "as compare says of the two files"
     assert [one["predictor"] for one in json.loads(ours.read_text())] == ["p.parquet", "constant_velocity"]
+    part = tmp_path / "part.parquet"
+    assert run("predict", "--checkpoint", "lane_following", "--out", part, "--limit", "3") == 0
+    assert run("evaluate", "--against", part) == 0
+    told = capsys.readouterr().out
+    assert (
+        "part.parquet, 3 focal agents" in told
+        and "part.parquet: " in told
+        and "(scored: 38, focal: 2)" in told
+    )
     assert run("evaluate", "--group", "some") == 2 and "none of focal, scored, all" in capsys.readouterr().err
     assert run("evaluate", "--checkpoint", out, "--limit", "2", "--strict") == 0
     capsys.readouterr()
@@ -404,6 +415,7 @@ def test_models_are_calibrated_mirrored_and_disturbed(
     given = ["--checkpoint", merged, "--store", store, "--limit", "2"]
     assert run("evaluate", *given, "--json", tmp_path / "file.json") == 0
     direct, file = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("direct", "file"))
+    assert direct["how"] == "mirrored" and direct["training"]["recipe"] == "forecaster"
     for name in ("minADE6", "minFDE6", "brier-minFDE6"):
         assert direct["per_scenario"][name] == pytest.approx(file["per_scenario"][name], abs=1e-3), name
 

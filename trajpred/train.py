@@ -93,7 +93,6 @@ class TrainCLI(LightningCLI):
         _agree("model.decoder.init_args.horizon", config.model.decoder.init_args.horizon, 60, horizon)
         config.model.history, config.model.decoder.init_args.horizon = history, horizon
         config.model.step_s = round(train[0].step_s, 3)
-        require(not (config.resume and config.weights), "weights", "are the checkpoint's when resuming")
         if config.resume is not None:
             self._go_on(config.resume)
 
@@ -110,10 +109,11 @@ class TrainCLI(LightningCLI):
     def instantiate_classes(self) -> None:
         super().instantiate_classes()
         self.model.config = self.config.model.as_dict()
-        if self.config.weights is not None:
-            state = read_checkpoint(self.config.weights)["state_dict"]
-            anew = load_fitting(self.model, state, self.config.weights)
-            print(f"Starts with the weights of {self.config.weights}; anew: {', '.join(anew) or 'none'}")
+        weights = self.config.weights
+        if weights is not None and self.config.resume is None:
+            anew = load_fitting(self.model, read_checkpoint(weights)["state_dict"], weights)
+            if self.trainer.is_global_zero:
+                print(f"Starts with the weights of {weights}; anew: {', '.join(anew) or 'none'}")
 
 
 def _agree(name: str, given: int, default: int, found: int) -> None:

@@ -31,7 +31,6 @@ class TrainingRecord(pl.Callback):
         # Now, not when a checkpoint is saved: the files of the package may change while it trains.
         self.start_s = time.monotonic()
         self.fixed = {
-            "weights": self.weights,
             "recipe": trainer.logger.name if trainer.logger else None,
             "epochs": trainer.max_epochs,
             "precision": str(trainer.precision),
@@ -45,11 +44,12 @@ class TrainingRecord(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self.earlier_s = checkpoint.get(TRAINING, {}).get("wall_s", 0.0)
+        earlier = checkpoint.get(TRAINING, {})
+        self.earlier_s, self.weights = earlier.get("wall_s", 0.0), earlier.get("weights")
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         wall_s = round(self.earlier_s + time.monotonic() - self.start_s, 1)
         reached = {"epoch": trainer.current_epoch + 1, "steps": trainer.global_step, "wall_s": wall_s}
-        checkpoint[TRAINING] = {**self.fixed, **reached}
+        checkpoint[TRAINING] = {**self.fixed, "weights": self.weights, **reached}

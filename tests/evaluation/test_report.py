@@ -63,8 +63,8 @@ def test_what_changed_is_told_scenario_by_scenario(result: Evaluation) -> None:
     worse = {**result.per_scenario, "minFDE6": list(result.per_scenario["minFDE6"])}
     worse["minFDE6"][0] += 5.0
     worse["minFDE6"][1] -= 1.0
-    total, better, bad = changed([result], [replace(result, predictor="b", per_scenario=worse)], 3)
-    assert total.title == "b against constant_velocity, focal agents"
+    total, better, bad = changed([result], [replace(result, per_scenario=worse)], 3, ("a", "b"))
+    assert total.title == f"b against a, {result.scenarios} focal agents"
     means = {row[0]: row[1:] for row in total.rows}
     assert means["minADE6"] == ["+0.000"] * 3 and means["minFDE6"][0] == f"{4 / result.scenarios:+.3f}"
     assert better.rows == [[result.per_scenario["scenario_id"][1], "-1.00"]]

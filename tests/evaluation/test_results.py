@@ -85,6 +85,7 @@ def test_numbers_that_are_not_finite_are_null_in_the_file_and_nan_when_read(tmp_
     assert found["per_scenario"]["minFDE6"] == [None, None]
     [read] = read_results(tmp_path / "a.json")
     assert all(math.isnan(value) for value in read.focal("minFDE6").values())
+    assert "nan" in format_recipes(by_recipe([read]))
 
 
 def test_the_same_training_asked_in_another_way_is_another_recipe() -> None:
@@ -94,6 +95,8 @@ def test_the_same_training_asked_in_another_way_is_another_recipe() -> None:
         "small, mirrored",
         "small, joint",
     ]
+    tuned = replace(one, training={**one.training, "weights": "argoverse1-small"}, how="mirrored")
+    assert tuned.recipe == "small, from argoverse1-small, mirrored"
 
 
 def test_a_recipe_is_one_line_with_mean_and_range_over_its_seeds() -> None:

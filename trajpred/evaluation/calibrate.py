@@ -127,10 +127,10 @@ def _collect(
             bar.update(len(rows))
             if not scenarios:
                 continue
-            some, step_s = Judged.of(scenarios, predictor(scenarios)), round(scenarios[0].step_s, 2)
-            horizons = np.array([*whole_seconds(some.valid.shape[1], step_s)], np.float64)
+            some = Judged.of(scenarios, predictor(scenarios))
+            horizons = np.array([*whole_seconds(some.valid.shape[1], some.step_s)], np.float64)
             known = some.member[group]
-            score = endpoint_scores(some.trajectory, some.target, some.valid, horizons, step_s)
+            score = endpoint_scores(some.trajectory, some.target, some.valid, horizons, some.step_s)
             parts.append(Sample(some.probability, best_modes(some), score, some.object_type).of(known))
             even = np.array([crc32(s.scenario_id.encode()) % 2 == 0 for s in scenarios])
             halves.append(even[some.scene[known]])

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.beyond import SHARES, SPREADS
-from trajpred.evaluation.intervals import bootstrap
+from trajpred.evaluation.intervals import bootstrap_each
 from trajpred.evaluation.judged import FACTS, GROUPS, Columns
 from trajpred.evaluation.predictors import Predictor, in_batches
 from trajpred.evaluation.results import Evaluation
@@ -95,8 +95,10 @@ def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
 def _intervals(columns: Columns, names: Sequence[str]) -> dict[str, list[float]]:
     """Of the focal agents' means, where each agent has a value."""
     focal = {name: columns[name][columns[GROUPS[0]]] for name in names}
-    known = {name: values for name, values in focal.items() if len(values) and np.isfinite(values).all()}
-    return {name: list(bootstrap(values)[1:]) for name, values in known.items()}
+    known = {name: values for name, values in focal.items() if np.isfinite(values).all()}
+    if len(columns[GROUPS[0]].nonzero()[0]) < 2 or not known:  # one scenario says nothing of others
+        return {}
+    return {name: [found.low, found.high] for name, found in bootstrap_each(known).items()}
 
 
 def _per_scenario(columns: Columns) -> dict[str, list[Any]]:

@@ -48,7 +48,7 @@ class Judged:
         origin: ``[A, 2]`` metres; origin_heading: ``[A]`` radians; velocity: ``[A, 2]`` m/s: last observed.
         scale: ``[A, K, F, 2]`` Laplace scales in each agent's own frame; None unless all forecasts have them.
         facts: by name what results can be broken down by, ``[A]`` strings each.
-        step_s: seconds between future steps, to the hundredth: clocks jitter.
+        step_s: seconds between future steps, of the first scenario.
         missing: for each group how many judged tracks were not forecast; they are not among the ``A``.
         complete: ``[S]`` bool, scenes whose scored tracks were all forecast.
     """
@@ -83,8 +83,9 @@ class Judged:
         modes = max((forecast.trajectory.shape[1] for forecast in forecasts), default=0)
         steps = {forecast.trajectory.shape[2] for forecast in forecasts}
         require(len(steps) == 1, "trajectory", f"forecasts of {sorted(steps)} steps are not scored together")
-        step_s = {round(scenario.step_s, 2) for scenario in scenarios}
-        require(len(step_s) == 1, "step_s", f"steps of {sorted(step_s)} seconds are not scored together")
+        step_s = scenarios[0].step_s
+        for scenario in scenarios:
+            require_step(scenario.step_s, step_s, scenario.scenario_id)
         wanted = [judged(scenario) for scenario in scenarios]
         parts = [_one(*each, modes) for each in zip(scenarios, forecasts, wanted, strict=True)]
         scene = np.repeat(np.arange(len(parts)), [len(part["track_id"]) for part in parts])
@@ -97,8 +98,14 @@ class Judged:
         asked = {group: np.array([one[group].sum() for one in wanted]) for group in GROUPS}
         complete = np.bincount(scene[member["scored"]], minlength=len(parts)) == asked["scored"]
         missing = {group: int(asked[group].sum() - member[group].sum()) for group in GROUPS}
-        once: dict[str, Any] = {"step_s": step_s.pop(), "missing": missing, "complete": complete}
+        once: dict[str, Any] = {"step_s": step_s, "missing": missing, "complete": complete}
         return cls(scene, member=member, facts=facts, **once, **columns)
+
+
+def require_step(step_s: float, usual: float, scenario_id: str) -> None:
+    """Raise :class:`DataError` unless steps last as long as usual: clocks jitter by less than a hundredth."""
+    told = f"{scenario_id}: steps of {step_s:g} s are not scored with those of {usual:g} s"
+    require(abs(step_s - usual) < 0.01 * usual, "step_s", told)
 
 
 def judged(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:

@@ -64,6 +64,7 @@ class PerturbedPredictor:
     def __init__(self, predictor: Predictor, perturbation: str) -> None:
         self.predictor, self.worse = predictor, PERTURBATIONS[perturbation]
         self.name, self.training = f"{predictor.name}, {perturbation}", predictor.training
+        self.joint = getattr(predictor, "joint", False)
         self.how = ", ".join(filter(None, (getattr(predictor, "how", ""), perturbation)))
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:

@@ -113,7 +113,10 @@ class EnsemblePredictor:
     def __init__(self, predictors: Sequence[Predictor], modes: int = 6) -> None:
         self.predictors, self.modes = tuple(predictors), modes
         self.name = " + ".join(one.name for one in predictors)
-        self.training: dict[str, Any] = {}
+        same = all(one.training == predictors[0].training for one in predictors)
+        # A model and its mirror image are still that model, asked in another way.
+        self.training: dict[str, Any] = predictors[0].training if same else {}
+        self.how: str = getattr(predictors[-1], "how", "") if same else ""
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         each = [predictor(scenarios) for predictor in self.predictors]

@@ -140,7 +140,7 @@ def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
     if len(results) < 2:
         return []
     first = results[0].metrics[group]
-    known = [name for name in SHORT if name in first]
+    known = [name for name in SHORT if name in first] or [name for name in first if name.startswith("min")]
     rows = []
     for one in results:
         means = one.metrics[group]
@@ -149,19 +149,22 @@ def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
     return [Table(f"{group} agents, what is seen made worse", ["", "agents", *known], rows)]
 
 
-def changed(before: Sequence[Evaluation], after: Sequence[Evaluation], count: int) -> list[Table]:
-    """How the focal agents fare ``after`` what was ``before``, seeds of one recipe each.
+def changed(
+    before: Sequence[Evaluation], after: Sequence[Evaluation], count: int, names: tuple[str, str]
+) -> list[Table]:
+    """How the focal agents fare ``after`` what was ``before``, seeds of one recipe each, called ``names``.
 
     The mean change, paired by scenario, with its 95 % interval, and the ``count`` scenarios that changed
     most to either side.
     """
-    old, new = before[0].recipe, after[0].recipe
+    old, new = names
     differences = {name: compare(after, before, name) for name in SHORT}
     rows = [
         [name, *(f"{x:+.3f}" for x in (found.mean, found.low, found.high))]
         for name, found in differences.items()
     ]
-    shown = [Table(f"{new} against {old}, focal agents", ["", "change", "from", "to (95 %)"], rows)]
+    agents = f"{len(after[0].per_scenario['scenario_id']):,} focal agents"
+    shown = [Table(f"{new} against {old}, {agents}", ["", "change", "from", "to (95 %)"], rows)]
     for how, found in zip(("better", "worse"), changes(after, before, count), strict=True):
         lines = [[scenario, f"{change:+.2f}"] for scenario, change in found]
         shown += [Table(f"{how} minFDE6 than {old}", ["scenario", "change"], lines)] if lines else []

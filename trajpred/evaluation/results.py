@@ -62,9 +62,10 @@ class Evaluation:
 
     @property
     def recipe(self) -> str:
-        """What the same training from another seed shares, asked in the same way; a baseline's own name."""
-        trained = self.training.get("recipe")
-        return ", ".join(filter(None, (trained, self.how))) if trained else self.predictor
+        """What the same training from another seed, asked in the same way, shares; a baseline's own name."""
+        trained, weights = self.training.get("recipe"), self.training.get("weights")
+        start = f"from {weights}" if weights else ""
+        return ", ".join(filter(None, (trained, start, self.how))) if trained else self.predictor
 
     def focal(self, metric: str) -> dict[str, float]:
         """``metric`` of the focal agent by scenario. Raises: DataError if the file does not hold it."""
@@ -100,6 +101,18 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _numbers(one: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """The ``known`` keys, with NaN for every metric that is null."""
+    means = {"metrics", "worlds", "horizons", "breakdowns"}
+    return {name: _nan(one[name]) if name in means else one[name] for name in known & one.keys()}
+
+
+def _nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _nan(x) for name, x in value.items()}
+    return math.nan if value is None else value
+
+
 def read_results(path: str | Path) -> list[Evaluation]:
     """The evaluations in a file of :func:`write_results`. Raises: DataError, also on other versions."""
     try:
@@ -107,7 +120,7 @@ def read_results(path: str | Path) -> list[Evaluation]:
         found = content if isinstance(content, list) else [content]
         known = {one.name for one in fields(Evaluation)}
         versions = {one["schema"] for one in found} - {VERSION}
-        read = [] if versions else [Evaluation(**{k: one[k] for k in known & one.keys()}) for one in found]
+        read = [] if versions else [Evaluation(**_numbers(one, known)) for one in found]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(f"is no result of tools/evaluate.py ({error})", file=path) from None
     if versions:

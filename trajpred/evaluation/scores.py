@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.evaluation.beyond import Calibration, beyond_columns
-from trajpred.evaluation.judged import BOUNDS, GROUPS, Columns, Judged
+from trajpred.evaluation.judged import BOUNDS, GROUPS, Columns, Judged, require_step
 from trajpred.forecast import SAME_PROBABILITY, Forecast
 from trajpred.metrics import agent_metrics, heading_metrics, horizon_metrics, world_metrics
 from trajpred.scenario import Scenario
@@ -41,11 +41,13 @@ class Scores:
         self._agents: list[Columns] = []
         self._worlds: list[Columns] = []
         self._horizons: dict[str, list[Columns]] = defaultdict(list)
-        self._incomplete = 0
+        self._incomplete, self._step_s = 0, 0.0
 
     def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> None:
         """Score a batch. Raises: DataError if a forecast does not fit its scenario."""
         some = Judged.of(scenarios, forecasts)
+        self._step_s = self._step_s or some.step_s
+        require_step(some.step_s, self._step_s, scenarios[0].scenario_id)
         self.judged += len(some)
         self.missing = {group: count + some.missing[group] for group, count in self.missing.items()}
         columns = _displacement(some, self.ks)
@@ -147,8 +149,8 @@ def _worlds(some: Judged, chosen: NDArray[np.bool_]) -> Columns:
 
 def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
     """Whole seconds within ``steps`` -> their number of steps; those that fall between steps are left out."""
-    count = {s: round(s / step_s) for s in range(1, int(steps * step_s + 1e-6) + 1)}
-    return {s: n for s, n in count.items() if abs(n * step_s - s) < 0.01 * s}
+    count = {s: round(s / step_s) for s in range(1, int(1.01 * steps * step_s) + 1)}
+    return {s: n for s, n in count.items() if n <= steps and abs(n * step_s - s) < 0.01 * s}
 
 
 def group_means(columns: Columns, names: Sequence[str], keep: NDArray[np.bool_] | None = None) -> Means:

@@ -108,7 +108,7 @@ def wrong_way(
     moving = norm(_velocity(trajectory, step_s)) > MOVING_SPEED  # False where NaN
     against = np.zeros(moving.shape, np.bool_)
     against[moving] = _against_all_lanes(trajectory[moving], heading[moving], lane_map)
-    return against.sum(-1) * step_s >= WRONG_WAY_S - 1e-9
+    return against.sum(-1) * step_s > WRONG_WAY_S - step_s / 2  # clocks jitter
 
 
 def _velocity(trajectory: NDArray[np.float64], step_s: float) -> NDArray[np.float64]:

@@ -13,7 +13,9 @@ from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.tools.arguments import as_list
 
 if TYPE_CHECKING:
+    from trajpred.evaluation.predictors import Predictor
     from trajpred.evaluation.results import Evaluation
+    from trajpred.store import ScenarioStore
 
 
 def evaluate(
@@ -54,7 +56,7 @@ def evaluate(
         mirror: also ask every model about the mirrored scenes, and merge what it says.
         ensemble: more checkpoints or predictions files, whose modes are merged with those of the first.
         perturb: score again with no-map, short-history (1 s), fewer-agents (half) or noise (0.2 m); or all.
-        against: also score this one, and tell by how much the checkpoint is better, scenario by scenario.
+        against: also score this one, as it is; tell by how much the first is better, scenario by scenario.
         scenes: list so many scenarios that are better than with the other by most, and as many worse ones.
         json: write all results here (trajpred/evaluation/README.md).
         markdown: write the tables here.
@@ -63,15 +65,17 @@ def evaluate(
     """
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
+    from trajpred.evaluation.intervals import in_common
     from trajpred.evaluation.judged import GROUPS
     from trajpred.evaluation.perturb import perturbed
-    from trajpred.evaluation.predictors import load_together, problems_of
+    from trajpred.evaluation.predictors import load_together
     from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
     from trajpred.store import ScenarioStore
 
     for path in filter(None, (json, markdown)):
         require(not path.is_dir(), "json or markdown", f"{path} is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
+    require(scenes >= 0, "scenes", "must not be negative")
     ks = [k] if isinstance(k, int) else k or [1, 6]
     facts = [name if name == "all" else fact_name(name) for name in as_list(by)]
     groups = as_list(group)
@@ -79,28 +83,39 @@ def evaluate(
         require(name in GROUPS, "group", f"{name!r} is none of {', '.join(GROUPS)}")
     rows = ScenarioStore(ensure_store(store), split)
     predictor = load_together([checkpoint, *as_list(ensemble)], joint, mirror)
-    rivals = [load_together([against], joint)] if against else []
-    asked = (predictor, *perturbed(predictor, perturb), *rivals)
-    results = [score(one, rows, batch_size=batch_size, limit=limit, ks=ks, beyond=beyond) for one in asked]
-    result, rival = results[0], results[-1:]
+    rivals = [load_together([against], joint and Path(against).suffix != ".parquet")] if against else []
+    asked = [predictor, *perturbed(predictor, perturb)]
+    each = [
+        score(one, rows, batch_size=batch_size, limit=limit, ks=ks, beyond=beyond) for one in asked + rivals
+    ]
     if json is not None:
-        write_results(json, results if len(results) > 1 else result)
-    seen_worse = results[: len(results) - len(rivals)]
-    shown = [*tables(result, facts, groups), *degradation(seen_worse, groups[0])]
-    shown += changed(rival, [result], scenes) if rivals else []
+        write_results(json, each if len(each) > 1 else each[0])
+    result, other = each[0], each[-1]
+    shown = [*tables(result, facts, groups), *degradation(each[: len(asked)], groups[0])]
+    if against:
+        before, after = in_common(other, result)
+        shown += changed([before], [after], scenes, (against, checkpoint))
     if markdown is not None:
         markdown.write_text(to_markdown(shown))
     show(shown)
-    if rivals:
-        _picture_changes(rival, [result], scenes, store, checkpoint)
+    if against:
+        _picture_changes([before], [after], scenes, store, checkpoint)
+    sound = [
+        _tell_of(one, found, rows) for one, found in ((predictor, result), *((r, other) for r in rivals))
+    ]
+    return int(strict and not all(sound))
+
+
+def _tell_of(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:
+    """Print what was not predicted, and what is wrong with predictions files; whether nothing is."""
+    from trajpred.evaluation.predictors import problems_of
+
     if result.missing["all"]:
-        which = "{all} tracks were not predicted and count in no metric (scored: {scored}, focal: {focal})."
-        print("\n" + which.format(**result.missing))
-    problems: dict[str, list[str]] = {}
-    for one in (*rivals, predictor):
-        problems |= problems_of(one, rows.scenario_ids)
+        which = "tracks were not predicted and count in no metric (scored: {scored}, focal: {focal})."
+        print(f"\n{predictor.name}: {result.missing['all']} {which.format(**result.missing)}")
+    problems = problems_of(predictor, rows.scenario_ids)
     _complain(problems)
-    return int(strict and bool(problems))
+    return not problems
 
 
 def compare(
@@ -126,10 +141,11 @@ def compare(
     print(f"{format_intervals(recipes)}\n")
     for name, seeds in recipes.items():
         print(f"- {name}: {format_origin(seeds)}")
+    require(scenes >= 0, "scenes", "must not be negative")
     if scenes:
         require(len(recipes) == 2, "scenes", f"compares two recipes, {len(recipes)} are given")
-        before, after = recipes.values()
-        show(changed(before, after, scenes))
+        (first, before), (last, after) = recipes.items()
+        show(changed(before, after, scenes, (first, last)))
         _picture_changes(before, after, scenes)
     return 0
 
