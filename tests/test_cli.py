@@ -483,6 +483,7 @@ def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
         ("predict", ["--agents", "scored"], "they need joint futures"),
         ("predict", ["--out", "predictions.csv"], "must end in .parquet"),
         ("visualize", ["--out", str(ROOT / "LICENSE")], "File exists"),
+        ("visualize", ["--format", "html", "--radius_m", "20"], "is for pictures"),
     ],
 )
 def test_bad_arguments_get_one_sentence(

@@ -94,11 +94,13 @@ def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
 
 def _intervals(columns: Columns, names: Sequence[str]) -> dict[str, list[float]]:
     """Of the focal agents' means, where each agent has a value."""
-    focal = {name: columns[name][columns[GROUPS[0]]] for name in names}
-    known = {name: values for name, values in focal.items() if np.isfinite(values).all()}
-    if len(columns[GROUPS[0]].nonzero()[0]) < 2 or not known:  # one scenario says nothing of others
+    focal = columns[GROUPS[0]]
+    if focal.sum() < 2:  # one scenario says nothing of others
         return {}
-    return {name: [found.low, found.high] for name, found in bootstrap_each(known).items()}
+    values = {name: columns[name][focal] for name in names}
+    known = {name: each for name, each in values.items() if np.isfinite(each).all()}
+    found = bootstrap_each(known) if known else {}
+    return {name: [interval.low, interval.high] for name, interval in found.items()}
 
 
 def _per_scenario(columns: Columns) -> dict[str, list[Any]]:

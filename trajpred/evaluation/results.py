@@ -86,18 +86,18 @@ def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) ->
 
 def _to_text(evaluation: Evaluation) -> str:
     values = {
-        name: json.dumps(_finite(value), indent=None if name == "per_scenario" else 1, allow_nan=False)
+        name: json.dumps(finite(value), indent=None if name == "per_scenario" else 1, allow_nan=False)
         for name, value in evaluation.to_json().items()
     }
     return "{\n" + ",\n".join(f'"{name}": {value}' for name, value in values.items()) + "\n}"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """``value`` with null for every number that is not finite: JSON has no other word for it."""
     if isinstance(value, dict):
-        return {name: _finite(x) for name, x in value.items()}
+        return {name: finite(x) for name, x in value.items()}
     if isinstance(value, list):
-        return [_finite(x) for x in value]
+        return [finite(x) for x in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

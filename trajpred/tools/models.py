@@ -43,6 +43,7 @@ def visualize(
 
     require(limit > 0, "limit", "must be positive")
     require(against is None or format == "html", "against", "is for the web page: --format html")
+    require(radius_m is None or format != "html", "radius_m", "is for pictures: the web page zooms")
     require(against is None or checkpoint is not None, "against", "needs --checkpoint to compare with")
     ensure_store(store)
     if scenario:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from trajpred.baselines import BASELINES
 from trajpred.evaluation.judged import Judged
+from trajpred.evaluation.results import finite
 from trajpred.evaluation.scores import SHORT
 from trajpred.forecast import Forecast
 from trajpred.metrics import agent_metrics, final_error
@@ -55,9 +55,10 @@ class Figures:
         )
 
 
-def _numbers(values: Any, digits: int) -> list[float | None]:
-    """Rounded, None for what is not finite: JSON has no other word for it."""
-    return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
+def _numbers(values: NDArray[np.float64], digits: int) -> list[float | None]:
+    """Rounded, as they stand in JSON."""
+    rounded: list[float | None] = finite(values.round(digits).tolist())
+    return rounded
 
 
 def focal_facts(scenario: Scenario) -> dict[str, str]:

@@ -47,16 +47,16 @@ function shownScenes() {
 
 /** Write the list again. */
 function tellList() {
-  const list = document.getElementById("list");
+  const list = get("list");
   const shown = shownScenes();
   state.shown = shown;
   list.replaceChildren(...shown.map(listRow));
   if (!shown.length) add(list, "li", "No scenario passes these filters.").className = "none";
   const all = index.scenes.length;
-  document.getElementById("count").textContent = shown.length === all ? `${all} scenario${all === 1 ? "" : "s"}` : `${shown.length} of ${all}`;
-  document.getElementById("range-name").textContent = sorting().label;
-  document.getElementById("range").hidden = sorting().name === "order";
-  document.getElementById("order").textContent = filter.reverse ? "↓" : "↑";
+  get("count").textContent = shown.length === all ? `${all} scenario${all === 1 ? "" : "s"}` : `${shown.length} of ${all}`;
+  get("range-name").textContent = sorting().label;
+  get("range").hidden = sorting().name === "order";
+  get("order").textContent = filter.reverse ? "↓" : "↑";
   markList();
 }
 
@@ -103,7 +103,6 @@ function markList() {
 
 /** Make the filters and let them work. */
 function listenToList(chosen) {
-  const get = (id) => document.getElementById(id);
   const bare = !index.models.length;
   for (const fact of index.facts) {
     const count = new Map();
