@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-import zlib
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from tests.conftest import ROOT
+from tests.viz.page_file import Page, decode
 from tests.viz.test_scene import OBSERVED, forecast, lane_map, scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, load_predictor
@@ -33,9 +31,10 @@ from trajpred.viz.page import write_page
 from trajpred.viz.page.codec import encode, to_int
 from trajpred.viz.page.colors import themes
 from trajpred.viz.page.figures import Figures, focal_facts
-from trajpred.viz.page.pack import BAND, across, pack_scene
+from trajpred.viz.page.pack import Told, pack_scene
 from trajpred.viz.page.road import PAINTS, TINTS, road_arrays
 from trajpred.viz.page.write import SCRIPTS, entry, to_json
+from trajpred.viz.uncertainty import BAND, across
 from trajpred.viz.view import focal_centre
 
 STATIC = ROOT / "trajpred" / "viz" / "page" / "static"
@@ -50,56 +49,6 @@ class Says:
 
     def __call__(self, scenarios: list[Scenario]) -> list[Forecast]:
         return [replace(forecast(one, self.tracks), **self.changes) for one in scenarios]
-
-
-class Page(HTMLParser):
-    """What a browser would find: elements, the text of each script, references to other files."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.blocks: dict[str, str] = {}
-        self.code: list[str] = []
-        self.references: list[str] = []
-        self.open: list[str] = []
-        self.into: str | None = None
-        self.source = path.read_text(encoding="utf-8")
-        self.feed(self.source)
-        self.close()
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        named = dict(attributes)
-        self.references += [str(named[name]) for name in ("src", "href", "action", "data") if name in named]
-        if tag not in ("meta", "link", "input", "br", "img"):
-            self.open.append(tag)
-        if tag == "script":
-            self.into = named["id"] if named.get("type") == "application/json" else ""
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, f"</{tag}> closes nothing"
-        self.into = None
-
-    def handle_data(self, data: str) -> None:
-        if self.into == "":
-            self.code.append(data)
-        elif self.into is not None:
-            self.blocks[self.into] = self.blocks.get(self.into, "") + data
-
-    def json(self, name: str) -> Any:
-        return json.loads(self.blocks[name])
-
-
-def decode(packed: dict[str, Any]) -> dict[str, np.ndarray]:
-    """What ``encode`` was given, written down a second time."""
-    data, at, found = zlib.decompress(base64.b64decode(packed["data"])), 0, {}
-    for name, rows, columns in packed["arrays"]:
-        size = rows * columns
-        planes = np.frombuffer(data, np.uint8, 4 * size, at).reshape(4, size).astype(np.int64)
-        folded = planes[0] | planes[1] << 8 | planes[2] << 16 | planes[3] << 24
-        change = (folded >> 1) ^ -(folded & 1)
-        found[name] = np.cumsum(change.reshape(columns, rows), axis=1).T.astype(np.int32)
-        at += 4 * size
-    assert at == len(data)
-    return found
 
 
 def spoken(scene: Scenario) -> Forecast:
@@ -132,7 +81,7 @@ def test_what_is_too_far_is_refused() -> None:
 def test_states_and_modes_come_back_to_the_centimetre() -> None:
     scene = scenario(map=lane_map())
     told, tracks, origin = spoken(scene), scene.tracks, focal_centre(scene)
-    packed = pack_scene(scene, [told], [Figures.of(scene, told)])
+    packed = pack_scene(scene, [Told(told, Figures.of(scene, told))])
     found = decode(packed)
     valid = tracks.valid
     state = found["state"].reshape(*valid.shape, 3)
@@ -182,13 +131,13 @@ def test_the_road_is_that_of_the_map() -> None:
 
 def test_a_scene_without_map_future_or_forecast_is_packed() -> None:
     scene = scenario(steps=OBSERVED)
-    line, packed = entry(scene, [forecast(scene)])
+    line, packed = entry(scene, [Told(forecast(scene), Figures())])
     assert packed["models"][0]["end_error"] == [None, None] and line["metrics"] == [None]
     assert line["manoeuvre"] == "unknown" and line["class"] == "vehicle"
     assert entry(scene, []).line["metrics"] == [] and decode(packed)["ground"].shape == (0, 2)
     to_json(packed)
     with pytest.raises(DataError, match="is not of scenario"):
-        pack_scene(scene, [replace(forecast(scene), scenario_id="other")], [Figures()])
+        pack_scene(scene, [Told(replace(forecast(scene), scenario_id="other"), Figures())])
 
 
 def test_the_numbers_are_those_of_evaluate(tmp_path: Path) -> None:
@@ -219,6 +168,29 @@ def test_facts_are_those_of_the_evaluation(tmp_path: Path) -> None:
         focal = {value: groups["focal"]["count"] for value, groups in parts[fact].items()}
         values = [one[fact] for one in told]
         assert {v: n for v, n in focal.items() if n} == {v: values.count(v) for v in values}
+
+
+def test_facts_need_no_future_of_the_focal_track() -> None:
+    """It was seen, but not at the last observed step: nobody judges it, and there is no manoeuvre."""
+    scene = scenario()
+    valid = scene.tracks.valid.copy()
+    valid[scene.focal, OBSERVED - 1] = False
+    lost = replace(scene, tracks=replace(scene.tracks, valid=valid))
+    assert focal_facts(lost) == {"class": "vehicle", "manoeuvre": "unknown", "city": scene.city or "unknown"}
+    assert focal_facts(scene)["manoeuvre"] != "unknown"
+
+
+def test_a_page_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "page.html"
+    before = write_page(path, [scenario()], [Says()], progress=False).read_text()
+
+    def full(*_: Any) -> int:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_page(path, [scenario(), replace(scenario(), scenario_id="b")], [Says()], progress=False)
+    assert path.read_text() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_the_file_needs_nothing_else(tmp_path: Path) -> None:
@@ -273,7 +245,8 @@ def test_crowded_scenes_stay_small(sample_scenarios: list[Scenario]) -> None:
     """Twelve of the sixteen are, with about 85 road users."""
     predictor = load_predictor("lane_following")
     chosen = sample_scenarios[::4]
-    sizes = [len(to_json(entry(one, predictor([one])).scene)) for one in chosen]
+    told = [[Told(predictor([one])[0], Figures())] for one in chosen]
+    sizes = [len(to_json(entry(*each).scene)) for each in zip(chosen, told, strict=True)]
     assert max(sizes) < 130_000, sizes
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from av2.datasets.motion_forecasting.eval.metrics import compute_ade, compute_fde
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
@@ -22,10 +21,7 @@ from trajpred.object_sizes import TYPICAL_SIZE
 from trajpred.scenario import Scenario
 from trajpred.viz import draw_scene, save_scene
 from trajpred.viz.agent_layer import OUTLINES
-from trajpred.viz.furniture import focal_metrics, round_length
-from trajpred.viz.labels import place_labels, same_place
-from trajpred.viz.shapes import RECTANGLE, place, zebra_bars
-from trajpred.viz.style import PROBABILITY_COLORS, PROBABILITY_NORM, mark_strokes
+from trajpred.viz.shapes import RECTANGLE, place
 
 #: Far from the origin, as city coordinates are.
 ORIGIN = np.array([7000.0, -3000.0])
@@ -163,19 +159,6 @@ def test_focal_modes_are_the_forecast() -> None:
     np.testing.assert_array_equal(drawn, told.trajectory[0, order])
 
 
-def test_colours_follow_probability_and_darken() -> None:
-    scene = scenario()
-    told = forecast(scene)
-    figure = draw_scene(scene, told)
-    figure.set_dpi(50)
-    figure.canvas.draw()
-    colors = artist(figure, "focal-modes").get_colors()
-    np.testing.assert_allclose(colors, PROBABILITY_COLORS(PROBABILITY_NORM(np.sort(told.probability[0]))))
-    luminance = colors[:, :3] @ [0.2126, 0.7152, 0.0722]
-    distinct = np.diff(np.sort(told.probability[0])) > 0
-    assert (np.diff(luminance)[distinct] < 0).all()
-
-
 def test_tracks_choose_whose_futures_are_drawn() -> None:
     scene = scenario()
     told = forecast(scene)
@@ -186,22 +169,46 @@ def test_tracks_choose_whose_futures_are_drawn() -> None:
         draw_scene(scene, told, tracks=["nobody"])
 
 
+def worlds(scene: Scenario, names: tuple[str, ...] = ("car", "walker", "bus")) -> Forecast:
+    """The same probabilities for all: mode k of everyone is one future."""
+    return forecast(scene, names)
+
+
+def test_a_world_is_one_mode_of_everyone(tmp_path: Path) -> None:
+    scene = scenario()
+    told = worlds(scene)
+    likeliest, second = (draw_scene(scene, told, world=rank) for rank in (0, 1))
+    for figure, mode in ((likeliest, 1), (second, 2)):
+        np.testing.assert_array_equal(vertices(figure, "focal-modes"), told.trajectory[:1, mode])
+        # The bus is not judged, but part of the world.
+        np.testing.assert_array_equal(vertices(figure, "other-modes"), told.trajectory[1:, mode])
+        assert artist(figure, "probability").get_text() == f"{told.probability[0, mode]:.0%}"
+    assert "world 2 of 6 by probability (25%)" in artist(second, "told").get_text()
+
+
+def test_worlds_that_are_none_are_refused() -> None:
+    scene = scenario()
+    told = worlds(scene)
+    marginal = replace(told, probability=np.stack((told.probability[0], *told.probability[1:, ::-1])))
+    assert told.has_worlds and not marginal.has_worlds
+    for forecasts, rank in ((marginal, 0), (told, 6), (told, -1), (None, 0)):
+        with pytest.raises(DataError, match="world"):
+            draw_scene(scene, forecasts, world=rank)
+
+
+def test_likelier_modes_are_wider() -> None:
+    scene = scenario()
+    told = forecast(scene)
+    for gid in ("focal-modes", "other-modes"):
+        width = artist(draw_scene(scene, told), gid).get_linewidths()
+        np.testing.assert_allclose(np.argsort(width, kind="stable"), np.arange(6))
+        assert 1.2 < width[-1] / width[0] < 2.0
+
+
 def test_forecast_of_another_scenario_is_refused() -> None:
     scene = scenario()
     with pytest.raises(DataError, match="forecast"):
         draw_scene(scene, replace(forecast(scene), scenario_id="other"))
-
-
-def test_box_corners_closed_form() -> None:
-    corners = place(RECTANGLE, np.array([[10.0, 20.0]]), np.array([np.pi / 6]), np.array([[4.0, 2.0]]))
-    c, s = np.sqrt(3) / 2, 0.5
-    expected = [
-        [2 * c - s, 2 * s + c],
-        [-2 * c - s, -2 * s + c],
-        [-2 * c + s, -2 * s - c],
-        [2 * c + s, 2 * s - c],
-    ]
-    np.testing.assert_allclose(corners[0] - [10.0, 20.0], expected)
 
 
 def test_agents_drawn_are_those_seen_last() -> None:
@@ -226,30 +233,6 @@ def test_history_skips_missing_steps_and_fades_in() -> None:
     assert (np.diff(alpha) > 0).all()
 
 
-def test_caption_metrics_are_those_of_av2() -> None:
-    scene = scenario()
-    told = forecast(scene)
-    truth = scene.tracks.position[scene.focal, OBSERVED:]
-    ade, fde = compute_ade(told.trajectory[0], truth).min(), compute_fde(told.trajectory[0], truth).min()
-    metrics = focal_metrics(scene, told)
-    assert metrics is not None
-    assert metrics[:2] == (pytest.approx(ade), pytest.approx(fde)) and metrics[2] == (fde > 2.0)
-    text = artist(draw_scene(scene, told), "metrics").get_text()
-    assert f"minADE {ade:.2f} m" in text and f"minFDE {fde:.2f} m" in text
-
-
-def test_minimum_ade_need_not_be_that_of_the_best_end() -> None:
-    scene = Scenario.from_arrays(np.zeros((1, 6, 2)), num_observed=2)
-    modes = np.zeros((1, 2, 4, 2))
-    modes[0, 0, :, 0] = [9, 9, 9, 1]  # Ends well, ADE 7.
-    modes[0, 1, :, 0] = [0, 0, 0, 3]  # Ends worse, ADE 0.75.
-    told = Forecast.from_trajectories(
-        scene.scenario_id, np.array(["0"]), modes, np.full((1, 2), 0.5),
-        origin=np.zeros((1, 2)), origin_heading=np.zeros(1), step_s=0.1,
-    )  # fmt: skip
-    assert focal_metrics(scene, told) == (0.75, 1.0, False)
-
-
 def test_shared_boundary_is_drawn_once() -> None:
     """Twice and out of step, a dashed line would look solid."""
     axes = draw_scene(scenario(map=lane_map())).axes[0]
@@ -263,43 +246,6 @@ def test_shared_boundary_is_drawn_once() -> None:
     assert len(shared) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "strokes"),
-    [("SOLID_WHITE", ((0, False),)), ("DASHED_YELLOW", ((0, True),)), ("NONE", ((0, False),)),
-     ("SOLID_DASH_WHITE", ((-1, False), (1, True))), ("DOUBLE_DASH_WHITE", ((-1, True), (1, True)))],
-)  # fmt: skip
-def test_mark_strokes(name: str, strokes: tuple[tuple[int, bool], ...]) -> None:
-    assert mark_strokes(MARK_TYPES.index(name)) == strokes
-
-
-def test_zebra_bars_cover_half_of_the_crossing() -> None:
-    """Also where the second side runs against the first: bars must not twist."""
-    edge1, edge2 = np.array([[0.0, 0.0], [12.0, 0.0]]), np.array([[12.0, 4.0], [0.0, 4.0]])
-    bars = zebra_bars(edge1, edge2)
-    x, y = bars[..., 0], bars[..., 1]
-    area = np.abs((x * np.roll(y, -1, 1) - y * np.roll(x, -1, 1)).sum(1)) / 2
-    assert area.sum() == pytest.approx(0.5 * 12 * 4)
-
-
-def test_labels_overlap_neither_each_other_nor_their_anchors() -> None:
-    anchor = np.array([[0.0, 0.0], [4.0, 1.0], [8.0, -1.0], [5.0, 6.0], [2.0, -5.0], [9.0, 4.0]])
-    size = np.tile([18.0, 7.0], (6, 1))
-    centre = place_labels(anchor, np.zeros(6), size, anchor)
-    apart = np.abs(centre[:, None] - centre) >= size[0]
-    assert (apart.any(-1) | np.eye(6, dtype=bool)).all()
-    assert not (np.abs(centre[:, None] - anchor) < size[0] / 2).all(-1).any()
-
-
-def test_modes_that_end_together_share_a_label() -> None:
-    ends = np.array([[0.0, 0.0], [9.0, 0.0], [2.0, 0.0], [4.0, 0.0]])
-    assert same_place(ends, within=3.0).tolist() == [0, 1, 0, 0]
-    scene = scenario()
-    told = forecast(scene)
-    parked = replace(told, trajectory=np.repeat(told.trajectory[:, :, :1], FUTURE, axis=2))
-    labels = draw_scene(scene, parked, radius_m=400.0).axes[0].findobj(lambda p: p.get_gid() == "probability")
-    assert [label.get_text() for label in labels] == ["100%, 6 modes"]
-
-
 def test_panels_of_a_figure() -> None:
     figure = Figure(figsize=(6, 3))
     panels: list[Axes] = list(figure.subplots(1, 2))
@@ -310,40 +256,11 @@ def test_panels_of_a_figure() -> None:
     assert figure.axes == panels
 
 
-def test_legend_names_only_what_is_drawn() -> None:
-    """No bicycle: it was lost before the last observed step; no forecast, no standing object."""
-    legend = draw_scene(scenario()).axes[0].get_legend()
-    assert legend is not None
-    names = {text.get_text() for text in legend.get_texts()}
-    agents = {"focal agent", "recording vehicle", "scored agent", "other agent", "pedestrian"}
-    assert names == agents | {"history", "true future"}
-
-
-def test_fullest_legend_leaves_room_for_the_colour_bar() -> None:
-    kinds = ["vehicle", "vehicle", "pedestrian", "cyclist", "static"]
-    scene = Scenario.from_arrays(
-        np.zeros((5, OBSERVED + FUTURE, 2)), num_observed=OBSERVED, object_type=kinds,
-        track_id=["car", "AV", "walker", "bike", "cone"], category=[3, 1, 2, 1, 1],
-    )  # fmt: skip
-    figure = draw_scene(scene, forecast(scene))
-    legend = figure.axes[0].get_legend()
-    assert legend is not None and len(legend.get_texts()) == 10
-    bar = figure.axes[0].child_axes[0]
-    figure.canvas.draw()
-    label = min(part.get_window_extent().x0 for part in bar.texts + bar.get_xticklabels())
-    assert legend.get_window_extent().x1 < label
-
-
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
 def test_save_in_new_folder(tmp_path: Path, suffix: str) -> None:
     target = tmp_path / "new" / f"scene.{suffix}"
     save_scene(draw_scene(scenario()), target, dpi=40)
     assert target.stat().st_size > 1000
-
-
-@pytest.mark.parametrize(("metres", "expected"), [(9.9, 5.0), (20.0, 20.0), (60.0, 50.0), (0.3, 0.2)])
-def test_round_length(metres: float, expected: float) -> None:
-    assert round_length(metres) == pytest.approx(expected)
 
 
 def test_imports_neither_torch_nor_pyplot() -> None:

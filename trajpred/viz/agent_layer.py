@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from trajpred.object_sizes import TYPICAL_SIZES
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory
-from trajpred.viz import style
 from trajpred.viz.shapes import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, RECTANGLE, Floats, place
 from trajpred.viz.style import Layer, Role
 from trajpred.viz.view import View, last_seen
@@ -48,7 +47,7 @@ def shown_agents(scenario: Scenario, view: View) -> NDArray[np.int64]:
     step = last_seen(scenario)
     # A track lost before the last observed step is no longer where it was.
     present = step == scenario.num_observed - 1
-    present[scenario.focal] = True
+    present[scenario.focal] = step[scenario.focal] >= 0
     place_now = scenario.tracks.position[np.arange(len(step)), step]
     rows = np.flatnonzero(present & view.holds(place_now, margin=3.0))
     return rows[np.argsort(roles(scenario)[rows], kind="stable")]
@@ -58,23 +57,23 @@ def draw_agents(axes: Axes, view: View, scenario: Scenario, rows: NDArray[np.int
     """Each agent of ``rows`` as the outline of its type at its last observed pose, coloured by role."""
     focal = rows == scenario.focal
     for chosen, layer in ((rows[~focal], Layer.AGENT), (rows[focal], Layer.FOCAL_AGENT)):
-        outlines, noses = _outlines(view, scenario, chosen)
+        bodies, noses = outlines(view, scenario, chosen)
         role = roles(scenario)[chosen]
-        bodies = PolyCollection(
-            outlines,
-            facecolors=[style.ROLE_COLORS[Role(r)] for r in role.tolist()],
-            edgecolors=[style.ROLE_EDGES[Role(r)] for r in role.tolist()],
-            linewidths=0.6,
+        boxes = PolyCollection(
+            bodies,
+            facecolors=[view.theme.role[Role(r)] for r in role.tolist()],
+            edgecolors=[view.theme.role_edge[Role(r)] for r in role.tolist()],
+            linewidths=1.5 if layer == Layer.FOCAL_AGENT else 0.6,  # told apart without colours, too
             zorder=layer,
             gid="focal-agent" if layer == Layer.FOCAL_AGENT else "agents",
         )
-        axes.add_collection(bodies, autolim=False)
-        marks = PolyCollection(noses, facecolors=style.HALO, edgecolors="none", alpha=0.85, zorder=layer)
+        axes.add_collection(boxes, autolim=False)
+        marks = PolyCollection(noses, facecolors=view.theme.nose, edgecolors="none", alpha=0.85, zorder=layer)
         axes.add_collection(marks, autolim=False)
 
 
-def _outlines(view: View, scenario: Scenario, rows: NDArray[np.int64]) -> tuple[list[Floats], list[Floats]]:
-    """Bodies ``[V, 2]`` of the agents ``rows``, and the chevrons on those that show their heading."""
+def outlines(view: View, scenario: Scenario, rows: NDArray[np.int64]) -> tuple[list[Floats], list[Floats]]:
+    """Bodies ``[V, 2]`` of the agents ``rows``, and the chevrons on those that show their heading, metres."""
     tracks, step = scenario.tracks, last_seen(scenario)[rows]
     position, heading = tracks.position[rows, step], tracks.heading[rows, step]
     size = np.maximum(TYPICAL_SIZES[tracks.object_type[rows]], view.metres(SMALLEST))
@@ -89,15 +88,18 @@ def _outlines(view: View, scenario: Scenario, rows: NDArray[np.int64]) -> tuple[
     return bodies, noses
 
 
-def draw_histories(axes: Axes, view: View, scenario: Scenario, rows: NDArray[np.int64]) -> None:
-    """The observed path of each agent of ``rows``, fading in towards now."""
-    T = scenario.num_observed
-    position, valid = scenario.tracks.position[rows, :T], scenario.tracks.valid[rows, :T]
+def draw_histories(
+    axes: Axes, view: View, scenario: Scenario, rows: NDArray[np.int64], steps: int | None = None
+) -> None:
+    """The observed path of each agent of ``rows``, or its last ``steps`` steps, fading in towards now."""
+    now = scenario.num_observed
+    seen = slice(0 if steps is None else max(0, now - steps), now)
+    position, valid = scenario.tracks.position[rows, seen], scenario.tracks.valid[rows, seen]
     pairs = np.stack((position[:, :-1], position[:, 1:]), axis=2)
     drawn = valid[:, :-1] & valid[:, 1:] & view.holds(pairs, margin=1.0).any(axis=2)
     role = np.broadcast_to(roles(scenario)[rows][:, None], drawn.shape)[drawn]
-    fade = np.broadcast_to(np.linspace(*FADE, max(T - 1, 1))[: T - 1], drawn.shape)[drawn]
-    palette = np.array([to_rgb(style.ROLE_COLORS[r]) for r in Role])
+    fade = np.broadcast_to(np.linspace(*FADE, drawn.shape[1]), drawn.shape)[drawn]
+    palette = np.array([to_rgb(view.theme.role[r]) for r in Role])
     trails = LineCollection(
         list(pairs[drawn]),
         colors=np.concatenate((palette[role], fade[:, None]), axis=1),

@@ -51,6 +51,11 @@ def _candidates(anchor: Floats, away: float, size: Floats) -> tuple[Floats, Floa
     return anchor + ray * (gap + half)[:, None], COST_GAP * gap + COST_TURN * np.abs(turn)
 
 
+def percent(probability: float) -> str:
+    """``probability`` as a short label; never "0%" for what is merely unlikely."""
+    return "<1%" if 0 < probability < 0.005 else f"{probability:.0%}"
+
+
 def text_size(text: str, font_size: float) -> tuple[float, float]:
     """Width and height of a line of ``text`` in points, estimated: no renderer is needed to lay it out."""
     return 0.62 * font_size * len(text), 1.05 * font_size

@@ -8,7 +8,6 @@ from matplotlib.collections import LineCollection, PolyCollection
 from numpy.typing import NDArray
 
 from trajpred.lane_map import LANE_TYPES, LaneMap, Ragged
-from trajpred.viz import style
 from trajpred.viz.shapes import (
     CHEVRON,
     Floats,
@@ -19,7 +18,7 @@ from trajpred.viz.shapes import (
     same_direction,
     zebra_bars,
 )
-from trajpred.viz.style import Layer
+from trajpred.viz.style import DASH, PAINT, SOLID, Layer, mark_strokes, paint_of
 from trajpred.viz.view import View
 
 #: Half the distance between the two lines of a double mark, in points: real ones would merge on paper.
@@ -53,21 +52,21 @@ def _draw_drivable_area(axes: Axes, view: View, lanes: LaneMap) -> None:
     # Edges first: where two areas abut, the second's ground hides the line between them.
     edges = LineCollection(
         [np.concatenate((polygon, polygon[:1])) for polygon in polygons],
-        colors=style.DRIVABLE_EDGE,
+        colors=view.theme.ground_edge,
         linewidths=1.6,
         zorder=Layer.GROUND - 0.5,
     )
     axes.add_collection(edges, autolim=False)
-    _fill(axes, polygons, style.DRIVABLE, Layer.GROUND)
+    _fill(axes, polygons, view.theme.ground, Layer.GROUND)
 
 
 def _draw_lane_tints(axes: Axes, view: View, lanes: LaneMap) -> None:
     """Intersections, bus and bicycle lanes: the area between the two boundaries."""
     kinds = np.array(LANE_TYPES)[lanes.lane_type]
     tints = {
-        style.BUS_LANE: (kinds == "BUS") & ~lanes.is_intersection,
-        style.BIKE_LANE: (kinds == "BIKE") & ~lanes.is_intersection,
-        style.INTERSECTION: lanes.is_intersection,
+        view.theme.bus_lane: (kinds == "BUS") & ~lanes.is_intersection,
+        view.theme.bike_lane: (kinds == "BIKE") & ~lanes.is_intersection,
+        view.theme.intersection: lanes.is_intersection,
     }
     left, right = _rows(lanes.left_boundary), _rows(lanes.right_boundary)
     for color, chosen in tints.items():
@@ -81,8 +80,8 @@ def _draw_crossings(axes: Axes, view: View, lanes: LaneMap) -> None:
     outlines = [np.concatenate((one, same_direction(one, two)[::-1])) for one, two in pairs]
     near = [view.touches(outline) for outline in outlines]
     bars = [bar for pair, keep in zip(pairs, near, strict=True) if keep for bar in zebra_bars(*pair)]
-    _fill(axes, view.seen(outlines), style.CROSSING, Layer.CROSSING)
-    _fill(axes, bars, style.CROSSING_BAR, Layer.CROSSING)
+    _fill(axes, view.seen(outlines), view.theme.crossing, Layer.CROSSING)
+    _fill(axes, bars, view.theme.crossing_bar, Layer.CROSSING)
 
 
 def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
@@ -91,7 +90,7 @@ def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
         return
     # Without boundaries the centrelines are all there is of the map, so they may be stronger.
     bare = not lanes.left_boundary.lengths.any()
-    color = style.CENTERLINE_BARE if bare else style.CENTERLINE
+    color = view.theme.centerline_bare if bare else view.theme.centerline
     width = 1.0 if bare else 0.6
     axes.add_collection(
         LineCollection(lines, colors=color, linewidths=width, zorder=Layer.CENTERLINE), autolim=False
@@ -101,7 +100,7 @@ def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
         pose = np.stack(poses)
         size = np.full((len(pose), 2), [view.metres(5.0), view.metres(3.6)])
         arrows = place(CHEVRON, pose[:, :2], pose[:, 2], size)
-        _fill(axes, list(arrows), style.CENTERLINE_BARE, Layer.CENTERLINE)
+        _fill(axes, list(arrows), view.theme.centerline_bare, Layer.CENTERLINE)
 
 
 def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
@@ -109,14 +108,14 @@ def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
     lines, marks = boundaries(view, lanes)
     for mark in np.unique(marks).tolist():
         chosen = [lines[i] for i in np.flatnonzero(marks == mark).tolist()]
-        painted = style.mark_color(mark) != style.UNPAINTED
-        for side, dashed in style.mark_strokes(mark):
+        painted = paint_of(mark) in PAINT
+        for side, dashed in mark_strokes(mark):
             shift = view.metres(DOUBLE_GAP) * side
             strokes = LineCollection(
                 [offset_line(line, shift) for line in chosen] if side else chosen,
-                colors=style.mark_color(mark),
+                colors=view.theme.mark_color(mark),
                 linewidths=0.9 if painted else 0.6,
-                linestyles=[style.DASH if dashed else style.SOLID],
+                linestyles=[DASH if dashed else SOLID],
                 capstyle="butt",
                 zorder=Layer.MARK if painted else Layer.CENTERLINE,
             )
@@ -132,7 +131,7 @@ def boundaries(view: View, lanes: LaneMap) -> tuple[list[Floats], NDArray[np.int
     right = [line[::-1] for line in _rows(lanes.right_boundary)]
     lines = _rows(lanes.left_boundary) + right
     marks = np.concatenate((lanes.left_mark, lanes.right_mark)).astype(np.int64)
-    painted = np.array([style.mark_color(mark) != style.UNPAINTED for mark in marks.tolist()], np.bool_)
+    painted = np.array([paint_of(mark) in PAINT for mark in marks.tolist()], np.bool_)
     kept = painted | ~np.tile(lanes.is_intersection, 2)
     rows = [i for i in np.flatnonzero(kept).tolist() if view.touches(lines[i])]
     # Painted first, so that paint wins where the two lanes disagree.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 
 import matplotlib
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm
+from numpy.typing import NDArray
 
+from trajpred.errors import require
 from trajpred.lane_map import MARK_TYPES
 
 
@@ -28,55 +32,165 @@ class Layer(IntEnum):
     CROSSING = 3
     CENTERLINE = 4
     MARK = 5
-    HISTORY = 6
-    OTHER_MODES = 7
-    AGENT = 8
-    OTHER_TRUTH = 9
-    MODES = 10
-    TRUTH = 11
-    FOCAL_AGENT = 12
-    END = 13
-    TRUTH_END = 14
-    LABEL = 15
+    BAND = 6
+    HISTORY = 7
+    OTHER_MODES = 8
+    AGENT = 9
+    OTHER_TRUTH = 10
+    MODES = 11
+    TRUTH = 12
+    FOCAL_AGENT = 13
+    END = 14
+    TRUTH_END = 15
+    LABEL = 16
 
 
-#: Okabe and Ito's palette, safe for colour-blind readers; grey for agents nobody asked about.
-ROLE_COLORS = {Role.OTHER: "#A9AFB8", Role.SCORED: "#0072B2", Role.EGO: "#009E73", Role.FOCAL: "#D55E00"}
-ROLE_EDGES = {Role.OTHER: "#7C838E", Role.SCORED: "#00436A", Role.EGO: "#005E45", Role.FOCAL: "#7A3600"}
 ROLE_NAMES = {
     Role.FOCAL: "focal agent",
     Role.EGO: "recording vehicle",
     Role.SCORED: "scored agent",
     Role.OTHER: "other agent",
 }
-
-INK, MUTED, HALO = "#23272E", "#667080", "#FFFFFF"
-BACKGROUND, FRAME = "#FBFBFA", "#C9CDD3"
-DRIVABLE, DRIVABLE_EDGE = "#E9EBEE", "#BFC5CD"
-INTERSECTION, BIKE_LANE, BUS_LANE = "#DCE2EA", "#E0E9E1", "#ECE4DA"
-CENTERLINE, CENTERLINE_BARE = "#C6CCD5", "#A4ACB8"
-CROSSING, CROSSING_BAR = "#D3D8DF", "#FFFFFF"
-
-#: Paint as it is would vanish on paper: white becomes grey, yellow ochre.
-PAINT = {"WHITE": "#9BA3AF", "YELLOW": "#DDA51B", "BLUE": "#5B8DC9"}
-#: Edges of lanes without paint: just enough to see the lane.
-UNPAINTED = "#DADEE4"
+#: The colours that paint on the road has, see :attr:`Theme.paint`.
+PAINT = ("WHITE", "YELLOW", "BLUE")
 #: Dash and gap of a dashed mark, in multiples of the line width.
 DASH = (0.0, (6.0, 5.0))
 SOLID = (0.0, ())
 
-#: Pale to deep viridis: the likelier, the darker, on paper too. Its yellow end is too faint for lines.
-PROBABILITY_COLORS = LinearSegmentedColormap.from_list(
-    "trajpred_probability", matplotlib.colormaps["viridis_r"](np.linspace(0.14, 1.0, 64))
-)
 #: Fixed, so that pictures compare; the square root spreads the low values that six modes share.
 PROBABILITY_NORM = PowerNorm(0.5, vmin=0.0, vmax=1.0)
 PROBABILITY_TICKS = (0.0, 0.05, 0.2, 0.5, 1.0)
+#: Opacity of a mode of probability 0; one of probability 1 hides what lies under it.
+FAINTEST = 0.65
 
 
-def mark_color(mark: int) -> str:
-    """Colour of a lane mark, an index into ``MARK_TYPES``."""
-    return PAINT.get(MARK_TYPES[mark].rsplit("_", 1)[-1], UNPAINTED)
+@dataclass(frozen=True)
+class Theme:
+    """The colours of a picture, the same names for paper and for dark screens.
+
+    Attributes:
+        paper: around the scene; background: of the scene where there is no road; frame: its border.
+        ink, muted: strong and weak text and lines; halo: the rim that sets them off.
+        nose: the mark on an agent that says which way it faces.
+        ground, ground_edge: drivable area.
+        intersection, bike_lane, bus_lane: tints of lanes.
+        centerline, centerline_bare: beside boundaries, and where they are all there is of the map.
+        crossing, crossing_bar: a pedestrian crossing and its painted bars.
+        paint: by the name in ``PAINT``; unpainted: edges of lanes without paint, just enough to see them.
+        role, role_edge: fill and outline of an agent.
+        what_if: what would be if someone were not there.
+        probability: on the scale of ``PROBABILITY_NORM``; the likelier, the further from the background.
+        attention: what a token takes its information from; never in one picture with ``what_if``.
+    """
+
+    paper: str
+    background: str
+    frame: str
+    ink: str
+    muted: str
+    halo: str
+    nose: str
+    ground: str
+    ground_edge: str
+    intersection: str
+    bike_lane: str
+    bus_lane: str
+    centerline: str
+    centerline_bare: str
+    crossing: str
+    crossing_bar: str
+    paint: Mapping[str, str]
+    unpainted: str
+    role: Mapping[Role, str]
+    role_edge: Mapping[Role, str]
+    what_if: str
+    probability: Colormap
+    attention: str
+
+    def mark_color(self, mark: int) -> str:
+        """Colour of a lane mark, an index into ``MARK_TYPES``."""
+        return self.paint.get(paint_of(mark), self.unpainted)
+
+    def mode_colors(self, probability: NDArray[np.float64], opacity: float = 1.0) -> NDArray[np.float64]:
+        """RGBA ``[M, 4]`` of modes of ``probability`` ``[M]``; ``opacity`` makes all of them fainter."""
+        colors = self.probability(PROBABILITY_NORM(probability))
+        return np.asarray(colors * np.array([1.0, 1.0, 1.0, opacity]), np.float64)
+
+
+def _ramp(name: str, colors: NDArray[np.float64]) -> Colormap:
+    """A colour map through ``colors`` ``[N, 4]``, from see-through to opaque."""
+    colors[:, 3] = np.linspace(FAINTEST, 1.0, len(colors))
+    return LinearSegmentedColormap.from_list(name, colors)
+
+
+_VIRIDIS = matplotlib.colormaps["viridis"]
+#: For paper. Roles have Okabe and Ito's palette, safe for colour-blind readers, its green darker, so that
+#: their lightness alone tells most of them apart; grey is for agents nobody asked about. Paint as it is would
+#: vanish: white becomes grey, yellow ochre.
+LIGHT = Theme(
+    paper="#FFFFFF",
+    background="#FBFBFA",
+    frame="#C9CDD3",
+    ink="#23272E",
+    muted="#667080",
+    halo="#FFFFFF",
+    nose="#FFFFFF",
+    ground="#E9EBEE",
+    ground_edge="#BFC5CD",
+    intersection="#DCE2EA",
+    bike_lane="#E0E9E1",
+    bus_lane="#ECE4DA",
+    centerline="#C6CCD5",
+    centerline_bare="#A4ACB8",
+    crossing="#D3D8DF",
+    crossing_bar="#FFFFFF",
+    paint={"WHITE": "#9BA3AF", "YELLOW": "#DDA51B", "BLUE": "#5B8DC9"},
+    unpainted="#DADEE4",
+    role={Role.OTHER: "#A9AFB8", Role.SCORED: "#0072B2", Role.EGO: "#005C44", Role.FOCAL: "#D55E00"},
+    role_edge={Role.OTHER: "#7C838E", Role.SCORED: "#00436A", Role.EGO: "#003427", Role.FOCAL: "#7A3600"},
+    what_if="#C2187A",
+    # Pale to deep: the likelier, the darker. The yellow end of viridis is too faint for lines.
+    probability=_ramp("trajpred_light", _VIRIDIS(np.linspace(0.86, 0.0, 64))),
+    attention="#C2187A",
+)
+#: For screens: the same hues lighter, and viridis turned round: the likelier, the brighter.
+DARK = Theme(
+    paper="#0F1215",
+    background="#14171B",
+    frame="#39414B",
+    ink="#E8EBEF",
+    muted="#9AA4B1",
+    halo="#14171B",
+    nose="#14171B",
+    ground="#22272E",
+    ground_edge="#454D58",
+    intersection="#29313C",
+    bike_lane="#253029",
+    bus_lane="#332C25",
+    centerline="#3A424D",
+    centerline_bare="#566070",
+    crossing="#303741",
+    crossing_bar="#4A535F",
+    paint={"WHITE": "#7C8693", "YELLOW": "#B98A1F", "BLUE": "#4F7FB3"},
+    unpainted="#343B45",
+    role={Role.OTHER: "#78818D", Role.SCORED: "#4FA8E0", Role.EGO: "#9DEBD4", Role.FOCAL: "#F0823A"},
+    role_edge={Role.OTHER: "#A3ABB6", Role.SCORED: "#A8D6F5", Role.EGO: "#D5F7EE", Role.FOCAL: "#FFD0AE"},
+    what_if="#FF7AC3",
+    probability=_ramp("trajpred_dark", _VIRIDIS(np.linspace(0.3, 1.0, 64))),
+    attention="#FF7AC3",
+)
+THEMES = {"light": LIGHT, "dark": DARK}
+
+
+def theme_of(name: str) -> Theme:
+    """The theme called ``name``. Raises: DataError that lists the known names."""
+    require(name in THEMES, "theme", f"must be {' or '.join(THEMES)}, is {name!r}")
+    return THEMES[name]
+
+
+def paint_of(mark: int) -> str:
+    """What colour a lane mark, an index into ``MARK_TYPES``, is painted in: of ``PAINT``, or none of them."""
+    return MARK_TYPES[mark].rsplit("_", 1)[-1]
 
 
 def mark_strokes(mark: int) -> tuple[tuple[int, bool], ...]:

@@ -1,4 +1,4 @@
-"""What part of the world a picture shows."""
+"""What part of the world a picture shows, and in which colours."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from trajpred.errors import require
 from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
 from trajpred.viz.shapes import Floats
+from trajpred.viz.style import LIGHT, Theme
 
 #: A standing agent still gets some surroundings.
 SMALLEST_RADIUS_M = 28.0
@@ -27,11 +28,13 @@ class View:
         centre: ``[2]`` metres, city frame.
         radius: half the side, metres.
         points_per_metre: scale of the picture, in typographic points (1/72 inch).
+        theme: its colours.
     """
 
     centre: Floats
     radius: float
     points_per_metre: float
+    theme: Theme = LIGHT
 
     def metres(self, points: float) -> float:
         """The length in the world of ``points`` on paper."""
@@ -81,8 +84,14 @@ def fit_radius(scenario: Scenario, forecast: Forecast | None) -> float:
     return max(SMALLEST_RADIUS_M, MARGIN * reach + 3.0)
 
 
-def frame(scenario: Scenario, forecast: Forecast | None, radius_m: float | None, side_points: float) -> View:
+def frame(
+    scenario: Scenario,
+    forecast: Forecast | None,
+    radius_m: float | None,
+    side_points: float,
+    theme: Theme = LIGHT,
+) -> View:
     """The view on ``scenario`` for a square picture whose side measures ``side_points``."""
     require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
     radius = fit_radius(scenario, forecast) if radius_m is None else radius_m
-    return View(focal_centre(scenario), radius, side_points / (2 * radius))
+    return View(focal_centre(scenario), radius, side_points / (2 * radius), theme)

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.baselines import BASELINES
-from trajpred.evaluation.judged import Judged
+from trajpred.evaluation.judged import Judged, facts_of
 from trajpred.evaluation.results import finite
 from trajpred.evaluation.scores import SHORT
 from trajpred.forecast import Forecast
@@ -65,10 +64,5 @@ def focal_facts(scenario: Scenario) -> dict[str, str]:
     """:data:`FACTS` of the focal track; ``unknown`` is the manoeuvre of one without a future."""
     kind = OBJECT_TYPES[scenario.tracks.object_type[scenario.focal]]
     plain = {"class": kind, "manoeuvre": "unknown", "city": scenario.city or "unknown"}
-    if not scenario.has_future:
-        return plain
-    # Facts do not depend on the forecast, but are told of forecast tracks: this baseline knows them all.
-    baseline = BASELINES["constant_velocity"](scenario, scenario.num_steps - scenario.num_observed)
-    some = Judged.of([scenario], [baseline])
-    rows = np.flatnonzero(some.track_id == scenario.focal_id)
-    return {name: str(some.facts[name][rows[0]]) for name in FACTS} if len(rows) else plain
+    found = facts_of(scenario).get(scenario.focal_id) if scenario.has_future else None
+    return {name: found[name] for name in FACTS} if found else plain

@@ -7,26 +7,38 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from tqdm import tqdm
 
+from trajpred.attention import Attention
 from trajpred.errors import require
-from trajpred.evaluation.predictors import Predictor, in_batches, load_predictor
+from trajpred.evaluation.perturb import road_users
+from trajpred.evaluation.perturb import without as leave_out
+from trajpred.evaluation.predictors import (
+    Predictor,
+    attention_of,
+    has_attention,
+    in_batches,
+    load_predictor,
+)
 from trajpred.evaluation.scores import SHORT
 from trajpred.forecast import Forecast
 from trajpred.object_sizes import TYPICAL_SIZE
 from trajpred.scenario import Scenario
 from trajpred.viz.page.colors import themes
 from trajpred.viz.page.figures import FACTS, Figures, focal_facts
-from trajpred.viz.page.pack import pack_scene
+from trajpred.viz.page.pack import Told, pack_scene
 
 #: In the order in which they are read; together they are the page's one script.
 SCRIPTS = (
     "data.js",
     "view.js",
     "draw_map.js",
+    "draw_ground.js",
     "draw_agents.js",
     "draw_modes.js",
+    "draw_attention.js",
     "draw_furniture.js",
     "hover.js",
     "list.js",
@@ -47,6 +59,7 @@ def write_page(
     scenarios: Sequence[Scenario],
     predictors: Sequence[Predictor] = (),
     *,
+    without: Sequence[str] = (),
     batch_size: int = 8,
     progress: bool = True,
 ) -> Path:
@@ -55,6 +68,8 @@ def write_page(
     Args:
         path: the file.
         predictors: none, one, or two that are shown side by side.
+        without: road users, as :func:`trajpred.evaluation.perturb.road_users` takes them, without whom every
+            scenario is predicted once more; the page switches between the two.
         batch_size: scenarios predicted at once.
         progress: show a bar.
 
@@ -62,49 +77,72 @@ def write_page(
         ``path``; folders are made.
 
     Raises:
-        DataError: no scenarios, one of them twice, or more than two predictors.
+        DataError: no scenarios, one of them twice, more than two predictors, or somebody to leave out who is
+            not there, or is the focal agent.
     """
     names = [scenario.scenario_id for scenario in scenarios]
     require(bool(names), "scenario", "there is none to show")
     require(len(set(names)) == len(names), "scenario", "the same one is given twice")
     require(len(predictors) <= 2, "against", "two models at most are shown side by side")
+    require(bool(predictors) or not without, "without", "needs a model that predicts")
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tqdm(total=len(names), unit=" scenarios", desc=target.name, disable=not progress) as bar:
         entries = []
-        for entry in _entries(scenarios, predictors, batch_size):
+        for entry in _entries(scenarios, predictors, without, batch_size):
             entries.append(entry)
             bar.update()
-    target.write_text(_html(entries, [predictor.name for predictor in predictors]), encoding="utf-8")
+    unfinished = target.with_name(f".unfinished-{uuid4().hex}")
+    try:
+        unfinished.write_text(_html(entries, [predictor.name for predictor in predictors]), encoding="utf-8")
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
     return target
 
 
-def save_page(out: Path, scenarios: Sequence[Scenario], models: Sequence[str]) -> Path:
+def save_page(
+    out: Path, scenarios: Sequence[Scenario], models: Sequence[str], without: Sequence[str] = ()
+) -> Path:
     """:func:`write_page` for what ``load_predictor`` takes; a folder gets ``page.html``."""
     path = out if out.suffix == ".html" else out / "page.html"
-    return write_page(path, scenarios, [load_predictor(model) for model in models])
+    return write_page(path, scenarios, [load_predictor(model) for model in models], without=without)
 
 
 def _entries(
-    scenarios: Sequence[Scenario], predictors: Sequence[Predictor], batch_size: int
+    scenarios: Sequence[Scenario], predictors: Sequence[Predictor], without: Sequence[str], batch_size: int
 ) -> Iterator[Entry]:
     for rows in in_batches(range(len(scenarios)), batch_size):
         batch = [scenarios[row] for row in rows]
-        told = [predictor(batch) for predictor in predictors]
+        removed = [road_users(scenario, without) for scenario in batch]
+        told = [_told(predictor, batch, removed) for predictor in predictors]
         for i, scenario in enumerate(batch):
-            yield entry(scenario, [forecasts[i] for forecasts in told])
+            yield entry(scenario, [each[i] for each in told], removed[i])
 
 
-def entry(scenario: Scenario, forecasts: Sequence[Forecast]) -> Entry:
-    """One scenario and its forecasts, one of each model."""
-    figures = [Figures.of(scenario, forecast) for forecast in forecasts]
+def _told(
+    predictor: Predictor, scenarios: Sequence[Scenario], removed: Sequence[Sequence[str]]
+) -> list[Told]:
+    """What a predictor says of each scenario, also without the road users ``removed`` from it."""
+    attention: Sequence[Attention | None] = [None] * len(scenarios)
+    if has_attention(predictor):
+        attention = attention_of(predictor, scenarios)
+    less: Sequence[Forecast | None] = [None] * len(scenarios)
+    if any(removed):
+        less = predictor([leave_out(*each) for each in zip(scenarios, removed, strict=True)])
+    each = zip(scenarios, predictor(scenarios), attention, less, strict=True)
+    return [Told(seen, Figures.of(one, seen), heard, other) for one, seen, heard, other in each]
+
+
+def entry(scenario: Scenario, told: Sequence[Told], removed: Sequence[str] = ()) -> Entry:
+    """One scenario and what each model says of it."""
     line = {
         "id": scenario.scenario_id,
         "agents": len(scenario.tracks),
         **focal_facts(scenario),
-        "metrics": [one.metrics.get(scenario.focal_id) for one in figures],
+        "metrics": [one.figures.metrics.get(scenario.focal_id) for one in told],
     }
-    return Entry(line, pack_scene(scenario, forecasts, figures))
+    return Entry(line, pack_scene(scenario, told, removed))
 
 
 def _html(entries: Sequence[Entry], models: Sequence[str]) -> str:
@@ -114,6 +152,8 @@ def _html(entries: Sequence[Entry], models: Sequence[str]) -> str:
         "models": list(models),
         "metrics": list(SHORT),
         "facts": list(FACTS),
+        "heads": [model["heads"] for model in entries[0].scene["models"]],
+        "removes": any(one.scene["removed"] for one in entries),
         "size_m": TYPICAL_SIZE,
         "themes": themes(),
     }

@@ -9,6 +9,8 @@ const LAYERS = [
   ["others", "Others’ futures", true],
   ["band", "Uncertainty", true],
   ["labels", "Probabilities", true],
+  ["attention", "Attention", false],
+  ["without", "Without", false],
 ];
 const NEEDS_MODEL = new Set(["modes", "others", "band", "labels"]);
 const get = (id) => document.getElementById(id);
@@ -79,7 +81,7 @@ function themeName() {
 
 function applyTheme() {
   document.documentElement.dataset.theme = themeName();
-  if (state.scene) tellLegend(state.scene, index.themes[themeName()]);
+  tellAround();
   redraw();
 }
 
@@ -87,11 +89,14 @@ function listenToControls() {
   for (const [name, label, on] of LAYERS) {
     state.layers[name] = on;
     if (NEEDS_MODEL.has(name) && !index.models.length) continue;
+    if (name === "attention" && !index.heads.some(Boolean)) continue;
+    if (name === "without" && !index.removes) continue;
     const chip = add(get("layers"), "label");
     const box = add(chip, "input");
     Object.assign(box, { type: "checkbox", checked: on, id: `layer-${name}` });
-    chip.append(label);
-    box.addEventListener("change", () => { state.layers[name] = box.checked; redraw(); });
+    add(chip, "span", label);
+    box.addEventListener("change", () => switchLayer(name, box.checked));
+    if (name === "attention") addHeads();
   }
   get("slider").addEventListener("input", () => { setPlaying(false); setStep(get("slider").valueAsNumber); });
   get("play").addEventListener("click", () => setPlaying(!state.playing));
@@ -111,6 +116,48 @@ function listenToControls() {
   addEventListener("click", (event) => { if (event.detail) event.target.closest("button, label")?.blur(); });
 }
 
+/** Show a layer or hide it; some change what is told around the scene, too. */
+function switchLayer(name, on) {
+  state.layers[name] = on;
+  if (get("heads")) get("heads").hidden = !state.layers.attention;
+  tellAround();
+  redraw();
+}
+
+/** Legend, and what is said of each model. */
+function tellAround() {
+  if (!state.scene) return;
+  tellLegend(state.scene, index.themes[themeName()]);
+  panes.forEach((pane) => tellModel(pane, state.scene));
+}
+
+/** Which layer and which head of the attention is shown. */
+function addHeads() {
+  const choices = add(get("layers"), "span");
+  Object.assign(choices, { id: "heads", hidden: true });
+  ["layer", "head"].forEach((what, i) => {
+    const select = add(choices, "select");
+    select.id = `attention-${what}`;
+    select.setAttribute("aria-label", `${what} of the attention`);
+    add(select, "option", `all ${what}s`).value = "";
+    const most = Math.max(...index.heads.map((counts) => counts?.[i] ?? 0));
+    for (let n = 0; n < most; n++) add(select, "option", `${what} ${n + 1}`).value = n;
+    select.addEventListener("change", () => {
+      state.attention[what] = select.value === "" ? null : Number(select.value);
+      tellAround();
+      redraw();
+    });
+  });
+}
+
+/** Name those whom the scene can be shown without. */
+function tellRemoved(scene) {
+  const chip = get("layer-without")?.parentElement;
+  if (!chip) return;
+  chip.lastChild.textContent = `Without ${scene.removed.map((track) => kindOf(scene, track)).join(", ")}`;
+  chip.title = `the futures as if ${removedInWords(scene)} had never been there (w)`;
+}
+
 /** Arrows step time, space plays, j and k change the scene, f fits. */
 function onKey(event) {
   const typing = event.target.matches("input:not([type=range]):not([type=checkbox]), select");
@@ -126,6 +173,7 @@ function onKey(event) {
     j: () => nextScene(1),
     k: () => nextScene(-1),
     f: fit,
+    w: () => get("layer-without")?.click(),
     Escape: () => { document.body.classList.remove("list-open"); select(state.scene.focal); },
   };
   const action = actions[event.key];

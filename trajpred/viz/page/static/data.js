@@ -46,7 +46,8 @@ class Scene {
     this.end = this.steps - 1; // a test scenario may have steps in which nobody was recorded
     while (this.end > this.now && !anyone(this.end)) this.end--;
     this.known = new Map(); // modes by model and track, as they are asked for
-    this.rowOf = stored.models.map((model) => new Map(model.tracks.map((track, row) => [track, row])));
+    this.told = [...stored.models, ...stored.without]; // first as seen, then without somebody
+    this.rowOf = this.told.map((model) => new Map(model.tracks.map((track, row) => [track, row])));
   }
 
   /** Whether a track is seen at a step. */
@@ -85,9 +86,9 @@ class Scene {
     return points;
   }
 
-  /** What model `m` says of a track: `[{points, band, probability, error}, …]`, or none. */
+  /** What `told[m]` says of a track: `[{points, band, probability, error}, …]`, or none. */
   modes(m, track) {
-    const model = this.models[m];
+    const model = this.told[m];
     const row = model ? this.rowOf[m].get(track) : undefined;
     if (row === undefined) return [];
     const places = this.arrays[`mode${m}`].values;
@@ -99,7 +100,7 @@ class Scene {
         points: Array.from({ length: model.steps }, (_, f) => each(f)),
         band: widths ? Array.from({ length: model.steps }, (_, f) => widths[first + f] * METRE) : null,
         probability: model.probability[row][k],
-        error: model.end_error[row]?.[k] ?? null,
+        error: model.end_error?.[row]?.[k] ?? null,
       };
     });
   }

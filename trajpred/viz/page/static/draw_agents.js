@@ -13,6 +13,7 @@ const OUTLINES = {
 const ROLES = ["OTHER", "SCORED", "EGO", "FOCAL"]; // higher ones are drawn over lower ones
 const TRAIL_WIDTH = { OTHER: 1.3, SCORED: 1.7, EGO: 1.7, FOCAL: 2.8 };
 const SMALLEST_PX = 6;
+const HOLLOW_PX = 13; // room to see that there is nothing in it
 const FADES = 8;
 
 /** Add a closed outline at a pixel, turned by `heading` (counter-clockwise), of a size in pixels. */
@@ -92,7 +93,12 @@ function drawHistories(pane, scene, tracks, step, colors) {
   ctx.globalAlpha = 1;
 }
 
-/** Each track as the outline of its type, coloured by role; a second outline around the one chosen. */
+/** Whether a track is left out of what is shown. */
+function isRemoved(scene, track) {
+  return state.layers.without && scene.removed.includes(track);
+}
+
+/** Each track as the outline of its type, coloured by role, hollow if it is left out; a ring around the one chosen. */
 function drawAgents(pane, scene, tracks, step, colors) {
   const { ctx } = pane;
   pane.inPixels();
@@ -100,15 +106,18 @@ function drawAgents(pane, scene, tracks, step, colors) {
   for (const track of tracks) {
     const shape = OUTLINES[scene.type[track]] ?? DIAMOND;
     const [place, heading] = [pane.toPixels(scene.place(track, step)), scene.heading(track, step)];
-    const size = bodySize(scene, track);
+    const removed = isRemoved(scene, track);
+    const size = bodySize(scene, track).map((pixels) => Math.max(pixels, removed ? HOLLOW_PX : 0));
     ctx.beginPath();
     outline(ctx, shape, place, heading, size);
-    ctx.fillStyle = colors.role[scene.role[track]];
+    ctx.fillStyle = removed ? colors.ground : colors.role[scene.role[track]];
     ctx.fill();
-    ctx.strokeStyle = colors.role_edge[scene.role[track]];
-    ctx.lineWidth = 1;
+    ctx.setLineDash(removed ? [3, 2.5] : []);
+    ctx.strokeStyle = removed ? colors.ink : colors.role_edge[scene.role[track]];
+    ctx.lineWidth = removed ? 1.6 : 1;
     ctx.stroke();
-    if (shape === RECTANGLE) {
+    ctx.setLineDash([]);
+    if (shape === RECTANGLE && !removed) {
       const nose = Math.min(0.55 * Math.min(...size), 14);
       ctx.beginPath();
       outline(ctx, CHEVRON.map(([x, y]) => [x + 0.45, y]), place, heading, [nose, nose]);

@@ -55,12 +55,33 @@ function tellModel(pane, scene) {
   const { selected } = state;
   add(said, "b", (index.models.length > 1 ? `${"AB"[pane.m]}  ` : "") + index.models[pane.m]);
   if (selected !== scene.focal) add(add(said, "span"), "em", `${kindOf(scene, selected)} ${scene.track_id[selected]}`);
+  if (pane.told !== pane.m) {
+    add(add(said, "span", "without "), "em", removedInWords(scene));
+    const moved = scene.told[pane.told].moved_m[scene.rowOf[pane.told].get(selected)];
+    add(add(said, "span", "mean future ends "), "em", Number.isFinite(moved) ? `${moved.toFixed(2)} m away` : "–");
+    return;
+  }
+  tellAttention(pane, scene);
   const values = scene.metrics(pane.m, selected);
   if (!values) {
     add(said, "span", scene.rowOf[pane.m].has(selected) ? "no true future to judge by" : "not predicted");
     return;
   }
   index.metrics.forEach((name, i) => add(add(said, "span", `${name} `), "em", metricText(name, values[i])));
+}
+
+/** How much the chosen track takes from all agents, and from all lanes. */
+function tellAttention(pane, scene) {
+  const heard = state.layers.attention ? heardBy(scene, pane.m, state.selected) : [];
+  const sum = (some) => some.reduce((total, one) => total + one.share, 0);
+  if (!heard.length) return;
+  const agents = sum(heard.filter((one) => one.track !== null)) / sum(heard);
+  add(add(pane.said, "span", "attention "), "em", `${percent(agents)} agents, ${percent(1 - agents)} lanes`);
+}
+
+/** Who is left out. */
+function removedInWords(scene) {
+  return scene.removed.map((track) => `${kindOf(scene, track)} ${scene.track_id[track]}`).join(", ");
 }
 
 /** A new last child with text, which is never read as markup. */
@@ -113,5 +134,10 @@ function tellLegend(scene, colors) {
   item.append("100%");
   if (scene.models.some((_, m) => scene.arrays[`band${m}`])) {
     entry('<rect y="1" width="24" height="10" rx="2" opacity="0.35" stroke="none"/>', probabilityColor(0.4, colors), "80% band", 24);
+  }  if (state.layers.attention) entry(line('stroke-width="5" opacity="0.7"'), colors.attention, "attention", 24);
+  if (state.layers.without && scene.without.length) {
+    const hollow = 'x="1" y="1" width="10" height="10" fill="none" stroke-dasharray="3 2"';
+    entry(`<rect ${hollow}/>`, colors.ink, "left out");
+    entry(line('stroke-width="1.6" stroke-dasharray="5 4"'), colors.muted, "future as seen", 24);
   }
 }

@@ -35,27 +35,20 @@ function roadOf(scene) {
   return scene.road;
 }
 
-/** The map, from the picture of it that is kept until scene, view, size or theme change: playing needs it often. */
-function drawGround(pane, scene, colors) {
-  const { canvas, ctx } = pane;
-  const key = [scene.id, camera.x, camera.y, camera.scale, canvas.width, canvas.height, themeName()].join(" ");
-  if (pane.groundKey === key) {
-    ctx.setTransform(1, 0, 0, 1, 0, 0);
-    ctx.drawImage(pane.ground, 0, 0);
-    return;
-  }
-  drawMap(pane, scene, colors);
-  pane.ground ??= document.createElement("canvas");
-  [pane.ground.width, pane.ground.height, pane.groundKey] = [canvas.width, canvas.height, key];
-  pane.ground.getContext("2d").drawImage(canvas, 0, 0);
+/** Nothing but the background. */
+function clear(surface, colors) {
+  surface.inPixels();
+  surface.ctx.fillStyle = colors.background;
+  surface.ctx.fillRect(0, 0, surface.width, surface.height);
 }
 
-/** From the ground up; a scene without a map draws nothing. */
-function drawMap(pane, scene, colors) {
-  const { ctx } = pane;
+/** From the background up; a scene without a map has nothing else. */
+function drawMap(surface, scene, colors) {
+  const { ctx } = surface;
+  clear(surface, colors);
   const road = roadOf(scene);
   const pixel = 1 / camera.scale;
-  pane.inMetres();
+  surface.inMetres();
   ctx.lineCap = "butt";
   ctx.lineJoin = "round";
   ctx.setLineDash([]);
@@ -79,8 +72,8 @@ function drawMap(pane, scene, colors) {
   const bare = !road.stroke.some(Boolean);
   const center = bare ? colors.centerline_bare : colors.centerline;
   road.centerline.forEach((path) => stroke(path, center, (bare ? 1.2 : 0.7) * pixel));
-  drawArrows(pane, scene, colors);
-  pane.inMetres();
+  drawArrows(surface, scene, colors);
+  surface.inMetres();
   road.stroke.forEach((path, look) => {
     const paint = look >> 1;
     ctx.setLineDash(look & 1 ? DASH_M : []);
@@ -90,17 +83,17 @@ function drawMap(pane, scene, colors) {
 }
 
 /** Which way each lane goes, where there is room to tell. */
-function drawArrows(pane, scene, colors) {
-  const { ctx } = pane;
+function drawArrows(surface, scene, colors) {
+  const { ctx } = surface;
   const { values, rows } = scene.arrays.arrow;
-  pane.inPixels();
+  surface.inPixels();
   ctx.fillStyle = colors.centerline_bare;
   ctx.beginPath();
   for (let row = 0; row < rows; row++) {
     const [x, y, heading, length] = values.subarray(4 * row, 4 * row + 4);
     const place = [x * METRE, y * METRE];
-    if (length * METRE * camera.scale < SHORT_LANE_PX || !pane.holds(place, 1)) continue;
-    outline(ctx, CHEVRON, pane.toPixels(place), heading / 1000, [7, 5]);
+    if (length * METRE * camera.scale < SHORT_LANE_PX || !surface.holds(place, 1)) continue;
+    outline(ctx, CHEVRON, surface.toPixels(place), heading / 1000, [7, 5]);
   }
   ctx.fill();
 }

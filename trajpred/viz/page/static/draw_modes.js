@@ -27,7 +27,7 @@ function drawFaintModes(pane, scene, track, colors) {
   const { ctx } = pane;
   pane.inPixels();
   ctx.lineCap = "round";
-  for (const mode of modesOf(scene, pane.m, track)) {
+  for (const mode of modesOf(scene, pane.told, track)) {
     ctx.globalAlpha = 0.2 + 0.5 * Math.sqrt(mode.probability);
     ctx.strokeStyle = probabilityColor(mode.probability, colors);
     ctx.lineWidth = 1.2;
@@ -41,7 +41,7 @@ function drawFaintModes(pane, scene, track, colors) {
 /** The futures of the chosen track, each with an end and a dot where it is at `step`. */
 function drawModes(pane, scene, track, step, colors) {
   const { ctx } = pane;
-  const modes = modesOf(scene, pane.m, track);
+  const modes = modesOf(scene, pane.told, track);
   pane.inPixels();
   ctx.lineCap = "round";
   ctx.lineJoin = "round";
@@ -79,6 +79,25 @@ function drawDot(pane, point, radius, mode, colors) {
   ctx.stroke();
 }
 
+/** Where somebody is left out: the futures as seen, dashed and colourless, to compare with. */
+function drawGhosts(pane, scene, track, colors) {
+  if (pane.told === pane.m) return;
+  const { ctx } = pane;
+  pane.inPixels();
+  ctx.lineCap = "butt";
+  ctx.setLineDash([5, 4]);
+  ctx.strokeStyle = colors.muted;
+  for (const mode of modesOf(scene, pane.m, track)) {
+    ctx.globalAlpha = 0.35 + 0.6 * Math.sqrt(mode.probability);
+    ctx.lineWidth = 1 + 1.2 * Math.sqrt(mode.probability);
+    ctx.beginPath();
+    polyline(pane, mode.line);
+    ctx.stroke();
+  }
+  ctx.setLineDash([]);
+  ctx.globalAlpha = 1;
+}
+
 const SMOOTH = 3; // steps to either side that tell the direction of a mode
 const STILL_M = 0.3;
 
@@ -86,7 +105,7 @@ const STILL_M = 0.3;
 function drawBands(pane, scene, track, colors) {
   const { ctx } = pane;
   pane.inPixels();
-  for (const mode of modesOf(scene, pane.m, track)) {
+  for (const mode of modesOf(scene, pane.told, track)) {
     if (!mode.band) continue;
     const [left, right] = [[], []];
     let normal = [0, 0];
@@ -125,59 +144,66 @@ function groupEnds(pane, modes) {
   return groups;
 }
 
-/** Write the probability beside the end of each mode, covering neither labels nor ends nor modes. */
-function drawLabels(pane, scene, track, colors) {
-  const { ctx } = pane;
-  pane.inPixels();
-  const modes = modesOf(scene, pane.m, track);
+/**
+ * Write the probability beside the end of each mode, covering neither labels nor ends nor modes.
+ *
+ * `labels` is what other labels have to keep clear of: `placed` ones, `ends`, and points that are `taken`.
+ */
+function drawLabels(pane, scene, track, colors, labels) {
+  const modes = modesOf(scene, pane.told, track);
   const groups = groupEnds(pane, modes);
   const lines = [...modes.map((mode) => mode.points), scene.path(track, scene.now, scene.steps - 1)];
-  const taken = lines.flatMap((line) => line.filter((_, i) => i % 3 === 0).map((point) => pane.toPixels(point)));
+  labels.taken.push(...lines.flatMap((line) => line.filter((_, i) => i % 3 === 0).map((point) => pane.toPixels(point))));
   const step = scene.recorded(state.step);
-  if (scene.seen(track, step)) taken.push(...bodyPoints(pane, scene, track, step));
-  const ends = groups.map((group) => group.end);
-  const placed = [];
+  if (scene.seen(track, step)) labels.taken.push(...bodyPoints(pane, scene, track, step));
+  labels.ends.push(...groups.map((group) => group.end));
+  for (const { mode, end, total, count } of groups) {
+    const text = percent(total) + (count > 1 ? ` · ${count} modes` : "");
+    const { line } = mode;
+    const [tip, back] = [pane.toPixels(line.at(-1)), pane.toPixels(line.at(-Math.min(8, line.length)))];
+    const along = Math.atan2(tip[1] - back[1], tip[0] - back[0]);
+    drawLabel(pane, text, end, along, { text: colors.ink, halo: colors.halo, leader: colors.muted }, labels);
+  }
+}
+
+/** Write `text` near `end`, best in the direction `along`, where it covers least; `look`: its three colours. */
+function drawLabel(pane, text, end, along, look, labels) {
+  const { ctx } = pane;
+  pane.inPixels();
   ctx.font = LABEL_FONT;
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
   ctx.lineJoin = "round";
-  for (const group of groups) {
-    const text = percent(group.total) + (group.count > 1 ? ` · ${group.count} modes` : "");
-    const half = [ctx.measureText(text).width / 2 + 2, 8];
-    const center = placeLabel(pane, group, half, { placed, ends, taken });
-    placed.push({ center, half });
-    const away = Math.hypot(center[0] - group.end[0], center[1] - group.end[1]);
-    if (away > half[0] + 20) drawLeader(ctx, group.end, center, half, colors);
-    ctx.strokeStyle = colors.halo;
-    ctx.lineWidth = 3.5;
-    ctx.strokeText(text, ...center);
-    ctx.fillStyle = colors.ink;
-    ctx.fillText(text, ...center);
-  }
+  const half = [ctx.measureText(text).width / 2 + 2, 8];
+  const center = placeLabel(pane, end, along, half, labels);
+  labels.placed.push({ center, half });
+  if (Math.hypot(center[0] - end[0], center[1] - end[1]) > half[0] + 20) drawLeader(ctx, end, center, half, look.leader);
+  ctx.strokeStyle = look.halo;
+  ctx.lineWidth = 3.5;
+  ctx.strokeText(text, ...center);
+  ctx.fillStyle = look.text;
+  ctx.fillText(text, ...center);
 }
 
-function drawLeader(ctx, [x, y], center, half, colors) {
+function drawLeader(ctx, [x, y], center, half, color) {
   const [dx, dy] = [center[0] - x, center[1] - y];
   const stop = 1 - Math.min(half[0] / Math.abs(dx), half[1] / Math.abs(dy)); // at the border of the label
   ctx.beginPath();
   ctx.moveTo(x, y);
   ctx.lineTo(x + dx * stop, y + dy * stop);
-  ctx.strokeStyle = colors.muted;
+  ctx.strokeStyle = color;
   ctx.lineWidth = 0.8;
   ctx.stroke();
 }
 
 /** The cheapest of the places around an end; the way of viz/labels.py. */
-function placeLabel(pane, group, half, { placed, ends, taken }) {
-  const line = group.mode.line;
-  const [tip, back] = [pane.toPixels(line.at(-1)), pane.toPixels(line.at(-Math.min(8, line.length)))];
-  const along = Math.atan2(tip[1] - back[1], tip[0] - back[0]);
+function placeLabel(pane, anchor, along, half, { placed, ends, taken }) {
   let best = null;
   for (const gap of GAPS) {
     for (const turn of TURNS) {
       const [c, s] = [Math.cos(along + turn), Math.sin(along + turn)];
       const reach = gap + Math.min(half[0] / Math.max(Math.abs(c), 1e-6), half[1] / Math.max(Math.abs(s), 1e-6));
-      const center = [group.end[0] + c * reach, group.end[1] + s * reach];
+      const center = [anchor[0] + c * reach, anchor[1] + s * reach];
       const outside = Math.abs(center[0] - pane.width / 2) + half[0] > pane.width / 2
         || Math.abs(center[1] - pane.height / 2) + half[1] > pane.height / 2;
       const covers = ([x, y], dx, dy) => Math.abs(x - center[0]) < dx && Math.abs(y - center[1]) < dy;

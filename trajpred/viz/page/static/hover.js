@@ -36,7 +36,7 @@ function trackAt(pane, scene, pixel) {
 function modeAt(pane, scene, pixel) {
   if (pane.m < 0 || !state.layers.modes) return null;
   let best = null;
-  for (const mode of modesOf(scene, pane.m, state.selected)) {
+  for (const mode of modesOf(scene, pane.told, state.selected)) {
     const distance = distanceTo(pixel, mode.line.map((point) => pane.toPixels(point)));
     // Where several run together the likeliest is meant; modes come by rising probability.
     if (distance <= NEAR_PX && (!best || distance <= best.distance + 1)) best = { mode, distance };
@@ -44,17 +44,23 @@ function modeAt(pane, scene, pixel) {
   return best?.mode ?? null;
 }
 
-/** The lines that tell of a track or a mode; the first one is the heading. */
-function describe(pane, scene, track, mode) {
+/** The lines that tell of a track, a mode or a lane that is heard; the first one is the heading. */
+function describe(pane, scene, { track, mode, lane }) {
+  const tenths = (share) => `${(100 * share).toFixed(1)}%`;
+  if (lane) return [`${lanesOf(scene)[lane.lane].kind} · ${tenths(lane.share)}`, headsInWords(scene, state.selected)];
   if (mode) {
-    const lines = [`Mode ${mode.k + 1} · ${(100 * mode.probability).toFixed(1)}%`];
-    lines.push(mode.error === null ? "no true end to compare" : `ends ${mode.error.toFixed(2)} m from the truth`);
+    const lines = [`Mode ${mode.k + 1} · ${tenths(mode.probability)}`];
+    if (pane.told !== pane.m) lines.push("without those left out");
+    else lines.push(mode.error === null ? "no true end to compare" : `ends ${mode.error.toFixed(2)} m from the truth`);
     const length = mode.line.slice(1).reduce((sum, [x, y], i) => sum + Math.hypot(x - mode.line[i][0], y - mode.line[i][1]), 0);
     lines.push(`${length.toFixed(1)} m in ${(mode.points.length * scene.step_s).toFixed(1)} s`);
     if (mode.band) lines.push(`±${mode.band.at(-1).toFixed(1)} m across at the end (80%)`);
     return lines;
   }
   const lines = [`${kindOf(scene, track)} ${scene.track_id[track]}`, `${NAMES[scene.role[track]]} · ${scene.speed(track, scene.recorded(state.step)).toFixed(1)} m/s`];
+  const heard = heardShown(pane, scene).find((one) => one.track === track);
+  if (heard) lines.push(`gives ${tenths(heard.share)} ${headsInWords(scene, state.selected)}`);
+  if (isRemoved(scene, track)) return [...lines, "left out of this forecast"];
   const values = scene.metrics(pane.m, track);
   if (values) lines.push(index.metrics.slice(0, 3).map((name, i) => `${name} ${metricText(name, values[i])}`).join(" · "));
   else if (pane.m >= 0) lines.push(scene.rowOf[pane.m].has(track) ? "no true future to judge by" : "not predicted");
@@ -69,11 +75,12 @@ function hover(pane, pixel, event) {
   const before = state.hover;
   const track = scene && pixel ? trackAt(pane, scene, pixel) : null;
   const mode = scene && pixel && track === null ? modeAt(pane, scene, pixel) : null;
+  const lane = scene && pixel && track === null && !mode ? heardLaneAt(pane, scene, pixel) : null;
   state.hover = mode ? { pane, mode: mode.k } : null;
-  tip.hidden = track === null && !mode;
+  tip.hidden = track === null && !mode && !lane;
   pane.canvas.classList.toggle("pointing", track !== null);
   if (!tip.hidden) {
-    const [first, ...rest] = describe(pane, scene, track, mode);
+    const [first, ...rest] = describe(pane, scene, { track, mode, lane });
     tip.replaceChildren();
     add(tip, "b", first);
     rest.forEach((line) => add(tip, "div", line));

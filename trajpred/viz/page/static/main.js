@@ -2,7 +2,7 @@
 
 const state = {
   scene: null, number: -1, step: 0, selected: -1, playing: false,
-  layers: {}, theme: null, hover: null, shown: [],
+  layers: {}, attention: { layer: null, head: null }, theme: null, hover: null, shown: [],
 };
 const panes = (index.models.length ? index.models.map((_, m) => m) : [-1]).map((m) => new Pane(get("panes"), m));
 
@@ -19,28 +19,30 @@ function redraw() {
 }
 
 function draw(pane, scene) {
-  const { ctx } = pane;
   const { layers, step, selected } = state;
   const colors = index.themes[themeName()];
   pane.resize();
-  pane.inPixels();
-  ctx.fillStyle = colors.background;
-  ctx.fillRect(0, 0, pane.width, pane.height);
   const seen = scene.recorded(step);
   const shown = tracksShown(pane, scene, seen, layers.agents);
-  const judged = Array.from({ length: scene.tracks }, (_, track) => track).filter((track) =>
-    track !== selected && (track === scene.focal || (layers.agents && scene.role[track] === "SCORED")));
-  if (layers.map) drawGround(pane, scene, colors);
-  if (layers.history) drawHistories(pane, scene, shown, seen, colors);
+  const judged = Array.from({ length: scene.tracks }, (_, track) => track).filter((track) => track !== selected
+    && !isRemoved(scene, track) && (track === scene.focal || (layers.agents && scene.role[track] === "SCORED")));
+  if (layers.map) pane.ground.draw(pane, scene, colors);
+  else clear(pane, colors);
+  drawHeard(pane, scene, seen, colors);
+  if (layers.history) drawHistories(pane, scene, shown.filter((track) => !isRemoved(scene, track)), seen, colors);
   const predicted = pane.m >= 0 && layers.modes;
   if (predicted && layers.others) judged.forEach((track) => drawFaintModes(pane, scene, track, colors));
   if (predicted && layers.band) drawBands(pane, scene, selected, colors);
   if (layers.truth) drawTruths(pane, scene, judged, colors);
   drawAgents(pane, scene, shown.filter((track) => track !== selected), seen, colors);
+  drawRings(pane, scene, seen, colors);
+  if (predicted) drawGhosts(pane, scene, selected, colors);
   if (predicted) drawModes(pane, scene, selected, step, colors);
   if (layers.truth) drawTruths(pane, scene, [selected], colors);
   drawAgents(pane, scene, shown.filter((track) => track === selected), seen, colors);
-  if (predicted && layers.labels) drawLabels(pane, scene, selected, colors);
+  const labels = { placed: [], ends: [], taken: [] };
+  if (predicted && layers.labels) drawLabels(pane, scene, selected, colors, labels);
+  drawShares(pane, scene, seen, colors, labels);
   drawScaleBar(pane, colors);
 }
 
@@ -83,6 +85,7 @@ async function showScene(number, t = null) {
   get("title").title = `${scene.id}\n${get("scene-facts").textContent}`;
   document.title = `${scene.id} · trajpred`;
   tellLegend(scene, index.themes[themeName()]);
+  tellRemoved(scene);
   select(scene.focal);
   setStep(t === null ? scene.now : Math.round(t / scene.step_s));
   if (before !== number) fit();

@@ -3,28 +3,18 @@
 const camera = { x: 0, y: 0, scale: 8 }; // metres, and pixels per metre
 const SCALES = [0.4, 120];
 
-/** A canvas that shows the scene with the forecast of one model (`m` -1: none). */
-class Pane {
-  constructor(parent, m) {
-    this.m = m;
-    this.element = parent.appendChild(document.createElement("section"));
-    this.element.className = "pane";
-    this.said = this.element.appendChild(document.createElement("div"));
-    this.said.className = "said";
-    this.stage = this.element.appendChild(document.createElement("div"));
-    this.stage.className = "stage";
-    this.canvas = this.stage.appendChild(document.createElement("canvas"));
-    this.ctx = this.canvas.getContext("2d");
+/** A canvas seen through the camera: `width` and `height` in pixels of the page, `ratio` of its own to each. */
+class Surface {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.ctx = canvas.getContext("2d", { alpha: false });
   }
 
-  /** Match the canvas to its place on the screen. */
-  resize() {
-    const { clientWidth, clientHeight } = this.stage;
-    const ratio = window.devicePixelRatio || 1;
-    const [width, height] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
-    [this.width, this.height, this.ratio] = [clientWidth, clientHeight, ratio];
-    if (this.canvas.width === width && this.canvas.height === height) return;
-    [this.canvas.width, this.canvas.height] = [width, height];
+  /** Give the canvas a size in its own pixels; what was drawn is lost if it changes. */
+  setSize(width, height, ratio) {
+    const { canvas } = this;
+    [this.width, this.height, this.ratio] = [width / ratio, height / ratio, ratio];
+    if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
   }
 
   /** Draw in metres, y up. */
@@ -53,6 +43,34 @@ class Pane {
   holds([x, y], margin = 0) {
     const [w, h] = [this.width / 2 / camera.scale + margin, this.height / 2 / camera.scale + margin];
     return Math.abs(x - camera.x) <= w && Math.abs(y - camera.y) <= h;
+  }
+}
+
+/** A place in the page that shows the scene with the forecast of one model (`m` -1: none). */
+class Pane extends Surface {
+  constructor(parent, m) {
+    super(document.createElement("canvas"));
+    this.m = m;
+    this.element = parent.appendChild(document.createElement("section"));
+    this.element.className = "pane";
+    this.said = this.element.appendChild(document.createElement("div"));
+    this.said.className = "said";
+    this.stage = this.element.appendChild(document.createElement("div"));
+    this.stage.className = "stage";
+    this.stage.append(this.canvas);
+    this.ground = new Ground();
+  }
+
+  /** Match the canvas to its place on the screen. */
+  resize() {
+    const ratio = window.devicePixelRatio || 1;
+    const { clientWidth, clientHeight } = this.stage;
+    this.setSize(Math.round(clientWidth * ratio), Math.round(clientHeight * ratio), ratio);
+  }
+
+  /** Which forecast is shown: the model's as seen, or its other one without somebody (see `Scene.modes`). */
+  get told() {
+    return state.layers.without && state.scene.without.length ? this.m + index.models.length : this.m;
   }
 }
 

@@ -1,0 +1,169 @@
+"""Chromium without a window, spoken to through its debugging pipe."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import time
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+#: What a module of tests in a browser is marked with.
+IN_BROWSER = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt install chromium"),
+]
+#: Seconds until a browser that does not answer is given up.
+PATIENCE_S = 60.0
+
+
+class Browser:
+    """One tab. Messages are JSON that end with a zero byte: written to its file 3, read from its file 4."""
+
+    def __init__(self, folder: Path) -> None:
+        ours, theirs = _pipes()
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
+        options += ["--disable-background-networking", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
+        self.process = subprocess.Popen(
+            [str(CHROMIUM), *options, "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(3, 4),
+            preexec_fn=lambda: [os.dup2(end, 3 + i) for i, end in enumerate(theirs)],
+        )
+        for end in theirs:
+            os.close(end)
+        self.reading, self.writing = ours
+        os.set_blocking(self.reading, False)
+        self.rest, self.number, self.session = b"", 0, ""
+        #: What went wrong in the page, and what it asked the network for.
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        target = self("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self(f"{domain}.enable")
+        self.size(1280, 800)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.reading)
+        os.close(self.writing)
+
+    def __call__(self, method: str, **params: Any) -> Any:
+        """The result of a command of the DevTools protocol."""
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": params}
+        message |= {"sessionId": self.session} if self.session else {}
+        os.write(self.writing, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self.number:
+                assert "error" not in answer, (method, answer["error"])
+                return answer["result"]
+
+    def _read(self) -> dict[str, Any]:
+        until = time.monotonic() + PATIENCE_S
+        while b"\0" not in self.rest:
+            assert time.monotonic() < until, "the browser does not answer"
+            try:
+                self.rest += os.read(self.reading, 1 << 20)
+            except BlockingIOError:
+                time.sleep(0.005)
+        line, self.rest = self.rest.split(b"\0", 1)
+        message: dict[str, Any] = json.loads(line)
+        self._note(message.get("method"), message.get("params", {}))
+        return message
+
+    def _note(self, method: str | None, params: dict[str, Any]) -> None:
+        if method == "Runtime.exceptionThrown":
+            self.errors.append(json.dumps(params["exceptionDetails"])[:800])
+        if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
+            self.errors.append(json.dumps(params["args"])[:800])
+        if method == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.errors.append(params["entry"]["text"])
+        if method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+
+    def size(self, width: int, height: int) -> None:
+        self(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def prefer(self, theme: str) -> None:
+        self("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+
+    def open(self, path: Path, hash: str = "") -> None:
+        self("Page.navigate", url="about:blank")
+        self.errors.clear()
+        self.requests.clear()
+        self("Page.navigate", url=path.as_uri() + hash)
+        self.wait("typeof state !== 'undefined' && state.scene !== null")
+        self.do("0")
+
+    def ask(self, expression: str) -> Any:
+        """The value of JavaScript; promises are awaited."""
+        told = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in told, told["exceptionDetails"]
+        return told["result"].get("value")
+
+    def wait(self, expression: str) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while not self.ask(expression):
+            assert time.monotonic() < until, expression
+            time.sleep(0.05)
+
+    def do(self, expression: str) -> None:
+        """Run JavaScript and wait until the page is drawn again."""
+        self.ask(expression)
+        self.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def key(self, key: str) -> None:
+        text = {"text": key} if len(key) == 1 else {}
+        self("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self("Input.dispatchKeyEvent", type="keyUp", key=key)
+        self.do("0")
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        self("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+        self.do("0")
+
+    def at(self, point: str) -> tuple[float, float]:
+        """Where a point in metres, given in JavaScript, lies in the window."""
+        corner = "panes[0].canvas.getBoundingClientRect()"
+        x, y = self.ask(f"(([x, y], r) => [x + r.left, y + r.top])(panes[0].toPixels({point}), {corner})")
+        return x, y
+
+    def png(self) -> bytes:
+        return base64.b64decode(self("Page.captureScreenshot", format="png")["data"])
+
+    def picture(self) -> np.ndarray:
+        """The first canvas as pixels ``[H, W, channels]``."""
+        data = self.ask("panes[0].canvas.toDataURL().split(',')[1]")
+        return np.asarray(imread(BytesIO(base64.b64decode(data)), format="png"))
+
+
+def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """(our reading end, our writing end) and (the browser's), both of the latter above 4."""
+    their_in, our_out = os.pipe()
+    our_in, their_out = os.pipe()
+    moved = []
+    for end in (their_in, their_out):
+        moved.append(fcntl.fcntl(end, fcntl.F_DUPFD, 10))
+        os.close(end)
+    return (our_in, our_out), (moved[0], moved[1])
