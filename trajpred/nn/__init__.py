@@ -9,6 +9,7 @@ from trajpred.nn.gat import GATEncoder, GATLayer
 from trajpred.nn.graph_transformer import DwivediGraphTransformerEdgeLayer, DwivediGraphTransformerLayer
 from trajpred.nn.graph_transformer_net import GraphTransformerNet
 from trajpred.nn.layer import GraphTransformerLayer, mlp
+from trajpred.nn.matrix_relation import MatrixRelation
 from trajpred.nn.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.padded_attention import PaddedAttention, merge_tensors
 from trajpred.nn.positional import (
@@ -46,6 +47,7 @@ __all__ = [
     "GraphTransformerNet",
     "GroupRelation",
     "LaplacianPositionalEncoding",
+    "MatrixRelation",
     "MultiHeadAttentionConv",
     "PaddedAttention",
     "Padding",

@@ -33,6 +33,13 @@ class EdgeBias(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return self.net(features[..., self.skip :])
 
+    def of_pairs(self, features: Tensor) -> Tensor:
+        """The same of features ``[channels, R, S]``: ``[heads, R, S]``."""
+        first, activation, second = self.net
+        assert isinstance(first, nn.Linear) and isinstance(second, nn.Linear)
+        x = torch.addmm(first.bias[:, None], first.weight, features[self.skip :].flatten(1))
+        return (second.weight @ activation(x)).unflatten(1, features.shape[1:])
+
 
 class GraphAttention(nn.Module):
     r"""Attention over the edges of a relation.

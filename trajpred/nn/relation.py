@@ -86,14 +86,14 @@ class EdgeRelation:
             self.bias.repeat(times, 1),
             self.num_senders,
             self.num_receivers * times,
-            self.poses and (self.poses[0], _repeat(self.poses[1], times)),
+            self.poses and (self.poses[0], repeat_pose(self.poses[1], times)),
         )
 
     def copies(self, times: int) -> EdgeRelation:
         """``times`` separate copies of the graph, interleaved: copy c of node n is node n · times + c."""
         copy = torch.arange(times, device=self.index.device)
         index = (self.index[..., None] * times + copy).flatten(1)
-        poses = self.poses and (_repeat(self.poses[0], times), _repeat(self.poses[1], times))
+        poses = self.poses and (repeat_pose(self.poses[0], times), repeat_pose(self.poses[1], times))
         bias = self.bias.repeat_interleave(times, dim=0)
         return EdgeRelation(index, bias, self.num_senders * times, self.num_receivers * times, poses)
 
@@ -272,7 +272,7 @@ class DenseRelation:
             self,
             receivers=self.receivers.repeat(times),
             reached=self.reached.repeat_interleave(times, dim=0),
-            poses=self.poses and (self.poses[0], _repeat(self.poses[1], times)),
+            poses=self.poses and (self.poses[0], repeat_pose(self.poses[1], times)),
             times=self.times * times,
         )
 
@@ -296,7 +296,8 @@ class GroupRelation:
         return weight.permute(0, 2, 3, 1).flatten(0, 2)
 
 
-def _repeat(pose: Pose[Tensor], times: int) -> Pose[Tensor]:
+def repeat_pose(pose: Pose[Tensor], times: int) -> Pose[Tensor]:
+    """Every pose ``times`` times in a row."""
     return Pose(pose.position.repeat_interleave(times, dim=0), pose.heading.repeat_interleave(times, dim=0))
 
 

@@ -1,0 +1,38 @@
+"""What a vehicle would have seen of a scenario, and the same moment as a scenario of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trajpred.scenario import EGO_ID, Scenario, TrackCategory, Tracks
+
+
+def moment(scenario: Scenario, step: int, focal_id: str = EGO_ID) -> Scenario:
+    """The steps up to ``step`` as a scenario of the same length; what lies before its first one is unseen."""
+    now, tracks = scenario.num_observed, scenario.tracks
+    seen = tracks.valid[:, max(0, step + 1 - now) : step + 1].any(axis=1)
+
+    def cut(values: np.ndarray) -> np.ndarray:
+        out = np.zeros((int(seen.sum()), *values.shape[1:]), values.dtype)
+        past = values[seen, max(0, step + 1 - now) : step + 1]
+        out[:, now - past.shape[1] : now] = past
+        return out
+
+    by_step = {name: cut(getattr(tracks, name)) for name in ("valid", "position", "heading", "velocity")}
+    category = np.full(int(seen.sum()), TrackCategory.UNSCORED, np.int8)
+    own = {"track_id": tracks.track_id[seen], "object_type": tracks.object_type[seen], "category": category}
+    return replace(scenario, tracks=Tracks(**own, **by_step), focal_id=focal_id)
+
+
+def moved(scenario: Scenario, by: np.ndarray) -> Scenario:
+    """The same scene elsewhere; ``by`` ``[2]`` metres."""
+    lane_map, tracks = scenario.map, scenario.tracks
+    lines = ("centerline", "left_boundary", "right_boundary", "crossing_edge1", "crossing_edge2")
+    shifted = {}
+    for name in (*lines, "drivable_area"):
+        line = getattr(lane_map, name)
+        shifted[name] = replace(line, values=line.values + np.pad(by, (0, line.values.shape[1] - 2)))
+    position = np.where(tracks.valid[..., None], tracks.position + by, 0.0)
+    return replace(scenario, tracks=replace(tracks, position=position), map=replace(lane_map, **shifted))

@@ -1,0 +1,152 @@
+"""The C++ example: it builds, gives what the bundle says, and notices what differs.
+
+ONNX Runtime is looked for where CMake looks, and in the folder ``ONNXRUNTIME_ROOT``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+from trajpred.export.bundle import EXAMPLE
+from trajpred.export.signature import GRAPHS, SIGNATURES
+from trajpred.export.write import export
+from trajpred.scenario import Scenario
+
+pytestmark = pytest.mark.slow
+
+SOURCE = ROOT / "tools" / "onboard_cpp"
+#: What CMake says where something is missing; any other failure is the example's.
+MISSING = ("ONNX Runtime was not found", "No CMAKE_CXX_COMPILER could be found")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, built from an empty folder."""
+    if shutil.which("cmake") is None:
+        pytest.skip("the C++ example needs cmake")
+    folder = tmp_path_factory.mktemp("build")
+    root = os.environ.get("ONNXRUNTIME_ROOT", "")
+    options = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_COMPILE_WARNING_AS_ERROR": "ON",
+        "ONNXRUNTIME_ROOT": root,
+    }
+    done = run("cmake", "-S", SOURCE, "-B", folder, *(f"-D{name}={value}" for name, value in options.items()))
+    for reason in MISSING:
+        if reason in done.stderr:
+            pytest.skip(f"the C++ example cannot be built: {reason} (ONNXRUNTIME_ROOT={root!r})")
+    assert done.returncode == 0, done.stderr
+    built = run("cmake", "--build", folder, "--config", "Release")
+    assert built.returncode == 0, built.stdout + built.stderr
+    return next(path for name in ("onboard", "Release/onboard.exe") if (path := folder / name).is_file())
+
+
+@pytest.fixture(scope="module")
+def exported(
+    program: Path, tmp_path_factory: pytest.TempPathFactory, sample_scenarios: list[Scenario]
+) -> Path:
+    """A bundle with its example unpacked; ``program`` comes first so as not to export in vain."""
+    folder = tmp_path_factory.mktemp("exported") / "bundle"
+    export("argoverse2-demo", folder, sample_scenarios[:1])
+    with ZipFile(folder / EXAMPLE) as archive:
+        archive.extractall(folder / "example")
+    return folder
+
+
+@pytest.fixture
+def bundle(exported: Path, tmp_path: Path) -> Path:
+    """A copy to do harm to."""
+    return Path(shutil.copytree(exported, tmp_path / "bundle"))
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, timeout=300)
+
+
+def change(file: Path, by: float, where: int = 0) -> None:
+    """Add ``by`` to one number of a .npy file."""
+    values = np.load(file)
+    values.flat[where] += by
+    np.save(file, values)
+
+
+def test_gives_what_the_bundle_says_and_tells_how_long_it_took(program: Path, bundle: Path) -> None:
+    done = run(program, bundle, "--runs", "3", "--threads", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = dict(line.split()[:2] for line in done.stdout.splitlines() if line)
+    for graph in GRAPHS:
+        assert float(told[graph]) > 0
+        for port in SIGNATURES[graph].outputs:
+            assert float(told[f"{graph}/{port.name}"]) < 1e-3
+
+
+@pytest.mark.parametrize("by", [0.02, -0.02, float("nan")])
+def test_tells_an_output_beyond_the_tolerance(program: Path, bundle: Path, by: float) -> None:
+    change(bundle / "example" / "decoder" / "trajectory.npy", by, where=-1)
+    done = run(program, bundle, "--runs", "1")
+    far = [line.split()[0] for line in done.stdout.splitlines() if "TOO FAR" in line]
+    assert (done.returncode, far) == (1, ["decoder/trajectory"])
+    assert run(program, bundle, "--runs", "1", "--tolerance", "0.1").returncode == (1 if np.isnan(by) else 0)
+
+
+def test_what_a_graph_gives_is_what_the_next_one_takes(program: Path, bundle: Path) -> None:
+    """Lanes changed: encoder and decoder hear of it from the lane encoder, not from their own files."""
+    points = np.load(bundle / "example" / "lane_encoder" / "points.npy")
+    np.save(bundle / "example" / "lane_encoder" / "points.npy", points + np.float32(1))
+    done = run(program, bundle, "--runs", "1", "--tolerance", "1e-4")
+    assert done.returncode == 1
+    assert done.stdout.count("TOO FAR") == sum(len(SIGNATURES[graph].outputs) for graph in GRAPHS)
+
+
+def _missing(file: Path) -> None:
+    file.unlink()
+
+
+def _short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def _wide(file: Path) -> None:
+    np.save(file, np.load(file).astype(np.float64))
+
+
+def _turned(file: Path) -> None:
+    np.save(file, np.asfortranarray(np.load(file)))
+
+
+def _long(file: Path) -> None:
+    np.save(file, np.pad(np.load(file), ((0, 0), (0, 1), (0, 0))))
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (_missing, "example.npz unpacked"),
+        (_short, "too short"),
+        (_wide, "not of type '<f4'"),
+        (_turned, "not in C order"),
+        (_long, "Got invalid dimensions for input: history"),
+    ],
+)
+def test_bad_input_is_told_by_name(
+    program: Path, bundle: Path, harm: Callable[[Path], None], told: str
+) -> None:
+    harm(bundle / "example" / "encoder" / "history.npy")
+    done = run(program, bundle, "--runs", "1")
+    assert done.returncode == 2 and done.stderr.startswith("onboard: ")
+    assert "history" in done.stderr and told in done.stderr
+
+
+@pytest.mark.parametrize("words", ["", "--runs 3", "bundle --runs", "bundle --runs x", "bundle --fast 1"])
+def test_wrong_arguments_show_the_usage(program: Path, words: str) -> None:
+    done = run(program, *words.split())
+    assert done.returncode == 2 and "usage: onboard BUNDLE" in done.stderr

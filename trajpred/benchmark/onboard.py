@@ -1,0 +1,193 @@
+"""A bundle as it runs onboard, beside PyTorch in the same run; its size, start-up and memory."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from trajpred.benchmark.timing import own_process, use_threads
+from trajpred.errors import require
+from trajpred.evaluation.predictors import CheckpointPredictor
+from trajpred.export.bundle import Bundle
+from trajpred.export.replay import detections
+from trajpred.export.runtime import STAGES, OnboardForecaster
+from trajpred.export.stream import OnboardForecast, StreamingForecaster
+from trajpred.geometry import norm
+from trajpred.lane_map import LaneMap
+from trajpred.sample import SAMPLE_RAW
+from trajpred.scenario import Scenario, Tracks
+from trajpred.sources.argoverse2 import read_scenario
+from trajpred.tools.onboard import open_bundle
+
+#: Scenarios of the sample: a native one, and the most crowded of those cut from sensor logs.
+NATIVE, CROWDED = "0a1e6f0a-1817-4a98-b02e-db8c9327d151", "24974b9d-e379-5c70-af2a-d86881ce0ded"
+#: Agents of the crowded one once it is widened.
+WIDE = 103
+#: Beside this many rounds of cold starts, each with an empty cache.
+COLD = 5
+#: A vehicle's process: starts, then streams for a while. It must not need torch.
+_PROCESS = """
+import sys, time
+began, used = time.perf_counter(), time.process_time()
+from trajpred.export.runtime import OnboardForecaster
+forecaster = OnboardForecaster(sys.argv[1], threads=int(sys.argv[2]))
+start = [time.perf_counter() - began, time.process_time() - used]
+import pickle
+from pathlib import Path
+from trajpred.export.replay import laps, resident_mb
+from trajpred.export.stream import StreamingForecaster
+scenario = pickle.loads(Path(sys.argv[3]).read_bytes())
+stream, memory = StreamingForecaster(forecaster, scenario.map), []
+marks = [int(count) for count in sys.argv[4].split(",")]
+for count, (seconds, seen) in enumerate(laps(scenario), 1):
+    stream.update(seconds, seen, seen.track_id[:int(sys.argv[5])] if int(sys.argv[5]) else None)
+    if count in marks:
+        memory.append(resident_mb())
+    if count == marks[-1]:
+        break
+assert "torch" not in sys.modules
+print([*start, *memory])
+"""
+
+
+def onboard_figures(
+    bundle: Path, checkpoint: str, repeats: int, threads: int, updates: int
+) -> dict[str, float]:
+    """Times in ms, sizes in MB. Memory is told on Linux only.
+
+    Args: see :func:`trajpred.benchmark.tools.onboard`.
+    """
+    require(repeats > 0, "repeats", "must be positive")
+    require(updates >= 1000, "updates", "must be 1000 at least")
+    forecaster, predictor = open_bundle(bundle, threads), CheckpointPredictor(checkpoint)
+    predictor.device, predictor.model = torch.device("cpu"), predictor.model.cpu()
+    native, crowded = (read_scenario(SAMPLE_RAW / "val" / name) for name in (NATIVE, CROWDED))
+    figures = {"bundle without the fused graph, MB": _size_mb(forecaster.bundle)}
+    with use_threads(threads):
+        for scenario in (native, crowded, widened(crowded, WIDE)):
+            figures |= _beside_pytorch(forecaster, predictor, scenario, repeats)
+    return figures | _processes(bundle, threads, updates, {"native": native, "crowded": crowded})
+
+
+def widened(scenario: Scenario, agents: int) -> Scenario:
+    """With doubles of those farthest from the focal one, 3 m beside them, until there are ``agents``: tracks
+    seen within the last second."""
+    tracks, now = scenario.tracks, scenario.num_observed - 1
+    seen = np.flatnonzero(tracks.valid[:, now])
+    already = tracks.valid[:, max(0, now - 10) : now + 1].any(axis=1).sum()
+    far = norm(tracks.position[seen, now] - tracks.position[scenario.focal, now])
+    more = seen[np.argsort(-far, kind="stable")][: max(0, agents - already)]
+    doubles: dict[str, Any] = {one.name: getattr(tracks, one.name)[more] for one in fields(Tracks)}
+    doubles["track_id"] = np.array([f"{name}, double" for name in doubles["track_id"].tolist()])
+    doubles["position"] = np.where(doubles["valid"][..., None], doubles["position"] + 3.0, 0.0)
+    whole = {name: np.concatenate((getattr(tracks, name), values)) for name, values in doubles.items()}
+    return replace(scenario, tracks=Tracks(**whole))
+
+
+def _beside_pytorch(
+    forecaster: OnboardForecaster, predictor: CheckpointPredictor, scenario: Scenario, repeats: int
+) -> dict[str, float]:
+    """Both by turns, so that whatever else the machine does meets both alike."""
+    stream, batch = StreamingForecaster(forecaster, scenario.map), predictor._batch([scenario])
+    times = (scenario.timestamps_ns / 1e9)[: scenario.num_observed].tolist()
+    for step, seconds in enumerate(times):
+        stream.update(seconds, detections(scenario, step), targets=[])
+    now = detections(scenario, len(times) - 1)
+    stages: list[dict[str, float]] = []
+
+    def update() -> OnboardForecast:
+        return stream.update(times[-1], now)
+
+    def onboard() -> None:
+        stages.append(update().stage_ms)
+
+    def cold() -> None:
+        stream.set_map(scenario.map)
+        update()
+
+    def forward() -> None:
+        with torch.inference_mode():
+            predictor.model.forecaster(batch)
+
+    name = f"{scenario.scenario_id[:8]}, {len(update().track_id)} agents"
+    runs: dict[str, Callable[[], object]] = {
+        "onboard": onboard,
+        "PyTorch": lambda: predictor([scenario]),
+        "PyTorch forward": forward,
+    }
+    figures = _by_turns(name, runs, repeats)
+    whole = sum(sum(one.values()) for one in stages)
+    for stage in STAGES:
+        share = sum(one[stage] for one in stages) / whole
+        figures[f"{name}: onboard, {stage}, share of time"] = share
+    wall, cpu = [], []
+    for _ in range(COLD):
+        forecaster.lanes.set_map(LaneMap())
+        one = _timed(cold)
+        wall.append(one[0])
+        cpu.append(one[1])
+    figures[f"{name}: onboard, cold, wall ms"] = float(np.median(wall))
+    figures[f"{name}: onboard, cold, CPU ms"] = float(np.median(cpu))
+    for rival in ("PyTorch", "PyTorch forward"):
+        for what in ("wall p50 ms", "CPU ms"):
+            ratio = figures[f"{name}: {rival}, {what}"] / figures[f"{name}: onboard, {what}"]
+            figures[f"{name}: {rival} / onboard, {what.removesuffix(' ms')}"] = ratio
+    return figures
+
+
+def _by_turns(name: str, runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Quantiles of the wall time and the median CPU time of all threads, ms."""
+    for run in runs.values():
+        run()
+    spent: dict[str, list[tuple[float, float]]] = {kind: [] for kind in runs}
+    for _ in range(repeats):
+        for kind, run in runs.items():
+            spent[kind].append(_timed(run))
+    figures: dict[str, float] = {}
+    for kind, each in spent.items():
+        wall, cpu = np.array(each).T
+        p50, p95 = np.percentile(wall, (50, 95)).tolist()
+        figures |= {f"{name}: {kind}, wall p50 ms": p50, f"{name}: {kind}, wall p95 ms": p95}
+        figures[f"{name}: {kind}, CPU ms"] = float(np.median(cpu))
+    return figures
+
+
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Wall and CPU ms."""
+    began, start = time.perf_counter(), time.process_time()
+    work()
+    return 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - start)
+
+
+def _size_mb(bundle: Bundle) -> float:
+    files = {name: one["bytes"] for name, one in bundle.info["files"].items() if name != "forecaster.onnx"}
+    return sum(files.values()) / 1e6
+
+
+def _processes(bundle: Path, threads: int, updates: int, scenarios: dict[str, Scenario]) -> dict[str, float]:
+    """Processes of their own, without torch: start-up, and memory while they stream."""
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, scenario in scenarios.items():
+            file = Path(folder) / name
+            file.write_bytes(pickle.dumps(scenario))
+            wall, cpu, memory = _process(bundle, threads, file, [100], 0)
+            figures |= {"start-up, wall s": wall, "start-up, CPU s": cpu}
+            figures[f"memory after 100 updates, {name}, MB"] = memory
+        early, late = _process(bundle, threads, Path(folder) / "native", [updates // 10, updates], 1)[2:]
+    figures[f"memory after {updates // 10:,} updates, one target, MB"] = early
+    figures[f"memory after {updates:,} updates, one target, MB"] = late
+    return figures
+
+
+def _process(bundle: Path, threads: int, scenario: Path, marks: Sequence[int], targets: int) -> list[float]:
+    """Start-up in wall and CPU seconds, then MB at ``marks``; ``targets`` are predicted, 0 for all."""
+    return own_process(_PROCESS, bundle, threads, scenario, ",".join(map(str, marks)), targets)
