@@ -1,17 +1,28 @@
-"""Fixtures shared by all tests: where real scenarios are found."""
+"""Fixtures shared by all tests: where real scenarios are found, and that nobody reaches for the network."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.offline import offline
+from tests.without_av2 import skip_its_users
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import discover, read_scenario
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "datasets" / "argoverse2" / "sample"
+
+skip_its_users()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_reaches_for_the_network() -> Iterator[None]:
+    with offline():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
+import yaml
 from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.conftest import ROOT
@@ -21,6 +23,7 @@ from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
 from trajpred.graph.augment import AugmentConfig
 from trajpred.graph.data_module import SceneData
+from trajpred.interruption import STOPPED
 from trajpred.model import LitForecaster
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
@@ -38,15 +41,23 @@ class Seen(pl.Callback):
         self.steps.append(list(batch.scenario_id))
 
 
-class KillAt(pl.Callback):
-    """Ends the process as a power cut does when so many steps are done."""
+class SignalAt(pl.Callback):
+    """Sends this process a signal when so many steps are done: before the next one, or while validating."""
 
-    def __init__(self, step: int) -> None:
-        self.step = step
+    def __init__(self, step: int, number: int = signal.SIGKILL, validating: bool = False) -> None:
+        self.step, self.number, self.validating = step, number, validating
+
+    def _send(self, trainer: pl.Trainer) -> None:
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), self.number)
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if trainer.global_step == self.step:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if not self.validating:
+            self._send(trainer)
+
+    def on_validation_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        if self.validating:
+            self._send(trainer)
 
 
 def fit(
@@ -125,27 +136,78 @@ def test_with_averaged_weights_too(store_path: Path, tmp_path: Path) -> None:  #
         assert_same_weights(*(end[part] for end in ends))
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
-    """As a user does it, each time in a new process; here ``last.ckpt`` is saved after every step."""
+def run(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Train as a user does, in a process of its own; ``last.ckpt`` is saved after every step."""
+    small = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
+    small += [f"{part}.init_args.{s}" for part in ("encoder", "decoder") for s in ("dim=16", "heads=2")]
+    trainer = ["accelerator=cpu", "max_epochs=2", "enable_progress_bar=false", "limit_val_batches=0"]
+    given = [*(f"--model.{x}" for x in small), *(f"--trainer.{x}" for x in trainer), f"--data.store={store}"]
+    given += [f"--trainer.logger.init_args.save_dir={runs}", "--recent.train_time_interval=0:00:00", *args]
+    return call([sys.executable, str(ROOT / "tools" / "train.py"), *given])
 
-    def run(name: str, *args: str) -> int:
-        small = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
-        small += [f"{part}.init_args.{s}" for part in ("encoder", "decoder") for s in ("dim=16", "heads=2")]
-        trainer = ["accelerator=cpu", "max_epochs=2", "enable_progress_bar=false", "limit_val_batches=0"]
-        given = [*(f"--model.{x}" for x in small), *(f"--trainer.{x}" for x in trainer), *args]
-        given += [f"--data.store={store_path}", f"--trainer.logger.init_args.save_dir={tmp_path / name}"]
-        tool = [sys.executable, str(ROOT / "tools" / "train.py"), *given]
-        path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(tool, env=environment, capture_output=True, check=False).returncode
 
-    def last(name: str) -> Path:
-        return tmp_path / name / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
+def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
 
-    assert run("whole") == 0
-    kill = ("--trainer.callbacks=tests.test_resume.KillAt", "--trainer.callbacks.init_args.step=5")
-    assert run("killed", "--recent.train_time_interval=0:00:00", *kill) == -signal.SIGKILL
-    assert torch.load(last("killed"), weights_only=True)["global_step"] == 5, "the middle of the second epoch"
-    assert run("killed", f"--resume={last('killed')}") == 0
-    weights = [torch.load(last(name), weights_only=True)["state_dict"] for name in ("whole", "killed")]
-    assert_same_weights(*weights)
+
+def weights_of(runs: Path) -> dict[str, torch.Tensor]:
+    last = runs / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
+    weights: dict[str, torch.Tensor] = torch.load(last, weights_only=True)["state_dict"]
+    return weights
+
+
+def signal_at(step: int, number: signal.Signals) -> list[str]:
+    name = "--trainer.callbacks"
+    return [
+        f"{name}=tests.test_resume.SignalAt",
+        f"{name}.init_args.step={step}",
+        f"{name}.init_args.number={number}",
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    store_path: Path,  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, torch.Tensor]:
+    runs = tmp_path_factory.mktemp("undisturbed")
+    done = run(store_path, runs)
+    assert done.returncode == 0, done.stderr
+    assert {x.name for x in runs.rglob("*.ckpt")} == {"last.ckpt"}, "a finished run needs no other"
+    return weights_of(runs)
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    undisturbed: dict[str, torch.Tensor],
+) -> None:
+    assert run(store_path, tmp_path, *signal_at(5, signal.SIGKILL)).returncode == -signal.SIGKILL
+    folder = tmp_path / "forecaster" / "version_0"
+    last, previous = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous"))
+    steps = [torch.load(path, weights_only=True)["global_step"] for path in (previous, last)]
+    assert steps == [4, 5], "the middle of the second epoch"
+    last.write_bytes(last.read_bytes()[:-1000])  # as a disk may damage it
+    done = run(store_path, tmp_path, f"--resume={folder}")
+    assert done.returncode == 0 and f"warning: {last}" in done.stderr and str(previous) in done.stderr
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["resume"] is None and config["trainer"]["logger"]["init_args"]["version"] is None
+    assert_same_weights(undisturbed, weights_of(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_stopped_run_says_how_to_go_on(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    undisturbed: dict[str, torch.Tensor],
+) -> None:
+    done = run(store_path, tmp_path, *signal_at(4, signal.SIGTERM), "--recent.train_time_interval=1:00:00")
+    assert done.returncode == STOPPED and "Traceback" not in done.stderr
+    *_, said, command = done.stdout.splitlines()
+    assert said.startswith(f"Stopped as asked; saved {tmp_path}") and said.endswith("Go on with:")
+    python, *rest = shlex.split(command)
+    done = call([sys.executable, *rest, "--trainer.callbacks=null"])
+    assert python == "python" and done.returncode == 0, done.stderr
+    assert_same_weights(undisturbed, weights_of(tmp_path))

@@ -1,30 +1,99 @@
-"""What is installed from a built wheel."""
+"""A wheel is the same whoever builds it, and what is installed from it works outside the repository."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SAMPLE
+
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
-def test_a_wheel_holds_weights_and_their_cards(tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(ROOT / "trajpred", copy / "trajpred", ignore=shutil.ignore_patterns("__pycache__"))
+def copied(folder: Path) -> Path:
+    """What a wheel is built from, with weights of no size."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.pt")
+    shutil.copytree(ROOT / "trajpred", folder / "trajpred", ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
+        shutil.copyfile(ROOT / name, folder / name)
     for name in ("tiny.pt", "tiny.md"):
-        (copy / "trajpred" / "weights" / name).write_text(name)
-    build = [sys.executable, "-m", "pip", "wheel", copy, "--no-deps", "--no-build-isolation", "-w", tmp_path]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=300, check=False)
+        (folder / "trajpred" / "weights" / name).write_text(name)
+    return folder
+
+
+def build(source: Path, out: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "wheel", source, "--no-deps", "--no-build-isolation", "-w", out]
+    time = {"SOURCE_DATE_EPOCH": "1700000000"}
+    done = subprocess.run(
+        command, env=os.environ | time, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    [wheel] = tmp_path.glob("*.whl")
-    with ZipFile(wheel) as content:
+    [wheel] = out.glob("*.whl")
+    return wheel
+
+
+def test_a_wheel_holds_weights_and_their_cards(tmp_path: Path) -> None:
+    with ZipFile(build(copied(tmp_path / "copy"), tmp_path)) as content:
         assert content.read("trajpred/weights/tiny.pt") == b"tiny.pt"
         assert {"trajpred/weights/tiny.md", "trajpred/weights/README.md"} <= set(content.namelist())
+
+
+def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
+    source = copied(tmp_path / "source")
+    # The same files at another place, written later and in another order.
+    other = tmp_path / "other"
+    for path in sorted(source.rglob("*"), reverse=True):
+        if path.is_file():
+            target = other / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            os.utime(target, (1.8e9, 1.8e9))
+    first, second = build(source, tmp_path / "first"), build(other, tmp_path / "second")
+    assert first.name == second.name and first.read_bytes() == second.read_bytes()
+
+
+def installed(tmp_path: Path) -> Path:
+    """The scripts of a clean environment with this trajpred's wheel, and its dependencies from ours."""
+    source = tmp_path / "source"
+    for name in ("trajpred", "pyproject.toml", "README.md", "LICENSE"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        source.mkdir(exist_ok=True)
+        copy(ROOT / name, source / name)
+    wheel = build(source, tmp_path / "dist")
+    shutil.rmtree(source)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    scripts = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    install = ["pip", "--python", scripts / "python", "install", "--no-deps", "--no-index", wheel]
+    subprocess.run([sys.executable, "-m", *install], check=True, capture_output=True)
+    show = [scripts / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(show, check=True, capture_output=True, text=True).stdout.strip())
+    # Only a path: the editable installation beside our packages is not followed.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return scripts
+
+
+def test_the_installed_command_works_outside_the_repository(tmp_path: Path) -> None:
+    scripts, here = installed(tmp_path), tmp_path / "elsewhere"
+    here.mkdir()
+
+    def run(command: str, *args: object) -> str:
+        done = subprocess.run(
+            [scripts / command, *map(str, args)], cwd=here, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert str(tmp_path) in run("python", "-c", "import trajpred; print(trajpred.__file__)")
+    told = run("trajpred", "doctor")
+    assert "no sample" in told and "ok       argoverse2-demo" in told and "0 problems" in told
+    prepared = run("trajpred", "prepare", "--raw", SAMPLE, "--store", here / "store", "--workers", 1)
+    assert "val: 5 scenarios" in prepared
+    told = run("trajpred", "evaluate", "--checkpoint", "argoverse2-demo", "--store", here / "store")
+    assert "2.86" in told, told

@@ -12,6 +12,7 @@ from jsonargparse import auto_cli
 
 from trajpred import tools
 from trajpred.benchmark import tools as benchmark
+from trajpred.doctor import main as doctor
 from trajpred.errors import DataError
 
 #: A tool, or its subcommands; the first of them is the one meant if none is named.
@@ -24,6 +25,8 @@ TOOLS: dict[str, Any] = {
     "calibrate": tools.calibrate,
     "compare": tools.compare,
     "visualize": tools.visualize,
+    "export": tools.export,
+    "replay": tools.replay,
     "ship": tools.ship,
     "benchmark": {
         "model": benchmark.model,
@@ -32,6 +35,7 @@ TOOLS: dict[str, Any] = {
         "memory": benchmark.memory,
         "step": benchmark.step,
         "metrics": benchmark.metrics,
+        "onboard": benchmark.onboard,
     },
 }
 
@@ -47,7 +51,7 @@ def train(args: Sequence[str] | None) -> int:
 def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
     """Run one tool; ``trajpred TOOL …`` names it as the first argument."""
     given = list(sys.argv[1:] if args is None else args)
-    known = ["train", *TOOLS]
+    known = ["train", *TOOLS, "doctor"]
     if tool is None:
         if not given or given[0] not in known:
             print(f"usage: trajpred {{{','.join(known)}}} ...   (trajpred TOOL --help explains one)")
@@ -56,6 +60,8 @@ def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
     try:
         if tool == "train":
             sys.exit(train(given))
+        if tool == "doctor":
+            sys.exit(doctor(given))
         component = TOOLS[tool]
         if isinstance(component, dict) and (not given or given[0] not in (*component, "--help", "-h")):
             given = [next(iter(component)), *given]
@@ -64,14 +70,19 @@ def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
         else:
             given = _spell_out(component, given)
         sys.exit(auto_cli(component, args=given, as_positional=False, prog=f"tools/{tool}.py"))
-    except (DataError, OSError) as error:
+    except ModuleNotFoundError as error:
+        print(f"error: {error}; what to install: trajpred doctor", file=sys.stderr)
+        sys.exit(2)
+    except (DataError, OSError, UnicodeDecodeError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 
 
 def _spell_out(tool: Callable[..., int] | None, given: list[str]) -> list[str]:
-    """A bare ``--flag`` for ``--flag true``, and ``--list a b`` for ``--list [a,b]``."""
+    """``--max_agents`` from ``--max-agents``, ``--flag true`` from ``--flag``, ``[a,b]`` from ``a b``."""
     parameters = inspect.signature(tool).parameters.values() if tool else ()
+    dashed = {f"--{p.name}".replace("_", "-"): f"--{p.name}" for p in parameters}
+    given = ["=".join((dashed.get(name, name), *value)) for name, *value in (x.split("=", 1) for x in given)]
     lists = {f"--{p.name}" for p in parameters if str(p.annotation).startswith("list[")}
     texts = {f"--{p.name}" for p in parameters if str(p.annotation).startswith("list[str")}
     starts = [i for i, word in enumerate(given) if i == 0 or word.startswith("--")]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.geometry import direction, norm
+from trajpred.geometry import Pose, direction, norm, to_global
 
 #: Shorter steps than this (metres) tell no direction; the heading before them is kept.
 STILL_STEP = 0.05
@@ -74,6 +74,44 @@ class Forecast:
         speed = norm(step) / step_s
         return cls(scenario_id, track_id, trajectory, probability, heading, speed, scale).validate()
 
+    @classmethod
+    def from_local(
+        cls,
+        scenario_id: str,
+        track_id: NDArray[np.str_],
+        trajectory: NDArray[np.floating],
+        probability: NDArray[np.floating],
+        scale: NDArray[np.floating],
+        *,
+        pose: Pose[np.ndarray],
+        velocity: NDArray[np.floating],
+        elapsed_s: NDArray[np.floating],
+        step_s: float,
+    ) -> Forecast:
+        """From a model's own words, each track in its own frame, to the city frame in float64.
+
+        Args:
+            trajectory: ``[A, K, F, 2]`` metres, own frames; likewise ``probability``, ``scale``.
+            pose: ``[A, 2]``, ``[A]`` where each track was last seen, city frame.
+            velocity: ``[A, 2]`` m/s there, own frames.
+            elapsed_s: ``[A]`` seconds since then at the last observed step.
+        """
+        path, weight, width, speed, heading = (
+            np.asarray(x, np.float64) for x in (trajectory, probability, scale, velocity, pose.heading)
+        )
+        # The first step starts at the last observed one, which may lie after the track was last seen.
+        start = to_global(speed * np.asarray(elapsed_s, np.float64)[:, None], pose.position, heading)
+        return cls.from_trajectories(
+            scenario_id,
+            track_id,
+            to_global(path, pose.position[:, None, None], heading[:, None, None]),
+            weight,
+            origin=start,
+            origin_heading=heading,
+            step_s=step_s,
+            scale=width,
+        )
+
     def validate(self) -> Forecast:
         """Check shapes, finiteness and that probabilities sum to 1; returns itself. Raises: DataError."""
         _require_trajectory(self.trajectory)
@@ -91,6 +129,33 @@ class Forecast:
         total = self.probability.sum(axis=1)
         require(bool(np.allclose(total, 1, atol=1e-3)), "probability", "does not sum to 1 over the modes")
         return self
+
+    def __repr__(self) -> str:
+        A, K, F, _ = self.trajectory.shape
+        scales = "" if self.scale is None else ", with scales"
+        return f"Forecast({self.scenario_id}: {A} tracks, {K} modes of {F} steps{scales})"
+
+    @property
+    def has_worlds(self) -> bool:
+        """Whether mode k of all tracks is one future of the scene: they share their probabilities."""
+        return bool((np.abs(self.probability - self.probability[:1]) <= SAME_PROBABILITY).all())
+
+    def world(self, rank: int) -> Forecast:
+        """The likeliest world (``rank`` 0), the next one (1) …: one mode of every track.
+
+        Its probability stays what it was among the K, so that it is not 1.
+
+        Raises: DataError if the tracks do not share their probabilities, or for a rank beyond K - 1.
+        """
+        K = self.probability.shape[1]
+        require(
+            self.has_worlds, "world", "the forecast has none: its tracks do not share their probabilities"
+        )
+        require(0 <= rank < K, "world", f"must be 0 to {K - 1}, is {rank}")
+        mode = np.argsort(-self.probability[0], kind="stable")[rank : rank + 1]
+        chosen = {"trajectory", "probability", "heading", "speed", "scale"}
+        values = {name: getattr(self, name) for name in chosen}
+        return replace(self, **{n: v[:, mode] for n, v in values.items() if v is not None})
 
     def rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
         """For each of ``track_id`` its row here, -1 where it was not predicted."""

@@ -93,6 +93,9 @@ class Ragged:
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[i] for i in range(len(self)))
 
+    def __repr__(self) -> str:
+        return f"Ragged({len(self)} rows, {self.values.dtype}{list(self.values.shape)})"
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """``[M]`` row lengths."""
@@ -195,6 +198,15 @@ class LaneMap:
 
     def __len__(self) -> int:
         return len(self.lane_id)
+
+    def __repr__(self) -> str:
+        parts = {"lane segments": len(self), "crossings": len(self.crossing_id)}
+        parts["drivable areas"] = len(self.drivable_area_id)
+        points = (
+            len(self.centerline.values) + len(self.left_boundary.values) + len(self.right_boundary.values)
+        )
+        counts = ", ".join(f"{count} {name}" for name, count in parts.items())
+        return f"LaneMap({counts}; {points} points of lanes)"
 
     def validate(self) -> None:
         """Raise :class:`DataError` naming the first field whose shape or values cannot be right."""

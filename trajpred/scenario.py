@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,13 @@ class Tracks:
     def __len__(self) -> int:
         return len(self.track_id)
 
+    def __repr__(self) -> str:
+        counts = np.bincount(self.object_type, minlength=len(OBJECT_TYPES))
+        kinds = ", ".join(
+            f"{counts[i]} {OBJECT_TYPES[i]}" for i in np.argsort(-counts, kind="stable") if counts[i]
+        )
+        return f"Tracks({len(self)} over {self.valid.shape[-1]} steps: {kinds})"
+
     def index(self, track_id: str) -> int:
         """The row of ``track_id``. Raises: KeyError."""
         rows = np.flatnonzero(self.track_id == track_id)
@@ -115,6 +123,25 @@ class Scenario:
     focal_id: str
     tracks: Tracks
     map: LaneMap
+
+    def __repr__(self) -> str:
+        tracks, lanes, now = len(self.tracks), len(self.map), self.num_observed
+        seconds = f"{now * self.step_s:.1f} s observed + {(self.num_steps - now) * self.step_s:.1f} s"
+        focal = self.tracks.object_type[self.tracks.track_id == self.focal_id]
+        kind = " ".join(OBJECT_TYPES[i] for i in focal)
+        return (
+            f"Scenario({self.scenario_id}, {self.city or 'no city'}: {seconds}, {tracks} tracks, "
+            f"focal {kind} {self.focal_id}, {lanes} lane segments)"
+        )
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows of it: the picture of :func:`trajpred.viz.draw_scene`."""
+        # Only now: the data need no matplotlib, and pictures are made of data.
+        from trajpred.viz import draw_scene
+
+        png = BytesIO()
+        draw_scene(self).savefig(png, format="png", dpi=100)
+        return png.getvalue()
 
     @property
     def num_steps(self) -> int:

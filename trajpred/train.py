@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,16 +14,21 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.loggers import TensorBoardLogger
 
 from trajpred.errors import require
 from trajpred.evaluation import evaluate, format_table, load_predictor, write_results
 from trajpred.graph.data_module import SceneData
+from trajpred.interruption import STOPPED, RecentCheckpoint, StoppedError
 from trajpred.model import LitForecaster
 from trajpred.model.checkpoint import CONFIG, load_fitting, read_checkpoint
+from trajpred.model.checkpoint_io import LAST, PREVIOUS, newest_good
+from trajpred.model.processes import is_lost
+from trajpred.model.run_checkpoint import RunCheckpoint
 from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.store import ScenarioStore
 from trajpred.training_record import TrainingRecord
-from trajpred.viz.callback import PredictionPictures
+from trajpred.viz.callback import LearningCurves, PredictionPictures
 
 #: What ``tools/train.py`` does without a config: the shipped sample, in a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -35,6 +41,7 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "num_sanity_val_steps": 0,
     "enable_model_summary": False,
     "use_distributed_sampler": False,  # SceneData shares out the scenes itself
+    "plugins": [{"class_path": "trajpred.model.checkpoint_io.AtomicCheckpointIO"}],
     "logger": {
         "class_path": "pytorch_lightning.loggers.TensorBoardLogger",
         "init_args": {"save_dir": "runs", "name": "forecaster", "default_hp_metric": False},
@@ -68,16 +75,22 @@ class LearningRate(LearningRateMonitor):
 
 
 class TrainCLI(LightningCLI):
-    """Model, data and trainer from YAML files and the command line; window lengths from the data."""
+    """Model, data and trainer from YAML files and the command line; window lengths from the data.
+
+    Attributes: ``resume``, the checkpoint to go on from, if any.
+    """
+
+    resume: Path | None = None
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_lightning_class_args(ModelCheckpoint, "best")
-        parser.add_lightning_class_args(ModelCheckpoint, "last")
-        parser.add_lightning_class_args(ModelCheckpoint, "recent")
+        parser.add_lightning_class_args(RunCheckpoint, "best")
+        parser.add_lightning_class_args(RunCheckpoint, "last")
+        parser.add_lightning_class_args(RecentCheckpoint, "recent")
         parser.add_lightning_class_args(PredictionPictures, "pictures")
+        parser.add_lightning_class_args(LearningCurves, "curves")
         parser.add_lightning_class_args(LearningRate, "learning_rate")
         parser.add_lightning_class_args(TrainingRecord, "record")
-        parser.add_argument("--resume", type=Path | None, help="go on from this checkpoint (last.ckpt)")
+        parser.add_argument("--resume", type=Path | None, help="go on from this run's folder or checkpoint")
         parser.add_argument("--weights", type=str | None, help="start with those of this checkpoint or name")
         parser.link_arguments("weights", "record.weights")
         parser.set_defaults(DEFAULTS)
@@ -94,17 +107,18 @@ class TrainCLI(LightningCLI):
         config.model.history, config.model.decoder.init_args.horizon = history, horizon
         config.model.step_s = round(train[0].step_s, 3)
         if config.resume is not None:
-            self._go_on(config.resume)
+            config.resume = self._go_on(config.resume)
 
-    def _go_on(self, checkpoint: Path) -> None:
-        """Resume in the checkpoint's own folder, with the model it was made for."""
-        content = read_checkpoint(checkpoint)
+    def _go_on(self, given: Path) -> Path:
+        """Resume in the run's own folder, with the model it was made for: the checkpoint to go on from."""
+        checkpoint, content = newest_good(given)
         require("optimizer_states" in content, "resume", f"{checkpoint} holds weights alone")
         same = content[CONFIG] == self.config.model.as_dict()
         require(same, "resume", f"{checkpoint} was trained with other model settings; give its config.yaml")
         if self.config.trainer.logger:
             run, place = checkpoint.resolve().parent.parent, self.config.trainer.logger.init_args
             place.save_dir, place.name, place.version = str(run.parent.parent), run.parent.name, run.name
+        return checkpoint
 
     def instantiate_classes(self) -> None:
         super().instantiate_classes()
@@ -114,6 +128,23 @@ class TrainCLI(LightningCLI):
             anew = load_fitting(self.model, read_checkpoint(weights)["state_dict"], weights)
             if self.trainer.is_global_zero:
                 print(f"Starts with the weights of {weights}; anew: {', '.join(anew) or 'none'}")
+        if self.trainer.is_global_zero and self.config.resume is None:
+            _claim(self.trainer.logger)
+        # What is then kept as config.yaml tells how to repeat the run, not how to resume it.
+        self.resume, self.config.resume = self.config.resume, None
+        if self.resume is not None and self.config.trainer.logger:
+            self.config.trainer.logger.init_args.version = None
+
+
+def _claim(logger: Any) -> None:
+    """Make the folder of a new run, so that no training that starts at the same time shares it."""
+    # A folder asked for by its name may be there.
+    while isinstance(logger, TensorBoardLogger) and not isinstance(logger.version, str):
+        try:
+            Path(logger.log_dir).mkdir(parents=True)
+            break
+        except FileExistsError:
+            logger._version = None
 
 
 def _agree(name: str, given: int, default: int, found: int) -> None:
@@ -134,12 +165,40 @@ def train(args: Sequence[str] | None = None) -> None:
         save_config_kwargs={"overwrite": True},
         parser_kwargs={"prog": "tools/train.py", "description": train.__doc__},
     )
-    cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=cli.config.resume, weights_only=True)
+    for logger in cli.trainer.loggers:
+        if isinstance(logger, TensorBoardLogger) and cli.trainer.is_global_zero:
+            print(f"Watch it learn:         {_tensorboard(Path(logger.log_dir))}")
+    _fit(cli)
     # The best checkpoint; the last one where no validation has run.
     saved = [c.best_model_path for c in cli.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
     checkpoint = next(filter(None, saved), None)
     if cli.trainer.is_global_zero and checkpoint is not None:
+        Path(checkpoint).with_name(PREVIOUS).unlink(missing_ok=True)
         _report(cli.datamodule.store, Path(checkpoint))
+
+
+def _fit(cli: TrainCLI) -> None:
+    """Train to the end. Raises: SystemExit with a sentence if told to stop, or if another process is gone."""
+    trainer = cli.trainer
+    try:
+        trainer.fit(cli.model, cli.datamodule, ckpt_path=cli.resume, weights_only=True)
+    except StoppedError as stop:
+        if trainer.is_global_zero:
+            print(f"\nStopped as asked; saved {stop.checkpoint}. {_how_to_go_on(Path(stop.checkpoint))}")
+        # Whoever started the processes sees one of them; Lightning would kill this one if a child failed.
+        sys.exit(STOPPED if trainer.local_rank == 0 else 0)
+    except RuntimeError as error:
+        if trainer.world_size == 1 or not is_lost(error):
+            raise
+        lost = f"process {trainer.global_rank} ends, for another one is gone or hangs; see what that one said"
+        sys.exit(f"error: {lost}. --resume goes on from the last checkpoint. ({str(error).splitlines()[0]})")
+
+
+def _how_to_go_on(checkpoint: Path) -> str:
+    run = checkpoint.parent.parent
+    config = ["--config", str(run / "config.yaml")] if (run / "config.yaml").is_file() else ["..."]
+    resume = ["--resume", str(run if checkpoint.name == LAST else checkpoint)]
+    return f"Go on with:\n  python tools/train.py {shlex.join([*config, *resume])}"
 
 
 def _report(store: Path, checkpoint: Path) -> None:
@@ -156,7 +215,11 @@ def _report(store: Path, checkpoint: Path) -> None:
     shown = shlex.join([*own, "--checkpoint", str(checkpoint)])
     print(f"\nSee its predictions:    python tools/visualize.py {shown} --out pictures")
     print(f"Score it again:         python tools/evaluate.py {shown} --split val")
-    print(f"Learning curves:        tensorboard --logdir {shlex.quote(str(run))}")
+    print(f"Learning curves:        {_tensorboard(run)}")
+
+
+def _tensorboard(run: Path) -> str:
+    return f"tensorboard --logdir {shlex.quote(str(run))}"
 
 
 def _hush() -> None:
@@ -168,7 +231,7 @@ def _hush() -> None:
         ".*does not have many workers",
         ".*logging interval",
         ".*LeafSpec",
-        "The dirpath has changed",
+        "Checkpoint directory .* is not empty",  # the run that goes on
         "You're resuming from a checkpoint that ended before",  # SceneLoader goes on where it ended
     ):
         warnings.filterwarnings("ignore", message)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trajpred.geometry import Pose, rotate
-from trajpred.graph.edge_features import DISTANCES, edge_channels, edge_features
+from trajpred.graph.edge_features import DISTANCES, edge_channels, edge_features, pair_features
 
 KINDS = 3
 HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)
@@ -43,3 +43,21 @@ def test_turning_both_ends_changes_nothing(apart: float) -> None:
     receiver, sender = Pose(place, HEADINGS), Pose(place + rotate(ahead, HEADINGS), HEADINGS + 0.5)
     features = edge_features(sender, receiver, torch.zeros(len(HEADINGS), dtype=torch.int64), KINDS)
     torch.testing.assert_close(features, features[:1].expand_as(features), rtol=0, atol=1e-9)
+
+
+def test_pairs_are_edges_from_everyone_to_everyone() -> None:
+    torch.manual_seed(0)
+
+    def some(count: int) -> Pose[torch.Tensor]:
+        place = 40 * torch.randn(count, 2, dtype=torch.float64)
+        return Pose(place, 7 * torch.randn(count, dtype=torch.float64))
+
+    sender, receiver = some(6), some(4)
+    receiver.position[2], sender.position[5] = sender.position[1], receiver.position[0] + 0.03  # in one place
+    kind = torch.randint(KINDS, (4, 6))
+    found = pair_features(sender, receiver, kind, KINDS)
+    assert found.shape == (edge_channels(KINDS), 4, 6)
+    for i in range(4):
+        one = Pose(receiver.position[i].expand(6, 2), receiver.heading[i].expand(6))
+        expected = edge_features(sender, one, kind[i], KINDS)
+        torch.testing.assert_close(found[:, i].T, expected, rtol=0, atol=1e-9)

@@ -15,7 +15,7 @@ from trajpred.model.bezier import bernstein
 from trajpred.model.joint_graph import JointGraph
 from trajpred.model.mode_decoder import STANDING_M, end_pose
 from trajpred.model.mode_edges import MODE_EDGE_KINDS, edges_around
-from trajpred.model.prediction import constant_velocity, scene_mean
+from trajpred.model.prediction import driving_on, scene_mean
 from trajpred.scenario import Scenario
 
 
@@ -50,7 +50,7 @@ def test_a_mode_that_stands_keeps_its_heading() -> None:
 def test_constant_velocity_goes_on_from_when_an_agent_was_last_seen() -> None:
     valid = np.ones((2, 110), bool)
     valid[1, 30:50] = False  # last seen 2 s before the last observed step
-    found = constant_velocity(batch_of([straight(2, valid=valid)]), 60)
+    found = driving_on(batch_of([straight(2, valid=valid)]), 60)
     steps = torch.arange(1, 61) * 0.1
     expected = torch.stack((10 * steps, 10 * (steps + 2.0)))
     torch.testing.assert_close(found[..., 0], expected, rtol=0, atol=1e-3)
@@ -60,7 +60,7 @@ def test_constant_velocity_goes_on_from_when_an_agent_was_last_seen() -> None:
 def test_every_scene_has_its_own_step() -> None:
     x = np.stack((np.arange(110.0), np.zeros(110)), -1)[None]
     scenes = [Scenario.from_arrays(x, num_observed=50, step_s=step) for step in (0.1, 0.2)]
-    found = constant_velocity(batch_of(scenes), 60)  # a metre a step in both
+    found = driving_on(batch_of(scenes), 60)  # a metre a step in both
     torch.testing.assert_close(found[..., 0], torch.arange(1.0, 61.0).expand(2, 60), rtol=0, atol=1e-3)
 
 

@@ -19,7 +19,7 @@ from tests.store.scenarios import ORIGIN, full_map, made
 from trajpred.errors import DataError
 from trajpred.scenario import OBJECT_TYPES, Scenario, equal
 from trajpred.sources.argoverse2 import discover, read_scenario
-from trajpred.store import ScenarioStore, find_scenarios, prepare
+from trajpred.store import ScenarioStore, find_splits, prepare
 from trajpred.store.codec import encode_batch, encode_row
 from trajpred.store.decoder import decode
 from trajpred.store.shards import open_index, open_shard, write_index, write_shard
@@ -262,7 +262,8 @@ def test_an_id_of_two_splits_is_looked_for_where_it_is_said(raw: Callable[..., P
     for file in ("shard-00000.arrow", "index.arrow"):
         shutil.copy(tmp_path / "other" / "train" / file, store / "val" / file)
     (store / "manifest.json").write_text(json.dumps(manifest))
-    found = {first: find_scenarios(store, ["a"], first)[0].city for first in ("", "train", "val")}
+    splits = {first: find_splits(store, ["a"], first)[0] for first in ("", "train", "val")}
+    found = {first: split[split.index("a")].city for first, split in splits.items()}
     assert found == {"": "here", "train": "here", "val": "there"}
 
 

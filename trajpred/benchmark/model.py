@@ -47,7 +47,7 @@ print([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3])
 
 def make_model(config: Path | None) -> LitForecaster:
     """The model of a YAML of configs/model, None for the default one, with random weights."""
-    chosen = yaml.safe_load(config.read_text())["model"] if config else {}
+    chosen = yaml.safe_load(config.read_text(encoding="utf-8"))["model"] if config else {}
     return LitForecaster.build({**DEFAULT_MODEL, **chosen})
 
 

@@ -85,6 +85,27 @@ def metrics(forecasts: int = 10_000, repeats: int = 3) -> int:
     return _print_figures(metrics_figures(forecasts, repeats))
 
 
+def onboard(
+    bundle: Path = Path("bundle"),
+    checkpoint: str = "argoverse2-demo",
+    repeats: int = 50,
+    threads: int = 2,
+    updates: int = 10_000,
+) -> int:
+    """An onboard bundle beside PyTorch eager, batch 1, all agents; its size, start-up and memory.
+
+    Args:
+        bundle: made by tools/export.py.
+        checkpoint: of which it was made.
+        repeats: forecasts of each kind.
+        threads: of both.
+        updates: memory is compared between a tenth of so many streamed updates and all of them.
+    """
+    from trajpred.benchmark.onboard import onboard_figures
+
+    return _print_figures(onboard_figures(bundle, checkpoint, repeats, threads, updates))
+
+
 def _print_figures(figures: dict[str, float]) -> int:
     for name, value in figures.items():
         print(f"{name:64s} {value:10.2f}")

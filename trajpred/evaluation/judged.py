@@ -125,26 +125,34 @@ def _one(
     """The columns of one scenario's judged and forecast tracks, and how many neighbours are ``near``."""
     found = forecast.rows(scenario.tracks.track_id)
     rows = np.flatnonzero(groups["all"] & (found >= 0))
-    tracks, now, said = scenario.tracks, scenario.num_observed - 1, found[rows]
+    said, now = found[rows], scenario.num_observed
     K, F = forecast.trajectory.shape[1:3]
-    steps = scenario.num_steps - now - 1
+    steps = scenario.num_steps - now
     require(steps >= F, "trajectory", f"{scenario.scenario_id}: forecast of {F} steps, {steps} are known")
     finite = bool(np.isfinite(forecast.trajectory[said]).all())
     require(finite, "trajectory", f"{scenario.scenario_id}: forecast is not finite")
     taken = np.arange(modes) < K
-    mode, future = np.where(taken, np.arange(modes), 0), slice(now + 1, now + 1 + F)
-    seen = tracks.valid[:, now]
-    apart = norm(tracks.position[rows, None, now] - tracks.position[None, seen, now])
+    mode = np.where(taken, np.arange(modes), 0)
     scale = {} if forecast.scale is None else {"scale": forecast.scale[said][:, mode]}
     return {
         **{name: group[rows] for name, group in groups.items()},
         **scale,
-        "near": (apart <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
-        "track_id": tracks.track_id[rows],
+        **_became(scenario, rows, F),
         "trajectory": forecast.trajectory[said][:, mode],
         "modes": np.full(len(rows), K),
         "probability": forecast.probability[said][:, mode] * taken,
         "heading": forecast.heading[said][:, mode],
+    }
+
+
+def _became(scenario: Scenario, rows: NDArray[np.int64], steps: int) -> dict[str, NDArray[Any]]:
+    """The columns that no forecast is needed for, and how many neighbours are ``near``."""
+    tracks, now = scenario.tracks, scenario.num_observed - 1
+    future, seen = slice(now + 1, now + 1 + steps), tracks.valid[:, now]
+    apart = norm(tracks.position[rows, None, now] - tracks.position[None, seen, now])
+    return {
+        "near": (apart <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
+        "track_id": tracks.track_id[rows],
         "target": tracks.position[rows, future],
         "target_heading": tracks.heading[rows, future],
         "valid": tracks.valid[rows, future],
@@ -153,6 +161,15 @@ def _one(
         "origin_heading": tracks.heading[rows, now],
         "velocity": tracks.velocity[rows, now],
     }
+
+
+def facts_of(scenario: Scenario) -> dict[str, dict[str, str]]:
+    """By track, :data:`FACTS` of everyone in the group ``all``, over the whole future; no forecast needed."""
+    rows = np.flatnonzero(judged(scenario)["all"])
+    columns = _became(scenario, rows, scenario.num_steps - scenario.num_observed)
+    facts = _facts([scenario], np.zeros(len(rows), np.int64), columns)
+    names = columns["track_id"].tolist()
+    return {name: {fact: str(told[i]) for fact, told in facts.items()} for i, name in enumerate(names)}
 
 
 def _facts(

@@ -12,11 +12,16 @@ from numpy.typing import NDArray
 from trajpred.errors import require
 from trajpred.evaluation.predictors import Predictor, files_of
 from trajpred.forecast import Forecast
+from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import Scenario, TrackCategory, Tracks
+from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 
 #: Seconds of history that are left, share of the others that go unseen, and metres of position noise.
 HISTORY_S, UNSEEN, NOISE_M = 1.0, 0.5, 0.2
+#: What :func:`road_users` takes for the id of the road user nearest to the focal agent.
+NEAREST = "nearest"
+#: Things, not road users.
+THINGS = [OBJECT_TYPES.index(name) for name in ("static", "background", "construction", "riderless_bicycle")]
 
 
 def without_map(scenario: Scenario) -> Scenario:
@@ -47,6 +52,39 @@ def noisy(scenario: Scenario) -> Scenario:
     position = tracks.position.copy()
     position[:, :now] += seen * _random(scenario).normal(0, NOISE_M, position[:, :now].shape)
     return replace(scenario, tracks=replace(tracks, position=position))
+
+
+def without(scenario: Scenario, tracks: Sequence[str]) -> Scenario:
+    """``scenario`` as if the ``tracks``, by id, had never been there: nothing else changes.
+
+    Raises: DataError if one is the focal track, or not of this scenario.
+    """
+    known = scenario.tracks.track_id
+    for name in tracks:
+        where = f"track {name!r}"
+        require(bool((known == name).any()), "without", f"{where} is not in scenario {scenario.scenario_id}")
+        require(name != scenario.focal_id, "without", f"{where} is the focal one: nothing would be predicted")
+    valid = scenario.tracks.valid & ~np.isin(known, list(tracks))[:, None]
+    return replace(scenario, tracks=_hidden(scenario.tracks, valid))
+
+
+def road_users(scenario: Scenario, names: Sequence[str]) -> list[str]:
+    """The ids ``names``, with for ``"nearest"`` the road user nearest to the focal agent when last observed.
+
+    Raises: DataError if there is nobody to be the nearest.
+    """
+    return [_nearest(scenario) if name == NEAREST else name for name in names]
+
+
+def _nearest(scenario: Scenario) -> str:
+    """By the distance of centres at the last observed step; things that nobody moves do not count."""
+    tracks, now = scenario.tracks, scenario.num_observed - 1
+    present = tracks.valid[:, now] & ~np.isin(tracks.object_type, THINGS)
+    present[scenario.focal] = False
+    require(bool(present.any()), "without", f"nobody is near the focal agent of {scenario.scenario_id}")
+    seen = np.flatnonzero(tracks.valid[scenario.focal, : now + 1])[-1]
+    gap = norm(tracks.position[:, now] - tracks.position[scenario.focal, seen])
+    return str(tracks.track_id[np.where(present, gap, np.inf).argmin()])
 
 
 #: By the name that the tool takes.

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.forecast import SAME_PROBABILITY
+from trajpred.sources.limits import names
 
 X, Y = "predicted_trajectory_x", "predicted_trajectory_y"
 #: The columns of the Argoverse 2 challenges.
@@ -30,6 +31,8 @@ SCHEMA = pa.schema(
         (Y, pa.list_(pa.float64())),
     ]
 )
+#: Rows, or bytes, for each byte of the file: more are not to be believed.
+PER_BYTE = 100
 #: How far a sum of probabilities may be from 1.
 SUM = 1e-3
 
@@ -115,19 +118,39 @@ class Tracks:
 def read_rows(path: Path) -> Rows:
     """The columns of a file. Raises: DataError if it is no parquet file, or lacks one of a usable type."""
     try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"is no readable parquet file ({error})", file=path) from None
-    with file:
-        absent = [name for name in SCHEMA.names if name not in file.schema_arrow.names]
-        if absent:
-            raise DataError(f"has no column {', '.join(absent)}", file=path, field=absent[0])
-        try:
+        metadata = pq.read_metadata(path)
+        schema = metadata.schema.to_arrow_schema()
+        _require_columns(schema.names)
+        _require_plausible(metadata, path.stat().st_size)
+        # As codes into the distinct ids: a long one, repeated, would else take its room in every row.
+        texts = [name for name in ("scenario_id", "track_id") if pa.types.is_string(schema.field(name).type)]
+        with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts) as file:
             ids = [_indexed(file, name) for name in ("scenario_id", "track_id")]
             probability = _column(file, "probability", pa.float64()).to_numpy(zero_copy_only=False)
-            return Rows(*ids[0], *ids[1], probability, _lists(file, X), _lists(file, Y))
-        except DataError as error:
-            raise error.located(path) from None
+            rows = Rows(*ids[0], *ids[1], probability, _lists(file, X), _lists(file, Y))
+        columns = (rows.scenario, rows.track, rows.probability, rows.x.start, rows.y.start)
+        require(len(set(map(len, columns))) == 1, "rows", "columns differ in length")
+        return rows
+    except DataError as error:
+        raise error.located(path) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"is no readable parquet file ({error})", file=path) from None
+
+
+def _require_columns(found: list[str]) -> None:
+    absent = [name for name in SCHEMA.names if name not in found]
+    if absent:
+        raise DataError(f"has no column {', '.join(absent)}", field=absent[0])
+    for name in SCHEMA.names:
+        require(found.count(name) == 1, name, "column stands there twice")
+
+
+def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
+    """Raise :class:`DataError` if a file of ``size`` bytes claims to hold more than can be in them."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    rows, unpacked = sum(one.num_rows for one in groups), sum(one.total_byte_size for one in groups)
+    require(rows <= PER_BYTE * size, "rows", f"claims to hold {rows} rows in {size} bytes")
+    require(unpacked <= PER_BYTE * size, "rows", f"claims to unpack {size} bytes to {unpacked}")
 
 
 def _column(file: pq.ParquetFile, name: str, kind: pa.DataType) -> Any:
@@ -140,11 +163,20 @@ def _column(file: pq.ParquetFile, name: str, kind: pa.DataType) -> Any:
 
 def _indexed(file: pq.ParquetFile, name: str) -> tuple[Index, list[str]]:
     """``[R]`` places in the list of distinct names, and that list, in the order of the file."""
-    column = _column(file, name, pa.large_string())
+    codes = pa.dictionary(pa.int32(), pa.string())
+    known = file.schema_arrow.field(name).type == codes
+    column = _column(file, name, codes if known else pa.string()).dictionary_encode()
     if column.null_count:
         raise DataError(f"is missing in {column.null_count} rows", field=name)
-    encoded = column.dictionary_encode()
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+    code = column.indices.to_numpy().astype(np.int64)
+    used, first, row = np.unique(code, return_index=True, return_inverse=True)
+    order = first.argsort()
+    try:
+        texts: list[str] = column.dictionary.take(used[order]).to_pylist()
+    except UnicodeDecodeError:
+        raise DataError("holds text that is not UTF-8", field=name) from None
+    require(len(set(texts)) == len(texts), name, "has a dictionary with the same text twice")
+    return order.argsort()[row], texts
 
 
 def _lists(file: pq.ParquetFile, name: str) -> Lists:
@@ -161,7 +193,7 @@ def by_track(rows: Rows) -> Tracks:
     order = np.lexsort((first, rows.scenario[first]))
     row = np.argsort(order.argsort()[track], kind="stable")
     first = first[order]
-    track_id = np.array(rows.track_ids, dtype=str)[rows.track[first]]
+    track_id = names(rows.track_ids, "track_id")[rows.track[first]]
     return Tracks(
         rows.scenario[first], track_id, rows.x.length[first], modes[order], row, rows.probability[row]
     )

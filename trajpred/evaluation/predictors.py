@@ -10,12 +10,15 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch_geometric.data import HeteroData
 
 from trajpred import weights
+from trajpred.attention import Attention
 from trajpred.baselines import BASELINES
 from trajpred.errors import DataError, require
 from trajpred.evaluation.merge import merge
 from trajpred.evaluation.predictions import PredictionsPredictor, future_steps
+from trajpred.export.bundle import is_bundle
 from trajpred.forecast import Forecast
 from trajpred.geometry import wrap_angle
 from trajpred.graph.features import scene_features
@@ -23,7 +26,8 @@ from trajpred.graph.mirror import mirrored
 from trajpred.graph.scene_graph import scene_graph
 from trajpred.metrics.calibration import apply_temperature
 from trajpred.metrics.conformal import ConformalRegions
-from trajpred.model import LitForecaster
+from trajpred.model import LitForecaster, SceneEncoder
+from trajpred.model.attention_weights import attention_weights
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint, training_of
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -95,16 +99,40 @@ class CheckpointPredictor:
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         if not scenarios:
             return []
+        forecasts = self.model.forecaster.forecast(self._batch(scenarios), joint=self.joint)
+        if self.temperature != 1.0 and not self.joint:  # it was fitted to marginal forecasts
+            forecasts = [_warmed(one, self.temperature) for one in forecasts]
+        return [_in_mirror(one) for one in forecasts] if self.mirror else forecasts
+
+    def attention(self, scenarios: Sequence[Scenario]) -> list[Attention]:
+        """From whom the agents' tokens take their information, for each scenario. Raises: DataError if the
+        model's encoder is not the default one."""
+        return attention_weights(self.model.forecaster.encoder, self._batch(scenarios)) if scenarios else []
+
+    def _batch(self, scenarios: Sequence[Scenario]) -> HeteroData:
+        """What the model sees of ``scenarios``. Raises: DataError if it was not made for them."""
         scene = self.model.scene
         features = scene_features(ScenarioBatch.of(scenarios), scene.features)
         if self.mirror:
             features = mirrored(features, np.ones(len(scenarios), bool))
         batch = scene_graph(features, scene.graph)
         self.model.check(batch)
-        forecasts = self.model.forecaster.forecast(batch.to(self.device), joint=self.joint)
-        if self.temperature != 1.0 and not self.joint:  # it was fitted to marginal forecasts
-            forecasts = [_warmed(one, self.temperature) for one in forecasts]
-        return [_in_mirror(one) for one in forecasts] if self.mirror else forecasts
+        return batch.to(self.device)
+
+
+class BundlePredictor:
+    """An exported bundle (:mod:`trajpred.export`), as it runs onboard."""
+
+    def __init__(self, bundle: str | Path) -> None:
+        from trajpred.export.runtime import OnboardForecaster
+
+        self.forecaster = OnboardForecaster(bundle)
+        info = self.forecaster.bundle.info
+        self.name, self.joint, self.how = f"{info['name']}, onboard {info['precision']}", False, "onboard"
+        self.training: dict[str, Any] = info["model"]["training"]
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        return [self.forecaster.forecast(ScenarioBatch.of([scenario])) for scenario in scenarios]
 
 
 class EnsemblePredictor:
@@ -141,13 +169,16 @@ def shown_name(checkpoint: str | Path) -> str:
 
 
 def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
-    """A baseline or weights that ship, by name, or by its path a checkpoint or a predictions file (.parquet).
+    """A baseline or weights that ship, by name, or by its path a checkpoint, a bundle or a predictions file.
 
     ``joint`` is for models, see :class:`CheckpointPredictor`. Raises: DataError.
     """
     if Path(checkpoint).suffix == ".parquet":
         require(not joint, "joint", "is for models; a predictions file says itself what it holds")
         return PredictionsPredictor(checkpoint)
+    if is_bundle(checkpoint):
+        require(not joint, "joint", "is for models; a bundle has marginal futures only")
+        return BundlePredictor(checkpoint)
     if str(checkpoint) in BASELINES:
         baseline = BaselinePredictor(str(checkpoint))
         require(baseline.joint or not joint, "joint", f"{checkpoint} has no joint futures")
@@ -170,6 +201,21 @@ def load_together(checkpoints: Sequence[str | Path], joint: bool = False, mirror
         predictors += images
     require(len(predictors) == 1 or not joint, "joint", "worlds of several predictors do not merge")
     return EnsemblePredictor(predictors) if len(predictors) > 1 else predictors[0]
+
+
+def has_attention(predictor: Predictor) -> bool:
+    """Whether it can tell from whom it takes its information: one model with the default encoder."""
+    return isinstance(predictor, CheckpointPredictor) and isinstance(
+        predictor.model.forecaster.encoder, SceneEncoder
+    )
+
+
+def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[Attention]:
+    """:meth:`CheckpointPredictor.attention`. Raises: DataError if ``predictor`` has none to tell."""
+    told = f"is told by a model with the default encoder (SceneEncoder), not by {predictor.name}"
+    require(has_attention(predictor), "attention", told)
+    assert isinstance(predictor, CheckpointPredictor)
+    return predictor.attention(scenarios)
 
 
 def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[str]]:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from trajpred.errors import DataError
 
 #: Version of the JSON files: what a key means changes with it; new keys do not change it.
 VERSION = 3
+#: Metres, seconds, shares: no figure of ours is larger, and sums of such do not overflow.
+LARGEST = 1e12
+#: What is known of trainings, stores and machines, as far as tables tell of it.
+_FACTS: dict[str, Any] = {
+    **dict.fromkeys(("recipe", "weights", "gpu"), str | None),
+    **dict.fromkeys(("trajpred", "torch", "commit"), str),
+    "wall_s": float,
+    "store": dict[str, Any],
+    "environment": dict[str, Any],
+    "scenarios": dict[str, int],
+}
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,7 @@ def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) ->
         text = _to_text(evaluations)
     else:
         text = "[\n" + ",\n".join(map(_to_text, evaluations)) + "\n]"
-    path.write_text(text + "\n")
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _to_text(evaluation: Evaluation) -> str:
@@ -116,14 +127,55 @@ def _nan(value: Any) -> Any:
 def read_results(path: str | Path) -> list[Evaluation]:
     """The evaluations in a file of :func:`write_results`. Raises: DataError, also on other versions."""
     try:
-        content = json.loads(Path(path).read_text())
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
         found = content if isinstance(content, list) else [content]
         known = {one.name for one in fields(Evaluation)}
         versions = {one["schema"] for one in found} - {VERSION}
         read = [] if versions else [Evaluation(**_numbers(one, known)) for one in found]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DataError(f"is no result of tools/evaluate.py ({error})", file=path) from None
     if versions:
         problem = f"is version {versions.pop()} of our results, this program reads {VERSION}: score again"
         raise DataError(problem, file=path, field="schema")
+    for one in read:
+        wrong = next((name for name, right in _looks(one) if not right), None)
+        if wrong is not None:
+            raise DataError("is not what tools/evaluate.py writes", file=path, field=wrong)
     return read
+
+
+def _looks(one: Evaluation) -> Iterator[tuple[str, bool]]:
+    """For each field of an evaluation that was read, whether it looks like it: what tables rely on."""
+    for name, kind in get_type_hints(Evaluation).items():
+        yield name, _fits(getattr(one, name), kind)
+    yield "wall_s", one.training.get("wall_s", 0) == one.training.get("wall_s", 0)  # NaN is no time
+    nested = [one.training.get(name) for name in ("store", "environment")]
+    for facts in filter(None, (one.training, one.store, one.environment, *nested)):
+        yield "training", isinstance(facts, dict)
+        yield from ((name, name not in facts or _fits(facts[name], kind)) for name, kind in _FACTS.items())
+        yield "store", not facts.get("scenarios") or {"source", "config"} <= facts.keys()
+    for facts in filter(None, (one.environment, nested[1])):
+        yield "environment", {"trajpred", "torch"} <= facts.keys()
+    yield "metrics", "focal" in one.metrics and all("count" in group for group in one.metrics.values())
+    yield "per_scenario", _is_table(one.per_scenario)
+
+
+def _is_table(columns: dict[str, list[Any]]) -> bool:
+    """Whether ``columns`` have one length, ids are texts and all else is numbers or unknown."""
+    ids, lengths = columns.get("scenario_id", []), {len(values) for values in columns.values()}
+    others = [x for name, values in columns.items() if name != "scenario_id" for x in values]
+    numbers = all(x is None or _fits(x, float) for x in others)
+    named = not columns or ("scenario_id" in columns and len(lengths) == 1)
+    return named and numbers and all(isinstance(x, str) for x in ids)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value from a JSON file is of ``kind``, as the annotations of :class:`Evaluation` write it."""
+    outer, inner = get_origin(kind), get_args(kind)
+    if outer is dict:
+        return isinstance(value, dict) and all(_fits(x, inner[1]) for x in value.values())
+    if outer is list:
+        return isinstance(value, list) and all(_fits(x, inner[0]) for x in value)
+    if kind is float:
+        return isinstance(value, int | float) and (abs(value) <= LARGEST or value != value)
+    return kind is Any or isinstance(value, kind)

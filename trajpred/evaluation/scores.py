@@ -26,7 +26,7 @@ Means = dict[str, dict[str, float]]
 
 
 class Scores:
-    """Columns that grow batch by batch: under a kilobyte for each judged agent.
+    """Columns that grow batch by batch: about a kilobyte for each judged agent, two while they are joined.
 
     Args:
         ks: for each k, judge the k most probable modes.

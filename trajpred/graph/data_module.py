@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,6 +49,7 @@ class SceneLoader(DataLoader[SceneBatch]):
             pin_memory=torch.cuda.is_available(),
             # Its own: making an iterator must not shift the random numbers of a resumed run.
             generator=torch.Generator(),
+            worker_init_fn=_own_session,
         )
         self.trained = trained
 
@@ -57,6 +59,12 @@ class SceneLoader(DataLoader[SceneBatch]):
         if isinstance(self.sampler, TrainBatches):
             self.sampler.start = self.trained()
         yield from super().__iter__()
+
+
+def _own_session(worker: int) -> None:
+    """Ctrl-C, and what a scheduler sends to a process group, is for the trainer, which needs its workers."""
+    if hasattr(os, "setsid"):
+        os.setsid()
 
 
 class SceneData(pl.LightningDataModule):

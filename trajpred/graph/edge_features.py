@@ -35,14 +35,34 @@ def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, ki
         bearing (2) and relative heading (2) as cosine and sine; one-hot kind.
     """
     relative = relative_pose(sender, receiver)
-    distance = norm(relative.position)[..., None]
-    centre, width = distance.new_tensor(DISTANCES), distance.new_tensor(_WIDTHS)
+    return _features(relative.position, unit_vector(relative.heading), kind, kinds, -1)
+
+
+def pair_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
+    """:func:`edge_features` of every sender ``[S]`` beside every receiver ``[R]``: ``[C, R, S]``.
+
+    The channels come first and cosines and sines are taken of poses, not of pairs: on all pairs of a scene
+    that is what costs least.
+    """
+    x, y = (sender.position[None, :, i] - receiver.position[:, i, None] for i in (0, 1))
+    (sender_cos, sender_sin), (cos, sin) = (unit_vector(p.heading).unbind(-1) for p in (sender, receiver))
+    cos, sin = cos[:, None], sin[:, None]
+    position = torch.stack((x * cos + y * sin, y * cos - x * sin))
+    ahead = torch.stack((sender_cos * cos + sender_sin * sin, sender_sin * cos - sender_cos * sin))
+    return _features(position, ahead, kind, kinds, 0)
+
+
+def _features(position: Tensor, ahead: Tensor, kind: Tensor, kinds: int, axis: int) -> Tensor:
+    """From relative position (metres) and direction of heading; ``axis``: that of their two components."""
+    distance = norm(position.movedim(axis, -1)).unsqueeze(axis)
+    shape = [-1 if i == axis % distance.ndim else 1 for i in range(distance.ndim)]
+    centre, width = (distance.new_tensor(x).reshape(shape) for x in (DISTANCES, _WIDTHS))
     parts = (
         torch.exp(-0.5 * ((distance - centre) / width) ** 2),
-        relative.position / _FAR,
+        position / _FAR,
         # Not by way of atan2, which tells (0, 0) from (-0, 0): the sign is that of the receiver's heading.
-        relative.position / distance.clamp(min=_HERE),
-        unit_vector(relative.heading),
-        torch.nn.functional.one_hot(kind, kinds).to(distance.dtype),
+        position / distance.clamp(min=_HERE),
+        ahead,
+        torch.nn.functional.one_hot(kind, kinds).movedim(-1, axis).to(distance.dtype),
     )
-    return torch.cat(parts, -1)
+    return torch.cat(parts, axis)

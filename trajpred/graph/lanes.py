@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,8 @@ from trajpred.geometry import direction, norm, rotate, to_local
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.config import LENGTH_SCALE, FeatureConfig
 from trajpred.graph.polylines import resample
-from trajpred.graph.ragged import pairs, smallest
-from trajpred.lane_map import LANE_TYPES
+from trajpred.graph.ragged import pairs, place_within, smallest
+from trajpred.lane_map import LANE_TYPES, LaneMap
 from trajpred.scenario_batch import ScenarioBatch
 
 #: Channels of ``LaneFeatures.points``: x, y, direction x, y, left boundary x, y, right boundary x, y.
@@ -29,6 +29,7 @@ class LaneFeatures:
 
     Attributes:
         scene: ``[L]`` int64, ascending; within a scene crossings come last.
+        row: ``[L]`` int64, which it is of the scenario's lane segments and, counted on, its crossings.
         position: ``[L, 2]`` metres from the scene's origin; ``heading``: ``[L]`` radians.
         points: ``[L, P, POINT_CHANNELS]``, own frame; zeros for a boundary that is not known.
         kind: ``[L]`` int64, index into :data:`LANE_KINDS`.
@@ -39,6 +40,7 @@ class LaneFeatures:
     """
 
     scene: NDArray[np.int64]
+    row: NDArray[np.int64]
     position: NDArray[np.float32]
     heading: NDArray[np.float32]
     points: NDArray[np.float32]
@@ -49,62 +51,98 @@ class LaneFeatures:
     topology_kind: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class LaneLines:
+    """Every lane segment and then every crossing of a map as polylines of ``P`` points, city frame, metres.
+
+    Attributes:
+        center, left, right: ``[M, P, 2]`` float64; known: ``[2, M]``, whether left and right are known.
+        midpoint: ``[M, 2]``.
+    """
+
+    center: NDArray[np.float64]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    midpoint: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, lane_map: LaneMap, points: int) -> LaneLines:
+        """``points`` of each, evenly spaced."""
+        edges = [resample(edge, points) for edge in (lane_map.crossing_edge1, lane_map.crossing_edge2)]
+        center = np.concatenate((resample(lane_map.centerline, points), (edges[0] + edges[1]) / 2))
+        sides = (lane_map.left_boundary, lane_map.right_boundary)
+        left, right = (
+            np.concatenate((resample(side, points), edge)) for side, edge in zip(sides, edges, strict=True)
+        )
+        there = np.ones(len(edges[0]), np.bool_)
+        known = np.stack([np.concatenate((side.lengths > 0, there)) for side in sides])
+        midpoint = (center[:, points // 2 - 1] + center[:, points // 2]) / 2
+        return cls(center, left, right, known, midpoint)
+
+
+@dataclass(frozen=True)
+class LaneShapes:
+    """What lane segments and crossings are by themselves: fields of :class:`LaneFeatures`."""
+
+    heading: NDArray[np.float32]
+    points: NDArray[np.float32]
+    kind: NDArray[np.int64]
+    is_intersection: NDArray[np.int64]
+    marks: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lane_map: LaneMap, lines: LaneLines, rows: NDArray[np.int64]) -> LaneShapes:
+        """Of the ``rows`` of ``lines``, which are those of ``lane_map``."""
+        center, P = lines.center[rows], lines.center.shape[1]
+        heading = direction(center[:, P // 2] - center[:, P // 2 - 1])
+        frame = (lines.midpoint[rows, None], heading[:, None])
+        xy, ahead = to_local(center, *frame), np.gradient(center, axis=1)
+        ahead = rotate(ahead, -heading[:, None])
+        ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
+        sides = [
+            np.where(known[rows, None, None], to_local(side[rows], *frame) - xy, 0.0)
+            for side, known in zip((lines.left, lines.right), lines.known, strict=True)
+        ]
+        none = np.zeros(len(lane_map.crossing_id), np.int64)
+
+        def of_lanes(values: NDArray[np.generic], crossing: NDArray[np.int64] = none) -> NDArray[np.int64]:
+            return np.concatenate((values, crossing))[rows].astype(np.int64)
+
+        return cls(
+            heading=heading.astype(np.float32),
+            points=np.concatenate((xy / LENGTH_SCALE, ahead, *sides), -1).astype(np.float32),
+            kind=of_lanes(lane_map.lane_type, none + len(LANE_TYPES)),
+            is_intersection=of_lanes(lane_map.is_intersection),
+            marks=np.stack((of_lanes(lane_map.left_mark), of_lanes(lane_map.right_mark)), -1),
+        )
+
+
 def lane_features(
     batch: ScenarioBatch, origin: NDArray[np.float64], agents: AgentFeatures, config: FeatureConfig
 ) -> LaneFeatures:
     """Lane segments and crossings near enough to an agent; ``origin``: ``[S, 2]``."""
-    P, lane_map = config.lane_points, batch.map
-    edge1, edge2 = resample(lane_map.crossing_edge1, P), resample(lane_map.crossing_edge2, P)
-    center = np.concatenate((resample(lane_map.centerline, P), (edge1 + edge2) / 2))
+    lines = LaneLines.of(batch.map, config.lane_points)
     scene = np.concatenate((batch.lane_scene, batch.crossing_scene))
     # Rows of lanes, then of crossings; ``order`` brings them together scene by scene.
     order = np.argsort(scene, kind="stable")
-    midpoint = (center[:, P // 2 - 1] + center[:, P // 2]) / 2
-    keep = order[_near(midpoint[order] - origin[scene[order]], scene[order], agents, config)]
-
-    heading = direction(center[keep, P // 2] - center[keep, P // 2 - 1])
-    frame = (midpoint[keep, None], heading[:, None])
-    xy, ahead = to_local(center[keep], *frame), np.gradient(center[keep], axis=1)
-    ahead = rotate(ahead, -heading[:, None])
-    ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
-    sides = [
-        np.where(known[keep, None, None], to_local(side[keep], *frame) - xy, 0.0)
-        for side, known in _sides(batch, edge1, edge2)
-    ]
-    topology, topology_kind = _topology(batch, keep)
-    none = np.zeros(len(lane_map.crossing_id), np.int64)
-
-    def of_lanes(values: NDArray[np.generic], crossing: NDArray[np.int64] = none) -> NDArray[np.int64]:
-        return np.concatenate((values, crossing))[keep].astype(np.int64)
-
+    local = lines.midpoint - origin[scene]
+    near = lanes_near(local[order], scene[order], agents, config)
+    keep = order[near]
+    shapes = LaneShapes.of(batch.map, lines, keep)
+    index, kind = lane_topology(batch.map, batch.lane_scene)
+    topology, topology_kind = topology_among(keep, index, kind, len(scene))
     return LaneFeatures(
         scene=scene[keep],
-        position=(midpoint[keep] - origin[scene[keep]]).astype(np.float32),
-        heading=heading.astype(np.float32),
-        points=np.concatenate((xy / LENGTH_SCALE, ahead, *sides), -1).astype(np.float32),
-        kind=of_lanes(lane_map.lane_type, none + len(LANE_TYPES)),
-        is_intersection=of_lanes(lane_map.is_intersection),
-        marks=np.stack((of_lanes(lane_map.left_mark), of_lanes(lane_map.right_mark)), -1),
+        row=place_within(scene[order])[near],
+        position=local[keep].astype(np.float32),
+        **{f.name: getattr(shapes, f.name) for f in fields(shapes)},
         topology=topology,
         topology_kind=topology_kind,
     )
 
 
-def _sides(
-    batch: ScenarioBatch, edge1: NDArray[np.float64], edge2: NDArray[np.float64]
-) -> list[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
-    """Left and right boundary ``[L + C, P, 2]`` of lanes and crossings, and which of them are known."""
-    both = ((batch.map.left_boundary, edge1), (batch.map.right_boundary, edge2))
-    return [
-        (
-            np.concatenate((resample(lines, edge.shape[1]), edge)),
-            np.concatenate((lines.lengths > 0, np.ones(len(edge), np.bool_))),
-        )
-        for lines, edge in both
-    ]
-
-
-def _near(
+def lanes_near(
     midpoint: NDArray[np.float64], scene: NDArray[np.int64], agents: AgentFeatures, config: FeatureConfig
 ) -> NDArray[np.int64]:
     """Rows of the lanes within the radius of an agent of their scene, the ``max_lanes`` nearest of them."""
@@ -116,9 +154,14 @@ def _near(
     return keep[smallest(scene[keep], config.max_lanes, distance[keep])]
 
 
-def _topology(batch: ScenarioBatch, keep: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Edges among the kept lanes (``keep``: rows of lanes and crossings): successors, predecessors, sides."""
-    lane_map, own = batch.map, np.arange(len(batch.map))
+def lane_topology(
+    lane_map: LaneMap, lane_scene: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All edges among lanes of a scene: rows ``[2, E]`` (sender, receiver), kinds ``[E]`` (:data:`TOPOLOGY`).
+
+    Lanes related in two ways keep the first; no lane is its own neighbour.
+    """
+    own = np.arange(len(lane_map))
     related = [
         (lane_map.successors.values, np.repeat(own, lane_map.successors.lengths)),
         (lane_map.predecessors.values, np.repeat(own, lane_map.predecessors.lengths)),
@@ -127,26 +170,33 @@ def _topology(batch: ScenarioBatch, keep: NDArray[np.int64]) -> tuple[NDArray[np
     ]
     ids, lane = (np.concatenate(column) for column in zip(*related, strict=True))
     kind = np.repeat(np.arange(len(TOPOLOGY)), [len(column) for column, _ in related])
-    node = np.full(len(own), -1)  # where a lane stands among those kept
-    node[keep[keep < len(own)]] = np.flatnonzero(keep < len(own))
-    other = _lane_rows(batch, batch.lane_scene[lane], ids)
-    index = np.stack((np.where(other >= 0, node[other], -1), node[lane]))
-    inside = np.flatnonzero((index >= 0).all(axis=0) & (index[0] != index[1]))
-    # Lanes related in two ways keep the first.
-    _, first = np.unique(index[0, inside] * len(keep) + index[1, inside], return_index=True)
-    inside = inside[np.sort(first)]
-    return index[:, inside], kind[inside]
+    other = _lane_rows(lane_map, lane_scene, lane_scene[lane], ids)
+    known = np.flatnonzero((other >= 0) & (other != lane))
+    _, first = np.unique(other[known] * len(own) + lane[known], return_index=True)
+    known = known[np.sort(first)]
+    return np.stack((other[known], lane[known])), kind[known]
+
+
+def topology_among(
+    keep: NDArray[np.int64], index: NDArray[np.int64], kind: NDArray[np.int64], rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The edges of :func:`lane_topology` with both ends in ``keep`` (of ``rows``), as places there."""
+    node = np.full(rows, -1)
+    node[keep] = np.arange(len(keep))
+    within = node[index]
+    inside = (within >= 0).all(axis=0)
+    return within[:, inside], kind[inside]
 
 
 def _lane_rows(
-    batch: ScenarioBatch, scene: NDArray[np.int64], lane_id: NDArray[np.int64]
+    lane_map: LaneMap, lane_scene: NDArray[np.int64], scene: NDArray[np.int64], lane_id: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Row of the lane with that id in that scene, -1 where there is none."""
-    ids, code = np.unique(batch.map.lane_id, return_inverse=True)
+    ids, code = np.unique(lane_map.lane_id, return_inverse=True)
     if not len(ids):
         return np.full(len(lane_id), -1)
     # A lane is told by its scene and the rank of its id: one number, whatever the size of the ids.
-    known = batch.lane_scene * len(ids) + code
+    known = lane_scene * len(ids) + code
     order = np.argsort(known)
     rank = np.minimum(np.searchsorted(ids, lane_id), len(ids) - 1)
     at = np.minimum(np.searchsorted(known[order], scene * len(ids) + rank), len(known) - 1)

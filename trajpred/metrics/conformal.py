@@ -131,6 +131,10 @@ class ConformalRegions:
             shape = (len(OBJECT_TYPES), len(horizons))
             table = np.array(radius, np.float64).reshape(shape)
             count = np.array([row["count"] for row in rows], np.int64).reshape(shape)
-            return cls(float(record["coverage"]), horizons, table, count)
-        except (KeyError, TypeError, ValueError) as error:
+            coverage = float(record["coverage"])
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(f"are no conformal regions ({error!r})", field="regions") from None
+        require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
+        require(bool((np.isfinite(horizons) & (horizons > 0)).all()), "horizons_s", "must be positive")
+        require(bool((table >= 0).all() and (count >= 0).all()), "object_types", "must not be negative")
+        return cls(coverage, horizons, table, count)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeVar
-from zipfile import is_zipfile
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import torch
 from jsonargparse import ArgumentError, ArgumentParser
@@ -30,16 +32,66 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     path = weights.locate(checkpoint)
     if not path.is_file():
         raise DataError(f"no such checkpoint; weights that ship: {weights.listed()}", file=path)
-    if not is_zipfile(path):
-        raise DataError("is no checkpoint, or one cut short", file=path)
     try:
+        if not is_zipfile(path):
+            raise DataError("is no checkpoint, or one cut short", file=path)
+        with ZipFile(path) as file:
+            damaged = file.testzip()  # torch does not look at checksums
+        if damaged is not None:
+            raise BadZipFile(f"damaged: {damaged}")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except DataError:
+        raise
+    except UnpicklingError:
+        problem = "is no readable checkpoint, or holds code, which is never run"
+        raise DataError(problem, file=path) from None
     except Exception as error:  # damaged bytes make an unpickler raise anything at all
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"is no readable checkpoint ({reason})", file=path) from None
-    if not isinstance(content, dict) or not content.get(CONFIG) or "state_dict" not in content:
+    if not isinstance(content, dict) or CONFIG not in content or "state_dict" not in content:
         raise DataError("is no trajpred checkpoint", file=path, field=CONFIG)
+    for name, right in _looks(content).items():
+        if not right:
+            raise DataError("is not what trajpred writes", file=path, field=name)
     return content
+
+
+def _largest(config: Any) -> int:
+    """The largest whole number that the parts of a model are made with."""
+    if isinstance(config, dict):
+        parts = [
+            config[name] for name in ("encoder", "decoder", "init_args") if name in config
+        ] or config.values()
+        return max(map(_largest, parts), default=0)
+    return config if isinstance(config, int) else 0
+
+
+def _most(state: dict[str, Tensor]) -> int:
+    """What none exceeds in a model with these weights: a damaged number of layers would be built for ever."""
+    return max(1_000, len(state), *(size for x in state.values() for size in x.shape))
+
+
+def _looks(content: dict[str, Any]) -> dict[str, bool]:
+    """For each thing that is read of a checkpoint, whether it looks like it."""
+    state, fitted = content["state_dict"], content.get(CALIBRATION, {})
+    weights_named = isinstance(state, dict) and all(
+        isinstance(name, str) and isinstance(x, Tensor) for name, x in state.items()
+    )
+    config, training = content[CONFIG], content.get(TRAINING, {})
+    reached = [content.get(name) for name in ("epoch", "global_step")] if "epoch" in content else []
+    return {
+        CONFIG: isinstance(config, dict) and bool(config),
+        "state_dict": weights_named,
+        f"sizes in {CONFIG}": not weights_named or _largest(config) <= _most(state),
+        TRAINING: isinstance(training, dict),
+        "epoch": all(isinstance(steps, int) for steps in reached),
+        CALIBRATION: isinstance(fitted, dict) and (not fitted or _is_fitted(fitted)),
+    }
+
+
+def _is_fitted(values: dict[str, Any]) -> bool:
+    temperature = values.get("temperature", 1.0)
+    return isinstance(temperature, float) and 0 < temperature < inf and isinstance(values.get("regions"), str)
 
 
 def training_of(content: dict[str, Any]) -> dict[str, Any]:
@@ -54,8 +106,11 @@ def build(kind: type[Model], config: dict[str, Any]) -> Model:
     parser.add_argument("--model", type=kind, required=True)
     try:
         built: Model = parser.instantiate(parser.parse_object({"model": config})).model
-    except ArgumentError as error:
-        raise DataError(f"is no model config ({error})", field="model") from None
+    except DataError:
+        raise
+    except Exception as error:  # constructors of all kinds, given values of any kind
+        reason = error if isinstance(error, ArgumentError) else f"{type(error).__name__}: {error}"
+        raise DataError(f"is no model config ({reason})", field="model") from error
     return built
 
 

@@ -9,7 +9,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
-from trajpred.geometry import to_global
+from trajpred.geometry import Pose
 from trajpred.model.checkpoint import CONFIG, below, build, load_weights, read_checkpoint
 from trajpred.model.head_decoder import HeadDecoder
 from trajpred.model.mode_decoder import ModeDecoder
@@ -51,33 +51,26 @@ class Forecaster(nn.Module):
 def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
     """Local frames -> city frame (float64), scene by scene."""
     agent = batch["agent"]
-    origin = (batch.origin[agent.batch] + agent.position).double()
-    heading = agent.heading.double()
-    trajectory = to_global(prediction.trajectory.double(), origin[:, None, None], heading[:, None, None])
-    # The first step starts at the last observed one, which may lie after the agent was last seen.
-    start = to_global((agent.velocity * agent.elapsed_s[:, None]).double(), origin, heading)
+    position = batch.origin[agent.batch] + agent.position
     probability = prediction.logits.double().softmax(-1)
+    told = (prediction.trajectory, probability, prediction.scale)
     sizes = (agent.ptr[1:] - agent.ptr[:-1]).tolist()
 
-    def scenes(x: Tensor) -> list[Tensor]:
-        return list(x.detach().cpu().split(sizes))
+    def scenes(x: Tensor) -> list[np.ndarray]:
+        return [part.numpy() for part in x.detach().cpu().split(sizes)]
 
+    seen = (position, agent.heading, agent.velocity, agent.elapsed_s)
+    parts = zip(*map(scenes, (*told, *seen)), strict=True)
     track_ids = np.split(agent.track_id, agent.ptr[1:-1].cpu())
-    parts = zip(
-        track_ids,
-        *map(scenes, (trajectory, probability, prediction.scale.double(), start, heading)),
-        strict=True,
-    )
     return [
-        Forecast.from_trajectories(
+        Forecast.from_local(
             batch.scenario_id[i],
-            track_id,
-            path.numpy(),
-            weight.numpy(),
-            origin=start.numpy(),
-            origin_heading=angle.numpy(),
+            track_ids[i],
+            *futures,
+            pose=Pose(place, heading),
+            velocity=velocity,
+            elapsed_s=elapsed,
             step_s=float(batch.step_s[i]),
-            scale=scale.numpy(),
         )
-        for i, (track_id, path, weight, scale, start, angle) in enumerate(parts)
+        for i, (*futures, place, heading, velocity, elapsed) in enumerate(parts)
     ]

@@ -7,8 +7,8 @@ from typing import Literal
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.model.heads import AttentionHead, CurveHead, LSTMHead
-from trajpred.model.prediction import Prediction, constant_velocity
+from trajpred.model.heads import AttentionHead, CurveHead, LSTMHead, wide
+from trajpred.model.prediction import Prediction, driving_on
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import mlp
 
@@ -50,6 +50,5 @@ class HeadDecoder(nn.Module):
         who = slice(None) if agents is None else agents
         x = self.mix((tokens.agent[who, None] + self.mode.weight).flatten(0, 1))
         offset, scale = (y.unflatten(0, (-1, self.modes)) for y in self.head(x))
-        trajectory = constant_velocity(batch, self.horizon)[who, None] + offset
-        logits: Tensor = self.logit_head(x).reshape(-1, self.modes).float()
-        return Prediction(trajectory, scale, logits)
+        trajectory = driving_on(batch, self.horizon)[who, None] + offset
+        return Prediction(trajectory, scale, wide(self.logit_head(x)).reshape(-1, self.modes))

@@ -11,6 +11,11 @@ from trajpred.nn import mlp
 from trajpred.nn.padded_attention import PaddedAttention
 
 
+def wide(x: Tensor) -> Tensor:
+    """``x`` in float32, in which autocast leaves metres whole; in float64 for float64 weights."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def bounded_scale(raw: Tensor) -> Tensor:
     """Laplace scales from e^-4 to e^4 metres: a bounded log-scale cannot run away on the first batches."""
     return torch.exp(4 * torch.tanh(raw / 4))
@@ -31,7 +36,7 @@ class CurveHead(nn.Module):
         self.points = mlp(dim, 2 * dim, 2 * (2 * degree + 1))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        points = self.points(x).float().unflatten(-1, (2 * self.degree + 1, 2))
+        points = wide(self.points(x)).unflatten(-1, (2 * self.degree + 1, 2))
         # Autocast would round the products: a quarter of a metre at 60 m.
         with torch.autocast(points.device.type, enabled=False):
             offset = self.curve[:, 1:] @ points[..., : self.degree, :]
@@ -52,7 +57,7 @@ class LSTMHead(nn.Module):
         self.out = nn.Linear(dim, 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        steps = self.out(self.lstm(x[:, None].expand(-1, self.horizon, -1))[0]).float()
+        steps = wide(self.out(self.lstm(x[:, None].expand(-1, self.horizon, -1))[0]))
         return steps[..., :2].cumsum(1), bounded_scale(steps[..., 2:])
 
 
@@ -75,5 +80,5 @@ class AttentionHead(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         steps = x[:, None] + self.step
         heard = self.attention(steps, attention_mask=self.causal.expand(len(x), -1, -1))
-        raw = self.out(self.norm(steps + heard)).float()
+        raw = wide(self.out(self.norm(steps + heard)))
         return raw[..., :2].cumsum(1), bounded_scale(raw[..., 2:])

@@ -29,8 +29,10 @@ class LaneEncoder(nn.Module):
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, points: Tensor, kind: Tensor, is_intersection: Tensor, marks: Tensor) -> Tensor:
-        # A CPU is faster on so few lanes that what it computes stays in its cache.
-        x = torch.cat([self._shape(few) for few in points.split(len(points) if points.is_cuda else 128)])
+        if points.is_cuda or torch.compiler.is_exporting():
+            x = self._shape(points)
+        else:  # a CPU is faster on so few lanes that what it computes stays in its cache
+            x = torch.cat([self._shape(few) for few in points.split(128)])
         attributes = self.kind(kind) + self.intersection(is_intersection)
         return self.norm(x + attributes + self.left_mark(marks[:, 0]) + self.right_mark(marks[:, 1]))
 

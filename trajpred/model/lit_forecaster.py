@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.errors import DataError
 from trajpred.graph.config import SceneConfig
-from trajpred.metrics import ForecastMetrics
+from trajpred.metrics import ForecastMetrics, agent_metrics
 from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
 from trajpred.model.finite import FiniteGuard
 from trajpred.model.forecaster import Forecaster
@@ -22,11 +22,17 @@ from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.objective import LossConfig, prediction_losses
 from trajpred.model.optimizer import OptimizerConfig, configure
 from trajpred.model.prediction import Prediction
+from trajpred.model.processes import (
+    mean_over_processes,
+    of_all_processes,
+    process_count,
+    sum_over_processes,
+)
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.scenario import TrackCategory
 from trajpred.weights import require_name
 
-#: Where a checkpoint keeps the state of torch's random generators.
+#: Where a checkpoint keeps the states of torch's random generators, a dict for each process.
 RANDOM = "trajpred_random"
 
 
@@ -83,12 +89,17 @@ class LitForecaster(pl.LightningModule):
             has = f"the data have one of {float(step.flatten()[0]):.2g} s"
             raise DataError(f"this model is made for a time step of {self.step_s:.2g} s, {has}")
 
+    def setup(self, stage: str) -> None:
+        """Let every process draw a dropout of its own; restoring a checkpoint comes after this."""
+        if self.trainer.global_rank:
+            torch.manual_seed(torch.initial_seed() + self.trainer.global_rank)
+
     def training_step(self, batch: HeteroData, _: int) -> Tensor:
         losses = self.losses(batch)
         self.guard.add(losses, batch.scenario_id)
-        size = batch.num_graphs
-        self.log_dict({f"train/{name}": value for name, value in losses.items()}, batch_size=size)
-        self.log("loss", losses["loss"], prog_bar=True, logger=False, batch_size=size)
+        size, shown = batch.num_graphs, mean_over_processes(losses)
+        self.log_dict({f"train/{name}": value for name, value in shown.items()}, batch_size=size)
+        self.log("loss", shown["loss"], prog_bar=True, logger=False, batch_size=size)
         return losses["loss"]
 
     def losses(self, batch: HeteroData) -> dict[str, Tensor]:
@@ -107,11 +118,14 @@ class LitForecaster(pl.LightningModule):
             losses |= {name: value, "loss": losses["loss"] + getattr(self.loss, name) * value}
         return losses
 
-    def validation_step(self, batch: HeteroData, _: int) -> None:
+    def validation_step(self, batch: HeteroData, _: int) -> Tensor:
+        """Judge one batch; returns minFDE6 of its focal agents, metres, for callbacks."""
         prediction = self(batch)
         agent = batch["agent"]
         loss = prediction_losses(prediction, batch, self.loss)["loss"]
-        self.log("val/loss", loss, batch_size=batch.num_graphs, sync_dist=True)
+        # Of all processes: the loss of each is its part of a mean over the agents of all.
+        scenes = int(sum_over_processes(torch.tensor(batch.num_graphs, device=self.device)))
+        self.log("val/loss", loss, batch_size=scenes, sync_dist=True)
         # The groups of trajpred.evaluation: an agent out of sight at the last observed step is not judged.
         seen = agent.elapsed_s == 0
         groups = {
@@ -120,7 +134,10 @@ class LitForecaster(pl.LightningModule):
             "all": seen,
         }
         probability = prediction.logits.softmax(-1)
-        self.val_metrics.update(prediction.trajectory, probability, agent.target, agent.target_mask, groups)
+        judged = (prediction.trajectory, probability, agent.target, agent.target_mask)
+        self.val_metrics.update(*judged, groups)
+        path, p, target, valid = (values[groups["focal"]] for values in judged)
+        return agent_metrics(path, p, target, valid, ks=(6,), names=("minFDE",))["minFDE6"]
 
     def on_validation_epoch_end(self) -> None:
         results = self.val_metrics.compute()
@@ -159,14 +176,18 @@ class LitForecaster(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[CONFIG] = self.config
         # Dropout of a resumed run then draws what it would have drawn.
-        checkpoint[RANDOM] = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
+        cuda = [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else []
+        checkpoint[RANDOM] = of_all_processes({"cpu": torch.get_rng_state(), "cuda": cuda})
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        random = checkpoint.get(RANDOM, {})
-        if "cpu" in random:
-            torch.set_rng_state(random["cpu"])
-        if len(random.get("cuda", [])) == torch.cuda.device_count():
-            torch.cuda.set_rng_state_all(random.get("cuda", []))
+        states = checkpoint.get(RANDOM, [])
+        states = [states] if isinstance(states, dict) else states  # as one process wrote it before
+        if len(states) != process_count():
+            return
+        own = states[self.trainer.global_rank]
+        torch.set_rng_state(own["cpu"])
+        if own["cuda"] and self.device.type == "cuda":
+            torch.cuda.set_rng_state(own["cuda"][0], self.device)
 
     @classmethod
     def load(cls, checkpoint: str | Path) -> LitForecaster:

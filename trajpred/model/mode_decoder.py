@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -10,10 +11,10 @@ from torch_geometric.data import HeteroData
 
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.config import LENGTH_SCALE
-from trajpred.model.heads import CurveHead
+from trajpred.model.heads import CurveHead, wide
 from trajpred.model.joint_graph import JointGraph
 from trajpred.model.mode_edges import MODE_EDGE_CHANNELS, edges_across, edges_around
-from trajpred.model.prediction import Prediction, constant_velocity, scene_mean
+from trajpred.model.prediction import Prediction, driving_on, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import (
@@ -22,6 +23,7 @@ from trajpred.nn import (
     GraphAttention,
     GraphTransformerLayer,
     GroupRelation,
+    MatrixRelation,
     mlp,
 )
 
@@ -111,33 +113,59 @@ class ModeDecoder(nn.Module):
             raise ValueError("this decoder has no joint modes; make it with joint=True")
         if joint and agents is not None:
             raise ValueError("joint futures are those of all agents")
-        scene, graph = tokens.joint, tokens.graph
+        graph, scene = tokens.graph, tokens.graph.scene
         who = torch.arange(graph.num_agents, device=scene.device) if agents is None else agents
-        poses = graph.poses[who]
-        mode = self.joint_mode if joint else self.mode
-        x = (tokens.agent[who, None] + mode.weight).flatten(0, 1)
-        across = self._across(graph) if joint else None
 
-        around = self._surroundings(graph, 0, poses, who, 1).repeat_receivers(self.modes)
-        x = self._hear(0, x, scene, around, across)
+        def around(stage: int, poses: Pose[Tensor]) -> EdgeRelation | DenseRelation:
+            return self._surroundings(graph, stage, poses, who)
+
+        start = driving_on(batch, self.horizon)[who]
+        across = self._across(graph) if joint else None
+        found = self.decode(tokens.agent[who], tokens.joint, graph.poses[who], start, around, across)
+        if joint:  # every agent of a scene says the same
+            scene = scene[: graph.num_agents]
+            found.logits = scene_mean(found.logits, scene, batch.num_graphs)[scene]
+        return found
+
+    def decode(
+        self,
+        agent: Tensor,
+        scene: Tensor,
+        poses: Pose[Tensor],
+        start: Tensor,
+        around: Callable[[int, Pose[Tensor]], EdgeRelation | DenseRelation | MatrixRelation],
+        across: EdgeRelation | DenseRelation | None = None,
+    ) -> Prediction:
+        """Futures of B agents, however relations are evaluated.
+
+        Args:
+            agent: ``[B, dim]`` their tokens; scene: ``[N, dim]`` all tokens.
+            poses: ``[B, 2]``, ``[B]`` of the agents.
+            start: ``[B, F, 2]`` metres, own frames: what the proposals are offsets from.
+            around: stage (0 propose, 1 refine) and poses ``[M, 2]`` (those of the agents, or one of every
+                mode) -> the relation by which they hear ``scene``.
+            across: joint futures are wanted; the relation by which modes of several agents hear each other.
+        """
+        mode = self.mode if across is None else self.joint_mode
+        x = (agent[:, None] + mode.weight).flatten(0, 1)
+        x = self._hear(0, x, scene, around(0, poses).repeat_receivers(self.modes), across)
         offset, scale = self._futures(self.propose_head, x)
-        proposal = constant_velocity(batch, self.horizon)[who, None] + offset
+        proposal = start[:, None] + offset
         if not self.refine:
-            return Prediction(proposal, scale, self._logits(x, batch, joint))
+            return Prediction(proposal, scale, self._logits(x))
 
         anchored = proposal.detach()
         x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
-        around = self._surroundings(graph, 1, end_pose(anchored, poses), who, self.modes)
-        x = self._hear(1, x, scene, around, across)
+        x = self._hear(1, x, scene, around(1, end_pose(anchored, poses)), across)
         offset, final = self._futures(self.refine_head, x)
-        return Prediction(anchored + offset, final, self._logits(x, batch, joint), proposal, scale)
+        return Prediction(anchored + offset, final, self._logits(x), proposal, scale)
 
     def _hear(
         self,
         stage: int,
         x: Tensor,
         scene: Tensor,
-        around: EdgeRelation | DenseRelation,
+        around: EdgeRelation | DenseRelation | MatrixRelation,
         across: EdgeRelation | DenseRelation | None,
     ) -> Tensor:
         layers, among = (self.propose, self.refine)[stage], GroupRelation(self.modes)
@@ -150,24 +178,20 @@ class ModeDecoder(nn.Module):
         offset, scale = head(x)
         return offset.unflatten(0, (-1, self.modes)), scale.unflatten(0, (-1, self.modes))
 
-    def _logits(self, x: Tensor, batch: HeteroData, joint: bool) -> Tensor:
-        """``[A, K]``; with ``joint`` those of a scene, at each of its agents."""
-        logits: Tensor = self.logit_head(x).reshape(-1, self.modes).float()
-        scene = batch["agent"].batch
-        return scene_mean(logits, scene, batch.num_graphs)[scene] if joint else logits
+    def _logits(self, x: Tensor) -> Tensor:
+        """``[A, K]``."""
+        return wide(self.logit_head(x)).reshape(-1, self.modes)
 
     def _surroundings(
-        self, graph: JointGraph, stage: int, poses: Pose[Tensor], who: Tensor, each: int
+        self, graph: JointGraph, stage: int, poses: Pose[Tensor], who: Tensor
     ) -> EdgeRelation | DenseRelation:
-        """What lies near ``each`` poses of every agent of ``who``."""
-        modes = graph.chosen(who).repeat(each)
-        owner = who.repeat_interleave(each)
-        index, features = edges_around(graph, poses, self.radius[stage], owner, modes)
+        """What lies near the poses of the agents ``who``, equally many of each."""
         size = len(poses.heading)
+        each = size // max(len(who), 1)
+        modes, owner = graph.chosen(who).repeat(each), who.repeat_interleave(each)
+        index, features = edges_around(graph, poses, self.radius[stage], owner, modes)
         edges = EdgeRelation(index, self.bias[stage](features), len(graph), size, (graph.poses, poses))
-        if self.evaluation == "edges":
-            return edges
-        return DenseRelation.of(edges, graph.padding, modes)
+        return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)
 
     def _across(self, graph: JointGraph) -> EdgeRelation | DenseRelation:
         """Mode k of an agent hears mode k of its neighbours, from where the agents stand."""

@@ -10,6 +10,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.losses import average_displacement, endpoint_nll, mixture_nll, winner_takes_all
 from trajpred.model.prediction import Prediction, scene_mean
+from trajpred.model.processes import process_count, sum_over_processes
 from trajpred.scenario import TrackCategory
 
 
@@ -47,11 +48,14 @@ def prediction_losses(
 
     Every agent has its own winner; with ``joint`` one world wins for all agents of a scene. ``agents``: the
     rows that ``prediction`` is of, if not all.
+
+    Each loss is a mean over agents by weight. Where several processes train together, all of them must call
+    this, and the mean of what they return is the mean over the agents of all: DDP averages gradients.
     """
     agent, p = batch["agent"], prediction
     given = agent.target, agent.target_mask, agent_weight(batch, config), agent.batch
     target, valid, weight, scene = (x if agents is None else x[agents] for x in given)
-    mean_weight = weight / weight.sum().clamp(min=1e-6)
+    mean_weight = process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
 
     def scene_weighted(values: Tensor) -> Tensor:
         """Mean over each scene's agents by weight, back at every agent: ``[A, K]``."""

@@ -33,10 +33,21 @@ def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:
     return values.new_zeros(scenes, values.shape[1]).index_add(0, scene, values) / count
 
 
-def constant_velocity(batch: HeteroData, horizon: int) -> Tensor:
-    """``[A, horizon, 2]`` metres, own frame: every agent drives on as it was last seen."""
+def constant_velocity(velocity: Tensor, elapsed_s: Tensor, step_s: Tensor, horizon: int) -> Tensor:
+    """``[A, horizon, 2]`` metres, own frame: every agent drives on as it was last seen.
+
+    Args:
+        velocity: ``[A, 2]`` m/s, own frame.
+        elapsed_s: ``[A]`` since it was last seen; step_s: ``[A]`` between steps.
+    """
+    steps = torch.arange(1, horizon + 1, device=velocity.device, dtype=velocity.dtype)
+    after = steps * step_s[:, None] + elapsed_s[:, None]
+    return velocity[:, None] * after[..., None]
+
+
+def driving_on(batch: HeteroData, horizon: int) -> Tensor:
+    """:func:`constant_velocity` of all agents of ``batch``."""
     agent = batch["agent"]
     step = torch.as_tensor(batch.step_s, dtype=agent.velocity.dtype, device=agent.velocity.device)
     step = step.reshape(-1).index_select(0, agent.batch)
-    after = torch.arange(1, horizon + 1, device=step.device) * step[:, None] + agent.elapsed_s[:, None]
-    return agent.velocity[:, None] * after[..., None]
+    return constant_velocity(agent.velocity, agent.elapsed_s, step, horizon)

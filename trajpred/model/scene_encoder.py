@@ -15,6 +15,7 @@ from trajpred.nn import (
     EdgeRelation,
     GraphAttention,
     GraphTransformerLayer,
+    Relation,
 )
 
 #: ``dense`` takes all pairs of a scene and is fast; ``edges`` evaluates the flattened edges. The same maths.
@@ -65,7 +66,10 @@ class SceneEncoder(TokenEncoder):
         self.layers = nn.ModuleList(layer() for _ in range(layers))
 
     def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
-        relation = self.relation(graph)
+        return self.hear(x, self.relation(graph))
+
+    def hear(self, x: Tensor, relation: Relation) -> Tensor:
+        """All layers over one ``relation``."""
         for layer in self.layers:
             x = layer(x, relation)
         return x

@@ -7,6 +7,7 @@ Sequences packed as ``<split>.parquet`` (datasets/argoverse1/README.md lists the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, encode, require
 from trajpred.kinematics import causal_heading, causal_velocity
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
+from trajpred.sources import limits
 from trajpred.sources.argoverse1_map import city_map
 
 #: Where each split lies below the raw folder: as the archives unpack, or under its plain name.
@@ -113,11 +115,36 @@ def _culprit(path: Path) -> str | None:
 
 def _pack_ids(pack: Path) -> list[int]:
     try:
-        column = pq.read_table(pack, columns=["seq_id"], use_threads=False)["seq_id"]
-        ids: list[int] = np.unique(column.to_numpy()).tolist()
-        return ids
-    except (pa.ArrowException, OSError, KeyError) as error:
+        return sorted({one for seq_id in _seq_ids(_open_pack(pack)) for one in np.unique(seq_id).tolist()})
+    except DataError as error:
+        raise error.located(pack) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"is no readable pack ({error})", file=pack, field="seq_id") from None
+
+
+def _open_pack(pack: Path) -> pq.ParquetFile:
+    file = pq.ParquetFile(pack)
+    limits.require_small(file.metadata)
+    schema = file.metadata.schema.to_arrow_schema()
+    for name, kind in _PACK.items():
+        alone = schema.names.count(name) == 1 and schema.field(name).type == kind
+        require(alone, name, f"must be a column of {kind}")
+    return file
+
+
+def _seq_ids(file: pq.ParquetFile) -> Iterator[NDArray[np.int32]]:
+    """The ``seq_id`` of the rows of each row group that has any."""
+    for i in range(file.num_row_groups):
+        rows = file.read_row_group(i, ["seq_id"], use_threads=False)
+        if rows.num_rows:
+            yield _seq_id(rows)
+
+
+def _seq_id(rows: pa.Table) -> NDArray[np.int32]:
+    require(rows["seq_id"].null_count == 0, "seq_id", "is missing in at least one row")
+    seq_id: NDArray[np.int32] = rows["seq_id"].to_numpy()
+    require(bool((np.diff(seq_id) >= 0).all()), "seq_id", "must be sorted")
+    return seq_id
 
 
 def _read_pack(pack: Path, seq_id: str) -> pa.Table:
@@ -144,23 +171,14 @@ def _read_pack(pack: Path, seq_id: str) -> pa.Table:
 @lru_cache(maxsize=4)
 def _last_ids(pack: Path, modified_ns: int) -> NDArray[np.int64]:
     """The last ``seq_id`` ``[G]`` of each row group; ``modified_ns`` tells the cache of a changed file."""
-    metadata = pq.read_metadata(pack)
-    schema = metadata.schema.to_arrow_schema()
-    for name, kind in _PACK.items():
-        require(name in schema.names and schema.field(name).type == kind, name, f"must be a column of {kind}")
-    at = schema.get_field_index("seq_id")
-    statistics = [metadata.row_group(i).column(at).statistics for i in range(metadata.num_row_groups)]
-    known = all(one is not None and one.has_min_max for one in statistics)
-    require(known, "seq_id", "the pack lacks the row groups' statistics")
-    return np.array([one.max for one in statistics], np.int64)
+    return np.array([seq_id[-1] for seq_id in _seq_ids(_open_pack(pack))], np.int64)
 
 
 @lru_cache(maxsize=1)
 def _row_group(pack: Path, modified_ns: int, group: int) -> pa.Table:
     """One row group, kept for the sequences that follow: they lie one behind another."""
-    table = pq.ParquetFile(pack).read_row_group(group, use_threads=False)
-    seq_id = table["seq_id"].to_numpy()
-    require(bool((np.diff(seq_id) >= 0).all()), "seq_id", "must be sorted")
+    table = _open_pack(pack).read_row_group(group, list(_PACK), use_threads=False)
+    _seq_id(table)
     return table
 
 
@@ -210,6 +228,7 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
     """
     row, ids = _codes(rows, "TRACK_ID")
     require("" not in ids, "TRACK_ID", "is empty in at least one row")
+    limits.require_states(len(ids), NUM_STEPS)
     valid = np.zeros((len(ids), NUM_STEPS), np.bool_)
     valid[row, step] = True
     require(int(valid.sum()) == len(row), "TIMESTAMP", "a track has the same step twice")
@@ -229,7 +248,9 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
     throughout = valid[:, :NUM_OBSERVED].all(axis=1)
     rank = np.where(throughout, int(TrackCategory.UNSCORED), int(TrackCategory.FRAGMENT))
     return Tracks(
-        track_id=np.array([EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)]),
+        track_id=limits.names(
+            [EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)], "TRACK_ID"
+        ),
         object_type=np.where(is_focal | is_ego, vehicle, unknown).astype(np.int8),
         category=np.where(is_focal, int(TrackCategory.FOCAL), rank).astype(np.int8),
         valid=valid,

@@ -23,6 +23,8 @@ from trajpred.lane_map import NO_LANE, TURN_DIRECTIONS, LaneMap, Ragged
 
 #: The number in each city's file name.
 CITIES = {"MIA": 10316, "PIT": 10314}
+#: No map is larger, unpacked; the largest shipped one has 11 MB.
+LARGEST_FILE = 64 * 1024 * 1024
 #: The values of each key of a lane's tags; a key may stand there several times.
 Tags = dict[str | None, list[str | None]]
 
@@ -89,8 +91,9 @@ def read_city_map(path: Path) -> CityMap:
     """Read a vector map, ``.xml`` or ``.xml.gz``. Raises: DataError naming file and field at fault."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            root = ElementTree.parse(file).getroot()
-        return _city_map(root)
+            content = file.read(LARGEST_FILE + 1)
+        require(len(content) <= LARGEST_FILE, "file", "is larger than any map")
+        return _city_map(ElementTree.fromstring(content))
     except DataError as error:
         raise error.located(path) from None
     except (ElementTree.ParseError, OSError, EOFError, zlib.error, ValueError, LookupError) as error:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, encode, require
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
+from trajpred.sources import limits
 
 SPLITS = ("train", "val", "test")
 #: A window longer than this (1000 s at 10 Hz) is a damaged file, not a scenario to allocate memory for.
@@ -99,6 +100,8 @@ def _only_file(folder: Path, pattern: str) -> Path:
 
 def _read_table(path: Path) -> pa.Table:
     metadata = pq.read_metadata(path)
+    limits.require_small(metadata)
+    require(metadata.num_rows <= limits.MOST_STATES, "rows", f"claims to hold {metadata.num_rows}")
     schema = metadata.schema.to_arrow_schema()
     for name, is_type in _COLUMNS.items():
         found = schema.get_all_field_indices(name)
@@ -142,6 +145,7 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
     require(split, "observed", "must be True up to one step and False after it")
 
     row, ids = _codes(table, "track_id")
+    limits.require_states(len(ids), T)
     first = np.full(len(ids), -1)
     first[row[::-1]] = np.arange(len(row))[::-1]
     valid = np.zeros((len(ids), T), np.bool_)
@@ -164,7 +168,7 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
         return dense
 
     tracks = Tracks(
-        track_id=np.array(ids),
+        track_id=limits.names(ids, "track_id"),
         object_type=object_type[first],
         category=category[first].astype(np.int8),
         valid=valid,

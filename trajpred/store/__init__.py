@@ -1,6 +1,6 @@
 """The store: prepared scenarios in memory-mapped Arrow shards. See README.md here for the format."""
 
 from trajpred.store.prepare import prepare
-from trajpred.store.reader import ScenarioStore, find_scenarios
+from trajpred.store.reader import ScenarioStore, find_splits
 
-__all__ = ["ScenarioStore", "find_scenarios", "prepare"]
+__all__ = ["ScenarioStore", "find_splits", "prepare"]

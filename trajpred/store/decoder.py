@@ -225,6 +225,9 @@ def _metres(points: Ragged, columns: dict[str, Ragged]) -> NDArray[np.float64]:
 
 
 def _texts(letters: Ragged) -> NDArray[np.str_]:
+    # NumPy gives each text the room of the longest.
+    if len(letters) * int(letters.lengths.max(initial=0)) > codec.MOST_BYTES:
+        raise ValueError("a text is too long")
     ends = pa.py_buffer(letters.offsets.astype(np.int32))
     texts = pa.StringArray.from_buffers(len(letters), ends, pa.py_buffer(letters.values))
     return texts.to_numpy(zero_copy_only=False).astype(np.str_)

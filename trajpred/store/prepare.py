@@ -16,7 +16,7 @@ from tqdm import tqdm
 from trajpred.errors import DataError, require
 from trajpred.sources import find_source
 from trajpred.store.codec import VERSION
-from trajpred.store.reader import MANIFEST
+from trajpred.store.reader import MANIFEST, is_plain, is_split
 from trajpred.store.shard_job import ShardJob, is_finished, make
 from trajpred.store.shards import COMPRESSIONS, INDEX_FILE, write_index
 from trajpred.store.workers import Run
@@ -114,8 +114,7 @@ def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
     if not found:
         raise DataError(f"source {source!r} finds no scenarios here", file=raw)
     for split, paths in found.items():
-        plain = Path(split).name == split and not split.startswith(".")
-        require(plain and split != "", "source", f"a split must be named like a folder, not {split!r}")
+        require(is_plain(split), "source", f"a split must be named like a folder, not {split!r}")
         name, count = Counter(path.name for path in paths).most_common(1)[0]
         require(count == 1, "source", f"{count} scenarios of split {split!r} are called {name!r}")
     return found
@@ -150,7 +149,7 @@ class _Target:
         manifest = _manifest(self.store)
         others = {split: entry for split, entry in manifest["splits"].items() if split not in jobs}
         if manifest.get("config") == self.config["config"]:
-            self.kept = others
+            self.kept = {split: entry for split, entry in others.items() if is_split(split, entry)}
         else:
             self.dropped = set(others)
         if overwrite:
@@ -182,7 +181,7 @@ class _Target:
 
     def _publish(self, splits: dict[str, Any]) -> None:
         content = json.dumps({**self.config, "splits": dict(sorted(splits.items()))}, indent=1) + "\n"
-        self.writer.put(self.store / MANIFEST, lambda path: path.write_text(content))
+        self.writer.put(self.store / MANIFEST, lambda path: path.write_text(content, newline="\n"))
 
     def _withdraw(self) -> None:
         """Name no split whose shards are about to change: nobody shall read old and new mixed."""
@@ -237,8 +236,10 @@ def _manifest(store: Path) -> dict[str, Any]:
     """The manifest of an earlier run, of whatever version; one without splits where there is none."""
     try:
         manifest: dict[str, Any] = json.loads((store / MANIFEST).read_text())
-        return {**manifest, "splits": dict(manifest["splits"])}
-    except (OSError, ValueError, KeyError, TypeError):
+        # A split is a folder of this store: others may be removed, and are not ours to remove.
+        splits = {split: entry for split, entry in manifest["splits"].items() if is_plain(split)}
+        return {**manifest, "splits": splits}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {"splits": {}}
 
 
@@ -252,6 +253,6 @@ def _recorded(folder: Path) -> set[str]:
     """The scenarios that the shards in ``folder`` were made from."""
     names: set[str] = set()
     for record in folder.glob("shard-*.json"):
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             names |= set(json.loads(record.read_text())["paths"])
     return names

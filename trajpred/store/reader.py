@@ -38,12 +38,33 @@ def read_manifest(store: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
         version = manifest["version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"is no store manifest ({error!r}); {_advice(store, {})}", file=path) from None
     if version != VERSION:
         known = f"store version {version}, this trajpred reads version {VERSION}"
         raise DataError(f"{known}; {_advice(store, manifest)}", file=path)
+    splits = manifest.get("splits")
+    if not isinstance(splits, dict) or not all(is_split(*split) for split in splits.items()):
+        raise DataError(f"is damaged; {_advice(store, manifest)}", file=path, field="splits")
     return manifest
+
+
+def is_split(name: str, entry: Any) -> bool:
+    """Whether ``entry`` describes the split ``name`` as a manifest does; all paths stay in the store."""
+    try:
+        files = [name, *(shard["file"] for shard in entry["shards"])]
+        counts = [entry["scenarios"], *(shard["scenarios"] for shard in entry["shards"])]
+        counts += [steps for pair in entry["lengths"] for steps in pair]
+        pairs = all(0 < observed <= steps for observed, steps in entry["lengths"])
+        numbers = all(type(count) is int and 0 <= count < 2**31 for count in counts)
+        return pairs and numbers and isinstance(entry["skipped"], dict) and all(map(is_plain, files))
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def is_plain(name: str) -> bool:
+    """Whether ``name`` names a file or folder right here, and none that is hidden. Raises: TypeError."""
+    return Path(name).name == name and not name.startswith(".") and name != ""
 
 
 def _advice(store: Path, manifest: dict[str, Any]) -> str:
@@ -67,16 +88,13 @@ class ScenarioStore:
 
     def __init__(self, path: str | Path, split: str) -> None:
         self.path, self.split = Path(path), split
-        try:
-            splits: dict[str, Any] = read_manifest(self.path)["splits"]
-            if split not in splits:
-                raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
-            shards = splits[split]["shards"]
-            self._lengths: list[list[int]] = splits[split]["lengths"]
-            self._shards = [self.path / split / shard["file"] for shard in shards]
-            self._ends: list[int] = list(accumulate(shard["scenarios"] for shard in shards))
-        except (KeyError, TypeError) as error:
-            raise DataError(f"is damaged ({error!r}); prepare it again", file=self.path / MANIFEST) from None
+        splits: dict[str, Any] = read_manifest(self.path)["splits"]
+        if split not in splits:
+            raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
+        shards = splits[split]["shards"]
+        self._lengths: list[list[int]] = splits[split]["lengths"]
+        self._shards = [self.path / split / shard["file"] for shard in shards]
+        self._ends: list[int] = list(accumulate(shard["scenarios"] for shard in shards))
         self._open: OrderedDict[int, Shard] = OrderedDict()
         self._opened_index: pa.RecordBatch | None = None
 
@@ -177,18 +195,18 @@ class ScenarioStore:
         return shard
 
 
-def find_scenarios(store: Path, scenario_ids: Sequence[str], first: str = "") -> list[Scenario]:
-    """The scenarios with these ids, from whichever split; ids may repeat over splits: ``first`` comes first.
+def find_splits(store: Path, scenario_ids: Sequence[str], first: str = "") -> list[ScenarioStore]:
+    """For each of these ids the split that holds it; ids may repeat over splits: ``first`` comes first.
 
     Raises: DataError.
     """
     names = sorted(read_manifest(store)["splits"], key=lambda split: split != first)
     splits = [ScenarioStore(store, split) for split in names]
-    return [_find(splits, scenario_id, store) for scenario_id in scenario_ids]
+    return [_holder(splits, scenario_id, store) for scenario_id in scenario_ids]
 
 
-def _find(splits: list[ScenarioStore], scenario_id: str, store: Path) -> Scenario:
+def _holder(splits: list[ScenarioStore], scenario_id: str, store: Path) -> ScenarioStore:
     for split in splits:
         if scenario_id in split:
-            return split[split.index(scenario_id)]
+            return split
     raise DataError(f"no split holds scenario {scenario_id!r}", file=store)

@@ -13,7 +13,7 @@ from uuid import uuid4
 from trajpred.errors import DataError
 from trajpred.sources import Source, find_source
 from trajpred.store.codec import encode_row
-from trajpred.store.shards import write_shard
+from trajpred.store.shards import INDEX, holds, write_shard
 
 
 class ShardJob(NamedTuple):
@@ -40,14 +40,26 @@ class ShardJob(NamedTuple):
 
 
 def is_finished(job: ShardJob) -> bool:
-    """Whether the shard stands, made of the same files, and what it lacks still cannot be read."""
+    """Whether the shard stands, made of the same files, and what it lacks still cannot be read.
+
+    A damaged record is none: the split's index is made of it.
+    """
     try:
         found: dict[str, Any] = json.loads(job.record.read_text())
         if found | _task(job) != found or job.target.stat().st_size != found["bytes"]:
             return False
-        skipped = found["skipped"]
+        skipped, rows = found["skipped"], {name: found[name] for name in INDEX.names}
+        counts = found["scenarios"] == len(rows["scenario_id"]) == len(job.paths) - len(skipped)
+        windows = all(
+            type(n) is int and 0 < n < 2**31
+            for observed, steps in found["lengths"]
+            for n in (observed, steps)
+        )
+        windows = windows and bool(found["lengths"]) == (found["scenarios"] > 0)
+        if not (counts and windows and holds(job.target, rows)):
+            return False
         return bool(_read(job, [path for path in job.paths if path.name in skipped]) == skipped)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 
 
@@ -66,7 +78,8 @@ def make(job: ShardJob) -> None:
     shard, text = job.scratch / uuid4().hex, job.scratch / uuid4().hex
     try:
         write_shard(shard, rows, job.config["compression"])
-        text.write_text(json.dumps({**record, "bytes": shard.stat().st_size}, indent=1) + "\n")
+        content = json.dumps({**record, "bytes": shard.stat().st_size}, indent=1) + "\n"
+        text.write_text(content, newline="\n")
         job.target.parent.mkdir(exist_ok=True)
         # From here until the new record stands, the shard counts as unfinished.
         with suppress(FileNotFoundError):

@@ -97,9 +97,20 @@ def open_shard(path: Path, index: pa.RecordBatch) -> Shard:
         raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
 
 
+def holds(path: Path, rows: dict[str, list[Any]]) -> bool:
+    """Whether the columns of :data:`INDEX` in a shard are ``rows``.
+
+    Raises: DataError; TypeError or ValueError if ``rows`` cannot be such columns.
+    """
+    expected = _record_batch(rows, INDEX)
+    return bool(_mapped(path, expected.num_rows, SCHEMA, PACKED).select(INDEX.names).equals(expected))
+
+
 def _mapped(path: Path, rows: int, *schemas: pa.Schema) -> pa.RecordBatch:
     try:
-        batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+        file = pa.ipc.open_file(pa.memory_map(str(path)))
+        known = file.schema in schemas and file.num_record_batches == 1
+        batch = file.get_batch(0) if known else pa.record_batch({})  # others are not worth their memory
         batch.validate()
         for column in batch.columns:
             if not pa.types.is_list(column.type):  # those are left to views()
@@ -107,7 +118,7 @@ def _mapped(path: Path, rows: int, *schemas: pa.Schema) -> pa.RecordBatch:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"cannot be opened ({error}); prepare it again", file=path) from None
     nulls = any(column.null_count for column in batch.columns)
-    if batch.schema not in schemas or batch.num_rows != rows or nulls:
+    if not known or batch.num_rows != rows or nulls:
         raise DataError("is not the file that the manifest names; prepare it again", file=path)
     return batch
 

@@ -4,16 +4,20 @@
 """
 
 from trajpred.tools.data import download, prepare, synthesize
-from trajpred.tools.models import calibrate, predict, ship, visualize
+from trajpred.tools.models import calibrate, predict, ship
+from trajpred.tools.onboard import export, replay
 from trajpred.tools.scores import compare, evaluate
+from trajpred.tools.visualize import visualize
 
 __all__ = [
     "calibrate",
     "compare",
     "download",
     "evaluate",
+    "export",
     "predict",
     "prepare",
+    "replay",
     "ship",
     "synthesize",
     "visualize",

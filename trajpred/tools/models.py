@@ -1,4 +1,4 @@
-"""Using models: predict, visualize, calibrate, ship. torch waits until one runs."""
+"""Using models: predict, calibrate, ship. torch waits until one runs."""
 
 from __future__ import annotations
 
@@ -6,69 +6,8 @@ import shlex
 from pathlib import Path
 from typing import Literal
 
-from trajpred.errors import require
 from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.tools.arguments import as_list
-
-
-def visualize(
-    store: Path = SAMPLE_STORE,
-    scenario: list[str] | str | None = None,
-    checkpoint: str | None = None,
-    split: str = "val",
-    out: Path = Path("pictures"),
-    limit: int = 10,
-    format: Literal["png", "pdf", "svg", "html"] = "png",
-    radius_m: float | None = None,
-    against: str | None = None,
-) -> int:
-    """Draw scenarios from above, with the futures that a checkpoint or a baseline predicts.
-
-    Example: python tools/visualize.py --scenario 0a1e6f0a-1817-4a98-b02e-db8c9327d151 --out pictures
-
-    Args:
-        store: folder written by tools/prepare.py.
-        scenario: id, or "[id, id]"; from the split, or else any other. By default the first of the split.
-        checkpoint: path of a checkpoint, or the name of a baseline or of weights that ship; none draws the
-            scenario alone.
-        split: where to take scenarios from if none is named.
-        out: folder for the pictures, one per scenario; or the web page itself, if it ends in .html.
-        limit: at most so many if no scenario is named.
-        format: png, pdf or svg; or html: one web page of all scenarios that needs nothing else.
-        radius_m: half the side of the picture in metres; by default what holds the focal agent's futures.
-        against: in the web page, another checkpoint or baseline, side by side with the first.
-    """
-    from trajpred.store import ScenarioStore, find_scenarios
-    from trajpred.viz import draw_scene, save_scene
-
-    require(limit > 0, "limit", "must be positive")
-    require(against is None or format == "html", "against", "is for the web page: --format html")
-    require(radius_m is None or format != "html", "radius_m", "is for pictures: the web page zooms")
-    require(against is None or checkpoint is not None, "against", "needs --checkpoint to compare with")
-    ensure_store(store)
-    if scenario:
-        chosen = find_scenarios(store, as_list(scenario), first=split)
-    else:
-        rows = ScenarioStore(store, split)
-        chosen = [rows[i] for i in range(min(limit, len(rows)))]
-    models = [name for name in (checkpoint, against) if name is not None]
-    if format == "html":
-        from trajpred.viz.page import save_page
-
-        print(save_page(out, chosen, models))
-        return 0
-    out.mkdir(parents=True, exist_ok=True)
-    predictor = None
-    if models:
-        from trajpred.evaluation import load_predictor
-
-        predictor = load_predictor(models[0])
-    for one in chosen:
-        forecast = predictor([one])[0] if predictor is not None else None
-        path = out / f"{one.scenario_id}.{format}"
-        save_scene(draw_scene(one, forecast, radius_m=radius_m), path)
-        print(path)
-    return 0
 
 
 def calibrate(

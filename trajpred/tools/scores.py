@@ -96,7 +96,7 @@ def evaluate(
         before, after = in_common(other, result)
         shown += changed([before], [after], scenes, (against, checkpoint))
     if markdown is not None:
-        markdown.write_text(to_markdown(shown))
+        markdown.write_text(to_markdown(shown), encoding="utf-8")
     show(shown)
     if against:
         _picture_changes([before], [after], scenes, store, checkpoint)

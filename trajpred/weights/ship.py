@@ -85,7 +85,7 @@ def ship(
     precision = f"half precision, which {_told(change, before, after)}" if half else "full precision"
     told = f"{size / 1e6:.1f} MB in {precision}"
     card = model_card(name, LitForecaster.from_pretrained(name), [base, after], note=note, file=told)
-    (weights.FOLDER / f"{name}.md").write_text(card)
+    (weights.FOLDER / f"{name}.md").write_text(card, encoding="utf-8")
     return f"{weights.FOLDER / name}.pt: {told}"
 
 

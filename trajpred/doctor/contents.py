@@ -1,0 +1,78 @@
+"""The sample, a store, and the trained models that ship."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trajpred.doctor.finding import Finding
+from trajpred.doctor.installation import onboard
+
+
+def data(store: Path | None = None) -> Iterator[Finding]:
+    """The sample that ships in the repository, and the store; by default the sample's, if it was prepared."""
+    if onboard():
+        return
+    from trajpred.sample import SAMPLE_RAW, SAMPLE_STORE
+    from trajpred.sources.argoverse2 import discover
+
+    if SAMPLE_RAW.is_dir():
+        yield Finding("ok", f"sample: {sum(map(len, discover(SAMPLE_RAW).values()))} scenarios")
+    else:
+        yield Finding("note", "no sample", "it is in the repository, not in the package: name a --store")
+    if store is not None or SAMPLE_STORE.is_dir():
+        yield from stored(store or SAMPLE_STORE)
+
+
+def stored(store: Path) -> Iterator[Finding]:
+    """Each split of a store: files as long as they were written, the first and last row of each read."""
+    from trajpred.errors import DataError
+    from trajpred.store.reader import read_manifest
+
+    try:
+        manifest = read_manifest(store)
+        yield Finding("ok", f"store of {manifest['source']}: {store}")
+        for split, facts in manifest["splits"].items():
+            yield _split(store, split, facts)
+    except DataError as error:
+        yield Finding("problem", str(error))
+
+
+def _split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
+    from trajpred.errors import DataError
+    from trajpred.store import ScenarioStore
+
+    rows, start, read = ScenarioStore(store, split), 0, 0
+    for shard in facts["shards"]:
+        file, count = store / split / shard["file"], shard["scenarios"]
+        for row in {start, start + count - 1} if count else ():
+            rows[row]
+            read += 1
+        if file.stat().st_size != json.loads(file.with_suffix(".json").read_text())["bytes"]:
+            raise DataError("is not as long as it was written; prepare it again", file=file)
+        start += count
+    told = f"{split}: {len(rows)} scenarios in {len(facts['shards'])} shards, {read} of them read"
+    skipped = len(facts["skipped"])
+    return Finding("note", told, f"{skipped} were skipped, see {store}") if skipped else Finding("ok", told)
+
+
+def models() -> Iterator[Finding]:
+    """The weights that ship: found, undamaged, and fitting the model."""
+    if onboard():
+        return
+    from trajpred.errors import DataError
+    from trajpred.model import LitForecaster
+    from trajpred.weights import names
+
+    if not names():
+        yield Finding("problem", "no weights ship with this installation", "install trajpred again")
+    for name in names():
+        try:
+            model = LitForecaster.from_pretrained(name)
+        except DataError as error:
+            yield Finding("problem", str(error), "install trajpred again")
+        else:
+            size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+            yield Finding("ok", f"{name}: {size:.1f} M parameters, from {model.history} steps")
