@@ -5,12 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
-import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,6 +19,7 @@ import pytorch_lightning as pl
 import torch
 
 from tests.conftest import ROOT
+from tests.footprint import highest, own_mb
 from tests.graph.scenes import with_tracks
 from tests.model.small import small_model
 from trajpred.benchmark.timing import own_process
@@ -89,29 +86,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def own_mb(process: int | str = "self") -> float:
-    """MB of memory that are a process's own; pages of the store belong to the system's cache."""
-    return int(re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{process}/status").read_text())[1]) / 1024
-
-
-@contextmanager
-def highest() -> Iterator[list[float]]:
-    """A list whose last number is the most :func:`own_mb` while the context lasts, looked at often."""
-    most, over = [own_mb()], threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.02):
-            most.append(max(most.pop(), own_mb()))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield most
-    finally:
-        over.set()
-        watcher.join()
-
-
 def work(what: str, predictor: str, store: str, out: str, limit: str) -> list[float]:
     """In a process of its own: the most memory in MB that the first scenarios of the split need."""
     torch.set_num_threads(1)
@@ -129,12 +103,13 @@ def work(what: str, predictor: str, store: str, out: str, limit: str) -> list[fl
 def test_memory_of_four_times_as_many_scenarios(
     store: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, model: str
 ) -> None:
-    """Predictions are written as they come. An evaluation keeps 2.1 kB of each judged agent."""
+    """Predictions are written as they come. An evaluation keeps the values of each focal agent."""
     monkeypatch.chdir(ROOT)
     script = f"import sys; from {__name__} import work; print(work(*sys.argv[1:]))"
     predictor, out = checkpoint if model == "checkpoint" else model, tmp_path / "predictions.parquet"
     few, many = (own_process(script, what, predictor, store, out, count)[0] for count in (FEW, MANY))
-    grown = {"predict": 10.0, "evaluate": 2.5e-3 * AGENTS * (MANY - FEW)}
+    print(f"{what} with {model}: {few:.0f} MB for {FEW} scenarios, {many:.0f} for {MANY}")
+    grown = {"predict": 10.0, "evaluate": 1e-3 * (MANY - FEW)}
     assert many - few < grown[what], f"{few:.0f} MB, then {many:.0f}"
     modes = 1 if model == "constant_velocity" else 6
     assert what == "evaluate" or pq.ParquetFile(out).metadata.num_rows == modes * MANY

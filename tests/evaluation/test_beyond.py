@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +12,10 @@ from tests.evaluation.test_evaluate import Scattered
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.evaluation import evaluate, load_predictor
-from trajpred.evaluation.beyond import LEVELS, SHARES
-from trajpred.evaluation.scores import Scores, group_means
+from trajpred.evaluation.beyond import LEVELS, SHARES, beyond_columns
+from trajpred.evaluation.columns import in_worlds
+from trajpred.evaluation.judged import Columns, Judged
+from trajpred.evaluation.scores import Scores
 from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
@@ -34,16 +35,16 @@ def fan(scenario: Scenario, turn: Sequence[float], probability: Sequence[float])
     )  # fmt: skip
 
 
-def scored(scenario: Scenario, forecast: Forecast) -> dict[str, Any]:
-    scores = Scores(beyond=True, joint=True)
-    scores.add([scenario], [forecast])
-    return scores.agents()
+def scored(*said: tuple[Scenario, Forecast]) -> Columns:
+    scenarios, forecasts = zip(*said, strict=True)
+    some = Judged.of(scenarios, forecasts)
+    return beyond_columns(some, scenarios, in_worlds(some))
 
 
 def test_shares_are_the_probability_of_modes_that_do_so() -> None:
     """One car on one lane: ahead, aside into the field, and back where it came from."""
     scenario = straight(1, map=ROAD)
-    found = scored(scenario, fan(scenario, [0.0, 0.5, np.pi], [0.5, 0.3, 0.2]))
+    found = scored((scenario, fan(scenario, [0.0, 0.5, np.pi], [0.5, 0.3, 0.2])))
     assert found["off-road"] == pytest.approx([0.3])
     assert found["wrong-way"] == pytest.approx([0.2])
     assert found["infeasible"] == pytest.approx([0.2]), "only turning on the spot is beyond a car"
@@ -51,17 +52,20 @@ def test_shares_are_the_probability_of_modes_that_do_so() -> None:
 
 def test_without_a_map_nobody_leaves_the_road() -> None:
     scenario = straight(1)
-    found = scored(scenario, fan(scenario, [0.0, 0.5], [0.5, 0.5]))
+    said = fan(scenario, [0.0, 0.5], [0.5, 0.5])
+    found = scored((scenario, said))
     assert np.isnan(found["off-road"]).all() and np.isnan(found["wrong-way"]).all()
-    assert "off-road" not in group_means(found, SHARES)["focal"]
+    scores = Scores(beyond=True)
+    scores.add([scenario], [said])
+    assert "off-road" not in scores.means(SHARES)["focal"] and "spread" in scores.means(["spread"])["focal"]
 
 
 def test_worlds_collide_where_paths_cross() -> None:
     scenario = straight(2, map=ROAD)
     ahead, meet = fan(scenario, [0.0, 0.0], [0.7, 0.3]), fan(scenario, [0.0, 0.0], [0.7, 0.3])
     meet.trajectory[1, 1] = meet.trajectory[0, 1]
-    assert scored(scenario, ahead)["collision"] == pytest.approx([0, 0])
-    assert scored(scenario, meet)["collision"] == pytest.approx([0.3, 0.3])
+    assert scored((scenario, ahead))["collision"] == pytest.approx([0, 0])
+    assert scored((scenario, meet))["collision"] == pytest.approx([0.3, 0.3])
 
 
 def test_real_scenes(store_path: Path) -> None:  # noqa: F811
@@ -101,7 +105,8 @@ def test_scenarios_with_fewer_modes_are_judged_by_those_they_have() -> None:
     one, six = fan(scenarios[0], [0.0], [1.0]), fan(scenarios[1], [0.1 * i for i in range(6)], [1 / 6] * 6)
     both = Scores(beyond=True)
     both.add(scenarios, [one, six])
-    assert np.isnan(both.agents()["spread"]).tolist() == [True, False]
+    spread = scored((scenarios[0], one), (scenarios[1], six))["spread"]
+    assert np.isnan(spread).tolist() == [True, False]
     assert both.calibration is not None
     told = both.calibration.summary()["focal"]["reliability"]
     assert told["count"] == [6, 1] and told["frequency"][1] == 1.0

@@ -14,8 +14,9 @@ from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate, load_predictor
+from trajpred.evaluation.columns import displacement, horizons, whole_seconds
 from trajpred.evaluation.judged import FACTS, GROUPS, Judged, judged
-from trajpred.evaluation.scores import Scores, breakdown, group_means, whole_seconds
+from trajpred.evaluation.scores import Scores
 from trajpred.forecast import Forecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.store import ScenarioStore
@@ -45,19 +46,47 @@ def scored(rows: Sequence[Scenario], predictor: Scattered, batch: int = 2) -> Sc
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
-def test_columns_do_not_depend_on_batches(rows: list[Scenario], batch: int) -> None:
-    one, other = scored(rows, Scattered(), 3).agents(), scored(rows, Scattered(), batch).agents()
-    assert one.keys() == other.keys()
-    for name, values in one.items():
-        np.testing.assert_array_equal(values, other[name])
+def test_scores_do_not_depend_on_batches(rows: list[Scenario], batch: int) -> None:
+    one, other = scored(rows, Worlds(), 3), scored(rows, Worlds(), batch)
+    assert one.names == other.names and one.judged == other.judged
+    for name, values in one.focal().items():
+        np.testing.assert_array_equal(values, other.focal()[name])
+    for told in (
+        lambda scores: {"": scores.means(scores.names)},
+        Scores.horizons,
+        *(lambda scores, fact=fact: scores.breakdown(fact) for fact in FACTS),
+        lambda scores: {"": {"": scores.worlds.means()}},
+    ):
+        first, second = told(one), told(other)
+        assert [*first] == [*second]
+        for part, groups in first.items():
+            for group, means in groups.items():
+                assert means == pytest.approx(second[part][group], rel=1e-12), (part, group)
+
+
+def test_means_are_those_of_the_agents(rows: list[Scenario]) -> None:
+    """Of each group, of all values of the single agents."""
+    some, scores = Judged.of(rows, Scattered()(rows)), scored(rows, Scattered())
+    columns = displacement(some, (1, 6))
+    for group, means in scores.means(scores.names).items():
+        member = some.member[group]
+        assert means["count"] == member.sum() > 0
+        for name, values in columns.items():
+            assert means[name] == pytest.approx(np.nanmean(values[member].astype(float)), rel=1e-12)
+    for fact in FACTS:
+        for word, groups in scores.breakdown(fact).items():
+            of = columns["minFDE6"][some.facts[fact] == word].astype(float)
+            assert groups["all"] == pytest.approx(groups["all"] | {"count": len(of), "minFDE6": of.mean()})
+    focal = scores.focal()
+    np.testing.assert_array_equal(focal["minFDE6"], columns["minFDE6"][some.member["focal"]])
+    assert focal["scenario_id"].tolist() == [scenario.scenario_id for scenario in rows]
 
 
 def test_parts_of_a_breakdown_add_up(rows: list[Scenario]) -> None:
     scores = scored(rows, Scattered())
-    columns = scores.agents()
-    whole = group_means(columns, ["minFDE6"])
+    whole = scores.means(["minFDE6"])
     for fact in FACTS:
-        parts = breakdown(columns, fact)
+        parts = scores.breakdown(fact)
         for group in GROUPS:
             count = [part[group]["count"] for part in parts.values()]
             total = sum(
@@ -68,14 +97,12 @@ def test_parts_of_a_breakdown_add_up(rows: list[Scenario]) -> None:
 
 
 def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:
-    columns = scored(rows, Scattered()).agents()
+    some = Judged.of(rows, Scattered()(rows))
+    columns = {"track_id": some.track_id, **some.facts}
     for i in range(0, len(columns["track_id"]), 17):
-        [scenario] = [s for s in rows if s.scenario_id == columns["scenario_id"][i]]
-        row, tracks, now = (
-            scenario.tracks.index(columns["track_id"][i]),
-            scenario.tracks,
-            scenario.num_observed,
-        )
+        scenario = rows[some.scene[i]]
+        tracks, now = scenario.tracks, scenario.num_observed
+        row = tracks.index(columns["track_id"][i])
         assert columns["class"][i] == OBJECT_TYPES[tracks.object_type[row]]
         assert columns["city"][i] == scenario.city
         speed = np.linalg.norm(tracks.velocity[row, now - 1])
@@ -90,10 +117,10 @@ def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:
 
 def test_horizons_are_what_a_shorter_future_would_give(rows: list[Scenario]) -> None:
     predictor = Scattered()
-    horizons = scored(rows, predictor).horizons()
-    assert [*horizons] == ["1 s", "2 s", "3 s", "4 s", "5 s", "6 s"]
+    found = horizons(Judged.of(rows, predictor(rows)))
+    assert [*found] == ["1 s", "2 s", "3 s", "4 s", "5 s", "6 s"]
     for second in (1, 3, 6):
-        columns, expected = horizons[f"{second} s"], []
+        columns, expected = found[f"{second} s"], []
         for scenario in rows:
             forecast = predictor.one(scenario)
             row = forecast.track_id.tolist().index(scenario.focal_id)
@@ -111,16 +138,16 @@ def test_horizons_are_what_a_shorter_future_would_give(rows: list[Scenario]) -> 
 
 
 def test_a_horizon_is_of_those_who_are_there_then(rows: list[Scenario]) -> None:
-    horizons = scored(rows, Scattered()).horizons()
+    found = scored(rows, Scattered()).horizons()
     for second in (1, 6):
         there = [judged(s)["all"] & s.tracks.valid[:, 49 + 10 * second] for s in rows]
-        assert len(horizons[f"{second} s"]["minFDE6"]) == sum(int(one.sum()) for one in there)
-    assert len(horizons["1 s"]["all"]) > len(horizons["6 s"]["all"])
+        assert found[f"{second} s"]["all"]["count"] == sum(int(one.sum()) for one in there)
+    assert found["1 s"]["all"]["count"] > found["6 s"]["all"]["count"]
 
 
 def test_worlds_are_scored_as_av2_does(rows: list[Scenario]) -> None:
     predictor = Worlds()
-    found = scored(rows, predictor).worlds()
+    found = scored(rows, predictor).worlds.means()
     fde, missed, collided = [], [], []
     for scenario in rows:
         forecast, members = predictor.one(scenario), np.flatnonzero(judged(scenario)["scored"])
@@ -139,21 +166,19 @@ def test_worlds_are_scored_as_av2_does(rows: list[Scenario]) -> None:
 
 def test_marginal_forecasts_of_several_agents_are_no_worlds(rows: list[Scenario]) -> None:
     alone = sum(judged(scenario)["scored"].sum() == 1 for scenario in rows)
-    assert scored(rows, Scattered()).worlds()["count"] == alone < len(rows)
+    assert scored(rows, Scattered()).worlds.means()["count"] == alone < len(rows)
 
 
 def test_scenarios_with_fewer_modes_are_scored_as_they_are() -> None:
     """Side by side with six, one mode stays one."""
     scenarios = [straight(2), straight(3)]
     [six], [one] = Scattered()(scenarios[:1]), load_predictor("constant_velocity")(scenarios[1:])
-    both = Scores()
-    both.add(scenarios, [six, one])
+    both = displacement(Judged.of(scenarios, [six, one]), (1, 6))
     for i, forecast in enumerate((six, one)):
-        alone = Scores()
-        alone.add(scenarios[i : i + 1], [forecast])
+        alone = displacement(Judged.of(scenarios[i : i + 1], [forecast]), (1, 6))
         at = np.isin(np.arange(5), [0, 1]) if i == 0 else np.arange(5) >= 2
         for name in ("minADE1", "minADE6", "minFDE6", "brier-minFDE6", "brier-minADE6"):
-            np.testing.assert_allclose(both.agents()[name][at], alone.agents()[name], atol=1e-6)
+            np.testing.assert_allclose(both[name][at], alone[name], atol=1e-6)
 
 
 def test_a_forecast_longer_than_the_truth_is_refused(rows: list[Scenario]) -> None:

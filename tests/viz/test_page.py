@@ -20,7 +20,7 @@ from tests.viz.page_file import Page, decode
 from tests.viz.test_scene import OBSERVED, forecast, lane_map, scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, load_predictor
-from trajpred.evaluation.scores import SHORT
+from trajpred.evaluation.columns import SHORT
 from trajpred.forecast import Forecast
 from trajpred.geometry import wrap_angle
 from trajpred.metrics import final_error

@@ -16,9 +16,9 @@ from trajpred import weights
 from trajpred.baselines import BASELINES
 from trajpred.errors import require
 from trajpred.evaluation.beyond import best_modes
+from trajpred.evaluation.columns import whole_seconds
 from trajpred.evaluation.judged import Judged
 from trajpred.evaluation.predictors import CheckpointPredictor, in_batches
-from trajpred.evaluation.scores import whole_seconds
 from trajpred.metrics.calibration import apply_temperature, expected_calibration_error, fit_temperature
 from trajpred.metrics.conformal import ConformalRegions, endpoint_scores
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint

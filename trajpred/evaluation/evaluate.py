@@ -11,11 +11,12 @@ from tqdm import tqdm
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.beyond import SHARES, SPREADS
+from trajpred.evaluation.columns import SHORT
 from trajpred.evaluation.intervals import bootstrap_each
-from trajpred.evaluation.judged import FACTS, GROUPS, Columns
+from trajpred.evaluation.judged import FACTS, Columns
 from trajpred.evaluation.predictors import Predictor, in_batches
 from trajpred.evaluation.results import Evaluation
-from trajpred.evaluation.scores import SHORT, Scores, breakdown, group_means
+from trajpred.evaluation.scores import Scores
 from trajpred.metrics import AGENT_METRICS
 from trajpred.provenance import environment, store_facts
 from trajpred.store import ScenarioStore
@@ -77,33 +78,27 @@ def evaluate(
 
 def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
     """What an :class:`Evaluation` says of all agents and scenes together."""
-    columns = scores.agents()
     names = [f"{name}{k}" for k in ks for name in AGENT_METRICS]
-    names += [name for name in columns if "heading error" in name]
-    names += [name for name in (*SHARES, *SPREADS) if name in columns]
+    names += [name for name in scores.names if "heading error" in name or name in (*SHARES, *SPREADS)]
+    focal = scores.focal()
     return {
-        "metrics": group_means(columns, names),
-        "intervals": _intervals(columns, [name for name in names if name in columns]),
+        "metrics": scores.means(names),
+        "intervals": _intervals({name: focal[name] for name in names}),
         "calibration": scores.calibration.summary() if scores.calibration else {},
-        "worlds": scores.worlds(),
-        "horizons": {second: group_means(each, SHORT) for second, each in scores.horizons().items()},
-        "breakdowns": {fact: breakdown(columns, fact) for fact in FACTS},
-        "per_scenario": _per_scenario(columns),
+        "worlds": scores.worlds.means(),
+        "horizons": scores.horizons(),
+        "breakdowns": {fact: scores.breakdown(fact) for fact in FACTS},
+        "per_scenario": _per_scenario(focal),
     }
 
 
-def _intervals(columns: Columns, names: Sequence[str]) -> dict[str, list[float]]:
-    """Of the focal agents' means, where each agent has a value."""
-    focal = columns[GROUPS[0]]
-    if focal.sum() < 2:  # one scenario says nothing of others
-        return {}
-    values = {name: columns[name][focal] for name in names}
-    known = {name: each for name, each in values.items() if np.isfinite(each).all()}
+def _intervals(focal: Columns) -> dict[str, list[float]]:
+    """Of the means over focal agents, where each of them has a value."""
+    known = {name: each for name, each in focal.items() if len(each) > 1 and np.isfinite(each).all()}
     found = bootstrap_each(known) if known else {}
     return {name: [interval.low, interval.high] for name, interval in found.items()}
 
 
-def _per_scenario(columns: Columns) -> dict[str, list[Any]]:
-    focal = columns[GROUPS[0]]
-    values = {name: np.round(columns[name][focal].astype(np.float64), 4).tolist() for name in SHORT}
-    return {"scenario_id": columns["scenario_id"][focal].tolist(), **values}
+def _per_scenario(focal: Columns) -> dict[str, list[Any]]:
+    values = {name: np.round(focal[name].astype(np.float64), 4).tolist() for name in SHORT}
+    return {"scenario_id": focal["scenario_id"].tolist(), **values}

@@ -12,10 +12,10 @@ from rich.table import Table as RichTable
 
 from trajpred.errors import require
 from trajpred.evaluation.beyond import SHARES, SPREADS
+from trajpred.evaluation.columns import SHORT
 from trajpred.evaluation.intervals import changes, compare
 from trajpred.evaluation.judged import FACTS
 from trajpred.evaluation.results import Evaluation
-from trajpred.evaluation.scores import SHORT
 from trajpred.evaluation.table import markdown
 from trajpred.metrics import AGENT_METRICS, WORLD_METRICS
 

@@ -1,32 +1,22 @@
-"""Values of every judged agent and scene over a whole split, as columns, and their means."""
+"""What a predictor scores over a split: means by group, horizon and part; of focal agents every value."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from sys import intern
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trajpred.evaluation.beyond import Calibration, beyond_columns
-from trajpred.evaluation.judged import BOUNDS, GROUPS, Columns, Judged, require_step
-from trajpred.forecast import SAME_PROBABILITY, Forecast
-from trajpred.metrics import agent_metrics, heading_metrics, horizon_metrics, world_metrics
+from trajpred.evaluation.columns import SHORT, displacement, horizons, in_worlds, worlds
+from trajpred.evaluation.judged import BOUNDS, FACTS, GROUPS, Columns, Judged, require_step
+from trajpred.evaluation.tally import AgentTally, Means, WorldTally
+from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
-
-#: What is told of each part of a breakdown and of each horizon, and kept of every scenario's focal agent.
-SHORT = ("minADE6", "minFDE6", "MR6", "brier-minFDE6")
-#: The same without K, as the metrics know them.
-_SHORT = tuple(name.removesuffix("6") for name in SHORT)
-
-Means = dict[str, dict[str, float]]
 
 
 class Scores:
-    """Columns that grow batch by batch: about a kilobyte for each judged agent, two while they are joined.
+    """Sums that take in batch after batch; of each scenario only the focal agent's values are kept.
 
     Args:
         ks: for each k, judge the k most probable modes.
@@ -38,10 +28,13 @@ class Scores:
         self.ks, self.joint, self.judged = tuple(ks), joint, 0
         self.missing = dict.fromkeys(GROUPS, 0)
         self.calibration = Calibration() if beyond else None
-        self._agents: list[Columns] = []
-        self._worlds: list[Columns] = []
-        self._horizons: dict[str, list[Columns]] = defaultdict(list)
-        self._incomplete, self._step_s = 0, 0.0
+        self.worlds = WorldTally()
+        self._whole: AgentTally | None = None
+        self._horizons: dict[str, AgentTally] = {}
+        self._parts: dict[str, dict[str, AgentTally]] = {fact: {} for fact in FACTS}
+        self._focal_id: list[str] = []
+        self._focal: list[NDArray[np.float32]] = []
+        self._step_s = 0.0
 
     def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> None:
         """Score a batch. Raises: DataError if a forecast does not fit its scenario."""
@@ -50,130 +43,53 @@ class Scores:
         require_step(some.step_s, self._step_s, scenarios[0].scenario_id)
         self.judged += len(some)
         self.missing = {group: count + some.missing[group] for group, count in self.missing.items()}
-        columns = _displacement(some, self.ks)
-        worlds = in_worlds(some) if self.joint else np.zeros(len(some), bool)
+        columns = self._agents(some, scenarios)
+        self._whole = self._whole or AgentTally([*columns])
+        self._whole.add(some.member | columns)
+        for second, values in horizons(some).items():
+            self._horizons.setdefault(second, AgentTally(SHORT)).add(values)
+        for fact, words in some.facts.items():
+            for word in np.unique(words).tolist():
+                part = self._parts[fact].setdefault(word, AgentTally(SHORT))
+                part.add(some.member | columns, words == word)
+        focal = some.member["focal"]
+        self._focal_id += [scenarios[scene].scenario_id for scene in some.scene[focal]]
+        self._focal.append(np.stack([values[focal] for values in columns.values()]).astype(np.float32))
+
+    def _agents(self, some: Judged, scenarios: Sequence[Scenario]) -> Columns:
+        """All metrics of each agent; the worlds of the batch are counted in on the way."""
+        columns = displacement(some, self.ks)
+        chosen = in_worlds(some) if self.joint else np.zeros(len(some), bool)
+        self.worlds.add(*worlds(some, chosen))
+        self.worlds.incomplete += int((~some.complete).sum())
         if self.calibration is not None:
-            columns |= beyond_columns(some, scenarios, worlds)
+            columns |= beyond_columns(some, scenarios, chosen)
             self.calibration.add(some)
-        names = np.array([s.scenario_id for s in scenarios])[some.scene]
-        words = {**some.facts, "scenario_id": names, "track_id": some.track_id}
-        self._agents.append(some.member | {name: _shared(x) for name, x in words.items()} | columns)
-        for second, values in _horizons(some).items():
-            self._horizons[second].append(values)
-        self._worlds.append(_worlds(some, worlds))
-        self._incomplete += int((~some.complete).sum())
+        return columns
 
-    def agents(self) -> Columns:
-        """All columns, ``[A]`` each: metrics by name, groups, facts, ``scenario_id`` and ``track_id``."""
-        return _joined(self._agents)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all metrics; none before the first batch."""
+        return self._whole.names if self._whole else ()
 
-    def horizons(self) -> dict[str, Columns]:
-        """For ``"1 s"``, ``"2 s"`` … the groups and :data:`SHORT` of the agents that are there then."""
-        return {second: _joined(parts) for second, parts in self._horizons.items()}
+    def means(self, names: Sequence[str]) -> Means:
+        """Of all agents of each group."""
+        return self._whole.means(names) if self._whole else {}
 
-    def worlds(self) -> dict[str, float]:
-        """Means over scenes of the world metrics, ``count``, and how many scenes are ``incomplete``: not all
-        of their scored tracks were forecast. No means where no scene has worlds."""
-        parts = [part for part in self._worlds if part]
-        if not parts:
-            return {"count": 0, "incomplete": self._incomplete}
-        joined = _joined(parts)
-        size = joined.pop("agents")
-        means = {name: float(x.mean()) for name, x in joined.items() if not name.startswith("actor")}
-        # Of actors these are shares of all actors, as av2's leaderboard counted them.
-        shares = {n: float((x * size).sum() / size.sum()) for n, x in joined.items() if n.startswith("actor")}
-        counts = {"count": len(size), "incomplete": self._incomplete, "actors": int(size.sum())}
-        return {**counts, **means, **shares}
+    def horizons(self) -> dict[str, Means]:
+        """For ``"1 s"``, ``"2 s"`` … :data:`SHORT` over the agents that are there then."""
+        return {second: tally.means() for second, tally in self._horizons.items()}
 
+    def breakdown(self, fact: str) -> dict[str, Means]:
+        """:data:`SHORT` for each value of ``fact``: numbers in their order, words the most frequent first."""
+        parts = self._parts[fact]
+        if fact in BOUNDS:
+            ordered = sorted(parts, key=lambda text: float(text.split()[0]))
+        else:
+            ordered = sorted(parts, key=lambda word: (-parts[word].count["all"], word))
+        return {value: parts[value].means() for value in ordered}
 
-def _displacement(some: Judged, ks: Sequence[int]) -> Columns:
-    """Errors of place and heading, ``[A]`` float32 by name."""
-    path, p, target, valid, heading, target_heading = _tensors(some, "heading", "target_heading")
-    found = agent_metrics(path, p, target, valid, ks)
-    found |= heading_metrics(path, p, heading, target, target_heading, valid)
-    return {name: x.float().numpy() for name, x in found.items()}
-
-
-def _horizons(some: Judged) -> dict[str, Columns]:
-    """For every whole second the errors of the agents that are there then, and their groups."""
-    path, p, target, valid = _tensors(some)
-    ends = whole_seconds(some.valid.shape[1], some.step_s)
-    values = horizon_metrics(path, p, target, valid, [*ends.values()], _SHORT)
-    found = {}
-    for second, step in ends.items():
-        there = some.valid[:, step - 1]
-        columns = some.member | {name: x.float().numpy() for name, x in values[step].items()}
-        found[f"{second:g} s"] = {name: x[there] for name, x in columns.items()}
-    return found
-
-
-def _tensors(some: Judged, *more: str) -> list[torch.Tensor]:
-    names = ("trajectory", "probability", "target", "valid", *more)
-    return [torch.from_numpy(getattr(some, name)) for name in names]
-
-
-def _joined(parts: Sequence[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _shared(words: NDArray[np.str_]) -> NDArray[np.object_]:
-    """The same words, each of them once in memory: fixed-width text would be most of what is kept."""
-    known, index = np.unique(words, return_inverse=True)
-    return np.array([intern(word) for word in known.tolist()], object)[index]
-
-
-def in_worlds(some: Judged) -> NDArray[np.bool_]:
-    """``[A]``: scored agents of scenes in which all of these were forecast, with the same probabilities.
-
-    Mode k of all of them is then one possible world; marginal forecasts of several agents are none.
-    """
-    rows = np.flatnonzero(some.member["scored"] & some.complete[some.scene])
-    scene, probability = some.scene[rows], some.probability[rows]
-    first = np.searchsorted(scene, scene)  # of each one's scene
-    differ = np.abs(probability - probability[first]).max(axis=1, initial=0.0) > SAME_PROBABILITY
-    chosen = np.zeros(len(some), bool)
-    chosen[rows[~np.isin(scene, scene[differ])]] = True
-    return chosen
-
-
-def _worlds(some: Judged, chosen: NDArray[np.bool_]) -> Columns:
-    """World metrics of the scenes of the ``chosen`` agents ``[A]``, and how many ``agents`` each has."""
-    if not chosen.any():
-        return {}
-    known, index = np.unique(some.scene[chosen], return_inverse=True)
-    start = np.searchsorted(index, np.arange(len(known)))
-    path, p, target, valid = (x[chosen] for x in (some.trajectory, some.probability, some.target, some.valid))
-    found = world_metrics(*map(torch.from_numpy, (path, p[start], target, valid, index)))
-    return {name: x.numpy() for name, x in found.items()} | {"agents": np.bincount(index)}
-
-
-def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
-    """Whole seconds within ``steps`` -> their number of steps; those that fall between steps are left out."""
-    count = {s: round(s / step_s) for s in range(1, int(1.01 * steps * step_s) + 1)}
-    return {s: n for s, n in count.items() if n <= steps and abs(n * step_s - s) < 0.01 * s}
-
-
-def group_means(columns: Columns, names: Sequence[str], keep: NDArray[np.bool_] | None = None) -> Means:
-    """For each group ``count`` and the means of ``names`` over its agents (of ``keep``).
-
-    Agents for which a metric is not defined (NaN) count in none of its means; an infinite error shows.
-    """
-    means: Means = {}
-    for group in GROUPS:
-        member = columns[group] if keep is None else columns[group] & keep
-        means[group] = {"count": int(member.sum())}
-        if member.any():
-            each = {name: columns[name][member].astype(np.float64) for name in names if name in columns}
-            means[group] |= {name: float(np.nanmean(x)) for name, x in each.items() if not np.isnan(x).all()}
-    return means
-
-
-def breakdown(columns: Columns, fact: str, names: Sequence[str] = SHORT) -> dict[str, Means]:
-    """:func:`group_means` for each value of ``fact``, the most frequent first for words."""
-    values, count = np.unique(columns[fact], return_counts=True)
-    ordered = _sorted(values) if fact in BOUNDS else values[np.argsort(-count, kind="stable")]
-    return {str(value): group_means(columns, names, columns[fact] == value) for value in ordered}
-
-
-def _sorted(values: NDArray[Any]) -> NDArray[Any]:
-    return np.array(sorted(values.tolist(), key=lambda text: float(text.split()[0])))
+    def focal(self) -> Columns:
+        """``scenario_id`` and all metrics of the focal agents, ``[S]`` each."""
+        values = np.concatenate(self._focal, axis=1) if self._focal else np.zeros((len(self.names), 0))
+        return {"scenario_id": np.array(self._focal_id), **dict(zip(self.names, values, strict=True))}

@@ -24,4 +24,4 @@ def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
 
 def uniform(*keys: ArrayLike) -> NDArray[np.float64]:
     """Numbers in [0, 1) that depend on the integer ``keys`` (broadcast) alone."""
-    return (hashed(*keys) >> np.uint64(11)) * 2.0**-53
+    return (hashed(*keys) >> np.uint64(11)) * np.float64(2.0**-53)

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from trajpred.evaluation.columns import SHORT
 from trajpred.evaluation.judged import Judged, facts_of
 from trajpred.evaluation.results import finite
-from trajpred.evaluation.scores import SHORT
 from trajpred.forecast import Forecast
 from trajpred.metrics import agent_metrics, final_error
 from trajpred.scenario import OBJECT_TYPES, Scenario

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from trajpred.attention import Attention
 from trajpred.errors import require
+from trajpred.evaluation.columns import SHORT
 from trajpred.evaluation.perturb import road_users
 from trajpred.evaluation.perturb import without as leave_out
 from trajpred.evaluation.predictors import (
@@ -22,7 +23,6 @@ from trajpred.evaluation.predictors import (
     in_batches,
     load_predictor,
 )
-from trajpred.evaluation.scores import SHORT
 from trajpred.forecast import Forecast
 from trajpred.object_sizes import TYPICAL_SIZE
 from trajpred.scenario import Scenario
