@@ -70,6 +70,7 @@ RECORDS: dict[str, Callable[[Any], Any]] = {
     "no lengths": lambda record: record.pop("lengths"),
     "lengths of none": lambda record: record.update(lengths=[]),
     "lengths of one number": lambda record: record.update(lengths=[[5]]),
+    "more observed than there are": lambda record: record.update(lengths=[[5, 3]]),
     "another name": lambda record: record["scenario_id"].__setitem__(0, "other"),
     "a column cut short": lambda record: record["tracks"].pop(),
     "texts for numbers": lambda record: record.update(lanes=["a", "b"]),

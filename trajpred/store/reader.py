@@ -21,7 +21,7 @@ from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store.codec import VERSION
 from trajpred.store.decoder import decode, decode_batch
-from trajpred.store.shards import INDEX_FILE, Shard, open_index, open_shard
+from trajpred.store.shards import INDEX_FILE, Shard, are_windows, open_index, open_shard
 
 MANIFEST = "manifest.json"
 #: Shards kept open at a time, in each process.
@@ -54,10 +54,13 @@ def is_split(name: str, entry: Any) -> bool:
     try:
         files = [name, *(shard["file"] for shard in entry["shards"])]
         counts = [entry["scenarios"], *(shard["scenarios"] for shard in entry["shards"])]
-        counts += [steps for pair in entry["lengths"] for steps in pair]
-        pairs = all(0 < observed <= steps for observed, steps in entry["lengths"])
         numbers = all(type(count) is int and 0 <= count < 2**31 for count in counts)
-        return pairs and numbers and isinstance(entry["skipped"], dict) and all(map(is_plain, files))
+        return (
+            are_windows(entry["lengths"])
+            and numbers
+            and isinstance(entry["skipped"], dict)
+            and all(map(is_plain, files))
+        )
     except (KeyError, TypeError, ValueError):
         return False
 

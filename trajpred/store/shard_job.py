@@ -13,7 +13,7 @@ from uuid import uuid4
 from trajpred.errors import DataError
 from trajpred.sources import Source, find_source
 from trajpred.store.codec import encode_row
-from trajpred.store.shards import INDEX, holds, write_shard
+from trajpred.store.shards import INDEX, are_windows, holds, write_shard
 
 
 class ShardJob(NamedTuple):
@@ -50,12 +50,7 @@ def is_finished(job: ShardJob) -> bool:
             return False
         skipped, rows = found["skipped"], {name: found[name] for name in INDEX.names}
         counts = found["scenarios"] == len(rows["scenario_id"]) == len(job.paths) - len(skipped)
-        windows = all(
-            type(n) is int and 0 < n < 2**31
-            for observed, steps in found["lengths"]
-            for n in (observed, steps)
-        )
-        windows = windows and bool(found["lengths"]) == (found["scenarios"] > 0)
+        windows = are_windows(found["lengths"]) and bool(found["lengths"]) == (found["scenarios"] > 0)
         if not (counts and windows and holds(job.target, rows)):
             return False
         return bool(_read(job, [path for path in job.paths if path.name in skipped]) == skipped)

@@ -55,6 +55,16 @@ def write_index(path: Path, scenario_id: list[str], tracks: list[int], lanes: li
     _write(path, _record_batch({"scenario_id": scenario_id, "tracks": tracks, "lanes": lanes}, INDEX))
 
 
+def are_windows(lengths: Any) -> bool:
+    """Whether each of ``lengths`` is a window: observed steps, and all steps with these among them.
+
+    Raises: TypeError or ValueError where they are no pairs.
+    """
+    return all(
+        type(observed) is type(steps) is int and 0 < observed <= steps < 2**31 for observed, steps in lengths
+    )
+
+
 def _write(path: Path, batch: pa.RecordBatch) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
