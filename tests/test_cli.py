@@ -193,6 +193,16 @@ def test_a_run_that_meets_nan_ends_with_one_sentence(
     assert all(value.isfinite().all() for value in last.state_dict().values())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise")
+def test_who_reads_may_have_seen_enough() -> None:
+    """``tools/compare.py … | head``: no error, no traceback."""
+    results = ROOT / "datasets" / "argoverse1" / "results" / "constant_velocity.json"
+    command = [sys.executable, "-u", ROOT / "tools" / "compare.py", "--results", results]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tool:
+        tool.stdout.close()
+        assert tool.stderr.read() == "" and tool.wait() == 1
+
+
 def test_averaged_weights_are_the_ones_that_are_validated_saved_and_resumed(
     trained: Path, store: Path, tmp_path: Path
 ) -> None:

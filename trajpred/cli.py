@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -73,6 +74,9 @@ def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         print(f"error: {error}; what to install: trajpred doctor", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # whoever read has seen enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to say at the exit
+        sys.exit(1)
     except (DataError, OSError, UnicodeDecodeError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -99,6 +99,11 @@ def test_the_same_training_asked_in_another_way_is_another_recipe() -> None:
     assert tuned.recipe == "small, from argoverse1-small, mirrored"
 
 
+def test_a_group_that_results_do_not_tell_of_is_named() -> None:
+    with pytest.raises(DataError, match="of scored agents"):
+        format_recipes(by_recipe(seeds()), "scored")
+
+
 def test_a_recipe_is_one_line_with_mean_and_range_over_its_seeds() -> None:
     base = result("constant_velocity", (4.0, 6.0))
     table = cells(format_recipes(by_recipe([base, *seeds(), base])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.evaluation.intervals import Interval, bootstrap, compare, per_scenario
 from trajpred.evaluation.results import Evaluation
 
@@ -69,6 +69,7 @@ def _counted(name: str, seeds: Sequence[Evaluation]) -> str:
 def _metrics_table(lines: Sequence[tuple[str, Sequence[Evaluation]]], group: str) -> str:
     rows = []
     for name, seeds in lines:
+        require(all(group in one.metrics for one in seeds), "group", f"{name} says nothing of {group} agents")
         each = [one.metrics[group] for one in seeds]
         rows.append([name, str(each[0]["count"]), *(_over_seeds(each, column) for column in COLUMNS)])
     return markdown(["predictor", "agents", *COLUMNS], rows)
