@@ -13,8 +13,8 @@ from trajpred.errors import DataError, require
 from trajpred.evaluation.results import Evaluation
 
 RESAMPLES = 10_000
-#: Indices drawn at a time: 32 MB, however many scenarios there are.
-_DRAWN = 1 << 22
+#: Indices drawn at a time: 8 MB, however many scenarios there are.
+_DRAWN = 1 << 20
 
 
 class Interval(NamedTuple):
