@@ -43,7 +43,20 @@ class Scores:
         require_step(some.step_s, self._step_s, scenarios[0].scenario_id)
         self.judged += len(some)
         self.missing = {group: count + some.missing[group] for group, count in self.missing.items()}
-        columns = self._agents(some, scenarios)
+        chosen = in_worlds(some) if self.joint else np.zeros(len(some), bool)
+        self.worlds.add(*worlds(some, chosen))
+        self.worlds.incomplete += int((~some.complete).sum())
+        columns = displacement(some, self.ks)
+        if self.calibration is not None:
+            columns |= beyond_columns(some, scenarios, chosen)
+            self.calibration.add(some)
+        focal = some.member["focal"]
+        self._focal_id += [scenarios[scene].scenario_id for scene in some.scene[focal]]
+        self._focal.append(np.stack([values[focal] for values in columns.values()]).astype(np.float32))
+        self._count(some, columns)
+
+    def _count(self, some: Judged, columns: Columns) -> None:
+        """Add the agents' values to the sums of everything that they are part of."""
         self._whole = self._whole or AgentTally([*columns])
         self._whole.add(some.member | columns)
         for second, values in horizons(some).items():
@@ -52,20 +65,6 @@ class Scores:
             for word in np.unique(words).tolist():
                 part = self._parts[fact].setdefault(word, AgentTally(SHORT))
                 part.add(some.member | columns, words == word)
-        focal = some.member["focal"]
-        self._focal_id += [scenarios[scene].scenario_id for scene in some.scene[focal]]
-        self._focal.append(np.stack([values[focal] for values in columns.values()]).astype(np.float32))
-
-    def _agents(self, some: Judged, scenarios: Sequence[Scenario]) -> Columns:
-        """All metrics of each agent; the worlds of the batch are counted in on the way."""
-        columns = displacement(some, self.ks)
-        chosen = in_worlds(some) if self.joint else np.zeros(len(some), bool)
-        self.worlds.add(*worlds(some, chosen))
-        self.worlds.incomplete += int((~some.complete).sum())
-        if self.calibration is not None:
-            columns |= beyond_columns(some, scenarios, chosen)
-            self.calibration.add(some)
-        return columns
 
     @property
     def names(self) -> tuple[str, ...]:
