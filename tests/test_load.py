@@ -36,8 +36,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
 SPLITS = {"train": 512, "val": 32, "test": 20_000}
 FEW, MANY = 5_000, SPLITS["test"]
 AGENTS, LANES = 4, 8
-#: Steps of the long training, and those at which its footprint is taken.
-STEPS = (1_000, 5_000, 10_000)
+#: Steps of the long training at which its footprint is compared: the first validation, with its pictures,
+#: files and workers, comes after 1,024.
+EARLY, LATE = 1_500, 10_000
 
 
 @cache
@@ -139,7 +140,7 @@ def test_ten_thousand_steps_leave_nothing_behind(store: Path, tmp_path: Path, wo
     parts = ("encoder", "decoder")
     model = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
     model += [f"{part}.init_args.{x}" for part in parts for x in ("dim=16", "heads=2")]
-    trainer = ["accelerator=cpu", f"max_steps={STEPS[-1]}", "max_epochs=-1", "enable_progress_bar=false"]
+    trainer = ["accelerator=cpu", f"max_steps={LATE}", "max_epochs=-1", "enable_progress_bar=false"]
     trainer += ["check_val_every_n_epoch=4", f"logger.init_args.save_dir={tmp_path}"]
     trainer += [f"callbacks={__name__}.Footprint", f"callbacks.init_args.out={tmp_path / 'found.json'}"]
     given = [*(f"--model.{x}" for x in model), *(f"--trainer.{x}" for x in trainer)]
@@ -147,7 +148,7 @@ def test_ten_thousand_steps_leave_nothing_behind(store: Path, tmp_path: Path, wo
     here = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, ROOT / "tools" / "train.py", *given], env=here, check=True)
     found = json.loads((tmp_path / "found.json").read_text())
-    early, middle, late = (np.array(found[str(step)]) for step in STEPS)
-    # At first validation, pictures and their files come in.
-    assert ((late - middle)[:2] < [10.0, 10.0]).all() and late[2] == middle[2], found
-    assert ((late - early)[:2] < [60.0, 20.0]).all() and late[2] - early[2] < 10, found
+    print(f"{workers} workers: {found[str(EARLY)]} after {EARLY} steps, {found[str(LATE)]} after {LATE}")
+    early, late = np.array(found[str(EARLY)]), np.array(found[str(LATE)])
+    # Measured without workers: 421 to 435 MB from 1,500 steps to the last, up and down.
+    assert ((late - early)[:2] < 20.0).all() and late[2] == early[2], found
