@@ -46,6 +46,10 @@ class RecentCheckpoint(RunCheckpoint):
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:  # instead of Lightning's handlers, which restores all in the end
                 signal.signal(number, self._ask)
+            # What those had heard before, and would end with exit code 0.
+            if trainer._signal_connector.received_sigterm:
+                trainer._signal_connector.received_sigterm = False
+                self._ask(signal.SIGTERM, None)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()

@@ -6,17 +6,19 @@ import logging
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from filelock import FileLock, Timeout
 from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from trajpred.errors import require
+from trajpred.errors import DataError, require
 from trajpred.evaluation import evaluate, format_table, load_predictor, write_results
 from trajpred.graph.data_module import SceneData
 from trajpred.interruption import STOPPED, RecentCheckpoint, StoppedError
@@ -64,6 +66,10 @@ DEFAULTS: dict[str, Any] = {
     "recent.train_time_interval": "00:05:00",
     "recent.enable_version_counter": False,
 }
+
+
+#: How long to wait for another training of the same run to end.
+_LOCK_S = 10.0
 
 
 class LearningRate(LearningRateMonitor):
@@ -147,6 +153,24 @@ def _claim(logger: Any) -> None:
             logger._version = None
 
 
+@contextmanager
+def _alone(trainer: pl.Trainer) -> Iterator[None]:
+    """While this lasts nobody else goes on with the same run: two would tear its checkpoints.
+
+    Raises: DataError if somebody does.
+    """
+    with ExitStack() as held:
+        if trainer.is_global_zero and isinstance(trainer.logger, TensorBoardLogger):
+            run = Path(trainer.logger.log_dir)
+            run.mkdir(parents=True, exist_ok=True)
+            try:
+                # Loading workers outlive a killed training by some seconds, and hold its lock.
+                held.enter_context(FileLock(run / ".training.lock").acquire(timeout=_LOCK_S))
+            except Timeout:
+                raise DataError("another training is writing here", file=run) from None
+        yield
+
+
 def _agree(name: str, given: int, default: int, found: int) -> None:
     require(given in (default, found), name, f"is {given}, the data have {found}; it is taken from the data")
 
@@ -168,7 +192,8 @@ def train(args: Sequence[str] | None = None) -> None:
     for logger in cli.trainer.loggers:
         if isinstance(logger, TensorBoardLogger) and cli.trainer.is_global_zero:
             print(f"Watch it learn:         {_tensorboard(Path(logger.log_dir))}")
-    _fit(cli)
+    with _alone(cli.trainer):
+        _fit(cli)
     # The best checkpoint; the last one where no validation has run.
     saved = [c.best_model_path for c in cli.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
     checkpoint = next(filter(None, saved), None)

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from trajpred.errors import require
 from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import TRAINING
 from trajpred.provenance import environment, store_facts
+
+#: Of the record, what decides in which batches an epoch comes.
+_ORDER = ("seed", "batch_size", "store")
 
 
 class TrainingRecord(pl.Callback):
@@ -19,11 +23,15 @@ class TrainingRecord(pl.Callback):
     1), ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``precision``, ``wall_s``
     (of all its runs), ``weights`` (the checkpoint it started with, None for none), ``store`` and
     ``environment`` (:mod:`trajpred.provenance`) as the run began.
+
+    A run that is resumed within an epoch needs the same batches: DataError where they would be others.
     """
 
     def __init__(self, weights: str | None = None) -> None:
         self.weights = weights
         self.earlier_s = 0.0
+        #: Of the record of a run that is resumed within an epoch, what has to stay.
+        self.kept: dict[str, Any] = {}
         self.start_s = time.monotonic()
         self.fixed: dict[str, Any] = {}
 
@@ -40,12 +48,18 @@ class TrainingRecord(pl.Callback):
         if isinstance(data, SceneData):
             batch = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
             self.fixed |= {"seed": data.seed, "batch_size": batch, "store": store_facts(data.store)}
+        for name, value in self.kept.items():
+            same = self.fixed.get(name) == value
+            require(same, "resume", f"goes on within an epoch, which needs the same {name}: {value}")
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         earlier = checkpoint.get(TRAINING, {})
         self.earlier_s, self.weights = earlier.get("wall_s", 0.0), earlier.get("weights")
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        within = progress["current"]["completed"] > 0 and not progress["is_last_batch"]
+        self.kept = {name: earlier[name] for name in _ORDER if within and name in earlier}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

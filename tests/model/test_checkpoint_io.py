@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import pytorch_lightning as pl
@@ -16,6 +18,7 @@ import torch
 
 from tests.conftest import ROOT
 from trajpred.errors import DataError
+from trajpred.model import LitForecaster
 from trajpred.model.checkpoint import read_checkpoint
 from trajpred.model.checkpoint_io import AtomicCheckpointIO, newest_good
 
@@ -83,9 +86,63 @@ def test_a_kill_at_any_time_leaves_whole_ones(tmp_path: Path) -> None:
         time.sleep(0.01)
     writer.kill()
     writer.wait()
-    last, previous = newest_good(tmp_path)[0], tmp_path / "previous.ckpt"
-    assert last == path or not path.exists(), "killed between the two renamings"
-    assert step_of(last) == step_of(previous) + (last == path)
+    assert newest_good(tmp_path)[0] == path
+    # The same one between the two renamings.
+    assert step_of(path) - step_of(tmp_path / "previous.ckpt") in (0, 1)
+
+
+def test_the_last_one_is_never_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even between the two renamings, with second names for files or without."""
+    path, replace = tmp_path / "last.ckpt", Path.replace
+
+    def ending(old: Path, new: Path) -> None:
+        replace(old, new)
+        raise KeyboardInterrupt
+
+    def no_second_names(*_: object) -> None:
+        raise OSError(errno.EPERM, "no second names")
+
+    save(path, 1, 2)
+    for link in (os.link, no_second_names):
+        monkeypatch.setattr(os, "link", link)
+        with monkeypatch.context() as ended, pytest.raises(KeyboardInterrupt):
+            ended.setattr(Path, "replace", ending)
+            save(path, 3)
+        assert step_of(path) == step_of(tmp_path / "previous.ckpt") == 2
+    save(path, 3)
+    assert [step_of(tmp_path / name) for name in ("last.ckpt", "previous.ckpt")] == [3, 2]
+
+
+def test_a_damaged_one_does_not_push_out_the_previous_one(tmp_path: Path) -> None:
+    last = tmp_path / "last.ckpt"
+    save(last, 1, 2)
+    last.write_bytes(last.read_bytes()[:-50])
+    assert newest_good(tmp_path)[0].name == "previous.ckpt"
+    save(last, 2)
+    assert [step_of(tmp_path / name) for name in ("last.ckpt", "previous.ckpt")] == [2, 1]
+
+
+def test_a_compressed_one_is_refused_before_it_unpacks(tmp_path: Path) -> None:
+    """Its size says nothing of what it would take."""
+    save(tmp_path / "best.ckpt", 1)
+    with ZipFile(tmp_path / "best.ckpt") as plain, ZipFile(tmp_path / "packed.ckpt", "w") as packed:
+        for entry in plain.infolist():
+            packed.writestr(entry.filename, plain.read(entry), compress_type=ZIP_DEFLATED)
+    with pytest.raises(DataError, match="compressed, as no checkpoint is"):
+        read_checkpoint(tmp_path / "packed.ckpt")
+
+
+def test_a_checkpoint_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class may be anybody's, as long as somebody else has imported it."""
+    (tmp_path / "somebody.py").write_text("raise SystemExit('was run')")
+    monkeypatch.syspath_prepend(tmp_path)
+    content = read_checkpoint("argoverse2-demo")
+    content["trajpred_config"]["encoder"]["class_path"] = "somebody.Encoder"
+    torch.save(content, tmp_path / "own.ckpt")
+    with pytest.raises(DataError, match=r"own\.ckpt, field 'trajpred_config': .*'somebody.Encoder'"):
+        LitForecaster.load(tmp_path / "own.ckpt")
+    monkeypatch.setitem(sys.modules, "somebody", ModuleType("somebody"))
+    assert read_checkpoint(tmp_path / "own.ckpt")
 
 
 def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:

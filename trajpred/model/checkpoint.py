@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, TypeVar
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
 import torch
 from jsonargparse import ArgumentError, ArgumentParser
@@ -35,10 +37,7 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     try:
         if not is_zipfile(path):
             raise DataError("is no checkpoint, or one cut short", file=path)
-        with ZipFile(path) as file:
-            damaged = file.testzip()  # torch does not look at checksums
-        if damaged is not None:
-            raise BadZipFile(f"damaged: {damaged}")
+        require_whole(path)
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except DataError:
         raise
@@ -53,7 +52,38 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     for name, right in _looks(content).items():
         if not right:
             raise DataError("is not what trajpred writes", file=path, field=name)
+    for name in _class_paths(content[CONFIG]):
+        module = name.rpartition(".")[0]
+        if module.partition(".")[0] != "trajpred" and module not in sys.modules:
+            problem = f"asks for the class {name!r}: no module is imported for a checkpoint; import it before"
+            raise DataError(problem, file=path, field=CONFIG)
     return content
+
+
+def require_whole(path: Path) -> None:
+    """Look at every checksum of a checkpoint, which torch does not.
+
+    Raises: BadZipFile if it is damaged, or unpacks to more than it is; OSError.
+    """
+    with ZipFile(path) as file:
+        entries = file.infolist()
+        if any(entry.compress_type != ZIP_STORED for entry in entries):
+            raise BadZipFile("compressed, as no checkpoint is")
+        if sum(entry.file_size for entry in entries) > path.stat().st_size:
+            raise BadZipFile("damaged: its parts are larger than the file")
+        damaged = file.testzip()
+    if damaged is not None:
+        raise BadZipFile(f"damaged: {damaged}")
+
+
+def _class_paths(config: Any) -> Iterator[str]:
+    """Every class that a model is built of."""
+    if isinstance(config, dict):
+        for name, value in config.items():
+            yield from [str(value)] if name == "class_path" else _class_paths(value)
+    elif isinstance(config, list):
+        for value in config:
+            yield from _class_paths(value)
 
 
 def _largest(config: Any) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
 from trajpred.errors import DataError
-from trajpred.model.checkpoint import read_checkpoint
+from trajpred.model.checkpoint import read_checkpoint, require_whole
 
 #: In the folder of a run: where its checkpoints lie, the one to resume from, and the one that this replaced.
 FOLDER, LAST, PREVIOUS = "checkpoints", "last.ckpt", "previous.ckpt"
@@ -22,8 +24,9 @@ FOLDER, LAST, PREVIOUS = "checkpoints", "last.ckpt", "previous.ckpt"
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint beside its place, has it brought to disk, then renames it.
 
-    Whatever ends the process or the machine, a file of the name asked for is a whole one. The last but one
-    ``last.ckpt`` stays as ``previous.ckpt``. Raises: OSError if the disk is full; what was there stays.
+    Whatever ends the process or the machine, a file of the name asked for is a whole one, and one that was
+    there still is. The last but one whole ``last.ckpt`` stays as ``previous.ckpt``. Raises: OSError if the
+    disk is full; what was there stays.
     """
 
     def save_checkpoint(
@@ -38,12 +41,31 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 file.write(content.getbuffer())
                 file.flush()
                 os.fsync(file.fileno())
-            if path.name == LAST and path.is_file():
-                path.replace(path.with_name(PREVIOUS))
+            if path.name == LAST and _is_whole(path):
+                _copy(path, path.with_name(PREVIOUS))
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
         _sync(path.parent)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        require_whole(path)
+    except (OSError, BadZipFile):
+        return False
+    return True
+
+
+def _copy(path: Path, to: Path) -> None:
+    """The same file under a second name, without a moment in which it has none."""
+    second = to.with_name(f".unfinished-{to.name}")
+    second.unlink(missing_ok=True)
+    try:
+        os.link(path, second)
+    except OSError:  # some file systems know no second names
+        shutil.copyfile(path, second)
+    second.replace(to)
 
 
 def _sync(folder: Path) -> None:
