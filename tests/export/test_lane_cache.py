@@ -71,6 +71,34 @@ def test_a_token_depends_on_one_lane_alone(forecaster: OnboardForecaster, scenes
     np.testing.assert_allclose(scene.lanes.token, together, rtol=0, atol=1e-5)
 
 
+def damaged_maps(good: LaneMap) -> dict[str, LaneMap]:
+    """Maps of the shape that a map has, each with one thing that no map has."""
+    line, lanes = good.centerline, len(good)
+    far, narrow = line.values.copy(), Ragged(line.values[:, :1], line.offsets)
+    far[1, 0] = 1e200
+    pairs = Ragged(np.zeros((0, 2), np.int64), np.zeros(lanes + 1, np.int64))
+    return {
+        "is_intersection": replace(good, is_intersection=np.arange(lanes) * 7),
+        "centerline": replace(good, centerline=Ragged(far, line.offsets)),
+        "predecessors": replace(good, predecessors=pairs),
+        "columns": replace(good, centerline=narrow),
+    }
+
+
+@pytest.mark.parametrize("which", ["is_intersection", "centerline", "predecessors", "columns"])
+def test_a_damaged_map_is_refused_every_time(
+    forecaster: OnboardForecaster, scenes: list[Scenario], which: str
+) -> None:
+    """Also when it is set again; who asks in between is told of the map before."""
+    good, cache = scenes[0].map, forecaster.lanes
+    cache.set_map(good)
+    bad = damaged_maps(good)[which]
+    for _ in range(2):
+        with pytest.raises(DataError):
+            cache.set_map(bad)
+        assert cache.map is good
+
+
 def test_a_map_that_cannot_be_right_changes_nothing(scenes: list[Scenario]) -> None:
     cache = LaneCache(lambda **looks: np.zeros((len(looks["kind"]), 4), np.float32), 4, FeatureConfig())
     good = scenes[0].map

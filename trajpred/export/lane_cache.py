@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require, within
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.lanes import (
@@ -23,6 +23,10 @@ from trajpred.lane_map import LaneMap
 
 #: What the lane encoder looks at, by the names of its inputs.
 LOOKS = ("points", "kind", "is_intersection", "marks")
+#: No map has coordinates (m) beyond this; float32 would lose what lies there.
+FARTHEST = 1e8
+#: The lines of a map that the model sees.
+LINES = ("centerline", "left_boundary", "right_boundary", "crossing_edge1", "crossing_edge2")
 
 
 class SelectedLanes(NamedTuple):
@@ -65,19 +69,22 @@ class LaneCache:
         if lane_map is getattr(self, "map", None):
             return
         try:
-            lane_map.validate()
-        except (TypeError, AttributeError, IndexError) as error:
+            _validate(lane_map)
+            lines = LaneLines.of(lane_map, self.config.lane_points)
+            shapes = LaneShapes.of(lane_map, lines, np.arange(len(lines.midpoint)))
+            related = lane_topology(lane_map, np.zeros(len(lane_map), np.int64))
+        except DataError:
+            raise
+        except (TypeError, AttributeError, IndexError, ValueError) as error:
             raise DataError(f"is no LaneMap ({error})", field="map") from None
-        lines = LaneLines.of(lane_map, self.config.lane_points)
-        shapes = LaneShapes.of(lane_map, lines, np.arange(len(lines.midpoint)))
-        self.map, self._midpoint, self._shapes = lane_map, lines.midpoint, shapes
-        self._related = lane_topology(lane_map, np.zeros(len(lane_map), np.int64))
+        self._midpoint, self._shapes, self._related = lines.midpoint, shapes, related
         self._keys = _keys(shapes)
         self._token = {key: self._token[key] for key in self._keys if key in self._token}
         self._tokens = np.zeros((len(self._keys), self.dim), np.float32)
         self._known = np.array([key in self._token for key in self._keys], np.bool_)
         for row in np.flatnonzero(self._known):
             self._tokens[row] = self._token[self._keys[row]]
+        self.map = lane_map
 
     def near(self, agents: AgentFeatures, origin: NDArray[np.float64]) -> SelectedLanes:
         """Those near enough to an agent; ``origin`` ``[2]`` metres, the frame of the map."""
@@ -101,6 +108,15 @@ class LaneCache:
         self._tokens[rows], self._known[rows] = tokens, True
         self._token.update(zip((self._keys[row] for row in rows.tolist()), tokens, strict=True))
         self.encoded += len(rows)
+
+
+def _validate(lane_map: LaneMap) -> None:
+    """No source has looked at a vehicle's map: bounds on all that reaches a graph. Raises: DataError."""
+    lane_map.validate()
+    require(within(lane_map.is_intersection, 2), "is_intersection", "must be 0 or 1")
+    for name in LINES:
+        near = bool((np.abs(getattr(lane_map, name).values) <= FARTHEST).all())
+        require(near, name, f"has a coordinate beyond {FARTHEST:g} m")
 
 
 def _keys(shapes: LaneShapes) -> list[bytes]:

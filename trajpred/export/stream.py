@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import DataError, as_array, encode
 from trajpred.export.history import HistoryTable
+from trajpred.export.lane_cache import FARTHEST
 from trajpred.export.runtime import STAGES, OnboardForecaster
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, wrap_angle
@@ -25,8 +26,10 @@ from trajpred.scenario_batch import ScenarioBatch
 FASTEST = 100.0
 #: And so far (m) a track may jump at any speed: detections are noisy.
 JUMP_M = 5.0
-#: No map has coordinates (m) beyond this; float32 would lose what lies there.
-FARTHEST = 1e8
+
+
+#: Ids, positions, states (heading, velocity; NaN where not given) and types, as a history takes them.
+States = tuple[NDArray[np.str_], NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]
 
 
 class Detections(NamedTuple):
@@ -111,12 +114,14 @@ class StreamingForecaster:
             Futures of the agents; of nobody (``[0, K, F, 2]``) if there is none.
         """
         warnings, self._warnings = self._warnings, []
-        refused: dict[str, str] = {}
+        names = _names(detections, warnings)
+        refused, clean = dict.fromkeys(names, "its update was left out"), None
         if self._advance(timestamp_s, warnings):
-            clean = self._clean(detections, refused, warnings)
-            if clean is not None:
-                jumped = self.history.add(*clean, fastest=FASTEST, jump_m=JUMP_M)
-                warnings += [f"track {name} jumped: its history before is forgotten" for name in jumped]
+            clean = self._clean(names, detections, warnings)
+        if clean is not None:
+            states, refused = clean
+            jumped = self.history.add(*states, fastest=FASTEST, jump_m=JUMP_M)
+            warnings += [f"track {name} jumped: its history before is forgotten" for name in jumped]
         return self._forecast(targets, refused, warnings)
 
     def _advance(self, timestamp_s: float, warnings: list[str]) -> bool:
@@ -142,12 +147,11 @@ class StreamingForecaster:
         return True
 
     def _clean(
-        self, given: Detections, refused: dict[str, str], warnings: list[str]
-    ) -> tuple[NDArray[np.str_], NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]] | None:
-        """Ids, positions, states (heading, velocity; NaN where not given) and types of what can be used."""
+        self, track_id: Sequence[str], given: Detections, warnings: list[str]
+    ) -> tuple[States, dict[str, str]] | None:
+        """What can be used, and why the others cannot; None if nothing fits."""
+        names, N = np.array(track_id, np.str_), len(track_id)
         try:
-            names = np.array([str(name) for name in given.track_id], np.str_)
-            N = len(names)
             position = _shaped(given.position, (N, 2), "position")
             heading = _shaped(given.heading, (N,), "heading")
             velocity = _shaped(given.velocity, (N, 2), "velocity")
@@ -156,7 +160,7 @@ class StreamingForecaster:
             warnings.append(f"detections left out: {error}")
             return None
         usable = (np.abs(position) <= FARTHEST).all(axis=1)
-        refused |= dict.fromkeys(names[~usable].tolist(), "its position is not finite, or beyond any map")
+        refused = dict.fromkeys(names[~usable].tolist(), "its position is not finite, or beyond any map")
         known, count = np.unique(names, return_counts=True)
         if (count > 1).any():
             told = ", ".join(known[count > 1].tolist())
@@ -166,17 +170,23 @@ class StreamingForecaster:
         velocity = np.where(norm(velocity)[:, None] <= FASTEST, velocity, np.nan)
         heading = wrap_angle(np.where(np.isfinite(heading), heading, np.nan))
         state = np.concatenate((heading[:, None], velocity), axis=1)
-        return names[rows], position[rows], state[rows], kind[rows]
+        return (names[rows], position[rows], state[rows], kind[rows]), refused
 
     def _forecast(
         self, targets: Sequence[str] | None, refused: dict[str, str], warnings: list[str]
     ) -> OnboardForecast:
         batch, asked = self._scene(), None if targets is None else [str(name) for name in targets]
         found, stage_ms = self.forecaster.nobody(), dict.fromkeys(STAGES, 0.0)
+        reasons = self._reasons()
         if batch is not None:
-            found = self.forecaster.forecast(batch, asked, strict=False)
+            try:
+                found = self.forecaster.forecast(batch, asked, strict=False)
+            except Exception as error:  # onnxruntime has a class of its own for every reason
+                warnings.append(f"forecast failed: {' '.join(str(error).split())}")
+                recent = self.history.track_id[self._recent()].tolist()
+                reasons |= dict.fromkeys(recent, "the forecast failed")
             stage_ms = self.forecaster.stage_ms
-        reasons = self._reasons() | refused
+        reasons |= refused
         if asked is not None:
             reasons = {name: reasons.get(name, "it was not seen lately") for name in asked}
         predicted = set(found.track_id.tolist())
@@ -223,6 +233,15 @@ class StreamingForecaster:
             name: crowd if recent else f"not seen for {since:.1f} s"
             for name, since, recent in zip(names, ago, self._recent().tolist(), strict=True)
         }
+
+
+def _names(given: Detections, warnings: list[str]) -> list[str]:
+    """The ids as text; none, with a warning, where there is no list of them."""
+    try:
+        return [str(name) for name in given.track_id]
+    except TypeError as error:
+        warnings.append(f"detections left out: no list of ids ({error})")
+        return []
 
 
 def _kinds(given: Sequence[str] | None, count: int, warnings: list[str]) -> NDArray[np.int8]:
