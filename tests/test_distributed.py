@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +17,11 @@ import pytorch_lightning as pl
 import torch
 from torch import distributed
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SAMPLE
 from tests.graph.conftest import store_path  # noqa: F401
-from trajpred.graph.data_module import SceneData
 from trajpred.interruption import STOPPED
 from trajpred.model.checkpoint_io import newest_good
+from trajpred.store import ScenarioStore
 from trajpred.train import train
 
 pytestmark = pytest.mark.skipif(
@@ -176,24 +177,51 @@ def test_processes_stop_together_and_go_on_with_the_dropout_of_each(
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+#: Argoverse 2's, but a scenario to test is not read before the file "go" lies beside this module.
+WAITING = """
+import time
+from pathlib import Path
+from trajpred.sources import Source, argoverse2
+
+def read(path):
+    while path.parent.name == "test" and not Path(__file__).with_name("go").exists():
+        Path(__file__).with_name("reading").touch()
+        time.sleep(0.05)
+    return argoverse2.read_scenario(path)
+
+SOURCE = Source(argoverse2.discover, read)
+"""
+
+
 @pytest.mark.slow
 def test_trainings_and_prepare_on_one_store_do_not_disturb_each_other(
-    store_path: Path,  # noqa: F811
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two trainings into one folder of runs, and ``prepare`` over the store they read, at the same time."""
-    raw = ROOT / "datasets" / "argoverse2" / "sample"
-    train = [sys.executable, *command(tmp_path, store_path, 1)]
-    prepare = [sys.executable, str(ROOT / "tools" / "prepare.py"), "--source=argoverse2", f"--raw={raw}"]
-    prepare += [f"--store={store_path}", "--workers=1", "--overwrite=true"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(x, env=environment, stdout=subprocess.DEVNULL) for x in (train, train, prepare)
-    ]
-    assert [process.wait(300) for process in started] == [0, 0, 0]
-    runs = [tmp_path / "forecaster" / f"version_{i}" for i in range(2)]
-    a, b = (newest_good(run)[1] for run in runs)
+    """Two trainings into one folder of runs, all the time that ``prepare`` adds a split to their store."""
+    raw, store, runs = tmp_path / "raw", tmp_path / "store", tmp_path / "runs"
+    (tmp_path / "waiting.py").write_text(WAITING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    prepare = [sys.executable, str(ROOT / "tools" / "prepare.py"), "--source=waiting:SOURCE"]
+    prepare += [f"--raw={raw}", f"--store={store}", "--workers=1"]
+    for split in ("train", "val"):
+        shutil.copytree(SAMPLE / split, raw / split)
+    subprocess.run(prepare, check=True, timeout=300)
+    shutil.copytree(SAMPLE / "test", raw / "test")
+    adding = subprocess.Popen(prepare)
+    try:
+        while not (tmp_path / "reading").exists():
+            assert adding.poll() is None
+            time.sleep(0.05)
+        train = [sys.executable, *command(runs, store, 1)]
+        trainings = [subprocess.Popen(train, stdout=subprocess.DEVNULL) for _ in range(2)]
+        assert [process.wait(300) for process in trainings] == [0, 0]
+        assert adding.poll() is None, "it was at work all the time"
+    finally:
+        (tmp_path / "go").touch()
+        assert adding.wait(300) == 0
+    a, b = (newest_good(runs / "forecaster" / f"version_{i}")[1] for i in range(2))
     assert a["global_step"] == b["global_step"] == STEPS * EPOCHS
     assert all(torch.equal(value, b["state_dict"][name]) for name, value in a["state_dict"].items())
-    assert {x.name for x in (tmp_path / "forecaster").iterdir()} == {"version_0", "version_1"}
-    assert len(list(SceneData(store_path).train_dataloader().sampler)) == 1
+    assert {x.name for x in (runs / "forecaster").iterdir()} == {"version_0", "version_1"}
+    assert [len(ScenarioStore(store, split)) for split in ("train", "val", "test")] == [10, 5, 1]

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -18,7 +18,7 @@ from trajpred.sources import find_source
 from trajpred.store.codec import VERSION
 from trajpred.store.reader import MANIFEST, is_plain, is_split
 from trajpred.store.shard_job import ShardJob, is_finished, make
-from trajpred.store.shards import COMPRESSIONS, INDEX_FILE, write_index
+from trajpred.store.shards import COMPRESSIONS, INDEX, INDEX_FILE, write_index
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
 from trajpred.store.writer import Writer, sole_writer
@@ -124,12 +124,14 @@ class _Target:
     """The store of one run.
 
     Attributes:
-        kept: entries in the manifest of splits that this run leaves as they are.
+        manifest: as it was before.
+        kept: entries in the manifest of splits that the raw data lack, and that stay.
         dropped: splits that the store loses.
     """
 
     def __init__(self, store: Path, raw: Path, config: dict[str, Any], writer: Writer) -> None:
         self.store, self.raw, self.config, self.writer = store, raw, config, writer
+        self.manifest = _manifest(store)
         self.kept: dict[str, Any] = {}
         self.dropped: set[str] = set()
 
@@ -146,16 +148,15 @@ class _Target:
     def protect(self, jobs: dict[str, list[ShardJob]], overwrite: bool) -> None:
         """Find out what becomes of the store's other splits. Raises: DataError if scenarios would be lost."""
         advice = "choose another folder, or let the store lose them (--overwrite)"
-        manifest = _manifest(self.store)
-        others = {split: entry for split, entry in manifest["splits"].items() if split not in jobs}
-        if manifest.get("config") == self.config["config"]:
+        others = {split: entry for split, entry in self.manifest["splits"].items() if split not in jobs}
+        if self._made_alike():
             self.kept = {split: entry for split, entry in others.items() if is_split(split, entry)}
         else:
             self.dropped = set(others)
         if overwrite:
             return
         for split in sorted(others.keys() - self.kept.keys()):
-            how = _differences(manifest, self.config)
+            how = _differences(self.manifest, self.config)
             problem = f"split {split!r} was prepared with {how}, and the raw data lack its scenarios"
             raise DataError(f"{problem}; {advice}", file=self.store, field="store")
         for split, made in jobs.items():
@@ -167,11 +168,16 @@ class _Target:
         """Make what is missing: the shards, then each split's index, and last the manifest."""
         everything = list(chain.from_iterable(jobs.values()))
         missing = _missing(everything, run, progress)
-        if missing or self.dropped:
+        changing = {job.target.parent.name for job in missing}
+        whole = {split: _Content.of(made) for split, made in jobs.items() if split not in changing}
+        self._withdraw(whole)
+        if missing:
             self.writer.require()
-            self._withdraw()
             _make(everything, missing, run, progress)
-        splits = self.kept | {split: self._finish(split, made) for split, made in jobs.items()}
+        contents = {split: whole.get(split) or _Content.of(made) for split, made in jobs.items()}
+        for split, content in contents.items():
+            self.writer.put(self.store / split / INDEX_FILE, content.write_index)
+        splits = self.kept | {split: content.entry for split, content in contents.items()}
         self._publish(splits)
         self._tidy(jobs)
         return Summary(
@@ -183,29 +189,25 @@ class _Target:
         content = json.dumps({**self.config, "splits": dict(sorted(splits.items()))}, indent=1) + "\n"
         self.writer.put(self.store / MANIFEST, lambda path: path.write_text(content, newline="\n"))
 
-    def _withdraw(self) -> None:
-        """Name no split whose shards are about to change: nobody shall read old and new mixed."""
-        if self.kept:
-            self._publish(self.kept)
+    def _withdraw(self, whole: dict[str, _Content]) -> None:
+        """Name no split that is about to change: nobody shall read old and new mixed.
+
+        Who reads another, a training that takes hours, say, shall not notice.
+        """
+        before, stay = self.manifest["splits"], dict(self.kept)
+        if self._made_alike():
+            stay |= {split: one.entry for split, one in whole.items() if before.get(split) == one.entry}
+        if stay == before:
+            return
+        self.writer.require()
+        if stay:
+            self._publish(stay)
         else:
             (self.store / MANIFEST).unlink(missing_ok=True)
 
-    def _finish(self, split: str, jobs: list[ShardJob]) -> dict[str, Any]:
-        """Write the index of a split; its entry in the manifest."""
-        shards: list[dict[str, Any]] = []
-        skipped: dict[str, str] = {}
-        lengths: set[tuple[int, int]] = set()
-        rows: dict[str, list[Any]] = {"scenario_id": [], "tracks": [], "lanes": []}
-        for job in jobs:
-            record = json.loads(job.record.read_text())
-            shards.append({"file": job.target.name, "scenarios": record["scenarios"]})
-            skipped |= record["skipped"]
-            lengths |= {(observed, steps) for observed, steps in record["lengths"]}
-            for name, values in rows.items():
-                values += record[name]
-        self.writer.put(self.store / split / INDEX_FILE, lambda path: write_index(path, **rows))
-        count = len(rows["scenario_id"])
-        return {"scenarios": count, "shards": shards, "skipped": skipped, "lengths": sorted(lengths)}
+    def _made_alike(self) -> bool:
+        """Whether the manifest is of a store made with the same options."""
+        return bool(self.manifest.get("config") == self.config["config"])
 
     def _tidy(self, jobs: dict[str, list[ShardJob]]) -> None:
         """Remove what stopped runs and runs with other options left, and what the store was to lose."""
@@ -215,6 +217,38 @@ class _Target:
         for path in left - needed:
             with suppress(OSError):
                 path.unlink()
+
+
+class _Content(NamedTuple):
+    """What the records of a split's shards say.
+
+    Attributes:
+        entry: the split's, in the manifest.
+        rows: columns of its index.
+    """
+
+    entry: dict[str, Any]
+    rows: dict[str, list[Any]]
+
+    @classmethod
+    def of(cls, jobs: list[ShardJob]) -> _Content:
+        shards: list[dict[str, Any]] = []
+        skipped: dict[str, str] = {}
+        lengths: set[tuple[int, int]] = set()
+        rows: dict[str, list[Any]] = {name: [] for name in INDEX.names}
+        for job in jobs:
+            record = json.loads(job.record.read_text())
+            shards.append({"file": job.target.name, "scenarios": record["scenarios"]})
+            skipped |= record["skipped"]
+            lengths |= {(observed, steps) for observed, steps in record["lengths"]}
+            for name, values in rows.items():
+                values += record[name]
+        windows = [list(window) for window in sorted(lengths)]  # as JSON gives them back
+        count = len(rows["scenario_id"])
+        return cls({"scenarios": count, "shards": shards, "skipped": skipped, "lengths": windows}, rows)
+
+    def write_index(self, path: Path) -> None:
+        write_index(path, **self.rows)
 
 
 def _missing(jobs: list[ShardJob], run: Run, progress: bool) -> list[ShardJob]:
