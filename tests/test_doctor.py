@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -167,11 +167,51 @@ def test_a_store_that_is_not_there_or_damaged_is_a_problem(
     assert run("doctor", "--store", store) == 1
 
 
+def without_length(record: Path) -> None:
+    record.write_text(record.read_text().replace('"bytes"', '"octets"'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (Path.unlink, "FileNotFoundError"),
+        (without_length, "KeyError: 'bytes'"),
+        (lambda record: record.write_text("[]"), "TypeError"),
+        (lambda record: record.write_bytes(b"\xff"), "UnicodeDecodeError"),
+        (lambda record: record.with_suffix(".arrow").unlink(), "shard-00000.arrow: cannot be opened"),
+    ],
+)
+def test_a_damaged_split_is_told_with_what_to_do_and_the_others_are_checked(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    damage: Callable[[Path], object],
+    told: str,
+) -> None:
+    store = shutil.copytree(store_path, tmp_path / "my store")
+    for split in ("test", "train"):
+        damage(store / split / "shard-00000.json")
+    found = [one for one in contents.stored(store) if one.level == "problem"]
+    assert len(found) == 2 and "ok       val: 5 scenarios" in findings(contents.stored(store))
+    again = f"prepare it again: python tools/prepare.py --source argoverse2 --raw RAW_DIR --store '{store}'"
+    for split, one in zip(("test", "train"), found, strict=True):
+        assert split in one.what and told in one.what and one.advice == again
+        assert str(one).count("prepare it again") == 1
+
+
 def test_skipped_scenarios_are_noted(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
     store = shutil.copytree(store_path, tmp_path / "store")
     manifest = store / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"skipped": {}', '"skipped": {"a": "bad"}'))
     assert "1 were skipped" in findings(contents.data(store))
+
+
+def test_a_store_that_does_not_tell_its_source_is_checked(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+    store = shutil.copytree(store_path, tmp_path / "store")
+    manifest = store / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"source"', '"origin"'))
+    (store / "val" / "shard-00000.json").unlink()
+    told = findings(contents.stored(store))
+    assert "--source SOURCE --raw RAW_DIR" in told and "ok       train: " in told
 
 
 def test_damaged_weights_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,4 +244,5 @@ def test_a_check_that_fails_is_a_problem_and_the_next_goes_on(capsys: pytest.Cap
 
     found = list(report("odd", broken))  # type: ignore[arg-type]
     assert [one.level for one in found] == ["ok", "problem"] and "RuntimeError: then)" in found[1].what
+    assert "install trajpred again" in found[1].advice
     assert capsys.readouterr().out.count("\n") == 3

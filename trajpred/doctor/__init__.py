@@ -44,6 +44,7 @@ def report(name: str, check: Check) -> Iterator[Finding]:
                 print(finding, flush=True)
                 yield finding
     except Exception as error:  # whatever a broken installation raises
-        failed = Finding("problem", f"cannot be checked ({reason(error)})")
+        advice = "solve the problems above first; if there are none, install trajpred again"
+        failed = Finding("problem", f"cannot be checked ({reason(error)})", advice)
         print(failed, flush=True)
         yield failed

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trajpred.doctor.finding import Finding
+from trajpred.doctor.finding import Finding, reason
 from trajpred.doctor.installation import onboard
+
+#: What mends a damaged store; its own errors end with these words.
+_AGAIN = "prepare it again"
 
 
 def data(store: Path | None = None) -> Iterator[Finding]:
@@ -29,15 +32,29 @@ def data(store: Path | None = None) -> Iterator[Finding]:
 def stored(store: Path) -> Iterator[Finding]:
     """Each split of a store: files as long as they were written, the first and last row of each read."""
     from trajpred.errors import DataError
-    from trajpred.store.reader import read_manifest
+    from trajpred.store.reader import _advice, read_manifest
 
     try:
         manifest = read_manifest(store)
-        yield Finding("ok", f"store of {manifest['source']}: {store}")
-        for split, facts in manifest["splits"].items():
-            yield _split(store, split, facts)
-    except DataError as error:
+    except DataError as error:  # says itself what to do
         yield Finding("problem", str(error))
+        return
+    yield Finding("ok", f"store of {manifest.get('source')}: {store}")
+    again = _advice(store, manifest).replace("prepare it with", _AGAIN, 1)
+    for split, facts in manifest["splits"].items():
+        yield _examined(store, split, facts, again)
+
+
+def _examined(store: Path, split: str, facts: dict[str, Any], again: str) -> Finding:
+    """What :func:`_split` finds; whatever is wrong with one split, the next is looked at too."""
+    from trajpred.errors import DataError
+
+    try:
+        return _split(store, split, facts)
+    except DataError as error:
+        return Finding("problem", str(error).removesuffix(f"; {_AGAIN}"), again)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Finding("problem", f"{split} cannot be checked ({reason(error)})", again)
 
 
 def _split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
@@ -51,7 +68,7 @@ def _split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
             rows[row]
             read += 1
         if file.stat().st_size != json.loads(file.with_suffix(".json").read_text())["bytes"]:
-            raise DataError("is not as long as it was written; prepare it again", file=file)
+            raise DataError("is not as long as it was written", file=file)
         start += count
     told = f"{split}: {len(rows)} scenarios in {len(facts['shards'])} shards, {read} of them read"
     skipped = len(facts["skipped"])
