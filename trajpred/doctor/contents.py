@@ -32,7 +32,7 @@ def data(store: Path | None = None) -> Iterator[Finding]:
 def stored(store: Path) -> Iterator[Finding]:
     """Each split of a store: files as long as they were written, the first and last row of each read."""
     from trajpred.errors import DataError
-    from trajpred.store.reader import _advice, read_manifest
+    from trajpred.store.reader import prepare_command, read_manifest
 
     try:
         manifest = read_manifest(store)
@@ -40,7 +40,7 @@ def stored(store: Path) -> Iterator[Finding]:
         yield Finding("problem", str(error))
         return
     yield Finding("ok", f"store of {manifest.get('source')}: {store}")
-    again = _advice(store, manifest).replace("prepare it with", _AGAIN, 1)
+    again = f"{_AGAIN}: {prepare_command(store, manifest)}"
     for split, facts in manifest["splits"].items():
         yield _examined(store, split, facts, again)
 

@@ -34,18 +34,22 @@ def read_manifest(store: Path) -> dict[str, Any]:
     """The manifest of a store. Raises: DataError that says how to make the store."""
     path = store / MANIFEST
     if not path.is_file():
-        raise DataError(f"no store here; {_advice(store, {})}", file=store)
+        raise DataError(f"no store here; prepare it with: {prepare_command(store, {})}", file=store)
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
         version = manifest["version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"is no store manifest ({error!r}); {_advice(store, {})}", file=path) from None
+        raise DataError(
+            f"is no store manifest ({error!r}); prepare it with: {prepare_command(store, {})}", file=path
+        ) from None
     if version != VERSION:
         known = f"store version {version}, this trajpred reads version {VERSION}"
-        raise DataError(f"{known}; {_advice(store, manifest)}", file=path)
+        raise DataError(f"{known}; prepare it with: {prepare_command(store, manifest)}", file=path)
     splits = manifest.get("splits")
     if not isinstance(splits, dict) or not all(is_split(*split) for split in splits.items()):
-        raise DataError(f"is damaged; {_advice(store, manifest)}", file=path, field="splits")
+        raise DataError(
+            f"is damaged; prepare it with: {prepare_command(store, manifest)}", file=path, field="splits"
+        )
     return manifest
 
 
@@ -70,12 +74,13 @@ def is_plain(name: str) -> bool:
     return Path(name).name == name and not name.startswith(".") and name != ""
 
 
-def _advice(store: Path, manifest: dict[str, Any]) -> str:
+def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
+    """What makes a store as its ``manifest`` says, as far as it says it."""
     words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
     words += ["--heights", "true"] if manifest.get("heights") else []
     for name in ("compression", "shard_size"):
         words += [f"--{name}", manifest[name]] if manifest.get(name) not in (None, 256) else []
-    return f"prepare it with: python tools/prepare.py {shlex.join(map(str, words))}"
+    return f"python tools/prepare.py {shlex.join(map(str, words))}"
 
 
 class ScenarioStore:
