@@ -14,10 +14,12 @@ import torch
 from pytorch_lightning.callbacks import EMAWeightAveraging
 
 from tests.graph.conftest import store_path  # noqa: F401
-from tests.test_resume import SignalAt, assert_same_weights, fit, whole  # noqa: F401
+from tests.test_resume import SignalAt, assert_same_weights, fit, needs_signals, whole  # noqa: F401
 from trajpred.interruption import SIGNALS, RecentCheckpoint, StoppedError
 from trajpred.model import LitForecaster
 from trajpred.model.checkpoint_io import AtomicCheckpointIO
+
+pytestmark = needs_signals
 
 
 class Validated(pl.Callback):
@@ -53,12 +55,12 @@ def stopped(store: Path, folder: Path, at: SignalAt, *callbacks: pl.Callback, **
 @pytest.mark.parametrize(
     ("at", "done"),
     [
-        (SignalAt(0, signal.SIGTERM), 1),
-        (SignalAt(5, signal.SIGINT), 6),
-        (SignalAt(8, signal.SIGUSR1), 9),
-        (SignalAt(7, signal.SIGTERM), 8),  # the last step of an epoch: its validation is still to come
-        (SignalAt(4, signal.SIGTERM, validating=True), 4),
-        (SignalAt(12, signal.SIGINT, validating=True), 12),  # nothing but a validation is left
+        (SignalAt(0, "SIGTERM"), 1),
+        (SignalAt(5, "SIGINT"), 6),
+        (SignalAt(8, "SIGUSR1"), 9),
+        (SignalAt(7, "SIGTERM"), 8),  # the last step of an epoch: its validation is still to come
+        (SignalAt(4, "SIGTERM", validating=True), 4),
+        (SignalAt(12, "SIGINT", validating=True), 12),  # nothing but a validation is left
     ],
 )
 @pytest.mark.usefixtures("harmless")
@@ -88,7 +90,7 @@ def test_averaged_weights_are_not_mistaken_for_the_model_when_validation_is_stop
 
     average, validated = callbacks()
     model, _ = fit(store_path, tmp_path / "whole", callbacks=[average, validated])
-    at = SignalAt(8, signal.SIGTERM, validating=True)
+    at = SignalAt(8, "SIGTERM", validating=True)
     saved = stopped(store_path, tmp_path, at, callbacks()[0])
     average, again = callbacks()
     resumed, _ = fit(store_path, tmp_path / "rest", 0, saved, [average, again])
@@ -100,7 +102,7 @@ def test_averaged_weights_are_not_mistaken_for_the_model_when_validation_is_stop
 def test_accumulated_gradients_come_to_their_step_first(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
     twice = {"accumulate_grad_batches": 2, "limit_val_batches": 0}
     model, steps = fit(store_path, tmp_path / "whole", **twice)
-    saved = stopped(store_path, tmp_path, SignalAt(2, signal.SIGTERM), **twice)
+    saved = stopped(store_path, tmp_path, SignalAt(2, "SIGTERM"), **twice)
     resumed, rest = fit(store_path, tmp_path / "rest", 0, saved, **twice)
     assert rest == steps[6:], "told in the fifth batch, it made use of the sixth"
     assert_same_weights(model.state_dict(), resumed.state_dict())
@@ -113,7 +115,7 @@ def test_a_validation_within_an_epoch_is_taken_up_too(
     tmp_path: Path,
 ) -> None:
     (_, model, steps), before, after = whole, Validated(), Validated()
-    at = SignalAt(6, signal.SIGTERM, validating=True)
+    at = SignalAt(6, "SIGTERM", validating=True)
     saved = stopped(store_path, tmp_path, at, before, val_check_interval=2)
     resumed, rest = fit(store_path, tmp_path / "rest", 0, saved, [after], val_check_interval=2)
     assert rest == steps[6:]

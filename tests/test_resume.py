@@ -29,6 +29,9 @@ from trajpred.model import LitForecaster
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
 #: Ten scenes in batches of three at most.
 STEPS, EPOCHS = 4, 3
+needs_signals = pytest.mark.skipif(
+    sys.platform == "win32", reason="on Windows whatever signal a process is sent ends it at once"
+)
 
 
 class Seen(pl.Callback):
@@ -42,14 +45,17 @@ class Seen(pl.Callback):
 
 
 class SignalAt(pl.Callback):
-    """Sends this process a signal when so many steps are done: before the next one, or while validating."""
+    """Sends this process a signal when so many steps are done: before the next one, or while validating.
 
-    def __init__(self, step: int, number: int = signal.SIGKILL, validating: bool = False) -> None:
-        self.step, self.number, self.validating = step, number, validating
+    By name: not every system has every signal.
+    """
+
+    def __init__(self, step: int, name: str, validating: bool = False) -> None:
+        self.step, self.name, self.validating = step, name, validating
 
     def _send(self, trainer: pl.Trainer) -> None:
         if trainer.global_step == self.step:
-            os.kill(os.getpid(), self.number)
+            os.kill(os.getpid(), signal.Signals[self.name])
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         if not self.validating:
@@ -158,12 +164,12 @@ def weights_of(runs: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
-def signal_at(step: int, number: signal.Signals) -> list[str]:
-    name = "--trainer.callbacks"
+def signal_at(step: int, name: str) -> list[str]:
+    option = "--trainer.callbacks"
     return [
-        f"{name}=tests.test_resume.SignalAt",
-        f"{name}.init_args.step={step}",
-        f"{name}.init_args.number={number}",
+        f"{option}=tests.test_resume.SignalAt",
+        f"{option}.init_args.step={step}",
+        f"{option}.init_args.name={name}",
     ]
 
 
@@ -179,12 +185,13 @@ def undisturbed(
     return weights_of(runs)
 
 
+@needs_signals
 def test_a_killed_run_goes_on_from_its_last_checkpoint(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
     undisturbed: dict[str, torch.Tensor],
 ) -> None:
-    assert run(store_path, tmp_path, *signal_at(5, signal.SIGKILL)).returncode == -signal.SIGKILL
+    assert run(store_path, tmp_path, *signal_at(5, "SIGKILL")).returncode == -signal.SIGKILL
     folder = tmp_path / "forecaster" / "version_0"
     last, previous = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous"))
     steps = [torch.load(path, weights_only=True)["global_step"] for path in (previous, last)]
@@ -198,12 +205,13 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(
 
 
 @pytest.mark.slow
+@needs_signals
 def test_a_stopped_run_says_how_to_go_on(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
     undisturbed: dict[str, torch.Tensor],
 ) -> None:
-    done = run(store_path, tmp_path, *signal_at(4, signal.SIGTERM), "--recent.train_time_interval=1:00:00")
+    done = run(store_path, tmp_path, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
     assert done.returncode == STOPPED and "Traceback" not in done.stderr
     *_, said, command = done.stdout.splitlines()
     assert said.startswith(f"Stopped as asked; saved {tmp_path}") and said.endswith("Go on with:")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +21,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 #: What a module of tests in a browser is marked with.
 IN_BROWSER = [
     pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="no pipes to the browser on Windows"),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt install chromium"),
 ]
 #: Seconds until a browser that does not answer is given up.
@@ -160,6 +161,8 @@ class Browser:
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
     """(our reading end, our writing end) and (the browser's), both of the latter above 4."""
+    import fcntl  # not on Windows, where this module is imported too
+
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
     moved = []
