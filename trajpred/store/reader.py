@@ -34,22 +34,18 @@ def read_manifest(store: Path) -> dict[str, Any]:
     """The manifest of a store. Raises: DataError that says how to make the store."""
     path = store / MANIFEST
     if not path.is_file():
-        raise DataError(f"no store here; prepare it with: {prepare_command(store, {})}", file=store)
+        raise DataError(f"no store here; {_advice(store, {})}", file=store)
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
         version = manifest["version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(
-            f"is no store manifest ({error!r}); prepare it with: {prepare_command(store, {})}", file=path
-        ) from None
+        raise DataError(f"is no store manifest ({error!r}); {_advice(store, {})}", file=path) from None
     if version != VERSION:
         known = f"store version {version}, this trajpred reads version {VERSION}"
-        raise DataError(f"{known}; prepare it with: {prepare_command(store, manifest)}", file=path)
+        raise DataError(f"{known}; {_advice(store, manifest)}", file=path)
     splits = manifest.get("splits")
     if not isinstance(splits, dict) or not all(is_split(*split) for split in splits.items()):
-        raise DataError(
-            f"is damaged; prepare it with: {prepare_command(store, manifest)}", file=path, field="splits"
-        )
+        raise DataError(f"is damaged; {_advice(store, manifest)}", file=path, field="splits")
     return manifest
 
 
@@ -72,6 +68,10 @@ def is_split(name: str, entry: Any) -> bool:
 def is_plain(name: str) -> bool:
     """Whether ``name`` names a file or folder right here, and none that is hidden. Raises: TypeError."""
     return Path(name).name == name and not name.startswith(".") and name != ""
+
+
+def _advice(store: Path, manifest: dict[str, Any]) -> str:
+    return f"prepare it with: {prepare_command(store, manifest)}"
 
 
 def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
