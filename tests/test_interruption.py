@@ -80,6 +80,22 @@ def test_a_run_that_is_told_to_stop_goes_on_as_if_it_had_not_been(
     assert sorted([*before.losses, *after.losses]) == [4, 8, 12], "each validation once"
 
 
+class SignalEarly(SignalAt):
+    """Sends it while Lightning's own handlers are in place still."""
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._send(trainer)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.usefixtures("harmless")
+def test_one_that_is_told_before_its_first_step_stops_after_it(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+    saved = stopped(store_path, tmp_path, SignalEarly(0, "SIGTERM"))
+    assert torch.load(saved, weights_only=True)["global_step"] == 1
+
+
 @pytest.mark.usefixtures("harmless")
 def test_averaged_weights_are_not_mistaken_for_the_model_when_validation_is_stopped(
     store_path: Path,  # noqa: F811
