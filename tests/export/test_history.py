@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trajpred.export.history import HistoryTable
+from trajpred.scenario import Scenario
 
 LENGTH, STEP = 6, 0.1
 
@@ -76,6 +77,20 @@ def test_what_the_tracker_does_not_give_follows_from_the_positions() -> None:
     tracks = table.tracks()
     np.testing.assert_allclose(tracks.velocity[0, 1:], [[0, 12.0]] * (LENGTH - 1))
     np.testing.assert_allclose(tracks.heading[0, 1:], np.pi / 2)
+
+
+def test_who_stood_all_through_the_history_is_what_a_scenario_says() -> None:
+    """Without headings a scenario cut to the same steps knows no direction of travel either."""
+    table, places = HistoryTable(LENGTH, STEP), [(0.0, 1.2 * min(step, 3)) for step in range(20)]
+    for now, place in enumerate(places):
+        table.advance(1)
+        add(table, {"a": place})
+        window = np.array(places[max(0, now + 1 - LENGTH) : now + 1])
+        expected = Scenario.from_arrays(window[None], num_observed=len(window)).tracks
+        for name in ("heading", "velocity"):
+            found = getattr(table.tracks(), name)[:, -len(window) :]
+            np.testing.assert_allclose(found, getattr(expected, name), atol=1e-9)
+    assert table.tracks().heading[0, -1] == 0
 
 
 def test_what_it_gives_is_kept() -> None:

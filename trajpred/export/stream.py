@@ -16,6 +16,7 @@ from trajpred.errors import DataError, as_array, encode
 from trajpred.export.history import HistoryTable
 from trajpred.export.lane_cache import FARTHEST
 from trajpred.export.runtime import STAGES, OnboardForecaster
+from trajpred.export.time_grid import TimeGrid
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
@@ -38,7 +39,8 @@ class Detections(NamedTuple):
     Attributes:
         track_id: N names; position: ``[N, 2]`` metres.
         heading: ``[N]`` radians; velocity: ``[N, 2]`` m/s. Where a tracker has none (not given, not finite,
-            faster than :data:`FASTEST`), they are taken from the positions so far.
+            faster than :data:`FASTEST`), they are taken from the positions so far, as in training: as
+            heading the latest direction of travel in the history, 0 for who stood all through it.
         object_type: N names of :data:`~trajpred.scenario.OBJECT_TYPES`; ``vehicle`` if not given.
     """
 
@@ -71,7 +73,7 @@ class StreamingForecaster:
     """Keeps the history of every track, and forecasts at each update.
 
     Updates may come at any rate; states are kept on the time grid of the model (a step of 0.1 s), and of
-    several in one step the latest counts.
+    several in one step the latest counts. The grid follows a tracker whose clock jitters or drifts.
 
     Args:
         forecaster: a loaded bundle.
@@ -87,7 +89,7 @@ class StreamingForecaster:
         bundle = forecaster.bundle
         self.history = HistoryTable(bundle.history, bundle.step_s)
         self._warnings: list[str] = []
-        self._start_s = self._latest_s = float("nan")
+        self._grid, self._latest_s = TimeGrid(bundle.step_s), float("nan")
         self.map = LaneMap()
         if lane_map is not None:
             self.set_map(lane_map)
@@ -129,20 +131,19 @@ class StreamingForecaster:
         if not np.isfinite(timestamp_s):
             warnings.append(f"timestamp {timestamp_s} is no time: update left out")
             return False
-        step_s, whole = self.forecaster.bundle.step_s, self.history.length * self.forecaster.bundle.step_s
+        whole = self.history.length * self.history.step_s
         passed = timestamp_s - self._latest_s
         if -whole < passed < 0:
             warnings.append(f"time went back by {-passed:.3f} s: update left out")
             return False
         if abs(passed) < whole:
-            before, now = (round((t - self._start_s) / step_s) for t in (self._latest_s, timestamp_s))
-            self.history.advance(now - before)
+            self.history.advance(self._grid.advance(timestamp_s))
         else:
             if not np.isnan(passed):
                 told = "went back" if passed < 0 else "was lost"
                 warnings.append(f"{abs(passed):.1f} s of time {told}: histories start anew")
             self.history.clear()
-            self._start_s = timestamp_s
+            self._grid.start(timestamp_s)
         self._latest_s = timestamp_s
         return True
 
