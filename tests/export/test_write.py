@@ -100,7 +100,13 @@ def test_what_is_no_bundle_is_not_overwritten(
 
 @pytest.mark.parametrize(
     ("options", "field"),
-    [({"opset": 19}, "opset"), ({"opset": 99}, "opset"), ({"sizes": (0, 5)}, "sizes")],
+    [
+        ({"opset": 19}, "opset"),
+        ({"opset": 99}, "opset"),
+        ({"sizes": (0, 5)}, "sizes"),
+        ({"compiled": True, "precision": "int8"}, "precision"),
+        ({"compiled": True, "precision": "fp16"}, "precision"),
+    ],
 )
 def test_options_out_of_range(
     checkpoint: Path, scenes: list[Scenario], tmp_path: Path, options: dict[str, Any], field: str
@@ -128,6 +134,7 @@ def test_models_of_another_kind_are_refused(scenes: list[Scenario], tmp_path: Pa
         (["--checkpoint", "nothing"], "no such checkpoint"),
         (["--max_agents", "5"], "max-lanes"),
         (["--limit", "0"], "limit"),
+        (["--format", "torch", "--precision", "int8"], "fp32"),
         (["--split", "none"], "none"),
     ],
 )

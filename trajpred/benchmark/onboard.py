@@ -19,7 +19,9 @@ from trajpred.evaluation.predictors import CheckpointPredictor
 from trajpred.export.bundle import Bundle
 from trajpred.export.replay import detections
 from trajpred.export.runtime import STAGES, OnboardForecaster
+from trajpred.export.signature import FUSED
 from trajpred.export.stream import OnboardForecast, StreamingForecaster
+from trajpred.export.to_torch import COMPILED
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
 from trajpred.sample import SAMPLE_RAW
@@ -35,7 +37,7 @@ WIDE = 103
 COLD = 5
 #: A vehicle's process: starts, then streams for a while. It must not need torch.
 _PROCESS = """
-import sys, time
+import json, sys, time
 began, used = time.perf_counter(), time.process_time()
 from trajpred.export.runtime import OnboardForecaster
 forecaster = OnboardForecaster(sys.argv[1], threads=int(sys.argv[2]))
@@ -50,18 +52,18 @@ marks = [int(count) for count in sys.argv[4].split(",")]
 for count, (seconds, seen) in enumerate(laps(scenario), 1):
     stream.update(seconds, seen, seen.track_id[:int(sys.argv[5])] if int(sys.argv[5]) else None)
     if count in marks:
-        memory.append(resident_mb())
+        memory.append(resident_mb() or float("nan"))
     if count == marks[-1]:
         break
 assert "torch" not in sys.modules
-print([*start, *memory])
+print(json.dumps([*start, *memory]))
 """
 
 
 def onboard_figures(
     bundle: Path, checkpoint: str, repeats: int, threads: int, updates: int
 ) -> dict[str, float]:
-    """Times in ms, sizes in MB. Memory is told on Linux only.
+    """Times in ms, sizes in MB. Memory is told on Linux only, and left out elsewhere.
 
     Args: see :func:`trajpred.benchmark.tools.onboard`.
     """
@@ -168,8 +170,10 @@ def _timed(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def _size_mb(bundle: Bundle) -> float:
-    files = {name: one["bytes"] for name, one in bundle.info["files"].items() if name != "forecaster.onnx"}
-    return sum(files.values()) / 1e6
+    """Without what holds the same once more: the fused graph, and the compiled one."""
+    again = (f"{FUSED}.onnx", COMPILED)
+    sizes = [one["bytes"] for name, one in bundle.info["files"].items() if name not in again]
+    return float(sum(sizes)) / 1e6
 
 
 def _processes(bundle: Path, threads: int, updates: int, scenarios: dict[str, Scenario]) -> dict[str, float]:
@@ -185,9 +189,9 @@ def _processes(bundle: Path, threads: int, updates: int, scenarios: dict[str, Sc
         early, late = _process(bundle, threads, Path(folder) / "native", [updates // 10, updates], 1)[2:]
     figures[f"memory after {updates // 10:,} updates, one target, MB"] = early
     figures[f"memory after {updates:,} updates, one target, MB"] = late
-    return figures
+    return {name: figure for name, figure in figures.items() if not np.isnan(figure)}
 
 
 def _process(bundle: Path, threads: int, scenario: Path, marks: Sequence[int], targets: int) -> list[float]:
-    """Start-up in wall and CPU seconds, then MB at ``marks``; ``targets`` are predicted, 0 for all."""
+    """Start-up in wall and CPU seconds, then MB at ``marks``, NaN if not told; ``targets``: so many, 0 for all."""
     return own_process(_PROCESS, bundle, threads, scenario, ",".join(map(str, marks)), targets)

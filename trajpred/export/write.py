@@ -62,9 +62,10 @@ def export(
         sizes: fixed numbers of agents and of lanes; by default any number up to the model's limits.
         precision: of the trained matrices, see :mod:`trajpred.export.precision`.
         fused: also write all graphs as one, ``forecaster.onnx``.
-        compiled: also compile them as one for PyTorch, ``forecaster.pt2``; in float32.
+        compiled: also compile them as one for PyTorch, ``forecaster.pt2``; in float32 alone.
         opset: of ONNX.
-        tolerance_m: how far the farthest point may lie from PyTorch's; by default that of the precision.
+        tolerance_m: how far the farthest points of 99 % of the agents may lie from PyTorch's, and a tenth of
+            how far any may; by default the limits of the precision.
 
     Raises:
         DataError: the model is of another kind, the bundle does not do what the model does, or ``out`` is
@@ -72,6 +73,8 @@ def export(
     """
     require(OPSETS[0] <= opset <= OPSETS[1], "opset", f"must be {OPSETS[0]} to {OPSETS[1]}, is {opset}")
     require(sizes is None or min(sizes) > 0, "sizes", "must be positive")
+    told = f"is {precision}, and what is compiled for PyTorch is fp32: make two bundles"
+    require(not compiled or precision == "fp32", "precision", told)
     target = Path(out).resolve()
     if target.exists() and not is_bundle(target):
         raise DataError("is there already and is no bundle: not overwritten", file=out)
