@@ -12,7 +12,7 @@ import torch
 from tests.export.test_runtime import alone
 from trajpred.errors import DataError
 from trajpred.evaluation.predictors import CheckpointPredictor
-from trajpred.export.check import Check, check, window
+from trajpred.export.check import Case, Check, _judge, check, window, within_tolerance
 from trajpred.export.precision import PRECISIONS
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario
@@ -54,6 +54,36 @@ def test_another_model_is_noticed(bundle: Path, other: CheckpointPredictor, scen
         check(bundle, other, scenes[:1], PRECISIONS["fp16"], tolerance_m=1e-3)
     found = check(bundle, other, scenes[:1], RULE._replace(largest_m=None, metric=9.0), tolerance_m=1e3)
     assert found.usual_m > 1e-3
+
+
+def judged(usual_m: float, largest_m: float, probability: float, tolerance_m: float | None) -> None:
+    """What a check with these differences comes to."""
+    case = Case("scene", 1, 1, usual_m, largest_m, probability)
+    rule = RULE if tolerance_m is None else within_tolerance(RULE, tolerance_m)
+    result = Check(rule.usual_m, (case,), usual_m, largest_m, 0, (float("nan"),) * 2)
+    _judge(result, rule, Path("bundle"))
+
+
+@pytest.mark.parametrize(
+    ("differences", "told"),
+    [
+        ((0.005, 0.006, 0.0, None), "99 % of the agents lie within 0.005 m, allowed are 0.001"),
+        ((0.0005, 0.02, 0.0, None), "farthest point lies 0.02 m away, allowed are 0.01 for any"),
+        ((0.0005, 0.02, 0.002, 0.1), "a probability differs by 0.002, allowed are 0.001"),
+        ((0.05, 1.5, 0.0, 0.1), "farthest point lies 1.5 m away, allowed are 1 for any"),
+    ],
+)
+def test_the_limit_that_was_broken_is_named(
+    differences: tuple[float, float, float, float | None], told: str
+) -> None:
+    with pytest.raises(DataError, match=told):
+        judged(*differences)
+
+
+def test_a_tolerance_is_not_capped() -> None:
+    judged(0.0005, 0.009, 0.0, None)
+    judged(0.05, 0.9, 0.0, 0.1)
+    judged(1e-9, 0.009, 0.0, 1e-6)
 
 
 def test_no_scenarios(bundle: Path, predictor: CheckpointPredictor) -> None:

@@ -16,7 +16,7 @@ from trajpred.scenario import Scenario
 
 def test_nearest_are_those_that_sorting_finds() -> None:
     distance = 100 * torch.rand(7, 20)
-    for k, radius in ((3, 1e9), (20, 50.0), (30, 70.0), (1, 5.0)):
+    for k, radius in ((3, 1e9), (20, 50.0), (30, 70.0), (1, 5.0), (0, 1e9)):
         found = nearest(distance, k, radius)
         rank = distance.argsort(1).argsort(1)
         assert torch.equal(found, (rank < k) & (distance <= radius))

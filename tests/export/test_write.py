@@ -18,12 +18,14 @@ from trajpred.errors import DataError
 from trajpred.evaluation.predictors import CheckpointPredictor
 from trajpred.export import write
 from trajpred.export.bundle import INTERFACE, MANIFEST, Bundle, is_bundle
+from trajpred.export.interface import interface_page
 from trajpred.export.runtime import OnboardForecaster
 from trajpred.export.signature import GRAPHS
 from trajpred.export.write import export
 from trajpred.model import LitForecaster
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tools.onboard import checked_rows
 
 
 @pytest.fixture
@@ -147,6 +149,26 @@ def test_the_tool_says_what_is_wrong(
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1
     assert re.search(told, error)
+
+
+def test_the_page_says_nothing_of_futures_that_are_not_known(bundle: Path) -> None:
+    info = dict(Bundle(bundle).info)
+    assert "Focal minFDE of 7 agents" in interface_page(info)
+    page = interface_page({**info, "check": {**info["check"], "scored": 0, "min_fde": None}})
+    assert "minFDE" not in page and "nan" not in page
+
+
+def test_the_largest_scenes_are_among_those_checked() -> None:
+    class Store:
+        sizes = (np.array([3, 1, 9, 2, 4]), np.array([0, 7, 8, 30, 1]))
+        __len__ = lambda self: 5  # noqa: E731
+
+    store: Any = Store()
+    assert checked_rows(store, 1) == [0]
+    assert checked_rows(store, 3) == [0, 2, 3]
+    assert sorted(checked_rows(store, 20)) == [0, 1, 2, 3, 4]
+    Store.sizes, Store.__len__ = (np.zeros(0), np.zeros(0)), lambda self: 0
+    assert checked_rows(store, 3) == []
 
 
 @pytest.mark.slow

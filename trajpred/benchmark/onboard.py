@@ -193,5 +193,5 @@ def _processes(bundle: Path, threads: int, updates: int, scenarios: dict[str, Sc
 
 
 def _process(bundle: Path, threads: int, scenario: Path, marks: Sequence[int], targets: int) -> list[float]:
-    """Start-up in wall and CPU seconds, then MB at ``marks``, NaN if not told; ``targets``: so many, 0 for all."""
+    """Start-up in wall and CPU seconds, then MB at ``marks``, NaN if not told; ``targets``: 0 for all."""
     return own_process(_PROCESS, bundle, threads, scenario, ",".join(map(str, marks)), targets)

@@ -54,6 +54,8 @@ def nearest(distance: Tensor, k: int, radius: float) -> Tensor:
 
     All those that lie as far as the k-th count.
     """
+    if not k:
+        return torch.zeros_like(distance, dtype=torch.bool)
     # As many columns more, so that there always are k, whatever the number of senders.
     more = torch.cat((distance, torch.full_like(distance[:, :1], torch.inf).expand(-1, k)), 1)
     kth = more.topk(k, dim=1, largest=False).values[:, -1:]

@@ -74,14 +74,15 @@ def _checked(check: dict[str, Any]) -> str:
         f"{case['probability']:.1g} |"
         for case in check["cases"]
     ]
-    before, after = check["min_fde"] or (float("nan"),) * 2
     told = (
         f"99 % of the agents within {check['usual_m']:.2g} m of PyTorch (allowed {check['tolerance_m']:g}), "
-        f"the farthest {check['largest_m']:.2g} m. Focal minFDE of {check['scored']} agents: {before:.4f} m "
-        f"in PyTorch, {after:.4f} m here.\n"
+        f"the farthest {check['largest_m']:.2g} m."
     )
+    if check["min_fde"] is not None:
+        before, after = check["min_fde"]
+        told += f" Focal minFDE of {check['scored']} agents: {before:.4f} m in PyTorch, {after:.4f} m here."
     head = ("| scene | agents | lanes | farthest point, m | probability |", "|---|---|---|---|---|")
-    return "\n".join(("## Checked\n", told, *head, *rows, ""))
+    return "\n".join(("## Checked\n", f"{told}\n", *head, *rows, ""))
 
 
 def _operators(graphs: dict[str, Any]) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -42,14 +41,7 @@ def to_torch(module: nn.Module, name: str, sizes: Mapping[str, int], path: Path)
     torch._inductor.aoti_compile_and_package(program, package_path=str(path))
 
 
-def hold_equal(path: Path, name: str, arrays: Mapping[str, NDArray[Any]], tolerance: float = 1e-3) -> None:
-    """Run what :func:`to_torch` wrote on the example ``arrays`` (``NAME/PORT``).
-
-    Raises: DataError if an output differs from the example's by more than ``tolerance``.
-    """
+def load(path: Path) -> Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]]:
+    """What :func:`to_torch` wrote, from arrays in the order of the signature to arrays."""
     run = torch._inductor.aoti_load_package(str(path))
-    given = [torch.as_tensor(arrays[f"{name}/{port.name}"]) for port in SIGNATURES[name].inputs]
-    for port, found in zip(SIGNATURES[name].outputs, run(*given), strict=True):
-        expected = arrays[f"{name}/{port.name}"]
-        if not np.allclose(found.numpy(), expected, rtol=tolerance, atol=tolerance):
-            raise DataError("compiled, it gives something else than the graphs", file=path, field=port.name)
+    return lambda given: [found.numpy() for found in run(*map(torch.as_tensor, given))]

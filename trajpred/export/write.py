@@ -21,14 +21,14 @@ from torch import nn
 from trajpred.errors import DataError, require
 from trajpred.evaluation.predictors import CheckpointPredictor
 from trajpred.export.bundle import EXAMPLE, FORMAT, INTERFACE, MANIFEST, VERSION, is_bundle, scene_values
-from trajpred.export.check import Check, check, example_arrays, window
+from trajpred.export.check import Check, check, example_arrays, hold_equal, window
 from trajpred.export.graphs import Decoder, Encoder, WholeForecaster
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.runtime import OnboardForecaster
 from trajpred.export.signature import FUSED, SIGNATURES, resolved
 from trajpred.export.to_onnx import join, to_onnx
-from trajpred.export.to_torch import COMPILED, hold_equal, to_torch
+from trajpred.export.to_torch import COMPILED, load, to_torch
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.lanes import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
@@ -64,8 +64,9 @@ def export(
         fused: also write all graphs as one, ``forecaster.onnx``.
         compiled: also compile them as one for PyTorch, ``forecaster.pt2``; in float32 alone.
         opset: of ONNX.
-        tolerance_m: how far the farthest points of 99 % of the agents may lie from PyTorch's, and a tenth of
-            how far any may; by default the limits of the precision.
+        tolerance_m: how far the farthest points of 99 % of the agents may lie from PyTorch's, by default that
+            of the precision. In fp32 none may lie more than ten times as far (0.01 m at least), and no
+            probability may differ by more than 0.001.
 
     Raises:
         DataError: the model is of another kind, the bundle does not do what the model does, or ``out`` is
@@ -99,7 +100,7 @@ def export(
         arrays = example_arrays(OnboardForecaster(folder), windows[0])
         if compiled:
             to_torch(WholeForecaster(*modules.values()), FUSED, known, folder / COMPILED)
-            hold_equal(folder / COMPILED, FUSED, arrays)
+            hold_equal(load(folder / COMPILED), arrays, COMPILED)
         kept = (*graphs, FUSED) if compiled else tuple(graphs)
         example: dict[str, Any] = {n: x for n, x in arrays.items() if n.partition("/")[0] in kept}
         np.savez_compressed(folder / EXAMPLE, **example)

@@ -11,6 +11,7 @@ from trajpred.tools.arguments import as_list
 
 if TYPE_CHECKING:
     from trajpred.export.runtime import OnboardForecaster
+    from trajpred.store import ScenarioStore
 
 
 def export(
@@ -36,16 +37,17 @@ def export(
         out: folder, or a file that ends in .zip.
         store: scenarios to check it on (their windows are cut to the model's), written by tools/prepare.py.
         split: of the store.
-        limit: check on so many of them.
+        limit: check on so many of them: the first, those with the most tracks and the most lanes, then others.
         max_agents: fixed number of agents; with --max-lanes. By default any number.
         max_lanes: fixed number of lane segments and crossings; with --max-agents.
         precision: fp32; fp16: trained matrices and products with them in half precision; int8: in 8 bits.
         fused: also all graphs as one, forecaster.onnx.
-        format: torch also compiles them as one for PyTorch alone, forecaster.pt2; takes a C++ compiler and
-            minutes.
+        format: torch also compiles them as one for PyTorch alone, forecaster.pt2, in fp32 only; takes a C++
+            compiler and minutes.
         opset: of ONNX, 20 to 23.
         tolerance_m: how far 99 % of the agents' futures may lie from PyTorch's; by default 0.001 m, with fp16
-            0.1 m, with int8 2 m.
+            0.1 m, with int8 2 m. With fp32 none may lie more than ten times as far (0.01 m at least), and no
+            probability may differ by more than 0.001.
     """
     both = (max_agents is None) == (max_lanes is None)
     require(both, "max_agents", "goes with --max-lanes: give both or neither")
@@ -57,7 +59,7 @@ def export(
     from trajpred.store import ScenarioStore
 
     rows = ScenarioStore(ensure_store(store), split)
-    scenarios = [rows[row] for row in range(min(limit, len(rows)))]
+    scenarios = [rows[row] for row in checked_rows(rows, limit)]
     sizes = None if max_agents is None or max_lanes is None else (max_agents, max_lanes)
     found = write(
         checkpoint, out, scenarios, sizes=sizes, precision=precision, fused=fused, compiled=format == "torch",
@@ -69,6 +71,13 @@ def export(
     print(f"Run it:  python tools/replay.py --bundle {out}")
     print(f"Score it: python tools/evaluate.py --checkpoint {out}")
     return 0
+
+
+def checked_rows(rows: ScenarioStore, limit: int) -> list[int]:
+    """Which scenarios to check a bundle on, at most ``limit``; the first is also the example."""
+    largest = [int(sizes.argmax()) for sizes in rows.sizes if len(sizes)]
+    first = range(min(limit, len(rows)))
+    return list(dict.fromkeys((*first[:1], *largest, *first)))[:limit]
 
 
 def replay(
