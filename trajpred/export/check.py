@@ -192,16 +192,13 @@ def within_tolerance(rule: Rule, tolerance_m: float) -> Rule:
 
 def _judge(result: Check, rule: Rule, bundle: Path) -> None:
     """Raises: DataError that names the limit that was broken."""
-    farthest, probability = rule.largest_m or np.inf, max(case.probability for case in result.cases)
+    farthest, likely = (rule.largest_m, PROBABILITY) if rule.largest_m else (np.inf, np.inf)
+    probability = max(case.probability for case in result.cases)
     before, after = result.min_fde
     limits = (
         (result.usual_m, result.tolerance_m, "99 % of the agents lie within {} m, allowed are {}"),
         (result.largest_m, farthest, "the farthest point lies {} m away, allowed are {} for any"),
-        (
-            probability,
-            PROBABILITY if rule.largest_m else np.inf,
-            "a probability differs by {}, allowed are {}",
-        ),
+        (probability, likely, "a probability differs by {}, allowed are {}"),
         (after, before * (1 + rule.metric) + 1e-3, "focal minFDE rises to {} m, allowed are {}"),
     )
     for found, allowed, told in limits:

@@ -37,7 +37,7 @@ def export(
         out: folder, or a file that ends in .zip.
         store: scenarios to check it on (their windows are cut to the model's), written by tools/prepare.py.
         split: of the store.
-        limit: check on so many of them: the first, those with the most tracks and the most lanes, then others.
+        limit: check on so many of them: the first, those with most tracks and most lanes, then others.
         max_agents: fixed number of agents; with --max-lanes. By default any number.
         max_lanes: fixed number of lane segments and crossings; with --max-agents.
         precision: fp32; fp16: trained matrices and products with them in half precision; int8: in 8 bits.
