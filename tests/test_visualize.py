@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from PIL import Image
 
 from tests.conftest import SAMPLE
 from tests.test_cli import run
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import discover
+from trajpred.viz.page.pack import pack_scene
 
 VAL = [path.name for path in discover(SAMPLE)["val"]]
 #: The only one of the sample's test split; it has no future.
@@ -135,6 +138,25 @@ def test_one_bad_scenario_stops_no_others(tmp_path: Path, capsys: pytest.Capture
     page = tmp_path / "page.html"
     assert run("visualize", "--raw", raw, "--format", "html", "--out", page) == 1
     assert VAL[0] in page.read_text() and VAL[1] not in page.read_text()
+
+
+def test_a_scenario_that_the_page_cannot_hold_stops_no_others(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trajpred.viz.page import write
+
+    def pack(scene: Scenario, *args: Any) -> dict[str, Any]:
+        if scene.scenario_id == VAL[1]:
+            raise ValueError("no room")
+        return pack_scene(scene, *args)
+
+    monkeypatch.setattr(write, "pack_scene", pack)
+    page = tmp_path / "page.html"
+    given = ["--store", store, "--checkpoint", "constant_velocity", "--limit", 3]
+    assert run("visualize", *given, "--format", "html", "--out", page) == 1
+    assert all((name in page.read_text()) == (name != VAL[1]) for name in VAL[:3])
+    said = capsys.readouterr().err
+    assert f"{VAL[1]}: skipped: ValueError: no room" in said and "Traceback" not in said
 
 
 def test_without_a_road_user(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -241,6 +241,31 @@ def test_what_cannot_be_shown_is_refused(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_scene_that_cannot_be_shown_is_told_and_left_out(tmp_path: Path) -> None:
+    scenes = [replace(scenario(), scenario_id=name) for name in "abcde"]
+    path, failed = tmp_path / "page.html", {}
+
+    class Fails(Says):
+        def __call__(self, scenarios: list[Scenario]) -> list[Forecast]:
+            if any(one.scenario_id == "d" for one in scenarios):
+                raise RuntimeError("no idea")
+            far = {"b": 1e9}
+            told = super().__call__(scenarios)
+            return [replace(x, trajectory=x.trajectory + far.get(x.scenario_id, 0.0)) for x in told]
+
+    def skipped(scene: Scenario, error: Exception) -> None:
+        failed[scene.scenario_id] = str(error)
+
+    page = Page(write_page(path, scenes, [Fails()], on_error=skipped, batch_size=3, progress=False))
+    assert [line["id"] for line in page.json("index")["scenes"]] == ["a", "c", "e"]
+    assert page.json("scene-1")["id"] == "c" and list(failed) == ["b", "d"]
+    assert "too far" in failed["b"] and failed["d"] == "no idea"
+    with pytest.raises(RuntimeError, match="no idea"):
+        write_page(path, scenes[2:], [Fails()], progress=False)
+    with pytest.raises(DataError, match="none can be shown"):
+        write_page(path, [scenes[3]], [Fails()], on_error=skipped, progress=False)
+
+
 def test_crowded_scenes_stay_small(sample_scenarios: list[Scenario]) -> None:
     """Twelve of the sixteen are, with about 85 road users."""
     predictor = load_predictor("lane_following")

@@ -72,6 +72,15 @@ def test_the_page_holds_both_futures(crowded: Scenario, tmp_path: Path) -> None:
     assert packed["without"][0]["moved_m"][row] == pytest.approx(np.hypot(*(means[1] - means[0])), abs=0.006)
 
 
+def test_one_road_user_without_a_map_hears_nobody(tmp_path: Path) -> None:
+    path = np.arange(110)[:, None] * np.array([0.5, 0.0])
+    alone = Scenario.from_arrays(path[None], num_observed=50)
+    model = load_predictor("argoverse2-demo")
+    page = Page(write_page(tmp_path / "a.html", [alone], [model], progress=False))
+    arrays = decode(page.json("scene-0"))
+    assert arrays["heard0"].shape == (0, 3) and arrays["heads0"].shape == (0, 4 * 8)
+
+
 def test_what_has_no_attention_is_told_so(crowded: Scenario, tmp_path: Path) -> None:
     baseline = load_predictor("lane_following")
     with pytest.raises(DataError, match=r"default encoder.*not by lane_following"):

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tqdm import tqdm
+
 from trajpred.errors import DataError, require
 from trajpred.sample import SAMPLE_STORE, ensure_store
 from trajpred.scenario import Scenario
@@ -147,15 +149,15 @@ def _drawn(
     except OSError:  # a full disk is not the scenario's fault
         raise
     except Exception as error:
-        _report(choice, error)
+        _report(choice.name, error)
         return False
     print(path)
     return True
 
 
-def _report(choice: Choice, error: Exception) -> None:
+def _report(name: str, error: Exception) -> None:
     kind = "" if isinstance(error, DataError) else f"{type(error).__name__}: "
-    print(f"{choice.name}: skipped: {kind}{error}", file=sys.stderr)
+    tqdm.write(f"{name}: skipped: {kind}{error}", file=sys.stderr)  # print would tear a progress bar
 
 
 def _film(scenario: Scenario, predictor: Predictor | None, path: Path, **look: Any) -> None:
@@ -197,16 +199,18 @@ def _what_if(scenario: Scenario, predictor: Predictor, names: list[str]) -> What
 
 
 def _page(out: Path, chosen: list[Choice], models: list[str], names: list[str]) -> int:
-    from trajpred.evaluation.perturb import road_users, without
     from trajpred.viz.page import save_page
 
-    scenarios = []
+    scenarios, skipped = [], []
+
+    def skip(name: str, error: Exception) -> None:
+        skipped.append(name)
+        _report(name, error)
+
     for choice in chosen:
         try:
-            scenario = choice.read()
-            without(scenario, road_users(scenario, names))  # or nobody would see any page
-            scenarios.append(scenario)
+            scenarios.append(choice.read())
         except DataError as error:
-            _report(choice, error)
-    print(save_page(out, scenarios, models, names))
-    return int(len(scenarios) < len(chosen))
+            skip(choice.name, error)
+    print(save_page(out, scenarios, models, names, lambda scenario, error: skip(scenario.scenario_id, error)))
+    return int(bool(skipped))

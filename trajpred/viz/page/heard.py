@@ -31,9 +31,11 @@ def attention_arrays(scenario: Scenario, attention: Attention, m: int) -> dict[s
     order = np.argsort(~detailed[receiver], kind="stable")
     receiver, sender = receiver[order], sender[order]
     whom = np.concatenate((agent, len(tracks) + attention.lane))
-    heads = attention.weight[:, :, receiver, sender][..., detailed[receiver]]
+    D = int(detailed[receiver].sum())
+    heads = attention.weight[:, :, receiver[:D], sender[:D]]
+    columns = heads.shape[0] * heads.shape[1]  # by name: from no edges at all no size can be inferred
     edges = (agent[receiver], whom[sender], np.rint(mean[receiver, sender] / SHARE))
     return {
         f"heard{m}": np.stack(edges, axis=1).astype(np.int32),
-        f"heads{m}": to_int(heads.reshape(-1, heads.shape[-1]).T, HEAD_SHARE, heads[..., 0].size),
+        f"heads{m}": to_int(heads.reshape(columns, D).T, HEAD_SHARE, columns),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,6 +54,10 @@ class Entry(NamedTuple):
     scene: dict[str, Any]
 
 
+#: Is told of a scenario that cannot be shown, and why.
+OnError = Callable[[Scenario, Exception], None]
+
+
 def write_page(
     path: str | Path,
     scenarios: Sequence[Scenario],
@@ -62,6 +66,7 @@ def write_page(
     without: Sequence[str] = (),
     batch_size: int = 8,
     progress: bool = True,
+    on_error: OnError | None = None,
 ) -> Path:
     """Write a page that shows ``scenarios`` with what each of ``predictors`` says about them.
 
@@ -72,13 +77,15 @@ def write_page(
             scenario is predicted once more; the page switches between the two.
         batch_size: scenarios predicted at once.
         progress: show a bar.
+        on_error: is told of each scenario that cannot be predicted or shown; the page is then written without
+            these. By default the first such error is raised.
 
     Returns:
         ``path``; folders are made.
 
     Raises:
-        DataError: no scenarios, one of them twice, more than two predictors, or somebody to leave out who is
-            not there, or is the focal agent.
+        DataError: no scenarios, one of them twice, none that can be shown, more than two predictors, or
+            somebody to leave out who is not there, or is the focal agent.
     """
     names = [scenario.scenario_id for scenario in scenarios]
     require(bool(names), "scenario", "there is none to show")
@@ -89,9 +96,10 @@ def write_page(
     target.parent.mkdir(parents=True, exist_ok=True)
     with tqdm(total=len(names), unit=" scenarios", desc=target.name, disable=not progress) as bar:
         entries = []
-        for entry in _entries(scenarios, predictors, without, batch_size):
+        for entry in _entries(scenarios, predictors, without, batch_size, on_error):
             entries.append(entry)
             bar.update()
+    require(bool(entries), "scenario", "none can be shown")
     unfinished = target.with_name(f".unfinished-{uuid4().hex}")
     try:
         unfinished.write_text(_html(entries, [predictor.name for predictor in predictors]), encoding="utf-8")
@@ -102,22 +110,47 @@ def write_page(
 
 
 def save_page(
-    out: Path, scenarios: Sequence[Scenario], models: Sequence[str], without: Sequence[str] = ()
+    out: Path,
+    scenarios: Sequence[Scenario],
+    models: Sequence[str],
+    without: Sequence[str] = (),
+    on_error: OnError | None = None,
 ) -> Path:
     """:func:`write_page` for what ``load_predictor`` takes; a folder gets ``page.html``."""
     path = out if out.suffix == ".html" else out / "page.html"
-    return write_page(path, scenarios, [load_predictor(model) for model in models], without=without)
+    predictors = [load_predictor(model) for model in models]
+    return write_page(path, scenarios, predictors, without=without, on_error=on_error)
 
 
 def _entries(
-    scenarios: Sequence[Scenario], predictors: Sequence[Predictor], without: Sequence[str], batch_size: int
+    scenarios: Sequence[Scenario],
+    predictors: Sequence[Predictor],
+    without: Sequence[str],
+    batch_size: int,
+    on_error: OnError | None,
 ) -> Iterator[Entry]:
     for rows in in_batches(range(len(scenarios)), batch_size):
         batch = [scenarios[row] for row in rows]
-        removed = [road_users(scenario, without) for scenario in batch]
-        told = [_told(predictor, batch, removed) for predictor in predictors]
-        for i, scenario in enumerate(batch):
-            yield entry(scenario, [each[i] for each in told], removed[i])
+        try:
+            yield from _batch(batch, predictors, without)
+        except OSError:  # a full disk is not a scenario's fault
+            raise
+        except Exception as error:
+            if on_error is None:
+                raise
+            if len(batch) == 1:
+                on_error(batch[0], error)
+            else:  # whose fault it is shows when each is by itself
+                yield from _entries(batch, predictors, without, 1, on_error)
+
+
+def _batch(
+    scenarios: Sequence[Scenario], predictors: Sequence[Predictor], without: Sequence[str]
+) -> list[Entry]:
+    """What the page holds of scenarios that are predicted at once."""
+    removed = [road_users(scenario, without) for scenario in scenarios]
+    told = [_told(predictor, scenarios, removed) for predictor in predictors]
+    return [entry(scenario, [each[i] for each in told], removed[i]) for i, scenario in enumerate(scenarios)]
 
 
 def _told(
