@@ -90,6 +90,21 @@ def test_the_strongest_are_written(scene: Scenario, attention: Attention) -> Non
     assert "attention" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
 
 
+def test_who_hears_nobody_gets_no_total(scene: Scenario, attention: Attention) -> None:
+    deaf = replace(attention, weight=np.zeros_like(attention.weight))
+    figure = draw_scene(scene, attention=deaf)
+    assert not parts(figure, "attention-total") and not parts(figure, "attention-share")
+
+
+def test_shares_that_sum_to_a_little_more_than_one(scene: Scenario, attention: Attention) -> None:
+    """As rounded sums do; where there are no lanes, agents give all."""
+    A = len(attention.track_id)
+    weight = np.full_like(attention.weight[..., :A], (1 + 1e-6) / A)
+    bare = replace(attention, weight=weight, lane=attention.lane[:0])
+    [total] = parts(draw_scene(scene, attention=bare), "attention-total")
+    assert total.get_text() == "attention: 100% agents, 0% lanes"
+
+
 def test_what_cannot_be_drawn_is_refused(scene: Scenario, attention: Attention) -> None:
     with pytest.raises(DataError, match="is not of scenario"):
         draw_scene(scene, attention=replace(attention, scenario_id="another"))

@@ -74,7 +74,7 @@ def draw_attention(
     axes.add_collection(ringed, autolim=False)
     taken = [*(view.to_paper(ring) for ring in rings), *_futures(view, scenario, forecast)]
     _draw_shares(axes, view, heard, np.concatenate((np.zeros((1, 2)), *taken)))
-    _draw_total(axes, view, float(attention.shares(scenario.focal_id)[: len(attention.track_id)].sum()))
+    _draw_total(axes, view, *_totals(scenario, attention))
     color = view.theme.attention
     return Line2D([], [], color=color, linewidth=3.5, alpha=0.7, solid_capstyle="butt", label="attention")
 
@@ -125,10 +125,20 @@ def _colors(view: View, strength: Floats) -> Floats:
     return colors
 
 
-def _draw_total(axes: Axes, view: View, agents: float) -> None:
-    """Write how much comes from all agents, and from all lanes, at the lower right."""
+def _totals(scenario: Scenario, attention: Attention) -> tuple[float, float]:
+    """What the focal agent takes in from all agents, and from all lanes."""
+    share = attention.shares(scenario.focal_id).astype(np.float64)
+    agents, lanes = np.split(share, [len(attention.track_id)])
+    return float(agents.sum()), float(lanes.sum())
+
+
+def _draw_total(axes: Axes, view: View, agents: float, lanes: float) -> None:
+    """Write how much comes from all agents, and from all lanes, at the lower right; nothing if none does."""
+    total = agents + lanes  # rounded shares sum to 1 only nearly
+    if not total:
+        return
     text = axes.annotate(
-        f"attention: {percent(agents)} agents, {percent(1 - agents)} lanes",
+        f"attention: {percent(agents / total)} agents, {percent(lanes / total)} lanes",
         (1, 0),
         (-10, 10),
         xycoords="axes fraction",
