@@ -193,6 +193,7 @@ def test_a_world_of_a_forecast_that_has_some(
         (["--worst", "RESULTS", "--by", "speed"], "does not tell speed"),
         (["--without", "AV"], "needs --checkpoint"),
         (["--format", "gif", "--checkpoint", "constant_velocity", "--without", "AV"], "is for pictures"),
+        (["--checkpoint", "constant_velocity", "--world", "0", "--without", "AV"], "together with --without"),
         (["--format", "html", "--theme", "dark"], "is for pictures"),
         (["--format", "html", "--checkpoint", "constant_velocity", "--world", "0"], "is for pictures"),
     ],

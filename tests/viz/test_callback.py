@@ -17,6 +17,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
+from trajpred.errors import DataError
 from trajpred.graph.data_module import SceneData
 from trajpred.model import LitForecaster
 from trajpred.store import ScenarioStore
@@ -106,6 +107,12 @@ def test_pictures_come_every_second_validation(run: tuple[LitForecaster, EventAc
     images = run[1].Images(PICTURES)
     assert [image.step for image in images] == [run[1].Histograms(ERRORS)[0].step]
     assert images[0].width > 1.5 * images[0].height
+
+
+@pytest.mark.parametrize("wrong", [{"scenes": -1}, {"every_n_validations": 0}, {"every_n_validations": -1}])
+def test_impossible_numbers_are_refused_before_training(wrong: dict[str, int]) -> None:
+    with pytest.raises(DataError, match=next(iter(wrong))):
+        PredictionPictures(**wrong)
 
 
 @pytest.mark.parametrize("callback", [LearningCurves(), PredictionPictures(scenes=1)])

@@ -104,6 +104,9 @@ def test_a_what_if_without_a_forecast_is_refused() -> None:
     scene = scenario()
     with pytest.raises(DataError, match="what_if"):
         draw_scene(scene, what_if=WhatIf(("bus",), forecast(scene)))
+    one = replace(forecast(scene), trajectory=forecast(scene).trajectory[:, :1], probability=np.ones((2, 1)))
+    with pytest.raises(DataError, match="not drawn together with what_if"):
+        draw_scene(scene, one, what_if=WhatIf(("bus",), one), world=0)
     with pytest.raises(DataError, match="'car'"):
         draw_scene(scene, forecast(scene), what_if=WhatIf(("bus",), forecast(scene, ("walker",))))
 

@@ -117,8 +117,9 @@ def _require_sense(format: str, checkpoint: str | None, asked: list[str]) -> Non
         formats, told = ONLY[name]
         require(format in formats, name, f"is for {told}")
         require(name not in FORESEEN or checkpoint is not None, name, "needs --checkpoint")
-    both = "attention" in asked and "without" in asked
-    require(not both, "attention", "is not drawn together with --without")
+    for name in ("attention", "world"):
+        both = name in asked and "without" in asked
+        require(not both, name, "is not drawn together with --without")
     if format == "mp4":
         from trajpred.viz.film_files import encoder
 

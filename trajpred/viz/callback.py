@@ -11,6 +11,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
+from trajpred.errors import require
 from trajpred.graph.dataset import SceneDataset
 from trajpred.model import LitForecaster
 from trajpred.viz.scene import draw_scene
@@ -104,6 +105,8 @@ class PredictionPictures(pl.Callback):
     """
 
     def __init__(self, scenes: int = 4, every_n_validations: int = 1) -> None:
+        require(scenes >= 0, "scenes", f"must not be negative, is {scenes}")
+        require(every_n_validations > 0, "every_n_validations", f"must be positive, is {every_n_validations}")
         self.scenes, self.every, self.seen = scenes, every_n_validations, 0
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

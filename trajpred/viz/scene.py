@@ -58,7 +58,8 @@ def draw_scene(
         radius_m: half the side of the square shown; by default what holds the focal agent's history, future
             and forecasts.
         world: draw this possible future of the whole scene alone, the likeliest (0), the next one (1) …: one
-            mode of everyone who is predicted. For forecasts of worlds, see :meth:`Forecast.world`.
+            mode of everyone who is predicted. For forecasts of worlds, see :meth:`Forecast.world`; not
+            together with ``what_if``, of which all modes are drawn.
         what_if: also draw what would be predicted for the focal agent if somebody were not there.
         attention: show from which lanes and agents the focal agent's token takes its information; not
             together with ``what_if``.
@@ -78,6 +79,7 @@ def draw_scene(
     for name, given in (("world", world), ("what_if", what_if)):
         require(given is None or forecast is not None, name, "needs a forecast")
     require(what_if is None or attention is None, "attention", "is not drawn over what_if: one at a time")
+    require(what_if is None or world is None, "world", "is not drawn together with what_if: one at a time")
     shown = forecast if forecast is None or world is None else forecast.world(world)
     if what_if is not None and radius_m is None:
         radius_m = max(fit_radius(scenario, one) for one in (shown, what_if.forecast))
