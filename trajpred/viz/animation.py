@@ -26,7 +26,7 @@ from trajpred.viz.style import Layer
 TRAIL_S = 2.0
 #: At "now" time stands still: so many seconds for the futures to grow, and to look at them; and at the end.
 GROW_S, REST_S, END_S = 1.0, 1.0, 1.5
-#: Pixels per inch: 720 by 810 pixels.
+#: Pixels per inch: 720 by 824 pixels.
 DPI = 100
 
 
