@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from tests.conftest import SAMPLE
 from tests.test_cli import run
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import discover
+from trajpred.tools import choose, visualize
+from trajpred.tools.choose import Choice, file_stems
 from trajpred.viz.page.pack import pack_scene
 
 VAL = [path.name for path in discover(SAMPLE)["val"]]
@@ -157,6 +160,34 @@ def test_a_scenario_that_the_page_cannot_hold_stops_no_others(
     assert all((name in page.read_text()) == (name != VAL[1]) for name in VAL[:3])
     said = capsys.readouterr().err
     assert f"{VAL[1]}: skipped: ValueError: no room" in said and "Traceback" not in said
+
+
+def test_ids_make_safe_file_names() -> None:
+    wild = ["../x", "a:b?", "..", "", "nul", "COM1.log", "a\\b", "line\nbreak", "é" * 300, "dot.", "städte 7"]
+    stems = file_stems(wild)
+    for stem in stems:
+        assert re.fullmatch(r"[\w-][\w.-]*", stem) and len(stem.encode()) <= 200
+        assert stem.split(".")[0].lower() not in ("nul", "com1") and not stem.endswith(".")
+    assert stems[:2] == ["_x", "a_b_"] and stems[-1] == "städte_7"
+    argoverse = [*VAL, "12345", "0012.5-x"]
+    assert file_stems(argoverse) == argoverse, "kept"
+
+
+def test_ids_of_the_same_file_name_get_a_number() -> None:
+    stems = file_stems(["a:b", "a?b", "A_B", "a_b-2", "c"])
+    assert stems == ["a_b", "a_b-2", "A_B-3", "a_b-2-2", "c"], "also where files know no case"
+
+
+@pytest.mark.parametrize("kind", ["png", "gif"])
+def test_pictures_stay_in_their_folder_whatever_the_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["png", "gif"]
+) -> None:
+    scene = Scenario.from_arrays(np.zeros((1, 12, 2)), num_observed=10)
+    wild = [Choice(name, lambda: scene) for name in ("../x", ":x", "?x")]
+    monkeypatch.setattr(choose, "from_store", lambda *_: wild)
+    assert visualize(out=tmp_path / "out", format=kind) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert drawn(tmp_path / "out") == {"_x", "_x-2", "_x-3"}
 
 
 def test_without_a_road_user(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
-"""Which scenarios a tool takes: the named ones, the worst of an evaluation, or the first; stored or raw."""
+"""Which scenarios a tool takes (named, the worst of an evaluation, or the first), and their files' names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,11 @@ from trajpred.errors import DataError
 from trajpred.scenario import Scenario
 from trajpred.sources import Source, find_source
 from trajpred.store import ScenarioStore, find_splits
+
+#: Bytes of a file's name that leave room for a number, a suffix and a mark.
+LONGEST = 180
+#: Names that Windows keeps for devices, whatever their suffix.
+DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,30 @@ def _listed(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
         except Exception as error:
             raise DataError(f"{problem}; nor is it one scenario ({error})") from None
         return {split: [raw]}
+
+
+def file_stems(names: Sequence[str]) -> list[str]:
+    """A file name without suffix for each of ``names``, no two the same, safe on every system.
+
+    Letters, digits, ``_``, ``.`` and ``-`` are kept, so that most ids stay what they are.
+    """
+    taken: set[str] = set()
+    stems = []
+    for name in names:
+        stem = first = _safe(name)
+        count = 1
+        while stem.casefold() in taken:  # many file systems know no case
+            count += 1
+            stem = f"{first}-{count}"
+        taken.add(stem.casefold())
+        stems.append(stem)
+    return stems
+
+
+def _safe(name: str) -> str:
+    """``name`` without what leads out of a folder, is a device on Windows, or is too long for a file."""
+    kept = re.sub(r"[^\w.-]", "_", name).encode()[:LONGEST].decode(errors="ignore").strip(".")
+    return kept if kept and not DEVICE.match(kept) else f"_{kept}"
 
 
 class Worst(NamedTuple):

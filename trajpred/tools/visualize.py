@@ -107,7 +107,9 @@ def visualize(
     look: dict[str, Any] = {"radius_m": radius_m, "theme": theme, "world": world}
     still = partial(_picture, without=as_list(without), attention=attention, dpi=dpi or 150, **look)
     draw = partial(_film, **look) if format in FILMS else still
-    each = [_drawn(choice, predictor, out / f"{choice.name}.{format}", draw) for choice in chosen]
+    stems = choose.file_stems([choice.name for choice in chosen])
+    paths = [out / f"{stem}.{format}" for stem in stems]
+    each = [_drawn(choice, predictor, path, draw) for choice, path in zip(chosen, paths, strict=True)]
     return int(not all(each))
 
 
