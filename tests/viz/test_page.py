@@ -32,8 +32,9 @@ from trajpred.viz.page.codec import encode, to_int
 from trajpred.viz.page.colors import themes
 from trajpred.viz.page.figures import Figures, focal_facts
 from trajpred.viz.page.pack import Told, pack_scene
-from trajpred.viz.page.road import PAINTS, TINTS, road_arrays
+from trajpred.viz.page.road import PAINTS, road_arrays
 from trajpred.viz.page.write import SCRIPTS, entry, to_json
+from trajpred.viz.style import TINTS
 from trajpred.viz.uncertainty import BAND, across
 from trajpred.viz.view import focal_centre
 

@@ -18,7 +18,7 @@ from trajpred.viz.shapes import (
     same_direction,
     zebra_bars,
 )
-from trajpred.viz.style import DASH, PAINT, SOLID, Layer, mark_strokes, paint_of
+from trajpred.viz.style import DASH, PAINT, SOLID, TINTS, Layer, mark_strokes, paint_of
 from trajpred.viz.view import View
 
 #: Half the distance between the two lines of a double mark, in points: real ones would merge on paper.
@@ -61,27 +61,38 @@ def _draw_drivable_area(axes: Axes, view: View, lanes: LaneMap) -> None:
 
 
 def _draw_lane_tints(axes: Axes, view: View, lanes: LaneMap) -> None:
-    """Intersections, bus and bicycle lanes: the area between the two boundaries."""
-    kinds = np.array(LANE_TYPES)[lanes.lane_type]
-    tints = {
-        view.theme.bus_lane: (kinds == "BUS") & ~lanes.is_intersection,
-        view.theme.bike_lane: (kinds == "BIKE") & ~lanes.is_intersection,
-        view.theme.intersection: lanes.is_intersection,
-    }
-    left, right = _rows(lanes.left_boundary), _rows(lanes.right_boundary)
-    for color, chosen in tints.items():
-        rows = [i for i in np.flatnonzero(chosen).tolist() if len(left[i]) and len(right[i])]
-        outlines = [np.concatenate((left[i], right[i][::-1])) for i in rows]
-        _fill(axes, view.seen(outlines), color, Layer.LANE_TINT)
+    found = lane_tints(view, lanes)
+    for tint, color in enumerate(view.theme.tints):
+        _fill(axes, [outline for outline, kind in found if kind == tint], color, Layer.LANE_TINT)
+
+
+def lane_tints(view: View, lanes: LaneMap) -> list[tuple[Floats, int]]:
+    """Intersections, bus and bicycle lanes in view: the area between the boundaries, which of ``TINTS``."""
+    found = []
+    sides = zip(_rows(lanes.left_boundary), _rows(lanes.right_boundary), strict=True)
+    for i, (left, right) in enumerate(sides):
+        kind = "INTERSECTION" if lanes.is_intersection[i] else LANE_TYPES[lanes.lane_type[i]]
+        if kind in TINTS and len(left) and len(right):
+            found.append((np.concatenate((left, right[::-1])), TINTS.index(kind)))
+    return [each for each in found if view.touches(each[0])]
 
 
 def _draw_crossings(axes: Axes, view: View, lanes: LaneMap) -> None:
-    pairs = list(zip(_rows(lanes.crossing_edge1), _rows(lanes.crossing_edge2), strict=True))
-    outlines = [np.concatenate((one, same_direction(one, two)[::-1])) for one, two in pairs]
-    near = [view.touches(outline) for outline in outlines]
-    bars = [bar for pair, keep in zip(pairs, near, strict=True) if keep for bar in zebra_bars(*pair)]
-    _fill(axes, view.seen(outlines), view.theme.crossing, Layer.CROSSING)
+    outlines, bars = crossings(view, lanes)
+    _fill(axes, outlines, view.theme.crossing, Layer.CROSSING)
     _fill(axes, bars, view.theme.crossing_bar, Layer.CROSSING)
+
+
+def crossings(view: View, lanes: LaneMap) -> tuple[list[Floats], list[Floats]]:
+    """Outlines of the crossings in view, and the bars of all of them."""
+    outlines: list[Floats] = []
+    bars: list[Floats] = []
+    for one, two in zip(_rows(lanes.crossing_edge1), _rows(lanes.crossing_edge2), strict=True):
+        outline = np.concatenate((one, same_direction(one, two)[::-1]))
+        if view.touches(outline):
+            outlines.append(outline)
+            bars.extend(zebra_bars(one, two))
+    return outlines, bars
 
 
 def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:

@@ -53,6 +53,8 @@ ROLE_NAMES = {
 }
 #: The colours that paint on the road has, see :attr:`Theme.paint`.
 PAINT = ("WHITE", "YELLOW", "BLUE")
+#: Kinds of lane whose area is tinted.
+TINTS = ("BUS", "BIKE", "INTERSECTION")
 #: Dash and gap of a dashed mark, in multiples of the line width.
 DASH = (0.0, (6.0, 5.0))
 SOLID = (0.0, ())
@@ -106,6 +108,11 @@ class Theme:
     what_if: str
     probability: Colormap
     attention: str
+
+    @property
+    def tints(self) -> tuple[str, ...]:
+        """The colours of ``TINTS``."""
+        return self.bus_lane, self.bike_lane, self.intersection
 
     def mark_color(self, mark: int) -> str:
         """Colour of a lane mark, an index into ``MARK_TYPES``."""

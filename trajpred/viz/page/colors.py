@@ -26,7 +26,7 @@ def _colors(theme: Theme) -> dict[str, Any]:
         "halo": theme.halo,
         "ground": theme.ground,
         "ground_edge": theme.ground_edge,
-        "tint": [theme.bus_lane, theme.bike_lane, theme.intersection],
+        "tint": list(theme.tints),
         "paint": [theme.unpainted, *(theme.paint[name] for name in PAINT)],
         "centerline": theme.centerline,
         "centerline_bare": theme.centerline_bare,

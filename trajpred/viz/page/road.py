@@ -7,19 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES, LaneMap
-from trajpred.viz.map_layer import boundaries
+from trajpred.lane_map import LaneMap
+from trajpred.viz.map_layer import boundaries, crossings, lane_tints
 from trajpred.viz.page.codec import to_int
-from trajpred.viz.shapes import Floats, arc_length, middle_pose, offset_line, same_direction, zebra_bars
-from trajpred.viz.style import PAINT, mark_strokes
+from trajpred.viz.shapes import Floats, arc_length, middle_pose, offset_line
+from trajpred.viz.style import PAINT, mark_strokes, paint_of
 from trajpred.viz.view import View
 
 #: What coordinates are multiples of, in metres and in radians.
 CENTIMETRE, MILLIRADIAN = 0.01, 0.001
 #: Half the distance between the two lines of a double mark, in metres: a little wider than painted.
 DOUBLE_GAP_M = 0.14
-#: Kinds of tinted lane area and of paint, as ``static/draw_map.js`` numbers them.
-TINTS = ("BUS", "BIKE", "INTERSECTION")
+#: Kinds of paint, as ``static/draw_map.js`` numbers them; of tints it takes those of ``style.TINTS``.
 PAINTS = ("UNPAINTED", *PAINT)
 
 
@@ -30,14 +29,15 @@ def road_arrays(lanes: LaneMap, origin: Floats) -> dict[str, NDArray[np.int32]]:
     what it is: ``tint_rows`` (points, tint), ``stroke_rows`` (points, paint, dashed). ``arrow`` ``[M, 4]``:
     x, y, heading in milliradians and length of the lane in centimetres.
     """
-    tints, tint = _tints(lanes)
-    strokes, looks = _strokes(lanes, origin)
-    crossings, bars = _crossings(lanes)
+    everywhere = View(origin, 1e9, 1.0)
+    tints = lane_tints(everywhere, lanes)
+    strokes, looks = _strokes(everywhere, lanes)
+    outlines, bars = crossings(everywhere, lanes)
     centerlines = [row[:, :2] for row in lanes.centerline]
     return {
         **_lines("ground", _wound([row[:, :2] for row in lanes.drivable_area]), origin),
-        **_lines("tint", _wound(tints), origin, tint),
-        **_lines("crossing", _wound(crossings), origin),
+        **_lines("tint", _wound([line for line, _ in tints]), origin, [(tint,) for _, tint in tints]),
+        **_lines("crossing", _wound(outlines), origin),
         **_lines("bar", _wound(bars), origin),
         **_lines("centerline", centerlines, origin),
         **_lines("stroke", strokes, origin, looks),
@@ -71,38 +71,16 @@ def _area(polygon: Floats) -> float:
     return float(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2
 
 
-def _tints(lanes: LaneMap) -> tuple[list[Floats], list[tuple[int]]]:
-    """Outlines of intersections, bus and bicycle lanes, and which of :data:`TINTS` each is."""
-    outlines, kinds = [], []
-    for i in range(len(lanes)):
-        kind = "INTERSECTION" if lanes.is_intersection[i] else LANE_TYPES[lanes.lane_type[i]]
-        left, right = lanes.left_boundary[i][:, :2], lanes.right_boundary[i][:, :2]
-        if kind in TINTS and len(left) and len(right):
-            outlines.append(np.concatenate((left, right[::-1])))
-            kinds.append((TINTS.index(kind),))
-    return outlines, kinds
-
-
-def _strokes(lanes: LaneMap, origin: Floats) -> tuple[list[Floats], list[tuple[int, int]]]:
+def _strokes(view: View, lanes: LaneMap) -> tuple[list[Floats], list[tuple[int, int]]]:
     """Lane boundaries as painted, double ones as two lines: their points, and (paint, dashed) of each."""
-    everywhere = View(origin, 1e9, 1.0)
-    lines, marks = boundaries(everywhere, lanes)
+    lines, marks = boundaries(view, lanes)
     strokes, looks = [], []
     for line, mark in zip(lines, marks.tolist(), strict=True):
-        paint = MARK_TYPES[mark].rsplit("_", 1)[-1]
+        paint = paint_of(mark)
         for side, dashed in mark_strokes(mark):
             strokes.append(offset_line(line, DOUBLE_GAP_M * side) if side else line)
             looks.append((PAINTS.index(paint) if paint in PAINTS else 0, int(dashed)))
     return strokes, looks
-
-
-def _crossings(lanes: LaneMap) -> tuple[list[Floats], list[Floats]]:
-    """Outlines of the crossings, and their bars."""
-    pairs = [
-        (one[:, :2], two[:, :2]) for one, two in zip(lanes.crossing_edge1, lanes.crossing_edge2, strict=True)
-    ]
-    outlines = [np.concatenate((one, same_direction(one, two)[::-1])) for one, two in pairs]
-    return outlines, [bar for pair in pairs for bar in zebra_bars(*pair)]
 
 
 def _arrows(centerlines: Sequence[Floats], origin: Floats) -> NDArray[np.int32]:
