@@ -13,7 +13,7 @@ from tests.model.small import small_model
 from trajpred.errors import DataError
 from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import TRAINING, read_checkpoint
-from trajpred.training_record import TrainingRecord
+from trajpred.training_record import TrainingRecord, _order
 
 
 def train(store: Path, folder: Path, steps: int, resume: Path | None = None, **data: Any) -> Path:
@@ -42,3 +42,13 @@ def test_an_epoch_goes_on_with_its_own_batches_alone(
         train(store_path, tmp_path, 3, within, **other)
     assert train(store_path, tmp_path, 3, within).is_file()
     assert train(store_path, tmp_path, 5, whole, **other).is_file()
+
+
+def test_of_the_store_the_training_split_has_to_stay() -> None:
+    """A test split may be added to it meanwhile."""
+    store = {"source": "made", "config": "0", "scenarios": {"train": 10, "val": 5}}
+    more = {**store, "scenarios": {"train": 10, "val": 5, "test": 3}}
+    others = [{**store, "scenarios": {"train": 11, "val": 5}}, {**store, "config": "1"}]
+    before, after, *changed = (_order({"seed": 0, "store": one}) for one in (store, more, *others))
+    assert before == after and before not in changed
+    assert _order({}) == {}

@@ -12,8 +12,16 @@ from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import TRAINING
 from trajpred.provenance import environment, store_facts
 
-#: Of the record, what decides in which batches an epoch comes.
-_ORDER = ("seed", "batch_size", "store")
+
+def _order(record: dict[str, Any]) -> dict[str, Any]:
+    """Of a record, as far as it is told there, what decides in which batches an epoch comes.
+
+    Of the store its training split: others may have changed meanwhile.
+    """
+    found = {name: record[name] for name in ("seed", "batch_size") if name in record}
+    store = record.get("store") or {}
+    made = {name: store[name] for name in ("source", "config") if name in store}
+    return found | ({"store": {**made, "train": store.get("scenarios", {}).get("train")}} if made else {})
 
 
 class TrainingRecord(pl.Callback):
@@ -48,8 +56,9 @@ class TrainingRecord(pl.Callback):
         if isinstance(data, SceneData):
             batch = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
             self.fixed |= {"seed": data.seed, "batch_size": batch, "store": store_facts(data.store)}
+        now = _order(self.fixed)
         for name, value in self.kept.items():
-            same = self.fixed.get(name) == value
+            same = now.get(name) == value
             require(same, "resume", f"goes on within an epoch, which needs the same {name}: {value}")
 
     def on_load_checkpoint(
@@ -59,7 +68,7 @@ class TrainingRecord(pl.Callback):
         self.earlier_s, self.weights = earlier.get("wall_s", 0.0), earlier.get("weights")
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         within = progress["current"]["completed"] > 0 and not progress["is_last_batch"]
-        self.kept = {name: earlier[name] for name in _ORDER if within and name in earlier}
+        self.kept = _order(earlier) if within else {}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
