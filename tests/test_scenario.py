@@ -135,6 +135,13 @@ def test_has_future() -> None:
     assert not scenario(position=paths()[:, :OBSERVED]).has_future
 
 
+def test_last_seen_is_the_last_observed_step_of_each_track() -> None:
+    position = paths()
+    position[0, OBSERVED - 2 : OBSERVED] = np.nan  # back in the future
+    position[1, :OBSERVED] = np.nan
+    assert scenario(position=position).last_seen.tolist() == [OBSERVED - 3, -1, OBSERVED - 1]
+
+
 @pytest.mark.parametrize(
     ("field", "changes"),
     [

@@ -84,6 +84,11 @@ class Tracks:
             raise KeyError(f"no track {track_id!r} in this scenario")
         return int(rows[0])
 
+    def last_seen(self, num_observed: int) -> NDArray[np.int64]:
+        """``[A]``: of the first ``num_observed`` steps the last that is valid, -1 where none is."""
+        seen = self.valid[:, :num_observed]
+        return np.where(seen.any(axis=1), num_observed - 1 - seen[:, ::-1].argmax(axis=1), -1)
+
     def validate(self) -> None:
         """Raise :class:`DataError` naming the first field whose shape or values cannot be right."""
         A, T = self.valid.shape if self.valid.ndim == 2 else (-1, -1)
@@ -157,6 +162,11 @@ class Scenario:
     def focal(self) -> int:
         """Row of the focal track."""
         return self.tracks.index(self.focal_id)
+
+    @property
+    def last_seen(self) -> NDArray[np.int64]:
+        """``[A]`` last observed step of each track, -1 for tracks that appear only later."""
+        return self.tracks.last_seen(self.num_observed)
 
     @property
     def has_future(self) -> bool:

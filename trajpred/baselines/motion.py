@@ -48,10 +48,9 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
 
 def last_observed(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows ``[N]`` of the tracks with an observed state, and the step ``[N]`` of their last one."""
-    valid = scenario.tracks.valid[:, : scenario.num_observed]
-    rows = np.flatnonzero(valid.any(axis=1))
-    last = scenario.num_observed - 1 - valid[rows, ::-1].argmax(axis=1)
-    return rows, last
+    last = scenario.last_seen
+    rows = np.flatnonzero(last >= 0)
+    return rows, last[rows]
 
 
 def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:

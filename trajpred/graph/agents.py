@@ -48,7 +48,7 @@ class AgentFeatures:
 
 def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
     """Last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``."""
-    last = _last_seen(batch)[batch.focal]
+    last = batch.tracks.last_seen(batch.num_observed)[batch.focal]
     return Pose(batch.tracks.position, batch.tracks.heading)[batch.focal, last]
 
 
@@ -85,7 +85,7 @@ def _chosen(
     batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Rows of the tracks that become agents, the step each was last seen at, and seconds since then."""
-    tracks, last = batch.tracks, _last_seen(batch)
+    tracks, last = batch.tracks, batch.tracks.last_seen(batch.num_observed)
     step_s = batch.step_s[batch.track_scene]
     elapsed = (batch.num_observed - 1 - last) * step_s
     judged = tracks.category >= TrackCategory.SCORED
@@ -96,9 +96,3 @@ def _chosen(
     first = smallest(scene, config.max_agents, keep != batch.focal[scene], ~judged[keep], far)
     keep = keep[first]
     return keep, last[keep], elapsed[keep]
-
-
-def _last_seen(batch: ScenarioBatch) -> NDArray[np.int64]:
-    """``[A]``: for each track the last observed step that is valid, -1 if there is none."""
-    seen = batch.tracks.valid[:, : batch.num_observed]
-    return np.where(seen.any(1), batch.num_observed - 1 - seen[:, ::-1].argmax(1), -1)

@@ -12,7 +12,7 @@ from trajpred.object_sizes import TYPICAL_SIZES
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory
 from trajpred.viz.shapes import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, RECTANGLE, Floats, place
 from trajpred.viz.style import Layer, Role
-from trajpred.viz.view import View, last_seen
+from trajpred.viz.view import View
 
 #: Outline of each object type, and whether it shows which way it faces.
 OUTLINES: dict[str, tuple[Floats, bool]] = {
@@ -44,7 +44,7 @@ def roles(scenario: Scenario) -> NDArray[np.int64]:
 
 def shown_agents(scenario: Scenario, view: View) -> NDArray[np.int64]:
     """Rows of the tracks in view at the last observed step, and the focal one, by rising role."""
-    step = last_seen(scenario)
+    step = scenario.last_seen
     # A track lost before the last observed step is no longer where it was.
     present = step == scenario.num_observed - 1
     present[scenario.focal] = step[scenario.focal] >= 0
@@ -74,7 +74,7 @@ def draw_agents(axes: Axes, view: View, scenario: Scenario, rows: NDArray[np.int
 
 def outlines(view: View, scenario: Scenario, rows: NDArray[np.int64]) -> tuple[list[Floats], list[Floats]]:
     """Bodies ``[V, 2]`` of the agents ``rows``, and the chevrons on those that show their heading, metres."""
-    tracks, step = scenario.tracks, last_seen(scenario)[rows]
+    tracks, step = scenario.tracks, scenario.last_seen[rows]
     position, heading = tracks.position[rows, step], tracks.heading[rows, step]
     size = np.maximum(TYPICAL_SIZES[tracks.object_type[rows]], view.metres(SMALLEST))
     bodies, noses = [], []

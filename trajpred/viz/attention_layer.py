@@ -22,7 +22,7 @@ from trajpred.viz.forecast_layer import percent
 from trajpred.viz.labels import place_labels, text_size
 from trajpred.viz.shapes import Floats, arc_length, points_along, same_direction
 from trajpred.viz.style import Layer
-from trajpred.viz.view import View, focal_centre, last_seen
+from trajpred.viz.view import View, focal_centre
 
 #: Who gives less than this part of what the strongest gives is not drawn: dozens of hairlines say nothing.
 FAINTEST_PART = 0.12
@@ -87,7 +87,7 @@ def heard_in(view: View, scenario: Scenario, attention: Attention) -> Heard:
     strength, tracks = share / max(float(share.max()), 1e-9), scenario.tracks
     agents, centre = [tracks.index(name) for name in attention.track_id.tolist()], focal_centre(scenario)
     track = np.array([*agents, *[-1] * len(attention.lane)], np.int64)
-    place = tracks.position[agents, last_seen(scenario)[agents]]
+    place = tracks.position[agents, scenario.last_seen[agents]]
     line = [np.stack((centre, end)) for end in place]
     line += [lane_line(scenario.map, row) for row in attention.lane.tolist()]
     seen = np.array([view.touches(one) for one in line], np.bool_)

@@ -19,7 +19,7 @@ from trajpred.viz.labels import final_direction, percent, place_labels, same_pla
 from trajpred.viz.shapes import Floats, arc_length, place, points_along
 from trajpred.viz.style import PROBABILITY_NORM, Layer, Role
 from trajpred.viz.uncertainty import bands
-from trajpred.viz.view import View, last_seen
+from trajpred.viz.view import View
 
 LABEL_SIZE = 7.0
 #: Line width in points of a mode of probability 0 and of 1, between them on the scale of the colours.
@@ -175,7 +175,7 @@ def _obstacles(view: View, scenario: Scenario, modes: Floats) -> Floats:
     lines = [*modes, truth] if len(truth) else list(modes)
     # Evenly spaced, or labels would slip between the points of fast modes.
     path = [points_along(line, np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)) for line in lines]
-    heading = tracks.heading[row, last_seen(scenario)[row]]
+    heading = tracks.heading[row, scenario.last_seen[row]]
     size = TYPICAL_SIZES[tracks.object_type[row]] * view.points_per_metre
     body = place(BODY, np.zeros((1, 2)), np.array([heading]), size[None])[0]
     # The star at the end of the truth weighs as much as the ends of the modes, which are anchors.

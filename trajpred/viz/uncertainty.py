@@ -8,7 +8,6 @@ import shapely
 from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
 from trajpred.viz.shapes import Floats
-from trajpred.viz.view import last_seen
 
 #: A Laplace distribution keeps this share within ``BAND`` scales of its centre: ln 5 of them.
 BAND_SHARE = 0.8
@@ -25,7 +24,7 @@ def across(scenario: Scenario, forecast: Forecast) -> Floats:
     """
     assert forecast.scale is not None
     rows = np.array([scenario.tracks.index(name) for name in forecast.track_id.tolist()], np.int64)
-    frame = scenario.tracks.heading[rows, last_seen(scenario)[rows]]
+    frame = scenario.tracks.heading[rows, scenario.last_seen[rows]]
     turned = forecast.heading - frame[:, None, None]
     ahead, left = forecast.scale[..., 0], forecast.scale[..., 1]
     width: Floats = BAND * np.hypot(ahead * np.sin(turned), left * np.cos(turned))

@@ -61,16 +61,10 @@ class View:
         return [line for line in lines if self.touches(line)]
 
 
-def last_seen(scenario: Scenario) -> NDArray[np.int64]:
-    """``[A]`` last observed step of each track, -1 for tracks that appear only later."""
-    observed = scenario.tracks.valid[:, : scenario.num_observed]
-    return np.where(observed, np.arange(scenario.num_observed), -1).max(axis=1)
-
-
 def focal_centre(scenario: Scenario) -> Floats:
     """``[2]`` last observed position of the focal track."""
     row = scenario.focal
-    centre: Floats = scenario.tracks.position[row, last_seen(scenario)[row]]
+    centre: Floats = scenario.tracks.position[row, scenario.last_seen[row]]
     return centre
 
 

@@ -17,7 +17,7 @@ from trajpred.geometry import norm
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import outlines
 from trajpred.viz.style import Layer
-from trajpred.viz.view import View, last_seen
+from trajpred.viz.view import View
 
 #: Dash and gap in points.
 DASHES = (0.0, (3.2, 1.5))
@@ -88,7 +88,7 @@ def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) ->
     ring: dict[str, Any] = {"facecolors": "none", "edgecolors": color, "linewidths": 1.3, "zorder": Layer.END}
     axes.scatter(lines[:, -1, 0], lines[:, -1, 1], s=38, **ring)
     rows = np.array([scenario.tracks.index(name) for name in what_if.removed], np.int64)
-    rows = rows[last_seen(scenario)[rows] >= 0]
+    rows = rows[scenario.last_seen[rows] >= 0]
     bodies = PolyCollection(
         outlines(view, scenario, rows)[0],
         facecolors=view.theme.ground,
