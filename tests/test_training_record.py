@@ -29,11 +29,11 @@ def train(store: Path, folder: Path, steps: int, resume: Path | None = None, **d
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("other", [{"seed": 1}, {"batch_size": 2}])
+@pytest.mark.parametrize("other", [{"seed": 1}, {"batch_size": 2}, {"memory_gb": 8.0}])
 def test_an_epoch_goes_on_with_its_own_batches_alone(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
-    other: dict[str, int],
+    other: dict[str, float],
 ) -> None:
     """Else scenes would come twice, and others never. The next epoch may be another."""
     within, whole = train(store_path, tmp_path, 2), train(store_path, tmp_path, 4)

@@ -18,7 +18,7 @@ def _order(record: dict[str, Any]) -> dict[str, Any]:
 
     Of the store its training split: others may have changed meanwhile.
     """
-    found = {name: record[name] for name in ("seed", "batch_size") if name in record}
+    found = {name: record[name] for name in ("seed", "batch_size", "memory_gb") if name in record}
     store = record.get("store") or {}
     made = {name: store[name] for name in ("source", "config") if name in store}
     return found | ({"store": {**made, "train": store.get("scenarios", {}).get("train")}} if made else {})
@@ -28,9 +28,9 @@ class TrainingRecord(pl.Callback):
     """Writes facts of the run into every checkpoint, as plain values under :data:`TRAINING`.
 
     ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (in which it was saved, from
-    1), ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``precision``, ``wall_s``
-    (of all its runs), ``weights`` (the checkpoint it started with, None for none), ``store`` and
-    ``environment`` (:mod:`trajpred.provenance`) as the run began.
+    1), ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``memory_gb`` (of each,
+    None for no bound), ``precision``, ``wall_s`` (of all its runs), ``weights`` (the checkpoint it started
+    with, None for none), ``store`` and ``environment`` (:mod:`trajpred.provenance`) as the run began.
 
     A run that is resumed within an epoch needs the same batches: DataError where they would be others.
     """
@@ -55,7 +55,8 @@ class TrainingRecord(pl.Callback):
         data = getattr(trainer, "datamodule", None)
         if isinstance(data, SceneData):
             batch = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
-            self.fixed |= {"seed": data.seed, "batch_size": batch, "store": store_facts(data.store)}
+            self.fixed |= {"seed": data.seed, "batch_size": batch, "memory_gb": data.memory_gb}
+            self.fixed["store"] = store_facts(data.store)
         now = _order(self.fixed)
         for name, value in self.kept.items():
             same = now.get(name) == value

@@ -92,6 +92,7 @@ class SceneData(pl.LightningDataModule):
         super().__init__()
         require(batch_size > 0, "batch_size", "must be positive")
         require(workers >= 0, "workers", "must not be negative")
+        self.memory_gb = memory_gb
         self.max_bytes = math.inf if memory_gb is None else memory_gb * 1e9 - PROCESS_BYTES
         require(self.max_bytes > 0, "memory_gb", f"must be more than {PROCESS_BYTES / 1e9}")
         self.store, self.augment = Path(store), augment

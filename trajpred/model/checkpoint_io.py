@@ -65,6 +65,8 @@ def _copy(path: Path, to: Path) -> None:
         os.link(path, second)
     except OSError:  # some file systems know no second names
         shutil.copyfile(path, second)
+        with second.open("rb+") as file:
+            os.fsync(file.fileno())
     second.replace(to)
 
 
