@@ -26,9 +26,10 @@ def encode(arrays: Mapping[str, NDArray[np.int32]]) -> dict[str, Any]:
 
 def _planes(array: NDArray[np.int32]) -> bytes:
     """The bytes of ``[N, C]``, column after column: those of least significance first."""
-    change = np.diff(array.astype(np.int64), axis=0, prepend=0).T.ravel()
+    change = array.astype(np.int64)
+    change[1:] -= array[:-1]
     # The sign moves into the lowest bit: small differences of either sign then have zeros above.
-    folded = ((change << 1) ^ (change >> 63)).astype("<u4")
+    folded = ((change << 1) ^ (change >> 63)).T.astype("<u4").ravel()
     return folded.view(np.uint8).reshape(-1, 4).T.tobytes()
 
 
