@@ -182,7 +182,10 @@ def card(name: str) -> dict[str, float]:
     return dict(zip(head[2:], map(float, own[2:]), strict=True))
 
 
-@pytest.mark.parametrize(("name", "scenes"), [("argoverse1-small", 616), ("argoverse2-demo", 5)])
+SHIPPED = [("argoverse1-small", 616), ("argoverse1-small-longer", 616), ("argoverse2-demo", 5)]
+
+
+@pytest.mark.parametrize(("name", "scenes"), SHIPPED)
 def test_what_ships_does_what_its_card_says(name: str, scenes: int, tmp_path: Path) -> None:
     source = name.split("-")[0]
     raw = ROOT / "datasets" / source / ("sample" if source == "argoverse2" else "")
