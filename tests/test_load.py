@@ -23,9 +23,10 @@ from tests.footprint import highest, own_mb
 from tests.graph.scenes import with_tracks
 from tests.model.small import small_model
 from trajpred.benchmark.timing import own_process
-from trajpred.evaluation import evaluate, load_predictor
+from trajpred.evaluation import evaluate
 from trajpred.lane_map import LaneMap
-from trajpred.predict import predict
+from trajpred.predictors import load_predictor
+from trajpred.predictors.predict import predict
 from trajpred.scenario import Scenario
 from trajpred.sources import Source
 from trajpred.sources.synthetic import make_block

@@ -41,8 +41,10 @@ def build(source: Path, out: Path) -> Path:
 
 def test_a_wheel_holds_weights_and_their_cards(tmp_path: Path) -> None:
     with ZipFile(build(copied(tmp_path / "copy"), tmp_path)) as content:
-        assert content.read("trajpred/weights/tiny.pt") == b"tiny.pt"
-        assert {"trajpred/weights/tiny.md", "trajpred/weights/README.md"} <= set(content.namelist())
+        assert content.read("trajpred/model/pretrained/tiny.pt") == b"tiny.pt"
+        assert {"trajpred/model/pretrained/tiny.md", "trajpred/model/pretrained/README.md"} <= set(
+            content.namelist()
+        )
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:

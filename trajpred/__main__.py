@@ -12,7 +12,7 @@ def main() -> None:
 
         sys.exit(examine(sys.argv[2:]))
     try:
-        from trajpred.cli import main as run
+        from trajpred.cli.main import main as run
     except ImportError as error:
         sys.exit(f"error: {error}; trajpred doctor tells what is missing")
     run()

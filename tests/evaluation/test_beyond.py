@@ -11,12 +11,13 @@ import pytest
 from tests.evaluation.test_evaluate import Scattered
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
-from trajpred.evaluation import evaluate, load_predictor
+from trajpred.evaluation import evaluate
 from trajpred.evaluation.beyond import LEVELS, SHARES, beyond_columns
 from trajpred.evaluation.columns import in_worlds
 from trajpred.evaluation.judged import Columns, Judged
 from trajpred.evaluation.scores import Scores
 from trajpred.forecast import Forecast
+from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.evaluation.test_predictors import saved
 from tests.graph.conftest import store_path  # noqa: F401
+from tests.predictors.test_loading import saved
 from trajpred.errors import DataError
-from trajpred.evaluation import evaluate, load_predictor
+from trajpred.evaluation import evaluate
 from trajpred.evaluation.calibrate import calibrate
-from trajpred.evaluation.predictors import CheckpointPredictor
 from trajpred.metrics.calibration import apply_temperature
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
+from trajpred.predictors import load_predictor
+from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 

@@ -20,14 +20,15 @@ from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight, with_tracks
 from tests.model.small import small_model
 from trajpred.errors import DataError
-from trajpred.evaluation import Evaluation, evaluate, format_table, load_predictor
+from trajpred.evaluation import Evaluation, evaluate, format_table
 from trajpred.evaluation.judged import judged
 from trajpred.forecast import Forecast
 from trajpred.graph.dataset import SceneDataset
-from trajpred.model import LitForecaster
+from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore
+from trajpred.training.lit_forecaster import LitForecaster
 
 
 class Scattered:

@@ -9,8 +9,9 @@ import pytest
 
 from tests.graph.conftest import store_path  # noqa: F401
 from trajpred.errors import DataError
-from trajpred.evaluation import Evaluation, evaluate, load_predictor
+from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.report import CONVENTIONS, changed, show, tables, to_markdown
+from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 
 

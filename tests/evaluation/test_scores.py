@@ -13,11 +13,12 @@ from tests.evaluation.test_evaluate import Scattered
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
-from trajpred.evaluation import Evaluation, evaluate, load_predictor
+from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.columns import displacement, horizons, whole_seconds
 from trajpred.evaluation.judged import FACTS, GROUPS, Judged, judged
 from trajpred.evaluation.scores import Scores
 from trajpred.forecast import Forecast
+from trajpred.predictors import load_predictor
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.store import ScenarioStore
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.model.test_lit_forecaster import trainer
-from trajpred.evaluation.predictors import CheckpointPredictor
-from trajpred.export.runtime import OnboardForecaster
+from tests.training.test_lit_forecaster import trainer
 from trajpred.export.write import export
-from trajpred.model import LitForecaster
+from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
 
 SIZES = {"dim": 16, "heads": 2}
 CONFIG = {

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.export.test_runtime import alone
+from tests.onboard.test_runtime import alone
 from trajpred.errors import DataError
-from trajpred.evaluation.predictors import CheckpointPredictor
 from trajpred.export.check import Case, Check, _judge, check, window, within_tolerance
 from trajpred.export.precision import PRECISIONS
 from trajpred.lane_map import LaneMap
+from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario
 
 RULE = PRECISIONS["fp32"]

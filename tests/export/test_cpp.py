@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from trajpred.export.bundle import EXAMPLE
-from trajpred.export.signature import GRAPHS, SIGNATURES
 from trajpred.export.write import export
+from trajpred.onboard.bundle import EXAMPLE
+from trajpred.onboard.signature import GRAPHS, SIGNATURES
 from trajpred.scenario import Scenario
 
 pytestmark = pytest.mark.slow

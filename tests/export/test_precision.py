@@ -10,9 +10,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from trajpred.export.bundle import Bundle
 from trajpred.export.precision import MULTIPLYING, to_half, to_int8
-from trajpred.export.signature import GRAPHS
+from trajpred.onboard.bundle import Bundle
+from trajpred.onboard.signature import GRAPHS
 
 
 def outputs(model: onnx.ModelProto, bundle: Path, name: str) -> list[np.ndarray]:

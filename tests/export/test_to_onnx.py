@@ -9,8 +9,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from trajpred.export.bundle import Bundle
-from trajpred.export.signature import FUSED, GRAPHS, SIGNATURES
+from trajpred.onboard.bundle import Bundle
+from trajpred.onboard.signature import FUSED, GRAPHS, SIGNATURES
 
 each_graph = pytest.mark.parametrize("name", [*GRAPHS, FUSED])
 

@@ -12,20 +12,20 @@ import pytest
 import torch
 
 from tests.export.conftest import CONFIG
-from tests.model.test_lit_forecaster import trainer
-from trajpred.cli import main
+from tests.training.test_lit_forecaster import trainer
+from trajpred.cli.main import main
+from trajpred.cli.onboard import checked_rows
 from trajpred.errors import DataError
-from trajpred.evaluation.predictors import CheckpointPredictor
 from trajpred.export import write
-from trajpred.export.bundle import INTERFACE, MANIFEST, Bundle, is_bundle
 from trajpred.export.interface import interface_page
-from trajpred.export.runtime import OnboardForecaster
-from trajpred.export.signature import GRAPHS
 from trajpred.export.write import export
-from trajpred.model import LitForecaster
+from trajpred.onboard.bundle import INTERFACE, MANIFEST, Bundle, is_bundle
+from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.onboard.signature import GRAPHS
+from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tools.onboard import checked_rows
+from trajpred.training.lit_forecaster import LitForecaster
 
 
 @pytest.fixture

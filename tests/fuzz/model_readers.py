@@ -16,8 +16,6 @@ from tests.fuzz.reader import Reader, of_file
 from tests.fuzz.result_readers import regions, spoil_zip
 from tests.model.small import small_config
 from trajpred.errors import DataError
-from trajpred.evaluation.predictors import CheckpointPredictor
-from trajpred.model import LitForecaster
 from trajpred.model.checkpoint import (
     CALIBRATION,
     CONFIG,
@@ -28,6 +26,8 @@ from trajpred.model.checkpoint import (
     read_checkpoint,
     training_of,
 )
+from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.training.lit_forecaster import LitForecaster
 
 
 def _saved(content: Any) -> bytes:

@@ -16,12 +16,12 @@ from tests.fuzz.reader import Reader, of_file
 from tests.fuzz.store_readers import scenes
 from tests.fuzz.tables import spoil_parquet
 from trajpred.evaluation.intervals import changes
-from trajpred.evaluation.predictions import PredictionsPredictor, write_predictions
 from trajpred.evaluation.results import Evaluation, read_results, write_results
 from trajpred.evaluation.table import by_recipe, format_origin, format_recipes
-from trajpred.export.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle, is_bundle
 from trajpred.forecast import Forecast
 from trajpred.metrics.conformal import ConformalRegions
+from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle, is_bundle
+from trajpred.predictors.predictions import PredictionsPredictor, write_predictions
 from trajpred.sources.argoverse2 import read_scenario
 
 

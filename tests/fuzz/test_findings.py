@@ -21,8 +21,8 @@ from tests.fuzz.store_readers import scenes
 from tests.fuzz.tables import to_parquet
 from tests.sources.argoverse1_files import made_map
 from trajpred.errors import DataError
-from trajpred.export.bundle import MANIFEST, Bundle, is_bundle
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, read_checkpoint
+from trajpred.onboard.bundle import MANIFEST, Bundle, is_bundle
 from trajpred.sources import argoverse1_map, argoverse2, limits
 from trajpred.store import ScenarioStore, prepare
 

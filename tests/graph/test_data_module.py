@@ -103,7 +103,7 @@ from pathlib import Path
 import torch
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.graph.data_module import SceneData
-from trajpred.model import LitForecaster
+from trajpred.training.lit_forecaster import LitForecaster
 model = LitForecaster.build(DEFAULT_MODEL).train()
 optimizer, scenes = torch.optim.AdamW(model.parameters()), []
 for batch in SceneData(Path(sys.argv[1]), memory_gb=float(sys.argv[2])).train_dataloader():

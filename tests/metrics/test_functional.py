@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trajpred.baselines import BASELINES
 from trajpred.metrics import agent_metrics
 from trajpred.metrics.functional import final_error, missed, with_brier
+from trajpred.predictors.baselines import BASELINES
 from trajpred.scenario import Scenario
 
 #: In the order of :func:`by_av2`.

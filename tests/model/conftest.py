@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.model.small import small_model
-from trajpred.model import LitForecaster
 from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
 
 
 @pytest.fixture(scope="session")

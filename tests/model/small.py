@@ -11,8 +11,9 @@ from torch_geometric.data import HeteroData
 
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.scene_graph import build_batch
-from trajpred.model import LitForecaster, Prediction
+from trajpred.model import Prediction
 from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
 
 #: The fields of a Prediction, and how far float32 lets them differ (metres, nats).
 TOLERANCE = {"proposal": 2e-3, "proposal_scale": 2e-3, "trajectory": 2e-3, "scale": 2e-3, "logits": 1e-3}

@@ -11,10 +11,11 @@ import torch
 from tests.model.small import batch_of, evaluate_as
 from trajpred.attention import Attention
 from trajpred.errors import DataError
-from trajpred.model import LitForecaster, StarSceneEncoder
+from trajpred.model import StarSceneEncoder
 from trajpred.model.attention_weights import attention_weights
 from trajpred.model.joint_graph import JointGraph
 from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
 
 
 def told(model: LitForecaster, scenarios: list[Scenario]) -> list[Attention]:

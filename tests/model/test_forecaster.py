@@ -19,12 +19,12 @@ from tests.model.small import (
     small_config,
     small_model,
 )
-from trajpred.baselines import constant_velocity
 from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap
-from trajpred.model import LitForecaster
-from trajpred.model.objective import prediction_losses
+from trajpred.predictors.baselines import constant_velocity
 from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.training.objective import prediction_losses
 
 each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense"])
 each_kind = pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])

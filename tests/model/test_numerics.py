@@ -27,11 +27,12 @@ from trajpred.geometry import norm
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.lane_map import LaneMap, Ragged
-from trajpred.model import LitForecaster, Prediction
+from trajpred.model import Prediction
 from trajpred.scenario import Scenario
 from trajpred.sources import argoverse1
 from trajpred.store.codec import encode_batch, encode_row
 from trajpred.store.decoder import PARTS, decode, views
+from trajpred.training.lit_forecaster import LitForecaster
 
 #: As far from the origin as no city frame is, metres.
 VERY_FAR = (1e7, -1e7)
@@ -231,7 +232,7 @@ from trajpred import Scenario
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.scene_graph import build_batch
-from trajpred.model import LitForecaster
+from trajpred.training.lit_forecaster import LitForecaster
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 agents, lanes, most_agents, most_lanes = map(int, sys.argv[1:])

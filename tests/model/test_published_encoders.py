@@ -15,10 +15,11 @@ from tests.conftest import ROOT
 from tests.graph.scenes import moved
 from tests.model.small import batch_of
 from trajpred.geometry import relative_pose
-from trajpred.model import LitForecaster, StarSceneEncoder
+from trajpred.model import StarSceneEncoder
 from trajpred.model.joint_graph import JointGraph
 from trajpred.model.star_graph import stars
 from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.training.lit_forecaster import LitForecaster
 
 CONFIGS = sorted((ROOT / "configs" / "model").glob("*.yaml"))
 HEADS = ("mlp", "lstm", "attention")

@@ -13,10 +13,11 @@ from torch import Tensor
 from tests.model.small import batch_of, small_config
 from trajpred.errors import DataError
 from trajpred.graph.scene_graph import RELATIONS
-from trajpred.model import LitForecaster, SceneEncoder
+from trajpred.model import SceneEncoder
 from trajpred.model.agent_encoder import AgentEncoder
 from trajpred.model.joint_graph import JointGraph
 from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
 
 
 @pytest.fixture
@@ -59,7 +60,9 @@ def test_a_checkpoint_without_an_encoder_is_refused(model: LitForecaster, tmp_pa
 
 def test_the_encoder_brings_no_decoder_and_no_training_stack() -> None:
     code = "import sys, trajpred.model.scene_encoder, trajpred.graph.scene_graph\n"
-    code += "names = ('pytorch_lightning', 'trajpred.model.mode_decoder', 'trajpred.model.lit_forecaster')\n"
+    code += (
+        "names = ('pytorch_lightning', 'trajpred.model.mode_decoder', 'trajpred.training.lit_forecaster')\n"
+    )
     code += "sys.exit(any(name in sys.modules for name in names))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
-from tests.model.test_lit_forecaster import trainer
+from tests.training.test_lit_forecaster import trainer
 from trajpred.graph.augment import AugmentConfig
 from trajpred.graph.data_module import SceneData
 

@@ -13,9 +13,10 @@ import yaml
 from torch import nn
 
 from tests.model.test_published_encoders import CONFIGS, HEADS
-from trajpred import weights
 from trajpred.benchmark.model import DEFAULT_MODEL as DEFAULT
-from trajpred.model import HeadDecoder, LitForecaster, ModeDecoder, SceneEncoder
+from trajpred.model import HeadDecoder, ModeDecoder, SceneEncoder
+from trajpred.model import pretrained as weights
+from trajpred.training.lit_forecaster import LitForecaster
 
 PINNED = Path(__file__).with_name("state_dict_keys.txt")
 #: The same of the published systems.

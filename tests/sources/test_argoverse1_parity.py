@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from tests.sources.argoverse1_files import MAPS, SHIPPED, made_rows, unpack, write
-from trajpred.evaluation import evaluate, load_predictor
+from trajpred.evaluation import evaluate
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap
+from trajpred.predictors import load_predictor
 from trajpred.scenario import EGO_ID, Scenario, equal
 from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read_scenario
 from trajpred.sources.argoverse1_map import read_city_map

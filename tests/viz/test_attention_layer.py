@@ -14,11 +14,11 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from trajpred.attention import Attention
+from trajpred.cli.visualize import visualize
 from trajpred.errors import DataError
-from trajpred.evaluation import load_predictor
-from trajpred.evaluation.predictors import attention_of
+from trajpred.predictors import load_predictor
+from trajpred.predictors.loading import attention_of
 from trajpred.scenario import Scenario
-from trajpred.tools import visualize
 from trajpred.viz import draw_scene
 from trajpred.viz.attention_layer import LABELS, lane_line
 from trajpred.viz.style import LIGHT

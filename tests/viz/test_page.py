@@ -19,14 +19,15 @@ from tests.conftest import ROOT
 from tests.viz.page_file import Page, decode
 from tests.viz.test_scene import OBSERVED, forecast, lane_map, scenario
 from trajpred.errors import DataError
-from trajpred.evaluation import evaluate, load_predictor
+from trajpred.evaluation import evaluate
 from trajpred.evaluation.columns import SHORT
 from trajpred.forecast import Forecast
 from trajpred.geometry import wrap_angle
 from trajpred.metrics import final_error
-from trajpred.sample import SAMPLE_STORE, ensure_store
+from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
+from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.viz.page import write_page
 from trajpred.viz.page.codec import encode, to_int
 from trajpred.viz.page.colors import themes

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.viz.browser import IN_BROWSER, Browser
-from trajpred.evaluation import load_predictor
-from trajpred.evaluation.perturb import road_users, without
-from trajpred.evaluation.predictors import attention_of
+from trajpred.predictors import load_predictor
+from trajpred.predictors.loading import attention_of
+from trajpred.predictors.perturbed import road_users, without
 from trajpred.scenario import Scenario
 from trajpred.viz.page import write_page
 

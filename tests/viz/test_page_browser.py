@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.viz.browser import IN_BROWSER, Browser
-from trajpred.evaluation import load_predictor
+from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 
 pytestmark = IN_BROWSER

@@ -10,9 +10,9 @@ import pytest
 from tests.viz.page_file import Page, decode
 from trajpred.attention import Attention
 from trajpred.errors import DataError
-from trajpred.evaluation import load_predictor
-from trajpred.evaluation.perturb import road_users, without
-from trajpred.evaluation.predictors import attention_of
+from trajpred.predictors import load_predictor
+from trajpred.predictors.loading import attention_of
+from trajpred.predictors.perturbed import road_users, without
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.viz.page import write_page
 from trajpred.viz.page.codec import encode

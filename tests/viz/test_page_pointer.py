@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import SAMPLE
 from tests.viz.browser import IN_BROWSER, Browser
-from trajpred.evaluation import load_predictor
+from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.viz.page import write_page

@@ -9,8 +9,8 @@ import pytest
 
 from tests.viz.test_scene import artist, forecast, scenario, vertices
 from trajpred.errors import DataError
-from trajpred.evaluation import load_predictor
-from trajpred.evaluation.perturb import road_users, without
+from trajpred.predictors import load_predictor
+from trajpred.predictors.perturbed import road_users, without
 from trajpred.scenario import OBJECT_TYPES, Scenario, equal
 from trajpred.viz import draw_scene
 from trajpred.viz.what_if import WhatIf, mean_moved

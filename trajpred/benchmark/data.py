@@ -14,12 +14,12 @@ from trajpred.benchmark.model import DEFAULT_MODEL, training_step
 from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.dataset import SceneDataset
-from trajpred.model import LitForecaster
-from trajpred.sample import SAMPLE_NATIVE
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
+from trajpred.store.sample import SAMPLE_NATIVE
 from trajpred.store.shards import write_shard
+from trajpred.training.lit_forecaster import LitForecaster
 
 #: Scenarios in a shard, by default.
 _SHARD = 256

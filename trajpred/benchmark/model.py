@@ -13,9 +13,9 @@ import yaml
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.scene_graph import SceneBatch, build_batch
-from trajpred.model import LitForecaster
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
+from trajpred.training.lit_forecaster import LitForecaster
 
 #: The model that ``tools/train.py`` trains by default.
 DEFAULT_MODEL: dict[str, Any] = {

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 
 from trajpred.benchmark.timing import own_process, use_threads
+from trajpred.cli.onboard import open_bundle
 from trajpred.errors import require
-from trajpred.evaluation.predictors import CheckpointPredictor
-from trajpred.export.bundle import Bundle
-from trajpred.export.replay import detections
-from trajpred.export.runtime import STAGES, OnboardForecaster
-from trajpred.export.signature import FUSED
-from trajpred.export.stream import OnboardForecast, StreamingForecaster
 from trajpred.export.to_torch import COMPILED
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
-from trajpred.sample import SAMPLE_RAW
+from trajpred.onboard.bundle import Bundle
+from trajpred.onboard.replay import detections
+from trajpred.onboard.runtime import STAGES, OnboardForecaster
+from trajpred.onboard.signature import FUSED
+from trajpred.onboard.stream import OnboardForecast, StreamingForecaster
+from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario, Tracks
 from trajpred.sources.argoverse2 import read_scenario
-from trajpred.tools.onboard import open_bundle
+from trajpred.store.sample import SAMPLE_RAW
 
 #: Scenarios of the sample: a native one, and the most crowded of those cut from sensor logs.
 NATIVE, CROWDED = "0a1e6f0a-1817-4a98-b02e-db8c9327d151", "24974b9d-e379-5c70-af2a-d86881ce0ded"
@@ -39,13 +39,13 @@ COLD = 5
 _PROCESS = """
 import json, sys, time
 began, used = time.perf_counter(), time.process_time()
-from trajpred.export.runtime import OnboardForecaster
+from trajpred.onboard.runtime import OnboardForecaster
 forecaster = OnboardForecaster(sys.argv[1], threads=int(sys.argv[2]))
 start = [time.perf_counter() - began, time.process_time() - used]
 import pickle
 from pathlib import Path
-from trajpred.export.replay import laps, resident_mb
-from trajpred.export.stream import StreamingForecaster
+from trajpred.onboard.replay import laps, resident_mb
+from trajpred.onboard.stream import StreamingForecaster
 scenario = pickle.loads(Path(sys.argv[3]).read_bytes())
 stream, memory = StreamingForecaster(forecaster, scenario.map), []
 marks = [int(count) for count in sys.argv[4].split(",")]
@@ -65,7 +65,7 @@ def onboard_figures(
 ) -> dict[str, float]:
     """Times in ms, sizes in MB. Memory is told on Linux only, and left out elsewhere.
 
-    Args: see :func:`trajpred.benchmark.tools.onboard`.
+    Args: see :func:`trajpred.cli.benchmark.onboard`.
     """
     require(repeats > 0, "repeats", "must be positive")
     require(updates >= 1000, "updates", "must be 1000 at least")

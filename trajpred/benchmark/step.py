@@ -32,7 +32,7 @@ from trajpred import Scenario
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.scene_graph import build_batch
-from trajpred.model import LitForecaster
+from trajpred.training.lit_forecaster import LitForecaster
 agents, lanes, scenes = map(int, sys.argv[1:])
 random = np.random.default_rng(0)
 def scenario():

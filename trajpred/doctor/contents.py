@@ -18,8 +18,8 @@ def data(store: Path | None = None) -> Iterator[Finding]:
     """The sample that ships in the repository, and the store; by default the sample's, if it was prepared."""
     if onboard():
         return
-    from trajpred.sample import SAMPLE_RAW, SAMPLE_STORE
     from trajpred.sources.argoverse2 import discover
+    from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE
 
     if SAMPLE_RAW.is_dir():
         yield Finding("ok", f"sample: {sum(map(len, discover(SAMPLE_RAW).values()))} scenarios")
@@ -80,8 +80,8 @@ def models() -> Iterator[Finding]:
     if onboard():
         return
     from trajpred.errors import DataError
-    from trajpred.model import LitForecaster
-    from trajpred.weights import names
+    from trajpred.model.pretrained import names
+    from trajpred.training.lit_forecaster import LitForecaster
 
     if not names():
         yield Finding("problem", "no weights ship with this installation", "install trajpred again")

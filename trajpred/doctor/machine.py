@@ -30,7 +30,7 @@ def hardware() -> Iterator[Finding]:
 
 def _processor() -> str:
     try:
-        from trajpred.provenance import cpu_model
+        from trajpred.evaluation.provenance import cpu_model
     except Exception:  # it needs what may be missing
         return platform.processor() or platform.machine()
     return cpu_model()

@@ -1,21 +1,18 @@
-"""Scoring predictors on labelled scenarios: one code path for models and baselines."""
+"""Evaluation of predictors on labelled scenarios: one code path for models and baselines."""
 
 from trajpred.evaluation.evaluate import evaluate
 from trajpred.evaluation.intervals import Interval, bootstrap, compare
-from trajpred.evaluation.predictors import Predictor, load_predictor
 from trajpred.evaluation.results import Evaluation, read_results, write_results
 from trajpred.evaluation.table import by_recipe, format_table
 
 __all__ = [
     "Evaluation",
     "Interval",
-    "Predictor",
     "bootstrap",
     "by_recipe",
     "compare",
     "evaluate",
     "format_table",
-    "load_predictor",
     "read_results",
     "write_results",
 ]

@@ -12,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from trajpred import weights
-from trajpred.baselines import BASELINES
 from trajpred.errors import require
 from trajpred.evaluation.beyond import best_modes
 from trajpred.evaluation.columns import whole_seconds
 from trajpred.evaluation.judged import Judged
-from trajpred.evaluation.predictors import CheckpointPredictor, in_batches
+from trajpred.evaluation.provenance import store_facts
 from trajpred.metrics.calibration import apply_temperature, expected_calibration_error, fit_temperature
 from trajpred.metrics.conformal import ConformalRegions, endpoint_scores
+from trajpred.model import pretrained
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
-from trajpred.provenance import store_facts
+from trajpred.predictors.baselines import BASELINES
+from trajpred.predictors.loading import CheckpointPredictor, in_batches
 from trajpred.store import ScenarioStore
 
 #: Agents that either half needs at least.
@@ -82,7 +82,7 @@ def calibrate(
     require(group in ("focal", "scored", "all"), "group", "must be focal, scored or all")
     require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
     require(str(checkpoint) not in BASELINES, "checkpoint", "is a baseline: there is nothing to calibrate")
-    same = out.resolve() == weights.locate(checkpoint).resolve()
+    same = out.resolve() == pretrained.locate(checkpoint).resolve()
     require(not same and not out.is_dir(), "out", f"must be another file, is {out}")
     predictor = CheckpointPredictor(checkpoint)
     predictor.temperature = 1.0  # what was fitted before does not count
@@ -140,7 +140,7 @@ def _collect(
 
 def _write(checkpoint: str | Path, out: Path, found: Calibrated, facts: dict[str, Any]) -> None:
     """The checkpoint's config, weights and record, with the calibration; whole or not at all."""
-    content = read_checkpoint(weights.locate(checkpoint))
+    content = read_checkpoint(pretrained.locate(checkpoint))
     kept = {name: value for name, value in content.items() if name.startswith("trajpred_")}
     fitted = {"temperature": found.temperature, "regions": found.regions.to_json(), "store": facts}
     out.parent.mkdir(parents=True, exist_ok=True)

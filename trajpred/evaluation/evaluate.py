@@ -14,11 +14,11 @@ from trajpred.evaluation.beyond import SHARES, SPREADS
 from trajpred.evaluation.columns import SHORT
 from trajpred.evaluation.intervals import bootstrap_each
 from trajpred.evaluation.judged import FACTS, Columns
-from trajpred.evaluation.predictors import Predictor, in_batches
+from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
 from trajpred.metrics import AGENT_METRICS
-from trajpred.provenance import environment, store_facts
+from trajpred.predictors.loading import Predictor, in_batches
 from trajpred.store import ScenarioStore
 
 

@@ -12,13 +12,13 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation.predictors import CheckpointPredictor
 from trajpred.export.precision import Rule
-from trajpred.export.runtime import OnboardForecaster, pad
-from trajpred.export.signature import FUSED, GRAPHS, SIGNATURES
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
+from trajpred.onboard.runtime import OnboardForecaster, pad
+from trajpred.onboard.signature import FUSED, GRAPHS, SIGNATURES
+from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 

@@ -13,12 +13,12 @@ from onnx import compose
 from onnxscript import opset18
 from torch import nn
 
-from trajpred.export.signature import SIGNATURES
 from trajpred.export.trace import open_shapes, traced_inputs
+from trajpred.onboard.signature import SIGNATURES
 
 
 def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) -> onnx.ModelProto:
-    """``module`` as the graph ``name`` of :data:`~trajpred.export.signature.SIGNATURES`.
+    """``module`` as the graph ``name`` of :data:`~trajpred.onboard.signature.SIGNATURES`.
 
     Args:
         sizes: numbers for the letters of the signature's shapes; those of a scene that it lacks stay open.

@@ -13,15 +13,15 @@ from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.exc import InvalidCxxCompiler
 
 from trajpred.errors import DataError
-from trajpred.export.signature import SIGNATURES
 from trajpred.export.trace import open_shapes, traced_inputs
+from trajpred.onboard.signature import SIGNATURES
 
 #: The file of a bundle.
 COMPILED = "forecaster.pt2"
 
 
 def to_torch(module: nn.Module, name: str, sizes: Mapping[str, int], path: Path) -> None:
-    """Compile ``module`` as the graph ``name`` of :data:`~trajpred.export.signature.SIGNATURES`.
+    """Compile ``module`` as the graph ``name`` of :data:`~trajpred.onboard.signature.SIGNATURES`.
 
     What is written runs on machines with the same kind of processor, and the same version of PyTorch.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from trajpred.export.signature import SCENE_SIZES, Port, resolved
+from trajpred.onboard.signature import SCENE_SIZES, Port, resolved
 
 #: Tracing looks at shapes alone; these are unlike each other, and unlike 0 and 1, which mean something to it.
 SIZES = {"A": 7, "L": 11, "B": 5}

@@ -19,22 +19,23 @@ import torch
 from torch import nn
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation.predictors import CheckpointPredictor
-from trajpred.export.bundle import EXAMPLE, FORMAT, INTERFACE, MANIFEST, VERSION, is_bundle, scene_values
+from trajpred.evaluation.provenance import environment
 from trajpred.export.check import Check, check, example_arrays, hold_equal, window
 from trajpred.export.graphs import Decoder, Encoder, WholeForecaster
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
-from trajpred.export.runtime import OnboardForecaster
-from trajpred.export.signature import FUSED, SIGNATURES, resolved
 from trajpred.export.to_onnx import join, to_onnx
 from trajpred.export.to_torch import COMPILED, load, to_torch
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.lanes import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
-from trajpred.model import LitForecaster, ModeDecoder, SceneEncoder
-from trajpred.provenance import environment
+from trajpred.model import ModeDecoder, SceneEncoder
+from trajpred.onboard.bundle import EXAMPLE, FORMAT, INTERFACE, MANIFEST, VERSION, is_bundle, scene_values
+from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.onboard.signature import FUSED, SIGNATURES, resolved
+from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.training.lit_forecaster import LitForecaster
 
 #: The oldest operator set that the graphs fit in, and the newest that was tried.
 OPSETS = (20, 23)

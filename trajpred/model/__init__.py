@@ -1,4 +1,4 @@
-"""The forecaster: scene encoder, decoder, and the LightningModule around them.
+"""The forecaster: scene encoder and decoder.
 
 ``SceneEncoder`` with ``ModeDecoder`` is the default; the others are the published systems. Names are
 imported when first used, so that an encoder alone brings no decoder and no training stack along.
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trajpred.model.forecaster import Forecaster
     from trajpred.model.head_decoder import HeadDecoder
-    from trajpred.model.lit_forecaster import LitForecaster
     from trajpred.model.mode_decoder import ModeDecoder
     from trajpred.model.prediction import Prediction
     from trajpred.model.published_encoders import (
@@ -31,7 +30,6 @@ _HOME = {
     "GlobalAttentionSceneEncoder": "published_encoders",
     "GraphTransformerSceneEncoder": "published_encoders",
     "HeadDecoder": "head_decoder",
-    "LitForecaster": "lit_forecaster",
     "ModeDecoder": "mode_decoder",
     "MultiHeadAttentionSceneEncoder": "published_encoders",
     "Prediction": "prediction",
@@ -47,7 +45,6 @@ __all__ = [
     "GlobalAttentionSceneEncoder",
     "GraphTransformerSceneEncoder",
     "HeadDecoder",
-    "LitForecaster",
     "ModeDecoder",
     "MultiHeadAttentionSceneEncoder",
     "Prediction",

@@ -14,12 +14,12 @@ import torch
 from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor, nn
 
-from trajpred import weights
 from trajpred.errors import DataError
+from trajpred.model import pretrained
 
 #: Where a checkpoint keeps the model's config.
 CONFIG = "trajpred_config"
-#: Where it keeps how the model was trained (:class:`trajpred.training_record.TrainingRecord`).
+#: Where it keeps how the model was trained (:class:`trajpred.training.training_record.TrainingRecord`).
 TRAINING = "trajpred_training"
 #: Where it keeps what was fitted to its forecasts afterwards (:mod:`trajpred.evaluation.calibrate`).
 CALIBRATION = "trajpred_calibration"
@@ -31,9 +31,9 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
 
     Raises: DataError.
     """
-    path = weights.locate(checkpoint)
+    path = pretrained.locate(checkpoint)
     if not path.is_file():
-        raise DataError(f"no such checkpoint; weights that ship: {weights.listed()}", file=path)
+        raise DataError(f"no such checkpoint; weights that ship: {pretrained.listed()}", file=path)
     try:
         if not is_zipfile(path):
             raise DataError("is no checkpoint, or one cut short", file=path)

@@ -14,8 +14,8 @@ from trajpred.model.checkpoint import CONFIG, below, build, load_weights, read_c
 from trajpred.model.head_decoder import HeadDecoder
 from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.prediction import Prediction
+from trajpred.model.pretrained import require_name
 from trajpred.model.token_encoder import TokenEncoder
-from trajpred.weights import require_name
 
 
 class Forecaster(nn.Module):

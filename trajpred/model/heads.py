@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from trajpred.graph.config import LENGTH_SCALE
 from trajpred.model.bezier import bernstein
 from trajpred.nn import mlp
-from trajpred.nn.padded_attention import PaddedAttention
+from trajpred.nn.published.padded_attention import PaddedAttention
 
 
 def wide(x: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from trajpred.model.joint_graph import EDGE_CHANNELS, JointGraph
 from trajpred.model.star_graph import stars, state_channels
 from trajpred.model.token_encoder import SceneTokens, TokenEncoder
 from trajpred.nn import mlp
-from trajpred.nn.gat import GATEncoder
-from trajpred.nn.padded_attention import PaddedAttention, merge_tensors
+from trajpred.nn.published.gat import GATEncoder
+from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors
 
 
 class TemporalEncoder(nn.Module):

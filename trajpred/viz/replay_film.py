@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajpred.errors import require
-from trajpred.export.replay import Update
 from trajpred.forecast import Forecast
+from trajpred.onboard.replay import Update
 from trajpred.scenario import Scenario
 from trajpred.viz.animation import END_S, Film, Moment, until
 from trajpred.viz.caption import FIRST, draw_caption

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.nn.parity.case import Case
-from trajpred.nn.padded_attention import PaddedAttention
+from trajpred.nn.published.padded_attention import PaddedAttention
 
 CONSTRUCTOR = "hidden", "num_heads", "head_size", "query_hidden", "key_hidden"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.nn.parity import gat_conv, gatv2_conv
 from tests.nn.parity.case import Case
-from trajpred.nn.gat import GATEncoder, GATLayer
+from trajpred.nn.published.gat import GATEncoder, GATLayer
 
 
 def check(case: Case) -> None:

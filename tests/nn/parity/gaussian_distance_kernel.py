@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from tests.nn.parity.case import Case
-from trajpred.nn.structural_bias import GaussianDistanceKernel
+from trajpred.nn.published.structural_bias import GaussianDistanceKernel
 
 
 def load_kernel(kernel: GaussianDistanceKernel, case: Case, prefix: str = "") -> None:

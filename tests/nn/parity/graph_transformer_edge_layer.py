@@ -9,7 +9,7 @@ from tests.nn.parity.graph_transformer_layer import (
     load_attention,
     load_update,
 )
-from trajpred.nn.graph_transformer import DwivediGraphTransformerEdgeLayer
+from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeLayer
 
 
 def check(case: Case) -> None:

@@ -7,7 +7,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from tests.nn.parity.case import Case
-from trajpred.nn.graph_transformer import ClampedAttention, DwivediGraphTransformerLayer, StreamUpdate
+from trajpred.nn.published.graph_transformer import (
+    ClampedAttention,
+    DwivediGraphTransformerLayer,
+    StreamUpdate,
+)
 
 CONSTRUCTOR = "in_dim", "out_dim", "num_heads", "dropout", "layer_norm", "batch_norm", "residual", "use_bias"
 

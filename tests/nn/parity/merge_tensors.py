@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.nn.parity.case import Case
-from trajpred.nn.padded_attention import merge_tensors
+from trajpred.nn.published.padded_attention import merge_tensors
 
 
 def check(case: Case) -> None:

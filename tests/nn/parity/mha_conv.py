@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from tests.nn.parity.case import Case
-from trajpred.nn.multi_head_attention import MultiHeadAttentionConv
+from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 
 #: Options that are constructor arguments of the same name.
 SAME = ("num_heads", "per_head_channels", "use_bias", "attention_activation", "activation", "transform_keys")

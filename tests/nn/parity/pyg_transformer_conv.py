@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.nn.parity.case import Case
 from tests.nn.parity.transformer_conv import load_attention
-from trajpred.nn.transformer_conv import TransformerConv
+from trajpred.nn.published.transformer_conv import TransformerConv
 
 
 def check(case: Case) -> None:

@@ -5,10 +5,8 @@ from torch import Tensor, nn
 
 from tests.nn.parity.case import Case
 from tests.nn.parity.gaussian_distance_kernel import load_kernel
-from trajpred.nn.relation import Padding
-from trajpred.nn.segment import LOWEST
-from trajpred.nn.shortest_path import UNREACHABLE, GraphStructure
-from trajpred.nn.structural_bias import (
+from trajpred.nn.published.shortest_path import UNREACHABLE, GraphStructure
+from trajpred.nn.published.structural_bias import (
     DistanceBias,
     EdgeBias2D,
     GaussianDistanceKernel,
@@ -17,7 +15,9 @@ from trajpred.nn.structural_bias import (
     StructuralBias,
     relative_positions,
 )
-from trajpred.nn.transformer_m import NodeEncoding
+from trajpred.nn.published.transformer_m import NodeEncoding
+from trajpred.nn.relation import Padding
+from trajpred.nn.segment import LOWEST
 
 
 def check(case: Case) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from torch import nn
 
 from tests.nn.parity.case import Case
-from trajpred.nn.transformer_conv import TransformerConv
+from trajpred.nn.published.transformer_conv import TransformerConv
 
 NAMES = (
     "out heads concat add_self_loops bias_qkv bias_root root_weight gating "

@@ -13,9 +13,9 @@ from tests.nn.parity.structural_bias import (
     num_edge_dis,
     structure_of,
 )
+from trajpred.nn.published.structural_bias import StructuralBias
+from trajpred.nn.published.transformer_m import TransformerMEncoder
 from trajpred.nn.segment import LOWEST
-from trajpred.nn.structural_bias import StructuralBias
-from trajpred.nn.transformer_m import TransformerMEncoder
 
 
 def check(case: Case) -> None:

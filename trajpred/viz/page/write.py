@@ -14,17 +14,17 @@ from tqdm import tqdm
 from trajpred.attention import Attention
 from trajpred.errors import require
 from trajpred.evaluation.columns import SHORT
-from trajpred.evaluation.perturb import road_users
-from trajpred.evaluation.perturb import without as leave_out
-from trajpred.evaluation.predictors import (
+from trajpred.forecast import Forecast
+from trajpred.object_sizes import TYPICAL_SIZE
+from trajpred.predictors.loading import (
     Predictor,
     attention_of,
     has_attention,
     in_batches,
     load_predictor,
 )
-from trajpred.forecast import Forecast
-from trajpred.object_sizes import TYPICAL_SIZE
+from trajpred.predictors.perturbed import road_users
+from trajpred.predictors.perturbed import without as leave_out
 from trajpred.scenario import Scenario
 from trajpred.viz.page.colors import themes
 from trajpred.viz.page.figures import FACTS, Figures, focal_facts
@@ -73,7 +73,7 @@ def write_page(
     Args:
         path: the file.
         predictors: none, one, or two that are shown side by side.
-        without: road users, as :func:`trajpred.evaluation.perturb.road_users` takes them, without whom every
+        without: road users, as :func:`trajpred.predictors.perturbed.road_users` takes them, without whom every
             scenario is predicted once more; the page switches between the two.
         batch_size: scenarios predicted at once.
         progress: show a bar.

@@ -1,0 +1,59 @@
+"""Facts beside figures: what git, the machine and the store say."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import SAMPLE
+from trajpred import __version__
+from trajpred.evaluation.provenance import commit, cpu_model, environment, store_facts
+from trajpred.store import prepare
+
+
+def git(folder: Path, *command: str) -> str:
+    who = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    done = subprocess.run(["git", *who, "-C", folder, *command], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_the_commit_is_told_and_whether_the_package_has_changes(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    assert commit(package) == {}, "no repository"
+    git(tmp_path, "init")
+    assert commit(package) == {}, "somebody else's repository"
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    head = git(tmp_path, "rev-parse", "HEAD")
+    (tmp_path / "results.json").write_text("{}")
+    assert commit(package) == {"commit": head, "dirty": False}
+    (package / "new.py").write_text("")
+    assert commit(package) == {"commit": head, "dirty": True}
+
+
+def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit() == {}
+
+
+def test_machine_and_versions_are_plain_values(tmp_path: Path) -> None:
+    found = environment()
+    assert found["trajpred"] == __version__ and found["threads"] == torch.get_num_threads()
+    torch.save(found, tmp_path / "facts.pt")
+    assert torch.load(tmp_path / "facts.pt", weights_only=True) == found
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
+    assert cpu_model(tmp_path / "cpuinfo") == "Some CPU @ 2 GHz"
+    assert cpu_model(tmp_path / "none")
+
+
+def test_a_store_tells_source_config_and_counts(tmp_path: Path) -> None:
+    made = prepare("argoverse2", SAMPLE, tmp_path / "a", workers=1, progress=False)
+    prepare("argoverse2", SAMPLE, tmp_path / "b", workers=1, shard_size=3, progress=False)
+    a, b = store_facts(tmp_path / "a"), store_facts(tmp_path / "b")
+    assert a["source"] == "argoverse2" and a["scenarios"] == made.scenarios == b["scenarios"]
+    assert a["config"] != b["config"]

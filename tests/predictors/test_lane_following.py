@@ -1,0 +1,231 @@
+"""Lane following: closed forms on made-up maps, and finite whatever the map."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from trajpred.forecast import Forecast
+from trajpred.geometry import norm, rotate, unit_vector
+from trajpred.lane_map import LaneMap
+from trajpred.predictors.baselines import constant_velocity, lane_following
+from trajpred.scenario import Scenario
+from trajpred.sources.argoverse1 import discover, read_scenario
+
+ARGOVERSE1 = Path(__file__).parents[2] / "datasets" / "argoverse1"
+Floats = NDArray[np.float64]
+
+
+def car_at(
+    position: tuple[float, float], speed: float, lanes: LaneMap | list[Floats], object_type: str = "vehicle"
+) -> Scenario:
+    """Ten observed steps along the x axis at constant ``speed``, to ``position``; nobody else."""
+    path = np.array(position) + np.arange(-9, 1)[:, None] * [0.1 * speed, 0.0]
+    return Scenario.from_arrays(path[None], num_observed=10, object_type=object_type, map=lanes)
+
+
+def straight_lane(start: float = -50.0, end: float = 300.0) -> Floats:
+    return np.array([[start, 0.0], [end, 0.0]])
+
+
+def arc_lane(radius: float, start: float, end: float) -> Floats:
+    """A lane on a circle about (0, radius) that passes the origin along the x axis; positive: to the left."""
+    angle = np.linspace(start, end, 400)
+    return np.stack((radius * np.sin(angle), radius - radius * np.cos(angle)), -1)
+
+
+def futures(scenario: Scenario, steps: int = 60) -> Forecast:
+    return lane_following(scenario, num_future=steps)
+
+
+def ends(scenario: Scenario, steps: int = 60) -> Floats:
+    """``[6, 2]`` of the only track."""
+    return futures(scenario, steps).trajectory[0, :, -1]
+
+
+def test_six_accelerations_on_a_straight_lane() -> None:
+    """At 10 m/s for 6 s: 60 m, and 13.5 m per m/s² held for 3 s; braking at 4 m/s² it stands after 12.5 m."""
+    forecast = futures(car_at((0.0, 0.0), 10.0, [straight_lane()]))
+    np.testing.assert_allclose(forecast.trajectory[..., 1], 0.0, atol=1e-9)
+    end = np.sort(forecast.trajectory[0, :, -1, 0])
+    np.testing.assert_allclose(end, [12.5, 33.0, 46.5, 60.0, 73.5, 87.0], rtol=1e-9)
+    time = np.arange(1, 61) * 0.1
+    np.testing.assert_allclose(forecast.trajectory[0, 0, :, 0], 10 * time, rtol=1e-9)
+    assert (np.diff(forecast.probability) <= 0).all() and forecast.probability[0, 0] > 0.3
+    standing = forecast.trajectory[0, forecast.trajectory[0, :, -1, 0].argmin()]
+    expected = np.where(time < 2.5, 10 * time - 2 * time**2, 12.5)
+    np.testing.assert_allclose(standing[:, 0], expected, rtol=1e-9)
+
+
+def test_the_offset_to_the_centreline_fades_out() -> None:
+    """At 10 m/s over 50 m: half of it is left after 25 m, nothing after 50 m."""
+    path = futures(car_at((0.0, 1.0), 10.0, [straight_lane()])).trajectory[0, 0]
+    offset = np.interp([0.1, 25.0, 50.0], path[:, 0], path[:, 1], left=np.nan)
+    np.testing.assert_allclose(offset[1:], [0.5, 0.0], atol=0.01)
+    assert (np.diff(path[:, 1]) <= 1e-9).all() and path[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_a_bend_is_followed_at_the_present_speed(side: int) -> None:
+    bend = arc_lane(60.0, -0.5, 1.4) * [1, side]
+    path = futures(car_at((0.0, 0.0), 8.0, [bend])).trajectory[0, 0]
+    angle = 8.0 * np.arange(1, 61) * 0.1 / 60.0
+    expected = 60.0 * np.stack((np.sin(angle), side * (1 - np.cos(angle))), -1)
+    np.testing.assert_allclose(path, expected, atol=0.02)
+
+
+def fork(outside: int = 999) -> LaneMap:
+    """A lane of 60 m that forks at x = 10 into straight on, left and right; an id names a lane elsewhere."""
+    left = arc_lane(20.0, 0.0, np.pi / 2) + np.array([10.0, 0.0])
+    left = np.concatenate((left, [[30.0, 120.0]]))
+    lines = [straight_lane(-50.0, 10.0), left, left * [1, -1], straight_lane(10.0, 200.0)]
+    ids = [7, 30, 20, 10]
+    return LaneMap.from_centerlines(lines, lane_id=ids, successors=[[30, outside, 20, 10], [], [], [outside]])
+
+
+def test_every_branch_of_a_fork_is_a_future_and_straight_on_the_likeliest() -> None:
+    forecast = futures(car_at((0.0, 0.0), 8.0, fork()))
+    end = forecast.trajectory[0, :, -1]
+    np.testing.assert_allclose(end[0], [48.0, 0.0], atol=1e-6)
+    # 10 m, then a quarter of a circle of 20 m radius (31.4 m), then the rest of the 48 m.
+    rest = 48.0 - 10.0 - 10.0 * np.pi
+    for side in (1, -1):
+        expected = np.array([30.0, side * (20.0 + rest)])
+        assert norm(end - expected).min() < 0.05
+
+
+def test_where_the_map_ends_it_goes_straight_on() -> None:
+    bend = arc_lane(40.0, -0.5, 0.5)
+    path = futures(car_at((0.0, 0.0), 10.0, [bend])).trajectory[0, 0]
+    after = np.diff(path[23:], axis=0)  # the lane ends 20 m ahead
+    np.testing.assert_allclose(after, np.tile(unit_vector(np.array(0.5)), (len(after), 1)), atol=0.02)
+
+
+def test_a_lane_that_begins_ahead_is_found() -> None:
+    bend = arc_lane(40.0, 0.05, 1.5)  # its first point is 2 m ahead; no lane leads to it
+    end = ends(car_at((0.0, 0.0), 10.0, [bend]), 40)
+    assert abs(norm(end[0] - [0.0, 40.0]) - 40.0) < 0.1
+    assert norm(end[0] - [40.0, 0.0]) > 15.0, "where the car would be without the lane"
+
+
+@pytest.mark.parametrize("speed", [0.0, 0.3])
+def test_who_stands_most_likely_stays(speed: float) -> None:
+    forecast = futures(car_at((0.0, 0.5), speed, [straight_lane()]))
+    assert norm(forecast.trajectory[0, 0] - [0.0, 0.5]).max() <= 6 * speed + 1e-9
+    assert forecast.probability[0, 0] > 0.5
+    assert forecast.trajectory[0, :, -1, 0].max() > 10.0, "it may as well start"
+
+
+def test_the_next_lane_is_a_future() -> None:
+    lanes = [straight_lane(), straight_lane() + np.array([0.0, 3.5])]
+    end = ends(car_at((0.0, 1.7), 10.0, lanes))
+    assert (np.abs(end[:, 1]) < 1e-6).any() and (np.abs(end[:, 1] - 3.5) < 1e-6).any()
+
+
+@pytest.mark.parametrize("case", ["far", "oncoming", "pedestrian", "coincident"])
+def test_who_has_no_lane_does_without_the_map(case: str) -> None:
+    bend = arc_lane(40.0, -0.5, 1.5) + np.array([0.0, 20.0 if case == "far" else 0.0])
+    lanes = [np.full((2, 2), 0.1)] if case == "coincident" else [bend[::-1] if case == "oncoming" else bend]
+    kind = "pedestrian" if case == "pedestrian" else "vehicle"
+    without, found = (futures(car_at((0.0, 0.0), 6.0, m, object_type=kind)) for m in ([], lanes))
+    np.testing.assert_array_equal(found.trajectory, without.trajectory)
+    np.testing.assert_array_equal(found.probability, without.probability)
+    path = constant_velocity(car_at((0.0, 0.0), 6.0, []), num_future=60).trajectory
+    np.testing.assert_allclose(found.trajectory[:, :1], path, atol=1e-9)
+    end = found.trajectory[0, :, -1]
+    assert end[:, 1].min() < -1 and end[:, 1].max() > 1, "it may turn either way"
+    assert np.ptp(norm(end)) > 5, "and change its speed"
+
+
+def test_a_loop_of_lanes_is_walked_once() -> None:
+    """Two halves of a small circle, each the other's successor, and driven round several times."""
+    halves = [arc_lane(5.0, 0.0, np.pi), arc_lane(5.0, np.pi, 2 * np.pi)]
+    lanes = LaneMap.from_centerlines(halves, successors=[[1, 0], [0]])
+    path = futures(car_at((0.0, 0.0), 15.0, lanes)).trajectory
+    assert np.isfinite(path).all()
+
+
+def test_many_branches_take_no_time() -> None:
+    """3^40 ways through forty layers of three lanes, of no length at first."""
+    layers = [i for i in range(40) for _ in range(3)]
+    lines = [straight_lane(max(i - 20, 0), max(i - 19, 0)) for i in layers]
+    onward = [[3 * (i + 1) + j for j in range(3)] if i < 39 else [] for i in layers]
+    lines[0] = straight_lane(-5.0, 0.0)
+    end = ends(car_at((-1.0, 0.0), 15.0, LaneMap.from_centerlines(lines, successors=onward)))
+    np.testing.assert_allclose(end[:, 1], 0.0, atol=1e-6)
+    np.testing.assert_allclose(end[0, 0], 89.0, rtol=1e-6)
+
+
+def test_a_track_lost_sight_of_goes_on_until_now() -> None:
+    """Last seen 1 s ago at x = 0, at 10 m/s: now it is at 10 m, whatever it does from now on."""
+    seen = car_at((0.0, 0.0), 10.0, [straight_lane()])
+    position = np.full((1, 20, 2), np.nan)
+    position[0, :10] = seen.tracks.position[0]
+    lost = Scenario.from_arrays(position, num_observed=20, map=[straight_lane()])
+    ahead = futures(lost).trajectory - futures(seen).trajectory
+    np.testing.assert_allclose(ahead, np.broadcast_to([10.0, 0.0], ahead.shape), atol=1e-6)
+
+
+def test_moving_and_turning_the_scene_moves_and_turns_the_futures(sample_scenarios: list[Scenario]) -> None:
+    scenario, angle, shift = sample_scenarios[0], 2.0, np.array([3000.0, -900.0])
+    tracks, line = scenario.tracks, scenario.map.centerline
+    moved_line = rotate(line.values[:, :2], np.array(angle)) + shift
+    moved = replace(
+        scenario,
+        tracks=replace(
+            tracks,
+            position=rotate(tracks.position, np.array(angle)) + shift,
+            velocity=rotate(tracks.velocity, np.array(angle)),
+            heading=tracks.heading + angle,
+        ),
+        map=replace(scenario.map, centerline=replace(line, values=moved_line)),
+    )
+    before, after = lane_following(scenario, 60), lane_following(moved, 60)
+    np.testing.assert_allclose(
+        after.trajectory, rotate(before.trajectory, np.array(angle)) + shift, atol=1e-5
+    )
+    np.testing.assert_allclose(after.probability, before.probability, atol=1e-6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(1, 6), st.sampled_from([0.0, 1.0, 1e6]))
+def test_any_map_gives_finite_futures(seed: int, lanes: int, agents: int, far: float) -> None:
+    """Short lanes, coincident points, loops, the same successor twice, ids of no lane, any speed."""
+    draw = np.random.default_rng(seed)
+    size = draw.integers(2, 6, lanes)
+    lines = [np.round(draw.normal(0, 10, (n, 2)) * draw.integers(0, 2, (n, 1))) + far for n in size]
+    onward = [draw.integers(-1, lanes + 2, draw.integers(0, 4)).tolist() for _ in lines]
+    position = draw.normal(0, 8, (agents, 12, 2)) * draw.choice([0, 0.1, 1.0, 100.0], (agents, 1, 1)) + far
+    position[draw.random((agents, 12)) < 0.5] = np.nan
+    position[:, 3] = far
+    scenario = Scenario.from_arrays(
+        position,
+        num_observed=12,
+        object_type=draw.choice(["vehicle", "pedestrian", "unknown", "static"], agents).tolist(),
+        map=LaneMap.from_centerlines(lines, successors=onward),
+    )
+    forecast = futures(scenario, int(draw.integers(1, 40)))  # Forecast refuses what is not finite
+    assert forecast.trajectory.shape[:2] == (agents, 6)
+    assert (np.diff(forecast.probability, axis=1) <= 0).all()
+    np.testing.assert_allclose(forecast.probability.sum(axis=1), 1, rtol=1e-9)
+
+
+def test_it_beats_constant_velocity_on_real_tracks() -> None:
+    """A tenth of the shipped Argoverse 1 scenes: better with one future, half the error with six."""
+    one, six, straight = [], [], []
+    for path in discover(ARGOVERSE1)["val"][::10]:
+        scenario = read_scenario(path)
+        truth = scenario.tracks.position[scenario.focal, -1]
+        forecast = lane_following(scenario)
+        row = forecast.rows(np.array([scenario.focal_id]))[0]
+        end = forecast.trajectory[row, :, -1]
+        one.append(norm(end[0] - truth))
+        six.append(norm(end - truth).min())
+        straight.append(norm(constant_velocity(scenario).trajectory[row, 0, -1] - truth))
+    assert np.mean(one) < np.mean(straight) and np.mean(six) < np.mean(straight) / 2

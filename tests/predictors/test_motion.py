@@ -1,0 +1,206 @@
+"""What all baselines promise, and steady motion: the published reference table and closed forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from av2.datasets.motion_forecasting.eval import metrics as av2
+
+from trajpred.errors import DataError
+from trajpred.forecast import Forecast
+from trajpred.geometry import norm, unit_vector, wrap_angle
+from trajpred.predictors.baselines import (
+    BASELINES,
+    MAX_TURN_RATE,
+    constant_turn_rate,
+    constant_velocity,
+    lane_following,
+)
+from trajpred.scenario import Scenario
+from trajpred.sources.argoverse2 import read_scenario
+
+Baseline = Callable[..., Forecast]
+each_baseline = pytest.mark.parametrize("baseline", BASELINES.values(), ids=BASELINES.keys())
+
+
+CENTRE = np.array([3000.0, -1500.0])
+
+
+def circling(speed: float, rate: float, start: float = 0.0, seen: int = 50, offset: float = 0.0) -> Scenario:
+    """A track on an exact circle about CENTRE, of which the last ``50 - seen`` observed steps are lost.
+
+    ``offset`` is the angle from the direction of motion to the heading (π: it reverses).
+    """
+    step = np.arange(110)
+    course = start + rate * (step - 49) * 0.1
+    return Scenario.from_arrays(
+        (CENTRE + speed / rate * unit_vector(course - np.pi / 2))[None],
+        num_observed=50,
+        valid=((step < seen) | (step >= 50))[None],
+        heading=wrap_angle(course + offset)[None],
+        velocity=speed * unit_vector(course)[None],
+    )
+
+
+REFERENCE = {  # the table in shared/data/argoverse2/README.md: minADE1, minFDE1, MR1
+    "from_sensor_logs/train": [7.31, 20.99, 0.88],
+    "from_sensor_logs/val": [3.87, 12.08, 1.00],
+    "motion_forecasting/train": [1.24, 3.23, 1.00],
+    "motion_forecasting/val": [3.95, 9.23, 1.00],
+}
+
+
+@pytest.mark.parametrize("folder", REFERENCE)
+def test_constant_velocity_gives_the_reference_table(shared: Path, folder: str) -> None:
+    results = []
+    for path in sorted((shared / "data/argoverse2" / folder).iterdir()):
+        scenario = read_scenario(path)
+        forecast = constant_velocity(scenario)
+        modes = forecast.trajectory[forecast.rows(np.array([scenario.focal_id]))[0]]
+        truth = scenario.tracks.position[scenario.focal, 50:]
+        metrics = (av2.compute_ade, av2.compute_fde, av2.compute_is_missed_prediction)
+        results.append([float(metric(modes, truth)[0]) for metric in metrics])
+    # 7 of 8 missed is 0.875: half a unit of the table's last digit, plus rounding.
+    np.testing.assert_allclose(np.mean(results, axis=0), REFERENCE[folder], atol=0.005 + 1e-9)
+
+
+@each_baseline
+def test_every_observed_track_gets_a_forecast(sample_scenarios: list[Scenario], baseline: Baseline) -> None:
+    (scenario,) = [scenario for scenario in sample_scenarios if not scenario.has_future]  # the test split
+    forecast = baseline(scenario, num_future=60)
+    observed = scenario.tracks.valid[:, : scenario.num_observed].any(axis=1)
+    assert forecast.track_id.tolist() == scenario.tracks.track_id[observed].tolist()
+    modes = 6 if baseline is lane_following else 1
+    assert forecast.trajectory.shape == (observed.sum(), modes, 60, 2)
+    np.testing.assert_allclose(forecast.probability.sum(axis=1), 1, rtol=1e-12)
+    assert (np.diff(forecast.probability, axis=1) <= 0).all()
+
+
+@each_baseline
+def test_the_future_is_not_looked_at(sample_scenarios: list[Scenario], baseline: Baseline) -> None:
+    draw = np.random.default_rng(0)
+    for scenario in sample_scenarios:
+        tracks, n = scenario.tracks, scenario.num_observed
+        changed = {
+            name: getattr(tracks, name).copy() for name in ("position", "heading", "velocity", "valid")
+        }
+        for name in ("position", "heading", "velocity"):
+            changed[name][:, n:] = draw.normal(0, 100, changed[name][:, n:].shape)
+        # Every track must keep a valid step: only those with an observed one lose or gain future ones.
+        changed["valid"][tracks.valid[:, :n].any(axis=1), n:] ^= True
+        stamps = scenario.timestamps_ns.copy()
+        stamps[n:] += np.arange(1, len(stamps) - n + 1) * 10_000_000
+        other = replace(scenario, tracks=replace(tracks, **changed), timestamps_ns=stamps).validate()
+        before, after = baseline(scenario), baseline(other)
+        for name in ("track_id", "trajectory", "probability", "heading", "speed"):
+            np.testing.assert_array_equal(getattr(before, name), getattr(after, name))
+
+
+@each_baseline
+def test_tracks_never_observed_have_no_forecast(baseline: Baseline) -> None:
+    position = np.zeros((3, 20, 2))
+    position[1, :10] = np.nan
+    scenario = Scenario.from_arrays(position, num_observed=10, track_id=["a", "b", "c"])
+    assert baseline(scenario).track_id.tolist() == ["a", "c"]
+
+
+@each_baseline
+def test_number_of_future_steps(baseline: Baseline) -> None:
+    scenario = Scenario.from_arrays(np.zeros((1, 10, 2)), num_observed=10)
+    assert baseline(scenario, num_future=7).trajectory.shape[2:] == (7, 2)
+    with pytest.raises(DataError, match="num_future"):
+        baseline(scenario)
+
+
+def test_constant_velocity_fills_the_gap_to_the_last_observed_step() -> None:
+    position = np.arange(110)[:, None] * [0.2, -0.1] + [1000.0, 50.0]
+    valid = np.ones((2, 110), bool)
+    valid[0, 30:50] = False
+    scenario = Scenario.from_arrays(np.stack((position, position)), num_observed=50, valid=valid)
+    forecast = constant_velocity(scenario)
+    np.testing.assert_allclose(forecast.trajectory[:, 0], scenario.tracks.position[:, 50:], atol=1e-9)
+    # The first step starts at the last observed step, not where the track was last seen.
+    np.testing.assert_allclose(forecast.speed, np.hypot(2, 1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("seen", [50, 40])
+@pytest.mark.parametrize("rate", [0.6, -0.6, 0.05, -1e-4])
+@pytest.mark.parametrize("start", [0.0, 3.1])  # the heading passes ±π within the window
+def test_constant_turn_rate_stays_on_the_circle(rate: float, start: float, seen: int) -> None:
+    speed = 8.0
+    scenario = circling(speed, rate, start, seen)
+    forecast = constant_turn_rate(scenario)
+    path = forecast.trajectory[0, 0]
+    np.testing.assert_allclose(norm(path - CENTRE), speed / abs(rate), rtol=1e-9)
+    np.testing.assert_allclose(path, scenario.tracks.position[0, 50:], atol=1e-6)
+    # The endpoint, in the textbook form: v/ω (sin(θ+ωt) - sin θ, cos θ - cos(θ+ωt)) after 6 s.
+    turned = start + rate * 6.0
+    arc = np.array([np.sin(turned) - np.sin(start), np.cos(start) - np.cos(turned)]) * speed / rate
+    now = CENTRE + speed / rate * unit_vector(np.array(start - np.pi / 2))
+    np.testing.assert_allclose(path[-1], now + arc, atol=1e-6)
+
+
+def test_a_reversing_car_turns_in_its_direction_of_motion() -> None:
+    scenario = circling(2.0, 0.4, offset=np.pi)
+    forecast = constant_turn_rate(scenario)
+    np.testing.assert_allclose(forecast.trajectory[0, 0], scenario.tracks.position[0, 50:], atol=1e-6)
+
+
+def test_a_turn_rate_of_zero_gives_a_straight_line() -> None:
+    position = (np.arange(110) * 0.7)[:, None] * [0.6, 0.8]
+    scenario = Scenario.from_arrays(position[None], num_observed=50, heading=np.full((1, 110), 0.3))
+    path = constant_turn_rate(scenario).trajectory
+    np.testing.assert_array_equal(path, constant_velocity(scenario).trajectory)
+    np.testing.assert_allclose(path[0, 0], position[50:], atol=1e-9)
+
+
+@pytest.mark.parametrize("num_observed", [50, 6])
+def test_the_turn_rate_is_a_least_squares_line_over_the_last_second(num_observed: int) -> None:
+    """Noisy headings with gaps, nonsense or nothing before the window, against np.polyfit."""
+    draw = np.random.default_rng(3)
+    step = np.arange(50 - num_observed, 50)
+    turning = 3.0 + 0.03 * step + draw.normal(0, 0.02, num_observed)
+    heading = np.where(step < 40, draw.normal(0, 3, num_observed), turning)
+    valid = ~np.isin(step, [42, 43, 47])
+    scenario = Scenario.from_arrays(
+        np.zeros((1, num_observed, 2)),
+        num_observed=num_observed,
+        valid=valid[None],
+        heading=wrap_angle(heading)[None],
+        velocity=np.broadcast_to([10.0, 0.0], (1, num_observed, 2)),
+    )
+    window = valid & (step >= 40)
+    rate = np.polyfit(step[window] * 0.1, heading[window], 1)[0]
+    end = constant_turn_rate(scenario, num_future=10).trajectory[0, 0, -1]
+    np.testing.assert_allclose(end, 10 / rate * np.array([np.sin(rate), 1 - np.cos(rate)]), rtol=1e-9)
+
+
+def test_the_turn_rate_is_clipped() -> None:
+    scenario = circling(5.0, 2 * MAX_TURN_RATE)
+    path = constant_turn_rate(scenario).trajectory[0, 0]
+    slower = circling(5.0, MAX_TURN_RATE).tracks.position[0, 49:]
+    np.testing.assert_allclose(path - scenario.tracks.position[0, 49], slower[1:] - slower[0], atol=1e-6)
+
+
+def test_a_standing_track_stays_and_keeps_its_heading() -> None:
+    spin = wrap_angle(np.arange(110) * 0.05)[None]
+    still, noise = np.full((1, 110, 2), 300.0), np.full((1, 110, 2), 0.2)
+    forecast = constant_turn_rate(Scenario.from_arrays(still, num_observed=50, heading=spin, velocity=noise))
+    np.testing.assert_array_equal(forecast.trajectory[0, 0], still[0, 50:])
+    assert (forecast.heading == spin[0, 49]).all()
+    assert (forecast.speed == 0).all()
+
+
+@each_baseline
+@pytest.mark.parametrize("num_observed", [1, 10])
+def test_a_track_seen_once_goes_straight(num_observed: int, baseline: Baseline) -> None:
+    position = np.full((1, 20, 2), np.nan)
+    position[0, num_observed - 1] = [5.0, 6.0]
+    velocity = np.broadcast_to([3.0, 4.0], (1, 20, 2))
+    scenario = Scenario.from_arrays(position, num_observed=num_observed, velocity=velocity)
+    path = baseline(scenario, num_future=10).trajectory[0, 0]
+    np.testing.assert_allclose(path[-1], [8.0, 10.0], atol=1e-9)

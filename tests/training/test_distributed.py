@@ -1,0 +1,227 @@
+"""Several processes train what one would, stop together, and none waits for one that is gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import distributed
+
+from tests.conftest import ROOT, SAMPLE
+from tests.graph.conftest import store_path  # noqa: F401
+from trajpred.store import ScenarioStore
+from trajpred.training.checkpoint_io import newest_good
+from trajpred.training.interruption import STOPPED
+from trajpred.training.train import train
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not distributed.is_available(), reason="processes as on Linux"
+)
+#: Ten scenes: four, three and three to a step, so that with two processes most steps are shared unevenly.
+STEPS, EPOCHS = 3, 2
+LOST = "another one is gone or hangs"
+
+
+class SignalAt(pl.Callback):
+    """Sends one of the processes a signal before a step."""
+
+    def __init__(self, step: int, number: int, rank: int = 1) -> None:
+        self.step, self.number, self.rank = step, number, rank
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        if (trainer.global_step, trainer.global_rank) == (self.step, self.rank):
+            os.kill(os.getpid(), self.number)
+
+
+def command(runs: Path, store: Path, processes: int, *args: str, dropout: float = 0.0) -> list[str]:
+    """A training of a tiny model with steps of four scenes, however many processes share them."""
+    parts = ("encoder", "decoder")
+    model = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
+    model += [f"{part}.init_args.{x}" for part in parts for x in ("dim=16", "heads=2", f"dropout={dropout}")]
+    trainer = ["accelerator=cpu", f"devices={processes}", f"max_epochs={EPOCHS}", "enable_progress_bar=false"]
+    trainer += ["check_val_every_n_epoch=1", "log_every_n_steps=1", f"logger.init_args.save_dir={runs}"]
+    ddp = [f"--config={ROOT / 'configs' / 'trainer' / 'ddp.yaml'}"] if processes > 1 else []
+    given = [*(f"--model.{x}" for x in model), *(f"--trainer.{x}" for x in trainer)]
+    given += [f"--data.store={store}", f"--data.batch_size={4 // processes}", "--pictures.scenes=0"]
+    return [str(ROOT / "tools" / "train.py"), *ddp, *given, *args]
+
+
+def torchrun(arguments: Sequence[str]) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return [*launcher, *arguments]
+
+
+def call(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    here = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.run(
+        arguments, env={**os.environ, **here}, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def signal_at(step: int, number: signal.Signals, rank: int = 1) -> list[str]:
+    name = "--trainer.callbacks"
+    values = {"step": step, "number": int(number), "rank": rank}
+    return [
+        f"{name}=tests.training.test_distributed.SignalAt",
+        *(f"{name}.init_args.{k}={v}" for k, v in values.items()),
+    ]
+
+
+def curves(run: Path) -> dict[str, list[float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run)).Reload()
+    return {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+def folder(runs: Path) -> Path:
+    return runs / "forecaster" / "version_0"
+
+
+def weights(runs: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = newest_good(folder(runs))[1]["state_dict"]
+    return found
+
+
+def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+    """The same curves to float32's rounding, in training and validation, and the same weights."""
+    train(command(tmp_path / "one", store_path, 1)[1:])
+    two = call(torchrun(command(tmp_path / "two", store_path, 2)))
+    assert two.returncode == 0, two.stderr
+    assert two.stdout.count("All scored agents") == 1
+    alone, together = curves(folder(tmp_path / "one")), curves(folder(tmp_path / "two"))
+    assert alone.keys() == together.keys() >= {"train/loss", "train/mode", "train/grad_norm", "val/loss"}
+    assert len(alone["train/loss"]) == STEPS * EPOCHS and len(alone["val/loss"]) == EPOCHS
+    for name, values in alone.items():
+        assert together[name] == pytest.approx(values, rel=2e-5), name
+    a, b = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-5, msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "small"),
+    [("joint", ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]), ("gatv2_star", [])],
+)
+def test_no_parameter_goes_without_a_gradient(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    model: str,
+    small: list[str],
+) -> None:
+    """DDP does not look for any (``find_unused_parameters``), and ends with an error at the second step."""
+    given = [x for x in command(tmp_path, store_path, 2) if not x.startswith("--model.")]
+    config = [f"--config={ROOT / 'configs' / 'model' / f'{model}.yaml'}", *(f"--model.{x}" for x in small)]
+    config += [f"--model.{part}.init_args.dim=16" for part in ("encoder", "decoder")]
+    done = call(torchrun([*given, *config, "--trainer.max_epochs=1", "--trainer.limit_val_batches=0"]))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_when_a_process_is_killed_the_other_ends_and_says_so(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    rank: int,
+) -> None:
+    start = time.monotonic()
+    kill = signal_at(STEPS + 1, signal.SIGKILL, rank)
+    done = call(torchrun(command(tmp_path, store_path, 2, *kill, "--trainer.max_epochs=1000")))
+    assert done.returncode != 0 and f"process {1 - rank} ends, for {LOST}" in done.stderr, done.stderr
+    assert f"exitcode  : {-signal.SIGKILL}" in done.stderr and time.monotonic() - start < 120
+    assert newest_good(folder(tmp_path))[1]["global_step"] == STEPS
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_not_waited_for_longer_than_the_timeout(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    stop = [*signal_at(STEPS + 1, signal.SIGSTOP), "--trainer.strategy.init_args.timeout=00:00:05"]
+    # Lightning's own launcher: torchrun would wait half a minute more for the one that hangs.
+    done = call([sys.executable, *command(tmp_path, store_path, 2, *stop, "--trainer.max_epochs=1000")])
+    assert done.returncode != 0 and f"process 0 ends, for {LOST}" in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+def test_processes_stop_together_and_go_on_with_the_dropout_of_each(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Though but one of them is told, all stop; the resumed run ends with the same bits."""
+
+    def start(name: str, *args: str) -> subprocess.CompletedProcess[str]:
+        return call([sys.executable, *command(tmp_path / name, store_path, 2, *args, dropout=0.3)])
+
+    assert start("whole").returncode == 0
+    done = start("stopped", *signal_at(STEPS + 1, signal.SIGTERM))
+    assert done.returncode == STOPPED and done.stdout.count("Stopped as asked") == 1, done.stderr
+    path, content = newest_good(folder(tmp_path / "stopped"))
+    states = [state["cpu"] for state in content["trajpred_random"]]
+    assert content["global_step"] == STEPS + 2 and len(states) == 2
+    assert not torch.equal(*states), "each draws a dropout of its own"
+    assert start("stopped", f"--resume={path}").returncode == 0
+    a, b = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+#: Argoverse 2's, but a scenario to test is not read before the file "go" lies beside this module.
+WAITING = """
+import time
+from pathlib import Path
+from trajpred.sources import Source, argoverse2
+
+def read(path):
+    while path.parent.name == "test" and not Path(__file__).with_name("go").exists():
+        Path(__file__).with_name("reading").touch()
+        time.sleep(0.05)
+    return argoverse2.read_scenario(path)
+
+SOURCE = Source(argoverse2.discover, read)
+"""
+
+
+@pytest.mark.slow
+def test_trainings_and_prepare_on_one_store_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two trainings into one folder of runs, all the time that ``prepare`` adds a split to their store."""
+    raw, store, runs = tmp_path / "raw", tmp_path / "store", tmp_path / "runs"
+    (tmp_path / "waiting.py").write_text(WAITING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    prepare = [sys.executable, str(ROOT / "tools" / "prepare.py"), "--source=waiting:SOURCE"]
+    prepare += [f"--raw={raw}", f"--store={store}", "--workers=1"]
+    for split in ("train", "val"):
+        shutil.copytree(SAMPLE / split, raw / split)
+    subprocess.run(prepare, check=True, timeout=300)
+    shutil.copytree(SAMPLE / "test", raw / "test")
+    adding = subprocess.Popen(prepare)
+    try:
+        while not (tmp_path / "reading").exists():
+            assert adding.poll() is None
+            time.sleep(0.05)
+        train = [sys.executable, *command(runs, store, 1)]
+        trainings = [subprocess.Popen(train, stdout=subprocess.DEVNULL) for _ in range(2)]
+        assert [process.wait(300) for process in trainings] == [0, 0]
+        assert adding.poll() is None, "it was at work all the time"
+    finally:
+        (tmp_path / "go").touch()
+        assert adding.wait(300) == 0
+    a, b = (newest_good(runs / "forecaster" / f"version_{i}")[1] for i in range(2))
+    assert a["global_step"] == b["global_step"] == STEPS * EPOCHS
+    assert all(torch.equal(value, b["state_dict"][name]) for name, value in a["state_dict"].items())
+    assert {x.name for x in (runs / "forecaster").iterdir()} == {"version_0", "version_1"}
+    assert [len(ScenarioStore(store, split)) for split in ("train", "val", "test")] == [10, 5, 1]

@@ -1,0 +1,55 @@
+"""The figures of what ships, on the shipped sample, are those of ``sample_metrics.json``.
+
+Written anew with ``python -m tests.training.test_regression``, when a change is meant to move them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SAMPLE
+from trajpred.evaluation import evaluate
+from trajpred.predictors import load_predictor
+from trajpred.store import ScenarioStore, prepare
+
+EXPECTED = Path(__file__).with_name("sample_metrics.json")
+#: Baselines are float64 arithmetic; another processor rounds the model otherwise, and a neighbour may change.
+TOLERANCE = {"constant_velocity": 1e-6, "lane_following": 1e-6, "argoverse2-demo": 0.02}
+
+
+def figures(name: str, store: Path) -> dict[str, dict[str, float | None]]:
+    """All metrics on the validation split, of focal, scored and all agents."""
+    metrics = evaluate(load_predictor(name), ScenarioStore(store, "val"), progress=False).metrics
+    return {group: {key: _plain(value) for key, value in one.items()} for group, one in metrics.items()}
+
+
+def _plain(value: Any) -> float | None:
+    return None if value is None or value != value else round(float(value), 9)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("regression")
+    prepare("argoverse2", SAMPLE, folder, workers=1, progress=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", TOLERANCE)
+def test_figures_on_the_sample_stay(name: str, store: Path) -> None:
+    expected, found = json.loads(EXPECTED.read_text("utf-8"))[name], figures(name, store)
+    assert found.keys() == expected.keys() and len(expected["focal"]) > 8
+    for group, values in expected.items():
+        assert found[group] == pytest.approx(values, abs=TOLERANCE[name]), group
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepare("argoverse2", SAMPLE, Path(folder), workers=1, progress=False)
+        found = {name: figures(name, Path(folder)) for name in TOLERANCE}
+    EXPECTED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8", newline="\n")

@@ -1,0 +1,1 @@
+"""The command line: arguments and their meaning, then one call into the package."""

@@ -1,0 +1,1 @@
+"""The published operators, one file for each."""

@@ -1,0 +1,263 @@
+r"""Transformer-M's structural biases: what the graph (2-D) and the geometry (3-D) add to attention scores.
+
+Luo et al. 2022, "One Transformer Can Understand Both 2D & 3D Molecular Data"; Ying et al. 2021, "Do
+Transformers Really Perform Badly for Graph Representation?". For query i and key j, per head:
+
+.. math::
+    Φ_{ij} = Φ^{SPD}_{ij} + Φ^{Edge}_{ij} + Φ^{3D}_{ij}
+
+One small module for each term, :class:`StructuralBias` for their sum with graph token and masks. All biases
+are ``[B, H, i, j]``. Edge, node and pair types are any discrete types, positions have any dimension.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, pad
+
+from trajpred.nn.layer import mlp
+from trajpred.nn.published.shortest_path import UNREACHABLE, EdgeEncoding, GraphStructure
+from trajpred.nn.segment import LOWEST
+
+Mode = Literal["2d", "3d", "2d+3d"]
+
+#: The publication's constant, short as it is.
+PI = 3.14159
+
+
+def table(rows: int, channels: int) -> nn.Embedding:
+    """Embedding from N(0, 0.02²) whose row 0, for padding, is zero and stays so."""
+    made = nn.Embedding(rows, channels, padding_idx=0)
+    nn.init.normal_(made.weight, std=0.02)
+    with torch.no_grad():
+        made.weight[0].zero_()
+    return made
+
+
+def relative_positions(positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Distances d_ij = |r_j - r_i| and directions (r_j - r_i) / (d_ij + 1e-5).
+
+    Shapes: ``[B, n, 2 or 3]`` -> ``[B, n, n]``, ``[B, n, n, 2 or 3]``.
+    """
+    delta = positions[:, None] - positions[:, :, None]
+    distance = torch.linalg.vector_norm(delta, dim=-1)
+    return distance, delta / (distance[..., None] + 1e-5)
+
+
+def kept(term: Tensor, keep: Tensor | None) -> Tensor:
+    """``[B, ...]``, zero for the graphs whose ``keep`` ``[B]`` is False."""
+    return term if keep is None else term * keep.to(term.dtype).reshape(-1, *[1] * (term.ndim - 1))
+
+
+class ShortestPathBias(nn.Module):
+    r"""Φ^SPD_ij: one learnable scalar per head and hop count.
+
+    Rows of the table: 0 padding, h + 1 for h hops, the last for pairs without a path. What is farther than
+    the table reaches shares the last row but one.
+
+    Args:
+        num_heads: H.
+        num_spatial: rows.
+
+    Shapes: hops ``[B, n, n]`` (``UNREACHABLE``: no path, -1: padding) -> ``[B, H, n, n]``.
+    """
+
+    def __init__(self, num_heads: int, num_spatial: int = 512) -> None:
+        super().__init__()
+        if num_spatial < 3:
+            raise ValueError(f"num_spatial {num_spatial} leaves no row between padding and unreachable")
+        self.table = table(num_spatial, num_heads)
+
+    def forward(self, hops: Tensor) -> Tensor:
+        last = self.table.num_embeddings - 1
+        row = torch.where(hops >= UNREACHABLE, last, (hops + 1).clamp(max=last - 1))
+        return self.table(row).permute(0, 3, 1, 2)
+
+
+class EdgeBias2D(nn.Module):
+    r"""Φ^Edge_ij from the types of the edges on a shortest path i → j.
+
+    .. math::
+        Φ^{Edge}_{ij} = \frac1N \sum_{k ≤ L} \Big(\frac1F \sum_f T[e_{kf}]\Big) M_k, \quad
+        N = \mathrm{clamp}(d_{ij}, 1, L)
+
+    with T one row per type, M_k an H × H matrix per hop and d the hop count (0 along the path of a pair
+    without one, and for j = i). The publication's text has inner products with one vector per hop; this is
+    its code. M_k is applied to the table, not to the pairs. ``single``: the mean of T over the direct edge.
+
+    Args:
+        num_heads: H.
+        num_edges: edge types, 1 to ``num_edges``; 0 is "no edge", a zero row.
+        edge_type: ``multi_hop`` or ``single``.
+        multi_hop_max_dist: the cut-off L.
+        num_edge_dis: matrices M_k to keep.
+
+    Shapes: hops ``[B, n, n]``, edges ``[B, n, n, L', F]`` -> ``[B, H, n, n]``.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_edges: int = 512 * 3,
+        edge_type: EdgeEncoding = "multi_hop",
+        multi_hop_max_dist: int = 5,
+        num_edge_dis: int = 128,
+    ) -> None:
+        super().__init__()
+        if edge_type not in ("multi_hop", "single"):
+            raise ValueError(f"edge_type must be 'multi_hop' or 'single', not {edge_type!r}")
+        if not 1 <= multi_hop_max_dist <= num_edge_dis:
+            raise ValueError(
+                f"multi_hop_max_dist {multi_hop_max_dist} must be in 1..num_edge_dis {num_edge_dis}"
+            )
+        self.multi_hop_max_dist = multi_hop_max_dist
+        self.table = table(num_edges + 1, num_heads)
+        self.hop = None
+        if edge_type == "multi_hop":
+            self.hop = nn.Parameter(0.02 * torch.randn(num_edge_dis, num_heads, num_heads))
+
+    def forward(self, hops: Tensor, edges: Tensor) -> Tensor:
+        if self.hop is None:
+            if edges.shape[3] != 1:
+                raise ValueError("edge_type 'single' takes the direct edges [B, n, n, 1, F]")
+            return self.table(edges[..., 0, :]).mean(-2).permute(0, 3, 1, 2)
+        # Looked up, not taken as it is: the padding row must get no gradient.
+        rows = self.table(torch.arange(self.table.num_embeddings, device=edges.device))
+        total = rows.new_zeros(*hops.shape, rows.shape[1])
+        for k in range(min(edges.shape[3], self.multi_hop_max_dist)):
+            total = total + embedding(edges[..., k, :], rows @ self.hop[k]).mean(-2)
+        steps = hops.clamp(1, self.multi_hop_max_dist)
+        return (total / steps[..., None]).permute(0, 3, 1, 2)
+
+
+class GaussianDistanceKernel(nn.Module):
+    r"""K Gaussians of the distance, scaled and shifted for each type of pair.
+
+    .. math::
+        ψ^k_{ij} = \frac{1}{\sqrt{2π}\, σ_k}
+                   \exp\Big(-\frac12 \Big(\frac{γ_{ij} d_{ij} + β_{ij} - μ_k}{σ_k}\Big)^2\Big),
+        \quad σ_k = |s_k| + 10^{-2}
+
+    γ and β are sums of two rows, one for each end of the pair (so γ is 2 before training), shared by all k.
+    The sign is the code's: positive. Computed in float32 or wider.
+
+    Args:
+        K: Gaussians.
+        edge_types: rows of γ and β.
+
+    Shapes: distance ``[B, n, n]``, pair_type ``[B, n, n, 2]`` int64 -> ``[B, n, n, K]``.
+
+    Example:
+        >>> kernel = GaussianDistanceKernel(K=4, edge_types=3)
+        >>> kernel(torch.rand(1, 5, 5), torch.zeros(1, 5, 5, 2, dtype=torch.long)).shape
+        torch.Size([1, 5, 5, 4])
+    """
+
+    def __init__(self, K: int = 128, edge_types: int = 512 * 3) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(3 * torch.rand(K))
+        self.std = nn.Parameter(3 * torch.rand(K))
+        self.scale = nn.Parameter(torch.ones(edge_types))
+        self.offset = nn.Parameter(torch.zeros(edge_types))
+
+    def forward(self, distance: Tensor, pair_type: Tensor) -> Tensor:
+        with torch.autocast(distance.device.type, enabled=False):
+            wide = torch.promote_types(self.mean.dtype, torch.float32)
+            mean, std = self.mean.to(wide), self.std.to(wide).abs() + 1e-2
+            scaled = self.scale[pair_type].sum(-1) * distance.to(wide) + self.offset[pair_type].sum(-1)
+            density = torch.exp(-0.5 * ((scaled[..., None] - mean) / std) ** 2) / ((2 * PI) ** 0.5 * std)
+            return density.to(self.mean.dtype)
+
+
+class DistanceBias(nn.Module):
+    """Φ^3D = W₂ GELU(W₁ ψ + b₁) + b₂ of the Gaussians ψ; exact GELU, W₁ shared by the heads.
+
+    Shapes: ``[B, n, n, num_kernel]`` -> ``[B, num_heads, n, n]``.
+    """
+
+    def __init__(self, num_heads: int, num_kernel: int = 128) -> None:
+        super().__init__()
+        self.net = mlp(num_kernel, num_kernel, num_heads)
+
+    def forward(self, gaussians: Tensor) -> Tensor:
+        return self.net(gaussians).permute(0, 3, 1, 2)
+
+
+class StructuralBias(nn.Module):
+    r"""Φ for a batch whose every graph starts with a graph token: the sum of the terms at hand, masked.
+
+    Row 0 and column 0 (the token as query and as key) get t_h, one scalar per head. Padded keys, and pairs
+    ``max_spd`` or more hops apart, get a very low finite score.
+
+    Args:
+        num_heads: H.
+        num_edges, edge_type, multi_hop_max_dist, num_edge_dis: see :class:`EdgeBias2D`.
+        num_spatial: see :class:`ShortestPathBias`.
+        num_3d_bias_kernel: Gaussians.
+        mode: the terms to build, ``2d``, ``3d`` or ``2d+3d``. Each is used where its input is given.
+        max_spd: None masks no pair: unreachable ones have a bias of their own. The mask holds in every mode
+            if hop counts are given.
+
+    Shapes: mask ``[B, n]`` bool, True = valid; structure of ``[B, n, n]``; gaussians ``[B, n, n, K]``;
+    keep_2d, keep_3d ``[B]`` bool, False leaves that term of a graph out -> ``[B, H, 1 + n, 1 + n]``.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        num_edges: int = 512 * 3,
+        num_spatial: int = 512,
+        num_edge_dis: int = 128,
+        edge_type: EdgeEncoding = "multi_hop",
+        multi_hop_max_dist: int = 5,
+        num_3d_bias_kernel: int = 128,
+        mode: Mode = "2d+3d",
+        max_spd: int | None = None,
+    ) -> None:
+        super().__init__()
+        if mode not in ("2d", "3d", "2d+3d"):
+            raise ValueError(f"mode must be '2d', '3d' or '2d+3d', not {mode!r}")
+        if max_spd is not None and max_spd < 1:
+            raise ValueError(f"max_spd {max_spd} would hide every node from itself")
+        self.max_spd, plane, space = max_spd, "2d" in mode, "3d" in mode
+        self.path = ShortestPathBias(num_heads, num_spatial) if plane else None
+        edge = (num_heads, num_edges, edge_type, multi_hop_max_dist, num_edge_dis)
+        self.edge = EdgeBias2D(*edge) if plane else None
+        self.distance = DistanceBias(num_heads, num_3d_bias_kernel) if space else None
+        self.graph_token = nn.Parameter(0.02 * torch.randn(num_heads))
+
+    def forward(
+        self,
+        mask: Tensor,
+        structure: GraphStructure | None = None,
+        gaussians: Tensor | None = None,
+        keep_2d: Tensor | None = None,
+        keep_3d: Tensor | None = None,
+    ) -> Tensor:
+        B, n = mask.shape
+        pairs = self.graph_token.new_zeros(B, len(self.graph_token), n, n)
+        if self.path is not None and self.edge is not None and structure is not None:
+            flat = self.path(structure.hops) + self.edge(structure.hops, structure.edges)
+            pairs = pairs + kept(flat, keep_2d)
+        if self.distance is not None and gaussians is not None:
+            pairs = pairs + kept(self.distance(gaussians), keep_3d)
+        # float16 has no LOWEST
+        bias = self._with_token(pairs.to(torch.promote_types(pairs.dtype, torch.float32)))
+        return bias.masked_fill(self._hidden(mask, structure), LOWEST)
+
+    def _with_token(self, pairs: Tensor) -> Tensor:
+        B, H, n, _ = pairs.shape
+        token = self.graph_token.to(pairs.dtype)[None, :, None, None]
+        column = torch.cat((token.expand(B, H, n, 1), pairs), -1)
+        return torch.cat((token.expand(B, H, 1, n + 1), column), -2)
+
+    def _hidden(self, mask: Tensor, structure: GraphStructure | None) -> Tensor:
+        """``[B, 1, 1 or 1 + n, 1 + n]`` True where the query must not see the key."""
+        hidden = pad(~mask, (1, 0))[:, None, None]
+        if self.max_spd is None or structure is None:
+            return hidden
+        return hidden | pad(structure.hops >= self.max_spd, (1, 0, 1, 0))[:, None]

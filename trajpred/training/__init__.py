@@ -1,0 +1,1 @@
+"""Training: the LightningModule, its losses, and the ``train`` command."""
