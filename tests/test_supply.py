@@ -86,7 +86,7 @@ def test_every_dependency_is_imported() -> None:
 @pytest.mark.parametrize("extra", [name for name in EXTRAS if name not in ("dev", "benchmark")])
 def test_extras_are_loaded_only_where_they_are_wanted(extra: str) -> None:
     """Only the onboard export, which is nothing without its extra, imports it as it is loaded."""
-    homes = {"export": ("trajpred/export/",)}.get(extra, ())
+    homes = {"export": ("trajpred/export/", "trajpred/onboard/")}.get(extra, ())
     for name in names(EXTRAS[extra]):
         stray = [
             file

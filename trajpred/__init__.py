@@ -1,8 +1,14 @@
-"""trajpred: predict where road users go next.
+"""trajpred: trajectory prediction for self-driving.
 
-The way the data goes: raw files -> ``sources`` -> :class:`~trajpred.scenario.Scenario` -> ``store`` ->
-``graph`` -> ``model`` -> Forecast -> ``metrics``, ``viz``. Importing this package imports nothing else: not
-torch, and not NumPy before one of its names is asked for, so that ``trajpred doctor`` starts without them.
+Data flow: raw files → ``sources`` → :class:`Scenario` → ``store`` → ``graph`` → ``model`` → :class:`Forecast`
+→ ``metrics``, ``evaluation``, ``viz``. Importing this package imports nothing else; each name below is
+imported when it is first used, and torch only by those that need it.
+
+Example:
+    >>> import trajpred
+    >>> predictor = trajpred.load_predictor("argoverse2-demo")
+    >>> [forecast] = predictor([scenario])
+    >>> trajpred.plot_scenario(scenario, forecast)
 """
 
 from importlib import import_module
@@ -10,21 +16,52 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trajpred.errors import DataError
+    from trajpred.forecast import Forecast
     from trajpred.lane_map import LaneMap, Ragged
+    from trajpred.model.forecaster import from_pretrained
+    from trajpred.model.pretrained import list_models
+    from trajpred.predictors import Predictor, load_predictor
     from trajpred.scenario import Scenario, Tracks
+    from trajpred.viz import draw_scene, plot_scenario
 
-__all__ = ["DataError", "LaneMap", "Ragged", "Scenario", "Tracks", "__version__"]
 __version__ = "0.1.0"
+#: The module of each public name.
 _HOME = {
     "DataError": "errors",
+    "Forecast": "forecast",
     "LaneMap": "lane_map",
+    "Predictor": "predictors",
     "Ragged": "lane_map",
     "Scenario": "scenario",
     "Tracks": "scenario",
+    "draw_scene": "viz",
+    "from_pretrained": "model.forecaster",
+    "list_models": "model.pretrained",
+    "load_predictor": "predictors",
+    "plot_scenario": "viz",
 }
+__all__ = [
+    "DataError",
+    "Forecast",
+    "LaneMap",
+    "Predictor",
+    "Ragged",
+    "Scenario",
+    "Tracks",
+    "__version__",
+    "draw_scene",
+    "from_pretrained",
+    "list_models",
+    "load_predictor",
+    "plot_scenario",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

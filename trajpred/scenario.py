@@ -140,9 +140,9 @@ class Scenario:
         )
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows of it: the picture of :func:`trajpred.viz.draw_scene`."""
-        # Only now: the data need no matplotlib, and pictures are made of data.
-        from trajpred.viz import draw_scene
+        """Render the scenario as a notebook shows it, with :func:`trajpred.viz.draw_scene`."""
+        # Through the package's lazy names: records need no matplotlib and import nothing above them.
+        from trajpred import draw_scene
 
         png = BytesIO()
         draw_scene(self).savefig(png, format="png", dpi=100)

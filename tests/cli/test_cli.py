@@ -22,7 +22,7 @@ from tests.conftest import ROOT, SAMPLE
 from trajpred.cli import benchmark as benchmark_tools
 from trajpred.cli.main import _spell_out, main
 from trajpred.cli.visualize import visualize
-from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.model import Forecaster
 
 SMALL = [
     "--model.encoder.init_args.dim=16",
@@ -137,7 +137,7 @@ def test_a_run_can_be_repeated_from_its_own_config(trained: Path, tmp_path: Path
     where = f"--trainer.logger.init_args.save_dir={tmp_path}"
     assert run("train", "--config", trained / "config.yaml", where) == 0
     weights = [
-        LitForecaster.load(run_folder / "checkpoints" / "last.ckpt").state_dict()
+        Forecaster.load(run_folder / "checkpoints" / "last.ckpt").state_dict()
         for run_folder in (trained, tmp_path / "forecaster" / "version_0")
     ]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -167,9 +167,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(trained: Path, tmp_path: Path
     assert [path.name for path in (tmp_path / "forecaster").iterdir()] == ["version_0"]
     facts = torch.load(last, weights_only=True)["trajpred_training"]
     assert facts["epoch"] == 2 and facts["wall_s"] > 1000, "both runs together"
-    weights = [
-        LitForecaster.load(path).state_dict() for path in (trained / "checkpoints" / "last.ckpt", last)
-    ]
+    weights = [Forecaster.load(path).state_dict() for path in (trained / "checkpoints" / "last.ckpt", last)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
@@ -190,7 +188,7 @@ def test_a_run_that_meets_nan_ends_with_one_sentence(
     assert "Traceback" not in said
     [sentence] = [line for line in said.splitlines() if line.startswith("error: ")]
     assert re.search(r"step 3 \(epoch 1\), not finite: weight forecaster\.\S+; scenarios: \w", sentence)
-    last = LitForecaster.load(tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt")
+    last = Forecaster.load(tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt")
     assert all(value.isfinite().all() for value in last.state_dict().values())
 
 
@@ -212,7 +210,7 @@ def test_averaged_weights_are_the_ones_that_are_validated_saved_and_resumed(
     assert run("train", *args, where) == 0
     checkpoints = tmp_path / "forecaster" / "version_0" / "checkpoints"
     content = torch.load(checkpoints / "last.ckpt", weights_only=True)
-    plain = LitForecaster.load(trained / "checkpoints" / "last.ckpt").state_dict()
+    plain = Forecaster.load(trained / "checkpoints" / "last.ckpt").state_dict()
     assert all(torch.equal(plain[name], content["current_model_state"][name]) for name in plain)
     assert not all(torch.equal(plain[name], content["state_dict"][name]) for name in plain)
     assert run("train", *args, "--resume", checkpoints / "last.ckpt", "--trainer.max_epochs=3") == 0
@@ -235,7 +233,7 @@ def test_training_starts_with_the_weights_of_another(
     assert run("train", *SMALL, *still, *where, "--weights", first) == 0
     assert "anew: none" in capsys.readouterr().out
     last = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
-    before, after = (LitForecaster.load(path).state_dict() for path in (first, last))
+    before, after = (Forecaster.load(path).state_dict() for path in (first, last))
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
     facts = torch.load(last, weights_only=True)["trajpred_training"]
     assert facts["weights"] == str(first) and facts["epoch"] == 1

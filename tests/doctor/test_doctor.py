@@ -84,7 +84,7 @@ def test_a_healthy_installation_has_no_problem(
     told = capsys.readouterr().out
     assert code == 0, told
     assert f"ok       torch {torch.__version__}" in told and "sample: 16 scenarios" in told
-    assert all(f"ok       {name}: " in told for name in weights.names())
+    assert all(f"ok       {name}: " in told for name in weights.list_models())
     assert "train: 9 scenarios in" in told or "train: 10 scenarios in" in told
 
 

@@ -24,11 +24,11 @@ from trajpred.evaluation import Evaluation, evaluate, format_table
 from trajpred.evaluation.judged import judged
 from trajpred.forecast import Forecast
 from trajpred.graph.dataset import SceneDataset
+from trajpred.model import Forecaster
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore
-from trajpred.training.lit_forecaster import LitForecaster
 
 
 class Scattered:
@@ -161,7 +161,7 @@ def test_a_checkpoint_refuses_scenarios_of_other_lengths(tmp_path: Path) -> None
     torch.save(content, tmp_path / "model.ckpt")
     with pytest.raises(DataError, match="predicts 60 steps from 50"):
         load_predictor(tmp_path / "model.ckpt")([replace(straight(1), num_observed=40)])
-    assert isinstance(LitForecaster.load(tmp_path / "model.ckpt"), LitForecaster)
+    assert isinstance(Forecaster.load(tmp_path / "model.ckpt"), Forecaster)
 
 
 def test_what_is_neither_checkpoint_nor_baseline_is_refused(tmp_path: Path) -> None:

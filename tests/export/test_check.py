@@ -25,7 +25,7 @@ def other(checkpoint: Path) -> CheckpointPredictor:
     """The model with one matrix of its refinement changed."""
     predictor = CheckpointPredictor(checkpoint)
     with torch.no_grad():
-        next(iter(predictor.model.forecaster.decoder.refine_head.parameters())).mul_(1.5)
+        next(iter(predictor.model.decoder.refine_head.parameters())).mul_(1.5)
     return predictor
 
 

@@ -27,7 +27,7 @@ from trajpred.geometry import norm
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.lane_map import LaneMap, Ragged
-from trajpred.model import Prediction
+from trajpred.model import Forecaster, Prediction
 from trajpred.scenario import Scenario
 from trajpred.sources import argoverse1
 from trajpred.store.codec import encode_batch, encode_row
@@ -49,7 +49,7 @@ def argoverse1_scenes() -> list[Scenario]:
 def trained(name: str, request: pytest.FixtureRequest) -> tuple[LitForecaster, list[Scenario]]:
     """Weights that ship, and real scenes of the data they are for."""
     scenes = {"argoverse2-demo": "real", "argoverse1-small": "argoverse1_scenes"}[name]
-    return LitForecaster.from_pretrained(name), request.getfixturevalue(scenes)
+    return Forecaster.from_pretrained(name), request.getfixturevalue(scenes)
 
 
 each_trained = pytest.mark.parametrize("name", ["argoverse2-demo", "argoverse1-small"])

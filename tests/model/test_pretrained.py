@@ -69,9 +69,9 @@ def test_shipped_weights_predict_what_the_checkpoint_does(
     checkpoint: Path, folder: Path, val: ScenarioStore, real: Sequence[Scenario]
 ) -> None:
     said = ship(checkpoint, NAME, val, tolerance_m=0.05)
-    assert weights.names() == [NAME] and "half precision" in said
+    assert weights.list_models() == [NAME] and "half precision" in said
     assert (folder / f"{NAME}.pt").stat().st_size < 0.65 * checkpoint.stat().st_size
-    model = LitForecaster.from_pretrained(NAME)
+    model = Forecaster.from_pretrained(NAME)
     assert {p.dtype for p in model.parameters()} == {torch.float32} and not model.training
     assert_near(model, real)
     assert_near(Forecaster.from_pretrained(NAME), real)
@@ -114,13 +114,13 @@ def test_tools_take_the_name(
 
 def test_an_unknown_name_gets_the_known_ones(checkpoint: Path, folder: Path, val: ScenarioStore) -> None:
     with pytest.raises(DataError, match="known: none"):
-        LitForecaster.from_pretrained("argoverse1-smal")
+        Forecaster.from_pretrained("argoverse1-smal")
     ship(checkpoint, NAME, val, half=False)
     ship(checkpoint, "other", val, half=False)
-    for load in (LitForecaster.from_pretrained, Forecaster.from_pretrained):
+    for load in (Forecaster.from_pretrained, Forecaster.from_pretrained):
         with pytest.raises(DataError, match=r"argoverse1-smal: no weights .* known: other, tiny-1"):
             load("argoverse1-smal")
-    for load in (load_predictor, LitForecaster.load, SceneEncoder.from_checkpoint):
+    for load in (load_predictor, Forecaster.load, SceneEncoder.from_checkpoint):
         with pytest.raises(DataError, match=r"argoverse1-smal: .* ship: other, tiny-1"):
             load("argoverse1-smal")
 
@@ -134,7 +134,7 @@ def test_half_precision_that_moves_predictions_is_refused_and_nothing_written(
     ship(checkpoint, NAME, val, tolerance_m=1e-6, half=False)
     with torch.inference_mode():
         batch = batch_of(real)
-        assert largest_change(LitForecaster.from_pretrained(NAME)(batch), small_model()(batch)) == 0
+        assert largest_change(Forecaster.from_pretrained(NAME)(batch), small_model()(batch)) == 0
 
 
 def test_changes_are_those_between_the_predictions(val: ScenarioStore) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from tests.model.test_published_encoders import CONFIGS, HEADS
 from trajpred.benchmark.model import DEFAULT_MODEL as DEFAULT
-from trajpred.model import HeadDecoder, ModeDecoder, SceneEncoder
+from trajpred.model import Forecaster, HeadDecoder, ModeDecoder, SceneEncoder
 from trajpred.model import pretrained as weights
 from trajpred.training.lit_forecaster import LitForecaster
 
@@ -51,9 +51,9 @@ def test_so_do_those_of_the_published_systems() -> None:
     assert len(parts) == 10 and found == pinned(found, PINNED_OTHERS)
 
 
-@pytest.mark.parametrize("name", weights.names())
+@pytest.mark.parametrize("name", weights.list_models())
 def test_weights_that_ship_fit(name: str) -> None:
-    model = LitForecaster.from_pretrained(name)  # refuses names or sizes that it does not know
+    model = Forecaster.from_pretrained(name)  # refuses names or sizes that it does not know
     assert not model.training and all(x.isfinite().all() for x in model.state_dict().values())
 
 

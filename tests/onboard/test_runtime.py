@@ -62,7 +62,7 @@ def test_tokens_are_those_of_the_encoder(
 ) -> None:
     scene, batch = ScenarioBatch.of(scenes[:1]), batch_of(scenes[:1])
     with torch.no_grad():
-        expected = predictor.model.forecaster.encoder.encode(batch)
+        expected = predictor.model.encoder.encode(batch)
     found = forecaster.encode(scene)
     assert found.track_id.tolist() == batch["agent"].track_id.tolist()
     assert found.lane.tolist() == batch["lane"].row.tolist()

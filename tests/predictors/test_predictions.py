@@ -25,6 +25,7 @@ from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.forecast import Forecast
 from trajpred.graph.scene_graph import build_batch
+from trajpred.model import Forecaster
 from trajpred.predictors import load_predictor
 from trajpred.predictors.baselines import BASELINES, constant_velocity
 from trajpred.predictors.predict import Agents, only, predict, tracks_to_predict
@@ -36,7 +37,6 @@ from trajpred.predictors.predictions import (
 )
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
-from trajpred.training.lit_forecaster import LitForecaster
 
 K, F = 6, 60
 COLUMNS = ["scenario_id", "track_id", "probability", "predicted_trajectory_x", "predicted_trajectory_y"]
@@ -471,7 +471,7 @@ class Selected:
     def every(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         if self.source in BASELINES:
             return [BASELINES[str(self.source)](one) for one in scenarios]
-        model = LitForecaster.load(self.source)
+        model = Forecaster.load(self.source)
         return model.forecaster.forecast(build_batch(scenarios, model.scene), joint=self.joint)
 
 

@@ -16,7 +16,7 @@ from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
 from tests.training.test_lit_forecaster import trainer
 from trajpred.graph.data_module import SceneData
-from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.model import Forecaster
 
 DECAY = 0.7
 
@@ -59,7 +59,7 @@ def test_the_average_is_validated_and_saved(
     for step, undisturbed in zip(weights.steps, plain.steps, strict=True):
         assert all(torch.equal(step[name], undisturbed[name]) for name in step)
 
-    loaded = LitForecaster.load(path)
+    loaded = Forecaster.load(path)
     for name, value in loaded.state_dict().items():
         expected = weights.steps[0][name]
         for step in weights.steps[1:]:

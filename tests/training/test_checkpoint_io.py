@@ -18,9 +18,9 @@ import torch
 
 from tests.conftest import ROOT
 from trajpred.errors import DataError
+from trajpred.model import Forecaster
 from trajpred.model.checkpoint import read_checkpoint
 from trajpred.training.checkpoint_io import AtomicCheckpointIO, newest_good
-from trajpred.training.lit_forecaster import LitForecaster
 
 
 def content(step: int) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def test_a_checkpoint_imports_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     content["trajpred_config"]["encoder"]["class_path"] = "somebody.Encoder"
     torch.save(content, tmp_path / "own.ckpt")
     with pytest.raises(DataError, match=r"own\.ckpt, field 'trajpred_config': .*'somebody.Encoder'"):
-        LitForecaster.load(tmp_path / "own.ckpt")
+        Forecaster.load(tmp_path / "own.ckpt")
     monkeypatch.setitem(sys.modules, "somebody", ModuleType("somebody"))
     assert read_checkpoint(tmp_path / "own.ckpt")
 

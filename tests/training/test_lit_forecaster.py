@@ -16,6 +16,7 @@ from tests.model.small import TOLERANCE, batch_of, small_config, small_model
 from trajpred.errors import DataError
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.scene_graph import SceneConfig
+from trajpred.model import Forecaster
 from trajpred.model.checkpoint import read_checkpoint
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
@@ -89,7 +90,7 @@ def test_a_run_through_lightning_leaves_a_checkpoint_that_predicts_the_same(
     fit.fit(model, data)
     assert data.scene == model.scene != SceneConfig()
     path = next(tmp_path.rglob("*.ckpt"))
-    loaded, batch = LitForecaster.load(path), batch_of(real)
+    loaded, batch = Forecaster.load(path), batch_of(real)
     assert loaded.scene == model.scene and loaded.config == model.config and not loaded.training
     found, expected = loaded(batch), model.eval()(batch)
     assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in TOLERANCE)
@@ -113,12 +114,12 @@ def test_a_checkpoint_of_a_built_model_loads(
     checkpoint: Path, model: LitForecaster, real: list[Scenario]
 ) -> None:
     batch = batch_of(real[:1])
-    assert torch.equal(LitForecaster.load(checkpoint)(batch).trajectory, model(batch).trajectory)
+    assert torch.equal(Forecaster.load(checkpoint)(batch).trajectory, model(batch).trajectory)
 
 
 def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such checkpoint"):
-        LitForecaster.load(tmp_path / "none.ckpt")
+        Forecaster.load(tmp_path / "none.ckpt")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
@@ -126,7 +127,7 @@ def test_a_truncated_checkpoint_is_refused(checkpoint: Path, share: float) -> No
     content = checkpoint.read_bytes()
     checkpoint.write_bytes(content[: int(share * len(content))])
     with pytest.raises(DataError, match="cut short") as error:
-        LitForecaster.load(checkpoint)
+        Forecaster.load(checkpoint)
     assert str(checkpoint) in str(error.value)
 
 
@@ -157,14 +158,14 @@ def test_a_checkpoint_with_damaged_bytes_is_refused_or_read(checkpoint: Path) ->
 def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other.ckpt").write_bytes(content)
     with pytest.raises(DataError, match=r"other\.ckpt"):
-        LitForecaster.load(tmp_path / "other.ckpt")
+        Forecaster.load(tmp_path / "other.ckpt")
 
 
 @pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {"trajpred_config": {}}])
 def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path, content: Any) -> None:
     torch.save(content, tmp_path / "other.ckpt")
     with pytest.raises(DataError, match="is no trajpred checkpoint"):
-        LitForecaster.load(tmp_path / "other.ckpt")
+        Forecaster.load(tmp_path / "other.ckpt")
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
 
     torch.save({"trajpred_config": Trap(), "state_dict": {}}, tmp_path / "trap.ckpt")
     with pytest.raises(DataError):
-        LitForecaster.load(tmp_path / "trap.ckpt")
+        Forecaster.load(tmp_path / "trap.ckpt")
     assert not (tmp_path / "sprung").exists()
 
 
@@ -183,7 +184,7 @@ def test_weights_of_another_size_are_refused(checkpoint: Path) -> None:
     content["trajpred_config"]["encoder"]["init_args"]["layers"] = 1
     torch.save(content, checkpoint)
     with pytest.raises(DataError, match="do not fit"):
-        LitForecaster.load(checkpoint)
+        Forecaster.load(checkpoint)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from trajpred.benchmark.timing import own_process, use_threads
-from trajpred.cli.onboard import open_bundle
 from trajpred.errors import require
 from trajpred.export.to_torch import COMPILED
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
+from trajpred.onboard import open_bundle
 from trajpred.onboard.bundle import Bundle
 from trajpred.onboard.replay import detections
 from trajpred.onboard.runtime import STAGES, OnboardForecaster
@@ -117,7 +117,7 @@ def _beside_pytorch(
 
     def forward() -> None:
         with torch.inference_mode():
-            predictor.model.forecaster(batch)
+            predictor.model(batch)
 
     name = f"{scenario.scenario_id[:8]}, {len(update().track_id)} agents"
     runs: dict[str, Callable[[], object]] = {

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from trajpred.cli.arguments import as_list
 from trajpred.errors import DataError, require
+from trajpred.onboard import open_bundle
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
 
 if TYPE_CHECKING:
-    from trajpred.onboard.runtime import OnboardForecaster
     from trajpred.store import ScenarioStore
 
 
@@ -134,15 +134,3 @@ def replay(
         save_replay(scene, shown, out)
         print(out)
     return 0
-
-
-def open_bundle(bundle: Path, threads: int) -> OnboardForecaster:
-    """The runtime of ``bundle``. Raises: DataError that says what to do if there is none."""
-    try:
-        from trajpred.onboard.runtime import OnboardForecaster
-    except ImportError as error:
-        raise DataError(f"bundles need onnxruntime ({error}): pip install onnxruntime") from None
-    advice = f"no bundle there: make one with python tools/export.py --out {bundle}"
-    if not bundle.exists():
-        raise DataError(advice, file=bundle)
-    return OnboardForecaster(bundle, threads=threads)

@@ -80,14 +80,14 @@ def models() -> Iterator[Finding]:
     if onboard():
         return
     from trajpred.errors import DataError
-    from trajpred.model.pretrained import names
-    from trajpred.training.lit_forecaster import LitForecaster
+    from trajpred.model import Forecaster
+    from trajpred.model.pretrained import list_models
 
-    if not names():
+    if not list_models():
         yield Finding("problem", "no weights ship with this installation", "install trajpred again")
-    for name in names():
+    for name in list_models():
         try:
-            model = LitForecaster.from_pretrained(name)
+            model = Forecaster.from_pretrained(name)
         except DataError as error:
             yield Finding("problem", str(error), "install trajpred again")
         else:

@@ -75,7 +75,7 @@ def calibrate(
 
     Which half a scenario belongs to depends on its id alone. ``out`` is the checkpoint with what was fitted,
     without optimiser states. The tools and ``load_predictor`` apply it to marginal forecasts;
-    ``LitForecaster.load`` gives the model as it was trained.
+    ``Forecaster.load`` gives the model as it was trained.
 
     Raises: DataError if there are too few scenarios.
     """

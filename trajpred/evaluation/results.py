@@ -47,7 +47,7 @@ class Evaluation:
         per_scenario: of each focal agent judged ``scenario_id``, ``minADE6``, ``minFDE6``, ``MR6`` and
             ``brier-minFDE6`` (metres, to 0.1 mm); lists of one length.
         intervals: ``intervals[name]`` 95 % bootstrap bounds over scenarios of the focal agents' mean.
-        training: what the checkpoint says of its training (:class:`trajpred.training.training_record.TrainingRecord`).
+        training: what the checkpoint says of its training (:class:`trajpred.training.TrainingRecord`).
         store: what was scored on (:func:`trajpred.evaluation.provenance.store_facts`).
         environment: code and machine (:func:`trajpred.evaluation.provenance.environment`), and ``wall_s``.
     """

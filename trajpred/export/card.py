@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trajpred.evaluation.intervals import bootstrap
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.table import format_origin, format_table
-from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.model import Forecaster
 
 #: What the licence of a source's data asks of weights learned from them.
 LICENCES = dict.fromkeys(
@@ -19,7 +19,7 @@ LICENCES = dict.fromkeys(
 
 
 def model_card(
-    name: str, model: LitForecaster, results: Sequence[Evaluation], *, note: str = "", file: str = ""
+    name: str, model: Forecaster, results: Sequence[Evaluation], *, note: str = "", file: str = ""
 ) -> str:
     """Markdown. ``results`` end with the model's own; before it, what to compare it with.
 
@@ -36,9 +36,9 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _predicts(model: LitForecaster) -> str:
-    decoder, step_s = model.forecaster.decoder, model.step_s
-    count = sum(parameter.numel() for parameter in model.forecaster.parameters())
+def _predicts(model: Forecaster) -> str:
+    decoder, step_s = model.decoder, model.step_s
+    count = sum(parameter.numel() for parameter in model.parameters())
     return (
         f"For every road user seen within the last second, {decoder.modes} futures of "
         f"{decoder.horizon * step_s:.1f} s ({decoder.horizon} steps of {step_s:g} s), each with a "

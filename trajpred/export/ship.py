@@ -15,11 +15,12 @@ from trajpred.evaluation import Evaluation, evaluate
 from trajpred.export.card import model_card
 from trajpred.geometry import norm
 from trajpred.graph.scene_graph import build_batch
-from trajpred.model import pretrained
+from trajpred.model import Forecaster, pretrained
 from trajpred.model.checkpoint import (
     CALIBRATION,
     CONFIG,
     TRAINING,
+    below,
     load_weights,
     read_checkpoint,
     training_of,
@@ -28,7 +29,6 @@ from trajpred.predictors import load_predictor
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.loading import in_batches, shown_name
 from trajpred.store import ScenarioStore
-from trajpred.training.lit_forecaster import LitForecaster
 
 MAX_BYTES = 8_000_000
 
@@ -85,7 +85,7 @@ def ship(
     after = _score(name, rows)
     precision = f"half precision, which {_told(change, before, after)}" if half else "full precision"
     told = f"{size / 1e6:.1f} MB in {precision}"
-    card = model_card(name, LitForecaster.from_pretrained(name), [base, after], note=note, file=told)
+    card = model_card(name, Forecaster.from_pretrained(name), [base, after], note=note, file=told)
     (pretrained.FOLDER / f"{name}.md").write_text(card, encoding="utf-8")
     return f"{pretrained.FOLDER / name}.pt: {told}"
 
@@ -104,7 +104,10 @@ def changes(
     config: dict[str, object], state: dict[str, Tensor], kept: dict[str, Tensor], rows: ScenarioStore
 ) -> Change:
     """Between the predictions of all agents of ``rows`` with the weights ``state`` and with ``kept``."""
-    full, other = (load_weights(LitForecaster.build(config), one, "checkpoint") for one in (state, kept))
+    full, other = (
+        load_weights(Forecaster.build(config), below(one, "forecaster."), "checkpoint")
+        for one in (state, kept)
+    )
     moved, shifted = [], []
     for some in in_batches(range(len(rows)), 16):
         batch = build_batch([rows[row] for row in some], full.scene)

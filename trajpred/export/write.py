@@ -29,13 +29,12 @@ from trajpred.export.to_torch import COMPILED, load, to_torch
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.lanes import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
-from trajpred.model import ModeDecoder, SceneEncoder
+from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.onboard.bundle import EXAMPLE, FORMAT, INTERFACE, MANIFEST, VERSION, is_bundle, scene_values
 from trajpred.onboard.runtime import OnboardForecaster
 from trajpred.onboard.signature import FUSED, SIGNATURES, resolved
 from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import OBJECT_TYPES, Scenario
-from trajpred.training.lit_forecaster import LitForecaster
 
 #: The oldest operator set that the graphs fit in, and the newest that was tried.
 OPSETS = (20, 23)
@@ -83,7 +82,7 @@ def export(
     predictor = CheckpointPredictor(checkpoint)
     predictor.device = torch.device("cpu")
     model, rule = predictor.model.to(predictor.device), PRECISIONS[precision]
-    windows = [window(one, model.history, model.forecaster.decoder.horizon) for one in scenarios]
+    windows = [window(one, model.history, model.horizon) for one in scenarios]
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
         folder = Path(scratch) / "bundle"
@@ -115,7 +114,7 @@ def export(
 def _modules(predictor: CheckpointPredictor, checkpoint: str | Path) -> dict[str, nn.Module]:
     """What becomes the graphs, in the order in which they run. Raises: DataError."""
     model = predictor.model
-    encoder, decoder = model.forecaster.encoder, model.forecaster.decoder
+    encoder, decoder = model.encoder, model.decoder
     if not isinstance(encoder, SceneEncoder) or not isinstance(decoder, ModeDecoder):
         found = f"{type(encoder).__name__} with {type(decoder).__name__}"
         raise DataError(f"only SceneEncoder with ModeDecoder exports, this is {found}", file=checkpoint)
@@ -123,13 +122,13 @@ def _modules(predictor: CheckpointPredictor, checkpoint: str | Path) -> dict[str
     return {"lane_encoder": encoder.lane, "encoder": heard, "decoder": told}
 
 
-def _letters(model: LitForecaster) -> dict[str, int]:
+def _letters(model: Forecaster) -> dict[str, int]:
     """Numbers of the model for the letters of the signatures."""
-    decoder = model.forecaster.decoder
+    decoder = model.decoder
     return {
         "T": model.history,
         "P": model.scene.features.lane_points,
-        "D": model.forecaster.encoder.dim,
+        "D": model.encoder.dim,
         "K": decoder.modes,
         "F": decoder.horizon,
     }

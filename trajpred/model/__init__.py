@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TransformerConvSceneEncoder,
         TransformerMSceneEncoder,
     )
+    from trajpred.model.scene_decoder import SceneDecoder
     from trajpred.model.scene_encoder import SceneEncoder
     from trajpred.model.star_encoder import StarSceneEncoder
     from trajpred.model.token_encoder import SceneTokens, TokenEncoder
@@ -33,6 +34,7 @@ _HOME = {
     "ModeDecoder": "mode_decoder",
     "MultiHeadAttentionSceneEncoder": "published_encoders",
     "Prediction": "prediction",
+    "SceneDecoder": "scene_decoder",
     "SceneEncoder": "scene_encoder",
     "SceneTokens": "token_encoder",
     "StarSceneEncoder": "star_encoder",
@@ -48,6 +50,7 @@ __all__ = [
     "ModeDecoder",
     "MultiHeadAttentionSceneEncoder",
     "Prediction",
+    "SceneDecoder",
     "SceneEncoder",
     "SceneTokens",
     "StarSceneEncoder",

@@ -1,6 +1,9 @@
-"""Scene encoder and mode decoder together, and the way back to city coordinates."""
+"""The forecaster: a scene encoder, a decoder, and what they were trained for."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,42 +13,105 @@ from torch_geometric.data import HeteroData
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
+from trajpred.graph.config import SceneConfig
 from trajpred.model.checkpoint import CONFIG, below, build, load_weights, read_checkpoint
-from trajpred.model.head_decoder import HeadDecoder
-from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.prediction import Prediction
 from trajpred.model.pretrained import require_name
+from trajpred.model.scene_decoder import SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
+
+#: The settings of a checkpoint's config that make a forecaster; the others are those of its training.
+SETTINGS = ("encoder", "decoder", "history", "step_s", "scene")
 
 
 class Forecaster(nn.Module):
-    """Batch of scene graphs -> :class:`~trajpred.model.mode_decoder.Prediction` for every agent."""
+    """Predict the futures of every agent of a batch of scene graphs.
 
-    def __init__(self, encoder: TokenEncoder, decoder: ModeDecoder | HeadDecoder) -> None:
+    Args:
+        encoder, decoder: the two halves, of equal ``dim``.
+        history: observed steps the model takes.
+        step_s: seconds between steps.
+        scene: what the model sees of a scenario.
+
+    Raises: DataError if the halves do not fit together.
+    """
+
+    def __init__(
+        self,
+        encoder: TokenEncoder,
+        decoder: SceneDecoder,
+        history: int = 50,
+        step_s: float = 0.1,
+        scene: SceneConfig = SceneConfig(),
+    ) -> None:
         super().__init__()
         if encoder.dim != decoder.dim:
             raise DataError(f"encoder has dim {encoder.dim}, decoder {decoder.dim}: set both", field="dim")
         self.encoder, self.decoder = encoder, decoder
+        self.history, self.step_s, self.scene = history, step_s, scene
+
+    @property
+    def horizon(self) -> int:
+        """Future steps F."""
+        return self.decoder.horizon
+
+    @classmethod
+    def build(cls, config: dict[str, Any]) -> Forecaster:
+        """Build one from plain values, as a YAML config and a checkpoint hold them. Raises: DataError."""
+        return build(cls, {name: config[name] for name in SETTINGS if name in config})
+
+    @classmethod
+    def load(cls, checkpoint: str | Path) -> Forecaster:
+        """Load a trained forecaster, in evaluation mode.
+
+        Args:
+            checkpoint: path of a checkpoint, or name of weights that ship with the package.
+
+        Raises: DataError if the file is not a trajpred checkpoint.
+        """
+        content = read_checkpoint(checkpoint)
+        weights = below(content["state_dict"], "forecaster.")
+        return load_weights(cls.build(content[CONFIG]), weights, checkpoint)
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> Forecaster:
+        """Load the weights that ship under ``name``. Raises: DataError that lists the known names."""
+        return cls.load(require_name(name))
 
     def forward(self, batch: HeteroData, joint: bool = False) -> Prediction:
+        """Predict in the agents' own frames; :meth:`check` tells whether ``batch`` fits the model."""
         return self.decoder(self.encoder.encode(batch), batch, joint)
 
     @torch.inference_mode()
     def forecast(self, batch: HeteroData, joint: bool = False) -> list[Forecast]:
-        """Forecasts in city coordinates, one per scene of ``batch``; with ``joint`` mode k is one world."""
+        """Forecast in city coordinates, one per scene of ``batch``; with ``joint`` mode k is one world.
+
+        Raises: DataError if ``batch`` does not fit the model.
+        """
+        self.check(batch)
         return to_forecasts(self(batch, joint), batch)
 
-    @classmethod
-    def from_pretrained(cls, name: str) -> Forecaster:
-        """The trained model of this name that ships with the package, in evaluation mode.
+    def check(self, batch: HeteroData) -> None:
+        """Raise :class:`DataError` if history, horizon or time step of ``batch`` are not the model's."""
+        history, future = batch["agent"].history.shape[1], batch["agent"].target.shape[1]
+        if history != self.history or future not in (self.horizon, 0):
+            have = f"the data have {future} from {history}"
+            raise DataError(f"this model predicts {self.horizon} steps from {self.history}, {have}")
+        step = torch.as_tensor(batch.step_s)
+        if bool(((step - self.step_s).abs() > 0.1 * self.step_s).any()):
+            has = f"the data have one of {float(step.flatten()[0]):.2g} s"
+            raise DataError(f"this model is made for a time step of {self.step_s:.2g} s, {has}")
 
-        Build its batches with the ``SceneConfig`` it was trained with, which ``LitForecaster`` knows.
 
-        Raises: DataError that lists the known names.
-        """
-        content = read_checkpoint(require_name(name))
-        config = {part: content[CONFIG][part] for part in ("encoder", "decoder")}
-        return load_weights(build(cls, config), below(content["state_dict"], "forecaster."), name)
+def from_pretrained(name: str) -> Forecaster:
+    """Load the forecaster that ships under ``name``, in evaluation mode.
+
+    Example:
+        >>> forecaster = trajpred.from_pretrained("argoverse1-small")
+
+    Raises: DataError that lists the known names.
+    """
+    return Forecaster.from_pretrained(name)
 
 
 def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:

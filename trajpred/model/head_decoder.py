@@ -9,13 +9,14 @@ from torch_geometric.data import HeteroData
 
 from trajpred.model.heads import AttentionHead, CurveHead, LSTMHead, wide
 from trajpred.model.prediction import Prediction, driving_on
+from trajpred.model.scene_decoder import SceneDecoder
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import mlp
 
 HEADS = {"mlp": CurveHead, "lstm": LSTMHead, "attention": AttentionHead}
 
 
-class HeadDecoder(nn.Module):
+class HeadDecoder(SceneDecoder):
     """K mode embeddings on an agent's token, each unrolled by one head; no refinement, no joint modes.
 
     Args:
@@ -25,8 +26,6 @@ class HeadDecoder(nn.Module):
         head: ``mlp`` (a curve), ``lstm`` or ``attention`` (temporal self-attention over the future steps).
     """
 
-    joint = False
-
     def __init__(
         self,
         horizon: int = 60,
@@ -34,8 +33,7 @@ class HeadDecoder(nn.Module):
         modes: int = 6,
         head: Literal["mlp", "lstm", "attention"] = "mlp",
     ) -> None:
-        super().__init__()
-        self.horizon, self.dim, self.modes = horizon, dim, modes
+        super().__init__(horizon, dim, modes)
         self.mode = nn.Embedding(modes, dim)
         self.mix = mlp(dim, dim, dim)
         self.head = HEADS[head](dim, horizon)

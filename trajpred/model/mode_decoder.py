@@ -15,6 +15,7 @@ from trajpred.model.heads import CurveHead, wide
 from trajpred.model.joint_graph import JointGraph
 from trajpred.model.mode_edges import MODE_EDGE_CHANNELS, edges_across, edges_around
 from trajpred.model.prediction import Prediction, driving_on, scene_mean
+from trajpred.model.scene_decoder import SceneDecoder
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import (
@@ -31,7 +32,7 @@ from trajpred.nn import (
 STANDING_M = 1.0
 
 
-class ModeDecoder(nn.Module):
+class ModeDecoder(SceneDecoder):
     """Mode tokens on the same core as the encoder: mode ← scene, mode ↔ mode, twice.
 
     A proposal is a smooth offset from driving on at constant velocity. Each mode is then re-anchored at its
@@ -69,9 +70,8 @@ class ModeDecoder(nn.Module):
         pose: RelativePose = "both",
         joint: bool = False,
     ) -> None:
-        super().__init__()
-        self.horizon, self.dim, self.modes = horizon, dim, modes
-        self.evaluation, self.joint = evaluation, joint
+        super().__init__(horizon, dim, modes, joint)
+        self.evaluation = evaluation
         self.radius = (propose_radius_m, refine_radius_m)
         self.mode = nn.Embedding(modes, dim)
         stages = 2 if refine_layers else 1

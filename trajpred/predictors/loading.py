@@ -21,7 +21,7 @@ from trajpred.graph.mirror import mirrored
 from trajpred.graph.scene_graph import scene_graph
 from trajpred.metrics.calibration import apply_temperature
 from trajpred.metrics.conformal import ConformalRegions
-from trajpred.model import SceneEncoder, pretrained
+from trajpred.model import Forecaster, SceneEncoder, pretrained
 from trajpred.model.attention_weights import attention_weights
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint, training_of
 from trajpred.onboard.bundle import is_bundle
@@ -30,7 +30,6 @@ from trajpred.predictors.merge import merge
 from trajpred.predictors.predictions import PredictionsPredictor, future_steps
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.training.lit_forecaster import LitForecaster
 
 
 class Predictor(Protocol):
@@ -38,7 +37,7 @@ class Predictor(Protocol):
 
     Attributes:
         name: shown in tables.
-        training: how it was trained (:class:`trajpred.training.training_record.TrainingRecord`), as far as known.
+        training: how it was trained (:class:`trajpred.training.TrainingRecord`), as far as known.
         joint: whether mode k of all agents of a scene is one world; False if it does not say.
         how: in what way it forecasts, where one training allows several: ``joint``, ``mirrored``; nothing if
             it does not say.
@@ -53,7 +52,7 @@ class Predictor(Protocol):
 
 
 class BaselinePredictor:
-    """A baseline of :mod:`trajpred.predictors.baselines` by name; 6 s ahead where a scenario has no future steps."""
+    """Predict with a baseline by name; 6 s ahead where a scenario has no future steps."""
 
     def __init__(self, name: str) -> None:
         self.name, self.joint = name, name != "lane_following"  # the others have one mode: one world
@@ -84,8 +83,8 @@ class CheckpointPredictor:
         self.how = "joint" if joint else "calibrated" if fitted else ""
         self.name = shown_name(checkpoint) + (", joint" if joint else "")
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model = LitForecaster.load(checkpoint).to(self.device)
-        if joint and not self.model.forecaster.decoder.joint:
+        self.model = Forecaster.load(checkpoint).to(self.device)
+        if joint and not self.model.decoder.joint:
             advice = "train with model.decoder.init_args.joint true, or predict the focal track alone"
             raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
 
@@ -99,7 +98,7 @@ class CheckpointPredictor:
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         if not scenarios:
             return []
-        forecasts = self.model.forecaster.forecast(self._batch(scenarios), joint=self.joint)
+        forecasts = self.model.forecast(self._batch(scenarios), joint=self.joint)
         if self.temperature != 1.0 and not self.joint:  # it was fitted to marginal forecasts
             forecasts = [_warmed(one, self.temperature) for one in forecasts]
         return [_in_mirror(one) for one in forecasts] if self.mirror else forecasts
@@ -107,7 +106,7 @@ class CheckpointPredictor:
     def attention(self, scenarios: Sequence[Scenario]) -> list[Attention]:
         """From whom the agents' tokens take their information, for each scenario. Raises: DataError if the
         model's encoder is not the default one."""
-        return attention_weights(self.model.forecaster.encoder, self._batch(scenarios)) if scenarios else []
+        return attention_weights(self.model.encoder, self._batch(scenarios)) if scenarios else []
 
     def _batch(self, scenarios: Sequence[Scenario]) -> HeteroData:
         """What the model sees of ``scenarios``. Raises: DataError if it was not made for them."""
@@ -116,7 +115,6 @@ class CheckpointPredictor:
         if self.mirror:
             features = mirrored(features, np.ones(len(scenarios), bool))
         batch = scene_graph(features, scene.graph)
-        self.model.check(batch)
         return batch.to(self.device)
 
 
@@ -205,9 +203,7 @@ def load_together(checkpoints: Sequence[str | Path], joint: bool = False, mirror
 
 def has_attention(predictor: Predictor) -> bool:
     """Whether it can tell from whom it takes its information: one model with the default encoder."""
-    return isinstance(predictor, CheckpointPredictor) and isinstance(
-        predictor.model.forecaster.encoder, SceneEncoder
-    )
+    return isinstance(predictor, CheckpointPredictor) and isinstance(predictor.model.encoder, SceneEncoder)
 
 
 def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[Attention]:

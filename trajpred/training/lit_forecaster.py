@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,15 +10,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
-from trajpred.errors import DataError
 from trajpred.graph.config import SceneConfig
 from trajpred.metrics import ForecastMetrics, agent_metrics
-from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
+from trajpred.model.checkpoint import CONFIG, build
 from trajpred.model.forecaster import Forecaster
-from trajpred.model.head_decoder import HeadDecoder
-from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.prediction import Prediction
-from trajpred.model.pretrained import require_name
+from trajpred.model.scene_decoder import SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.scenario import TrackCategory
 from trajpred.training.distributed import (
@@ -50,7 +46,7 @@ class LitForecaster(pl.LightningModule):
     def __init__(
         self,
         encoder: TokenEncoder,
-        decoder: ModeDecoder | HeadDecoder,
+        decoder: SceneDecoder,
         history: int = 50,
         step_s: float = 0.1,
         scene: SceneConfig = SceneConfig(),
@@ -58,8 +54,7 @@ class LitForecaster(pl.LightningModule):
         optimizer: OptimizerConfig = OptimizerConfig(),
     ) -> None:
         super().__init__()
-        self.forecaster = Forecaster(encoder, decoder)
-        self.history, self.step_s, self.scene = history, step_s, scene
+        self.forecaster = Forecaster(encoder, decoder, history, step_s, scene)
         self.loss, self.optimizer_config = loss, optimizer
         self.val_metrics = ForecastMetrics()
         self.guard = FiniteGuard()
@@ -74,20 +69,8 @@ class LitForecaster(pl.LightningModule):
         return model
 
     def forward(self, batch: HeteroData) -> Prediction:
-        self.check(batch)
+        self.forecaster.check(batch)
         return self.forecaster(batch)
-
-    def check(self, batch: HeteroData) -> None:
-        """Raise :class:`DataError` if the data's history, horizon or time step are not the model's."""
-        found = (batch["agent"].history.shape[1], batch["agent"].target.shape[1])
-        made = (self.history, self.forecaster.decoder.horizon)
-        if found[0] != made[0] or found[1] not in (made[1], 0):
-            have = f"the data have {found[1]} from {found[0]}"
-            raise DataError(f"this model predicts {made[1]} steps from {made[0]}, {have}")
-        step = torch.as_tensor(batch.step_s)
-        if bool(((step - self.step_s).abs() > 0.1 * self.step_s).any()):
-            has = f"the data have one of {float(step.flatten()[0]):.2g} s"
-            raise DataError(f"this model is made for a time step of {self.step_s:.2g} s, {has}")
 
     def setup(self, stage: str) -> None:
         """Let every process draw a dropout of its own; restoring a checkpoint comes after this."""
@@ -104,7 +87,7 @@ class LitForecaster(pl.LightningModule):
 
     def losses(self, batch: HeteroData) -> dict[str, Tensor]:
         """Every loss by name and their weighted sum, ``loss``."""
-        self.check(batch)
+        self.forecaster.check(batch)
         tokens, decoder = self.forecaster.encoder.encode(batch), self.forecaster.decoder
         # Who has no future to learn from is seen, but costs no modes.
         learned = batch["agent"].target_mask.any(1).nonzero()[:, 0]
@@ -188,17 +171,3 @@ class LitForecaster(pl.LightningModule):
         torch.set_rng_state(own["cpu"])
         if own["cuda"] and self.device.type == "cuda":
             torch.cuda.set_rng_state(own["cuda"][0], self.device)
-
-    @classmethod
-    def load(cls, checkpoint: str | Path) -> LitForecaster:
-        """A trained model in evaluation mode: a checkpoint, or weights that ship by their name.
-
-        Raises: DataError if the file is no checkpoint of ours.
-        """
-        content = read_checkpoint(checkpoint)
-        return load_weights(cls.build(content[CONFIG]), content["state_dict"], checkpoint)
-
-    @classmethod
-    def from_pretrained(cls, name: str) -> LitForecaster:
-        """The trained model of this name that ships. Raises: DataError that lists the known names."""
-        return cls.load(require_name(name))

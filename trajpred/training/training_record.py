@@ -30,7 +30,7 @@ class TrainingRecord(pl.Callback):
     ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (in which it was saved, from
     1), ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``memory_gb`` (of each,
     None for no bound), ``precision``, ``wall_s`` (of all its runs), ``weights`` (the checkpoint it started
-    with, None for none), ``store`` and ``environment`` (:mod:`trajpred.evaluation.provenance`) as the run began.
+    with, None for none), ``store`` and ``environment`` as the run began.
 
     A run that is resumed within an epoch needs the same batches: DataError where they would be others.
     """

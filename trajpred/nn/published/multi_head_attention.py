@@ -48,7 +48,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
       the same: a receiver without items gets σ(b_V) and otherwise σ(0), and dropped α scale b_V in one only.
 
     Shapes: receivers ``[R, d_r]``, senders ``[S, d_s]``, items ``[I, d_e]`` -> ``[R, num_heads *
-    per_head_channels]``. How to call it: :class:`~trajpred.nn.published.any_to_any.AnyToAnyConvolution`; the keyword
+    per_head_channels]``. Call: :class:`~trajpred.nn.published.any_to_any.AnyToAnyConvolution`; the keyword
     ``return_attention`` adds α ``[I, num_heads]`` before dropout.
 
     Source: TensorFlow GNN, ``models/multi_head_attention``, after Dwivedi & Bresson 2020 (arXiv 2012.09699)

@@ -73,8 +73,8 @@ def write_page(
     Args:
         path: the file.
         predictors: none, one, or two that are shown side by side.
-        without: road users, as :func:`trajpred.predictors.perturbed.road_users` takes them, without whom every
-            scenario is predicted once more; the page switches between the two.
+        without: road users, as :func:`~trajpred.predictors.perturbed.road_users` takes them, without whom
+            every scenario is predicted once more; the page switches between the two.
         batch_size: scenarios predicted at once.
         progress: show a bar.
         on_error: is told of each scenario that cannot be predicted or shown; the page is then written without

@@ -1,0 +1,67 @@
+"""The tree is the data flow: imports point one way, and files and folders stay small."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+#: Each folder may import from those before it; the records are the modules at the package's top.
+ORDER = (
+    *("records", "sources", "store", "graph", "nn", "metrics", "model", "onboard", "predictors"),
+    *("evaluation", "viz", "training", "export", "benchmark", "doctor", "cli"),
+)
+#: Folders that may import from fewer.
+ONLY = {"nn": {"records"}, "metrics": {"records"}, "onboard": {"records", "graph", "metrics"}}
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in (ROOT / "trajpred").rglob("*.py")
+}
+ENTRY = {"trajpred", "trajpred.__main__"}  # the lazy public names, and the command
+
+
+def folder(module: str) -> str:
+    part = module.split(".")[1]
+    return part if part in ORDER else "records"
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the modules of the package that a file imports, anywhere in it, but for types alone."""
+    tree = ast.parse(path.read_text("utf-8"))
+    blocks = (node.body for node in ast.walk(tree) if isinstance(node, ast.If) and is_typing(node))
+    types = {id(node) for body in blocks for statement in body for node in ast.walk(statement)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and id(node) not in types:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                found = name if name in MODULES else node.module
+                if found in MODULES and found not in ENTRY:
+                    yield found
+
+
+def is_typing(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_imports_point_down_the_data_flow(name: str) -> None:
+    allowed = ONLY.get(name, set(ORDER[: ORDER.index(name)])) | {name}
+    wrong = {
+        (module, other)
+        for module, path in MODULES.items()
+        if module not in ENTRY and folder(module) == name
+        for other in imported(path)
+        if folder(other) not in allowed
+    }
+    assert not wrong
+
+
+def test_no_circle_of_files() -> None:
+    graph = {module: set(imported(path)) - {module} for module, path in MODULES.items()}
+    while leaves := {module for module, others in graph.items() if not others & graph.keys()}:
+        graph = {module: others for module, others in graph.items() if module not in leaves}
+    assert not graph

@@ -1,0 +1,3 @@
+"""Fixtures of the model tests serve here too."""
+
+from tests.model.conftest import model, real, seed  # noqa: F401

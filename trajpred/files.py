@@ -1,0 +1,44 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to; on success it is flushed to disk and renamed to ``path``.
+
+    If the block raises, or the process or machine stops, an existing ``path`` stays as it was.
+
+    Example:
+        >>> with atomic_file("results.json") as unfinished:
+        ...     unfinished.write_text("{}")
+
+    Raises: OSError if the file cannot be written.
+    """
+    path = Path(path)
+    unfinished = path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
+    try:
+        yield unfinished
+        sync(unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to disk. Windows cannot flush folders."""
+    if sys.platform == "win32" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY if sys.platform != "win32" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
