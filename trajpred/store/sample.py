@@ -8,7 +8,7 @@ from trajpred.errors import DataError
 from trajpred.store import prepare
 from trajpred.store.reader import read_manifest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"
 SAMPLE_STORE = ROOT / "datasets" / "argoverse2" / "store"
 #: Those of the sample that are Argoverse 2's own; the others are windows cut from its sensor logs.
