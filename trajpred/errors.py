@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+if TYPE_CHECKING:  # the command line reports errors before NumPy is loaded
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 
 class DataError(ValueError):
@@ -49,6 +50,8 @@ def require(condition: bool, field: str, message: str) -> None:
 
 def as_array(values: ArrayLike, dtype: Any, field: str) -> NDArray[Any]:
     """A copy of ``values`` as an array. Raises: :class:`DataError` on ragged lists and other non-numbers."""
+    import numpy as np
+
     try:
         return np.array(values, dtype)
     except (TypeError, ValueError, OverflowError) as error:
@@ -62,6 +65,8 @@ def within(values: NDArray[Any], size: int) -> bool:
 
 def encode(names: Sequence[Any], known: tuple[str, ...], field: str) -> NDArray[np.int8]:
     """Indices ``[M]`` of ``names`` in ``known``. Raises: :class:`DataError` on a name that is not there."""
+    import numpy as np
+
     index = {name: i for i, name in enumerate(known)}
     try:
         return np.array([index[name] for name in names], np.int8)
