@@ -477,10 +477,10 @@ def test_a_bad_scenario_is_reported_skipped_and_fatal_only_when_strict(
     ("tool", "args", "says"),
     [
         ("train", ["--data.store", "nowhere"], "python tools/prepare.py"),
-        ("train", ["--resume", str(ROOT / "LICENSE")], "is no checkpoint"),
+        ("train", ["--resume", str(ROOT / "LICENSE")], "is not a checkpoint"),
         ("evaluate", ["--store", "nowhere"], "python tools/prepare.py"),
         ("evaluate", ["--checkpoint", "nothing.ckpt"], "neither a checkpoint nor one of the baselines"),
-        ("evaluate", ["--checkpoint", str(ROOT / "LICENSE")], "is no checkpoint"),
+        ("evaluate", ["--checkpoint", str(ROOT / "LICENSE")], "is not a checkpoint"),
         ("evaluate", ["--split", "test"], "no scenario with a future"),
         ("evaluate", ["--split", "training"], "no split 'training'"),
         ("visualize", ["--scenario", "unknown"], "no split holds scenario 'unknown'"),

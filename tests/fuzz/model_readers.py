@@ -20,11 +20,11 @@ from trajpred.model.checkpoint import (
     CALIBRATION,
     CONFIG,
     TRAINING,
-    below,
-    load_fitting,
+    load_matching,
     load_weights,
     read_checkpoint,
-    training_of,
+    training_facts,
+    weights_below,
 )
 from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.training.lit_forecaster import LitForecaster
@@ -54,10 +54,10 @@ def checkpoint(folder: Path) -> Reader:
 
     def read() -> None:
         content = read_checkpoint(path)
-        training_of(content)
-        below(content["state_dict"], "w")
+        training_facts(content)
+        weights_below(content["state_dict"], "w")
         refused = []
-        for load in (load_weights, load_fitting):
+        for load in (load_weights, load_matching):
             try:
                 load(nn.Linear(2, 3), content["state_dict"], path)
             except DataError as error:

@@ -12,21 +12,20 @@ from tests.model.small import batch_of, evaluate_as
 from trajpred.attention import Attention
 from trajpred.errors import DataError
 from trajpred.model import StarSceneEncoder
-from trajpred.model.attention_weights import attention_weights
-from trajpred.model.joint_graph import JointGraph
+from trajpred.model.token_graph import TokenGraph
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 
 def told(model: LitForecaster, scenarios: list[Scenario]) -> list[Attention]:
-    return attention_weights(model.forecaster.encoder, batch_of(scenarios))
+    return model.forecaster.encoder.attention_weights(batch_of(scenarios))
 
 
 @torch.inference_mode()
 def first_layer(model: LitForecaster, scenario: Scenario, agent: int) -> np.ndarray:
     """``[H, N]``: the first layer's softmax for one receiver, written down from its equation."""
     encoder, batch = model.forecaster.encoder, batch_of([scenario])
-    graph, nodes, lane = JointGraph.of(batch), batch["agent"], batch["lane"]
+    graph, nodes, lane = TokenGraph.of(batch), batch["agent"], batch["lane"]
     x = torch.cat(
         (
             encoder.agent(nodes.history, nodes.object_type),
@@ -100,12 +99,12 @@ def test_listening_changes_nothing(model: LitForecaster, real: list[Scenario]) -
     batch = batch_of(real)
     with torch.inference_mode():
         before = model.forecaster(batch).trajectory
-        attention_weights(model.forecaster.encoder, batch)
+        model.forecaster.encoder.attention_weights(batch)
         assert torch.equal(model.forecaster(batch).trajectory, before)
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
 def test_other_encoders_are_refused(real: list[Scenario]) -> None:
     encoder = StarSceneEncoder(dim=32, heads=4).eval()
-    with pytest.raises(DataError, match="StarSceneEncoder has no graph attention"):
-        attention_weights(encoder, batch_of(real[:1]))
+    with pytest.raises(DataError, match="StarSceneEncoder does not report attention"):
+        encoder.attention_weights(batch_of(real[:1]))

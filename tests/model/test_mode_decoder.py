@@ -11,11 +11,10 @@ from tests.graph.scenes import straight
 from tests.model.small import assert_same, batch_of, evaluate_as, small_model
 from trajpred.geometry import Pose
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
-from trajpred.model.bezier import bernstein
-from trajpred.model.joint_graph import JointGraph
-from trajpred.model.mode_decoder import STANDING_M, end_pose
-from trajpred.model.mode_edges import MODE_EDGE_KINDS, edges_around
-from trajpred.model.prediction import driving_on, scene_mean
+from trajpred.model.heads import bernstein
+from trajpred.model.mode_decoder import MODE_EDGE_KINDS, STATIONARY_M, end_pose, radius_edges
+from trajpred.model.scene_decoder import constant_velocity_of, scene_mean
+from trajpred.model.token_graph import TokenGraph
 from trajpred.scenario import Scenario
 
 
@@ -41,7 +40,7 @@ def test_end_pose_is_the_end_and_the_direction_of_the_last_second(steps: int) ->
 def test_a_mode_that_stands_keeps_its_heading() -> None:
     """It may wander about: what counts is that it ends near to where it starts."""
     path = torch.randn(1, 3, 60, 2)
-    path[0, :, -1] = torch.tensor([[0.0, 0.0], [0.0, STANDING_M - 0.01], [0.0, STANDING_M + 0.01]])
+    path[0, :, -1] = torch.tensor([[0.0, 0.0], [0.0, STATIONARY_M - 0.01], [0.0, STATIONARY_M + 0.01]])
     path[0, 2, -11] = 0.0
     heading = end_pose(path, Pose(torch.zeros(1, 2), torch.tensor([0.5]))).heading
     torch.testing.assert_close(heading, torch.tensor([0.5, 0.5, 0.5 + np.pi / 2]))
@@ -50,7 +49,7 @@ def test_a_mode_that_stands_keeps_its_heading() -> None:
 def test_constant_velocity_goes_on_from_when_an_agent_was_last_seen() -> None:
     valid = np.ones((2, 110), bool)
     valid[1, 30:50] = False  # last seen 2 s before the last observed step
-    found = driving_on(batch_of([straight(2, valid=valid)]), 60)
+    found = constant_velocity_of(batch_of([straight(2, valid=valid)]), 60)
     steps = torch.arange(1, 61) * 0.1
     expected = torch.stack((10 * steps, 10 * (steps + 2.0)))
     torch.testing.assert_close(found[..., 0], expected, rtol=0, atol=1e-3)
@@ -60,7 +59,7 @@ def test_constant_velocity_goes_on_from_when_an_agent_was_last_seen() -> None:
 def test_every_scene_has_its_own_step() -> None:
     x = np.stack((np.arange(110.0), np.zeros(110)), -1)[None]
     scenes = [Scenario.from_arrays(x, num_observed=50, step_s=step) for step in (0.1, 0.2)]
-    found = driving_on(batch_of(scenes), 60)  # a metre a step in both
+    found = constant_velocity_of(batch_of(scenes), 60)  # a metre a step in both
     torch.testing.assert_close(found[..., 0], torch.arange(1.0, 61.0).expand(2, 60), rtol=0, atol=1e-3)
 
 
@@ -74,9 +73,9 @@ def test_a_mode_hears_its_agent_and_all_of_its_scene_within_the_radius(
         agent.position.repeat_interleave(per_agent, 0) + 30 * torch.randn(len(agent.batch) * per_agent, 2),
         agent.heading.repeat_interleave(per_agent, 0),
     )
-    graph, radius = JointGraph.of(batch), (60.0, 30.0)[stage]
+    graph, radius = TokenGraph.of(batch), (60.0, 30.0)[stage]
     who = torch.arange(graph.num_agents).repeat_interleave(per_agent)
-    index, _ = edges_around(graph, anchors, radius, who, graph.agents.repeat(per_agent))
+    index, _ = radius_edges(graph, anchors, radius, who, graph.agents.repeat(per_agent))
     place, scene = graph.poses.position, torch.cat((agent.batch, batch["lane"].batch))
     owner = torch.arange(len(anchors.heading)) // per_agent
     near = torch.linalg.vector_norm(anchors.position[:, None] - place, dim=-1) <= radius
@@ -91,10 +90,10 @@ def test_a_mode_is_told_what_it_hears(real: list[Scenario], stage: int, per_agen
     batch = batch_of(real)
     place = Pose(batch["agent"].position, batch["agent"].heading)
     anchors = Pose(*(x.repeat_interleave(per_agent, 0) for x in (place.position, place.heading)))
-    agents, graph = batch["agent"].num_nodes, JointGraph.of(batch)
+    agents, graph = batch["agent"].num_nodes, TokenGraph.of(batch)
     who = torch.arange(agents).repeat_interleave(per_agent)
     modes = graph.agents.repeat(per_agent)
-    index, features = edges_around(graph, anchors, (60.0, 30.0)[stage], who, modes)
+    index, features = radius_edges(graph, anchors, (60.0, 30.0)[stage], who, modes)
     sender, receiver = index.tolist()
     expected = [
         "lane" if j >= agents else "own" if j == i // per_agent else "agent"

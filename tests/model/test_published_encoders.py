@@ -16,8 +16,8 @@ from tests.graph.scenes import moved
 from tests.model.small import batch_of
 from trajpred.geometry import relative_pose
 from trajpred.model import StarSceneEncoder
-from trajpred.model.joint_graph import JointGraph
-from trajpred.model.star_graph import stars
+from trajpred.model.star_encoder import stars
+from trajpred.model.token_graph import TokenGraph
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
@@ -106,9 +106,9 @@ def test_a_lonely_agent_without_a_map_is_predicted(path: Path, decoder: dict[str
 @pytest.mark.parametrize("sectors", [1, 4, 8])
 def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario], sectors: int) -> None:
     batch = batch_of(real)
-    graph = JointGraph.of(batch)
+    graph = TokenGraph.of(batch)
     found = stars(batch, graph, sectors)
-    sender, receiver = graph.index[:, graph.edges(True, True)].tolist()
+    sender, receiver = graph.index[:, graph.edges_between(True, True)].tolist()
     nearest: dict[tuple[int, int], tuple[float, Tensor]] = {}
     for j, i in zip(sender, receiver, strict=True):
         x, y = relative_pose(graph.poses[j : j + 1], graph.poses[i : i + 1]).position[0].tolist()

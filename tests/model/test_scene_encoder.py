@@ -14,8 +14,8 @@ from tests.model.small import batch_of, small_config
 from trajpred.errors import DataError
 from trajpred.graph.scene_graph import RELATIONS
 from trajpred.model import SceneEncoder
-from trajpred.model.agent_encoder import AgentEncoder
-from trajpred.model.joint_graph import JointGraph
+from trajpred.model.input_encoders import AgentEncoder
+from trajpred.model.token_graph import TokenGraph
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
@@ -39,8 +39,8 @@ def test_one_token_per_agent_and_lane(encoder: SceneEncoder, real: list[Scenario
     tokens = encoder.encode(batch)
     assert tokens.agent.shape == (batch["agent"].num_nodes, 32)
     assert tokens.lane.shape == (batch["lane"].num_nodes, 32)
-    assert torch.equal(tokens.joint, torch.cat((tokens.agent, tokens.lane)))
-    assert torch.equal(encoder(batch).joint, tokens.joint)
+    assert torch.equal(tokens.nodes, torch.cat((tokens.agent, tokens.lane)))
+    assert torch.equal(encoder(batch).nodes, tokens.nodes)
 
 
 def test_loads_from_a_checkpoint_without_its_decoder(
@@ -49,7 +49,7 @@ def test_loads_from_a_checkpoint_without_its_decoder(
     path, batch = checkpoint_of(model, tmp_path / "a.ckpt", keep="forecaster.encoder."), batch_of(real[:1])
     encoder = SceneEncoder.from_checkpoint(path)
     assert not encoder.training
-    assert torch.equal(encoder.encode(batch).joint, model.forecaster.encoder.encode(batch).joint)
+    assert torch.equal(encoder.encode(batch).nodes, model.forecaster.encoder.encode(batch).nodes)
 
 
 def test_a_checkpoint_without_an_encoder_is_refused(model: LitForecaster, tmp_path: Path) -> None:
@@ -72,22 +72,22 @@ def test_layers_listen_further(real: list[Scenario]) -> None:
     for layers in (1, 2):
         encoder = SceneEncoder(dim=32, heads=4, layers=layers).eval()
         batch = batch_of(real[-1:])
-        graph, source = JointGraph.of(batch), 0
+        graph, source = TokenGraph.of(batch), 0
         index, total = graph.index, len(graph)
         reached = torch.zeros(total, dtype=torch.bool)
         reached[source] = True
         for _ in range(layers):
             reached[index[1, reached[index[0]]]] = True
         with torch.inference_mode():
-            before = encoder.encode(batch).joint
+            before = encoder.encode(batch).nodes
             batch["agent"].history[source] += 1.0
-            changed = (encoder.encode(batch).joint - before).abs().amax(1) > 1e-6
+            changed = (encoder.encode(batch).nodes - before).abs().amax(1) > 1e-6
         assert 1 < reached.sum() < total and torch.equal(changed, reached)
 
 
 def test_joint_nodes_are_agents_then_lanes(real: list[Scenario]) -> None:
     batch = batch_of(real)
-    graph = JointGraph.of(batch)
+    graph = TokenGraph.of(batch)
     A = batch["agent"].num_nodes
     start = {"agent": 0, "lane": A}
     expected = [

@@ -128,7 +128,7 @@ def test_a_compressed_one_is_refused_before_it_unpacks(tmp_path: Path) -> None:
     with ZipFile(tmp_path / "best.ckpt") as plain, ZipFile(tmp_path / "packed.ckpt", "w") as packed:
         for entry in plain.infolist():
             packed.writestr(entry.filename, plain.read(entry), compress_type=ZIP_DEFLATED)
-    with pytest.raises(DataError, match="compressed, as no checkpoint is"):
+    with pytest.raises(DataError, match="compressed, which checkpoints are not"):
         read_checkpoint(tmp_path / "packed.ckpt")
 
 
@@ -198,7 +198,7 @@ def test_a_checkpoint_of_another_lightning_program_is_refused(tmp_path: Path) ->
     trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
     trainer.strategy.connect(Other())
     trainer.save_checkpoint(tmp_path / "last.ckpt", weights_only=True)
-    with pytest.raises(DataError, match="is no trajpred checkpoint"):
+    with pytest.raises(DataError, match="is not a trajpred checkpoint"):
         newest_good(tmp_path)
 
 

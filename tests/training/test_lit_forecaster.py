@@ -126,7 +126,7 @@ def test_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_truncated_checkpoint_is_refused(checkpoint: Path, share: float) -> None:
     content = checkpoint.read_bytes()
     checkpoint.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(DataError, match="cut short") as error:
+    with pytest.raises(DataError, match="truncated") as error:
         Forecaster.load(checkpoint)
     assert str(checkpoint) in str(error.value)
 
@@ -164,7 +164,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {"trajpred_config": {}}])
 def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path, content: Any) -> None:
     torch.save(content, tmp_path / "other.ckpt")
-    with pytest.raises(DataError, match="is no trajpred checkpoint"):
+    with pytest.raises(DataError, match="is not a trajpred checkpoint"):
         Forecaster.load(tmp_path / "other.ckpt")
 
 
@@ -198,5 +198,5 @@ def test_weights_of_another_size_are_refused(checkpoint: Path) -> None:
     ids=str,
 )
 def test_a_config_that_makes_no_model_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match="no model config"):
+    with pytest.raises(DataError, match="not a model config"):
         LitForecaster.build(small_config(**change))

@@ -17,9 +17,8 @@ from trajpred.graph.config import GraphConfig
 from trajpred.graph.edge_features import pair_features
 from trajpred.graph.lanes import TOPOLOGY
 from trajpred.graph.scene_graph import EDGE_KINDS
-from trajpred.model.mode_decoder import ModeDecoder
-from trajpred.model.mode_edges import MODE_EDGE_KINDS
-from trajpred.model.prediction import constant_velocity
+from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder
+from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
 from trajpred.nn import EdgeBias, MatrixRelation
 
@@ -116,7 +115,7 @@ class Encoder(nn.Module):
         bias = self.encoder.bias.of_pairs(pair_features(poses, poses, kind, len(EDGE_KINDS)))
         relation = MatrixRelation.of(bias, kind > 0, (poses, poses))
         tokens = torch.cat((self.encoder.agent(history, object_type), lane_token))
-        heard = self.encoder.hear(tokens, relation)
+        heard = self.encoder.apply_layers(tokens, relation)
         return heard[: nodes.agents], heard[nodes.agents :]
 
 

@@ -20,10 +20,10 @@ from trajpred.model.checkpoint import (
     CALIBRATION,
     CONFIG,
     TRAINING,
-    below,
     load_weights,
     read_checkpoint,
-    training_of,
+    training_facts,
+    weights_below,
 )
 from trajpred.predictors import load_predictor
 from trajpred.predictors.baselines import BASELINES
@@ -79,7 +79,7 @@ def ship(
         how = f"(allowed: {tolerance_m:g}); ship full precision (--half false)"
         raise DataError(f"{moved} {how}", file=checkpoint)
     base, before = (_score(one, rows) for one in ("constant_velocity", checkpoint))
-    training = {**training_of(content), "recipe": name, "checkpoint": shown_name(checkpoint)}
+    training = {**training_facts(content), "recipe": name, "checkpoint": shown_name(checkpoint)}
     fitted = {CALIBRATION: content[CALIBRATION]} if CALIBRATION in content else {}
     size = _write(name, {CONFIG: content[CONFIG], "state_dict": kept, TRAINING: training, **fitted})
     after = _score(name, rows)
@@ -105,7 +105,7 @@ def changes(
 ) -> Change:
     """Between the predictions of all agents of ``rows`` with the weights ``state`` and with ``kept``."""
     full, other = (
-        load_weights(Forecaster.build(config), below(one, "forecaster."), "checkpoint")
+        load_weights(Forecaster.build(config), weights_below(one, "forecaster."), "checkpoint")
         for one in (state, kept)
     )
     moved, shifted = [], []

@@ -1,7 +1,7 @@
-"""The forecaster: scene encoder and decoder.
+"""The forecaster: scene encoders, decoders, and their checkpoints.
 
-``SceneEncoder`` with ``ModeDecoder`` is the default; the others are the published systems. Names are
-imported when first used, so that an encoder alone brings no decoder and no training stack along.
+``SceneEncoder`` with ``ModeDecoder`` is the default; the other encoders are published systems. Names are
+imported on first use, so that importing an encoder loads neither decoders nor the training stack.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from trajpred.model.forecaster import Forecaster
     from trajpred.model.head_decoder import HeadDecoder
     from trajpred.model.mode_decoder import ModeDecoder
-    from trajpred.model.prediction import Prediction
     from trajpred.model.published_encoders import (
         GlobalAttentionSceneEncoder,
         GraphTransformerSceneEncoder,
@@ -21,27 +20,11 @@ if TYPE_CHECKING:
         TransformerConvSceneEncoder,
         TransformerMSceneEncoder,
     )
-    from trajpred.model.scene_decoder import SceneDecoder
+    from trajpred.model.scene_decoder import Prediction, SceneDecoder
     from trajpred.model.scene_encoder import SceneEncoder
     from trajpred.model.star_encoder import StarSceneEncoder
     from trajpred.model.token_encoder import SceneTokens, TokenEncoder
 
-_HOME = {
-    "Forecaster": "forecaster",
-    "GlobalAttentionSceneEncoder": "published_encoders",
-    "GraphTransformerSceneEncoder": "published_encoders",
-    "HeadDecoder": "head_decoder",
-    "ModeDecoder": "mode_decoder",
-    "MultiHeadAttentionSceneEncoder": "published_encoders",
-    "Prediction": "prediction",
-    "SceneDecoder": "scene_decoder",
-    "SceneEncoder": "scene_encoder",
-    "SceneTokens": "token_encoder",
-    "StarSceneEncoder": "star_encoder",
-    "TokenEncoder": "token_encoder",
-    "TransformerConvSceneEncoder": "published_encoders",
-    "TransformerMSceneEncoder": "published_encoders",
-}
 __all__ = [
     "Forecaster",
     "GlobalAttentionSceneEncoder",
@@ -58,9 +41,21 @@ __all__ = [
     "TransformerConvSceneEncoder",
     "TransformerMSceneEncoder",
 ]
+_MODULES = {
+    "Forecaster": "forecaster",
+    "HeadDecoder": "head_decoder",
+    "ModeDecoder": "mode_decoder",
+    "Prediction": "scene_decoder",
+    "SceneDecoder": "scene_decoder",
+    "SceneEncoder": "scene_encoder",
+    "SceneTokens": "token_encoder",
+    "StarSceneEncoder": "star_encoder",
+    "TokenEncoder": "token_encoder",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    module = _MODULES.get(name, "published_encoders")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,4 +1,4 @@
-"""The forecaster: a scene encoder, a decoder, and what they were trained for."""
+"""The forecaster: a scene encoder, a decoder, and the data they were trained for."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
 from trajpred.graph.config import SceneConfig
-from trajpred.model.checkpoint import CONFIG, below, build, load_weights, read_checkpoint
-from trajpred.model.prediction import Prediction
+from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint, weights_below
 from trajpred.model.pretrained import require_name
-from trajpred.model.scene_decoder import SceneDecoder
+from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 
-#: The settings of a checkpoint's config that make a forecaster; the others are those of its training.
+#: Settings of a checkpoint's config that define the forecaster; the others define its training.
 SETTINGS = ("encoder", "decoder", "history", "step_s", "scene")
 
 
@@ -28,12 +27,18 @@ class Forecaster(nn.Module):
     """Predict the futures of every agent of a batch of scene graphs.
 
     Args:
-        encoder, decoder: the two halves, of equal ``dim``.
-        history: observed steps the model takes.
+        encoder, decoder: of equal ``dim``.
+        history: observed steps of its input.
         step_s: seconds between steps.
-        scene: what the model sees of a scenario.
+        scene: which agents and lanes of a scenario are its input, and their edges.
 
-    Raises: DataError if the halves do not fit together.
+    Example:
+        >>> forecaster = Forecaster.from_pretrained("argoverse2-demo")
+        >>> [forecast] = forecaster.forecast(build_batch([scenario], forecaster.scene))
+        >>> forecast.trajectory.shape
+        (61, 6, 60, 2)
+
+    Raises: DataError if encoder and decoder have different ``dim``.
     """
 
     def __init__(
@@ -49,6 +54,8 @@ class Forecaster(nn.Module):
             raise DataError(f"encoder has dim {encoder.dim}, decoder {decoder.dim}: set both", field="dim")
         self.encoder, self.decoder = encoder, decoder
         self.history, self.step_s, self.scene = history, step_s, scene
+        #: The config of the checkpoint it was loaded from.
+        self.config: dict[str, Any] = {}
 
     @property
     def horizon(self) -> int:
@@ -70,8 +77,10 @@ class Forecaster(nn.Module):
         Raises: DataError if the file is not a trajpred checkpoint.
         """
         content = read_checkpoint(checkpoint)
-        weights = below(content["state_dict"], "forecaster.")
-        return load_weights(cls.build(content[CONFIG]), weights, checkpoint)
+        weights = weights_below(content["state_dict"], "forecaster.")
+        model = load_weights(cls.build(content[CONFIG]), weights, checkpoint)
+        model.config = content[CONFIG]
+        return model
 
     @classmethod
     def from_pretrained(cls, name: str) -> Forecaster:
@@ -79,12 +88,12 @@ class Forecaster(nn.Module):
         return cls.load(require_name(name))
 
     def forward(self, batch: HeteroData, joint: bool = False) -> Prediction:
-        """Predict in the agents' own frames; :meth:`check` tells whether ``batch`` fits the model."""
+        """Predict in the agents' own frames; :meth:`check` raises if ``batch`` does not fit the model."""
         return self.decoder(self.encoder.encode(batch), batch, joint)
 
     @torch.inference_mode()
     def forecast(self, batch: HeteroData, joint: bool = False) -> list[Forecast]:
-        """Forecast in city coordinates, one per scene of ``batch``; with ``joint`` mode k is one world.
+        """Forecast in city coordinates, scene by scene; with ``joint``, mode k of all agents is one world.
 
         Raises: DataError if ``batch`` does not fit the model.
         """
@@ -95,12 +104,12 @@ class Forecaster(nn.Module):
         """Raise :class:`DataError` if history, horizon or time step of ``batch`` are not the model's."""
         history, future = batch["agent"].history.shape[1], batch["agent"].target.shape[1]
         if history != self.history or future not in (self.horizon, 0):
-            have = f"the data have {future} from {history}"
-            raise DataError(f"this model predicts {self.horizon} steps from {self.history}, {have}")
+            data = f"the data have {future} from {history}"
+            raise DataError(f"this model predicts {self.horizon} steps from {self.history}, {data}")
         step = torch.as_tensor(batch.step_s)
         if bool(((step - self.step_s).abs() > 0.1 * self.step_s).any()):
-            has = f"the data have one of {float(step.flatten()[0]):.2g} s"
-            raise DataError(f"this model is made for a time step of {self.step_s:.2g} s, {has}")
+            data = f"the data have one of {float(step.flatten()[0]):.2g} s"
+            raise DataError(f"this model expects a time step of {self.step_s:.2g} s, {data}")
 
 
 def from_pretrained(name: str) -> Forecaster:
@@ -115,28 +124,28 @@ def from_pretrained(name: str) -> Forecaster:
 
 
 def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
-    """Local frames -> city frame (float64), scene by scene."""
+    """Convert a prediction in local frames to forecasts in the city frame (float64), scene by scene."""
     agent = batch["agent"]
     position = batch.origin[agent.batch] + agent.position
     probability = prediction.logits.double().softmax(-1)
-    told = (prediction.trajectory, probability, prediction.scale)
     sizes = (agent.ptr[1:] - agent.ptr[:-1]).tolist()
 
-    def scenes(x: Tensor) -> list[np.ndarray]:
+    def split(x: Tensor) -> list[np.ndarray]:
         return [part.numpy() for part in x.detach().cpu().split(sizes)]
 
-    seen = (position, agent.heading, agent.velocity, agent.elapsed_s)
-    parts = zip(*map(scenes, (*told, *seen)), strict=True)
+    futures = (prediction.trajectory, probability, prediction.scale)
+    state = (position, agent.heading, agent.velocity, agent.elapsed_s)
+    scenes = zip(*map(split, (*futures, *state)), strict=True)
     track_ids = np.split(agent.track_id, agent.ptr[1:-1].cpu())
     return [
         Forecast.from_local(
             batch.scenario_id[i],
             track_ids[i],
-            *futures,
-            pose=Pose(place, heading),
+            *local,
+            pose=Pose(origin, heading),
             velocity=velocity,
             elapsed_s=elapsed,
             step_s=float(batch.step_s[i]),
         )
-        for i, (*futures, place, heading, velocity, elapsed) in enumerate(parts)
+        for i, (*local, origin, heading, velocity, elapsed) in enumerate(scenes)
     ]

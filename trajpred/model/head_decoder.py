@@ -1,4 +1,4 @@
-"""The article's decoder: from an agent's token straight to its futures."""
+"""The article's decoder: from an agent's token directly to its futures."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Literal
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.model.heads import AttentionHead, CurveHead, LSTMHead, wide
-from trajpred.model.prediction import Prediction, driving_on
-from trajpred.model.scene_decoder import SceneDecoder
+from trajpred.model.heads import AttentionHead, CurveHead, LSTMHead, at_least_float32
+from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import mlp
 
@@ -17,13 +16,15 @@ HEADS = {"mlp": CurveHead, "lstm": LSTMHead, "attention": AttentionHead}
 
 
 class HeadDecoder(SceneDecoder):
-    """K mode embeddings on an agent's token, each unrolled by one head; no refinement, no joint modes.
+    """Add K mode embeddings to an agent's token and decode each with one head, without refinement.
+
+    It does not support joint futures.
 
     Args:
         horizon: future steps F.
-        dim: channels of a token, the encoder's.
+        dim: channels of a token, equal to the encoder's.
         modes: futures per agent K.
-        head: ``mlp`` (a curve), ``lstm`` or ``attention`` (temporal self-attention over the future steps).
+        head: ``mlp`` (a Bézier curve), ``lstm`` or ``attention`` (temporal self-attention).
     """
 
     def __init__(
@@ -42,11 +43,11 @@ class HeadDecoder(SceneDecoder):
     def forward(
         self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
     ) -> Prediction:
-        """Futures of all agents of ``batch``, or of the rows ``agents``. Raises: ValueError if ``joint``."""
         if joint:
-            raise ValueError("this decoder has no joint modes")
-        who = slice(None) if agents is None else agents
-        x = self.mix((tokens.agent[who, None] + self.mode.weight).flatten(0, 1))
+            raise ValueError("this decoder does not support joint futures")
+        rows = slice(None) if agents is None else agents
+        x = self.mix((tokens.agent[rows, None] + self.mode.weight).flatten(0, 1))
         offset, scale = (y.unflatten(0, (-1, self.modes)) for y in self.head(x))
-        trajectory = driving_on(batch, self.horizon)[who, None] + offset
-        return Prediction(trajectory, scale, wide(self.logit_head(x)).reshape(-1, self.modes))
+        trajectory = constant_velocity_of(batch, self.horizon)[rows, None] + offset
+        logits = at_least_float32(self.logit_head(x)).reshape(-1, self.modes)
+        return Prediction(trajectory, scale, logits)

@@ -1,28 +1,41 @@
-"""Mode tokens -> futures: three ways to unroll a token over time."""
+"""Trajectory heads: three ways to turn a mode's token into a trajectory with scales."""
 
 from __future__ import annotations
+
+from math import comb
 
 import torch
 from torch import Tensor, nn
 
 from trajpred.graph.config import LENGTH_SCALE
-from trajpred.model.bezier import bernstein
 from trajpred.nn import mlp
 from trajpred.nn.published.padded_attention import PaddedAttention
 
 
-def wide(x: Tensor) -> Tensor:
-    """``x`` in float32, in which autocast leaves metres whole; in float64 for float64 weights."""
+def at_least_float32(x: Tensor) -> Tensor:
+    """Cast half precision to float32, since metres need it under autocast; float64 stays."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def bounded_scale(raw: Tensor) -> Tensor:
-    """Laplace scales from e^-4 to e^4 metres: a bounded log-scale cannot run away on the first batches."""
+    """Map raw outputs to Laplace scales from e^-4 to e^4 metres; the bound prevents early divergence."""
     return torch.exp(4 * torch.tanh(raw / 4))
 
 
+def bernstein(degree: int, steps: int) -> Tensor:
+    """Return the Bernstein polynomials C(n, i) uⁱ (1 - u)ⁿ⁻ⁱ at u = 1/steps … 1: ``[steps, degree + 1]``.
+
+    A curve stays in the convex hull of its control points and ends at the last one. Degree 8 fits recorded
+    6 s futures to 6 mm on average (99th percentile: 6 cm).
+    """
+    u = torch.arange(1, steps + 1, dtype=torch.float64)[:, None] / steps
+    i = torch.arange(degree + 1, dtype=torch.float64)
+    binomial = torch.tensor([comb(degree, k) for k in range(degree + 1)], dtype=torch.float64)
+    return (binomial * u**i * (1 - u) ** (degree - i)).float()
+
+
 class CurveHead(nn.Module):
-    """Control points of Bézier curves for the offset (which starts at 0) and for the log-scale.
+    """Predict control points of Bézier curves for the offset (which starts at 0) and for the log-scale.
 
     Shapes: ``[M, dim]`` -> offset and scale, ``[M, horizon, 2]`` metres each.
     """
@@ -36,8 +49,8 @@ class CurveHead(nn.Module):
         self.points = mlp(dim, 2 * dim, 2 * (2 * degree + 1))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        points = wide(self.points(x)).unflatten(-1, (2 * self.degree + 1, 2))
-        # Autocast would round the products: a quarter of a metre at 60 m.
+        points = at_least_float32(self.points(x)).unflatten(-1, (2 * self.degree + 1, 2))
+        # Autocast would round these products by up to 0.25 m at 60 m.
         with torch.autocast(points.device.type, enabled=False):
             offset = self.curve[:, 1:] @ points[..., : self.degree, :]
             log_scale = self.curve @ points[..., self.degree :, :]
@@ -45,7 +58,7 @@ class CurveHead(nn.Module):
 
 
 class LSTMHead(nn.Module):
-    """An LSTM fed with the token at every step; its outputs are steps that add up to the offset.
+    """Unroll an LSTM that receives the token at every step; its outputs are displacements per step.
 
     Shapes: ``[M, dim]`` -> offset and scale, ``[M, horizon, 2]`` metres each.
     """
@@ -57,12 +70,12 @@ class LSTMHead(nn.Module):
         self.out = nn.Linear(dim, 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        steps = wide(self.out(self.lstm(x[:, None].expand(-1, self.horizon, -1))[0]))
+        steps = at_least_float32(self.out(self.lstm(x[:, None].expand(-1, self.horizon, -1))[0]))
         return steps[..., :2].cumsum(1), bounded_scale(steps[..., 2:])
 
 
 class AttentionHead(nn.Module):
-    """One query per future step, which hears the steps before it: temporal self-attention as decoder.
+    """Decode with causal temporal self-attention: one query per future step.
 
     Shapes: ``[M, dim]`` -> offset and scale, ``[M, horizon, 2]`` metres each.
     """
@@ -79,6 +92,6 @@ class AttentionHead(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         steps = x[:, None] + self.step
-        heard = self.attention(steps, attention_mask=self.causal.expand(len(x), -1, -1))
-        raw = wide(self.out(self.norm(steps + heard)))
+        attended = self.attention(steps, attention_mask=self.causal.expand(len(x), -1, -1))
+        raw = at_least_float32(self.out(self.norm(steps + attended)))
         return raw[..., :2].cumsum(1), bounded_scale(raw[..., 2:])

@@ -1,4 +1,4 @@
-"""The mode decoder: K mode tokens per agent propose a future, look again from its end, and refine it."""
+"""The default decoder: K mode tokens per agent propose a future, re-anchor at its end point and refine it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from torch_geometric.data import HeteroData
 
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.config import LENGTH_SCALE
-from trajpred.model.heads import CurveHead, wide
-from trajpred.model.joint_graph import JointGraph
-from trajpred.model.mode_edges import MODE_EDGE_CHANNELS, edges_across, edges_around
-from trajpred.model.prediction import Prediction, driving_on, scene_mean
-from trajpred.model.scene_decoder import SceneDecoder
+from trajpred.graph.edge_features import edge_channels, edge_features
+from trajpred.model.heads import CurveHead, at_least_float32
+from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
 from trajpred.model.token_encoder import SceneTokens
+from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import (
     DenseRelation,
     EdgeRelation,
@@ -25,30 +24,34 @@ from trajpred.nn import (
     GraphTransformerLayer,
     GroupRelation,
     MatrixRelation,
+    Padding,
     mlp,
 )
 
-#: A mode that ends nearer than this (m) to where it starts keeps the agent's heading.
-STANDING_M = 1.0
+#: Displacement (m) below which the final direction is undefined: the mode keeps the agent's heading.
+STATIONARY_M = 1.0
+#: What a mode attends to: its own agent, other agents, lanes.
+MODE_EDGE_KINDS = ("own", "agent", "lane")
+MODE_EDGE_CHANNELS = edge_channels(len(MODE_EDGE_KINDS))
 
 
 class ModeDecoder(SceneDecoder):
-    """Mode tokens on the same core as the encoder: mode ← scene, mode ↔ mode, twice.
+    """Mode tokens on the encoder's core: mode ← scene and mode ↔ mode layers in two stages.
 
-    A proposal is a smooth offset from driving on at constant velocity. Each mode is then re-anchored at its
-    proposed end point, a new pose (detached), hears what lies there, and refines.
+    A proposal is a smooth offset from constant velocity. Each mode is then re-anchored at its proposed end
+    point as a new (detached) pose, attends to the scene around it, and refines the trajectory.
 
     Args:
         horizon: future steps F.
-        dim: channels of a token, the encoder's.
+        dim: channels of a token, equal to the encoder's.
         heads: attention heads.
         modes: futures per agent K.
-        degree: of the Bézier curves that futures and their scales are.
-        propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; with none to refine,
-            the proposal is the answer.
-        propose_radius_m, refine_radius_m: how far around its pose a mode hears.
-        joint: also learn joint futures: a second set of mode embeddings through the same weights, whose
-            modes hear the modes of the same index of other agents.
+        degree: of the Bézier curves of trajectories and scales.
+        propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; without refinement
+            layers the proposal is the prediction.
+        propose_radius_m, refine_radius_m: radius around its pose within which a mode attends to the scene.
+        joint: also learn joint futures: a second set of mode embeddings through the same weights, where a
+            mode also attends to the modes of the same index of other agents.
         dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
     """
 
@@ -77,15 +80,15 @@ class ModeDecoder(SceneDecoder):
         stages = 2 if refine_layers else 1
         self.bias = nn.ModuleList(pose_bias(MODE_EDGE_CHANNELS, heads, pose) for _ in range(stages))
 
-        def one(poses: bool) -> GraphTransformerLayer:
+        def layer(poses: bool) -> GraphTransformerLayer:
             attention = GraphAttention(dim, heads, poses=poses and pose in ("both", "values"))
             return GraphTransformerLayer(attention, dim, dropout=dropout, drop_path=drop_path, norm=norm)
 
-        def layers(count: int) -> nn.ModuleList:
-            # mode ← scene with poses and mode ↔ mode without, in turns.
-            return nn.ModuleList(one(poses) for _ in range(count) for poses in (True, False))
+        def pairs(count: int) -> nn.ModuleList:
+            # mode ← scene with poses, then mode ↔ mode without.
+            return nn.ModuleList(layer(poses) for _ in range(count) for poses in (True, False))
 
-        self.propose, self.refine = layers(propose_layers), layers(refine_layers)
+        self.propose, self.refine = pairs(propose_layers), pairs(refine_layers)
         self.propose_head = CurveHead(dim, horizon, degree)
         if refine_layers:
             self.refine_head = CurveHead(dim, horizon, degree)
@@ -95,60 +98,62 @@ class ModeDecoder(SceneDecoder):
         if joint:
             self.joint_mode = nn.Embedding(modes, dim)
             self.across_bias = pose_bias(MODE_EDGE_CHANNELS, heads, pose)
-            self.across = nn.ModuleList(one(True) for _ in range(stages))
+            self.across = nn.ModuleList(layer(True) for _ in range(stages))
 
     def forward(
         self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
     ) -> Prediction:
-        """Futures of the agents of ``batch`` from the encoder's ``tokens``.
+        """See :meth:`SceneDecoder.forward`.
 
-        Args:
-            joint: mode k of all agents of a scene is one possible world, and ``logits`` are the same for all
-                of them.
-            agents: ``[B]`` rows of those to predict, ascending; by default all, as joint futures need.
-
-        Raises: ValueError if the decoder was made without joint modes, or asked for those of some agents.
+        Raises: ValueError if the decoder has no joint modes, or joint futures of some agents are requested.
         """
         if joint and not self.joint:
-            raise ValueError("this decoder has no joint modes; make it with joint=True")
+            raise ValueError("this decoder has no joint modes; build it with joint=True")
         if joint and agents is not None:
-            raise ValueError("joint futures are those of all agents")
+            raise ValueError("joint futures are predicted for all agents")
         graph, scene = tokens.graph, tokens.graph.scene
-        who = torch.arange(graph.num_agents, device=scene.device) if agents is None else agents
+        rows = torch.arange(graph.num_agents, device=scene.device) if agents is None else agents
 
-        def around(stage: int, poses: Pose[Tensor]) -> EdgeRelation | DenseRelation:
-            return self._surroundings(graph, stage, poses, who)
+        def scene_relation(stage: int, poses: Pose[Tensor]) -> EdgeRelation | DenseRelation:
+            return self._scene_relation(graph, stage, poses, rows)
 
-        start = driving_on(batch, self.horizon)[who]
-        across = self._across(graph) if joint else None
-        found = self.decode(tokens.agent[who], tokens.joint, graph.poses[who], start, around, across)
-        if joint:  # every agent of a scene says the same
+        prediction = self.decode(
+            tokens.agent[rows],
+            tokens.nodes,
+            graph.poses[rows],
+            constant_velocity_of(batch, self.horizon)[rows],
+            scene_relation,
+            self._agent_relation(graph) if joint else None,
+        )
+        if joint:  # one probability per world
             scene = scene[: graph.num_agents]
-            found.logits = scene_mean(found.logits, scene, batch.num_graphs)[scene]
-        return found
+            prediction.logits = scene_mean(prediction.logits, scene, batch.num_graphs)[scene]
+        return prediction
 
     def decode(
         self,
         agent: Tensor,
-        scene: Tensor,
+        nodes: Tensor,
         poses: Pose[Tensor],
         start: Tensor,
-        around: Callable[[int, Pose[Tensor]], EdgeRelation | DenseRelation | MatrixRelation],
-        across: EdgeRelation | DenseRelation | None = None,
+        scene_relation: Callable[[int, Pose[Tensor]], EdgeRelation | DenseRelation | MatrixRelation],
+        agent_relation: EdgeRelation | DenseRelation | None = None,
     ) -> Prediction:
-        """Futures of B agents, however relations are evaluated.
+        """Predict the futures of B agents, independent of how relations are represented.
 
         Args:
-            agent: ``[B, dim]`` their tokens; scene: ``[N, dim]`` all tokens.
+            agent: ``[B, dim]`` tokens of the agents.
+            nodes: ``[N, dim]`` tokens of the scene.
             poses: ``[B, 2]``, ``[B]`` of the agents.
-            start: ``[B, F, 2]`` metres, own frames: what the proposals are offsets from.
-            around: stage (0 propose, 1 refine) and poses ``[M, 2]`` (those of the agents, or one of every
-                mode) -> the relation by which they hear ``scene``.
-            across: joint futures are wanted; the relation by which modes of several agents hear each other.
+            start: ``[B, F, 2]`` metres, own frames; proposals are offsets from it.
+            scene_relation: maps a stage (0 propose, 1 refine) and poses ``[M, 2]`` (of the agents, or of all
+                modes) to the relation mode ← scene.
+            agent_relation: relation between the modes of several agents, which selects joint futures.
         """
-        mode = self.mode if across is None else self.joint_mode
+        mode = self.mode if agent_relation is None else self.joint_mode
         x = (agent[:, None] + mode.weight).flatten(0, 1)
-        x = self._hear(0, x, scene, around(0, poses).repeat_receivers(self.modes), across)
+        relation = scene_relation(0, poses).repeat_receivers(self.modes)
+        x = self._attend(0, x, nodes, relation, agent_relation)
         offset, scale = self._futures(self.propose_head, x)
         proposal = start[:, None] + offset
         if not self.refine:
@@ -156,22 +161,22 @@ class ModeDecoder(SceneDecoder):
 
         anchored = proposal.detach()
         x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
-        x = self._hear(1, x, scene, around(1, end_pose(anchored, poses)), across)
+        x = self._attend(1, x, nodes, scene_relation(1, end_pose(anchored, poses)), agent_relation)
         offset, final = self._futures(self.refine_head, x)
         return Prediction(anchored + offset, final, self._logits(x), proposal, scale)
 
-    def _hear(
+    def _attend(
         self,
         stage: int,
         x: Tensor,
-        scene: Tensor,
-        around: EdgeRelation | DenseRelation | MatrixRelation,
-        across: EdgeRelation | DenseRelation | None,
+        nodes: Tensor,
+        scene_relation: EdgeRelation | DenseRelation | MatrixRelation,
+        agent_relation: EdgeRelation | DenseRelation | None,
     ) -> Tensor:
-        layers, among = (self.propose, self.refine)[stage], GroupRelation(self.modes)
+        layers, modes = (self.propose, self.refine)[stage], GroupRelation(self.modes)
         for scene_layer, mode_layer in zip(layers[0::2], layers[1::2], strict=True):
-            x = mode_layer(scene_layer(x, around, scene), among)
-        return x if across is None else self.across[stage](x, across)
+            x = mode_layer(scene_layer(x, scene_relation, nodes), modes)
+        return x if agent_relation is None else self.across[stage](x, agent_relation)
 
     def _futures(self, head: CurveHead, x: Tensor) -> tuple[Tensor, Tensor]:
         """Offset and scale of every mode, ``[A, K, F, 2]`` metres."""
@@ -180,38 +185,77 @@ class ModeDecoder(SceneDecoder):
 
     def _logits(self, x: Tensor) -> Tensor:
         """``[A, K]``."""
-        return wide(self.logit_head(x)).reshape(-1, self.modes)
+        return at_least_float32(self.logit_head(x)).reshape(-1, self.modes)
 
-    def _surroundings(
-        self, graph: JointGraph, stage: int, poses: Pose[Tensor], who: Tensor
+    def _scene_relation(
+        self, graph: TokenGraph, stage: int, poses: Pose[Tensor], agents: Tensor
     ) -> EdgeRelation | DenseRelation:
-        """What lies near the poses of the agents ``who``, equally many of each."""
+        """Relation from the scene to the poses of the rows ``agents``, the same number of poses for each."""
         size = len(poses.heading)
-        each = size // max(len(who), 1)
-        modes, owner = graph.chosen(who).repeat(each), who.repeat_interleave(each)
-        index, features = edges_around(graph, poses, self.radius[stage], owner, modes)
+        repeats = size // max(len(agents), 1)
+        modes, owner = graph.padding_of(agents).repeat(repeats), agents.repeat_interleave(repeats)
+        index, features = radius_edges(graph, poses, self.radius[stage], owner, modes)
         edges = EdgeRelation(index, self.bias[stage](features), len(graph), size, (graph.poses, poses))
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)
 
-    def _across(self, graph: JointGraph) -> EdgeRelation | DenseRelation:
-        """Mode k of an agent hears mode k of its neighbours, from where the agents stand."""
-        index, features = edges_across(graph)
+    def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
+        """Relation from mode k of an agent's neighbours to its own mode k, at the agents' poses."""
+        index = graph.index[:, graph.edges_between(True, True)]
+        kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
+        sender, receiver = graph.poses[index[0]], graph.poses[index[1]]
+        bias = self.across_bias(edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS)))
         size, agents = graph.num_agents, graph.poses[: graph.num_agents]
-        edges = EdgeRelation(index, self.across_bias(features), size, size, (agents, agents))
-        edges, padding = edges.copies(self.modes), graph.agents.copies(self.modes)
+        edges = EdgeRelation(index, bias, size, size, (agents, agents)).copies(self.modes)
+        padding = graph.agents.copies(self.modes)
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, padding, padding)
 
 
 def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
-    """Pose at the end of each mode, in the common frame: ``[A·K, 2]``, ``[A·K]``.
+    """Return the pose at the end of each mode in the common frame, ``[A·K, 2]`` and ``[A·K]``.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres in the agents' frames, detached.
         agents: ``[A, 2]``, ``[A]``.
     """
     end = trajectory[:, :, -1]
-    # Direction over the last second (10 steps), or as far back as there is.
-    ahead = direction(end - trajectory[:, :, -min(11, trajectory.shape[2])])
-    turn = torch.where(norm(end) < STANDING_M, torch.zeros_like(ahead), ahead)
+    # Direction of the last second (10 steps), or of the whole trajectory if it is shorter.
+    final = direction(end - trajectory[:, :, -min(11, trajectory.shape[2])])
+    turn = torch.where(norm(end) < STATIONARY_M, torch.zeros_like(final), final)
     position = to_global(end, agents.position[:, None], agents.heading[:, None])
     return Pose(position.flatten(0, 1), (agents.heading[:, None] + turn).flatten())
+
+
+def radius_edges(
+    graph: TokenGraph, poses: Pose[Tensor], radius: float, agents: Tensor, modes: Padding
+) -> tuple[Tensor, Tensor]:
+    """Connect each pose to the nodes within ``radius`` metres and to its own agent.
+
+    Args:
+        poses: ``[M, 2]``, ``[M]``.
+        agents: ``[M]`` agent of each pose, ascending.
+        modes: positions of the poses in padded scenes.
+
+    Returns:
+        ``index [2, E]`` sorted by receiver, and features ``[E, MODE_EDGE_CHANNELS]``.
+    """
+    # Infinity and NaN keep padding apart from everything, including other padding.
+    receivers = modes.pad(poses.position, fill=torch.inf)
+    senders = graph.padding.pad(graph.poses.position, fill=torch.nan)
+    near = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist") <= radius
+    valid = modes.pad(torch.ones_like(agents), fill=0) > 0
+    own = modes.pad(graph.agents.within[agents], fill=0)  # agents come first among the nodes of a scene
+    near = near.scatter(2, own[..., None], valid[..., None])
+
+    scene, row, column = near.nonzero(as_tuple=True)
+    receiver = _flat_nodes(modes)[scene * modes.size + row]
+    sender = _flat_nodes(graph.padding)[scene * graph.padding.size + column]
+    kind = torch.where(sender >= graph.num_agents, 2, 1)
+    kind = torch.where(sender == agents[receiver], 0, kind)
+    features = edge_features(graph.poses[sender], poses[receiver], kind, len(MODE_EDGE_KINDS))
+    return torch.stack((sender, receiver)), features
+
+
+def _flat_nodes(padding: Padding) -> Tensor:
+    """Flat index of the node at each padded position, -1 for padding: ``[scenes · size]``."""
+    nodes = torch.full((padding.scenes * padding.size,), -1, device=padding.slot.device)
+    return nodes.index_copy(0, padding.slot, torch.arange(len(padding.slot), device=nodes.device))

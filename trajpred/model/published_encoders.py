@@ -1,8 +1,8 @@
-"""The published systems as scene encoders: each lets the same tokens hear each other in its own way.
+"""The published systems as scene encoders, each with its own attention between the tokens.
 
-In driving terms: the graph is the joint graph of agents and lanes, edge features are relative poses, lane
-topology gives hops, degrees and the Laplacian, metric positions give the distances. Systems that have no
-place for relative poses are told every node's pose as seen from the focal agent.
+The graph is the token graph of agents and lanes, edge features are relative poses, lane topology gives hops,
+degrees and the Laplacian, metric positions give distances. Systems without edge features receive every
+node's pose in the frame of the focal agent.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.graph.scene_graph import EDGE_KINDS
-from trajpred.model.joint_graph import EDGE_CHANNELS, JointGraph
 from trajpred.model.token_encoder import TokenEncoder
+from trajpred.model.token_graph import EDGE_CHANNELS, POSITION_SCALE_M, TokenGraph
 from trajpred.nn import GraphStructure, mlp
 from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeLayer
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
@@ -31,7 +31,7 @@ class TransformerConvSceneEncoder(TokenEncoder):
     Args:
         dim: channels of a token.
         heads, layers: of the convolutions.
-        gating: mix root and message by a learned gate.
+        gating: blend root and message with a learned gate.
         dropout: on attention.
     """
 
@@ -54,14 +54,14 @@ class TransformerConvSceneEncoder(TokenEncoder):
             for _ in range(layers)
         )
 
-    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+    def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         for layer in self.layers:
             x = layer(x, graph.index, graph.features)
         return x
 
 
 class MultiHeadAttentionSceneEncoder(TokenEncoder):
-    """TF-GNN's example, stacked: attention over incoming edges beside the old state, through a dense layer.
+    """TF-GNN's example, stacked: a dense layer over the node state and attention over its incoming edges.
 
     Args:
         dim: channels of a token.
@@ -96,7 +96,7 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         self.states = nn.ModuleList(nn.Sequential(nn.Linear(2 * dim, dim), nn.ReLU()) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
 
-    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+    def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         for conv, state in zip(self.convs, self.states, strict=True):
             x = state(torch.cat((x, conv(x, graph.index, graph.features)), -1))
         return self.norm(x)
@@ -107,12 +107,12 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
 
 
 class GraphTransformerSceneEncoder(TokenEncoder):
-    """The Graph Transformer (Dwivedi & Bresson 2020) with its edge stream, fed with relative poses.
+    """The Graph Transformer (Dwivedi & Bresson 2020) with its edge stream over relative poses.
 
     Args:
         dim: channels of nodes and edges.
         heads, layers: of the layers.
-        positional: Laplacian eigenvectors of the lane topology, 0 for none; agents have none.
+        positional: number of Laplacian eigenvectors of the lane topology; 0 disables them. Lanes only.
         layer_norm, batch_norm: as published, LayerNorm off and BatchNorm on.
         dropout: inside the layers.
     """
@@ -138,7 +138,7 @@ class GraphTransformerSceneEncoder(TokenEncoder):
             for layer in range(layers)
         )
 
-    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+    def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         if self.positional is not None and self.place is not None:
             lanes, edges, _ = lane_topology(graph)
             eigenvectors = self.positional(edges - graph.num_agents, graph.scene[lanes])
@@ -150,7 +150,7 @@ class GraphTransformerSceneEncoder(TokenEncoder):
 
 
 class GlobalAttentionSceneEncoder(TokenEncoder):
-    """DenseTNT's global attention: every agent and lane of a scene hears every other.
+    """DenseTNT's global attention: every agent and lane of a scene attends to every other.
 
     Args:
         dim: channels of a token.
@@ -166,7 +166,7 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2 * layers))
         self.dropout = nn.Dropout(dropout)
 
-    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+    def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         padding = graph.padding
         x = padding.pad(x + self.pose(graph.focal_poses))
         mask = padding.pad(torch.ones_like(graph.poses.heading)) > 0
@@ -186,9 +186,9 @@ class TransformerMSceneEncoder(TokenEncoder):
         mode: ``2d``, ``3d`` or ``2d+3d``.
         norm: ``pre`` (the paper), ``post`` or ``sandwich``.
         kernels: distance Gaussians.
-        max_hops: lanes farther apart along the topology count as unreachable.
-        share_bias_across_layers: one structural bias for all layers, or one for each.
-        dropout: everywhere.
+        max_hops: lanes with more hops between them count as unreachable.
+        share_bias_across_layers: share one structural bias between all layers.
+        dropout: on residual branches and attention.
     """
 
     def __init__(
@@ -226,15 +226,15 @@ class TransformerMSceneEncoder(TokenEncoder):
             share_bias_across_layers=share_bias_across_layers,
         )
 
-    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
+    def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         padding = graph.padding
         lane = torch.arange(len(graph), device=x.device) >= graph.num_agents
         _, edges, kinds = lane_topology(graph)
         structure = (
             GraphStructure.of(edges, kinds, padding, max_hops=self.max_hops) if "2d" in self.mode else None
         )
-        # In units of 30 m, where the kernels' centres lie.
-        positions = padding.pad(graph.poses.position / 30.0) if "3d" in self.mode else None
+        # Scaled to the range of the kernels' centres.
+        positions = padding.pad(graph.poses.position / POSITION_SCALE_M) if "3d" in self.mode else None
         out = self.encoder(
             padding.pad(1 + lane.long()),
             structure=structure,
@@ -244,7 +244,7 @@ class TransformerMSceneEncoder(TokenEncoder):
         return padding.unpad(out[:, 1:])  # the graph token comes first
 
 
-def lane_topology(graph: JointGraph) -> tuple[slice, Tensor, Tensor]:
-    """Rows of the lanes, the edges among them that are topology (not mere nearness), and their kinds."""
+def lane_topology(graph: TokenGraph) -> tuple[slice, Tensor, Tensor]:
+    """Return the rows of the lanes, the topological edges between them, and the kinds of these edges."""
     topology = graph.kind > EDGE_KINDS.index("lane_lane")
     return slice(graph.num_agents, None), graph.index[:, topology], graph.kind[topology]

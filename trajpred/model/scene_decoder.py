@@ -1,12 +1,32 @@
-"""The base class of decoders: what a forecaster, its training and its export ask of one."""
+"""The base class of decoders, the predictions they return, and their constant-velocity starting point."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.model.prediction import Prediction
 from trajpred.model.token_encoder import SceneTokens
+
+
+@dataclass
+class Prediction:
+    """Futures of the agents of a batch, each in the frame of its agent (last observed pose).
+
+    Attributes:
+        trajectory: ``[A, K, F, 2]`` metres.
+        scale: ``[A, K, F, 2]`` metres, Laplace scales of x and y.
+        logits: ``[A, K]`` unnormalised log-probabilities of the modes.
+        proposal, proposal_scale: trajectory and scale before refinement, if the decoder refines.
+    """
+
+    trajectory: Tensor
+    scale: Tensor
+    logits: Tensor
+    proposal: Tensor | None = None
+    proposal_scale: Tensor | None = None
 
 
 class SceneDecoder(nn.Module):
@@ -19,6 +39,8 @@ class SceneDecoder(nn.Module):
         dim: channels of a token, equal to the encoder's.
         modes: futures per agent K.
         joint: whether the decoder also learns joint futures (``forward(..., joint=True)``).
+
+    Example: configs/README.md trains a decoder of ten lines.
     """
 
     def __init__(self, horizon: int = 60, dim: int = 128, modes: int = 6, joint: bool = False) -> None:
@@ -35,5 +57,34 @@ class SceneDecoder(nn.Module):
             joint: predict joint futures: mode k of all agents of a scene is one possible world, and their
                 ``logits`` are equal.
             agents: ``[B]`` rows of the agents to predict, ascending; all of them by default.
+
+        Raises: ValueError if ``joint`` is not supported.
         """
         raise NotImplementedError
+
+
+def constant_velocity(velocity: Tensor, elapsed_s: Tensor, step_s: Tensor, horizon: int) -> Tensor:
+    """Extrapolate at constant velocity: ``[A, horizon, 2]`` metres, own frames.
+
+    Args:
+        velocity: ``[A, 2]`` m/s, own frames.
+        elapsed_s: ``[A]`` seconds since the agent was last observed.
+        step_s: ``[A]`` seconds between steps.
+    """
+    steps = torch.arange(1, horizon + 1, device=velocity.device, dtype=velocity.dtype)
+    after = steps * step_s[:, None] + elapsed_s[:, None]
+    return velocity[:, None] * after[..., None]
+
+
+def constant_velocity_of(batch: HeteroData, horizon: int) -> Tensor:
+    """Apply :func:`constant_velocity` to all agents of ``batch``."""
+    agent = batch["agent"]
+    step = torch.as_tensor(batch.step_s, dtype=agent.velocity.dtype, device=agent.velocity.device)
+    step = step.reshape(-1).index_select(0, agent.batch)
+    return constant_velocity(agent.velocity, agent.elapsed_s, step, horizon)
+
+
+def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:
+    """Average ``values`` ``[A, K]`` over the agents of each scene ``[A]``: ``[scenes, K]``."""
+    count = torch.bincount(scene, minlength=scenes).clamp(min=1)[:, None]
+    return values.new_zeros(scenes, values.shape[1]).index_add(0, scene, values) / count

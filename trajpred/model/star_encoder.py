@@ -1,24 +1,28 @@
-"""The trajectory-prediction article's pipeline: own history, a star of neighbours, everyone, the lanes."""
+"""The article's pipeline: history, a star of neighbours by direction, global attention, lanes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.geometry import direction, norm, relative_pose, rotate, unit_vector
 from trajpred.graph.agents import HISTORY_CHANNELS
-from trajpred.model.joint_graph import EDGE_CHANNELS, JointGraph
-from trajpred.model.star_graph import stars, state_channels
+from trajpred.graph.config import LENGTH_SCALE, SPEED_SCALE
 from trajpred.model.token_encoder import SceneTokens, TokenEncoder
+from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import mlp
 from trajpred.nn.published.gat import GATEncoder
 from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors
+from trajpred.nn.star import FlatGraphs, flatten_stars
+from trajpred.scenario import OBJECT_TYPES
 
 
 class TemporalEncoder(nn.Module):
-    """Temporal self-attention over an agent's own observed steps.
+    """Temporal self-attention over the observed steps of an agent.
 
     Shapes: history ``[A, T, HISTORY_CHANNELS]``, T up to 256 -> steps ``[A, T, dim]``, valid ``[A, T]``.
     """
@@ -30,18 +34,18 @@ class TemporalEncoder(nn.Module):
 
     def forward(self, history: Tensor) -> tuple[Tensor, Tensor]:
         valid = history[..., -1] > 0
-        # Counted back from the present, so that the latest step is the same for every history length.
-        ago = torch.arange(history.shape[1] - 1, -1, -1, device=history.device)
-        x = self.state(history) + self.time(ago)
+        # Counted backwards, so that the last step has the same index for every history length.
+        age = torch.arange(history.shape[1] - 1, -1, -1, device=history.device)
+        x = self.state(history) + self.time(age)
         return self.norm(x + self.attention(x, mask=valid)), valid
 
 
 class StarSceneEncoder(TokenEncoder):
-    """Every agent in turn is the target of a star graph of its neighbours by direction.
+    """Encode every agent in turn as the target of a star graph of its neighbours by direction.
 
-    Temporal self-attention over the own history; stacked GAT layers over the stars, of which the target's
-    row is kept; global self-attention among the agents of a scene; cross-attention from the target to its
-    history and its neighbours, from lanes to the agents near them, and from the target to its lanes.
+    Temporal self-attention over the history; stacked GAT layers over the stars, whose target row is kept;
+    global self-attention between the agents of a scene; cross-attention from the target to its history and
+    its neighbours, from lanes to the agents near them, and from the target to its lanes.
 
     Args:
         dim: channels of a token.
@@ -49,8 +53,8 @@ class StarSceneEncoder(TokenEncoder):
         neighbors: sectors around a target, each with its nearest neighbour.
         conv: ``gat`` or ``gatv2``.
         dropout: inside the GAT layers.
-        completion: share of the observed steps that are hidden and to be filled in again from the others, as
-            an auxiliary objective (masked-trajectory completion); 0 for none.
+        completion: share of the observed steps that are masked and reconstructed from the others as an
+            auxiliary objective (masked-trajectory completion); 0 disables it.
     """
 
     def __init__(
@@ -76,60 +80,120 @@ class StarSceneEncoder(TokenEncoder):
         self.fill_in = mlp(dim, dim, 2) if completion else None
 
     def encode(self, batch: HeteroData) -> SceneTokens:
-        graph, agent, lane = JointGraph.of(batch), batch["agent"], batch["lane"]
-        steps, seen = self.agent(agent.history)
+        graph, agent, lane = TokenGraph.of(batch), batch["agent"], batch["lane"]
+        steps, valid = self.agent(agent.history)
         lanes = self.lane(lane.points, lane.kind, lane.is_intersection, lane.marks)
 
-        star = stars(batch, graph, self.neighbors)
-        rows, counts = star.neighbors
-        nodes = self.node(star.state)
-        # The target brings its history into its star.
-        nodes = nodes.index_add(0, star.graphs.target_index, _latest(steps, seen))
-        x = self.norms["star"](self.stars(nodes, star.graphs.edge_index, star.graphs.target_index))
+        stars = star_graphs(batch, graph, self.neighbors)
+        rows, counts = stars.neighbors
+        nodes = self.node(stars.state)
+        # The target's node also receives the last token of its history.
+        nodes = nodes.index_add(0, stars.graphs.target_index, _last_valid(steps, valid))
+        x = self.norms["star"](self.stars(nodes, stars.graphs.edge_index, stars.graphs.target_index))
 
         agents = graph.agents
         mask = agents.pad(torch.ones_like(agent.heading)) > 0
-        heard = self.everyone(agents.pad(x + self.pose(graph.focal_poses[: graph.num_agents])), mask=mask)
-        x = self.norms["everyone"](x + agents.unpad(heard))
-        x = self._hear("history", x, steps, seen)
-        x = self._hear("neighbors", x, *merge_tensors(nodes[rows], counts))
-        # Lanes first learn who is on them, then the targets ask the lanes.
-        lanes = self._hear("agents", lanes, *self._along(graph, True, False, x, self.to_agent))
-        x = self._hear("lanes", x, *self._along(graph, False, True, lanes, self.to_lane))
+        attended = self.everyone(agents.pad(x + self.pose(graph.focal_poses[: graph.num_agents])), mask=mask)
+        x = self.norms["everyone"](x + agents.unpad(attended))
+        x = self._cross_attend("history", x, steps, valid)
+        x = self._cross_attend("neighbors", x, *merge_tensors(nodes[rows], counts))
+        lanes = self._cross_attend("agents", lanes, *self._senders(graph, True, False, x, self.to_agent))
+        x = self._cross_attend("lanes", x, *self._senders(graph, False, True, lanes, self.to_lane))
         return SceneTokens(x, lanes, graph)
 
     forward = encode
 
-    def _hear(self, name: str, x: Tensor, z: Tensor, mask: Tensor) -> Tensor:
-        """``x`` ``[R, dim]`` attends to its own ``z`` ``[R, m, dim]``."""
+    def _cross_attend(self, name: str, x: Tensor, z: Tensor, mask: Tensor) -> Tensor:
+        """Attend from each row of ``x`` ``[R, dim]`` to its own ``z`` ``[R, m, dim]``."""
         return self.norms[name](x + self.cross[name](x[:, None], z, key_mask=mask)[:, 0])
 
-    def _along(
-        self, graph: JointGraph, from_agents: bool, to_agents: bool, sender: Tensor, pose: nn.Linear
+    def _senders(
+        self, graph: TokenGraph, from_agents: bool, to_agents: bool, sender: Tensor, pose: nn.Linear
     ) -> tuple[Tensor, Tensor]:
-        """What each receiver's edges bring, sender and relative pose: ``[R, m, dim]``, ``[R, m]``."""
-        edges = graph.edges(from_agents, to_agents)
+        """Gather each receiver's senders with their relative poses: ``[R, m, dim]``, mask ``[R, m]``."""
+        edges = graph.edges_between(from_agents, to_agents)
         index = graph.index[:, edges] - graph.index.new_tensor(
             [[0 if from_agents else graph.num_agents], [0 if to_agents else graph.num_agents]]
         )
         receivers = graph.num_agents if to_agents else len(graph) - graph.num_agents
-        brought = sender[index[0]] + pose(graph.features[edges])
-        return merge_tensors(brought, torch.bincount(index[1], minlength=receivers))
+        values = sender[index[0]] + pose(graph.features[edges])
+        return merge_tensors(values, torch.bincount(index[1], minlength=receivers))
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
-        """Masked-trajectory completion: mean distance (in units of 10 m) at the hidden steps."""
+        """Masked-trajectory completion: mean distance (in units of 10 m) at the masked steps."""
         if self.fill_in is None:
             return {}
         history = batch["agent"].history
-        hidden = (torch.rand_like(history[..., 0]) < self.completion) & (history[..., -1] > 0)
-        # Hidden steps keep their place in time and their mask, and lose everything else.
-        shown = torch.cat((history[..., :-1] * ~hidden[..., None], history[..., -1:]), -1)
-        error = torch.linalg.vector_norm(self.fill_in(self.agent(shown)[0]) - history[..., :2], dim=-1)
-        return {"completion": (error * hidden).sum() / hidden.sum().clamp(min=1)}
+        masked = (torch.rand_like(history[..., 0]) < self.completion) & (history[..., -1] > 0)
+        # Masked steps keep their position in time and their validity.
+        visible = torch.cat((history[..., :-1] * ~masked[..., None], history[..., -1:]), -1)
+        error = torch.linalg.vector_norm(self.fill_in(self.agent(visible)[0]) - history[..., :2], dim=-1)
+        return {"completion": (error * masked).sum() / masked.sum().clamp(min=1)}
 
 
-def _latest(steps: Tensor, valid: Tensor) -> Tensor:
-    """The last valid step of each agent: ``[A, dim]``."""
+def _last_valid(steps: Tensor, valid: Tensor) -> Tensor:
+    """Select the last valid step of each agent: ``[A, dim]``."""
     time = torch.arange(valid.shape[1], device=valid.device)
     last = torch.where(valid, time, 0).amax(1)
     return steps[torch.arange(len(steps), device=steps.device), last]
+
+
+def state_channels(sectors: int) -> int:
+    """Count the channels of :attr:`Stars.state`: position, velocity, heading, one-hot type and sector."""
+    return 6 + len(OBJECT_TYPES) + sectors
+
+
+@dataclass
+class Stars:
+    """Star graphs around all agents of a batch, flattened; the target is the first node of its star.
+
+    Attributes:
+        graphs: edges, and rows of the targets.
+        state: ``[ΣM + A, state_channels]`` state of each node in the frame of its target.
+    """
+
+    graphs: FlatGraphs
+    state: Tensor
+
+    @property
+    def neighbors(self) -> tuple[Tensor, Tensor]:
+        """Rows of all neighbours, target by target, and the number of neighbours of each target ``[A]``."""
+        is_neighbor = torch.ones(len(self.state), dtype=torch.bool, device=self.state.device)
+        is_neighbor[self.graphs.target_index] = False
+        return is_neighbor.nonzero()[:, 0], self.graphs.ptr.diff() - 1
+
+
+def star_graphs(batch: HeteroData, graph: TokenGraph, sectors: int) -> Stars:
+    """Build a star around every agent from its nearest neighbour in each of ``sectors`` directions."""
+    sender, receiver = graph.index[:, graph.edges_between(True, True)]
+    relative = relative_pose(graph.poses[sender], graph.poses[receiver])
+    # The first sector is centred straight ahead.
+    bearing = torch.remainder(direction(relative.position) + torch.pi / sectors, 2 * torch.pi)
+    sector = (bearing * sectors / (2 * torch.pi)).long().clamp(max=sectors - 1)
+
+    group = receiver * sectors + sector
+    order = norm(relative.position).argsort(stable=True)
+    order = order[group[order].argsort(stable=True)]
+    first = torch.ones_like(order, dtype=torch.bool)
+    first[1:] = group[order].diff() != 0
+    nearest = order[first]
+
+    graphs = flatten_stars(torch.bincount(receiver[nearest], minlength=graph.num_agents))
+    sender, receiver, sector = sender[nearest], receiver[nearest], sector[nearest]
+    agent = batch["agent"]
+    turn = agent.heading[sender] - agent.heading[receiver]
+    stars = Stars(graphs, agent.velocity.new_zeros(len(graphs.batch), state_channels(sectors)))
+    own = torch.zeros_like(agent.position), agent.velocity, torch.zeros_like(agent.heading)
+    stars.state[graphs.target_index] = _state(*own, agent.object_type, None, sectors)
+    neighbor = relative.position[nearest], rotate(agent.velocity[sender], turn), turn
+    stars.state[stars.neighbors[0]] = _state(*neighbor, agent.object_type[sender], sector, sectors)
+    return stars
+
+
+def _state(
+    position: Tensor, velocity: Tensor, heading: Tensor, object_type: Tensor, sector: Tensor | None, n: int
+) -> Tensor:
+    one_hot = torch.nn.functional.one_hot
+    sectors = position.new_zeros(len(object_type), n) if sector is None else one_hot(sector, n)
+    parts = (position / LENGTH_SCALE, velocity / SPEED_SCALE, unit_vector(heading))
+    return torch.cat((*parts, one_hot(object_type, len(OBJECT_TYPES)), sectors), -1)

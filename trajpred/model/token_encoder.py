@@ -1,66 +1,86 @@
-"""What all scene encoders share: one token per agent and lane, and how they are found in a checkpoint."""
+"""The base class of scene encoders, and the tokens they return."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.model.agent_encoder import AgentEncoder
-from trajpred.model.checkpoint import CONFIG, below, build, load_weights, read_checkpoint
-from trajpred.model.joint_graph import JointGraph
-from trajpred.model.lane_encoder import LaneEncoder
+from trajpred.attention import Attention
+from trajpred.errors import DataError
+from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint, weights_below
+from trajpred.model.input_encoders import AgentEncoder, LaneEncoder
+from trajpred.model.token_graph import TokenGraph
 
 Encoder = TypeVar("Encoder", bound="TokenEncoder")
 
 
 @dataclass
 class SceneTokens:
-    """What an encoder says of a batch.
+    """The output of an encoder for a batch.
 
     Attributes:
-        agent: ``[A, dim]``; lane: ``[L, dim]``.
-        graph: the nodes' poses and edges.
+        agent: ``[A, dim]``.
+        lane: ``[L, dim]``.
+        graph: poses and edges of the tokens.
     """
 
     agent: Tensor
     lane: Tensor
-    graph: JointGraph
+    graph: TokenGraph
 
     @property
-    def joint(self) -> Tensor:
-        """``[A + L, dim]``: all agents of the batch, then all lanes."""
+    def nodes(self) -> Tensor:
+        """Tokens of all agents of the batch, then of all lanes, ``[A + L, dim]``."""
         return torch.cat((self.agent, self.lane))
 
 
 class TokenEncoder(nn.Module):
-    """Histories and polylines -> tokens; a subclass lets them hear each other in :meth:`interact`.
+    """Encode a batch into one token per agent and lane. Subclass it to use an encoder of your own.
+
+    A subclass implements :meth:`interact`, which exchanges information between the tokens.
 
     Args:
         dim: channels of a token.
-        agent, lane: what makes the tokens, if not the default encoders.
+        agent, lane: encoders of histories and polylines; :class:`AgentEncoder` and :class:`LaneEncoder` by
+            default.
+
+    Example:
+        >>> class MeanEncoder(TokenEncoder):
+        ...     def interact(self, x, graph):
+        ...         return x + x.mean(0)
     """
+
+    #: Whether :meth:`attention_weights` is implemented.
+    has_attention: ClassVar[bool] = False
 
     def __init__(self, dim: int = 128, agent: nn.Module | None = None, lane: nn.Module | None = None) -> None:
         super().__init__()
         self.dim = dim
         self.agent, self.lane = agent or AgentEncoder(dim), lane or LaneEncoder(dim)
 
-    def interact(self, x: Tensor, graph: JointGraph) -> Tensor:
-        """``[A + L, dim]`` tokens of agents and lanes -> the same, each knowing its surroundings."""
+    def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
+        """Update the tokens of agents and lanes from each other: ``[A + L, dim]`` -> the same shape."""
         raise NotImplementedError
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
-        """What the encoder adds to the training loss, under names of ``LossConfig``."""
+        """Return the encoder's own training losses, keyed by names of ``LossConfig``."""
         return {}
 
+    def attention_weights(self, batch: HeteroData) -> list[Attention]:
+        """Return the attention weights of every scene of ``batch``, in evaluation mode.
+
+        Raises: DataError if the encoder does not report attention.
+        """
+        raise DataError(f"{type(self).__name__} does not report attention", field="encoder")
+
     def encode(self, batch: HeteroData) -> SceneTokens:
-        """Tokens of all agents and lanes of a batch (:func:`trajpred.graph.scene_graph.scene_graph`)."""
-        agent, lane, graph = batch["agent"], batch["lane"], JointGraph.of(batch)
+        """Encode all agents and lanes of a batch (:func:`trajpred.graph.scene_graph.scene_graph`)."""
+        agent, lane, graph = batch["agent"], batch["lane"], TokenGraph.of(batch)
         agents = self.agent(agent.history, agent.object_type)
         lanes = self.lane(lane.points, lane.kind, lane.is_intersection, lane.marks)
         x = self.interact(torch.cat((agents, lanes)), graph)
@@ -70,10 +90,13 @@ class TokenEncoder(nn.Module):
 
     @classmethod
     def from_checkpoint(cls: type[Encoder], checkpoint: str | Path) -> Encoder:
-        """The trained encoder of a forecaster's checkpoint, or of weights that ship by their name.
+        """Load the trained encoder of a forecaster, in evaluation mode.
 
-        In evaluation mode. Raises: DataError.
+        Args:
+            checkpoint: path of a checkpoint, or name of weights that ship with the package.
+
+        Raises: DataError.
         """
         content = read_checkpoint(checkpoint)
-        state = below(content["state_dict"], "forecaster.encoder.")
+        state = weights_below(content["state_dict"], "forecaster.encoder.")
         return load_weights(build(cls, content[CONFIG]["encoder"]), state, checkpoint)

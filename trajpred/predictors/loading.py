@@ -21,9 +21,8 @@ from trajpred.graph.mirror import mirrored
 from trajpred.graph.scene_graph import scene_graph
 from trajpred.metrics.calibration import apply_temperature
 from trajpred.metrics.conformal import ConformalRegions
-from trajpred.model import Forecaster, SceneEncoder, pretrained
-from trajpred.model.attention_weights import attention_weights
-from trajpred.model.checkpoint import CALIBRATION, read_checkpoint, training_of
+from trajpred.model import Forecaster, pretrained
+from trajpred.model.checkpoint import CALIBRATION, read_checkpoint, training_facts
 from trajpred.onboard.bundle import is_bundle
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.merge import merge
@@ -75,7 +74,7 @@ class CheckpointPredictor:
     def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
         self.joint, self.mirror = joint, False
         content = read_checkpoint(checkpoint)
-        self.training = training_of(content)
+        self.training = training_facts(content)
         fitted = content.get(CALIBRATION, {})
         self.temperature = float(fitted.get("temperature", 1.0))
         #: Around the modes, by class and horizon; None unless the model was calibrated.
@@ -104,9 +103,8 @@ class CheckpointPredictor:
         return [_in_mirror(one) for one in forecasts] if self.mirror else forecasts
 
     def attention(self, scenarios: Sequence[Scenario]) -> list[Attention]:
-        """From whom the agents' tokens take their information, for each scenario. Raises: DataError if the
-        model's encoder is not the default one."""
-        return attention_weights(self.model.encoder, self._batch(scenarios)) if scenarios else []
+        """Return the encoder's attention weights for each scenario. Raises: DataError if it reports none."""
+        return self.model.encoder.attention_weights(self._batch(scenarios)) if scenarios else []
 
     def _batch(self, scenarios: Sequence[Scenario]) -> HeteroData:
         """What the model sees of ``scenarios``. Raises: DataError if it was not made for them."""
@@ -182,7 +180,7 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
         require(baseline.joint or not joint, "joint", f"{checkpoint} has no joint futures")
         return baseline
     if not pretrained.locate(checkpoint).is_file():
-        known = f"{', '.join(BASELINES)}, nor weights that ship: {pretrained.listed()}"
+        known = f"{', '.join(BASELINES)}, nor weights that ship: {pretrained.names()}"
         raise DataError(f"is neither a checkpoint nor one of the baselines {known}", file=checkpoint)
     return CheckpointPredictor(checkpoint, joint)
 
@@ -202,14 +200,14 @@ def load_together(checkpoints: Sequence[str | Path], joint: bool = False, mirror
 
 
 def has_attention(predictor: Predictor) -> bool:
-    """Whether it can tell from whom it takes its information: one model with the default encoder."""
-    return isinstance(predictor, CheckpointPredictor) and isinstance(predictor.model.encoder, SceneEncoder)
+    """Return whether ``predictor`` is a model whose encoder reports attention."""
+    return isinstance(predictor, CheckpointPredictor) and predictor.model.encoder.has_attention
 
 
 def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[Attention]:
     """:meth:`CheckpointPredictor.attention`. Raises: DataError if ``predictor`` has none to tell."""
-    told = f"is told by a model with the default encoder (SceneEncoder), not by {predictor.name}"
-    require(has_attention(predictor), "attention", told)
+    problem = f"is not reported by {predictor.name}; models with the default encoder (SceneEncoder) report it"
+    require(has_attention(predictor), "attention", problem)
     assert isinstance(predictor, CheckpointPredictor)
     return predictor.attention(scenarios)
 

@@ -15,7 +15,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
 from trajpred.errors import DataError
-from trajpred.model.checkpoint import read_checkpoint, require_whole
+from trajpred.model.checkpoint import read_checkpoint, verify_archive
 
 #: In the folder of a run: where its checkpoints lie, the one to resume from, and the one that this replaced.
 FOLDER, LAST, PREVIOUS = "checkpoints", "last.ckpt", "previous.ckpt"
@@ -51,7 +51,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 def _is_whole(path: Path) -> bool:
     try:
-        require_whole(path)
+        verify_archive(path)
     except (OSError, BadZipFile):
         return False
     return True

@@ -14,8 +14,7 @@ from trajpred.graph.config import SceneConfig
 from trajpred.metrics import ForecastMetrics, agent_metrics
 from trajpred.model.checkpoint import CONFIG, build
 from trajpred.model.forecaster import Forecaster
-from trajpred.model.prediction import Prediction
-from trajpred.model.scene_decoder import SceneDecoder
+from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.scenario import TrackCategory
 from trajpred.training.distributed import (

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.model.prediction import Prediction, scene_mean
+from trajpred.model.scene_decoder import Prediction, scene_mean
 from trajpred.scenario import TrackCategory
 from trajpred.training.distributed import process_count, sum_over_processes
 from trajpred.training.losses import average_displacement, endpoint_nll, mixture_nll, winner_takes_all

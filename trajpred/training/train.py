@@ -21,7 +21,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from trajpred.errors import DataError, require
 from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.graph.data_module import SceneData
-from trajpred.model.checkpoint import CONFIG, load_fitting, read_checkpoint
+from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
@@ -132,7 +132,7 @@ class TrainCLI(LightningCLI):
         self.model.config = self.config.model.as_dict()
         weights = self.config.weights
         if weights is not None and self.config.resume is None:
-            anew = load_fitting(self.model, read_checkpoint(weights)["state_dict"], weights)
+            anew = load_matching(self.model, read_checkpoint(weights)["state_dict"], weights)
             if self.trainer.is_global_zero:
                 print(f"Starts with the weights of {weights}; anew: {', '.join(anew) or 'none'}")
         if self.trainer.is_global_zero and self.config.resume is None:

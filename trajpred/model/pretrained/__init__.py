@@ -1,6 +1,6 @@
 """The trained models that ship with the package: ``NAME.pt``, with the model card ``NAME.md``.
 
-A file of weights is known by being here. Importing this does not import torch.
+Every ``.pt`` file in this folder is listed. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ def list_models() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.pt"))
 
 
-def listed() -> str:
-    """The names in a sentence."""
+def names() -> str:
+    """Return the names of all shipped models as one string, for messages."""
     return ", ".join(list_models()) or "none"
 
 
 def locate(checkpoint: str | Path) -> Path:
-    """The file of a model that ships, if ``checkpoint`` is the name of one, else its path."""
+    """Return the file of a shipped model if ``checkpoint`` is its name, else ``checkpoint`` as a path."""
     return FOLDER / f"{checkpoint}.pt" if str(checkpoint) in list_models() else Path(checkpoint)
 
 
 def require_name(name: str) -> str:
-    """``name``, if a model of that name ships. Raises: DataError that lists those which do."""
+    """Return ``name`` if a model of that name ships. Raises: DataError that lists the known names."""
     if name not in list_models():
-        raise DataError(f"no weights of this name ship with trajpred; known: {listed()}", file=name)
+        raise DataError(f"no weights of this name ship with trajpred; known: {names()}", file=name)
     return name

@@ -1,4 +1,4 @@
-"""Agents and lanes of a batch as the nodes of one graph: all agents first, then all lanes."""
+"""The graph of a batch's tokens: agents and lanes as its nodes, all agents first."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from trajpred.graph.edge_features import edge_channels, edge_features
 from trajpred.graph.scene_graph import EDGE_KINDS, RELATIONS
 from trajpred.nn import Padding
 
-#: Channels of ``JointGraph.features``.
+#: Channels of :attr:`TokenGraph.features`.
 EDGE_CHANNELS = edge_channels(len(EDGE_KINDS))
+#: Length scale of positions seen from the focal agent, metres.
+POSITION_SCALE_M = 30.0
 
 
 @dataclass
-class JointGraph:
-    """The four relations as one, made once per forward and used by encoder and decoder.
+class TokenGraph:
+    """The four relations of a batch as one edge list, built once per forward for encoder and decoder.
 
     Attributes:
-        poses: ``[N, 2]``, ``[N]``, N = A + L, in each scene's own frame.
-        index: ``[2, E]`` sender, receiver; kind: ``[E]``, index into ``EDGE_KINDS``.
-        scene: ``[N]`` which scene a node belongs to.
-        padding: where nodes lie in scenes padded to one size, agents first.
+        poses: ``[N, 2]`` metres and ``[N]`` radians, N = A + L, in the frame of each scene.
+        index: ``[2, E]`` sender and receiver.
+        kind: ``[E]`` index into ``EDGE_KINDS``.
+        scene: ``[N]`` scene of each node.
+        padding: positions of the nodes in scenes padded to one size, agents first.
         agents: ``Padding`` of the agents alone.
-        heading: ``[S]`` of each scene's focal agent, radians; its position is the scene's origin.
+        heading: ``[S]`` radians, of each scene's focal agent; its position is the scene's origin.
     """
 
     poses: Pose[Tensor]
@@ -40,8 +43,8 @@ class JointGraph:
     heading: Tensor
 
     @classmethod
-    def of(cls, batch: HeteroData) -> JointGraph:
-        """From a batch of :func:`~trajpred.graph.scene_graph.scene_graph`."""
+    def of(cls, batch: HeteroData) -> TokenGraph:
+        """Build the graph of a batch of :func:`~trajpred.graph.scene_graph.scene_graph`."""
         agent, lane = batch["agent"], batch["lane"]
         start = {"agent": 0, "lane": agent.num_nodes}
         index = [
@@ -67,28 +70,26 @@ class JointGraph:
     def num_agents(self) -> int:
         return len(self.agents.slot)
 
-    def chosen(self, agents: Tensor) -> Padding:
-        """``Padding`` of these ``agents`` ``[B]`` alone, ascending."""
+    def padding_of(self, agents: Tensor) -> Padding:
+        """Return the ``Padding`` of a subset of the agents, rows ``[B]`` in ascending order."""
         scene = self.scene[agents]
         count = torch.bincount(scene, minlength=self.agents.scenes)
         return Padding.of(scene, torch.cat((count.new_zeros(1), count.cumsum(0))))
 
     @cached_property
     def features(self) -> Tensor:
-        """``[E, EDGE_CHANNELS]`` relative poses and kinds of the edges."""
+        """Relative poses and kinds of the edges, ``[E, EDGE_CHANNELS]``."""
         sender, receiver = self.index
         return edge_features(self.poses[sender], self.poses[receiver], self.kind, len(EDGE_KINDS))
 
     @cached_property
     def focal_poses(self) -> Tensor:
-        """``[N, 4]`` pose of every node seen from its scene's focal agent: place (30 m), cosine, sine."""
+        """Pose of every node in its focal agent's frame, ``[N, 4]``: scaled position, cosine, sine."""
         heading = self.heading[self.scene]
-        seen = relative_pose(self.poses, Pose(torch.zeros_like(self.poses.position), heading))
-        return torch.cat((seen.position / 30.0, unit_vector(seen.heading)), -1)
+        relative = relative_pose(self.poses, Pose(torch.zeros_like(self.poses.position), heading))
+        return torch.cat((relative.position / POSITION_SCALE_M, unit_vector(relative.heading)), -1)
 
-    def edges(self, sender_agents: bool, receiver_agents: bool) -> Tensor:
-        """Positions in ``index`` of the edges from agents (or lanes) to agents (or lanes)."""
-        kinds = (self.index < self.num_agents) == self.index.new_tensor(
-            [[sender_agents], [receiver_agents]]
-        ).bool()
-        return kinds.all(0).nonzero()[:, 0]
+    def edges_between(self, sender_agents: bool, receiver_agents: bool) -> Tensor:
+        """Return the columns of ``index`` from agents (or lanes) to agents (or lanes)."""
+        wanted = self.index.new_tensor([[sender_agents], [receiver_agents]]).bool()
+        return ((self.index < self.num_agents) == wanted).all(0).nonzero()[:, 0]
