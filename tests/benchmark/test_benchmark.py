@@ -12,7 +12,7 @@ from tests.cli.test_cli import run
 from trajpred.benchmark import onboard
 from trajpred.benchmark.onboard import _PROCESS, CROWDED, WIDE, _process, _processes, _size_mb, widened
 from trajpred.onboard.bundle import Bundle
-from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -44,7 +44,9 @@ def test_where_the_system_does_not_tell_memory_is_left_out(
     bundle: Path, sample_scenarios: list[Scenario], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = min(sample_scenarios, key=lambda one: len(one.tracks))
-    silent = _PROCESS.replace("import laps, resident_mb", "import laps\nresident_mb = lambda: None")
+    silent = _PROCESS.replace(
+        "import drive_on_repeat, resident_mb", "import drive_on_repeat\nresident_mb = lambda: None"
+    )
     monkeypatch.setattr(onboard, "_PROCESS", silent)
     figures = _processes(bundle, 1, 20, {"native": scene})
     assert set(figures) == {"start-up, wall s", "start-up, CPU s"}

@@ -65,7 +65,7 @@ def test_a_vehicle_needs_numpy_and_onnxruntime_alone(tmp_path: Path) -> None:
     code, told = doctor(python, tmp_path)
     assert code == 0 and "enough for the onboard runtime" in told and "ok       numpy " in told
     assert not any(f"{one.name} is" in told for one in CORE if one.name != "torch")
-    subprocess.run([python, "-I", "-c", "import trajpred.onboard.runtime"], check=True, capture_output=True)
+    subprocess.run([python, "-I", "-c", "import trajpred.onboard.stream"], check=True, capture_output=True)
 
 
 @UNIX

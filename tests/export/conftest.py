@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.training.test_lit_forecaster import trainer
-from trajpred.export.write import export
-from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.export.export_bundle import export_bundle
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
@@ -43,7 +43,7 @@ def scenes(sample_scenarios: list[Scenario]) -> list[Scenario]:
 def bundle(checkpoint: Path, scenes: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the model was exported to, ``forecaster.onnx`` with it. Not to be changed."""
     folder = tmp_path_factory.mktemp("exported") / "bundle"
-    export(checkpoint, folder, scenes, fused=True)
+    export_bundle(checkpoint, folder, scenes, fused=True)
     return folder
 
 

@@ -109,6 +109,6 @@ def test_windows(scenes: list[Scenario]) -> None:
 
 def test_what_is_not_known_is_told_as_none(scenes: list[Scenario]) -> None:
     nothing = Check(1e-3, (), 0.0, 0.0, 0, (float("nan"),) * 2)
-    assert nothing.to_json()["min_fde"] is None and "minFDE" not in nothing.told()
+    assert nothing.to_json()["min_fde"] is None and "minFDE" not in nothing.summary()
     known = replace(nothing, min_fde=(1.0, 1.5))
-    assert known.to_json()["min_fde"] == (1.0, 1.5) and "1.5000" in known.told()
+    assert known.to_json()["min_fde"] == (1.0, 1.5) and "1.5000" in known.summary()

@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from trajpred.export.write import export
-from trajpred.onboard.bundle import EXAMPLE
-from trajpred.onboard.signature import GRAPHS, SIGNATURES
+from trajpred.export.export_bundle import export_bundle
+from trajpred.onboard.bundle import EXAMPLE, GRAPHS, SIGNATURES
 from trajpred.scenario import Scenario
 
 pytestmark = pytest.mark.slow
@@ -56,7 +55,7 @@ def exported(
 ) -> Path:
     """A bundle with its example unpacked; ``program`` comes first so as not to export in vain."""
     folder = tmp_path_factory.mktemp("exported") / "bundle"
-    export("argoverse2-demo", folder, sample_scenarios[:1])
+    export_bundle("argoverse2-demo", folder, sample_scenarios[:1])
     with ZipFile(folder / EXAMPLE) as archive:
         archive.extractall(folder / "example")
     return folder

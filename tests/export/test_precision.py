@@ -11,8 +11,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from trajpred.export.precision import MULTIPLYING, to_half, to_int8
-from trajpred.onboard.bundle import Bundle
-from trajpred.onboard.signature import GRAPHS
+from trajpred.onboard.bundle import GRAPHS, Bundle
 
 
 def outputs(model: onnx.ModelProto, bundle: Path, name: str) -> list[np.ndarray]:

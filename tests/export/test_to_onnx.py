@@ -9,8 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from trajpred.onboard.bundle import Bundle
-from trajpred.onboard.signature import FUSED, GRAPHS, SIGNATURES
+from trajpred.onboard.bundle import FUSED, GRAPHS, SIGNATURES, Bundle
 
 each_graph = pytest.mark.parametrize("name", [*GRAPHS, FUSED])
 

@@ -10,9 +10,8 @@ import torch
 from tests.model.small import small_model
 from trajpred.errors import DataError
 from trajpred.export.graphs import Decoder, Encoder, WholeForecaster
-from trajpred.export.to_torch import to_torch
-from trajpred.export.trace import traced_inputs
-from trajpred.onboard.signature import FUSED, SIGNATURES
+from trajpred.export.trace import to_torch, traced_inputs
+from trajpred.onboard.bundle import FUSED, SIGNATURES
 
 LETTERS = {"T": 50, "P": 10, "D": 32, "K": 6, "F": 60}
 

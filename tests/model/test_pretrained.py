@@ -15,7 +15,7 @@ from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import batch_of, largest_change, small_model
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, read_results
-from trajpred.export.ship import changes, in_half, ship
+from trajpred.export.pretrained import changes, in_half, ship
 from trajpred.model import Forecaster, SceneEncoder
 from trajpred.model import pretrained as weights
 from trajpred.model.checkpoint import TRAINING
@@ -169,7 +169,7 @@ def test_names_that_cannot_be_files_or_are_taken_are_refused(
 def test_large_files_are_refused(
     checkpoint: Path, folder: Path, val: ScenarioStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trajpred.export.ship.MAX_BYTES", 1000)
+    monkeypatch.setattr("trajpred.export.pretrained.MAX_BYTES", 1000)
     with pytest.raises(DataError, match=r"would have 0\.\d MB, more than 0\.001"):
         ship(checkpoint, NAME, val, half=False)
     assert list(folder.iterdir()) == []

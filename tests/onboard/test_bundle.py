@@ -13,7 +13,7 @@ import pytest
 
 from trajpred.errors import DataError
 from trajpred.onboard.bundle import MANIFEST, Bundle, is_bundle
-from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.loading import BundlePredictor, load_predictor
 
 

@@ -11,8 +11,8 @@ import pytest
 from trajpred.errors import DataError
 from trajpred.graph.config import FeatureConfig
 from trajpred.lane_map import LaneMap, Ragged
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.lane_cache import LaneCache
-from trajpred.onboard.runtime import OnboardForecaster
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 

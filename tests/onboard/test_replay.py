@@ -19,8 +19,8 @@ from tests.cli.test_cli import run
 from trajpred.benchmark.timing import own_process
 from trajpred.cli.replay_report import BAR, ReplayReport, bar, summary
 from trajpred.errors import DataError
-from trajpred.onboard.replay import Replay, Update, detections, laps, replay
-from trajpred.onboard.runtime import STAGES, OnboardForecaster
+from trajpred.onboard.forecaster import STAGES, OnboardForecaster
+from trajpred.onboard.replay import Replay, Update, detections, drive_on_repeat, replay
 from trajpred.onboard.stream import OnboardForecast, StreamingForecaster
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -106,9 +106,9 @@ def test_detections_are_the_states_of_that_step(native: Scenario) -> None:
 def test_laps_go_on_without_a_jump(forecaster: OnboardForecaster, native: Scenario) -> None:
     short = replace(native, num_observed=5)
     stream = StreamingForecaster(forecaster, native.map)
-    told = [stream.update(*each) for each in itertools.islice(laps(short), 12)]
+    told = [stream.update(*each) for each in itertools.islice(drive_on_repeat(short), 12)]
     assert not [warning for one in told for warning in one.warnings]
-    # Two laps ago is too long; those of the lap before are still remembered.
+    # Two drive_on_repeat ago is too long; those of the lap before are still remembered.
     assert {name.rsplit(" ")[-1] for name in told[-1].track_id.tolist()} == {"0", "1", "2"}
 
 

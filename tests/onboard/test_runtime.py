@@ -17,7 +17,7 @@ from tests.onboard.streams import moved
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
-from trajpred.onboard.runtime import STAGES, OnboardForecaster, pad
+from trajpred.onboard.forecaster import STAGES, OnboardForecaster, pad
 from trajpred.predictors.loading import CheckpointPredictor, load_predictor
 from trajpred.scenario import Scenario, Tracks
 from trajpred.scenario_batch import ScenarioBatch
@@ -147,7 +147,7 @@ class Forbid:
 sys.meta_path.insert(0, Forbid())
 import numpy as np
 from trajpred import Scenario
-from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.stream import Detections, StreamingForecaster
 from trajpred.scenario_batch import ScenarioBatch
 position = np.full((2, 50, 2), np.nan)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trajpred.onboard.replay import laps, resident_mb
-from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.onboard.forecaster import OnboardForecaster
+from trajpred.onboard.replay import drive_on_repeat, resident_mb
 from trajpred.onboard.stream import StreamingForecaster
 from trajpred.scenario import Scenario
 
@@ -25,12 +25,12 @@ def test_memory_does_not_grow(bundle: Path, sample_scenarios: Sequence[Scenario]
     scenario = min(sample_scenarios, key=lambda one: len(one.tracks))
     stream = StreamingForecaster(OnboardForecaster(bundle, threads=1), scenario.map)
     early = 0.0
-    for count, (seconds, seen) in enumerate(itertools.islice(laps(scenario), UPDATES), 1):
+    for count, (seconds, seen) in enumerate(itertools.islice(drive_on_repeat(scenario), UPDATES), 1):
         told = stream.update(seconds, seen, targets=seen.track_id[:1])
         assert len(told.track_id) == min(1, len(seen.track_id)) and not told.warnings
         if count == UPDATES // 10:
             early = resident_mb() or 0.0
     assert (resident_mb() or 0.0) - early < ROOM
-    # Everyone had another name in each of the laps; nobody of the early ones is kept.
+    # Everyone had another name in each of the drive_on_repeat; nobody of the early ones is kept.
     assert len(stream.history) <= 2 * len(scenario.tracks)
     assert stream.forecaster.lanes.encoded <= len(scenario.map) + len(scenario.map.crossing_id)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.onboard.streams import moment
 from tests.onboard.test_lane_cache import bent, damaged_maps
 from trajpred.lane_map import LaneMap
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.replay import detections
-from trajpred.onboard.runtime import OnboardForecaster
 from trajpred.onboard.stream import FASTEST, Detections, OnboardForecast, StreamingForecaster
 from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from trajpred.onboard.time_grid import TimeGrid
+from trajpred.onboard.history import TimeGrid
 
 STEP, UNIX_S = 0.1, 1.7e9
 

@@ -15,14 +15,12 @@ import torch
 
 from trajpred.benchmark.timing import own_process, use_threads
 from trajpred.errors import require
-from trajpred.export.to_torch import COMPILED
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
 from trajpred.onboard import open_bundle
-from trajpred.onboard.bundle import Bundle
+from trajpred.onboard.bundle import COMPILED, FUSED, Bundle
+from trajpred.onboard.forecaster import STAGES, OnboardForecaster
 from trajpred.onboard.replay import detections
-from trajpred.onboard.runtime import STAGES, OnboardForecaster
-from trajpred.onboard.signature import FUSED
 from trajpred.onboard.stream import OnboardForecast, StreamingForecaster
 from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario, Tracks
@@ -39,17 +37,17 @@ COLD = 5
 _PROCESS = """
 import json, sys, time
 began, used = time.perf_counter(), time.process_time()
-from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.onboard.forecaster import OnboardForecaster
 forecaster = OnboardForecaster(sys.argv[1], threads=int(sys.argv[2]))
 start = [time.perf_counter() - began, time.process_time() - used]
 import pickle
 from pathlib import Path
-from trajpred.onboard.replay import laps, resident_mb
+from trajpred.onboard.replay import drive_on_repeat, resident_mb
 from trajpred.onboard.stream import StreamingForecaster
 scenario = pickle.loads(Path(sys.argv[3]).read_bytes())
 stream, memory = StreamingForecaster(forecaster, scenario.map), []
 marks = [int(count) for count in sys.argv[4].split(",")]
-for count, (seconds, seen) in enumerate(laps(scenario), 1):
+for count, (seconds, seen) in enumerate(drive_on_repeat(scenario), 1):
     stream.update(seconds, seen, seen.track_id[:int(sys.argv[5])] if int(sys.argv[5]) else None)
     if count in marks:
         memory.append(resident_mb() or float("nan"))

@@ -113,7 +113,7 @@ def ship(
         half: keep half precision.
         tolerance_m: by how many metres that may move any point of 99 % of the predictions.
     """
-    from trajpred.export.ship import ship as make
+    from trajpred.export.pretrained import ship as make
     from trajpred.store import ScenarioStore
 
     rows = ScenarioStore(ensure_store(store), split)

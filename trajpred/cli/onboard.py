@@ -53,7 +53,7 @@ def export(
     require(both, "max_agents", "goes with --max-lanes: give both or neither")
     require(limit > 0, "limit", "must be positive")
     try:
-        from trajpred.export.write import export as write
+        from trajpred.export.export_bundle import export_bundle as write
     except ImportError as error:
         raise DataError(f'exporting needs more packages ({error}): pip install "trajpred[export]"') from None
     from trajpred.store import ScenarioStore
@@ -65,7 +65,7 @@ def export(
         checkpoint, out, scenarios, sizes=sizes, precision=precision, fused=fused, compiled=format == "torch",
         opset=opset, tolerance_m=tolerance_m,
     )  # fmt: skip
-    print(f"{out}: {found.told()}")
+    print(f"{out}: {found.summary()}")
     for case in found.cases:
         print(f"  {case.agents:4d} agents {case.lanes:4d} lanes  {case.largest_m:.2g} m  {case.name}")
     print(f"Run it:  python tools/replay.py --bundle {out}")

@@ -16,8 +16,8 @@ from trajpred.export.precision import Rule
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
-from trajpred.onboard.runtime import OnboardForecaster, pad
-from trajpred.onboard.signature import FUSED, GRAPHS, SIGNATURES
+from trajpred.onboard.bundle import FUSED, GRAPHS, SIGNATURES
+from trajpred.onboard.forecaster import OnboardForecaster, pad
 from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import Scenario, Tracks
 from trajpred.scenario_batch import ScenarioBatch
@@ -71,7 +71,7 @@ class Check:
         known = None if np.isnan(self.min_fde[0]) else self.min_fde
         return {**asdict(self), "min_fde": known}
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """In a sentence."""
         held = f"99 % of the agents lie within {self.usual_m:.2g} m of PyTorch's futures "
         held += f"(allowed: {self.tolerance_m:g}), the farthest {self.largest_m:.2g} m"

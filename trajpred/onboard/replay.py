@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trajpred.onboard.runtime import OnboardForecaster
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.stream import Detections, OnboardForecast, StreamingForecaster
 from trajpred.scenario import OBJECT_TYPES, Scenario
 
@@ -71,7 +71,7 @@ def detections(scenario: Scenario, step: int) -> Detections:
     )
 
 
-def laps(scenario: Scenario) -> Iterator[tuple[float, Detections]]:
+def drive_on_repeat(scenario: Scenario) -> Iterator[tuple[float, Detections]]:
     """The observed steps of a scenario over and over, on a clock that goes on: seconds and what is seen.
 
     In every lap all road users are others, as on a drive that does not end.

@@ -16,10 +16,9 @@ from trajpred.errors import DataError, as_array, encode
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
-from trajpred.onboard.history import HistoryTable
+from trajpred.onboard.forecaster import STAGES, OnboardForecaster
+from trajpred.onboard.history import HistoryTable, TimeGrid
 from trajpred.onboard.lane_cache import FARTHEST
-from trajpred.onboard.runtime import STAGES, OnboardForecaster
-from trajpred.onboard.time_grid import TimeGrid
 from trajpred.scenario import EGO_ID, OBJECT_TYPES
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -177,7 +176,7 @@ class StreamingForecaster:
         self, targets: Sequence[str] | None, refused: dict[str, str], warnings: list[str]
     ) -> OnboardForecast:
         batch, asked = self._scene(), None if targets is None else [str(name) for name in targets]
-        found, stage_ms = self.forecaster.nobody(), dict.fromkeys(STAGES, 0.0)
+        found, stage_ms = self.forecaster.empty_forecast(), dict.fromkeys(STAGES, 0.0)
         reasons = self._reasons()
         if batch is not None:
             try:

@@ -120,7 +120,7 @@ class BundlePredictor:
     """An exported bundle (:mod:`trajpred.export`), as it runs onboard."""
 
     def __init__(self, bundle: str | Path) -> None:
-        from trajpred.onboard.runtime import OnboardForecaster
+        from trajpred.onboard.forecaster import OnboardForecaster
 
         self.forecaster = OnboardForecaster(bundle)
         info = self.forecaster.bundle.info

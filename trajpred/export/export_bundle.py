@@ -24,15 +24,26 @@ from trajpred.export.check import Check, check, example_arrays, hold_equal, wind
 from trajpred.export.graphs import Decoder, Encoder, WholeForecaster
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
-from trajpred.export.to_onnx import join, to_onnx
-from trajpred.export.to_torch import COMPILED, load, to_torch
+from trajpred.export.trace import join, load, to_onnx, to_torch
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.lanes import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
-from trajpred.onboard.bundle import EXAMPLE, FORMAT, INTERFACE, MANIFEST, VERSION, is_bundle, scene_values
-from trajpred.onboard.runtime import OnboardForecaster
-from trajpred.onboard.signature import FUSED, SIGNATURES, resolved
+from trajpred.model.checkpoint import CONFIG, read_checkpoint
+from trajpred.onboard.bundle import (
+    COMPILED,
+    EXAMPLE,
+    FORMAT,
+    FUSED,
+    INTERFACE,
+    MANIFEST,
+    SIGNATURES,
+    VERSION,
+    is_bundle,
+    resolved,
+    scene_values,
+)
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.loading import CheckpointPredictor
 from trajpred.scenario import OBJECT_TYPES, Scenario
 
@@ -42,7 +53,7 @@ OPSETS = (20, 23)
 INDICES = {"object_type": OBJECT_TYPES, "kind": LANE_KINDS, "marks": MARK_TYPES}
 
 
-def export(
+def export_bundle(
     checkpoint: str | Path,
     out: str | Path,
     scenarios: Sequence[Scenario],
@@ -94,7 +105,8 @@ def export(
         graphs = {name: rule.convert(graph) for name, graph in exact.items()}
         for name, graph in graphs.items():
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
-        manifest = _manifest(predictor, sizes, precision, opset, graphs)
+        config = read_checkpoint(checkpoint)[CONFIG]
+        manifest = _manifest(predictor, config, sizes, precision, opset, graphs)
         write_manifest(folder, manifest)
         found = check(folder, predictor, windows, rule, tolerance_m, fused)
         arrays = example_arrays(OnboardForecaster(folder), windows[0])
@@ -136,6 +148,7 @@ def _letters(model: Forecaster) -> dict[str, int]:
 
 def _manifest(
     predictor: CheckpointPredictor,
+    config: dict[str, Any],
     sizes: tuple[int, int] | None,
     precision: str,
     opset: int,
@@ -154,7 +167,7 @@ def _manifest(
             "dim": letters["D"],
             "step_s": model.step_s,
             "temperature": predictor.temperature,
-            "config": model.config,
+            "config": config,
             "training": predictor.training,
         },
         "scene": scene_values(_limited(model.scene, sizes)),

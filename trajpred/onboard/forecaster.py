@@ -20,9 +20,8 @@ from trajpred.errors import DataError, require
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
 from trajpred.graph.agents import AgentFeatures, agent_features, focal_poses
-from trajpred.onboard.bundle import Bundle
+from trajpred.onboard.bundle import GRAPHS, SIGNATURES, Bundle
 from trajpred.onboard.lane_cache import LaneCache, SelectedLanes
-from trajpred.onboard.signature import GRAPHS, SIGNATURES
 from trajpred.scenario_batch import ScenarioBatch
 
 #: The stages of a forecast, in order, as ``OnboardForecaster.stage_ms`` names them.
@@ -117,10 +116,10 @@ class OnboardForecaster:
         agent, lane = self._encode(located)
         rows = self._rows(located.agents, targets, strict)
         if not len(rows):
-            return self.nobody(str(scene.scenario_id[0]))
+            return self.empty_forecast(str(scene.scenario_id[0]))
         return self._decode(str(scene.scenario_id[0]), located, agent, lane, rows)
 
-    def nobody(self, scenario_id: str = "") -> Forecast:
+    def empty_forecast(self, scenario_id: str = "") -> Forecast:
         """A forecast of no agents, ``[0, K, F, 2]``."""
         path = np.zeros((0, self.bundle.modes, self.bundle.horizon, 2))
         none, along = np.zeros(0, np.str_), path[..., 0]
