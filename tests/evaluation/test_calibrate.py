@@ -16,7 +16,7 @@ from trajpred.evaluation.calibrate import calibrate
 from trajpred.metrics.calibration import apply_temperature
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
 from trajpred.predictors import load_predictor
-from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 

@@ -10,7 +10,7 @@ import torch
 from tests.training.test_lit_forecaster import trainer
 from trajpred.export.export_bundle import export_bundle
 from trajpred.onboard.forecaster import OnboardForecaster
-from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 

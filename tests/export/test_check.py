@@ -14,7 +14,7 @@ from trajpred.errors import DataError
 from trajpred.export.check import Case, Check, _judge, check, window, within_tolerance
 from trajpred.export.precision import PRECISIONS
 from trajpred.lane_map import LaneMap
-from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 
 RULE = PRECISIONS["fp32"]

@@ -21,7 +21,7 @@ from trajpred.export.export_bundle import export_bundle
 from trajpred.export.interface import interface_page
 from trajpred.onboard.bundle import GRAPHS, INTERFACE, MANIFEST, Bundle, is_bundle
 from trajpred.onboard.forecaster import OnboardForecaster
-from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.training.lit_forecaster import LitForecaster

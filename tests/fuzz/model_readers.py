@@ -26,7 +26,7 @@ from trajpred.model.checkpoint import (
     training_facts,
     weights_below,
 )
-from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.training.lit_forecaster import LitForecaster
 
 

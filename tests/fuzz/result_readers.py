@@ -21,7 +21,8 @@ from trajpred.evaluation.table import by_recipe, format_origin, format_recipes
 from trajpred.forecast import Forecast
 from trajpred.metrics.conformal import ConformalRegions
 from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle, is_bundle
-from trajpred.predictors.predictions import PredictionsPredictor, write_predictions
+from trajpred.predictors.predict import write_predictions
+from trajpred.predictors.predictions_file import FilePredictor
 from trajpred.sources.argoverse2 import read_scenario
 
 
@@ -42,7 +43,7 @@ def predictions(folder: Path) -> Reader:
     write_predictions(path, [forecast])
 
     def read() -> object:
-        predictor = PredictionsPredictor(path)
+        predictor = FilePredictor(path)
         return predictor([scenario])[0].validate(), predictor.problems, predictor.foreign([])
 
     return Reader((path.read_bytes(),), stacked(spoil_parquet, spoil_bytes), of_file(path, read))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trajpred.metrics import agent_metrics
 from trajpred.metrics.functional import final_error, missed, with_brier
-from trajpred.predictors.baselines import BASELINES
+from trajpred.predictors.predictor import BASELINES
 from trajpred.scenario import Scenario
 
 #: In the order of :func:`by_av2`.

@@ -21,7 +21,7 @@ from tests.model.small import (
 )
 from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap
-from trajpred.predictors.baselines import constant_velocity
+from trajpred.predictors.motion import constant_velocity
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.objective import prediction_losses

@@ -14,7 +14,8 @@ import pytest
 from trajpred.errors import DataError
 from trajpred.onboard.bundle import MANIFEST, Bundle, is_bundle
 from trajpred.onboard.forecaster import OnboardForecaster
-from trajpred.predictors.loading import BundlePredictor, load_predictor
+from trajpred.predictors.checkpoint import BundlePredictor
+from trajpred.predictors.predictor import load_predictor
 
 
 @pytest.fixture

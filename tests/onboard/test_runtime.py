@@ -18,7 +18,8 @@ from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.forecaster import STAGES, OnboardForecaster, pad
-from trajpred.predictors.loading import CheckpointPredictor, load_predictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.predictors.predictor import load_predictor
 from trajpred.scenario import Scenario, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 

@@ -16,7 +16,7 @@ from trajpred.lane_map import LaneMap
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.replay import detections
 from trajpred.onboard.stream import FASTEST, Detections, OnboardForecast, StreamingForecaster
-from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 
 STEP = 0.1

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, rotate, unit_vector
 from trajpred.lane_map import LaneMap
-from trajpred.predictors.baselines import constant_velocity, lane_following
+from trajpred.predictors.lane_following import lane_following
+from trajpred.predictors.motion import constant_velocity
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse1 import discover, read_scenario
 

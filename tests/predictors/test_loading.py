@@ -12,7 +12,8 @@ from tests.model.small import small_model
 from tests.training.test_lit_forecaster import trainer
 from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
-from trajpred.predictors.loading import CheckpointPredictor, EnsemblePredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.predictors.ensemble import EnsemblePredictor
 from trajpred.scenario import Scenario
 
 

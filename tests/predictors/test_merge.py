@@ -10,8 +10,8 @@ import pytest
 from tests.evaluation.test_evaluate import Scattered
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
-from trajpred.predictors.merge import cluster, merge
-from trajpred.predictors.predictions import no_forecast
+from trajpred.predictors.ensemble import cluster, merge
+from trajpred.predictors.predictions_file import no_forecast
 from trajpred.scenario import Scenario
 
 RANDOM = np.random.default_rng(0)

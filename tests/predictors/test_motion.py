@@ -13,13 +13,9 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, unit_vector, wrap_angle
-from trajpred.predictors.baselines import (
-    BASELINES,
-    MAX_TURN_RATE,
-    constant_turn_rate,
-    constant_velocity,
-    lane_following,
-)
+from trajpred.predictors.lane_following import lane_following
+from trajpred.predictors.motion import MAX_TURN_RATE, constant_turn_rate, constant_velocity
+from trajpred.predictors.predictor import BASELINES
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 

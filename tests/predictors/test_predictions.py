@@ -27,14 +27,10 @@ from trajpred.forecast import Forecast
 from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster
 from trajpred.predictors import load_predictor
-from trajpred.predictors.baselines import BASELINES, constant_velocity
-from trajpred.predictors.predict import Agents, only, predict, tracks_to_predict
-from trajpred.predictors.predictions import (
-    PredictionsPredictor,
-    completeness,
-    read_predictions,
-    write_predictions,
-)
+from trajpred.predictors.motion import constant_velocity
+from trajpred.predictors.predict import Agents, predict, select_tracks, tracks_to_predict, write_predictions
+from trajpred.predictors.predictions_file import FilePredictor, read_predictions
+from trajpred.predictors.predictor import BASELINES
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
 
@@ -136,12 +132,12 @@ class TestRoundTrip:
             assert_same(found, expected)
             np.testing.assert_allclose(found.speed, expected.speed, rtol=0, atol=1e-9)
             np.testing.assert_allclose(found.heading, expected.heading, rtol=0, atol=1e-9)
-            assert completeness(file, scenario) == []
+            assert file.missing(scenario) == []
         submission = ChallengeSubmission.from_parquet(tmp_path / "p.parquet")
         assert submission.predictions.keys() == {one.scenario_id for one in scenarios}
 
     def test_other_lengths_and_many_row_groups(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("trajpred.predictors.predictions.CHUNK", 2)
+        monkeypatch.setattr("trajpred.predictors.predict.CHUNK", 2)
         forecasts = [made_up(f"s{i}", 1 + i, seed=i, modes=1 + i, steps=30 - i) for i in range(5)]
         write_predictions(tmp_path / "p.parquet", forecasts)
         assert pq.ParquetFile(tmp_path / "p.parquet").num_row_groups == 3
@@ -208,7 +204,7 @@ class TestOrder:
         for one in forecasts:
             found = file.forecast(scene(one.scenario_id, 3))
             row = found.rows(one.track_id)
-            assert_same(only(found, one.track_id), one)
+            assert_same(select_tracks(found, one.track_id), one)
             assert sorted(row.tolist()) == [0, 1, 2]
 
     def test_probabilities_per_track_are_marginal_predictions(self, tmp_path: Path) -> None:
@@ -325,7 +321,7 @@ class TestFaults:
         assert file.problems["s"] and file.scenario_ids == ["s"] and file.steps("s") == 0
         found = file.forecast(scene("s", 1))
         assert found.trajectory.shape == (0, 1, 60, 2)
-        assert completeness(file, scene("s", 1)) == ["focal track 0 is missing"]
+        assert file.missing(scene("s", 1)) == ["focal track 0 is missing"]
 
     def test_without_a_row(self, tmp_path: Path) -> None:
         assert write_predictions(tmp_path / "p.parquet", []) == (0, 0)
@@ -393,12 +389,12 @@ class TestWriting:
     def test_marginal_probabilities_have_no_place(self, tmp_path: Path) -> None:
         marginal = made_up("s", 3, shared=False)
         with pytest.raises(
-            DataError, match=r"scenario s have different prob.*joint futures .* focal track alone"
+            DataError, match=r"scenario s have different prob.*joint futures.* focal track alone"
         ):
             write_predictions(tmp_path / "p.parquet", [marginal])
-        write_predictions(tmp_path / "p.parquet", [only(marginal, np.array(["1"]))])
+        write_predictions(tmp_path / "p.parquet", [select_tracks(marginal, np.array(["1"]))])
         found = read_predictions(tmp_path / "p.parquet").forecast(scene("s", 3))
-        assert_same(found, only(marginal, np.array(["1"])))
+        assert_same(found, select_tracks(marginal, np.array(["1"])))
 
     def test_a_scenario_twice_or_a_forecast_that_is_not_valid_is_refused(self, tmp_path: Path) -> None:
         one = made_up("s", 2)
@@ -423,19 +419,19 @@ class TestCompleteness:
         valid[5, 49] = False
         scored, unscored = TrackCategory.SCORED, TrackCategory.UNSCORED
         scenario = scene("s", 6, valid=valid, category=[3, scored, scored, unscored, unscored, scored])
-        assert completeness(file, scenario) == [
+        assert file.missing(scenario) == [
             "focal track 0 is missing",
             "scored track 2 is missing",
             "track 9 is not in the scenario",
             "track AV is not in the scenario",
             "30 steps are predicted instead of 60",
         ]
-        assert completeness(file, scene("t", 2)) == ["the scenario is not in the file"]
+        assert file.missing(scene("t", 2)) == ["the scenario is not in the file"]
 
     def test_a_single_agent_file_needs_the_focal_track_alone(self, tmp_path: Path) -> None:
         write_predictions(tmp_path / "p.parquet", [made_up("s", 1), made_up("t", 1)])
         file = read_predictions(tmp_path / "p.parquet")
-        assert file.single and completeness(file, scene("s", 3)) == []
+        assert file.single and file.missing(scene("s", 3)) == []
 
     def test_tracks_that_were_never_observed_have_no_forecast(self, tmp_path: Path) -> None:
         write_predictions(tmp_path / "p.parquet", [made_up("s", 3)])
@@ -466,7 +462,7 @@ class Selected:
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         found = zip(self.every(scenarios), scenarios, strict=True)
-        return [only(one, tracks_to_predict(scenario, self.agents)) for one, scenario in found]
+        return [select_tracks(one, tracks_to_predict(scenario, self.agents)) for one, scenario in found]
 
     def every(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         if self.source in BASELINES:
@@ -494,7 +490,7 @@ class TestPredictor:
         wanted = [len(tracks_to_predict(scenario, agents)) for scenario in store]
         assert written == (len(store), sum(wanted))
         file = load_predictor(out)
-        assert isinstance(file, PredictionsPredictor) and file.name == "p.parquet" and file.training == {}
+        assert isinstance(file, FilePredictor) and file.name == "p.parquet" and file.training == {}
         assert all(file.file.joint.values()) and not file.file.note
         found = evaluate(file, store, batch_size=3, progress=False)
         expected = evaluate(Selected(source, agents, joint), store, batch_size=2, progress=False)
@@ -510,7 +506,7 @@ class TestPredictor:
         forecasts = [constant_velocity(kept), constant_velocity(short, 30), made_up("unknown", 2)]
         write_predictions(tmp_path / "p.parquet", forecasts)
         predictor = load_predictor(tmp_path / "p.parquet")
-        assert isinstance(predictor, PredictionsPredictor)
+        assert isinstance(predictor, FilePredictor)
         found = evaluate(predictor, store, batch_size=2, progress=False)
         whole = evaluate(load_predictor("constant_velocity"), store, progress=False)
         assert found.metrics["focal"]["count"] == 1 and found.scenarios == len(store)

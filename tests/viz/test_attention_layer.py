@@ -17,7 +17,7 @@ from trajpred.attention import Attention
 from trajpred.cli.visualize import visualize
 from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
-from trajpred.predictors.loading import attention_of
+from trajpred.predictors.checkpoint import attention_of
 from trajpred.scenario import Scenario
 from trajpred.viz import draw_scene
 from trajpred.viz.attention_layer import LABELS, lane_line

@@ -9,7 +9,7 @@ import pytest
 
 from tests.viz.browser import IN_BROWSER, Browser
 from trajpred.predictors import load_predictor
-from trajpred.predictors.loading import attention_of
+from trajpred.predictors.checkpoint import attention_of
 from trajpred.predictors.perturbed import road_users, without
 from trajpred.scenario import Scenario
 from trajpred.viz.page import write_page

@@ -11,7 +11,7 @@ from tests.viz.page_file import Page, decode
 from trajpred.attention import Attention
 from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
-from trajpred.predictors.loading import attention_of
+from trajpred.predictors.checkpoint import attention_of
 from trajpred.predictors.perturbed import road_users, without
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.viz.page import write_page

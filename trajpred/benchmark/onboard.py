@@ -22,7 +22,7 @@ from trajpred.onboard.bundle import COMPILED, FUSED, Bundle
 from trajpred.onboard.forecaster import STAGES, OnboardForecaster
 from trajpred.onboard.replay import detections
 from trajpred.onboard.stream import OnboardForecast, StreamingForecaster
-from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario, Tracks
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW

@@ -153,12 +153,12 @@ def worst(results: Path, by: str, limit: int, checkpoint: str | None) -> Worst:
     Raises: DataError if the file does not tell it.
     """
     from trajpred.evaluation.results import read_results
-    from trajpred.predictors.loading import shown_name
+    from trajpred.predictors.checkpoint import display_name
 
     found = read_results(results)
     if not found:
         raise DataError("holds no evaluation", file=results)
-    asked = None if checkpoint is None else shown_name(checkpoint)
+    asked = None if checkpoint is None else display_name(checkpoint)
     one = next((one for one in found if one.predictor == asked), found[0])
     try:
         judged = one.focal(by)

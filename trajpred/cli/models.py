@@ -80,10 +80,10 @@ def predict(
         batch_size: scenarios at once.
         limit: only the first so many scenarios.
     """
-    from trajpred.predictors.loading import load_together
     from trajpred.predictors.predict import predict as write
+    from trajpred.predictors.predictor import load_ensemble
 
-    predictor = load_together([checkpoint, *as_list(ensemble)], joint, mirror)
+    predictor = load_ensemble([checkpoint, *as_list(ensemble)], joint, mirror)
     written = write(predictor, out, store, split, agents, joint, batch_size, limit)
     print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
     words = ["--checkpoint", out, "--store", store, "--split", split]

@@ -14,7 +14,7 @@ from trajpred.store.sample import SAMPLE_STORE, ensure_store
 
 if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation
-    from trajpred.predictors.loading import Predictor
+    from trajpred.predictors.predictor import Predictor
     from trajpred.store import ScenarioStore
 
 
@@ -68,8 +68,8 @@ def evaluate(
     from trajpred.evaluation.intervals import in_common
     from trajpred.evaluation.judged import GROUPS
     from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
-    from trajpred.predictors.loading import load_together
     from trajpred.predictors.perturbed import perturbed
+    from trajpred.predictors.predictor import load_ensemble
     from trajpred.store import ScenarioStore
 
     for path in filter(None, (json, markdown)):
@@ -82,8 +82,8 @@ def evaluate(
     for name in groups:
         require(name in GROUPS, "group", f"{name!r} is none of {', '.join(GROUPS)}")
     rows = ScenarioStore(ensure_store(store), split)
-    predictor = load_together([checkpoint, *as_list(ensemble)], joint, mirror)
-    rivals = [load_together([against], joint and Path(against).suffix != ".parquet")] if against else []
+    predictor = load_ensemble([checkpoint, *as_list(ensemble)], joint, mirror)
+    rivals = [load_ensemble([against], joint and Path(against).suffix != ".parquet")] if against else []
     asked = [predictor, *perturbed(predictor, perturb)]
     each = [
         score(one, rows, batch_size=batch_size, limit=limit, ks=ks, beyond=beyond) for one in asked + rivals
@@ -108,7 +108,7 @@ def evaluate(
 
 def _tell_of(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:
     """Print what was not predicted, and what is wrong with predictions files; whether nothing is."""
-    from trajpred.predictors.loading import problems_of
+    from trajpred.predictors.predictions_file import problems_of
 
     if result.missing["all"]:
         which = "tracks were not predicted and count in no metric (scored: {scored}, focal: {focal})."

@@ -19,7 +19,7 @@ from trajpred.store.sample import SAMPLE_STORE, ensure_store
 
 if TYPE_CHECKING:
     from trajpred.attention import Attention
-    from trajpred.predictors.loading import Predictor
+    from trajpred.predictors.predictor import Predictor
     from trajpred.viz.what_if import WhatIf
 
 PICTURES, FILMS, PAGE = ("png", "pdf", "svg"), ("gif", "mp4"), ("html",)
@@ -132,11 +132,11 @@ def _predictor(checkpoint: str | None, without: list[str], joint: bool) -> Predi
     if checkpoint is None:
         return None
     from trajpred.predictors import load_predictor
-    from trajpred.predictors.loading import files_of
+    from trajpred.predictors.predictions_file import predictions_files
 
     predictor = load_predictor(checkpoint, joint and Path(checkpoint).suffix != ".parquet")
     fixed = "is for what sees the scenarios, not for predictions files"
-    require(not (without and files_of(predictor)), "without", fixed)
+    require(not (without and predictions_files(predictor)), "without", fixed)
     return predictor
 
 
@@ -188,7 +188,7 @@ def _picture(
 
 
 def _attention(scenario: Scenario, predictor: Predictor) -> Attention:
-    from trajpred.predictors.loading import attention_of
+    from trajpred.predictors.checkpoint import attention_of
 
     return attention_of(predictor, [scenario])[0]
 

@@ -21,8 +21,8 @@ from trajpred.metrics.calibration import apply_temperature, expected_calibration
 from trajpred.metrics.conformal import ConformalRegions, endpoint_scores
 from trajpred.model import pretrained
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
-from trajpred.predictors.baselines import BASELINES
-from trajpred.predictors.loading import CheckpointPredictor, in_batches
+from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.predictors.predictor import BASELINES, in_batches
 from trajpred.store import ScenarioStore
 
 #: Agents that either half needs at least.

@@ -18,7 +18,7 @@ from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
 from trajpred.metrics import AGENT_METRICS
-from trajpred.predictors.loading import Predictor, in_batches
+from trajpred.predictors.predictor import Predictor, in_batches
 from trajpred.store import ScenarioStore
 
 

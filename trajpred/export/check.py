@@ -18,7 +18,7 @@ from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.bundle import FUSED, GRAPHS, SIGNATURES
 from trajpred.onboard.forecaster import OnboardForecaster, pad
-from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 

@@ -44,7 +44,7 @@ from trajpred.onboard.bundle import (
     scene_values,
 )
 from trajpred.onboard.forecaster import OnboardForecaster
-from trajpred.predictors.loading import CheckpointPredictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import OBJECT_TYPES, Scenario
 
 #: The oldest operator set that the graphs fit in, and the newest that was tried.

@@ -28,8 +28,8 @@ from trajpred.model.checkpoint import (
     weights_below,
 )
 from trajpred.predictors import load_predictor
-from trajpred.predictors.baselines import BASELINES
-from trajpred.predictors.loading import in_batches, shown_name
+from trajpred.predictors.checkpoint import display_name
+from trajpred.predictors.predictor import BASELINES, in_batches
 from trajpred.store import ScenarioStore
 
 MAX_BYTES = 8_000_000
@@ -81,7 +81,7 @@ def ship(
         how = f"(allowed: {tolerance_m:g}); ship full precision (--half false)"
         raise DataError(f"{moved} {how}", file=checkpoint)
     base, before = (_score(one, rows) for one in ("constant_velocity", checkpoint))
-    training = {**training_facts(content), "recipe": name, "checkpoint": shown_name(checkpoint)}
+    training = {**training_facts(content), "recipe": name, "checkpoint": display_name(checkpoint)}
     fitted = {CALIBRATION: content[CALIBRATION]} if CALIBRATION in content else {}
     size = _write(name, {CONFIG: content[CONFIG], "state_dict": kept, TRAINING: training, **fitted})
     after = _score(name, rows)

@@ -1,20 +1,48 @@
-"""Predictors: whatever turns scenarios into forecasts, behind one interface.
+"""Predictors turn scenarios into forecasts: models, bundles, baselines, files, ensembles.
 
-Names are imported when first used, so that baselines and predictions files need no torch.
+Each name is imported when it is first used. See README.md here.
 """
-
-from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trajpred.predictors.loading import Predictor, load_predictor
+    from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
+    from trajpred.predictors.ensemble import EnsemblePredictor
+    from trajpred.predictors.perturbed import PerturbedPredictor
+    from trajpred.predictors.predictions_file import FilePredictor
+    from trajpred.predictors.predictor import BaselinePredictor, Predictor, load_ensemble, load_predictor
 
-__all__ = ["Predictor", "load_predictor"]
+#: The module of each public name.
+_HOME = {
+    "BaselinePredictor": "predictor",
+    "BundlePredictor": "checkpoint",
+    "CheckpointPredictor": "checkpoint",
+    "EnsemblePredictor": "ensemble",
+    "FilePredictor": "predictions_file",
+    "PerturbedPredictor": "perturbed",
+    "Predictor": "predictor",
+    "load_ensemble": "predictor",
+    "load_predictor": "predictor",
+}
+__all__ = [
+    "BaselinePredictor",
+    "BundlePredictor",
+    "CheckpointPredictor",
+    "EnsemblePredictor",
+    "FilePredictor",
+    "PerturbedPredictor",
+    "Predictor",
+    "load_ensemble",
+    "load_predictor",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("trajpred.predictors.loading"), name)
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

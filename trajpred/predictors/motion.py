@@ -1,4 +1,4 @@
-"""Steady motion without a map: one mode with probability 1, and what all baselines share."""
+"""Constant velocity and constant turn rate: one mode of probability 1, without a map."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from trajpred.geometry import norm, rotate, wrap_angle
 from trajpred.kinematics import STANDING_SPEED
 from trajpred.scenario import Scenario
 
-#: Steps looked back over for the turn rate: 1 s at 10 Hz.
+#: Number of last steps that the turn rate is fitted to: 1 s at 10 Hz.
 TURN_WINDOW = 10
-#: Radians per second. A car at full lock turns slower; a faster fit is a heading that flipped.
+#: Limit of the turn rate (rad/s). A car at full lock turns more slowly; larger values are flipped headings.
 MAX_TURN_RATE = 1.0
 
 
 def constant_velocity(scenario: Scenario, num_future: int | None = None) -> Forecast:
-    """Every track keeps its last observed velocity.
+    """Extrapolate every track at its last observed velocity.
 
     Args:
-        scenario: only its observed steps are looked at.
-        num_future: steps to forecast; by default as many as the scenario has after the observed ones.
+        scenario: only its observed steps are used.
+        num_future: number of steps to forecast; by default the scenario's own.
 
     Raises:
         DataError: the scenario has no future steps and ``num_future`` is not given.
@@ -33,10 +33,10 @@ def constant_velocity(scenario: Scenario, num_future: int | None = None) -> Fore
 
 
 def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> Forecast:
-    """Every track keeps its speed and its turn rate, on a circle (CTRV); standing ones stay.
+    """Extrapolate every track at constant speed and turn rate (CTRV), on a circle; standing tracks stay.
 
-    The circle starts in the direction of motion, which for a reversing car is not its heading. The turn
-    rate is the slope of a least-squares line through the headings of the last second.
+    The circle starts in the direction of motion, which differs from the heading of a reversing car. The turn
+    rate is the least-squares slope of the headings of the last second.
 
     Args and errors: see :func:`constant_velocity`.
     """
@@ -47,18 +47,18 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
 
 
 def last_observed(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows ``[N]`` of the tracks with an observed state, and the step ``[N]`` of their last one."""
+    """Return the rows ``[N]`` of the observed tracks, and the step ``[N]`` of each one's last observation."""
     last = scenario.last_seen
     rows = np.flatnonzero(last >= 0)
     return rows, last[rows]
 
 
 def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Turn rate ``[N]`` in rad/s, within ±:data:`MAX_TURN_RATE`; 0 where only one step is known."""
+    """Fit the turn rate ``[N]`` in rad/s, within ±:data:`MAX_TURN_RATE`; 0 for a single known step."""
     step = last[:, None] - np.arange(TURN_WINDOW)
     inside = (step >= 0) & scenario.tracks.valid[rows[:, None], np.maximum(step, 0)]
     heading = scenario.tracks.heading[rows[:, None], np.maximum(step, 0)]
-    # Relative to the last heading the angles are unwrapped: nobody turns by π within the window.
+    # Wrapped relative to the last heading, the angles are continuous: no track turns by π within the window.
     turn = np.where(inside, wrap_angle(heading - heading[:, :1]), 0.0)
     time = np.where(inside, -np.arange(TURN_WINDOW) * scenario.step_s, 0.0)
     n = inside.sum(axis=1)
@@ -75,11 +75,11 @@ def _follow_arc(
     turn_rate: NDArray[np.float64],
     num_future: int | None,
 ) -> Forecast:
-    """The forecast of tracks ``rows`` that turn steadily from their state at step ``last``.
+    """Forecast tracks ``rows`` that turn at a constant rate from their state at step ``last``.
 
     Args:
         velocity: ``[N, 2]`` m/s, at step ``last``.
-        turn_rate: ``[N]`` rad/s; 0 gives a straight line.
+        turn_rate: ``[N]`` rad/s; 0 is a straight line.
     """
     time = time_ahead(scenario, last, num_future)
     path = scenario.tracks.position[rows, last][:, None] + arc(velocity, turn_rate, time)
@@ -89,23 +89,22 @@ def _follow_arc(
 def arc(
     velocity: NDArray[np.float64], turn_rate: NDArray[np.float64], time: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Displacement ``[N, F, 2]`` after ``time`` ``[N, F]`` from ``velocity`` ``[N, 2]`` on a circle."""
-    # The chord of an arc that turns by ωt is v t sinc(ωt / 2) long and points ωt / 2 off the start: the
-    # closed form of CTRV without its division by ω.
+    """Return the displacement ``[N, F, 2]`` after ``time`` ``[N, F]`` from ``velocity`` ``[N, 2]``."""
+    # The chord of an arc that turns by ωt has length v t sinc(ωt / 2) and direction ωt / 2: the closed form
+    # of CTRV without its division by ω.
     half = turn_rate[:, None] * time / 2
     return rotate(velocity[:, None], half) * (time * np.sinc(half / np.pi))[..., None]
 
 
 def time_ahead(scenario: Scenario, last: NDArray[np.int64], num_future: int | None) -> NDArray[np.float64]:
-    """Seconds ``[N, F + 1]`` from step ``last`` to the last observed step and to each one to forecast.
+    """Return the seconds ``[N, F + 1]`` from step ``last`` to the last observed step and to each future step.
 
     Raises:
         DataError: the scenario has no future steps and ``num_future`` is not given.
     """
     F = scenario.num_steps - scenario.num_observed if num_future is None else num_future
-    require(F > 0, "num_future", "must be given, and above 0, where a scenario has no future steps")
-    # Column 0 is the last observed step of the scenario, which may lie after the track's own.
-    gap = scenario.num_observed - 1 - last
+    require(F > 0, "num_future", "must be given, and positive, for a scenario without future steps")
+    gap = scenario.num_observed - 1 - last  # steps between a track's last observation and the scenario's
     return np.asarray((gap[:, None] + np.arange(F + 1)) * scenario.step_s, np.float64)
 
 
@@ -116,10 +115,10 @@ def as_forecast(
     path: NDArray[np.float64],
     probability: NDArray[np.float64],
 ) -> Forecast:
-    """The forecast of tracks ``rows`` last seen at step ``last``.
+    """Build the forecast of tracks ``rows`` last observed at step ``last``.
 
     Args:
-        path: ``[N, K, F + 1, 2]`` metres, at the steps of :func:`time_ahead`.
+        path: ``[N, K, F + 1, 2]`` metres, at the times of :func:`time_ahead`.
         probability: ``[N, K]``.
     """
     return Forecast.from_trajectories(

@@ -1,25 +1,38 @@
-"""Predictors -> predictions files for the Argoverse 2 challenges."""
+"""Predict a split into a predictions file of the Argoverse 2 challenges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from trajpred.errors import require
+from trajpred.errors import DataError, require
+from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
-from trajpred.predictors.loading import Predictor, in_batches, load_predictor
-from trajpred.predictors.predictions import Written, write_predictions
+from trajpred.predictors.prediction_rows import SCHEMA
+from trajpred.predictors.predictor import Predictor, in_batches, load_predictor
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
 
 Agents = Literal["focal", "scored"]
+#: Scenarios per row group: what is held in memory while writing.
+CHUNK = 256
+
+
+class Written(NamedTuple):
+    """How many scenarios and tracks were written."""
+
+    scenarios: int
+    tracks: int
 
 
 def predict(
@@ -33,32 +46,30 @@ def predict(
     limit: int | None = None,
     progress: bool = True,
 ) -> Written:
-    """Write the futures of every scenario of a split, whether it has a labelled one or not, to a file.
+    """Write the forecasts of every scenario of a split, labelled or not, to a predictions file.
 
     Args:
-        predictor: itself (loaded with ``joint`` where that is asked), or what
-            :func:`trajpred.evaluation.load_predictor` takes.
+        predictor: a predictor (joint if ``joint``), or what :func:`load_predictor` takes.
         out: the file, ``.parquet``.
-        store, split: where the scenarios are; the sample is prepared if need be.
+        store, split: the scenarios; the sample store is prepared if necessary.
         agents: ``focal``, one track per scenario, for the single-agent challenge; or ``scored``, the focal
-            and all scored ones, for the multi-agent one, which needs ``joint``.
-        joint: mode k of all tracks is one world, the most probable ones of a scenario.
+            and all scored ones, for the multi-agent challenge, which needs ``joint``.
+        joint: forecast worlds: mode k of all tracks of a scenario belongs together.
         batch_size: scenarios at once.
-        limit: the first so many scenarios; by default all.
-        progress: show a bar.
+        limit: predict only the first ``limit`` scenarios.
+        progress: show a progress bar.
 
     Raises:
-        DataError: no such store; or a forecast has several marginal futures for several tracks
-            (see :func:`~trajpred.predictors.predictions.write_predictions`).
+        DataError: no such store, or several tracks have marginal forecasts (see :func:`write_predictions`).
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
-    alone = agents == "focal" or joint
-    require(alone, "joint", "several tracks share their probabilities: they need joint futures, joint=true")
+    several = "several tracks share their probabilities: they need joint futures, joint=true"
+    require(agents == "focal" or joint, "joint", several)
     forecast = load_predictor(predictor, joint) if isinstance(predictor, str | Path) else predictor
     rows = ScenarioStore(ensure_store(store), split)
-    require(len(rows) > 0, "split", f"{split!r} holds no scenario")
+    require(len(rows) > 0, "split", f"{split!r} contains no scenario")
     chosen = range(len(rows))[:limit]
 
     def forecasts() -> Iterator[Forecast]:
@@ -66,21 +77,81 @@ def predict(
             for batch in in_batches(chosen, batch_size):
                 scenarios = [rows[row] for row in batch]
                 for scenario, found in zip(scenarios, forecast(scenarios), strict=True):
-                    yield only(found, tracks_to_predict(scenario, agents))
+                    yield select_tracks(found, tracks_to_predict(scenario, agents))
                 bar.update(len(batch))
 
     return write_predictions(out, forecasts())
 
 
 def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
-    """Ids of the focal track, or of the scored ones, focal included."""
-    least = TrackCategory.FOCAL if agents == "focal" else TrackCategory.SCORED
+    """Return the ids of the focal track, or of all scored ones including it."""
+    lowest = TrackCategory.FOCAL if agents == "focal" else TrackCategory.SCORED
     focal = scenario.tracks.track_id == scenario.focal_id
-    return scenario.tracks.track_id[focal | (scenario.tracks.category >= least)]
+    return scenario.tracks.track_id[focal | (scenario.tracks.category >= lowest)]
 
 
-def only(forecast: Forecast, track_id: NDArray[np.str_]) -> Forecast:
-    """The forecast of these tracks alone, as far as it has them."""
+def select_tracks(forecast: Forecast, track_id: NDArray[np.str_]) -> Forecast:
+    """Return the forecast of these tracks alone; those it does not contain are omitted."""
     row = forecast.rows(track_id)
-    of_track = {f.name: getattr(forecast, f.name) for f in fields(forecast) if f.name != "scenario_id"}
-    return replace(forecast, **{k: v[row[row >= 0]] for k, v in of_track.items() if v is not None})
+    columns = {f.name: getattr(forecast, f.name) for f in fields(forecast) if f.name != "scenario_id"}
+    return replace(forecast, **{k: v[row[row >= 0]] for k, v in columns.items() if v is not None})
+
+
+def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> Written:
+    """Write forecasts in the format of av2's ``ChallengeSubmission``; the file is written atomically.
+
+    Forecasts are consumed one by one and written in order; one without tracks adds no row. Any number of
+    steps can be written (Argoverse 1 has 30), but av2's class accepts 60 only. It sorts modes by probability,
+    with no defined order among equal ones.
+
+    Raises:
+        DataError: a forecast is invalid, a scenario is a duplicate, or the tracks of a scenario do not share
+            their probabilities: the format has one set per scenario.
+    """
+    path, stream = Path(path), iter(forecasts)
+    tracks: dict[str, int] = {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ids = ["scenario_id", "track_id"]
+    with (
+        atomic_file(path) as unfinished,
+        pq.ParquetWriter(unfinished, SCHEMA, use_dictionary=ids) as writer,
+    ):
+        while chunk := list(islice(stream, CHUNK)):
+            for one in chunk:
+                _require_writable(one, path)
+                if one.scenario_id in tracks:
+                    raise DataError(f"scenario {one.scenario_id} was forecast twice", file=path)
+                tracks[one.scenario_id] = len(one.track_id)
+            writer.write_table(_to_table([one for one in chunk if len(one.track_id)]))
+    return Written(sum(count > 0 for count in tracks.values()), sum(tracks.values()))
+
+
+def _require_writable(forecast: Forecast, path: Path) -> None:
+    try:
+        forecast.validate()
+    except DataError as error:
+        raise error.located(path) from None
+    if len(forecast.track_id) and not forecast.has_worlds:
+        problem = f"the tracks of scenario {forecast.scenario_id} have different probabilities"
+        advice = "write joint futures, or the focal track alone"
+        raise DataError(f"{problem}, and this format has one set for them all: {advice}", file=path)
+
+
+def _to_table(forecasts: Sequence[Forecast]) -> pa.Table:
+    """Build the rows of ``forecasts``, each of which has a track."""
+    if not forecasts:
+        return SCHEMA.empty_table()
+    rows = [one.probability.size for one in forecasts]
+    length = np.repeat([one.trajectory.shape[2] for one in forecasts], rows)
+    offsets = pa.array(np.concatenate(([0], length.cumsum())), pa.int32())
+    x, y = (np.concatenate([one.trajectory[..., i].ravel() for one in forecasts]) for i in (0, 1))
+    # Bitwise the same for all tracks, and normalised: av2 requires a sum closer to 1 than Forecast does.
+    shared = [np.tile(one.probability[0] / one.probability[0].sum(), len(one.track_id)) for one in forecasts]
+    columns = (
+        np.repeat([one.scenario_id for one in forecasts], rows),
+        np.concatenate([np.repeat(one.track_id, one.probability.shape[1]) for one in forecasts]),
+        np.concatenate(shared),
+        pa.ListArray.from_arrays(offsets, x),
+        pa.ListArray.from_arrays(offsets, y),
+    )
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)

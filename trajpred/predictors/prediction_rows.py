@@ -1,6 +1,6 @@
-"""The rows of a predictions file: read, brought together by track, checked, put in order.
+"""The rows of a predictions file: read from parquet, grouped by track, checked, modes sorted.
 
-Sizes: ``R`` rows (one per track and mode), ``V`` coordinates of all rows, ``B`` tracks of all scenarios.
+Sizes: ``R`` rows (one per track and mode), ``B`` tracks of all scenarios.
 """
 
 from __future__ import annotations
@@ -31,79 +31,70 @@ SCHEMA = pa.schema(
         (Y, pa.list_(pa.float64())),
     ]
 )
-#: Rows, or bytes, for each byte of the file: more are not to be believed.
-PER_BYTE = 100
-#: How far a sum of probabilities may be from 1.
-SUM = 1e-3
-
-Index = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+#: A file that claims more rows or uncompressed bytes per byte than this is rejected as damaged.
+MAX_PER_BYTE = 100
+#: Tolerance of a sum of probabilities.
+SUM_TOLERANCE = 1e-3
 
 
 class Lists(NamedTuple):
-    """A list of numbers per row: ``values`` ``[V]``, where each begins ``[R]``, how long it is ``[R]``."""
+    """A list of numbers for each row: all ``values``, where each list starts ``[R]``, its length ``[R]``."""
 
-    values: Floats
-    start: Index
-    length: Index
+    values: NDArray[np.float64]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
 
-    def not_finite(self) -> Mask:
+    def not_finite(self) -> NDArray[np.bool_]:
         """Rows ``[R]`` with a number that is not finite."""
         bad = np.flatnonzero(~np.isfinite(self.values))
         found = np.zeros(len(self.start), bool)
-        # Of rows that begin at the same place all but the last are empty.
+        # Among rows with the same start all but the last are empty.
         found[np.searchsorted(self.start, bad, side="right") - 1] = True
         return found
 
 
 class Rows(NamedTuple):
-    """The columns of a file; ``scenario`` and ``track`` ``[R]`` are places in the lists of their ids."""
+    """The columns of a file; ``scenario`` and ``track`` ``[R]`` are indices into the lists of ids."""
 
-    scenario: Index
+    scenario: NDArray[np.int64]
     scenario_ids: list[str]
-    track: Index
+    track: NDArray[np.int64]
     track_ids: list[str]
-    probability: Floats
+    probability: NDArray[np.float64]
     x: Lists
     y: Lists
-
-    def trajectories(self, row: Index, steps: int) -> Floats:
-        """``[..., steps, 2]`` metres of the rows ``row`` ``[...]``, which have so many steps."""
-        step = np.arange(steps)
-        return np.stack([axis.values[axis.start[row][..., None] + step] for axis in (self.x, self.y)], -1)
 
 
 @dataclass(frozen=True)
 class Tracks:
-    """The tracks of a file, scenario by scenario, in the order of the file.
+    """The tracks of a file, grouped by scenario, in file order.
 
     Attributes:
-        scenario: ``[B]`` ascending, place in ``Rows.scenario_ids``.
+        scenario: ``[B]`` ascending, index into the scenario ids.
         track_id: ``[B]`` strings, unique in a scenario.
         steps: ``[B]`` F; modes: ``[B]`` K.
-        row: ``[R]`` rows of the file, track by track; probability: ``[R]`` of these rows.
+        row: ``[R]`` rows of the file, grouped by track; probability: ``[R]`` of these rows.
     """
 
-    scenario: Index
+    scenario: NDArray[np.int64]
     track_id: NDArray[np.str_]
-    steps: Index
-    modes: Index
-    row: Index
-    probability: Floats
+    steps: NDArray[np.int64]
+    modes: NDArray[np.int64]
+    row: NDArray[np.int64]
+    probability: NDArray[np.float64]
 
     @cached_property
-    def start(self) -> Index:
-        """Where in ``row`` each track begins, ``[B]``."""
+    def start(self) -> NDArray[np.int64]:
+        """``[B]`` index of each track's first entry in ``row``."""
         return np.asarray(self.modes.cumsum() - self.modes, np.int64)
 
     @cached_property
-    def owner(self) -> Index:
-        """The track of each entry of ``row``, ``[R]``."""
+    def owner(self) -> NDArray[np.int64]:
+        """``[R]`` track of each entry of ``row``."""
         return np.repeat(np.arange(len(self.modes)), self.modes)
 
-    def only(self, kept: Mask) -> Tracks:
-        """The tracks ``kept`` ``[B]``."""
+    def only(self, kept: NDArray[np.bool_]) -> Tracks:
+        """Select the tracks ``kept`` ``[B]``."""
         rows = kept[self.owner]
         return Tracks(
             self.scenario[kept],
@@ -116,18 +107,20 @@ class Tracks:
 
 
 def read_rows(path: Path) -> Rows:
-    """The columns of a file. Raises: DataError if it is no parquet file, or lacks one of a usable type."""
+    """Read the columns. Raises: DataError if this is not a parquet file with usable columns."""
     try:
         metadata = pq.read_metadata(path)
         schema = metadata.schema.to_arrow_schema()
-        _require_columns(schema.names)
+        for name in SCHEMA.names:
+            require(name in schema.names, name, f"has no column {name}")
+            require(schema.names.count(name) == 1, name, "is a duplicate column")
         _require_plausible(metadata, path.stat().st_size)
-        # As codes into the distinct ids: a long one, repeated, would else take its room in every row.
+        # Read as dictionary codes: a long id repeated in every row must not fill the memory.
         texts = [name for name in ("scenario_id", "track_id") if pa.types.is_string(schema.field(name).type)]
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts) as file:
-            ids = [_indexed(file, name) for name in ("scenario_id", "track_id")]
-            probability = _column(file, "probability", pa.float64()).to_numpy(zero_copy_only=False)
-            rows = Rows(*ids[0], *ids[1], probability, _lists(file, X), _lists(file, Y))
+            ids = [_read_ids(file, name) for name in ("scenario_id", "track_id")]
+            probability = _read_column(file, "probability", pa.float64()).to_numpy(zero_copy_only=False)
+            rows = Rows(*ids[0], *ids[1], probability, _read_lists(file, X), _read_lists(file, Y))
         columns = (rows.scenario, rows.track, rows.probability, rows.x.start, rows.y.start)
         require(len(set(map(len, columns))) == 1, "rows", "columns differ in length")
         return rows
@@ -137,132 +130,121 @@ def read_rows(path: Path) -> Rows:
         raise DataError(f"is no readable parquet file ({error})", file=path) from None
 
 
-def _require_columns(found: list[str]) -> None:
-    absent = [name for name in SCHEMA.names if name not in found]
-    if absent:
-        raise DataError(f"has no column {', '.join(absent)}", field=absent[0])
-    for name in SCHEMA.names:
-        require(found.count(name) == 1, name, "column stands there twice")
-
-
 def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
-    """Raise :class:`DataError` if a file of ``size`` bytes claims to hold more than can be in them."""
+    """Raise :class:`DataError` if a file of ``size`` bytes claims to contain implausibly much."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     rows, unpacked = sum(one.num_rows for one in groups), sum(one.total_byte_size for one in groups)
-    require(rows <= PER_BYTE * size, "rows", f"claims to hold {rows} rows in {size} bytes")
-    require(unpacked <= PER_BYTE * size, "rows", f"claims to unpack {size} bytes to {unpacked}")
+    require(rows <= MAX_PER_BYTE * size, "rows", f"claims to hold {rows} rows in {size} bytes")
+    require(unpacked <= MAX_PER_BYTE * size, "rows", f"claims to unpack {size} bytes to {unpacked}")
 
 
-def _column(file: pq.ParquetFile, name: str, kind: pa.DataType) -> Any:
-    """One column alone, for the table would be in memory as a whole beside what is made of it."""
+def _read_column(file: pq.ParquetFile, name: str, dtype: pa.DataType) -> Any:
+    """Read one column alone: a whole table would occupy memory beside the arrays made of it."""
     try:
-        return file.read(columns=[name])[name].cast(kind).combine_chunks()
+        return file.read(columns=[name])[name].cast(dtype).combine_chunks()
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"cannot be read as {kind} ({error})", field=name) from None
+        raise DataError(f"cannot be read as {dtype} ({error})", field=name) from None
 
 
-def _indexed(file: pq.ParquetFile, name: str) -> tuple[Index, list[str]]:
-    """``[R]`` places in the list of distinct names, and that list, in the order of the file."""
+def _read_ids(file: pq.ParquetFile, name: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Read ``[R]`` indices into the distinct ids, and those ids in file order."""
     codes = pa.dictionary(pa.int32(), pa.string())
-    known = file.schema_arrow.field(name).type == codes
-    column = _column(file, name, codes if known else pa.string()).dictionary_encode()
-    if column.null_count:
-        raise DataError(f"is missing in {column.null_count} rows", field=name)
+    encoded = file.schema_arrow.field(name).type == codes
+    column = _read_column(file, name, codes if encoded else pa.string()).dictionary_encode()
+    require(not column.null_count, name, f"is missing in {column.null_count} rows")
     code = column.indices.to_numpy().astype(np.int64)
     used, first, row = np.unique(code, return_index=True, return_inverse=True)
     order = first.argsort()
     try:
         texts: list[str] = column.dictionary.take(used[order]).to_pylist()
     except UnicodeDecodeError:
-        raise DataError("holds text that is not UTF-8", field=name) from None
-    require(len(set(texts)) == len(texts), name, "has a dictionary with the same text twice")
+        raise DataError("contains text that is not UTF-8", field=name) from None
+    require(len(set(texts)) == len(texts), name, "has a dictionary with a duplicate entry")
     return order.argsort()[row], texts
 
 
-def _lists(file: pq.ParquetFile, name: str) -> Lists:
-    """A column of lists; what is null is empty, and numbers that are null are NaN."""
-    column = _column(file, name, pa.large_list(pa.float64()))
+def _read_lists(file: pq.ParquetFile, name: str) -> Lists:
+    """Read a column of lists; null lists are empty, null numbers NaN."""
+    column = _read_column(file, name, pa.large_list(pa.float64()))
     length = column.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     return Lists(column.flatten().to_numpy(zero_copy_only=False), length.cumsum() - length, length)
 
 
-def by_track(rows: Rows) -> Tracks:
-    """Bring the rows of each track together, wherever they stand in the file."""
+def group_tracks(rows: Rows) -> Tracks:
+    """Group the rows by track."""
     key = rows.scenario * len(rows.track_ids) + rows.track
     _, first, track, modes = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     order = np.lexsort((first, rows.scenario[first]))
     row = np.argsort(order.argsort()[track], kind="stable")
     first = first[order]
-    track_id = names(rows.track_ids, "track_id")[rows.track[first]]
-    return Tracks(
-        rows.scenario[first], track_id, rows.x.length[first], modes[order], row, rows.probability[row]
-    )
+    ids = names(rows.track_ids, "track_id")[rows.track[first]]
+    return Tracks(rows.scenario[first], ids, rows.x.length[first], modes[order], row, rows.probability[row])
 
 
 def check(rows: Rows, tracks: Tracks) -> tuple[Tracks, dict[str, list[str]]]:
-    """The tracks that can be used, and by scenario what is wrong with the others."""
+    """Select the usable tracks, and report by scenario the problems of the others."""
     faults = _faults(rows, tracks)
     sound = ~np.any([fault for fault, _ in faults], axis=0)
     odd = np.zeros_like(sound)
-    odd[sound] = _odd(tracks.only(sound))
+    odd[sound] = _unlike_the_majority(tracks.only(sound))
     faults.append((odd, "not as many modes and steps as most tracks of the scenario"))
     total = np.bincount(tracks.owner, tracks.probability, len(sound))
     problems: dict[str, list[str]] = defaultdict(list)
     for fault, text in faults:
         for track in np.flatnonzero(fault).tolist():
-            told = f"track {tracks.track_id[track]}: {text.format(total=total[track])}"
-            problems[rows.scenario_ids[tracks.scenario[track]]].append(told)
+            problem = f"track {tracks.track_id[track]}: {text.format(total=total[track])}"
+            problems[rows.scenario_ids[tracks.scenario[track]]].append(problem)
     return tracks.only(sound & ~odd), dict(problems)
 
 
-def _faults(rows: Rows, tracks: Tracks) -> list[tuple[Mask, str]]:
-    """Which tracks ``[B]`` have which fault, told in words."""
+def _faults(rows: Rows, tracks: Tracks) -> list[tuple[NDArray[np.bool_], str]]:
+    """Return for each kind of fault the tracks ``[B]`` that have it, and its description."""
     owner, row, p, B = tracks.owner, tracks.row, tracks.probability, len(tracks.modes)
 
-    def any_of(faulty: Mask) -> Mask:
+    def any_mode(faulty: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.bincount(owner, faulty, B) > 0
 
     x, y = rows.x.length[row], rows.y.length[row]
-    known = ~any_of(~np.isfinite(p))
+    known = ~any_mode(~np.isfinite(p))
     total = np.bincount(owner, np.where(known[owner], p, 0.0), B)
-    times, whole = np.round(total), np.abs(total - np.round(total)) <= SUM
+    copies, whole = np.round(total), np.abs(total - np.round(total)) <= SUM_TOLERANCE
     return [
-        (any_of((x == 0) | (y == 0)), "an empty trajectory"),
-        (any_of(x != y), "a trajectory with more x than y or the other way round"),
-        (any_of(x != tracks.steps[owner]), "modes of different lengths"),
-        (any_of((rows.x.not_finite() | rows.y.not_finite())[row]), "a coordinate that is not finite"),
+        (any_mode((x == 0) | (y == 0)), "an empty trajectory"),
+        (any_mode(x != y), "a trajectory with different numbers of x and y"),
+        (any_mode(x != tracks.steps[owner]), "modes of different lengths"),
+        (any_mode((rows.x.not_finite() | rows.y.not_finite())[row]), "a coordinate that is not finite"),
         (~known, "a probability that is not finite"),
-        (any_of(p < 0), "a negative probability"),
-        (known & whole & (times > 1), "in the file {total:.0f} times"),
-        (known & ~(whole & (times >= 1)), "probabilities that sum to {total:.4g}, not to 1"),
+        (any_mode(p < 0), "a negative probability"),
+        (known & whole & (copies > 1), "in the file {total:.0f} times"),
+        (known & ~(whole & (copies >= 1)), "probabilities that sum to {total:.4g}, not to 1"),
     ]
 
 
-def _odd(tracks: Tracks) -> Mask:
+def _unlike_the_majority(tracks: Tracks) -> NDArray[np.bool_]:
     """Tracks ``[B]`` with other numbers of modes or steps than most tracks of their scenario."""
     shape = np.stack((tracks.scenario, tracks.modes, tracks.steps))
-    kinds, first, kind, times = np.unique(
+    kinds, first, kind, count = np.unique(
         shape, axis=1, return_index=True, return_inverse=True, return_counts=True
     )
-    order = np.lexsort((first, -times, kinds[0]))
+    order = np.lexsort((first, -count, kinds[0]))
     _, best = np.unique(kinds[0, order], return_index=True)
     return ~np.isin(kind.ravel(), order[best])
 
 
-def in_order(tracks: Tracks) -> tuple[Tracks, Index]:
-    """Each track's modes by descending probability, and the scenarios whose tracks do not share theirs.
+def sort_modes(tracks: Tracks) -> tuple[Tracks, NDArray[np.int64]]:
+    """Sort each track's modes by descending probability; also return the scenarios with marginal predictions.
 
-    Of equal ones the order of the file stays. Where tracks share their probabilities, up to rounding, all
-    are put in the order of the first one's, so that mode k stays one world.
+    Equal modes keep their order. Where the tracks of a scenario share their probabilities up to rounding, all
+    take the order of the first track, so that mode k stays one world.
     """
     owner, p = tracks.owner, tracks.probability
     lead = np.searchsorted(tracks.scenario, tracks.scenario)
     twin = (tracks.start[lead] - tracks.start)[owner] + np.arange(len(owner))
 
-    def differ(p: Floats) -> Mask:
+    def differs(p: NDArray[np.float64]) -> NDArray[np.bool_]:
         return np.bincount(owner, np.abs(p - p[twin]) > SAME_PROBABILITY, len(lead)) > 0
 
-    order = np.lexsort((-np.where(differ(p)[owner], p, p[twin]), owner))
+    order = np.lexsort((-np.where(differs(p)[owner], p, p[twin]), owner))
     p = p[order]
     ordered = Tracks(tracks.scenario, tracks.track_id, tracks.steps, tracks.modes, tracks.row[order], p)
-    return ordered, np.unique(tracks.scenario[differ(p)])
+    return ordered, np.unique(tracks.scenario[differs(p)])

@@ -1,0 +1,138 @@
+"""Predictors of trained models: checkpoints in PyTorch, and bundles with the onboard runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch_geometric.data import HeteroData
+
+from trajpred.attention import Attention
+from trajpred.errors import DataError, require
+from trajpred.forecast import Forecast
+from trajpred.geometry import wrap_angle
+from trajpred.graph.features import scene_features
+from trajpred.graph.mirror import mirrored
+from trajpred.graph.scene_graph import scene_graph
+from trajpred.metrics.calibration import apply_temperature
+from trajpred.metrics.conformal import ConformalRegions
+from trajpred.model import Forecaster
+from trajpred.model.checkpoint import CALIBRATION, read_checkpoint, training_facts
+from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
+
+if TYPE_CHECKING:
+    from trajpred.predictors.predictor import Predictor
+
+
+class CheckpointPredictor:
+    """A trained model, on a GPU if there is one.
+
+    Args:
+        checkpoint: the path of a checkpoint, or the name of pretrained weights.
+        joint: forecast joint futures: mode k of all agents of a scene is one world.
+
+    Attributes:
+        model: the :class:`~trajpred.model.Forecaster`.
+        regions: conformal regions around the modes; None unless the model was calibrated.
+
+    Raises: DataError if the model has no joint modes to forecast.
+
+    Example:
+        >>> predictor = CheckpointPredictor("argoverse2-demo")
+        >>> [forecast] = predictor([scenario])
+    """
+
+    def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
+        self.joint, self.mirror = joint, False
+        content = read_checkpoint(checkpoint)
+        self.training = training_facts(content)
+        fitted = content.get(CALIBRATION, {})
+        self.temperature = float(fitted.get("temperature", 1.0))
+        self.regions = ConformalRegions.from_json(fitted["regions"]) if fitted else None
+        self.how = "joint" if joint else "calibrated" if fitted else ""
+        self.name = display_name(checkpoint) + (", joint" if joint else "")
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = Forecaster.load(checkpoint).to(self.device)
+        if joint and not self.model.decoder.joint:
+            advice = "train with model.decoder.init_args.joint true, or predict the focal track alone"
+            raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
+
+    def mirrored(self) -> CheckpointPredictor:
+        """Return the same model applied to mirrored scenes; its forecasts are mirrored back."""
+        other = copy(self)
+        other.mirror, other.name = True, f"{self.name}, mirrored"
+        other.how = ", ".join(filter(None, (self.how, "mirrored")))
+        return other
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        if not scenarios:
+            return []
+        forecasts = self.model.forecast(self._batch(scenarios), joint=self.joint)
+        if self.temperature != 1.0 and not self.joint:  # fitted to marginal forecasts
+            forecasts = [
+                replace(one, probability=apply_temperature(one.probability, self.temperature))
+                for one in forecasts
+            ]
+        return [_reflect(one) for one in forecasts] if self.mirror else forecasts
+
+    def attention(self, scenarios: Sequence[Scenario]) -> list[Attention]:
+        """Return what each agent attends to in each scenario.
+
+        Raises: DataError if the encoder reports no attention.
+        """
+        return self.model.encoder.attention_weights(self._batch(scenarios)) if scenarios else []
+
+    def _batch(self, scenarios: Sequence[Scenario]) -> HeteroData:
+        """Build the model's input. Raises: DataError if the scenarios do not fit the model."""
+        scene = self.model.scene
+        features = scene_features(ScenarioBatch.of(scenarios), scene.features)
+        if self.mirror:
+            features = mirrored(features, np.ones(len(scenarios), bool))
+        return scene_graph(features, scene.graph).to(self.device)
+
+
+class BundlePredictor:
+    """An exported bundle (:mod:`trajpred.export`), run by the onboard runtime."""
+
+    def __init__(self, bundle: str | Path) -> None:
+        from trajpred.onboard.forecaster import OnboardForecaster
+
+        self.forecaster = OnboardForecaster(bundle)
+        info = self.forecaster.bundle.info
+        self.name, self.joint, self.how = f"{info['name']}, onboard {info['precision']}", False, "onboard"
+        self.training: dict[str, Any] = info["model"]["training"]
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        return [self.forecaster.forecast(ScenarioBatch.of([scenario])) for scenario in scenarios]
+
+
+def display_name(checkpoint: str | Path) -> str:
+    """Return ``RUN/version_0/best`` for a checkpoint in a run's folder, else the name of the file."""
+    path = Path(checkpoint).absolute()
+    run = path.parts[-4:-2] if path.parent.name == "checkpoints" else ()
+    return "/".join((*run, path.name.removesuffix(".ckpt")))
+
+
+def has_attention(predictor: Predictor) -> bool:
+    """Whether the predictor is a model whose encoder reports attention."""
+    return isinstance(predictor, CheckpointPredictor) and predictor.model.encoder.has_attention
+
+
+def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[Attention]:
+    """Return :meth:`CheckpointPredictor.attention`. Raises: DataError if the predictor reports none."""
+    problem = f"is not reported by {predictor.name}; models with the default encoder (SceneEncoder) report it"
+    require(has_attention(predictor), "attention", problem)
+    assert isinstance(predictor, CheckpointPredictor)
+    return predictor.attention(scenarios)
+
+
+def _reflect(forecast: Forecast) -> Forecast:
+    """Reflect about the city's x axis, as :func:`trajpred.graph.mirror.mirrored` reflects scenes."""
+    path = forecast.trajectory * [1.0, -1.0]
+    return replace(forecast, trajectory=path, heading=wrap_angle(-forecast.heading))
