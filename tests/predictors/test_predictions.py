@@ -468,7 +468,7 @@ class Selected:
         if self.source in BASELINES:
             return [BASELINES[str(self.source)](one) for one in scenarios]
         model = Forecaster.load(self.source)
-        return model.forecaster.forecast(build_batch(scenarios, model.scene), joint=self.joint)
+        return model.forecast(build_batch(scenarios, model.scene), joint=self.joint)
 
 
 class TestPredictor:
