@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trajpred.geometry import unit_vector, wrap_angle
-from trajpred.kinematics import STANDING_SPEED, causal_heading, causal_velocity
+from trajpred.geometry import STANDING_SPEED, causal_heading, causal_velocity, unit_vector, wrap_angle
 
 STEP = 0.1
 

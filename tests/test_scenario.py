@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trajpred.errors import DataError
-from trajpred.kinematics import causal_heading, causal_velocity
+from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks, equal
 
@@ -47,7 +47,7 @@ def refused(field: str, **changes: Any) -> DataError:
 
 
 @pytest.mark.parametrize(
-    "module", ["errors", "geometry", "kinematics", "lane_map", "scenario", "forecast", "sources.argoverse2"]
+    "module", ["errors", "geometry", "lane_map", "scenario", "forecast", "sources.argoverse2"]
 )
 def test_docstring_examples_run(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"trajpred.{module}"))

@@ -1,4 +1,4 @@
-"""The one error that bad input raises, and the checks that raise it."""
+"""DataError, the only exception for invalid input, and the checks that raise it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ if TYPE_CHECKING:  # the command line reports errors before NumPy is loaded
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+#: Maximum number of characters in an array of strings: NumPy reserves the longest length for each of them.
+MAX_CHARACTERS = 2**24
+
 
 class DataError(ValueError):
-    """Input that cannot be used: says in which file, in which field, and what is wrong.
+    """Invalid input, reported with the file and field at fault.
 
     Args:
         message: what is wrong, in one sentence.
-        file: the file (or scenario) at fault, where known.
+        file: the file or scenario at fault, where known.
         field: the column, key or array at fault, where known.
+
+    Example:
+        >>> print(DataError("must be positive", file="config.yaml", field="steps"))
+        config.yaml, field 'steps': must be positive
     """
 
     def __init__(self, message: str, *, file: str | Path | None = None, field: str | None = None) -> None:
-        # Messages quoted from libraries may run over several lines.
+        # Messages quoted from libraries may contain line breaks.
         self.message, self.file, self.field = " ".join(message.splitlines()), file, field
         super().__init__(self.message, file, field)
 
@@ -34,7 +41,7 @@ class DataError(ValueError):
         return _rebuild, (self.message, self.file, self.field)
 
     def located(self, file: str | Path) -> DataError:
-        """The same error, told of ``file`` (kept if one is already named)."""
+        """Return the same error with ``file`` filled in, unless a file is already named."""
         return DataError(self.message, file=self.file or file, field=self.field)
 
 
@@ -43,28 +50,55 @@ def _rebuild(message: str, file: str | Path | None, field: str | None) -> DataEr
 
 
 def require(condition: bool, field: str, message: str) -> None:
-    """Raise :class:`DataError` with ``message`` about ``field`` unless ``condition`` holds."""
+    """Raise :class:`DataError` about ``field`` unless ``condition`` holds."""
     if not condition:
         raise DataError(message, field=field)
 
 
-def as_array(values: ArrayLike, dtype: Any, field: str) -> NDArray[Any]:
-    """A copy of ``values`` as an array. Raises: :class:`DataError` on ragged lists and other non-numbers."""
+def require_shape(values: NDArray[Any], shape: tuple[int, ...], field: str) -> None:
+    """Raise :class:`DataError` about ``field`` unless the array has the given shape."""
+    require(values.shape == shape, field, f"must have shape {shape}, has {values.shape}")
+
+
+def require_finite(values: NDArray[Any], field: str) -> None:
+    """Raise :class:`DataError` about ``field`` if a value is NaN or infinite."""
+    import numpy as np
+
+    require(bool(np.isfinite(values).all()), field, "contains a non-finite value")
+
+
+def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+    """Copy ``values`` to an array.
+
+    Raises: DataError on ragged lists, values that are not numbers, and shapes other than ``shape``.
+    """
     import numpy as np
 
     try:
-        return np.array(values, dtype)
+        array = np.array(values, dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"is no array of numbers ({error})", field=field) from None
+        raise DataError(f"is not an array of numbers ({error})", field=field) from None
+    if shape is not None:
+        require_shape(array, shape, field)
+    return array
+
+
+def as_strings(values: Sequence[str], field: str) -> NDArray[np.str_]:
+    """Copy ``values`` to an array ``[M]``. Raises: DataError if it would exceed :data:`MAX_CHARACTERS`."""
+    import numpy as np
+
+    longest = max(map(len, values), default=0)
+    require(longest * len(values) <= MAX_CHARACTERS, field, f"contains a string of {longest} characters")
+    return np.array(values, np.str_)
 
 
 def within(values: NDArray[Any], size: int) -> bool:
-    """Whether every entry is an index of a table with ``size`` rows."""
+    """Return whether every entry is an index into a table of ``size`` rows."""
     return bool(((values >= 0) & (values < size)).all())
 
 
 def encode(names: Sequence[Any], known: tuple[str, ...], field: str) -> NDArray[np.int8]:
-    """Indices ``[M]`` of ``names`` in ``known``. Raises: :class:`DataError` on a name that is not there."""
+    """Return the index ``[M]`` of each name in ``known``. Raises: DataError on an unknown name."""
     import numpy as np
 
     index = {name: i for i, name in enumerate(known)}

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uuid import uuid4
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to; on success it is flushed to disk and renamed to ``path``.
 
-    If the block raises, or the process or machine stops, an existing ``path`` stays as it was.
+    If the block raises, or the process or machine stops, an existing ``path`` is left unchanged.
 
     Example:
         >>> with atomic_file("results.json") as unfinished:
@@ -34,7 +34,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to disk. Windows cannot flush folders."""
+    """Flush a file, or the entries of a folder, to disk. Does nothing for folders on Windows."""
     if sys.platform == "win32" and path.is_dir():
         return
     handle = os.open(path, os.O_RDONLY if sys.platform != "win32" else os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Forecast: what is said about one scenario's future, by a model, a baseline or a predictions file."""
+"""Records of a predictor's output for one scenario: :class:`Forecast` and :class:`Attention`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import require
-from trajpred.geometry import Pose, direction, norm, to_global
+from trajpred.errors import require, require_shape
+from trajpred.geometry import Pose, direction, hold_last, norm, to_global
 
-#: Shorter steps than this (metres) tell no direction; the heading before them is kept.
+#: Steps shorter than this (metres) keep the previous heading.
 STILL_STEP = 0.05
-#: Probabilities that differ by no more are the same: tracks that share them have worlds.
+#: Tolerance within which the tracks of a joint forecast share their mode probabilities.
 SAME_PROBABILITY = 1e-6
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """K possible futures for each of A tracks of one scenario, in the city frame.
+    """K predicted futures (modes) for each of A tracks of one scenario, in the city frame.
 
     Attributes:
         scenario_id: the scenario.
@@ -28,7 +28,14 @@ class Forecast:
         heading: ``[A, K, F]`` radians along each mode.
         speed: ``[A, K, F]`` m/s along each mode.
         scale: ``[A, K, F, 2]`` metres: Laplace scales along the axes of the track's own frame at its last
-            observed pose (x ahead, y left); None where the predictor gives none.
+            observed pose (x ahead, y left); None if the predictor gives none.
+
+    Example:
+        >>> forecast = Forecast.from_trajectories(
+        ...     "a", np.array(["car"]), np.array([[[[1.0, 0.0], [2.0, 0.0]]]]), np.array([[1.0]]),
+        ...     origin=np.zeros((1, 2)), origin_heading=np.zeros(1), step_s=0.1)
+        >>> forecast, forecast.speed.tolist()
+        (Forecast(a: 1 tracks, 1 modes of 2 steps), [[[10.0, 10.0]]])
     """
 
     scenario_id: str
@@ -52,26 +59,25 @@ class Forecast:
         step_s: float,
         scale: NDArray[np.float64] | None = None,
     ) -> Forecast:
-        """Add the headings and speeds along each mode, from steps of the trajectory.
+        """Derive the heading and speed along each mode from the steps of its trajectory.
 
         Args:
-            trajectory: ``[A, K, F, 2]``, see the class; likewise ``probability``, ``scale``.
-            origin: ``[A, 2]`` last observed position, from which the first step starts.
+            trajectory, probability, scale: see the class.
+            origin: ``[A, 2]`` position at the last observed step, where the first step starts.
             origin_heading: ``[A]`` last observed heading, kept until the mode moves.
             step_s: seconds between steps.
+
+        Raises: DataError if a shape or value is invalid.
         """
         _require_trajectory(trajectory)
-        A, K, F, _ = trajectory.shape
-        require(origin.shape == (A, 2), "origin", f"must be [{A}, 2], is {origin.shape}")
-        turned = origin_heading.shape == (A,)
-        require(turned, "origin_heading", f"must be [{A}], is {origin_heading.shape}")
+        A, K = trajectory.shape[:2]
+        require_shape(origin, (A, 2), "origin")
+        require_shape(origin_heading, (A,), "origin_heading")
         start = np.broadcast_to(origin[:, None, None], (A, K, 1, 2))
         step = np.diff(np.concatenate((start, trajectory), axis=2), axis=2)
-        moving = norm(step) > STILL_STEP
-        latest = np.maximum.accumulate(np.where(moving, np.arange(F), -1), axis=2)
-        along = np.take_along_axis(direction(step), np.maximum(latest, 0), axis=2)
-        heading = np.where(latest >= 0, along, origin_heading[:, None, None])
-        speed = norm(step) / step_s
+        length = norm(step)
+        heading = hold_last(direction(step), length > STILL_STEP, origin_heading[:, None, None])
+        speed = length / step_s
         return cls(scenario_id, track_id, trajectory, probability, heading, speed, scale).validate()
 
     @classmethod
@@ -88,18 +94,19 @@ class Forecast:
         elapsed_s: NDArray[np.floating],
         step_s: float,
     ) -> Forecast:
-        """From a model's own words, each track in its own frame, to the city frame in float64.
+        """Convert a model's output, each track in its own frame, to the city frame in float64.
 
         Args:
-            trajectory: ``[A, K, F, 2]`` metres, own frames; likewise ``probability``, ``scale``.
-            pose: ``[A, 2]``, ``[A]`` where each track was last seen, city frame.
-            velocity: ``[A, 2]`` m/s there, own frames.
-            elapsed_s: ``[A]`` seconds since then at the last observed step.
+            trajectory, probability, scale: see the class, but in each track's own frame.
+            pose: ``[A, 2]`` and ``[A]``, last observed pose of each track, city frame.
+            velocity: ``[A, 2]`` m/s at that pose, own frames.
+            elapsed_s: ``[A]`` seconds from that pose to the last observed step.
+            step_s: seconds between steps.
         """
-        path, weight, width, speed, heading = (
+        path, weight, scales, speed, heading = (
             np.asarray(x, np.float64) for x in (trajectory, probability, scale, velocity, pose.heading)
         )
-        # The first step starts at the last observed one, which may lie after the track was last seen.
+        # Modes start at the last observed step; the track's own last observation may be earlier.
         start = to_global(speed * np.asarray(elapsed_s, np.float64)[:, None], pose.position, heading)
         return cls.from_trajectories(
             scenario_id,
@@ -109,20 +116,19 @@ class Forecast:
             origin=start,
             origin_heading=heading,
             step_s=step_s,
-            scale=width,
+            scale=scales,
         )
 
     def validate(self) -> Forecast:
-        """Check shapes, finiteness and that probabilities sum to 1; returns itself. Raises: DataError."""
+        """Check shapes, finiteness and probabilities; return self. Raises: DataError."""
         _require_trajectory(self.trajectory)
         A, K, F, _ = self.trajectory.shape
         shapes = {"track_id": (A,), "trajectory": (A, K, F, 2), "probability": (A, K)}
-        shapes |= {"heading": (A, K, F), "speed": (A, K, F)} | (
-            {"scale": (A, K, F, 2)} if self.scale is not None else {}
-        )
+        shapes |= {"heading": (A, K, F), "speed": (A, K, F)}
+        shapes |= {} if self.scale is None else {"scale": (A, K, F, 2)}
         for name, shape in shapes.items():
             values = getattr(self, name)
-            require(values.shape == shape, name, f"has shape {values.shape} where {shape} is expected")
+            require_shape(values, shape, name)
             finite = name == "track_id" or bool(np.isfinite(values).all())
             require(finite, name, f"forecast of scenario {self.scenario_id} is not finite")
         require(bool((self.probability >= 0).all()), "probability", "has a negative entry")
@@ -137,28 +143,26 @@ class Forecast:
 
     @property
     def has_worlds(self) -> bool:
-        """Whether mode k of all tracks is one future of the scene: they share their probabilities."""
+        """Whether the forecast is joint: mode k of all tracks is one world, with one probability."""
         return bool((np.abs(self.probability - self.probability[:1]) <= SAME_PROBABILITY).all())
 
     def world(self, rank: int) -> Forecast:
-        """The likeliest world (``rank`` 0), the next one (1) …: one mode of every track.
+        """Select the most probable world (``rank`` 0), the second (1), …: one mode of every track.
 
-        Its probability stays what it was among the K, so that it is not 1.
+        Its probability is kept and not normalised to 1.
 
-        Raises: DataError if the tracks do not share their probabilities, or for a rank beyond K - 1.
+        Raises: DataError if the forecast is not joint, or if ``rank`` is not in 0 … K - 1.
         """
         K = self.probability.shape[1]
-        require(
-            self.has_worlds, "world", "the forecast has none: its tracks do not share their probabilities"
-        )
+        require(self.has_worlds, "world", "the forecast is not joint: its tracks differ in probabilities")
         require(0 <= rank < K, "world", f"must be 0 to {K - 1}, is {rank}")
         mode = np.argsort(-self.probability[0], kind="stable")[rank : rank + 1]
-        chosen = {"trajectory", "probability", "heading", "speed", "scale"}
-        values = {name: getattr(self, name) for name in chosen}
-        return replace(self, **{n: v[:, mode] for n, v in values.items() if v is not None})
+        names = ("trajectory", "probability", "heading", "speed", "scale")
+        values = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: v[:, mode] for name, v in values.items() if v is not None})
 
     def rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
-        """For each of ``track_id`` its row here, -1 where it was not predicted."""
+        """Return the row of each of ``track_id`` in this forecast, -1 for tracks without a prediction."""
         row = {name: i for i, name in enumerate(self.track_id.tolist())}
         return np.array([row.get(name, -1) for name in track_id.tolist()], np.int64)
 
@@ -166,3 +170,38 @@ class Forecast:
 def _require_trajectory(trajectory: NDArray[np.float64]) -> None:
     planar = trajectory.ndim == 4 and trajectory.shape[3] == 2
     require(planar, "trajectory", f"must be [A, K, F, 2], is {trajectory.shape}")
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention weights between the A agents of one scenario and from them to L lanes.
+
+    Attributes:
+        scenario_id: the scenario.
+        track_id: ``[A]`` strings: the receiving agents, and the first A senders.
+        lane: ``[L]`` int64, the other senders: rows of the scenario's lane segments, followed by its
+            crossings.
+        weight: ``[layers, H, A, A + L]`` float32, attention of the receiver (third axis) to the sender (last
+            axis), by layer and head. Sums to 1 over the senders; 0 for receivers without senders.
+    """
+
+    scenario_id: str
+    track_id: NDArray[np.str_]
+    lane: NDArray[np.int64]
+    weight: NDArray[np.float32]
+
+    def __repr__(self) -> str:
+        layers, heads, A, _ = self.weight.shape
+        size = f"{A} agents, {len(self.lane)} lanes, {layers} layers, {heads} heads"
+        return f"Attention({self.scenario_id}: {size})"
+
+    def shares(self, track_id: str) -> NDArray[np.float32]:
+        """Average the weights ``[A + L]`` of one receiver over layers and heads.
+
+        Raises: DataError if the track is not an agent of the model.
+        """
+        row = self.track_id == track_id
+        problem = f"{track_id} is not an agent of the model in scenario {self.scenario_id}"
+        require(bool(row.any()), "track", problem)
+        mean: NDArray[np.float32] = self.weight[:, :, row.argmax()].mean(axis=(0, 1))
+        return mean

@@ -1,7 +1,8 @@
-"""Planar geometry: the only place that knows about sines, cosines and angle wrapping.
+"""Planar geometry and motion: angles, frames, poses, and velocity and heading from positions.
 
-Every function takes NumPy arrays or torch tensors and returns the same kind, so that featurisation
-(NumPy, also onboard) and the model (torch, also exported) share one definition.
+The geometric functions take NumPy arrays or torch tensors and return the same type, so that featurisation
+(NumPy, also onboard) and the model (torch, also exported) share one definition. The causal motion estimates
+are NumPy only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,38 +21,45 @@ if TYPE_CHECKING:
 else:
     Array = TypeVar("Array")
 
+#: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
+STANDING_SPEED = 0.5
+
 
 @dataclass(frozen=True)
 class Pose(Generic[Array]):
-    """Where something is and where it points: ``position [..., 2]`` metres, ``heading [...]`` radians.
+    """Positions ``[..., 2]`` in metres and headings ``[...]`` in radians, counter-clockwise from the x axis.
 
-    Headings count counter-clockwise from the x axis.
+    Example:
+        >>> car = Pose(np.array([1.0, 0.0]), np.array(0.0))
+        >>> pedestrian = Pose(np.array([1.0, 2.0]), np.array(3.0))
+        >>> relative_pose(pedestrian, car).position.tolist()
+        [0.0, 2.0]
     """
 
     position: Array
     heading: Array
 
     def __getitem__(self, index: Any) -> Pose[Array]:
-        """The poses at an index, slice or array of indices along the first axis."""
+        """Select poses along the first axis."""
         return Pose(self.position[index], self.heading[index])
 
 
 def _namespace(array: Any) -> Any:
-    """``torch`` for tensors, ``numpy`` otherwise, without importing torch."""
+    """Return ``torch`` for tensors and ``numpy`` otherwise, without importing torch."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, torch.Tensor) else np
 
 
 def wrap_angle(angle: Array) -> Array:
-    """The same angle in [-π, π), in radians; any shape."""
+    """Wrap angles of any shape to [-π, π), in radians."""
     xp = _namespace(angle)
     wrapped = xp.remainder(angle + np.pi, 2 * np.pi) - np.pi
-    # Rounding can turn a remainder just below zero into a full turn.
+    # The remainder of a tiny negative number rounds to a full turn.
     return xp.where(wrapped >= np.pi, wrapped - 2 * np.pi, wrapped)
 
 
 def rotate(vector: Array, angle: Array) -> Array:
-    """Turn vectors ``[..., 2]`` counter-clockwise by ``angle`` ``[...]`` (radians, broadcast)."""
+    """Rotate vectors ``[..., 2]`` counter-clockwise by ``angle`` ``[...]`` (radians, broadcast)."""
     xp = _namespace(vector)
     cos, sin = xp.cos(angle), xp.sin(angle)
     x, y = vector[..., 0], vector[..., 1]
@@ -58,36 +67,96 @@ def rotate(vector: Array, angle: Array) -> Array:
 
 
 def to_local(point: Array, origin: Array, heading: Array) -> Array:
-    """Points ``[..., 2]`` in the frame of the pose (``origin`` ``[..., 2]``, ``heading`` ``[...]``).
+    """Transform points ``[..., 2]`` into the frame at ``origin`` ``[..., 2]`` with ``heading`` ``[...]``.
 
-    Subtract in float64 wherever city coordinates come in: a float32 metre is 0.5 m wide at 1e7 m.
+    Pass city coordinates as float64: float32 resolves only 1 m at a distance of 1e7 m.
     """
     return rotate(point - origin, -heading)
 
 
 def to_global(point: Array, origin: Array, heading: Array) -> Array:
-    """The inverse of :func:`to_local`."""
+    """Transform points out of a frame: the inverse of :func:`to_local`."""
     return rotate(point, heading) + origin
 
 
 def unit_vector(angle: Array) -> Array:
-    """``[..., 2]``: (cos, sin) of ``angle`` ``[...]``."""
+    """Return (cos, sin) ``[..., 2]`` of ``angle`` ``[...]``."""
     xp = _namespace(angle)
     return xp.stack((xp.cos(angle), xp.sin(angle)), -1)
 
 
 def direction(vector: Array) -> Array:
-    """Heading ``[...]`` in [-π, π] of vectors ``[..., 2]``; 0 for the zero vector."""
+    """Compute the heading ``[...]`` in [-π, π] of vectors ``[..., 2]``; 0 for the zero vector."""
     return _namespace(vector).arctan2(vector[..., 1], vector[..., 0])
 
 
 def norm(vector: Array) -> Array:
-    """Euclidean length ``[...]`` of ``[..., 2]``."""
+    """Compute the Euclidean length ``[...]`` of vectors ``[..., 2]``."""
     return _namespace(vector).hypot(vector[..., 0], vector[..., 1])
 
 
 def relative_pose(pose: Pose[Array], frame: Pose[Array]) -> Pose[Array]:
-    """``pose`` seen from ``frame``: x ahead, y to the left, heading wrapped to [-π, π)."""
+    """Express ``pose`` in ``frame``: x ahead, y to the left, heading wrapped to [-π, π)."""
     return Pose(
         to_local(pose.position, frame.position, frame.heading), wrap_angle(pose.heading - frame.heading)
     )
+
+
+def hold_last(values: NDArray[np.float64], known: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
+    """Replace unknown values ``[..., T]`` by the last known one before them, else by ``initial``.
+
+    Args:
+        values: ``[..., T]``.
+        known: ``[..., T]``, True where a value is to be used.
+        initial: value before the first known one, broadcast to ``[..., T]``.
+    """
+    latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[-1]), -1), axis=-1)
+    held = np.take_along_axis(values, np.maximum(latest, 0), axis=-1)
+    return np.where(latest >= 0, held, initial)
+
+
+def causal_velocity(
+    position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float, window: int = 10
+) -> NDArray[np.float64]:
+    """Estimate velocity at each step as the slope of a line fitted to the last ``window`` steps.
+
+    Least squares over the valid steps. Differences of single positions are much noisier: extrapolated for
+    3 s on Argoverse 1 they are off by 8 m, the 10-step fit by 5 m.
+
+    Args:
+        position: ``[A, T, 2]`` metres; values where ``valid`` is False are ignored.
+        valid: ``[A, T]``.
+        step_s: seconds between steps.
+        window: number of steps in the fit, the current one included.
+
+    Returns:
+        ``[A, T, 2]`` m/s; zero at invalid steps and where fewer than two steps of the window are valid.
+    """
+    A, T = valid.shape
+    time = np.arange(T) * step_s
+    # Centred on each track's first valid position, so that sums of squares stay small in any city frame.
+    first = position[np.arange(A), valid.argmax(axis=1)] if T else np.zeros((A, 2))
+    xy = np.where(valid[..., None], position - first[:, None], 0.0)
+    weight = valid.astype(np.float64)
+    terms = np.stack((weight, weight * time, weight * time**2), -1)
+    terms = np.concatenate((terms, xy, xy * time[:, None]), -1)  # n, Σt, Σt², Σx, Σy, Σtx, Σty
+    total = np.cumsum(terms, axis=1)
+    total[:, window:] -= total[:, : max(T - window, 0)].copy()
+    n, s_t, s_tt = total[..., 0:1], total[..., 1:2], total[..., 2:3]
+    spread = n * s_tt - s_t**2
+    slope = (n * total[..., 5:7] - s_t * total[..., 3:5]) / np.where(spread > 1e-9, spread, 1.0)
+    return np.where((spread > 1e-9) & valid[..., None], slope, 0.0)
+
+
+def causal_heading(velocity: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the direction of travel at each step, or the last one above :data:`STANDING_SPEED`.
+
+    Args:
+        velocity: ``[A, T, 2]`` m/s.
+        valid: ``[A, T]``.
+
+    Returns:
+        ``[A, T]`` radians; 0 before a track first moves.
+    """
+    moving = valid & (norm(velocity) > STANDING_SPEED)
+    return hold_last(direction(velocity), moving, 0.0)

@@ -1,15 +1,15 @@
-"""The vector map around a scenario, and the ragged array it is made of."""
+"""The vector map around a scenario, and the ragged array that stores its polylines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import as_array, require, within
+from trajpred.errors import as_array, require, require_finite, require_shape, within
 
 #: ``LaneMap.lane_type`` indexes this tuple.
 LANE_TYPES = ("VEHICLE", "BIKE", "BUS")
@@ -36,23 +36,28 @@ TURN_DIRECTIONS = ("UNKNOWN", "NONE", "LEFT", "RIGHT")
 #: ``LaneMap.has_traffic_control`` indexes this tuple.
 TRAFFIC_CONTROL = ("UNKNOWN", "NO", "YES")
 _CODES = {
-    "lane_type": ("LANE_TYPES", LANE_TYPES),
-    "left_mark": ("MARK_TYPES", MARK_TYPES),
-    "right_mark": ("MARK_TYPES", MARK_TYPES),
-    "turn_direction": ("TURN_DIRECTIONS", TURN_DIRECTIONS),
-    "has_traffic_control": ("TRAFFIC_CONTROL", TRAFFIC_CONTROL),
+    "lane_type": LANE_TYPES,
+    "left_mark": MARK_TYPES,
+    "right_mark": MARK_TYPES,
+    "turn_direction": TURN_DIRECTIONS,
+    "has_traffic_control": TRAFFIC_CONTROL,
 }
-#: Stands for "no such lane" among neighbour ids.
+#: Neighbour id of lanes without a neighbour.
 NO_LANE = -1
+_NOT_LANES = ("crossing", "drivable")
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """``M`` rows of differing lengths in one array: row i is ``values[offsets[i]:offsets[i + 1]]``.
+    """``M`` rows of varying length in one array: row i is ``values[offsets[i]:offsets[i + 1]]``.
 
     Attributes:
-        values: ``[N, ...]``; polylines are ``[N, 2]``, or ``[N, 3]`` where heights are known.
+        values: ``[N, ...]``; polylines are ``[N, 2]``, or ``[N, 3]`` with heights.
         offsets: ``[M + 1]`` int64, from 0 to N.
+
+    Example:
+        >>> [row.tolist() for row in Ragged.from_rows([[1, 2], [], [3]], dtype=int)]
+        [[1, 2], [], [3]]
     """
 
     values: NDArray[Any]
@@ -66,21 +71,21 @@ class Ragged:
         dtype: Any = np.float64,
         name: str = "rows",
     ) -> Ragged:
-        """Join ``rows``; ``width`` is the number of columns (None: rows of scalars).
+        """Concatenate ``rows`` of ``width`` columns (None for rows of scalars).
 
-        Raises: :class:`DataError` about ``name`` on a row of another shape.
+        Raises: DataError about ``name`` if a row has another shape.
         """
         empty = np.zeros((0,) if width is None else (0, width), dtype)
         arrays = [as_array(row, dtype, name) for row in rows]
         arrays = [array if array.size else empty for array in arrays]
         for array in arrays:
             fits = array.ndim == empty.ndim and array.shape[1:] == empty.shape[1:]
-            require(fits, name, f"has a row of the wrong shape {array.shape}")
+            require(fits, name, f"contains a row of the wrong shape {array.shape}")
         return cls.from_lengths(np.concatenate([empty, *arrays]), [len(array) for array in arrays])
 
     @classmethod
     def from_lengths(cls, values: NDArray[Any], lengths: ArrayLike) -> Ragged:
-        """Rows of the given ``lengths`` ``[M]`` lying one behind another in ``values``."""
+        """Split ``values`` into consecutive rows of the given ``lengths`` ``[M]``."""
         ends = np.cumsum(np.asarray(lengths, np.int64), dtype=np.int64)
         return cls(values, np.concatenate((np.zeros(1, np.int64), ends)))
 
@@ -98,62 +103,83 @@ class Ragged:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """``[M]`` row lengths."""
+        """Row lengths ``[M]``."""
         return np.diff(self.offsets)
 
     def validate(self, name: str, rows: int | None = None, shortest: int = 0) -> None:
-        """Raise :class:`DataError` unless there are ``rows`` rows, all finite and long enough."""
-        require(rows is None or len(self) == rows, name, f"has {len(self)} rows where {rows} are expected")
+        """Raise :class:`DataError` unless there are ``rows`` finite rows of at least ``shortest`` entries."""
+        require(rows is None or len(self) == rows, name, f"must have {rows} rows, has {len(self)}")
         require(int(self.offsets[-1]) == len(self.values), name, "offsets do not end at the last value")
-        require(bool((self.lengths >= shortest).all()), name, f"has a row shorter than {shortest} points")
-        require(bool(np.isfinite(self.values).all()), name, "has a value that is not finite")
+        require(bool((self.lengths >= shortest).all()), name, f"contains a row shorter than {shortest}")
+        require_finite(self.values, name)
+
+
+def _empty(dtype: Any) -> Any:
+    return field(default_factory=lambda: np.zeros(0, dtype))
+
+
+def _no_rows(width: int | None, dtype: Any = np.float64) -> Any:
+    return field(default_factory=lambda: Ragged.from_rows([], width, dtype))
 
 
 @dataclass(frozen=True)
 class LaneMap:
     """The vector map around a scenario: ``L`` lane segments, pedestrian crossings, drivable areas.
 
+    Everything of a lane but its id and centreline may be left empty and is then filled with the default.
+
     Attributes:
         lane_id: ``[L]`` int64, unique.
+        centerline: L polylines in driving direction.
+        left_boundary, right_boundary: L polylines; empty rows by default.
         lane_type: ``[L]`` int8, index into :data:`LANE_TYPES`.
         is_intersection: ``[L]`` bool.
-        centerline, left_boundary, right_boundary: L polylines in driving direction. A source without
-            boundaries leaves their rows empty.
         left_mark, right_mark: ``[L]`` int8, index into :data:`MARK_TYPES`.
-        left_neighbor, right_neighbor: ``[L]`` int64 lane ids, :data:`NO_LANE` for none.
-        predecessors, successors: L rows of lane ids. Ids may name lanes outside this map.
-        turn_direction: ``[L]`` int8, index into :data:`TURN_DIRECTIONS`; UNKNOWN throughout if not given.
-        has_traffic_control: ``[L]`` int8, index into :data:`TRAFFIC_CONTROL`; likewise.
+        left_neighbor, right_neighbor: ``[L]`` int64 lane ids; :data:`NO_LANE` by default.
+        predecessors, successors: L rows of lane ids, which may lie outside this map.
+        turn_direction: ``[L]`` int8, index into :data:`TURN_DIRECTIONS`.
+        has_traffic_control: ``[L]`` int8, index into :data:`TRAFFIC_CONTROL`.
         crossing_id: ``[C]`` int64.
         crossing_edge1, crossing_edge2: C polylines, the two long sides of each crossing.
         drivable_area_id: ``[D]`` int64.
         drivable_area: D polygons, the first vertex not repeated at the end.
+
+    Example:
+        >>> LaneMap.from_centerlines([[[0, 0], [50, 0]], [[50, 0], [90, 9]]], successors=[[1], []])
+        LaneMap(2 lane segments, 0 crossings, 0 drivable areas; 4 points of lanes)
     """
 
-    lane_id: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    lane_type: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
-    is_intersection: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    centerline: Ragged = field(default_factory=lambda: Ragged.from_rows([], 2))
-    left_boundary: Ragged = field(default_factory=lambda: Ragged.from_rows([], 2))
-    right_boundary: Ragged = field(default_factory=lambda: Ragged.from_rows([], 2))
-    left_mark: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
-    right_mark: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
-    left_neighbor: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    right_neighbor: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    predecessors: Ragged = field(default_factory=lambda: Ragged.from_rows([], dtype=np.int64))
-    successors: Ragged = field(default_factory=lambda: Ragged.from_rows([], dtype=np.int64))
-    turn_direction: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
-    has_traffic_control: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
-    crossing_id: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    crossing_edge1: Ragged = field(default_factory=lambda: Ragged.from_rows([], 2))
-    crossing_edge2: Ragged = field(default_factory=lambda: Ragged.from_rows([], 2))
-    drivable_area_id: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    drivable_area: Ragged = field(default_factory=lambda: Ragged.from_rows([], 2))
+    lane_id: NDArray[np.int64] = _empty(np.int64)
+    lane_type: NDArray[np.int8] = _empty(np.int8)
+    is_intersection: NDArray[np.bool_] = _empty(np.bool_)
+    centerline: Ragged = _no_rows(2)
+    left_boundary: Ragged = _no_rows(2)
+    right_boundary: Ragged = _no_rows(2)
+    left_mark: NDArray[np.int8] = _empty(np.int8)
+    right_mark: NDArray[np.int8] = _empty(np.int8)
+    left_neighbor: NDArray[np.int64] = _empty(np.int64)
+    right_neighbor: NDArray[np.int64] = _empty(np.int64)
+    predecessors: Ragged = _no_rows(None, np.int64)
+    successors: Ragged = _no_rows(None, np.int64)
+    turn_direction: NDArray[np.int8] = _empty(np.int8)
+    has_traffic_control: NDArray[np.int8] = _empty(np.int8)
+    crossing_id: NDArray[np.int64] = _empty(np.int64)
+    crossing_edge1: Ragged = _no_rows(2)
+    crossing_edge2: Ragged = _no_rows(2)
+    drivable_area_id: NDArray[np.int64] = _empty(np.int64)
+    drivable_area: Ragged = _no_rows(2)
 
     def __post_init__(self) -> None:
-        for name in ("turn_direction", "has_traffic_control"):
-            if not len(getattr(self, name)):  # not given: most sources do not tell
-                object.__setattr__(self, name, np.zeros(len(self), np.int8))
+        L = len(self)
+        for one in fields(self):
+            values = getattr(self, one.name)
+            if len(values) or one.name in ("lane_id", "centerline") or one.name.startswith(_NOT_LANES):
+                continue
+            if isinstance(values, Ragged):
+                filled: Any = Ragged.from_lengths(values.values, np.zeros(L, np.int64))
+            else:
+                filled = np.full(L, NO_LANE if one.name.endswith("_neighbor") else 0, values.dtype)
+            object.__setattr__(self, one.name, filled)
 
     @classmethod
     def from_centerlines(
@@ -163,36 +189,27 @@ class LaneMap:
         lane_id: ArrayLike | None = None,
         successors: Sequence[Sequence[int]] | None = None,
     ) -> LaneMap:
-        """A map of bare centrelines (each ``[points, 2]``, in driving direction), for people's own data.
+        """Build a map of centrelines ``[points, 2]`` in driving direction, for your own data.
 
         Args:
             centerlines: L polylines of at least 2 points, metres, city frame.
-            lane_id: ``[L]`` ids; 0 … L-1 if not given.
-            successors: for each lane the ids of those that follow it; predecessors are its inverse.
+            lane_id: ``[L]`` ids; 0 … L - 1 by default.
+            successors: ids of each lane's successors; the predecessors are derived from them.
+
+        Raises: DataError about the argument that does not fit.
         """
         L = len(centerlines)
-        ids = as_array(range(L) if lane_id is None else lane_id, np.int64, "lane_id")
-        following = [list(row) for row in successors] if successors is not None else [[] for _ in range(L)]
-        require(ids.shape == (L,), "lane_id", f"must name {L} lanes, has shape {ids.shape}")
+        ids = as_array(range(L) if lane_id is None else lane_id, np.int64, "lane_id", (L,))
+        following = [[] for _ in range(L)] if successors is None else [list(row) for row in successors]
         require(len(following) == L, "successors", f"must have {L} rows, has {len(following)}")
-        preceding: dict[int, list[int]] = {int(i): [] for i in ids}
-        for own, row in zip(ids, following, strict=True):
-            for other in row:
-                preceding.setdefault(other, []).append(int(own))
-        bare = Ragged.from_rows([[] for _ in range(L)], 2)
-        unmarked, alone = np.zeros(L, np.int8), np.full(L, NO_LANE, np.int64)
+        preceding: dict[int, list[int]] = {lane: [] for lane in ids.tolist()}
+        for lane, row in zip(ids.tolist(), following, strict=True):
+            for successor in row:
+                preceding.setdefault(successor, []).append(lane)
         return cls(
             lane_id=ids,
-            lane_type=np.zeros(L, np.int8),
-            is_intersection=np.zeros(L, np.bool_),
             centerline=Ragged.from_rows(centerlines, 2, name="centerline"),
-            left_boundary=bare,
-            right_boundary=bare,
-            left_mark=unmarked,
-            right_mark=unmarked,
-            left_neighbor=alone,
-            right_neighbor=alone,
-            predecessors=Ragged.from_rows([preceding[int(i)] for i in ids], dtype=np.int64),
+            predecessors=Ragged.from_rows([preceding[lane] for lane in ids.tolist()], dtype=np.int64),
             successors=Ragged.from_rows(following, dtype=np.int64),
         )
 
@@ -200,22 +217,19 @@ class LaneMap:
         return len(self.lane_id)
 
     def __repr__(self) -> str:
-        parts = {"lane segments": len(self), "crossings": len(self.crossing_id)}
-        parts["drivable areas"] = len(self.drivable_area_id)
-        points = (
-            len(self.centerline.values) + len(self.left_boundary.values) + len(self.right_boundary.values)
-        )
-        counts = ", ".join(f"{count} {name}" for name, count in parts.items())
-        return f"LaneMap({counts}; {points} points of lanes)"
+        lines = (self.centerline, self.left_boundary, self.right_boundary)
+        points = sum(len(line.values) for line in lines)
+        areas = f"{len(self.crossing_id)} crossings, {len(self.drivable_area_id)} drivable areas"
+        return f"LaneMap({len(self)} lane segments, {areas}; {points} points of lanes)"
 
     def validate(self) -> None:
-        """Raise :class:`DataError` naming the first field whose shape or values cannot be right."""
+        """Raise :class:`DataError` naming the first field with an invalid shape or value."""
         L = len(self)
         for name in (*_CODES, "is_intersection", "left_neighbor", "right_neighbor"):
-            require(getattr(self, name).shape == (L,), name, f"must have one entry for each of {L} lanes")
-        require(len(np.unique(self.lane_id)) == L, "lane_id", "holds the same lane twice")
-        for name, (table, known) in _CODES.items():
-            require(within(getattr(self, name), len(known)), name, f"is no index of {table}")
+            require_shape(getattr(self, name), (L,), name)
+        require(len(np.unique(self.lane_id)) == L, "lane_id", "contains a duplicate")
+        for name, known in _CODES.items():
+            require(within(getattr(self, name), len(known)), name, f"must be 0 to {len(known) - 1}")
         self.centerline.validate("centerline", L, shortest=2)
         for name in ("left_boundary", "right_boundary", "predecessors", "successors"):
             getattr(self, name).validate(name, L)

@@ -1,7 +1,7 @@
-"""Scenario: one recording window, as every source yields it and everything else consumes it.
+"""The record of one recording window: :class:`Scenario` and its :class:`Tracks`.
 
-City frame throughout: metres, radians, m/s, seconds, float64. Masks are True where valid. Sizes:
-``A`` tracks, ``T`` steps, ``L`` lane segments, ``N`` points of all polylines together.
+City frame throughout: metres, radians, m/s, seconds, float64. Masks are True where valid. Sizes: ``A``
+tracks, ``T`` steps, ``L`` lane segments.
 """
 
 from __future__ import annotations
@@ -15,29 +15,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import as_array, encode, require, within
-from trajpred.kinematics import causal_heading, causal_velocity
+from trajpred.errors import as_array, encode, require, require_finite, require_shape, within
+from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap, Ragged
 
-#: Argoverse 2's ten object types; ``Tracks.object_type`` indexes this tuple.
-OBJECT_TYPES = (
-    "vehicle",
-    "pedestrian",
-    "motorcyclist",
-    "cyclist",
-    "bus",
-    "static",
-    "background",
-    "construction",
-    "riderless_bicycle",
-    "unknown",
-)
+#: Typical (length, width) in metres of Argoverse 2's ten object types; the forecasting data have no boxes.
+TYPICAL_SIZE = {
+    "vehicle": (4.6, 1.9),
+    "pedestrian": (0.7, 0.7),
+    "motorcyclist": (2.1, 0.8),
+    "cyclist": (1.8, 0.7),
+    "bus": (11.5, 2.6),
+    "static": (0.8, 0.8),
+    "background": (0.8, 0.8),
+    "construction": (0.8, 0.8),
+    "riderless_bicycle": (1.8, 0.6),
+    "unknown": (1.0, 1.0),
+}
+#: The object types in order; ``Tracks.object_type`` indexes this tuple.
+OBJECT_TYPES = tuple(TYPICAL_SIZE)
+#: ``[10, 2]`` metres, indexed by ``Tracks.object_type``.
+TYPICAL_SIZES: NDArray[np.float64] = np.array(list(TYPICAL_SIZE.values()))
 #: The ``track_id`` of the recording vehicle.
 EGO_ID = "AV"
 
 
 class TrackCategory(IntEnum):
-    """How far a track can be trusted, and whether it is judged (Argoverse 2's numbers)."""
+    """Quality of a track and whether it is scored (Argoverse 2's numbers)."""
 
     FRAGMENT = 0
     UNSCORED = 1
@@ -72,52 +76,48 @@ class Tracks:
 
     def __repr__(self) -> str:
         counts = np.bincount(self.object_type, minlength=len(OBJECT_TYPES))
-        kinds = ", ".join(
-            f"{counts[i]} {OBJECT_TYPES[i]}" for i in np.argsort(-counts, kind="stable") if counts[i]
-        )
-        return f"Tracks({len(self)} over {self.valid.shape[-1]} steps: {kinds})"
+        order = np.argsort(-counts, kind="stable")
+        types = ", ".join(f"{counts[i]} {OBJECT_TYPES[i]}" for i in order if counts[i])
+        return f"Tracks({len(self)} over {self.valid.shape[-1]} steps: {types})"
 
     def index(self, track_id: str) -> int:
-        """The row of ``track_id``. Raises: KeyError."""
+        """Return the row of ``track_id``. Raises: KeyError if there is no such track."""
         rows = np.flatnonzero(self.track_id == track_id)
         if not len(rows):
             raise KeyError(f"no track {track_id!r} in this scenario")
         return int(rows[0])
 
     def last_seen(self, num_observed: int) -> NDArray[np.int64]:
-        """``[A]``: of the first ``num_observed`` steps the last that is valid, -1 where none is."""
-        seen = self.valid[:, :num_observed]
-        return np.where(seen.any(axis=1), num_observed - 1 - seen[:, ::-1].argmax(axis=1), -1)
+        """Return the last valid step ``[A]`` among the first ``num_observed``, -1 where there is none."""
+        observed = self.valid[:, :num_observed]
+        return np.where(observed.any(axis=1), num_observed - 1 - observed[:, ::-1].argmax(axis=1), -1)
 
     def validate(self) -> None:
-        """Raise :class:`DataError` naming the first field whose shape or values cannot be right."""
-        A, T = self.valid.shape if self.valid.ndim == 2 else (-1, -1)
-        require(A > 0 and T > 0, "valid", f"must be [tracks, steps] and not empty, is {self.valid.shape}")
+        """Raise :class:`DataError` naming the first field with an invalid shape or value."""
+        A, T = self.valid.shape if self.valid.ndim == 2 else (0, 0)
+        require(A * T > 0, "valid", f"must be [A, T] and not empty, has shape {self.valid.shape}")
         shapes = {"track_id": (A,), "object_type": (A,), "category": (A,), "position": (A, T, 2)}
-        shapes |= {"heading": (A, T), "velocity": (A, T, 2)}
-        for name, shape in shapes.items():
-            found = getattr(self, name).shape
-            require(found == shape, name, f"has shape {found} where {shape} is expected")
+        for name, shape in {**shapes, "heading": (A, T), "velocity": (A, T, 2)}.items():
+            require_shape(getattr(self, name), shape, name)
         for name in ("position", "heading", "velocity"):
-            values = getattr(self, name)[self.valid]
-            require(bool(np.isfinite(values).all()), name, "has a valid state that is not finite")
-        require(within(self.object_type, len(OBJECT_TYPES)), "object_type", "is no index of OBJECT_TYPES")
+            require_finite(getattr(self, name)[self.valid], name)
+        require(within(self.object_type, len(OBJECT_TYPES)), "object_type", "must index OBJECT_TYPES")
         require(within(self.category, len(TrackCategory)), "category", "must be 0 to 3")
-        require(len(np.unique(self.track_id)) == A, "track_id", "holds the same track twice")
-        require(bool(self.valid.any(axis=1).all()), "valid", "has a track without any valid step")
+        require(len(np.unique(self.track_id)) == A, "track_id", "contains a duplicate")
+        require(bool(self.valid.any(axis=1).all()), "valid", "contains a track without a valid step")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One recording window: tracks, map, and what is to be predicted.
+    """One recording window: tracks, map, and the track to predict.
 
     Attributes:
         scenario_id: unique within a split.
         city: name of the city whose frame the coordinates are in.
         timestamps_ns: ``[T]`` int64 nanoseconds.
-        num_observed: the first ``num_observed`` steps are input, the others are the future.
+        num_observed: number of steps that are input; the steps after them are the future.
         focal_id: the track to predict.
-        tracks: states of the road users; steps after ``num_observed`` may be invalid throughout (test split).
+        tracks: states of the road users; a test split may have no valid future step.
         map: lane segments, crossings, drivable areas; may be empty.
     """
 
@@ -133,15 +133,15 @@ class Scenario:
         tracks, lanes, now = len(self.tracks), len(self.map), self.num_observed
         seconds = f"{now * self.step_s:.1f} s observed + {(self.num_steps - now) * self.step_s:.1f} s"
         focal = self.tracks.object_type[self.tracks.track_id == self.focal_id]
-        kind = " ".join(OBJECT_TYPES[i] for i in focal)
+        focal_type = " ".join(OBJECT_TYPES[i] for i in focal)
         return (
             f"Scenario({self.scenario_id}, {self.city or 'no city'}: {seconds}, {tracks} tracks, "
-            f"focal {kind} {self.focal_id}, {lanes} lane segments)"
+            f"focal {focal_type} {self.focal_id}, {lanes} lane segments)"
         )
 
     def _repr_png_(self) -> bytes:
-        """Render the scenario as a notebook shows it, with :func:`trajpred.viz.draw_scene`."""
-        # Through the package's lazy names: records need no matplotlib and import nothing above them.
+        """Render the scenario for notebooks with :func:`trajpred.viz.draw_scene`."""
+        # The package's lazy names: the records import neither matplotlib nor the packages above them.
         from trajpred import draw_scene
 
         png = BytesIO()
@@ -150,12 +150,12 @@ class Scenario:
 
     @property
     def num_steps(self) -> int:
-        """T: observed and future steps together."""
+        """Number of observed and future steps together (T)."""
         return len(self.timestamps_ns)
 
     @property
     def step_s(self) -> float:
-        """Seconds between steps, see :func:`mean_step_s`."""
+        """Mean number of seconds between observed steps, see :func:`mean_step_s`."""
         return float(mean_step_s(self.timestamps_ns, self.num_observed))
 
     @property
@@ -165,7 +165,7 @@ class Scenario:
 
     @property
     def last_seen(self) -> NDArray[np.int64]:
-        """``[A]`` last observed step of each track, -1 for tracks that appear only later."""
+        """Last observed step ``[A]`` of each track, -1 for tracks that appear only later."""
         return self.tracks.last_seen(self.num_observed)
 
     @property
@@ -174,7 +174,7 @@ class Scenario:
         return bool(self.tracks.valid[self.focal, self.num_observed :].any())
 
     def validate(self) -> Scenario:
-        """Check shapes, ranges and finiteness; returns itself. Raises: :class:`DataError`."""
+        """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
         self.tracks.validate()
         self.map.validate()
         T = self.tracks.valid.shape[1]
@@ -182,9 +182,9 @@ class Scenario:
         require(bool((np.diff(self.timestamps_ns) > 0).all()), "timestamps_ns", "must increase")
         require(0 < self.num_observed <= T, "num_observed", f"must be 1 to {T}, is {self.num_observed}")
         known = bool((self.tracks.track_id == self.focal_id).any())
-        require(known, "focal_id", f"names no track of this scenario: {self.focal_id!r}")
-        seen = bool(self.tracks.valid[self.focal, : self.num_observed].any())
-        require(seen, "focal_id", f"focal track {self.focal_id!r} has no observed state")
+        require(known, "focal_id", f"is not a track of this scenario: {self.focal_id!r}")
+        observed = bool(self.tracks.valid[self.focal, : self.num_observed].any())
+        require(observed, "focal_id", f"focal track {self.focal_id!r} has no observed state")
         return self
 
     @classmethod
@@ -205,24 +205,23 @@ class Scenario:
         scenario_id: str = "scenario",
         city: str = "local",
     ) -> Scenario:
-        """A scenario from plain arrays: the door for people's own data.
+        """Build a scenario from plain arrays, for your own data.
 
         Args:
             position: ``[A, T, 2]`` metres in any fixed frame; NaN marks a missing step.
-            num_observed: how many of the T steps are input; the rest is the future, if there is one.
+            num_observed: number of steps that are input; the rest is the future, if any.
             step_s: seconds between steps.
             valid: ``[A, T]``; by default True where the position is not NaN.
-            heading: ``[A, T]`` radians; by default the direction of travel, causally.
-            velocity: ``[A, T, 2]`` m/s; by default a causal line fit to the positions.
-            object_type: one of :data:`OBJECT_TYPES` for all, or ``A`` of them.
+            heading: ``[A, T]`` radians; by default :func:`~trajpred.geometry.causal_heading`.
+            velocity: ``[A, T, 2]`` m/s; by default :func:`~trajpred.geometry.causal_velocity`.
+            object_type: one of :data:`OBJECT_TYPES` for all tracks, or one for each.
             track_id: A unique names; ``"0"`` … by default.
             focal: row of the track to predict.
-            category: ``[A]`` :class:`TrackCategory`; by default the focal one is FOCAL, the others SCORED.
+            category: ``[A]`` :class:`TrackCategory`; by default FOCAL for the focal track, else SCORED.
             map: a :class:`LaneMap`, a list of centrelines ``[points, 2]``, or None for no map.
             scenario_id, city: names.
 
-        Raises:
-            DataError: an array has the wrong shape, an unknown type, or a valid state that is not finite.
+        Raises: DataError naming the argument with a wrong shape, an unknown type or a non-finite state.
 
         Example:
             >>> import numpy as np
@@ -233,22 +232,20 @@ class Scenario:
             ([10.0, 0.0], 1)
         """
         xy = as_array(position, np.float64, "position")
-        require(xy.ndim == 3 and xy.shape[2] == 2, "position", f"must be [A, T, 2], is {xy.shape}")
+        require(xy.ndim == 3 and xy.shape[2] == 2, "position", f"must be [A, T, 2], has shape {xy.shape}")
         A, T = xy.shape[:2]
-        mask = as_array(~np.isnan(xy).any(-1) if valid is None else valid, np.bool_, "valid")
-        require(mask.shape == (A, T), "valid", f"must be [{A}, {T}], is {mask.shape}")
+        mask = as_array(~np.isnan(xy).any(-1) if valid is None else valid, np.bool_, "valid", (A, T))
         require(0 <= focal < A, "focal", f"must be a row of the {A} tracks, is {focal}")
-        require(bool(np.isfinite(xy[mask]).all()), "position", "has a valid state that is not finite")
+        require_finite(xy[mask], "position")
         fitted = causal_velocity(xy, mask, step_s) if velocity is None else velocity
-        speed = as_array(fitted, np.float64, "velocity")
-        require(speed.shape == xy.shape, "velocity", f"must be {xy.shape}, is {speed.shape}")
-        angle = as_array(causal_heading(speed, mask) if heading is None else heading, np.float64, "heading")
-        require(angle.shape == mask.shape, "heading", f"must be {mask.shape}, is {angle.shape}")
+        speed = as_array(fitted, np.float64, "velocity", (A, T, 2))
+        travel = causal_heading(speed, mask) if heading is None else heading
+        angle = as_array(travel, np.float64, "heading", (A, T))
         default = np.where(np.arange(A) == focal, TrackCategory.FOCAL, TrackCategory.SCORED)
         rank = as_array(default if category is None else category, np.int64, "category")
         require(within(rank, len(TrackCategory)), "category", "must be 0 to 3")
         names = [str(i) for i in range(A)] if track_id is None else [str(name) for name in track_id]
-        require(len(names) == A, "track_id", f"must name {A} tracks, names {len(names)}")
+        require(len(names) == A, "track_id", f"must have {A} entries, has {len(names)}")
         types = [object_type] * A if isinstance(object_type, str) else list(object_type)
         tracks = Tracks(
             track_id=np.array(names),
@@ -265,9 +262,9 @@ class Scenario:
 
 
 def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.float64]:
-    """Seconds between steps ``[...]`` of windows ``[..., T]``; 0.1 where there is one step only.
+    """Compute the mean seconds ``[...]`` between the observed steps of windows ``[..., T]``.
 
-    Mean over the observed steps, for the future is not known on the road.
+    Future timestamps are ignored: they are unknown onboard. Returns 0.1 for windows of one step.
     """
     stamps = timestamps_ns[..., : max(num_observed, 2)]
     if stamps.shape[-1] < 2:
@@ -277,7 +274,7 @@ def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[
 
 
 def equal(a: Scenario, b: Scenario, tolerance: float = 0.0) -> bool:
-    """Whether two scenarios hold the same values, floats to within ``tolerance``."""
+    """Return whether two scenarios have equal values, floats within ``tolerance``."""
     return _same(a, b, tolerance)
 
 

@@ -1,4 +1,4 @@
-"""Several scenarios laid end to end, so that one NumPy call serves all of them."""
+"""Several scenarios concatenated, so that one NumPy call processes all of them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from trajpred.scenario import Scenario, Tracks
 
 @dataclass(frozen=True)
 class ScenarioBatch:
-    """``S`` scenarios of one window length: all their tracks as one table, all their lanes as another.
+    """Tracks and lanes of ``S`` scenarios of equal window length, each in its own city frame.
 
-    City frames throughout, as in :class:`~trajpred.scenario.Scenario`. Track and lane ids are unique within
-    a scenario only.
+    Track and lane ids are unique within a scenario only.
 
     Attributes:
         scenario_id: ``[S]`` strings.
         step_s: ``[S]`` seconds between steps.
-        num_observed: the first steps, which are input.
-        focal: ``[S]`` int64, row in ``tracks`` of each scenario's focal track.
-        tracks: of all scenarios; track_scene: ``[A]`` int64, which scenario a track belongs to, ascending.
-        map: of all scenarios; lane_scene: ``[L]``, crossing_scene: ``[C]`` likewise.
+        num_observed: number of steps that are input.
+        focal: ``[S]`` int64, row of each scenario's focal track in ``tracks``.
+        tracks: tracks of all scenarios.
+        track_scene: ``[A]`` int64, index of each track's scenario, ascending.
+        map: lanes and crossings of all scenarios.
+        lane_scene, crossing_scene: ``[L]`` and ``[C]`` int64, index of their scenarios, ascending.
     """
 
     scenario_id: NDArray[np.str_]
@@ -43,10 +44,14 @@ class ScenarioBatch:
     def __len__(self) -> int:
         return len(self.scenario_id)
 
+    def __repr__(self) -> str:
+        size = f"{len(self.tracks)} tracks, {len(self.map)} lane segments"
+        return f"ScenarioBatch({len(self)} scenarios: {size})"
+
     @classmethod
     def of(cls, scenarios: Sequence[Scenario]) -> ScenarioBatch:
-        """Raises: DataError if there is none, or if window lengths differ."""
-        require(len(scenarios) > 0, "scenarios", "must be one at least")
+        """Concatenate scenarios. Raises: DataError if there are none or their window lengths differ."""
+        require(len(scenarios) > 0, "scenarios", "must not be empty")
         windows = {(s.num_observed, s.num_steps) for s in scenarios}
         require(len(windows) == 1, "num_observed", f"window lengths differ: {sorted(windows)}")
         tracks, lane_maps = [s.tracks for s in scenarios], [s.map for s in scenarios]
@@ -56,25 +61,26 @@ class ScenarioBatch:
             step_s=np.array([s.step_s for s in scenarios]),
             num_observed=scenarios[0].num_observed,
             focal=np.cumsum(counts) - counts + [s.focal for s in scenarios],
-            tracks=_joined(tracks),
-            track_scene=_scene(counts),
-            map=_joined(lane_maps),
-            lane_scene=_scene([len(m) for m in lane_maps]),
-            crossing_scene=_scene([len(m.crossing_id) for m in lane_maps]),
+            tracks=_concatenate(tracks),
+            track_scene=_scene_index(counts),
+            map=_concatenate(lane_maps),
+            lane_scene=_scene_index([len(m) for m in lane_maps]),
+            crossing_scene=_scene_index([len(m.crossing_id) for m in lane_maps]),
         )
 
 
-def _scene(counts: Any) -> NDArray[np.int64]:
+def _scene_index(counts: Any) -> NDArray[np.int64]:
     return np.repeat(np.arange(len(counts)), counts)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
-    """Arrays, raggeds, or dataclasses of them, one behind another."""
+def _concatenate(parts: Sequence[Any]) -> Any:
+    """Concatenate arrays, ragged arrays, or dataclasses of them along their first axis."""
     first = parts[0]
     if isinstance(first, Ragged):
-        width = min(part.values.shape[1:] for part in parts)  # heights only where all have them
+        width = min(part.values.shape[1:] for part in parts)  # heights are kept if all have them
         values = [part.values[:, : width[0]] if width else part.values for part in parts]
         return Ragged.from_lengths(np.concatenate(values), np.concatenate([part.lengths for part in parts]))
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)
-    return type(first)(**{f.name: _joined([getattr(part, f.name) for part in parts]) for f in fields(first)})
+    joined = {f.name: _concatenate([getattr(part, f.name) for part in parts]) for f in fields(first)}
+    return type(first)(**joined)

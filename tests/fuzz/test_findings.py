@@ -20,10 +20,10 @@ from tests.fuzz.result_readers import bundle_files, predictions, results, zipped
 from tests.fuzz.store_readers import scenes
 from tests.fuzz.tables import to_parquet
 from tests.sources.argoverse1_files import made_map
-from trajpred.errors import DataError
+from trajpred.errors import DataError, as_strings
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, read_checkpoint
 from trajpred.onboard.bundle import MANIFEST, Bundle, is_bundle
-from trajpred.sources import argoverse1_map, argoverse2, limits
+from trajpred.sources import argoverse1_map, argoverse2
 from trajpred.store import ScenarioStore, prepare
 
 
@@ -135,9 +135,9 @@ def test_a_scene_of_absurd_size_is_refused_before_memory_is_taken(tmp_path: Path
 
 def test_one_long_name_does_not_give_all_names_its_room() -> None:
     """NumPy would take 4 TB."""
-    with pytest.raises(DataError, match="1000000 letters"):
-        limits.names(["x" * 10**6, *map(str, range(10**6))], "track_id")
-    assert limits.names(["b", "a"], "track_id").tolist() == ["b", "a"]
+    with pytest.raises(DataError, match="1000000 characters"):
+        as_strings(["x" * 10**6, *map(str, range(10**6))], "track_id")
+    assert as_strings(["b", "a"], "track_id").tolist() == ["b", "a"]
 
 
 def test_a_small_packed_map_that_unpacks_to_a_large_one(

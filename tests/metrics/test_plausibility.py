@@ -15,8 +15,7 @@ from trajpred.metrics import collisions as collisions_module
 from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle
 from trajpred.metrics.plausibility import KinematicLimits, diversity, infeasible, kinematics
-from trajpred.object_sizes import TYPICAL_SIZE, TYPICAL_SIZES
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import OBJECT_TYPES, TYPICAL_SIZE, TYPICAL_SIZES, Scenario
 
 Floats = NDArray[np.float64]
 TIME = np.arange(1, 61) * 0.1

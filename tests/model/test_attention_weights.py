@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.model.small import batch_of, evaluate_as
-from trajpred.attention import Attention
 from trajpred.errors import DataError
+from trajpred.forecast import Attention
 from trajpred.model import StarSceneEncoder
 from trajpred.model.token_graph import TokenGraph
 from trajpred.scenario import Scenario

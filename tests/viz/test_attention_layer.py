@@ -13,9 +13,9 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from trajpred.attention import Attention
 from trajpred.cli.visualize import visualize
 from trajpred.errors import DataError
+from trajpred.forecast import Attention
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import attention_of
 from trajpred.scenario import Scenario

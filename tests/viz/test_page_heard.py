@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.viz.page_file import Page, decode
-from trajpred.attention import Attention
 from trajpred.errors import DataError
+from trajpred.forecast import Attention
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import attention_of
 from trajpred.predictors.perturbed import road_users, without

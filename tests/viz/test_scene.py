@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.lane_map import MARK_TYPES, LaneMap, Ragged
-from trajpred.object_sizes import TYPICAL_SIZE
-from trajpred.scenario import Scenario
+from trajpred.scenario import TYPICAL_SIZE, Scenario
 from trajpred.viz import draw_scene, save_scene
 from trajpred.viz.agent_layer import OUTLINES
 from trajpred.viz.shapes import RECTANGLE, place

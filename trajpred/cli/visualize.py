@@ -18,7 +18,7 @@ from trajpred.scenario import Scenario
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
 
 if TYPE_CHECKING:
-    from trajpred.attention import Attention
+    from trajpred.forecast import Attention
     from trajpred.predictors.predictor import Predictor
     from trajpred.viz.what_if import WhatIf
 

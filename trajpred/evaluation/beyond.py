@@ -16,8 +16,7 @@ from trajpred.metrics.calibration import Reliability, laplace_coverage, reliabil
 from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle, off_road, on_road, wrong_way
 from trajpred.metrics.plausibility import diversity, infeasible, kinematics
-from trajpred.object_sizes import TYPICAL_SIZES
-from trajpred.scenario import Scenario
+from trajpred.scenario import TYPICAL_SIZES, Scenario
 
 #: Means of these are shares of probability: of modes that do so.
 SHARES = ("off-road", "wrong-way", "infeasible", "collision")

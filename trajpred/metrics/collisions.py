@@ -43,7 +43,7 @@ def collisions(
     Args:
         trajectory: ``[A, K, F, 2]`` metres, all agents of a scene in one frame.
         heading: ``[A, K, F]`` radians.
-        size: ``[A, 2]`` (length, width) metres, such as :data:`trajpred.object_sizes.TYPICAL_SIZES`.
+        size: ``[A, 2]`` (length, width) metres, such as :data:`trajpred.scenario.TYPICAL_SIZES`.
         scene: ``[A]``, agents with the same number share a scene.
         origin, origin_heading: ``[A, 2]`` and ``[A]``, the last observed poses.
         box_scale: what ``size`` is multiplied by; 1 where sizes are known.

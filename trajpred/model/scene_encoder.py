@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.attention import Attention
+from trajpred.forecast import Attention
 from trajpred.graph.edge_features import POSE_CHANNELS
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph

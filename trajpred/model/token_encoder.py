@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.attention import Attention
 from trajpred.errors import DataError
+from trajpred.forecast import Attention
 from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint, weights_below
 from trajpred.model.input_encoders import AgentEncoder, LaneEncoder
 from trajpred.model.token_graph import TokenGraph

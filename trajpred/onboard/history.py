@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.geometry import norm
-from trajpred.kinematics import causal_heading, causal_velocity
+from trajpred.geometry import causal_heading, causal_velocity, norm
 from trajpred.scenario import TrackCategory, Tracks
 
 

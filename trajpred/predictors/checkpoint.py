@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData
 
-from trajpred.attention import Attention
 from trajpred.errors import DataError, require
-from trajpred.forecast import Forecast
+from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import wrap_angle
 from trajpred.graph.features import scene_features
 from trajpred.graph.mirror import mirrored

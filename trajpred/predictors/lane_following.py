@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.forecast import Forecast
-from trajpred.geometry import Pose, direction, norm, unit_vector
+from trajpred.geometry import STANDING_SPEED, Pose, direction, norm, unit_vector
 from trajpred.graph.ragged import place_within
-from trajpred.kinematics import STANDING_SPEED
 from trajpred.predictors.lane_paths import Ways, lane_ways
 from trajpred.predictors.motion import arc, as_forecast, last_observed, time_ahead
 from trajpred.scenario import OBJECT_TYPES, Scenario

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.forecast import Forecast
-from trajpred.geometry import norm, rotate, wrap_angle
-from trajpred.kinematics import STANDING_SPEED
+from trajpred.geometry import STANDING_SPEED, norm, rotate, wrap_angle
 from trajpred.scenario import Scenario
 
 #: Number of last steps that the turn rate is fitted to: 1 s at 10 Hz.

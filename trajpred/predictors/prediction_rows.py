@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError, as_strings, require
 from trajpred.forecast import SAME_PROBABILITY
-from trajpred.sources.limits import names
 
 X, Y = "predicted_trajectory_x", "predicted_trajectory_y"
 #: The columns of the Argoverse 2 challenges.
@@ -177,7 +176,7 @@ def group_tracks(rows: Rows) -> Tracks:
     order = np.lexsort((first, rows.scenario[first]))
     row = np.argsort(order.argsort()[track], kind="stable")
     first = first[order]
-    ids = names(rows.track_ids, "track_id")[rows.track[first]]
+    ids = as_strings(rows.track_ids, "track_id")[rows.track[first]]
     return Tracks(rows.scenario[first], ids, rows.x.length[first], modes[order], row, rows.probability[row])
 
 

@@ -1,7 +1,7 @@
 """Argoverse 1 motion forecasting: ``<split>/data/<id>.csv`` and ``map_files/pruned_argoverse_*.xml``.
 
 A row is one position of one track; ``OBJECT_TYPE`` says AGENT (the focal track), AV or OTHERS. There are no
-headings, velocities or lasting types: motion is derived causally from the positions (`trajpred.kinematics`).
+headings, velocities or lasting types: motion is derived causally from the positions (`trajpred.geometry`).
 Sequences packed as ``<split>.parquet`` (datasets/argoverse1/README.md lists the columns) are read too.
 """
 
@@ -18,11 +18,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, encode, require
-from trajpred.kinematics import causal_heading, causal_velocity
+from trajpred.errors import DataError, as_strings, encode, require
+from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
-from trajpred.sources import limits
 from trajpred.sources.argoverse1_map import city_map
+from trajpred.sources.argoverse2 import require_few_states, require_small_groups
 
 #: Where each split lies below the raw folder: as the archives unpack, or under its plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
@@ -124,7 +124,7 @@ def _pack_ids(pack: Path) -> list[int]:
 
 def _open_pack(pack: Path) -> pq.ParquetFile:
     file = pq.ParquetFile(pack)
-    limits.require_small(file.metadata)
+    require_small_groups(file.metadata)
     schema = file.metadata.schema.to_arrow_schema()
     for name, kind in _PACK.items():
         alone = schema.names.count(name) == 1 and schema.field(name).type == kind
@@ -228,7 +228,7 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
     """
     row, ids = _codes(rows, "TRACK_ID")
     require("" not in ids, "TRACK_ID", "is empty in at least one row")
-    limits.require_states(len(ids), NUM_STEPS)
+    require_few_states(len(ids), NUM_STEPS)
     valid = np.zeros((len(ids), NUM_STEPS), np.bool_)
     valid[row, step] = True
     require(int(valid.sum()) == len(row), "TIMESTAMP", "a track has the same step twice")
@@ -248,7 +248,7 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
     throughout = valid[:, :NUM_OBSERVED].all(axis=1)
     rank = np.where(throughout, int(TrackCategory.UNSCORED), int(TrackCategory.FRAGMENT))
     return Tracks(
-        track_id=limits.names(
+        track_id=as_strings(
             [EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)], "TRACK_ID"
         ),
         object_type=np.where(is_focal | is_ego, vehicle, unknown).astype(np.int8),

@@ -18,14 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, encode, require
+from trajpred.errors import DataError, as_strings, encode, require
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
-from trajpred.sources import limits
 
 SPLITS = ("train", "val", "test")
-#: A window longer than this (1000 s at 10 Hz) is a damaged file, not a scenario to allocate memory for.
-MAX_STEPS = 10_000
+#: Limits that a damaged or hostile file must not exceed, checked before memory is allocated: steps of a
+#: window (1000 s at 10 Hz); tracks times steps, and rows of a table (100 times the largest scenario of
+#: Argoverse 2); decompressed bytes of a row group.
+MAX_STEPS, MAX_STATES, MAX_GROUP_BYTES = 10_000, 2**22, 2**28
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -100,8 +101,8 @@ def _only_file(folder: Path, pattern: str) -> Path:
 
 def _read_table(path: Path) -> pa.Table:
     metadata = pq.read_metadata(path)
-    limits.require_small(metadata)
-    require(metadata.num_rows <= limits.MOST_STATES, "rows", f"claims to hold {metadata.num_rows}")
+    require_small_groups(metadata)
+    require(metadata.num_rows <= MAX_STATES, "rows", f"declares {metadata.num_rows} rows")
     schema = metadata.schema.to_arrow_schema()
     for name, is_type in _COLUMNS.items():
         found = schema.get_all_field_indices(name)
@@ -145,7 +146,7 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
     require(split, "observed", "must be True up to one step and False after it")
 
     row, ids = _codes(table, "track_id")
-    limits.require_states(len(ids), T)
+    require_few_states(len(ids), T)
     first = np.full(len(ids), -1)
     first[row[::-1]] = np.arange(len(row))[::-1]
     valid = np.zeros((len(ids), T), np.bool_)
@@ -168,7 +169,7 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
         return dense
 
     tracks = Tracks(
-        track_id=limits.names(ids, "track_id"),
+        track_id=as_strings(ids, "track_id"),
         object_type=object_type[first],
         category=category[first].astype(np.int8),
         valid=valid,
@@ -198,6 +199,23 @@ def _constant(table: pa.Table, name: str) -> Any:
     values = _codes(table, name)[1] if name in _TEXT else np.unique(table[name].to_numpy()).tolist()
     require(len(values) == 1, name, f"must be the same in all rows, has {len(values)} values")
     return values[0]
+
+
+def require_few_states(tracks: int, steps: int) -> None:
+    """Raise DataError if tracks times steps exceed :data:`MAX_STATES`."""
+    message = f"{tracks} tracks of {steps} steps exceed {MAX_STATES} states"
+    require(tracks * steps <= MAX_STATES, "track_id", message)
+
+
+def require_small_groups(metadata: pq.FileMetaData) -> None:
+    """Raise DataError if a row group of a parquet file declares more rows or bytes than the limits.
+
+    Does not touch the metadata of single columns: damaged statistics there crash Arrow.
+    """
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        rows, size = group.num_rows, group.total_byte_size
+        require(rows <= MAX_STATES, "rows", f"a row group declares {rows} rows, more than {MAX_STATES}")
+        require(size <= MAX_GROUP_BYTES, "rows", f"a row group declares {size} bytes")
 
 
 # ------------------------------------------------------------------------------------------------- map

@@ -8,8 +8,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
-from trajpred.object_sizes import TYPICAL_SIZES
-from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory
 from trajpred.viz.shapes import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, RECTANGLE, Floats, place
 from trajpred.viz.style import Layer, Role
 from trajpred.viz.view import View

@@ -12,9 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from trajpred.attention import Attention
 from trajpred.errors import require
-from trajpred.forecast import Forecast
+from trajpred.forecast import Attention, Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import outlines

@@ -12,8 +12,7 @@ from matplotlib.patheffects import AbstractPathEffect, Normal, withStroke
 from numpy.typing import NDArray
 
 from trajpred.forecast import Forecast
-from trajpred.object_sizes import TYPICAL_SIZES
-from trajpred.scenario import Scenario
+from trajpred.scenario import TYPICAL_SIZES, Scenario
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.labels import final_direction, percent, place_labels, same_place, text_size
 from trajpred.viz.shapes import Floats, arc_length, place, points_along

@@ -11,9 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from trajpred.attention import Attention
 from trajpred.errors import require
-from trajpred.forecast import Forecast
+from trajpred.forecast import Attention, Forecast
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.viz.agent_layer import draw_agents, draw_histories, shown_agents
 from trajpred.viz.attention_layer import draw_attention

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.attention import Attention
+from trajpred.forecast import Attention
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.page.codec import to_int

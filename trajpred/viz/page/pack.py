@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.attention import Attention
 from trajpred.errors import require
-from trajpred.forecast import Forecast
+from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import norm
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz.agent_layer import roles

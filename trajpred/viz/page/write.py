@@ -11,16 +11,14 @@ from uuid import uuid4
 
 from tqdm import tqdm
 
-from trajpred.attention import Attention
 from trajpred.errors import require
 from trajpred.evaluation.columns import SHORT
-from trajpred.forecast import Forecast
-from trajpred.object_sizes import TYPICAL_SIZE
+from trajpred.forecast import Attention, Forecast
 from trajpred.predictors.checkpoint import attention_of, has_attention
 from trajpred.predictors.perturbed import road_users
 from trajpred.predictors.perturbed import without as leave_out
 from trajpred.predictors.predictor import Predictor, in_batches, load_predictor
-from trajpred.scenario import Scenario
+from trajpred.scenario import TYPICAL_SIZE, Scenario
 from trajpred.viz.page.colors import themes
 from trajpred.viz.page.figures import FACTS, Figures, focal_facts
 from trajpred.viz.page.pack import Told, pack_scene
