@@ -16,11 +16,10 @@ from torch_geometric.data import HeteroData
 from trajpred.graph.scene_graph import EDGE_KINDS
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, POSITION_SCALE_M, TokenGraph
-from trajpred.nn import GraphStructure, mlp
+from trajpred.nn import GraphStructure, LaplacianPositionalEncoding, mlp
 from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeLayer
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.padded_attention import PaddedAttention
-from trajpred.nn.published.positional import LaplacianPositionalEncoding
 from trajpred.nn.published.transformer_conv import TransformerConv
 from trajpred.nn.published.transformer_m import TransformerMEncoder
 

@@ -1,30 +1,32 @@
-"""The graph-transformer core. Knows tensors, edges and poses; nothing of driving. README.md is the map."""
+"""The graph-transformer core: operators on tensors, edges and poses. README.md lists them."""
 
 from torch_geometric.nn import GATConv, GATv2Conv
 
 from trajpred.nn.attention import EdgeBias, GraphAttention
+from trajpred.nn.dense_relation import DenseRelation, Padding
 from trajpred.nn.layer import GraphTransformerLayer, mlp
-from trajpred.nn.matrix_relation import MatrixRelation
 from trajpred.nn.published.any_to_any import CONTEXT, SOURCE, TARGET, ReceiverTag
-from trajpred.nn.published.biased_encoder import BiasedEncoderLayer
 from trajpred.nn.published.gat import GATEncoder, GATLayer
+from trajpred.nn.published.graph_structure import GraphStructure, shortest_paths
 from trajpred.nn.published.graph_transformer import (
     DwivediGraphTransformerEdgeLayer,
     DwivediGraphTransformerLayer,
 )
-from trajpred.nn.published.graph_transformer_net import GraphTransformerNet
-from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
-from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors
-from trajpred.nn.published.positional import (
+from trajpred.nn.published.graph_transformer_net import (
+    GraphTransformerNet,
     LaplacianPositionalEncoding,
     laplacian_positional_encoding,
     random_walk_positional_encoding,
 )
-from trajpred.nn.published.shortest_path import GraphStructure, shortest_paths
-from trajpred.nn.published.structural_bias import GaussianDistanceKernel, StructuralBias
+from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
+from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors
+from trajpred.nn.published.structural_bias import (
+    GaussianDistanceKernel,
+    StructuralBias,
+)
 from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
-from trajpred.nn.published.transformer_m import TransformerMEncoder
-from trajpred.nn.relation import DenseRelation, EdgeRelation, GroupRelation, Padding, Relation
+from trajpred.nn.published.transformer_m import BiasedEncoderLayer, TransformerMEncoder
+from trajpred.nn.relation import EdgeRelation, GroupRelation, MatrixRelation, Relation
 from trajpred.nn.segment import segment_softmax, segment_sum
 from trajpred.nn.star import FlatGraphs, flatten_edges, flatten_stars, star_edges
 

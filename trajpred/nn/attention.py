@@ -1,4 +1,4 @@
-"""Multi-head graph attention with relative poses, the default operator of the core."""
+"""Multi-head graph attention with relative poses: the default operator."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from torch import Tensor, nn
 from trajpred.geometry import Pose, rotate, unit_vector
 from trajpred.nn.relation import Relation
 
-#: Metres to one unit of the positions that travel with the values.
+#: Metres per unit of the positions that travel with the values.
 POSE_SCALE = 30.0
 
 
 class EdgeBias(nn.Module):
-    """Edge features -> one additive score per head: b = W₂ GELU(W₁ ε + c₁) + c₂.
+    """Map edge features ε to one additive score per head: b = W₂ GELU(W₁ ε + c).
 
     Args:
-        channels: of the edge features.
-        heads: of the attention that will use the bias.
+        channels: channels of the edge features.
+        heads: heads of the attention that uses the bias.
         hidden: width of W₁.
-        skip: leading channels that are not looked at.
+        skip: number of leading channels to ignore.
 
     Shapes: ``[E, channels]`` -> ``[E, heads]``.
+
+    Example:
+        >>> EdgeBias(channels=5, heads=2)(torch.randn(7, 5)).shape
+        torch.Size([7, 2])
     """
 
     def __init__(self, channels: int, heads: int, hidden: int = 32, skip: int = 0) -> None:
@@ -34,7 +38,7 @@ class EdgeBias(nn.Module):
         return self.net(features[..., self.skip :])
 
     def of_pairs(self, features: Tensor) -> Tensor:
-        """The same of features ``[channels, R, S]``: ``[heads, R, S]``."""
+        """Map features of all pairs, ``[channels, R, S]`` -> ``[heads, R, S]``."""
         first, activation, second = self.net
         assert isinstance(first, nn.Linear) and isinstance(second, nn.Linear)
         x = torch.addmm(first.bias[:, None], first.weight, features[self.skip :].flatten(1))
@@ -42,24 +46,36 @@ class EdgeBias(nn.Module):
 
 
 class GraphAttention(nn.Module):
-    r"""Attention over the edges of a relation.
+    r"""Multi-head attention over the edges of a relation, with relative poses in scores and values.
 
     .. math::
         s_{ij} = q_i \cdot k_j / \sqrt{C} + b_{ij}, \quad
         α_{ij} = \mathrm{softmax}_j\, s_{ij}, \quad
         o_i = W_o \sum_j α_{ij} v_j + W_p\, T_i^{-1} \sum_j α_{ij}\, T_j
 
-    with q = W_q x_receiver, k = W_k x_sender, v = W_v x_sender per head, b the relation's bias, and T a pose
-    as (position, direction). The last term tells the receiver where that which it attends to lies, in its
-    own frame: poses enter linearly, so the sum is taken first and no pair is ever stored. Everything depends
-    on relative poses only. Keys have no bias: softmax would cancel it. A receiver without edges gets zero.
+    with q = W_q x_receiver, k = W_k x_sender, v = W_v x_sender per head, b the bias of the relation, and T a
+    pose as (position, direction). The last term gives the receiver the poses it attends to in its own frame;
+    poses enter linearly, so they are summed first and nothing is stored per pair. The output depends on
+    relative poses only. Keys have no bias, which softmax would cancel. A receiver without edges gets 0.
 
     Args:
         dim: channels of receivers, senders and output.
         heads: number of heads H; C = dim / H.
         poses: whether relations carry poses (the W_p term).
 
+    Raises:
+        ValueError: ``dim`` not a multiple of ``heads``.
+
     Shapes: receivers ``[R, dim]``, senders ``[S, dim]`` -> ``[R, dim]``.
+
+    Example:
+        >>> from trajpred.nn import EdgeRelation
+        >>> poses = Pose(torch.randn(3, 2), torch.zeros(3))
+        >>> index, bias = torch.tensor([[0, 1, 2], [1, 0, 0]]), torch.zeros(3, 2)
+        >>> edges = EdgeRelation(index, bias, 3, 3, (poses, poses))
+        >>> x = torch.randn(3, 8)
+        >>> GraphAttention(8, heads=2)(x, x, edges).shape
+        torch.Size([3, 8])
     """
 
     def __init__(self, dim: int, heads: int, poses: bool = True) -> None:
@@ -78,14 +94,14 @@ class GraphAttention(nn.Module):
             self._heads(self.key, sender),
             self._heads(self.value, sender),
         )
-        # Half precision would lose metres of the poses and bits of the softmax; the linear maps keep it.
+        # Half precision, which would lose metres of the poses, serves the linear maps only.
         with torch.autocast(receiver.device.type, enabled=False):
             pooled = self._pool(q, k, v, relation)
         out = self.out(pooled.flatten(1))
         return out if relation.reached is None else out * relation.reached
 
     def weights(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
-        """α of every edge and head, ``[E, H]``: how much the receiver listens to the sender."""
+        """Return the attention α of every edge and head, ``[E, H]``."""
         q, k = self._heads(self.query, receiver), self._heads(self.key, sender)
         with torch.autocast(receiver.device.type, enabled=False):
             return relation.weights(q, k)
@@ -96,7 +112,7 @@ class GraphAttention(nn.Module):
         return y.to(torch.promote_types(y.dtype, torch.float32))
 
     def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
-        """What each head gathers: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
+        """Aggregate per head: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
         if not self.poses:
             return relation.attend(q, k, v)
         assert relation.poses is not None, "this attention needs a relation with poses"
@@ -107,12 +123,12 @@ class GraphAttention(nn.Module):
 
 
 def _carry(pose: Pose[Tensor]) -> Tensor:
-    """T_j: ``[S, 4]``."""
+    """Express poses as T_j: ``[S, 4]``."""
     return torch.cat((pose.position / POSE_SCALE, unit_vector(pose.heading)), -1)
 
 
 def _localise(pooled: Tensor, frame: Pose[Tensor]) -> Tensor:
-    """T_i⁻¹ Σ α T_j: ``[R, H, 4]`` from the common frame into that of each receiver."""
+    """Move Σ α T_j ``[R, H, 4]`` from the common frame into that of each receiver."""
     place, ahead = pooled.split(2, -1)
     turn = -frame.heading[:, None]
     return torch.cat((rotate(place - frame.position[:, None] / POSE_SCALE, turn), rotate(ahead, turn)), -1)

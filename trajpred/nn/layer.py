@@ -1,4 +1,4 @@
-"""The transformer layer around an attention operator."""
+"""The transformer layer around an attention operator, and the small modules it is made of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trajpred.nn.relation import Relation
 
 
 def mlp(*widths: int, norm: bool = False) -> nn.Sequential:
-    """Linear layers of the given widths with GELU (and LayerNorm before it if ``norm``) between them."""
+    """Stack linear layers of the given widths with GELU between them, after LayerNorm if ``norm``."""
     layers: list[nn.Module] = []
     for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
         layers.append(nn.Linear(fan_in, fan_out))
@@ -20,8 +20,16 @@ def mlp(*widths: int, norm: bool = False) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+class DropPath(nn.Dropout1d):
+    """Stochastic depth (Huang et al. 2016): in training zero whole rows of ``[N, ...]`` with probability p,
+    and divide the others by 1 - p."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1)).reshape(x.shape) if self.training and self.p else x
+
+
 class GraphTransformerLayer(nn.Module):
-    """Residual attention, then a residual feed-forward network, each with layer normalisation.
+    """Residual attention followed by a residual feed-forward network, each with layer normalisation.
 
     post-LN (the default):  x ← LN(x + A(x, z));  x ← LN(x + F(x))
     pre-LN:                 x ← x + A(LN x, z);   x ← x + F(LN x)
@@ -29,14 +37,22 @@ class GraphTransformerLayer(nn.Module):
     Serves self relations (z = x) and bipartite ones. A receiver without incoming edges keeps its features.
 
     Args:
-        attention: ``attention(receiver, sender, relation) -> [R, dim]``.
+        attention: A, called as ``attention(receiver, sender, relation) -> [R, dim]``.
         dim: channels.
-        expansion: hidden width of F over ``dim``.
-        dropout: on both residual branches.
-        drop_path: probability that a receiver leaves out a whole branch in training (stochastic depth,
-            Huang et al. 2016).
+        expansion: hidden width of F in units of ``dim``.
+        dropout: rate on both residual branches.
+        drop_path: probability with which a receiver skips a branch in training, see :class:`DropPath`.
         norm: ``post`` or ``pre``.
         feed_forward: F, by default two linear layers with GELU between them.
+
+    Shapes: x ``[R, dim]``, sender ``[S, dim]`` -> ``[R, dim]``.
+
+    Example:
+        >>> import torch
+        >>> from trajpred.nn import GraphAttention, GroupRelation
+        >>> layer = GraphTransformerLayer(GraphAttention(8, heads=2, poses=False), 8)
+        >>> layer(torch.randn(6, 8), GroupRelation(3)).shape  # two groups of three nodes
+        torch.Size([6, 8])
     """
 
     def __init__(
@@ -54,10 +70,10 @@ class GraphTransformerLayer(nn.Module):
         self.attention, self.pre = attention, norm == "pre"
         self.feed_forward = mlp(dim, expansion * dim, dim) if feed_forward is None else feed_forward
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.dropout = nn.Sequential(nn.Dropout(dropout), nn.Dropout1d(drop_path))  # channels, then rows
+        self.dropout = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
 
     def forward(self, x: Tensor, relation: Relation, sender: Tensor | None = None) -> Tensor:
-        """``x`` ``[R, dim]`` hears ``sender`` ``[S, dim]`` (by default itself) over ``relation``."""
+        """Let ``x`` attend to ``sender`` (by default to itself) over ``relation``."""
         if self.pre:
             normed = self.norm1(x)
             x = x + self.dropout(self.attention(normed, normed if sender is None else sender, relation))

@@ -1,28 +1,37 @@
-"""Softmax and sum over the edges of each receiver, in plain torch: what every edge operator is made of."""
+"""Softmax and sum over the incoming edges of each receiver, in plain torch."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-#: Finite stand-in for -inf: differences of it stay finite, so a receiver without edges gives no NaN.
+#: Finite stand-in for -inf. Differences stay finite, so a receiver without edges never produces NaN.
 LOWEST = -1e30
 
 
 def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
-    """α_e = exp(s_e) / Σ_{e' into the same receiver} exp(s_e'), numerically stable, in float32 or wider.
+    r"""Normalise scores over the edges of each receiver.
+
+    .. math:: α_e = \frac{\exp(s_e)}{\sum_{e' \to i(e)} \exp(s_{e'})}
+
+    The maximum of each receiver is subtracted first; computed in float32 or wider.
 
     Args:
         score: ``[E, ...]``.
-        receiver: ``[E]`` int64.
+        receiver: ``[E]`` int64, i(e).
+        num_receivers: number of receivers R.
 
     Returns:
-        ``[E, ...]``, in the dtype of ``score``.
+        ``[E, ...]`` in the dtype of ``score``.
+
+    Example:
+        >>> segment_softmax(torch.tensor([0.0, 0.0, 5.0]), torch.tensor([0, 0, 2]), 3)
+        tensor([0.5000, 0.5000, 1.0000])
     """
     wide = score.float() if score.dtype in (torch.float16, torch.bfloat16) else score
     shape = (num_receivers, *score.shape[1:])
     index = receiver.reshape(-1, *[1] * (score.ndim - 1)).expand_as(wide)
-    # The shift cancels in the quotient: its gradient is zero and need not be computed.
+    # The maximum cancels in the quotient, so it needs no gradient.
     highest = wide.new_full(shape, LOWEST).scatter_reduce(0, index, wide.detach(), "amax", include_self=True)
     weight = torch.exp(wide - highest.index_select(0, receiver))
     total = wide.new_zeros(shape).index_add(0, receiver, weight)
@@ -30,8 +39,8 @@ def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tens
 
 
 def segment_sum(value: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
-    """Σ_e value_e over the edges into each receiver; exactly 0 where there are none.
+    """Sum the values of the edges into each receiver; exactly 0 for a receiver without edges.
 
-    Shapes: ``[E, ...]``, ``[E]`` -> ``[num_receivers, ...]``.
+    Shapes: ``[E, ...]``, ``[E]`` int64 -> ``[num_receivers, ...]``.
     """
     return value.new_zeros(num_receivers, *value.shape[1:]).index_add(0, receiver, value)

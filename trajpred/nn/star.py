@@ -1,4 +1,4 @@
-"""Many small graphs as one: ego/neighbour stars, and flattening by offsets."""
+"""Ego/neighbour stars, and flattening many small graphs into one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 
 class FlatGraphs(NamedTuple):
-    """Graphs side by side, numbered as PyG's ``Batch`` numbers them.
+    """B graphs in one, numbered as in PyG's ``Batch``.
 
     Attributes:
-        edge_index: ``[2, ΣE]``, rows of the stacked nodes.
-        batch: ``[ΣN]``, the graph of every node.
-        ptr: ``[B + 1]``, the first node of every graph, and their number at the end.
-        target_index: ``[B]``, row of every graph's target.
+        edge_index: ``[2, ΣE]`` int64, rows of the stacked nodes.
+        batch: ``[ΣN]``, graph of each node.
+        ptr: ``[B + 1]``, first node of each graph, and the total at the end.
+        target_index: ``[B]``, row of the target of each graph.
     """
 
     edge_index: Tensor
@@ -26,26 +26,26 @@ class FlatGraphs(NamedTuple):
 
     @property
     def offsets(self) -> Tensor:
-        """``[B]``, the first node of every graph."""
+        """``[B]``, first node of each graph."""
         return self.ptr[:-1]
 
 
 def flatten_edges(
     edge_indices: Sequence[Tensor] | Tensor, num_nodes: Tensor, target_local: Tensor | int = 0
 ) -> FlatGraphs:
-    """Number the nodes of B graphs through: those of graph b by offset_b = Σ_{b' < b} N_b'.
+    """Flatten B graphs: shift the nodes of graph b by offset_b = Σ_{b' < b} N_b'.
 
-    Sizes may differ, graphs may have no edges or no nodes besides. The offsets are added to all edges at
-    once. The article takes the target's index for the offset, which puts every graph onto the first one if
-    targets come first; here the two are separate: target_index = offset + target_local.
+    Sizes may differ, and graphs may be empty. The published formula uses the index of the target as the
+    offset, which collapses all graphs onto the first one when targets come first; here target_index =
+    offset + target_local.
 
     Args:
-        edge_indices: of every graph, ``[2, E_b]`` with its own numbering; or ``[B, 2, E]``.
+        edge_indices: ``[2, E_b]`` of each graph in its own numbering; or ``[B, 2, E]``.
         num_nodes: ``[B]`` int64.
-        target_local: ``[B]``, or one number for all, in the graph's own numbering.
+        target_local: target of each graph in its own numbering, ``[B]`` or one number for all.
 
     Raises:
-        ValueError: not as many ``edge_indices`` as ``num_nodes``.
+        ValueError: the lengths of ``edge_indices`` and ``num_nodes`` differ.
 
     >>> flat = flatten_edges([star_edges(1), star_edges(2)], torch.tensor([2, 3]))
     >>> flat.edge_index
@@ -55,7 +55,7 @@ def flatten_edges(
     (tensor([0, 0, 1, 1, 1]), tensor([0, 2, 5]), tensor([0, 2]))
     """
     if len(edge_indices) != len(num_nodes):
-        raise ValueError(f"{len(edge_indices)} graphs by their edges, {len(num_nodes)} by their nodes")
+        raise ValueError(f"edge_indices has {len(edge_indices)} graphs, num_nodes {len(num_nodes)}")
     device = num_nodes.device
     batch, ptr = _number(num_nodes)
     counts = torch.tensor([edges.shape[1] for edges in edge_indices], dtype=torch.int64, device=device)
@@ -65,34 +65,33 @@ def flatten_edges(
 
 
 def flatten_stars(num_neighbors: Tensor) -> FlatGraphs:
-    """B stars at once, without building one of them: :func:`flatten_edges` of :func:`star_edges`, in
-    another order of the edges.
+    """Build B flattened stars at once; their edges are those of :func:`star_edges`, in another order.
 
     Args:
-        num_neighbors: ``[B]`` int64, of each target. Each target is the first node of its graph.
+        num_neighbors: ``[B]`` int64, neighbours of each target. The target is the first node of its graph.
 
     >>> flatten_stars(torch.tensor([1, 2])).edge_index
     tensor([[0, 1, 2, 3, 4, 0, 2, 2],
             [0, 0, 2, 2, 2, 1, 3, 4]])
     """
     batch, ptr = _number(num_neighbors + 1)
-    node, target = torch.arange(len(batch), device=batch.device), ptr[batch]
+    node, target = torch.arange(batch.shape[0], device=batch.device), ptr[batch]
     neighbor = node != target
     sender, receiver = torch.cat((node, target[neighbor])), torch.cat((target, node[neighbor]))
     return FlatGraphs(torch.stack((sender, receiver)), batch, ptr, ptr[:-1])
 
 
 def star_edges(num_neighbors: int = 8) -> Tensor:
-    """A target (node 0), its neighbours (1 to M), edges both ways, and the target's loop, each once.
+    """Connect a target (node 0) with its neighbours (1 to M) in both directions, and with itself.
 
-    The published list of 18 columns for eight neighbours has the loop twice; an operator that does not
-    merge equal edges would then hear the target twice. Neighbours have no loop.
+    The published list for eight neighbours has 18 columns because it contains the loop of the target twice;
+    here every edge occurs once. Neighbours have no loop.
 
     Args:
-        num_neighbors: M; 0 leaves the loop alone.
+        num_neighbors: M; 0 leaves only the loop.
 
     Raises:
-        ValueError: ``num_neighbors`` below 0.
+        ValueError: ``num_neighbors`` is negative.
 
     Returns:
         ``[2, 2M + 1]``, sorted by receiver.
@@ -109,7 +108,7 @@ def star_edges(num_neighbors: int = 8) -> Tensor:
 
 
 def _number(num_nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """``batch`` and ``ptr`` of graphs with so many nodes."""
-    graph = torch.arange(len(num_nodes), device=num_nodes.device)
+    """Return ``batch`` and ``ptr`` of graphs with these numbers of nodes."""
+    graph = torch.arange(num_nodes.shape[0], device=num_nodes.device)
     ptr = torch.cat((num_nodes.new_zeros(1), num_nodes.cumsum(0)))
     return graph.repeat_interleave(num_nodes), ptr

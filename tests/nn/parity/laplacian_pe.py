@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.nn.parity.case import Case
-from trajpred.nn.published.positional import laplacian_positional_encoding, normalized_laplacian
+from trajpred.nn.published.graph_transformer_net import laplacian_positional_encoding, normalized_laplacian
 
 
 def check(case: Case) -> None:

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from tests.nn.parity.case import Case
-from trajpred.nn.published.shortest_path import (
+from trajpred.nn import Padding
+from trajpred.nn.published.graph_structure import (
     UNREACHABLE,
     GraphStructure,
     direct_edges,
     path_edges,
     shortest_paths,
 )
-from trajpred.nn.relation import Padding
 
 
 def check(case: Case) -> None:

@@ -5,18 +5,18 @@ from torch import Tensor, nn
 
 from tests.nn.parity.case import Case
 from tests.nn.parity.gaussian_distance_kernel import load_kernel
-from trajpred.nn.published.shortest_path import UNREACHABLE, GraphStructure
+from trajpred.nn import Padding
+from trajpred.nn.published.graph_structure import UNREACHABLE, GraphStructure
 from trajpred.nn.published.structural_bias import (
     DistanceBias,
     EdgeBias2D,
     GaussianDistanceKernel,
     Mode,
+    NodeEncoding,
     ShortestPathBias,
     StructuralBias,
     relative_positions,
 )
-from trajpred.nn.published.transformer_m import NodeEncoding
-from trajpred.nn.relation import Padding
 from trajpred.nn.segment import LOWEST
 
 

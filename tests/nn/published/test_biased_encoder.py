@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, relu
 
-from trajpred.nn.published import biased_encoder
-from trajpred.nn.published.biased_encoder import BiasedAttention, BiasedEncoderLayer, DropPath
+from trajpred.nn.layer import DropPath
+from trajpred.nn.published import transformer_m as biased_encoder
+from trajpred.nn.published.transformer_m import BiasedAttention, BiasedEncoderLayer
 
 DIM, HEADS, HIDDEN = 8, 2, 12
 MASK = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from tests.nn.graphs import padding as padding_of
-from trajpred.nn.published import shortest_path
-from trajpred.nn.published.shortest_path import (
+from trajpred.nn import Padding
+from trajpred.nn.published import graph_structure as shortest_path
+from trajpred.nn.published.graph_structure import (
     UNREACHABLE,
     GraphStructure,
     direct_edges,
     path_edges,
     shortest_paths,
 )
-from trajpred.nn.relation import Padding
 
 SIZES = [6, 1, 9, 4]
 

@@ -15,7 +15,7 @@ from torch.nn.functional import gelu
 from tests.nn.graphs import padding as padding_of
 from tests.nn.published.test_shortest_path import random_edges
 from trajpred.nn.published import structural_bias
-from trajpred.nn.published.shortest_path import UNREACHABLE, GraphStructure
+from trajpred.nn.published.graph_structure import UNREACHABLE, GraphStructure
 from trajpred.nn.published.structural_bias import (
     DistanceBias,
     EdgeBias2D,

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from tests.nn.published.test_structural_bias import graph
 from trajpred.nn.published import transformer_m
-from trajpred.nn.published.shortest_path import GraphStructure
-from trajpred.nn.published.transformer_m import NodeEncoding, TransformerMEncoder, probabilities
+from trajpred.nn.published.graph_structure import GraphStructure
+from trajpred.nn.published.structural_bias import NodeEncoding
+from trajpred.nn.published.transformer_m import TransformerMEncoder, probabilities
 
 DIM, TYPES = 8, 3
 SMALL: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """Convolutions from any piece of a graph to any other: to the target or source nodes of edges, or to context.
 
-The receiver tag says where messages end. They start at *items*: the edges, or, from nodes to context, the
-nodes themselves. A subclass writes one method, ``convolve``, in terms of functions that carry values between
-receivers, senders and items; it never sees an index. Source: TF-GNN's ``AnyToAnyConvolutionBase``.
+The receiver tag selects where messages end. They start at *items*: edges, or the nodes of a graph. A subclass
+implements ``convolve`` in terms of functions that carry values between receivers, senders and items, without
+indices. Source: TF-GNN's ``AnyToAnyConvolutionBase``.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from torch_geometric.data import HeteroData
 
 from trajpred.nn.segment import segment_sum
 
-#: The name of a feature unless another is given.
+#: Default name of a feature.
 HIDDEN_STATE = "hidden_state"
 
-#: ``op(value [items, ...], receiver [items], num_receivers, **options)``, as segment_softmax is.
+#: ``op(value [items, ...], receiver [items], num_receivers, **options)``, like segment_softmax.
 ReceiverOp = Callable[..., Tensor]
 EdgeSetName = str | tuple[str, str, str]
 Result = Tensor | tuple[Tensor, Tensor]
 
 
 class ReceiverTag(IntEnum):
-    """Where messages end: row 0 of ``edge_index``, row 1 of it, or the graph as a whole."""
+    """Receiver of messages: row 0 of ``edge_index``, its row 1, or the whole graph."""
 
     SOURCE = 0
     TARGET = 1
@@ -37,10 +37,10 @@ class ReceiverTag(IntEnum):
 
     @classmethod
     def of(cls, tag: ReceiverTag | int | str) -> ReceiverTag:
-        """From itself, its number or its name in any case."""
+        """Convert a tag, its number, or its name in upper or lower case."""
         if isinstance(tag, str):
             if tag.upper() not in cls.__members__:
-                raise ValueError(f"receiver_tag {tag!r} is none of {', '.join(cls.__members__)}")
+                raise ValueError(f"receiver_tag must be one of {', '.join(cls.__members__)}, not {tag!r}")
             return cls[tag.upper()]
         return cls(tag)
 
@@ -50,7 +50,7 @@ SOURCE, TARGET, CONTEXT = ReceiverTag
 
 @dataclass(frozen=True)
 class _Items:
-    """Which receiver and which sender (None: the item is its own) each item belongs to."""
+    """Receiver and sender of each item; without ``sender`` every item is its own sender."""
 
     receiver: Tensor
     num_receivers: int
@@ -64,7 +64,9 @@ class _Items:
 
     def pool(self, value: Tensor, reduce_type: str = "sum") -> Tensor:
         if reduce_type != "sum":
-            raise ValueError(f"reduce_type {reduce_type!r} is not sum; pass an extra_receiver_op for others")
+            raise ValueError(
+                f"reduce_type must be 'sum', not {reduce_type!r}; pass an extra_receiver_op for others"
+            )
         return segment_sum(value, self.receiver, self.num_receivers)
 
     def bind(self, op: ReceiverOp) -> Callable[..., Tensor]:
@@ -72,7 +74,7 @@ class _Items:
 
 
 class AnyToAnyConvolution(nn.Module):
-    """Base of convolutions whose receiver is chosen by a tag.
+    """Base class of convolutions whose receiver is selected by a tag.
 
     ============ ======================= ===================== =================
     receiver_tag items                   receivers             senders
@@ -83,16 +85,26 @@ class AnyToAnyConvolution(nn.Module):
     CONTEXT      nodes (``batch``)       graphs                the nodes
     ============ ======================= ===================== =================
 
-    A feature name of None switches that input off; the names are looked up in a graph and mean nothing to
-    plain tensors. What is switched on must be there in every call.
+    A feature name of None switches an input off, any other switches it on: then every call must give it.
+        Names
+    are looked up in a graph; for plain tensors their value does not matter.
 
     Args:
         receiver_tag: a :class:`ReceiverTag`, its number or its name; if None, every call must give one.
-        receiver_feature: of the receiver nodes, or of the context.
+        receiver_feature: feature of the receiver nodes, or of the context.
         sender_node_feature: None when CONTEXT receives from edges.
         sender_edge_feature: None when CONTEXT receives from nodes.
         extra_receiver_ops: further functions for ``convolve``, each ``op(value, receiver, num_receivers,
             **options)``; ``convolve`` gets them bound to the call, as ``op(value, **options)``.
+
+    Example:
+        >>> class Sum(AnyToAnyConvolution):
+        ...     def convolve(self, *, sender_node_input, **given):
+        ...         message = given["broadcast_from_sender_node"](sender_node_input)
+        ...         return given["pool_to_receiver"](message)
+        >>> edge_index = torch.tensor([[0, 1], [2, 2]])
+        >>> Sum(receiver_tag="target")(torch.tensor([[1.0], [2.0], [4.0]]), edge_index).flatten()
+        tensor([0., 0., 3.])
     """
 
     def __init__(
@@ -125,7 +137,7 @@ class AnyToAnyConvolution(nn.Module):
         return self.sender_edge_feature is not None
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments: plain values wherever plain values were given."""
+        """Return the arguments of the constructor, plain values where plain values were given."""
         return {
             "receiver_tag": None if self.receiver_tag is None else int(self.receiver_tag),
             "receiver_feature": self.receiver_feature,
@@ -135,7 +147,7 @@ class AnyToAnyConvolution(nn.Module):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> AnyToAnyConvolution:
-        """A new module, with weights of its own, from what :meth:`get_config` gave."""
+        """Create a module with new weights from the result of :meth:`get_config`."""
         return cls(**copy.deepcopy(dict(config)))
 
     def convolve(
@@ -150,17 +162,17 @@ class AnyToAnyConvolution(nn.Module):
         extra_receiver_ops: Mapping[str, Callable[..., Tensor]] | None = None,
         **kwargs: Any,
     ) -> Result:
-        """The convolution itself, for subclasses to write.
+        """Convolve; to be implemented by subclasses.
 
         Args:
-            sender_node_input: ``[S, ...]``, None if switched off.
-            sender_edge_input: ``[items, ...]``, None if switched off.
+            sender_node_input: ``[S, ...]``, None if off.
+            sender_edge_input: ``[items, ...]``, None if off.
             receiver_input: ``[R, ...]``.
-            broadcast_from_sender_node: ``[S, ...]`` -> ``[items, ...]``; None where there are no senders.
+            broadcast_from_sender_node: ``[S, ...]`` -> ``[items, ...]``; None without senders.
             broadcast_from_receiver: ``[R, ...]`` -> ``[items, ...]``.
             pool_to_receiver: called as ``pool(value, reduce_type="sum")``, ``[items, ...]`` -> ``[R, ...]``.
             extra_receiver_ops: by name, called as ``op(value, **options)`` with ``[items, ...]``.
-            kwargs: what the call was given beyond the arguments of :meth:`forward`.
+            kwargs: further arguments of :meth:`forward`.
 
         Returns:
             ``[R, ...]``.
@@ -183,12 +195,12 @@ class AnyToAnyConvolution(nn.Module):
         Args:
             x: nodes ``[N, in]``, or ``(x_sender [S, in_s] or None, x_receiver [R, in_r])``; with CONTEXT
                 x_receiver is the context ``[graphs, in_r]``.
-            edge_index: ``[2, E]`` in any order; with SOURCE, row 0 counts receivers and row 1 senders.
-                Not read with CONTEXT.
+            edge_index: ``[2, E]`` in any order; with SOURCE, row 0 holds receivers and row 1 senders.
+                Ignored with CONTEXT.
             edge_attr: ``[E, in_e]``, if and only if ``sender_edge_feature`` is set.
-            batch: with CONTEXT over nodes, the graph of each, ``[S]``.
-            edge_batch: with CONTEXT over edges, the graph of each, ``[E]``.
-            kwargs: for ``convolve``.
+            batch: ``[S]``, graph of each node, for CONTEXT over nodes.
+            edge_batch: ``[E]``, graph of each edge, for CONTEXT over edges.
+            kwargs: passed on to ``convolve``.
         """
         if not isinstance(x, (Tensor, tuple)):
             return self.call(x, receiver_tag=receiver_tag, **kwargs)
@@ -196,7 +208,7 @@ class AnyToAnyConvolution(nn.Module):
         if tag is CONTEXT and isinstance(x, Tensor):
             raise ValueError("receiver_tag CONTEXT needs x = (x_sender or None, context)")
         sender, receiver = (x, x) if isinstance(x, Tensor) else x
-        items = _items(tag, len(receiver), edge_index, batch, edge_batch)
+        items = _items(tag, receiver.shape[0], edge_index, batch, edge_batch)
         if not self.takes_sender_node_input or (tag is CONTEXT and batch is None):
             sender = None
         ops = self.extra_receiver_ops
@@ -221,14 +233,14 @@ class AnyToAnyConvolution(nn.Module):
         receiver_tag: ReceiverTag | int | str | None = None,
         **kwargs: Any,
     ) -> Result:
-        """Convolve a graph whose stores hold the features by name; ``conv(graph, ...)`` is the same.
+        """Convolve a graph whose stores hold the features by name; equal to ``conv(graph, ...)``.
 
         Args:
             graph: nodes, edges and, for CONTEXT, a ``context`` store with one row per graph. The graph of a
-                node is the ``batch`` of its store, that of an edge the ``batch`` of its own store or else
-                that of its source node; where there is none, all is one graph.
-            edge_set_name: ``(source, name, target)``, or its middle where that is unique.
-            node_set_name: with CONTEXT instead of an edge set.
+                node is the ``batch`` of its store; that of an edge is the ``batch`` of its own store,
+                otherwise that of its source node. Without ``batch`` there is one graph.
+            edge_set_name: ``(source, name, target)``, or its middle if unique.
+            node_set_name: for CONTEXT, instead of an edge set.
         """
         tag = kwargs["receiver_tag"] = self._tag(receiver_tag)
         over_nodes = node_set_name is not None
@@ -238,7 +250,8 @@ class AnyToAnyConvolution(nn.Module):
         if node_set_name is not None:
             nodes, context = graph[node_set_name], graph["context"][self.receiver_feature]
             sender = _feature(nodes, self.sender_node_feature)
-            one_graph = context.new_zeros(0 if sender is None else len(sender), dtype=torch.int64)
+            count = 0 if sender is None else sender.shape[0]
+            one_graph = context.new_zeros(count, dtype=torch.int64)
             kwargs["batch"] = nodes.batch if "batch" in nodes else one_graph
             return self.forward((sender, context), **kwargs)
         source, name, target = _edge_type(graph, edge_set_name)
@@ -252,18 +265,18 @@ class AnyToAnyConvolution(nn.Module):
         return self.forward((sender, graph[receivers][self.receiver_feature]), **kwargs)
 
     def check_inputs(self, sender_node: Tensor | None, sender_edge: Tensor | None) -> None:
-        """Each sender input is there if and only if it is switched on; no weight silently does nothing."""
+        """Raise ValueError unless exactly those sender inputs are given that are switched on."""
         for name, value in (("sender_node", sender_node), ("sender_edge", sender_edge)):
             feature = getattr(self, f"{name}_feature")
             if (feature is None) != (value is None):
-                found = "no such input" if value is None else "such an input"
-                raise ValueError(f"{name}_feature is {feature!r}, but this call has {found}")
+                found = "is missing" if value is None else "must not be given"
+                raise ValueError(f"{name}_feature is {feature!r}, so {name}_input {found}")
 
     def _tag(self, at_call: ReceiverTag | int | str | None) -> ReceiverTag:
         tags = {ReceiverTag.of(tag) for tag in (self.receiver_tag, at_call) if tag is not None}
         if len(tags) != 1:
-            found = "both, and they differ" if tags else "neither"
-            raise ValueError(f"{type(self).__name__} needs receiver_tag at construction or call; got {found}")
+            found = "two that differ" if tags else "neither"
+            raise ValueError(f"{type(self).__name__} needs receiver_tag at construction or call, got {found}")
         return tags.pop()
 
 
@@ -296,7 +309,7 @@ def _graph_of_edge(nodes: Any, edges: Any) -> Tensor:
 
 
 def _edge_type(graph: HeteroData, name: EdgeSetName | None) -> tuple[str, str, str]:
-    found = [kind for kind in graph.edge_types if name in (kind, kind[1])]
+    found = [edge_type for edge_type in graph.edge_types if name in (edge_type, edge_type[1])]
     if len(found) != 1:
-        raise ValueError(f"edge_set_name {name!r} names {len(found)} of {graph.edge_types}")
+        raise ValueError(f"edge_set_name {name!r} matches {len(found)} of {graph.edge_types}")
     return found[0]

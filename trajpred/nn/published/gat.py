@@ -1,4 +1,4 @@
-"""Stacked graph attention (GAT, GATv2) that reads out target nodes; the convolutions are PyG's own."""
+"""Stacked graph attention (GAT, GATv2) with a read-out of target nodes, on the convolutions of PyG."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv
 
-#: Edges (after self loops were replaced) and their attention ``[E', H]``.
+#: Edges after self loops were replaced, ``[2, E']``, and their attention ``[E', H]``.
 Attention = tuple[Tensor, Tensor]
 
 CONVOLUTIONS = {"gat": GATConv, "gatv2": GATv2Conv}
@@ -20,25 +20,26 @@ class GATLayer(nn.Module):
         x ← \mathrm{LN}_1(x + \mathrm{drop}(\mathrm{conv}(x))), \qquad
         x ← \mathrm{LN}_2(x + \mathrm{drop}(W_2\, \mathrm{drop}(\mathrm{LeakyReLU}(W_1 x + b_1)) + b_2))
 
-    with, per head, of GAT (Veličković et al. 2018) and of GATv2 (Brody et al. 2022)
+    Per head, the scores and values of GAT (Veličković et al. 2018) and of GATv2 (Brody et al. 2022) are
 
     .. math::
         s_{ij} &= \mathrm{LeakyReLU}(a_s \cdot W x_j + a_t \cdot W x_i + a_e \cdot W_e e_{ij}), &\quad
         v_j &= W x_j \\
         s_{ij} &= a \cdot \mathrm{LeakyReLU}(W_l x_j + W_r x_i + W_e e_{ij}), &\quad v_j &= W_l x_j
 
-    α = softmax_j s (slope 0.2, dropout on α), and conv(x) the heads' Σ_j α v_j side by side, plus a bias.
+    with slope 0.2; α = softmax_j s, followed by dropout; conv(x) concatenates Σ_j α v_j of the heads and adds
+    a bias.
 
     Args:
-        channels: of a head C; the layer is H · C wide.
+        channels: channels C of a head; the layer has H · C.
         heads: number of heads H.
         conv: ``gat`` or ``gatv2``.
         edge_channels: channels of an edge, 0 for none.
-        leaky_slope: of the feed-forward network, which is as wide inside as outside.
-        dropout: everywhere it stands above.
+        leaky_slope: slope of the LeakyReLU in the feed-forward network.
+        dropout: rate at all places above.
 
-    Shapes: x ``[N, H · C]`` -> ``[N, H · C]``. Every node attends to itself: given loops are replaced by one
-    for each node, whose edge features are the mean over its incoming edges.
+    Shapes: x ``[N, H · C]``, edge_index ``[2, E]`` -> ``[N, H · C]``. Every node attends to itself: existing
+    loops are replaced by one per node, whose edge features are the mean over the incoming edges.
     """
 
     def __init__(
@@ -66,39 +67,38 @@ class GATLayer(nn.Module):
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None
     ) -> tuple[Tensor, Attention]:
-        """New node features, and the attention that made them."""
+        """Return the new node features and the attention."""
         message, attention = self.conv(x, edge_index, edge_attr, return_attention_weights=True)
         x = self.norm1(x + self.dropout(message))
         return self.norm2(x + self.dropout(self.feed_forward(x))), attention
 
 
 class GATEncoder(nn.Module):
-    r"""The trajectory-prediction article's encoder: node features repeated for every head, stacked
-    :class:`GATLayer`\ s, and the target nodes read out by LeakyReLU(W x + b).
+    r"""Encoder of the trajectory-prediction article: node features repeated once per head, stacked
+    :class:`GATLayer`\ s, and a read-out LeakyReLU(W x + b) of the target nodes.
 
-    Graphs come flattened (:func:`~trajpred.nn.star.flatten_edges`), however many and of whatever sizes.
+    Graphs come flattened (:func:`~trajpred.nn.star.flatten_edges`), in any number and of any size.
 
     Args:
-        channels: of the nodes and of the output (the article's encoder size).
-        heads: number of heads H; inside, nodes have H · channels.
+        channels: channels of the nodes and of the output (the encoder size of the article).
+        heads: number of heads H; the layers have H · channels.
         layers: number of layers.
-        conv: ``gat`` or ``gatv2``.
-        edge_channels: channels of an edge, 0 for none.
-        leaky_slope: of all LeakyReLU outside the convolutions.
-        dropout: on attention, convolution and feed-forward network.
-        repeat_input: False: nodes come with H · channels and are not repeated.
+        conv, edge_channels, dropout: see :class:`GATLayer`.
+        leaky_slope: slope of all LeakyReLU outside the convolutions.
+        repeat_input: False if nodes already have H · channels.
 
     Raises:
-        ValueError: an unknown ``conv``; nodes or edges of another width.
+        ValueError: unknown ``conv``; nodes or edges with the wrong number of channels.
 
     Shapes: x ``[N, channels]``, edge_index ``[2, E]``, target_index ``[T]`` -> ``[T, channels]``.
 
-    >>> import torch
-    >>> from trajpred.nn.star import flatten_stars
-    >>> encoder = GATEncoder(16, heads=3, layers=2)
-    >>> graphs = flatten_stars(torch.tensor([8, 8, 5]))  # three targets, the last with five neighbours
-    >>> encoder(torch.rand(24, 16), graphs.edge_index, graphs.target_index).shape
-    torch.Size([3, 16])
+    Example:
+        >>> import torch
+        >>> from trajpred.nn import flatten_stars
+        >>> encoder = GATEncoder(16, heads=3, layers=2)
+        >>> graphs = flatten_stars(torch.tensor([8, 8, 5]))  # three targets with 8, 8 and 5 neighbours
+        >>> encoder(torch.rand(24, 16), graphs.edge_index, graphs.target_index).shape
+        torch.Size([3, 16])
     """
 
     def __init__(
@@ -116,16 +116,9 @@ class GATEncoder(nn.Module):
         super().__init__()
         self.repeats = heads if repeat_input else 1
         self.width, self.edge_channels = heads * channels, edge_channels
+        options: dict[str, Any] = {"conv": conv, "leaky_slope": leaky_slope, "dropout": dropout}
         self.layers = nn.ModuleList(
-            GATLayer(
-                channels,
-                heads,
-                conv=conv,
-                edge_channels=edge_channels,
-                leaky_slope=leaky_slope,
-                dropout=dropout,
-            )
-            for _ in range(layers)
+            GATLayer(channels, heads, edge_channels=edge_channels, **options) for _ in range(layers)
         )
         self.out = nn.Sequential(nn.Linear(heads * channels, channels), nn.LeakyReLU(leaky_slope))
 
@@ -138,7 +131,7 @@ class GATEncoder(nn.Module):
         *,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, list[Attention]]:
-        """Targets ``[T, channels]``; with ``return_attention`` also the edges and attention of each layer."""
+        """Encode targets ``[T, channels]``; with ``return_attention`` also return that of each layer."""
         nodes, attention = self.encode(x, edge_index, edge_attr)
         out = self.out(nodes.index_select(0, target_index))
         return (out, attention) if return_attention else out
@@ -146,7 +139,7 @@ class GATEncoder(nn.Module):
     def encode(
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None
     ) -> tuple[Tensor, list[Attention]]:
-        """All nodes ``[N, H · channels]`` after the last layer, and the attention of each layer."""
+        """Return all nodes ``[N, H · channels]`` after the last layer, and the attention of each layer."""
         x = x.repeat(1, self.repeats)
         self._check(x, edge_index, edge_attr)
         attention = []

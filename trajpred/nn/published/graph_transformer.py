@@ -1,10 +1,7 @@
 """The Graph Transformer layer, without and with an edge stream.
 
 V. P. Dwivedi, X. Bresson: A Generalization of Transformer Networks to Graphs (2020),
-https://arxiv.org/abs/2012.09699, as in github.com/graphdeeplearning/graphtransformer.
-
-Score (clamped) and normalise: :func:`clamped_softmax`. Score and aggregate: :class:`ClampedAttention`.
-Combine: :class:`StreamUpdate`, once for the nodes and, with an edge stream, once more for the edges.
+https://arxiv.org/abs/2012.09699, as implemented in github.com/graphdeeplearning/graphtransformer.
 """
 
 from __future__ import annotations
@@ -19,26 +16,18 @@ from trajpred.nn.segment import segment_sum
 
 T = TypeVar("T", int, Tensor)
 
-#: Scores are limited to ± this, so that their exponentials need no maximum subtracted.
+#: Scores are clamped to ± this, so exponentials need no maximum subtracted.
 SCORE_LIMIT = 5.0
 #: Added to the sum of weights of a receiver by the layer with an edge stream.
 EDGE_LAYER_EPSILON = 1e-6
 
 
 def clamped_softmax(score: Tensor, receiver: Tensor, num_receivers: int, epsilon: float = 0.0) -> Tensor:
-    r"""Weights of a receiver's edges from limited scores.
+    r"""Normalise clamped scores over the edges of each receiver.
 
-    .. math::
-        α_e = \frac{w_e}{ε + \sum_{e' \to i(e)} w_{e'}}, \qquad w_e = \exp(\mathrm{clamp}(s_e, -5, 5))
+    .. math:: α_e = \frac{w_e}{ε + \sum_{e' \to i(e)} w_{e'}}, \qquad w_e = \exp(\mathrm{clamp}(s_e, -5, 5))
 
-    The gradient is zero where the limit is reached.
-
-    Args:
-        score: ``[E, ...]``.
-        receiver: ``[E]`` int64, i(e).
-
-    Returns:
-        ``[E, ...]``.
+    Shapes: score ``[E, ...]``, receiver i(e) ``[E]`` int64 -> ``[E, ...]``.
     """
     weight = torch.exp(score.clamp(-SCORE_LIMIT, SCORE_LIMIT))
     total = segment_sum(weight, receiver, num_receivers) + epsilon
@@ -46,25 +35,27 @@ def clamped_softmax(score: Tensor, receiver: Tensor, num_receivers: int, epsilon
 
 
 class ClampedAttention(nn.Module):
-    r"""The attention of both layers.
+    r"""Attention of both layers.
 
     .. math::
         \hat s_{ij} = \frac{q_i ⊙ k_j}{\sqrt C} \,(⊙\, W_E e_{ij}), \qquad
         α_{ij} = \mathrm{clamped\,softmax}_j \sum_c \hat s_{ij,c}, \qquad
         m_i = \sum_j α_{ij} v_j
 
-    per head of C channels, q = W_Q x_i, k = W_K x_j, v = W_V x_j. The limit acts on the sum over channels.
-    Parallel edges each count; m is exactly 0 for a receiver without edges.
+    per head of C channels, q = W_Q x_i, k = W_K x_j, v = W_V x_j. The clamp acts on the sum over channels.
+    Parallel edges count separately; m is exactly 0 for a receiver without edges.
 
     Args:
-        in_dim: of the nodes; or (of the senders, of the receivers).
+        in_dim: channels of the nodes, or of (senders, receivers).
         out_dim: H · C.
-        num_heads: H.
-        use_bias: of W_Q, W_K, W_V and W_E.
-        edge_dim: of the edge features; None without W_E.
-        epsilon: of the clamped softmax.
+        num_heads: number of heads H.
+        use_bias: biases of W_Q, W_K, W_V and W_E.
+        edge_dim: channels of the edges; None: no W_E.
+        epsilon: ε of the clamped softmax.
 
-    Shapes: see :meth:`forward`.
+    Shapes: x ``[N, in]`` or (``[S, in_s]``, ``[R, in_r]``), edge_index ``[2, E]`` (sender, receiver),
+    edge_attr ``[E, edge_dim]`` if and only if there is a W_E -> m ``[R, out]`` and ŝ ``[E, out]``, heads
+    concatenated, and α ``[E, H]``.
     """
 
     def __init__(
@@ -89,46 +80,32 @@ class ClampedAttention(nn.Module):
     def forward(
         self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, edge_attr: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attend over edges.
-
-        Args:
-            x: ``[N, in]``, or senders ``[S, in_s]`` and receivers ``[R, in_r]``.
-            edge_index: ``[2, E]`` int64, row 0 sender j, row 1 receiver i, in any order.
-            edge_attr: ``[E, edge_dim]`` if and only if there is a W_E.
-
-        Returns:
-            m ``[R, out]``, heads concatenated; ŝ ``[E, out]`` likewise; α ``[E, H]``.
-        """
-        x_sender, x_receiver = _both(x)
-        query, key, value = (
+        (x_sender, x_receiver), (sender, receiver) = _both(x), edge_index
+        q, k, v = (
             layer(y).unflatten(-1, (self.num_heads, -1))
             for layer, y in ((self.query, x_receiver), (self.key, x_sender), (self.value, x_sender))
         )
         edge = None if self.edge is None else self.edge(edge_attr).unflatten(-1, (self.num_heads, -1))
         # Exponentials and sums over many edges stay out of half precision.
-        with torch.autocast(query.device.type, enabled=False):
-            wide = torch.promote_types(query.dtype, torch.float32)
-            score = self._score(query.to(wide), key.to(wide), edge, edge_index)
-            weight = clamped_softmax(score.sum(-1), edge_index[1], len(query), self.epsilon)
-            message = weight[..., None] * value.to(wide).index_select(0, edge_index[0])
-            pooled = segment_sum(message, edge_index[1], len(query))
-        return pooled.flatten(1).to(query.dtype), score.flatten(1).to(query.dtype), weight
-
-    def _score(self, query: Tensor, key: Tensor, edge: Tensor | None, edge_index: Tensor) -> Tensor:
-        """ŝ: ``[E, H, C]``."""
-        sender, receiver = edge_index
-        score = query.index_select(0, receiver) * key.index_select(0, sender) / query.shape[-1] ** 0.5
-        return score if edge is None else score * edge
+        with torch.autocast(q.device.type, enabled=False):
+            wide = torch.promote_types(q.dtype, torch.float32)
+            score = q.to(wide).index_select(0, receiver) * k.to(wide).index_select(0, sender)
+            score = score / q.shape[-1] ** 0.5
+            score = score if edge is None else score * edge
+            weight = clamped_softmax(score.sum(-1), receiver, q.shape[0], self.epsilon)
+            message = weight[..., None] * v.to(wide).index_select(0, sender)
+            pooled = segment_sum(message, receiver, q.shape[0])
+        return pooled.flatten(1).to(q.dtype), score.flatten(1).to(q.dtype), weight
 
 
 class StreamUpdate(nn.Module):
-    r"""What a stream (the nodes, or the edges) makes of what attention gives it.
+    r"""Update of one stream (nodes or edges) from the messages m of the attention.
 
     .. math::
         x ← N_1(x + O\,\mathrm{drop}(m)), \qquad x ← N_2(x + W_2\,\mathrm{drop}(\mathrm{ReLU}(W_1 x)))
 
     O, W₁ (to twice the width) and W₂ have biases. N is layer normalisation if ``layer_norm``, then batch
-    normalisation if ``batch_norm``; without ``residual`` the two ``x +`` are left out.
+    normalisation if ``batch_norm``; without ``residual`` both ``x +`` are omitted.
 
     Shapes: x ``[N, in_dim]``, m ``[N, out_dim]`` -> ``[N, out_dim]``.
     """
@@ -147,34 +124,31 @@ class StreamUpdate(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, message: Tensor) -> Tensor:
-        x = self.norm1(self._add(x, self.out(self.dropout(message))))
-        return self.norm2(self._add(x, self.ffn2(self.dropout(self.ffn1(x).relu()))))
-
-    def _add(self, x: Tensor, branch: Tensor) -> Tensor:
-        return x + branch if self.residual else branch
+        out = self.out(self.dropout(message))
+        x = self.norm1(x + out if self.residual else out)
+        out = self.ffn2(self.dropout(self.ffn1(x).relu()))
+        return self.norm2(x + out if self.residual else out)
 
 
 class DwivediGraphTransformerLayer(nn.Module):
-    """The Graph Transformer layer without edge features: attention (ε = 0), then the update of the nodes.
+    """Graph Transformer layer without edge features: attention (ε = 0), then the update of the nodes.
 
     Args:
-        in_dim: of the nodes; or (of the senders, of the receivers).
+        in_dim: channels of the nodes, or of (senders, receivers).
         out_dim: H · C.
-        num_heads: H.
-        dropout: before O and within the feed-forward network.
-        layer_norm: normalise each row; before batch normalisation if both.
+        num_heads: number of heads H.
+        dropout: rate before O and within the feed-forward network.
+        layer_norm: normalise each row; precedes batch normalisation if both are on.
         batch_norm: normalise each channel.
-        residual: needs receivers as wide as ``out_dim``.
-        use_bias: of W_Q, W_K and W_V.
+        residual: needs receivers with ``out_dim`` channels.
+        use_bias: biases of W_Q, W_K and W_V.
 
     Example:
         >>> layer = DwivediGraphTransformerLayer(in_dim=8, out_dim=8, num_heads=2)
         >>> x, edge_index = torch.randn(4, 8), torch.tensor([[0, 1, 2], [1, 2, 1]])
-        >>> layer(x, edge_index).shape
-        torch.Size([4, 8])
         >>> out, attention = layer(x, edge_index, return_attention=True)
-        >>> attention.shape
-        torch.Size([3, 2])
+        >>> out.shape, attention.shape
+        (torch.Size([4, 8]), torch.Size([3, 2]))
     """
 
     def __init__(
@@ -200,10 +174,7 @@ class DwivediGraphTransformerLayer(nn.Module):
         *,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Nodes ``[R, out_dim]``; with ``return_attention`` also α ``[E, H]``.
-
-        Arguments as of :meth:`ClampedAttention.forward`; there must be no edge features.
-        """
+        """Return nodes ``[R, out_dim]``, with ``return_attention`` also α ``[E, H]``; no edge features."""
         if edge_attr is not None:
             raise ValueError("this layer has no edge stream: use DwivediGraphTransformerEdgeLayer")
         message, _, weight = self.attention(x, edge_index)
@@ -212,18 +183,16 @@ class DwivediGraphTransformerLayer(nn.Module):
 
 
 class DwivediGraphTransformerEdgeLayer(nn.Module):
-    """The Graph Transformer layer with an edge stream.
+    """Graph Transformer layer with an edge stream.
 
-    Attention with edge features (ε = 1e-6); the nodes are updated from its messages m, the edges, with
-    weights of their own, from its vector scores ŝ, taken before the limit.
+    Attention uses edge features (ε = 1e-6). The nodes are updated from its messages m, the edges, with
+    weights of their own, from its vector scores ŝ before the clamp.
 
     Args:
-        in_dim, out_dim, num_heads, dropout, layer_norm, batch_norm, residual, use_bias: as of
-            :class:`DwivediGraphTransformerLayer`; normalisation and residual connections in both streams.
-        edge_dim: of the edge features, by default that of the receivers; with ``residual`` it must be
-            ``out_dim``.
-        update_edges: False leaves the edges as they are and makes no weights for them: for a last layer,
-            whose edges nobody reads.
+        in_dim, out_dim, num_heads, dropout, layer_norm, batch_norm, residual, use_bias: see
+            :class:`DwivediGraphTransformerLayer`; norms and residuals apply to both streams.
+        edge_dim: channels of the edges, by default those of the receivers; ``out_dim`` with ``residual``.
+        update_edges: False returns the edges unchanged and creates no weights for them (for a last layer).
 
     Example:
         >>> layer = DwivediGraphTransformerEdgeLayer(in_dim=8, out_dim=8, num_heads=2)
@@ -251,9 +220,9 @@ class DwivediGraphTransformerEdgeLayer(nn.Module):
         receiver_dim = _both(in_dim)[1]
         edge_dim = receiver_dim if edge_dim is None else edge_dim
         self.attention = ClampedAttention(in_dim, out_dim, num_heads, use_bias, edge_dim, EDGE_LAYER_EPSILON)
-        rest = out_dim, dropout, layer_norm, batch_norm, residual
-        self.nodes = StreamUpdate(receiver_dim, *rest)
-        self.edges = StreamUpdate(edge_dim, *rest) if update_edges else None
+        options = out_dim, dropout, layer_norm, batch_norm, residual
+        self.nodes = StreamUpdate(receiver_dim, *options)
+        self.edges = StreamUpdate(edge_dim, *options) if update_edges else None
 
     def forward(
         self,
@@ -263,10 +232,7 @@ class DwivediGraphTransformerEdgeLayer(nn.Module):
         *,
         return_attention: bool = False,
     ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
-        """Nodes ``[R, out_dim]`` and edges ``[E, out_dim]``; with ``return_attention`` also α ``[E, H]``.
-
-        Arguments as of :meth:`ClampedAttention.forward`; edge features are required.
-        """
+        """Return nodes ``[R, out_dim]`` and edges ``[E, out_dim]``; with ``return_attention`` also α."""
         if edge_attr is None:
             raise ValueError("edge_attr is required: without edge features use DwivediGraphTransformerLayer")
         message, score, weight = self.attention(x, edge_index, edge_attr)
@@ -279,11 +245,11 @@ def _norms(width: int, layer_norm: bool, batch_norm: bool) -> nn.Sequential:
     norms = nn.Sequential()
     if layer_norm:
         norms.add_module("layer", nn.LayerNorm(width))
-    if batch_norm:  # a single row has no variance: running statistics then
+    if batch_norm:  # a single row has no variance: it is normalised by the running statistics
         norms.add_module("batch", BatchNorm(width, allow_single_element=True))
     return norms
 
 
 def _both(x: T | tuple[T, T]) -> tuple[T, T]:
-    """(of the senders, of the receivers), from such a pair or from what serves as both."""
+    """Return (of the senders, of the receivers) from such a pair or from one value for both."""
     return x if isinstance(x, tuple) else (x, x)

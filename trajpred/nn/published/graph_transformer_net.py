@@ -1,52 +1,56 @@
-"""The small network of Graph Transformer layers: embed nodes and edges, stack layers, read out each graph."""
+"""The network of Graph Transformer layers (Dwivedi & Bresson 2020), and graph-based positional encodings.
+
+Encodings are computed for a whole flattened batch, on adjacency matrices padded to the largest graph, in
+float64 and without gradients.
+"""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
-from torch_geometric.utils import scatter
+from torch.nn import functional as F
+from torch_geometric.utils import scatter, to_dense_adj
 
 from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeLayer
-from trajpred.nn.published.positional import LaplacianPositionalEncoding
 
+#: Diagonal of the padding. Eigenvalues of graphs lie in [0, 2], so those of the padding come last.
+PADDING_EIGENVALUE = 4.0
 READOUTS = ("mean", "sum", "max")
 
 
 class GraphTransformerNet(nn.Module):
-    r"""The network of Dwivedi & Bresson (2020) for one value, or several, per graph.
+    r"""Network that predicts one or more values per graph.
 
     .. math::
         x^0 = \mathrm{drop}(\mathrm{in}(x)) + W_p λ + b_p, \qquad e^0 = \mathrm{in}_e(e), \qquad
         (x^{l+1}, e^{l+1}) = \mathrm{layer}_l(x^l, e^l), \qquad
         y_g = \mathrm{MLP}\big(\mathrm{readout}_{i ∈ g}\, x_i^L\big)
 
-    in and in_e are embeddings of types or linear maps of features; λ is the Laplacian positional encoding,
-    at the input only. The arguments are the publication's ``net_params`` (hence their names), to which
-    ``in_dim``, ``edge_dim`` (features instead of types) and ``n_classes`` are added. The last layer leaves
-    its edges alone, because nothing would read them.
+    in and in_e are embeddings of types or linear maps of features; λ is the Laplacian positional encoding.
+    The arguments are the published ``net_params``, plus ``in_dim``, ``edge_dim`` and ``n_classes``. The
+    last layer does not update the edges.
 
     Args:
         hidden_dim: channels of all layers but the last.
-        out_dim: channels of the last layer; other than ``hidden_dim`` only without ``residual``.
+        out_dim: channels of the last layer; ``hidden_dim`` with ``residual``.
         n_heads: heads of every layer.
         L: number of layers.
-        num_atom_type: nodes are types below this; either this or ``in_dim``.
-        num_bond_type: edges are types below this; either this or ``edge_dim``, neither needed without
-            ``edge_feat``.
-        in_dim: nodes are this many features.
-        edge_dim: edges are this many features.
-        in_feat_dropout: on the embedded nodes.
-        dropout, layer_norm, batch_norm, residual: of the layers.
-        readout: ``mean``, ``sum`` or ``max`` over the nodes of a graph; a graph without nodes gives zeros.
-        edge_feat: False: in_e is a linear map of the constant 1.
+        num_atom_type: number of node types; either this or ``in_dim``.
+        num_bond_type: number of edge types; with ``edge_feat``, either this or ``edge_dim``.
+        in_dim: channels of the nodes.
+        edge_dim: channels of the edges.
+        in_feat_dropout: rate on the embedded nodes.
+        dropout, layer_norm, batch_norm, residual: see :class:`DwivediGraphTransformerLayer`.
+        readout: ``mean``, ``sum`` or ``max`` over the nodes of a graph; 0 for a graph without nodes.
+        edge_feat: False replaces edge features by the constant 1.
         lap_pos_enc: add the positional encoding.
-        pos_enc_dim: its number of columns.
+        pos_enc_dim: number of its columns.
         n_classes: values per graph.
 
     Example:
-        >>> import torch
         >>> net = GraphTransformerNet(hidden_dim=8, out_dim=8, n_heads=2, L=2, num_atom_type=5, edge_dim=3)
         >>> atoms, edge_index = torch.tensor([0, 4, 2, 1]), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
         >>> net(atoms, edge_index, torch.randn(4, 3), torch.tensor([0, 0, 1, 1])).shape  # two graphs
@@ -81,24 +85,18 @@ class GraphTransformerNet(nn.Module):
         if L < 1:
             raise ValueError(f"L must be at least 1, not {L}")
         self.readout, self.edge_feat = readout, edge_feat
-        self.node_in = _projection(hidden_dim, num_atom_type, in_dim, "num_atom_type or in_dim")
+        self.node_in = _embed(hidden_dim, num_atom_type, in_dim, "num_atom_type or in_dim")
         if edge_feat:
-            self.edge_in = _projection(hidden_dim, num_bond_type, edge_dim, "num_bond_type or edge_dim")
+            self.edge_in = _embed(hidden_dim, num_bond_type, edge_dim, "num_bond_type or edge_dim")
         else:
             self.edge_in = nn.Linear(1, hidden_dim)
         self.position = LaplacianPositionalEncoding(pos_enc_dim) if lap_pos_enc else None
         self.position_in = nn.Linear(pos_enc_dim, hidden_dim) if lap_pos_enc else None
         self.dropout = nn.Dropout(in_feat_dropout)
+        options = n_heads, dropout, layer_norm, batch_norm, residual
         self.layers = nn.ModuleList(
             DwivediGraphTransformerEdgeLayer(
-                hidden_dim,
-                out_dim if last else hidden_dim,
-                n_heads,
-                dropout,
-                layer_norm,
-                batch_norm,
-                residual,
-                update_edges=not last,
+                hidden_dim, out_dim if last else hidden_dim, *options, update_edges=not last
             )
             for last in [False] * (L - 1) + [True]
         )
@@ -114,22 +112,19 @@ class GraphTransformerNet(nn.Module):
         pos_enc: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        """One row per graph.
+        """Return one row per graph, ``[batch_size, n_classes]``.
 
         Args:
             x: ``[N]`` int64 types, or ``[N, in_dim]``.
             edge_index: ``[2, E]`` int64, row 0 sender, row 1 receiver.
-            edge_attr: ``[E]`` int64 types, or ``[E, edge_dim]``; not read without ``edge_feat``.
-            batch: ``[N]`` int64, ascending, the graph of each node; None: one graph.
-            pos_enc: ``[N, pos_enc_dim]``, used as it is; None: computed here, signs random in training.
-            batch_size: number of graphs; None: as many as ``batch`` names.
-
-        Returns:
-            ``[batch_size, n_classes]``.
+            edge_attr: ``[E]`` int64 types, or ``[E, edge_dim]``; ignored without ``edge_feat``.
+            batch: ``[N]`` int64, ascending, graph of each node; None: one graph.
+            pos_enc: ``[N, pos_enc_dim]``; None: computed here, with random signs in training.
+            batch_size: number of graphs, by default as many as ``batch`` names.
         """
-        batch = edge_index.new_zeros(len(x)) if batch is None else batch
+        batch = edge_index.new_zeros(x.shape[0]) if batch is None else batch
         if batch_size is None:
-            batch_size = int(batch.max()) + 1 if len(batch) else 0
+            batch_size = int(batch.max()) + 1 if batch.shape[0] else 0
         x = self.encode(x, edge_index, edge_attr, batch, pos_enc=pos_enc)
         return self.mlp(scatter(x, batch, dim=0, dim_size=batch_size, reduce=self.readout))
 
@@ -142,7 +137,7 @@ class GraphTransformerNet(nn.Module):
         *,
         pos_enc: Tensor | None = None,
     ) -> Tensor:
-        """The nodes after the last layer, ``[N, out_dim]``; arguments as of :meth:`forward`."""
+        """Return the nodes after the last layer, ``[N, out_dim]``; arguments as in :meth:`forward`."""
         x = self.dropout(self.node_in(x))
         if self.position is not None and self.position_in is not None:
             pos_enc = self.position(edge_index, batch) if pos_enc is None else pos_enc
@@ -150,7 +145,7 @@ class GraphTransformerNet(nn.Module):
         if not self.edge_feat:
             edge_attr = self.edge_in.weight.new_ones(edge_index.shape[1], 1)
         elif edge_attr is None:
-            raise ValueError("this network needs edge_attr (edge_feat is True)")
+            raise ValueError("edge_attr is required (edge_feat is True)")
         edge = self.edge_in(edge_attr)
         for layer in self.layers:
             x, edge = layer(x, edge_index, edge)
@@ -158,19 +153,142 @@ class GraphTransformerNet(nn.Module):
 
 
 def mlp_readout(in_dim: int, out_dim: int, L: int = 2) -> nn.Sequential:
-    """``L`` linear layers that halve the width, with ReLU, then one to ``out_dim``."""
+    """Stack ``L`` linear layers that halve the width, with ReLU, and one to ``out_dim``."""
     if in_dim >> L < 1:
         raise ValueError(f"a width of {in_dim} cannot be halved {L} times")
     widths = [in_dim >> i for i in range(L + 1)]
-    layers: list[nn.Module] = []
-    for fan_in, fan_out in pairwise(widths):
-        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], out_dim))
+    halving = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*halving, nn.Linear(widths[-1], out_dim))
 
 
-def _projection(width: int, types: int | None, features: int | None, names: str) -> nn.Embedding | nn.Linear:
+def _embed(width: int, types: int | None, features: int | None, names: str) -> nn.Embedding | nn.Linear:
     if types is not None and features is None:
         return nn.Embedding(types, width)
     if features is not None and types is None:
         return nn.Linear(features, width)
     raise ValueError(f"give either {names}")
+
+
+def adjacency(edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+    """Build padded adjacency matrices A and the mask of the real nodes.
+
+    Args:
+        edge_index: ``[2, E]`` int64 of the flattened batch.
+        batch: ``[N]`` int64, ascending, graph of each node.
+
+    Returns:
+        ``[B, n, n]`` float64, A[b, j, i] the number of edges j → i; ``[B, n]`` bool.
+    """
+    sizes = torch.bincount(batch)
+    n = int(sizes.max()) if batch.shape[0] else 0
+    mask = torch.arange(n, device=batch.device) < sizes[:, None]
+    if not edge_index.numel():
+        return torch.zeros(len(sizes), n, n, dtype=torch.float64, device=batch.device), mask
+    ones = torch.ones(edge_index.shape[1], dtype=torch.float64, device=batch.device)
+    return to_dense_adj(edge_index, batch, ones, n, len(sizes)), mask
+
+
+def normalized_laplacian(edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Build the symmetric Laplacian of each graph and the mask of the real nodes.
+
+    .. math:: L = I - D^{-1/2} A D^{-1/2}, \quad D = \mathrm{diag}(\max(1, \text{in-degree}))
+
+    A directed edge counts in both directions; self loops are kept. Arguments and shapes as in
+    :func:`adjacency`; 0 on the padding.
+    """
+    directed, mask = adjacency(edge_index, batch)
+    either = torch.maximum(directed, directed.mT)
+    scale = either.sum(-1).clamp(min=1).rsqrt()
+    return torch.diag_embed(mask.double()) - scale[..., :, None] * either * scale[..., None, :], mask
+
+
+@torch.no_grad()
+def laplacian_positional_encoding(edge_index: Tensor, batch: Tensor, k: int) -> Tensor:
+    r"""Compute eigenvectors of the Laplacian as node features (Dwivedi & Bresson 2020).
+
+    .. math:: L u_l = λ_l u_l, \quad λ_0 ≤ λ_1 ≤ …, \quad \text{node } i \text{ gets } (u_{1,i}, …, u_{k,i})
+
+    Exactly one eigenvector is dropped, also for disconnected graphs. Signs, and the basis of a repeated
+    eigenvalue, are arbitrary. A graph of n nodes has n - 1 columns; further columns are 0.
+
+    Args:
+        edge_index: ``[2, E]`` int64 of the flattened batch.
+        batch: ``[N]`` int64, ascending, graph of each node.
+        k: number of columns.
+
+    Returns:
+        ``[N, k]`` in torch's default dtype.
+
+    Example:
+        >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])  # two graphs of two joined nodes
+        >>> encoding = laplacian_positional_encoding(edge_index, torch.tensor([0, 0, 1, 1]), k=2)
+        >>> encoding.abs().allclose(torch.tensor([0.5**0.5, 0.0]))
+        True
+    """
+    _check_positive("k", k)
+    laplacian, mask = normalized_laplacian(edge_index, batch)
+    separated = laplacian + PADDING_EIGENVALUE * torch.diag_embed((~mask).double())
+    vectors = torch.linalg.eigh(separated).eigenvectors[..., 1 : k + 1]
+    # Columns beyond the n of a graph are eigenvectors of its padding.
+    vectors = vectors * mask[:, None, 1 : k + 1]
+    return F.pad(vectors, (0, k - vectors.shape[-1]))[mask].to(torch.get_default_dtype())
+
+
+@torch.no_grad()
+def random_walk_positional_encoding(edge_index: Tensor, batch: Tensor, walk_length: int) -> Tensor:
+    r"""Compute the probabilities of return after 1, 2, … steps (Dwivedi et al. 2022, arXiv:2110.07875).
+
+    .. math:: \text{node } i \text{ gets } (P_{ii}, (P^2)_{ii}, …), \quad P = D^{-1} A
+
+    with the walk along the edges and the out-degree D at least 1. Equals PyG's ``AddRandomWalkPE`` for one
+    graph without parallel edges.
+
+    Args:
+        edge_index: ``[2, E]`` int64 of the flattened batch.
+        batch: ``[N]`` int64, ascending, graph of each node.
+        walk_length: number of columns.
+
+    Returns:
+        ``[N, walk_length]`` in torch's default dtype.
+
+    Example:
+        >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # a path of three nodes
+        >>> random_walk_positional_encoding(edge_index, torch.tensor([0, 0, 0]), walk_length=2)
+        tensor([[0.0000, 0.5000],
+                [0.0000, 1.0000],
+                [0.0000, 0.5000]])
+    """
+    _check_positive("walk_length", walk_length)
+    count, mask = adjacency(edge_index, batch)
+    step = count / count.sum(-1, keepdim=True).clamp(min=1)
+    walk, back = step, [step.diagonal(dim1=-2, dim2=-1)]
+    for _ in range(walk_length - 1):
+        walk = walk @ step
+        back.append(walk.diagonal(dim1=-2, dim2=-1))
+    return torch.stack(back, -1)[mask].to(torch.get_default_dtype())
+
+
+class LaplacianPositionalEncoding(nn.Module):
+    """:func:`laplacian_positional_encoding`, with random signs of the columns in training.
+
+    Args:
+        k: number of columns.
+
+    Shapes: edge_index ``[2, E]``, batch ``[N]`` -> ``[N, k]``.
+    """
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        _check_positive("k", k)
+        self.k = k
+
+    def forward(self, edge_index: Tensor, batch: Tensor) -> Tensor:
+        encoding = laplacian_positional_encoding(edge_index, batch, self.k)
+        if not self.training:
+            return encoding
+        return encoding * (2 * torch.randint(0, 2, encoding.shape[-1:], device=encoding.device) - 1)
+
+
+def _check_positive(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")

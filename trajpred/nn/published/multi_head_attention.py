@@ -1,11 +1,9 @@
-"""Dot-product attention from any piece of a graph to any other (TF-GNN's MultiHeadAttentionConv)."""
+"""Dot-product attention from any piece of a graph to any other: TF-GNN's ``MultiHeadAttentionConv``."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 from inspect import signature
 from typing import Any, Literal
 
@@ -18,81 +16,95 @@ from trajpred.nn.published.keras_names import (
     Activation,
     Initializer,
     Regularizer,
+    TensorFunction,
     activation_of,
     initializer_of,
     regularizer_of,
 )
 from trajpred.nn.segment import segment_softmax
 
+#: Returns the parts of each item, [node, edge] or one of them, after the given maps.
+Parts = Callable[[nn.Module | None, nn.Module | None], list[Tensor]]
+
+
+class LazyDense(nn.LazyLinear):
+    """Linear map whose input width is inferred, with a Keras initialiser and a zero bias."""
+
+    cls_to_become = nn.Linear
+
+    def __init__(self, out_features: int, bias: bool, initializer: TensorFunction) -> None:
+        super().__init__(out_features, bias)
+        self.initializer = initializer
+
+    def reset_parameters(self) -> None:
+        if hasattr(self, "initializer") and not self.has_uninitialized_params():
+            with torch.no_grad():
+                self.initializer(self.weight)
+                if self.bias is not None:
+                    self.bias.zero_()
+
+    def infer(self, width: int) -> None:
+        """Create the weights for inputs of this width, unless they were loaded; become an ``nn.Linear``."""
+        self(torch.empty(0, width, device=self.weight.device, dtype=self.weight.dtype))
+
 
 class MultiHeadAttentionConv(AnyToAnyConvolution):
     r"""Multi-head attention of receivers over their items: edges, or the nodes of a graph.
 
-    With receiver :math:`h_v`, sender node :math:`h_u` and edge :math:`e_{uv}` (one of these two may be
+    With receiver :math:`h_v`, sender node :math:`h_u` and edge :math:`e_{uv}` (either of these two may be
     absent), per head, φ the ``attention_activation``, σ the ``activation``:
 
     .. math::
-        q_v = φ(W_Q h_v + b_Q), \quad k_{uv} = φ(W_{Kn} h_u + W_{Ke} e_{uv} + b_K), \quad
-        α_{uv} = \mathrm{softmax}_u (s\, q_v \cdot k_{uv})
+        q_v &= φ(W_Q h_v + b_Q), \quad k_{uv} = φ(W_{Kn} h_u + W_{Ke} e_{uv} + b_K), \quad
+        α_{uv} = \mathrm{softmax}_u (s\, q_v \cdot k_{uv}) \\
+        o_v &= σ\Big(\sum_u α_{uv} (W_{Vn} h_u + W_{Ve} e_{uv} + b_V)\Big)
 
-    .. math::
-        o_v = σ\Big(\sum_u α_{uv} (W_{Vn} h_u + W_{Ve} e_{uv} + b_V)\Big)
+    Heads are concatenated. There is no output projection, residual, norm or self-loop. Options:
 
-    Heads are concatenated. There is no output projection, residual, norm or self-loop. Where:
-
-    - ``transform_keys=False``: :math:`k_{uv} = [h_u, e_{uv}]` for all heads, without φ; q takes its width.
-    - ``share_key_transform``: :math:`W_K`, :math:`b_K` are those of one head, used by all.
-    - ``score_scaling``: s = ``rsqrt_dim``, one over the root of the width of k; ``none``, 1;
-      ``trainable_elup1``, elu(w) + 1 with one weight w per head, at first 0.
-    - ``transform_values_after_pooling``: :math:`o_v = σ(W_V \sum_u α_{uv} [h_u, e_{uv}] + b_V)`. Not quite
-      the same: a receiver without items gets σ(b_V) and otherwise σ(0), and dropped α scale b_V in one only.
+    - ``transform_keys=False``: :math:`k_{uv} = [h_u, e_{uv}]` for all heads, without φ; q has its width.
+    - ``share_key_transform``: :math:`W_K`, :math:`b_K` have the size of one head and serve all.
+    - ``score_scaling``: s is 1 over the root of the width of k (``rsqrt_dim``), 1 (``none``), or elu(w) + 1
+      with one weight w per head, initially 0 (``trainable_elup1``).
+    - ``transform_values_after_pooling``: :math:`o_v = σ(W_V \sum_u α_{uv} [h_u, e_{uv}] + b_V)`. This differs
+      for receivers without items, σ(b_V) instead of σ(0), and under dropout of α.
 
     Shapes: receivers ``[R, d_r]``, senders ``[S, d_s]``, items ``[I, d_e]`` -> ``[R, num_heads *
-    per_head_channels]``. Call: :class:`~trajpred.nn.published.any_to_any.AnyToAnyConvolution`; the keyword
-    ``return_attention`` adds α ``[I, num_heads]`` before dropout.
+    per_head_channels]``; with ``return_attention=True`` also α ``[I, num_heads]`` before dropout. Call: see
+    :class:`~trajpred.nn.published.any_to_any.AnyToAnyConvolution`.
 
     Source: TensorFlow GNN, ``models/multi_head_attention``, after Dwivedi & Bresson 2020 (arXiv 2012.09699)
-    and Vaswani et al. 2017 (arXiv 1706.03762). Errors are its own, and ValueErrors too where it would
-    silently leave out an input that was asked for.
-
-    Attention over incoming edges, concatenated with the old node state, through a dense layer:
-
-    >>> from torch_geometric.data import HeteroData
-    >>> from trajpred.nn.published.any_to_any import TARGET
-    >>> graph = HeteroData()
-    >>> graph["paper"].hidden_state = torch.randn(4, 16)
-    >>> graph["paper", "cites", "paper"].edge_index = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
-    >>> attention = MultiHeadAttentionConv(num_heads=2, per_head_channels=8, receiver_tag=TARGET)
-    >>> dense = nn.Linear(16 + 2 * 8, 32)
-    >>> message = attention(graph, edge_set_name="cites")
-    >>> dense(torch.cat((graph["paper"].hidden_state, message), dim=-1)).shape
-    torch.Size([4, 32])
-
-    The same on plain tensors, here with edge features:
-
-    >>> attention = MultiHeadAttentionConv(
-    ...     num_heads=2, per_head_channels=8, receiver_tag="TARGET", sender_edge_feature="edge_attr"
-    ... )
-    >>> edge_index, edge_attr = graph["cites"].edge_index, torch.randn(4, 3)
-    >>> attention(graph["paper"].hidden_state, edge_index, edge_attr).shape
-    torch.Size([4, 16])
+    and Vaswani et al. 2017 (arXiv 1706.03762). Raises its errors, and ValueError where it silently ignores a
+    given input.
 
     Args:
-        num_heads: H.
-        per_head_channels: C.
+        num_heads: number of heads H.
+        per_head_channels: channels per head C.
         receiver_tag, receiver_feature, sender_node_feature, sender_edge_feature: see the base class.
-        use_bias: of every map; in keys and values the node part has it, or the edge part if alone.
-        edge_dropout: of α, each item and head by itself.
-        inputs_dropout: of the three inputs.
-        attention_activation: φ, a name that Keras knows, a function or a module.
+        use_bias: biases of all maps; of keys and values the node part has it, or the edge part if alone.
+        edge_dropout: rate on α, per item and head.
+        inputs_dropout: rate on the three inputs.
+        attention_activation: φ, a Keras name, a function or a module.
         activation: σ, likewise.
-        kernel_initializer: of every W, each drawn anew: a name that Keras knows, or a function that fills
-            ``[out, in]`` in place; ``glorot_uniform`` if None. Biases start at 0.
+        kernel_initializer: initialiser of every W: a Keras name, or a function that fills ``[out, in]`` in
+            place; ``glorot_uniform`` if None. Biases start at 0.
         kernel_regularizer: ``l1``, ``l2``, ``l1_l2``, factors such as ``{"l2": 1e-4}``, or a function of W;
             add :meth:`penalty` to the training loss.
         transform_keys, share_key_transform, score_scaling, transform_values_after_pooling: see above.
-        receiver_channels, sender_node_channels, sender_edge_channels: widths of the inputs; those left out
-            are learnt from the first call or from a state dict, which must come before the optimiser.
+        receiver_channels, sender_node_channels, sender_edge_channels: widths of the inputs; omitted ones are
+            inferred from the first call or from a state dict, before the optimiser is created.
+
+    Example: attention over incoming edges on a graph, and on plain tensors with edge features:
+        >>> from torch_geometric.data import HeteroData
+        >>> graph = HeteroData()
+        >>> graph["paper"].hidden_state = torch.randn(4, 16)
+        >>> graph["paper", "cites", "paper"].edge_index = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
+        >>> attention = MultiHeadAttentionConv(num_heads=2, per_head_channels=8, receiver_tag="target")
+        >>> attention(graph, edge_set_name="cites").shape
+        torch.Size([4, 16])
+        >>> options = {"receiver_tag": "target", "sender_edge_feature": "edge_attr"}
+        >>> attention = MultiHeadAttentionConv(num_heads=2, per_head_channels=8, **options)
+        >>> attention(graph["paper"].hidden_state, graph["cites"].edge_index, torch.randn(4, 3)).shape
+        torch.Size([4, 16])
     """
 
     def __init__(
@@ -131,9 +143,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
                 f"num_heads {num_heads} and per_head_channels {per_head_channels} must be positive"
             )
         if not (self.takes_sender_node_input or self.takes_sender_edge_input):
-            raise ValueError(
-                "sender_node_feature and sender_edge_feature are both None: nothing to attend to"
-            )
+            raise ValueError("sender_node_feature and sender_edge_feature must not both be None")
         if not (0 <= edge_dropout <= 1 and 0 <= inputs_dropout <= 1):
             raise ValueError(f"edge_dropout {edge_dropout}, inputs_dropout {inputs_dropout}: not in [0, 1]")
         if attention_activation is not None and score_scaling != "none":
@@ -147,65 +157,48 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         self.transform_values_after_pooling = transform_values_after_pooling
         self.receiver_channels = receiver_channels
         self.sender_node_channels, self.sender_edge_channels = sender_node_channels, sender_edge_channels
-        # Names that are not known are errors now, not later.
-        activation_of(activation)
-        activation_of(attention_activation)
-        initializer_of(kernel_initializer)
+        activation_of(activation), activation_of(attention_activation)  # reject unknown names now
         regularizer_of(kernel_regularizer)
-        self._make_weights()
+        self._make_maps()
 
-    def _make_weights(self) -> None:
-        H, C = self.num_heads, self.per_head_channels
-        node, edge = self.sender_node_channels, self.sender_edge_channels
-        taken = [node] * self.takes_sender_node_input + [edge] * self.takes_sender_edge_input
-        known = [width for width in taken if width is not None]
-        joined = sum(known) if len(known) == len(taken) else None
+    def _make_maps(self) -> None:
+        """Create the linear maps, and their weights if all widths are known."""
+        H, C, bias = self.num_heads, self.per_head_channels, self.use_bias
+        node, edge = self.takes_sender_node_input, self.takes_sender_edge_input
 
-        def parts(out: int) -> tuple[nn.Linear | None, nn.Linear | None]:
-            of_node = self._map(node, out, self.use_bias) if self.takes_sender_node_input else None
-            alone = of_node is None  # a second bias would be the same parameter twice
-            of_edge = self._map(edge, out, self.use_bias and alone) if self.takes_sender_edge_input else None
-            return of_node, of_edge
+        def dense(used: bool, out: int, bias: bool = bias) -> LazyDense | None:
+            return LazyDense(out, bias, initializer_of(self.kernel_initializer)) if used else None
 
-        width = C if self.transform_keys else joined
-        self.query = self._map(self.receiver_channels, None if width is None else H * width, self.use_bias)
+        keys, values = self.transform_keys, not self.transform_values_after_pooling
         key_width = C if self.share_key_transform else H * C
-        self.key_node, self.key_edge = parts(key_width) if self.transform_keys else (None, None)
-        after = self.transform_values_after_pooling
-        self.value_node, self.value_edge = (None, None) if after else parts(H * C)
-        self.value_pooled = self._map(joined, H * C, self.use_bias) if after else None
+        self.query: nn.Linear = LazyDense(H * C, bias, initializer_of(self.kernel_initializer))
+        self.key_node = dense(keys and node, key_width)
+        self.key_edge = dense(keys and edge, key_width, bias and not node)  # one bias, not the sum of two
+        self.value_node = dense(values and node, H * C)
+        self.value_edge = dense(values and edge, H * C, bias and not node)
+        self.value_pooled = dense(not values, H * C)
         trainable = self.score_scaling == "trainable_elup1"
         self.score_scaling_weight = nn.Parameter(torch.zeros(H, 1)) if trainable else None
+        widths = self.receiver_channels, self.sender_node_channels, self.sender_edge_channels
+        if None not in (widths[0], widths[1] if node else 0, widths[2] if edge else 0):
+            self._infer_widths(*(width or 0 for width in widths))
 
-    def _map(self, fan_in: int | None, fan_out: int | None, bias: bool) -> nn.Linear:
-        """A linear map, for now without weights if a width is not yet known."""
-        if fan_in is None or fan_out is None:
-            return nn.LazyLinear(fan_out or 0, bias)
-        return self._initialise(nn.Linear(fan_in, fan_out, bias))
-
-    @torch.no_grad()
-    def _initialise(self, linear: nn.Linear) -> nn.Linear:
-        initializer_of(self.kernel_initializer)(linear.weight)
-        if linear.bias is not None:
-            linear.bias.zero_()
-        return linear
+    def _infer_widths(self, receiver: int, node: int, edge: int) -> None:
+        """Create the weights of maps that have none, in the order of construction."""
+        node, edge = node * self.takes_sender_node_input, edge * self.takes_sender_edge_input
+        widths = receiver, node, edge, node, edge, node + edge
+        for linear, width in zip(self._maps(), widths, strict=True):
+            if isinstance(linear, LazyDense):
+                if linear is self.query and not self.transform_keys:
+                    linear.out_features = self.num_heads * (node + edge)
+                linear.infer(width)
 
     def _maps(self) -> tuple[nn.Linear | None, ...]:
         keys, values = (self.key_node, self.key_edge), (self.value_node, self.value_edge)
         return (self.query, *keys, *values, self.value_pooled)
 
-    def _complete(self, receiver: Tensor, node: Tensor | None, edge: Tensor | None) -> None:
-        """Make the weights whose width was not known, in the order of construction."""
-        d_r, d_s, d_e = (0 if x is None else x.shape[-1] for x in (receiver, node, edge))
-        for linear, width in zip(self._maps(), (d_r, d_s, d_e, d_s, d_e, d_s + d_e), strict=True):
-            if isinstance(linear, nn.LazyLinear) and linear.has_uninitialized_params():
-                if linear is self.query and not self.transform_keys:
-                    linear.out_features = self.num_heads * (d_s + d_e)
-                linear.initialize_parameters(receiver.new_empty(0, width))
-                self._initialise(linear)
-
     def penalty(self) -> Tensor:
-        """What ``kernel_regularizer`` makes of every W, summed; 0 without one. Biases are free."""
+        """Sum ``kernel_regularizer`` over every W, without biases; 0 if there is none."""
         regularize = regularizer_of(self.kernel_regularizer)
         if regularize is None:
             return self.query.weight.new_zeros(())
@@ -228,37 +221,47 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         extra_receiver_ops: Mapping[str, Callable[..., Tensor]] | None = None,
         **kwargs: Any,
     ) -> Result:
-        """The attention in terms of the caller's functions; see the base class for their shapes.
+        """Attend in terms of the given functions; see the base class for their shapes.
 
         Args:
             extra_receiver_ops: with ``softmax``, ``[I, H, 1]`` over the items of each receiver.
-            kwargs: ``return_attention``; ``training``, instead of the module's own mode.
+            kwargs: ``return_attention``; ``training``, which replaces the mode of the module.
         """
         if extra_receiver_ops is None or "softmax" not in extra_receiver_ops:
             raise ValueError("convolve needs extra_receiver_ops['softmax']")
-        options = _Options(**kwargs)
-        training = self.training if options.training is None else options.training
+        return_attention, training = kwargs.pop("return_attention", False), kwargs.pop("training", None)
+        if kwargs:
+            raise TypeError(f"unexpected arguments: {', '.join(kwargs)}")
+        training = self.training if training is None else training
         self.check_inputs(sender_node_input, sender_edge_input)
-        self._complete(receiver_input, sender_node_input, sender_edge_input)
-        drop = partial(dropout, p=self.inputs_dropout, training=training)
-        node, edge = (None if x is None else drop(x) for x in (sender_node_input, sender_edge_input))
-        sender = _Sender(node, edge, broadcast_from_sender_node)
-        query, key = broadcast_from_receiver(self._query(drop(receiver_input))), self._key(sender)
-        score = (query * key).sum(-1, keepdim=True) * self._scale(key.shape[-1])
+        inputs = receiver_input, sender_node_input, sender_edge_input
+        self._infer_widths(*(0 if x is None else x.shape[-1] for x in inputs))
+        node, edge, receiver = (
+            None if x is None else dropout(x, self.inputs_dropout, training)
+            for x in (sender_node_input, sender_edge_input, receiver_input)
+        )
+
+        def parts(of_node: nn.Module | None, of_edge: nn.Module | None) -> list[Tensor]:
+            found = []
+            if node is not None and broadcast_from_sender_node is not None:  # each node is mapped once
+                found.append(broadcast_from_sender_node(node if of_node is None else of_node(node)))
+            if edge is not None:
+                found.append(edge if of_edge is None else of_edge(edge))
+            return found
+
+        query = self._heads(activation_of(self.attention_activation)(self.query(receiver)))
+        key = self._key(parts)
+        score = (broadcast_from_receiver(query) * key).sum(-1, keepdim=True) * self._scale(key.shape[-1])
         attention = extra_receiver_ops["softmax"](score)
-        message = dropout(attention, self.edge_dropout, training) * self._value(sender)
+        message = dropout(attention, self.edge_dropout, training) * self._value(parts)
         out = self._combine(pool_to_receiver(message, reduce_type="sum"))
-        return (out, attention.squeeze(-1)) if options.return_attention else out
+        return (out, attention.squeeze(-1)) if return_attention else out
 
-    def _query(self, receiver: Tensor) -> Tensor:
-        """``[R, H, C]``, or as wide as the joined inputs of the sender."""
-        return self._heads(activation_of(self.attention_activation)(self.query(receiver)))
-
-    def _key(self, sender: _Sender) -> Tensor:
-        """``[I, H, C]``; ``[I, 1, C]`` or ``[I, 1, d_s + d_e]`` where all heads have the same."""
+    def _key(self, parts: Parts) -> Tensor:
+        """``[I, H, C]``; ``[I, 1, C]`` or ``[I, 1, d_s + d_e]`` if shared by all heads."""
         if not self.transform_keys:
-            return sender.joined().unsqueeze(-2)
-        key = activation_of(self.attention_activation)(sender.mapped(self.key_node, self.key_edge))
+            return torch.cat(parts(None, None), -1).unsqueeze(-2)
+        key = activation_of(self.attention_activation)(_sum(parts(self.key_node, self.key_edge)))
         return key.unsqueeze(-2) if self.share_key_transform else self._heads(key)
 
     def _scale(self, key_width: int) -> Tensor | float:
@@ -269,13 +272,15 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
             return key_width**-0.5
         if self.score_scaling_weight is not None:
             return elu(self.score_scaling_weight) + 1
-        raise ValueError(f"score_scaling {self.score_scaling!r} is none of none, rsqrt_dim, trainable_elup1")
+        raise ValueError(
+            f"score_scaling must be none, rsqrt_dim or trainable_elup1, not {self.score_scaling!r}"
+        )
 
-    def _value(self, sender: _Sender) -> Tensor:
+    def _value(self, parts: Parts) -> Tensor:
         """``[I, H, C]``, or ``[I, 1, d_s + d_e]`` if W_V comes after pooling."""
         if self.value_pooled is not None:
-            return sender.joined().unsqueeze(-2)
-        return self._heads(sender.mapped(self.value_node, self.value_edge))
+            return torch.cat(parts(None, None), -1).unsqueeze(-2)
+        return self._heads(_sum(parts(self.value_node, self.value_edge)))
 
     def _combine(self, pooled: Tensor) -> Tensor:
         """``[R, H, C]`` or ``[R, H, d_s + d_e]`` -> ``[R, H * C]``."""
@@ -290,33 +295,5 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         return x.unflatten(-1, (self.num_heads, -1))
 
 
-@dataclass(frozen=True)
-class _Options:
-    return_attention: bool = False
-    training: bool | None = None
-
-
-@dataclass(frozen=True)
-class _Sender:
-    """What an item brings: node ``[S, d_s]`` and the way from nodes to items, edge ``[I, d_e]``, or one."""
-
-    node: Tensor | None
-    edge: Tensor | None
-    broadcast: Callable[[Tensor], Tensor] | None
-
-    def joined(self) -> Tensor:
-        """[h_u, e_uv]: ``[I, d_s + d_e]``."""
-        return torch.cat(self._parts(None, None), dim=-1)
-
-    def mapped(self, of_node: nn.Module | None, of_edge: nn.Module | None) -> Tensor:
-        """W_n h_u + W_e e_uv: ``[I, out]``. Nodes are mapped before they are broadcast, each once."""
-        first, *rest = self._parts(of_node, of_edge)
-        return sum(rest, first)
-
-    def _parts(self, of_node: nn.Module | None, of_edge: nn.Module | None) -> list[Tensor]:
-        parts = []
-        if self.node is not None and self.broadcast is not None:
-            parts.append(self.broadcast(self.node if of_node is None else of_node(self.node)))
-        if self.edge is not None:
-            parts.append(self.edge if of_edge is None else of_edge(self.edge))
-        return parts
+def _sum(parts: list[Tensor]) -> Tensor:
+    return sum(parts[1:], parts[0])

@@ -1,4 +1,4 @@
-"""Attention over padded batches with true masks: global self-attention and cross-attention."""
+"""Global self-attention and cross-attention over padded batches with true masks (DenseTNT)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trajpred.nn.segment import LOWEST
 
 
 def merge_tensors(flat: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Samples of different lengths, laid end to end, as one padded batch.
+    """Pad samples of different lengths, given end to end, to one batch.
 
     Args:
         flat: ``[sum(lengths), ...]``.
-        lengths: ``[B]`` int64; 0 is a sample without rows.
+        lengths: ``[B]`` int64; 0 for a sample without rows.
 
     Returns:
         ``[B, max(lengths), ...]``, 0 beyond each sample; ``[B, max(lengths)]`` bool, True = valid.
@@ -26,10 +26,6 @@ def merge_tensors(flat: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         tensor([[1., 2.],
                 [0., 0.],
                 [3., 0.]])
-        >>> mask
-        tensor([[ True,  True],
-                [False, False],
-                [ True, False]])
     """
     size = int(lengths.max()) if len(lengths) else 0
     sample = torch.repeat_interleave(lengths)
@@ -45,18 +41,17 @@ class PaddedAttention(nn.Module):
     per head of d channels, q = W_q x_i + b_q, k = W_k z_j, v = W_v z_j + b_v, over valid keys j only. A query
     that is padding, or has no valid key, gets exactly 0. No output projection, no residual.
 
-    With z = x it is the global self-attention (``GlobalGraph``) of DenseTNT (Gu et al. 2021), else its
-    ``CrossAttention``. Its code names the arguments ``hidden_size``, ``num_attention_heads``,
-    ``attention_head_size``, ``query_hidden_size``, ``key_hidden_size``; its mask only adds -10000.
+    With z = x this is the global self-attention (``GlobalGraph``) of DenseTNT (Gu et al. 2021), otherwise its
+    ``CrossAttention``; the original masks by adding -10000 and names the arguments ``hidden_size``,
+    ``num_attention_heads``, ``attention_head_size``, ``query_hidden_size``, ``key_hidden_size``.
 
     Args:
-        hidden: channels of x and of z; H · d of the output unless ``head_size`` is given.
-        num_heads: H.
+        hidden: channels of x, z and the output, unless given below.
+        num_heads: number of heads H.
         head_size: d, by default ``hidden // num_heads``.
-        query_hidden: channels of x where they differ from ``hidden``.
-        key_hidden: channels of z where they differ from ``hidden``.
-        key_bias: give W_k a bias b_k. Softmax cancels it: it is there for weights that have one, and gets no
-            gradient to speak of.
+        query_hidden: channels of x.
+        key_hidden: channels of z.
+        key_bias: give W_k a bias, for weights that have one; softmax cancels it.
 
     Shapes: x ``[B, n, query_hidden]``, z ``[B, m, key_hidden]`` -> ``[B, n, H · d]``.
 
@@ -102,19 +97,26 @@ class PaddedAttention(nn.Module):
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Let the rows of ``x`` hear those of ``z``, by default those of ``x`` itself.
+        """Let the rows of ``x`` attend to those of ``z``, by default to those of ``x``.
 
         Args:
-            mask: ``[B, n]`` bool, the rows of x that are there; None: all are.
-            key_mask: ``[B, m]`` bool, likewise of z; for z = x it is ``mask``.
-            attention_mask: ``[B, n, m]`` bool, pairs that may attend (such as the causal ones); None: all.
+            mask: ``[B, n]`` bool, valid rows of x; None: all.
+            key_mask: ``[B, m]`` bool, valid rows of z; for z = x by default ``mask``.
+            attention_mask: ``[B, n, m]`` bool, pairs that may attend (causal, for example); None: all.
 
         Returns:
             ``[B, n, H · d]``; with ``return_attention`` also α ``[B, H, n, m]``, 0 where masked.
         """
         if z is None:
             z, key_mask = x, mask if key_mask is None else key_mask
-        allowed = _allowed(x, z, mask, key_mask, attention_mask)
+        allowed = torch.ones(x.shape[0], x.shape[1], z.shape[1], dtype=torch.bool, device=x.device)
+        if mask is not None:
+            allowed = allowed & mask[:, :, None]
+        if key_mask is not None:
+            allowed = allowed & key_mask[:, None]
+        if attention_mask is not None:
+            allowed = allowed & attention_mask
+        allowed = allowed[:, None]
         query, key, value = (
             layer(y).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for layer, y in ((self.query, x), (self.key, z), (self.value, z))
@@ -122,27 +124,13 @@ class PaddedAttention(nn.Module):
         if return_attention:
             weight = masked_softmax(query / query.shape[-1] ** 0.5 @ key.mT, allowed)
             return (weight @ value).transpose(1, 2).flatten(2), weight
-        # A row of which all is masked would be 0 / 0: it hears everything and is then silenced.
+        # A fully masked row would be 0 / 0: it attends to everything and is zeroed afterwards.
         reached = allowed.any(-1, keepdim=True)
         pooled = scaled_dot_product_attention(query, key, value, attn_mask=allowed | ~reached)
         return pooled.masked_fill(~reached, 0).transpose(1, 2).flatten(2)
 
 
 def masked_softmax(score: Tensor, allowed: Tensor) -> Tensor:
-    """Softmax over the last dimension, 0 where not ``allowed``, even if nothing is; in float32 or wider."""
+    """Softmax over the last dimension in float32 or wider; 0 where not ``allowed``, even if nothing is."""
     wide = score.to(torch.promote_types(score.dtype, torch.float32)).masked_fill(~allowed, LOWEST)
     return torch.softmax(wide, -1).masked_fill(~allowed, 0).to(score.dtype)
-
-
-def _allowed(
-    x: Tensor, z: Tensor, mask: Tensor | None, key_mask: Tensor | None, attention_mask: Tensor | None
-) -> Tensor:
-    """``[B, 1, n, m]`` bool: which query may hear which key."""
-    allowed = torch.ones(len(x), x.shape[1], z.shape[1], dtype=torch.bool, device=x.device)
-    if mask is not None:
-        allowed = allowed & mask[:, :, None]
-    if key_mask is not None:
-        allowed = allowed & key_mask[:, None, :]
-    if attention_mask is not None:
-        allowed = allowed & attention_mask
-    return allowed[:, None]

@@ -1,13 +1,11 @@
-r"""Transformer-M's structural biases: what the graph (2-D) and the geometry (3-D) add to attention scores.
+r"""Transformer-M's encodings of graph (2-D) and geometry (3-D): biases of attention scores, inputs of nodes.
 
 Luo et al. 2022, "One Transformer Can Understand Both 2D & 3D Molecular Data"; Ying et al. 2021, "Do
 Transformers Really Perform Badly for Graph Representation?". For query i and key j, per head:
 
-.. math::
-    Φ_{ij} = Φ^{SPD}_{ij} + Φ^{Edge}_{ij} + Φ^{3D}_{ij}
+.. math:: Φ_{ij} = Φ^{SPD}_{ij} + Φ^{Edge}_{ij} + Φ^{3D}_{ij}
 
-One small module for each term, :class:`StructuralBias` for their sum with graph token and masks. All biases
-are ``[B, H, i, j]``. Edge, node and pair types are any discrete types, positions have any dimension.
+All biases are ``[B, H, i, j]``. Edge, node and pair types are any discrete types, positions of any dimension.
 """
 
 from __future__ import annotations
@@ -19,17 +17,17 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from trajpred.nn.layer import mlp
-from trajpred.nn.published.shortest_path import UNREACHABLE, EdgeEncoding, GraphStructure
+from trajpred.nn.published.graph_structure import UNREACHABLE, EdgeEncoding, GraphStructure
 from trajpred.nn.segment import LOWEST
 
 Mode = Literal["2d", "3d", "2d+3d"]
 
-#: The publication's constant, short as it is.
+#: π as truncated in the published code.
 PI = 3.14159
 
 
 def table(rows: int, channels: int) -> nn.Embedding:
-    """Embedding from N(0, 0.02²) whose row 0, for padding, is zero and stays so."""
+    """Create an embedding from N(0, 0.02²) whose row 0, for padding, is zero and stays zero."""
     made = nn.Embedding(rows, channels, padding_idx=0)
     nn.init.normal_(made.weight, std=0.02)
     with torch.no_grad():
@@ -38,7 +36,7 @@ def table(rows: int, channels: int) -> nn.Embedding:
 
 
 def relative_positions(positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Distances d_ij = |r_j - r_i| and directions (r_j - r_i) / (d_ij + 1e-5).
+    """Compute distances d_ij = |r_j - r_i| and directions (r_j - r_i) / (d_ij + 1e-5).
 
     Shapes: ``[B, n, 2 or 3]`` -> ``[B, n, n]``, ``[B, n, n, 2 or 3]``.
     """
@@ -47,20 +45,21 @@ def relative_positions(positions: Tensor) -> tuple[Tensor, Tensor]:
     return distance, delta / (distance[..., None] + 1e-5)
 
 
-def kept(term: Tensor, keep: Tensor | None) -> Tensor:
-    """``[B, ...]``, zero for the graphs whose ``keep`` ``[B]`` is False."""
+def mask_graphs(term: Tensor, keep: Tensor | None) -> Tensor:
+    """Zero the graphs of ``[B, ...]`` whose ``keep`` ``[B]`` is False."""
     return term if keep is None else term * keep.to(term.dtype).reshape(-1, *[1] * (term.ndim - 1))
 
 
 class ShortestPathBias(nn.Module):
     r"""Φ^SPD_ij: one learnable scalar per head and hop count.
 
-    Rows of the table: 0 padding, h + 1 for h hops, the last for pairs without a path. What is farther than
-    the table reaches shares the last row but one.
+    Rows of the table: 0 padding, h + 1 for h hops, the last one for pairs without a path. Hop counts beyond
+        the
+    table share the last row but one.
 
     Args:
-        num_heads: H.
-        num_spatial: rows.
+        num_heads: number of heads H.
+        num_spatial: rows of the table.
 
     Shapes: hops ``[B, n, n]`` (``UNREACHABLE``: no path, -1: padding) -> ``[B, H, n, n]``.
     """
@@ -84,16 +83,15 @@ class EdgeBias2D(nn.Module):
         Φ^{Edge}_{ij} = \frac1N \sum_{k ≤ L} \Big(\frac1F \sum_f T[e_{kf}]\Big) M_k, \quad
         N = \mathrm{clamp}(d_{ij}, 1, L)
 
-    with T one row per type, M_k an H × H matrix per hop and d the hop count (0 along the path of a pair
-    without one, and for j = i). The publication's text has inner products with one vector per hop; this is
-    its code. M_k is applied to the table, not to the pairs. ``single``: the mean of T over the direct edge.
+    with one row of T per type, an H × H matrix M_k per hop and the hop count d. As in the published code; the
+    paper has inner products with one vector per hop instead. ``single``: the mean of T over the direct edge.
 
     Args:
-        num_heads: H.
-        num_edges: edge types, 1 to ``num_edges``; 0 is "no edge", a zero row.
+        num_heads: number of heads H.
+        num_edges: number of edge types, 1 to ``num_edges``; 0 is "no edge", a zero row.
         edge_type: ``multi_hop`` or ``single``.
-        multi_hop_max_dist: the cut-off L.
-        num_edge_dis: matrices M_k to keep.
+        multi_hop_max_dist: cut-off L.
+        num_edge_dis: number of matrices M_k.
 
     Shapes: hops ``[B, n, n]``, edges ``[B, n, n, L', F]`` -> ``[B, H, n, n]``.
     """
@@ -124,7 +122,7 @@ class EdgeBias2D(nn.Module):
             if edges.shape[3] != 1:
                 raise ValueError("edge_type 'single' takes the direct edges [B, n, n, 1, F]")
             return self.table(edges[..., 0, :]).mean(-2).permute(0, 3, 1, 2)
-        # Looked up, not taken as it is: the padding row must get no gradient.
+        # M_k is applied to the table instead of to the pairs. The lookup keeps gradients off the padding row.
         rows = self.table(torch.arange(self.table.num_embeddings, device=edges.device))
         total = rows.new_zeros(*hops.shape, rows.shape[1])
         for k in range(min(edges.shape[3], self.multi_hop_max_dist)):
@@ -134,18 +132,18 @@ class EdgeBias2D(nn.Module):
 
 
 class GaussianDistanceKernel(nn.Module):
-    r"""K Gaussians of the distance, scaled and shifted for each type of pair.
+    r"""K Gaussians of the distance, scaled and shifted per type of pair.
 
     .. math::
         ψ^k_{ij} = \frac{1}{\sqrt{2π}\, σ_k}
                    \exp\Big(-\frac12 \Big(\frac{γ_{ij} d_{ij} + β_{ij} - μ_k}{σ_k}\Big)^2\Big),
         \quad σ_k = |s_k| + 10^{-2}
 
-    γ and β are sums of two rows, one for each end of the pair (so γ is 2 before training), shared by all k.
-    The sign is the code's: positive. Computed in float32 or wider.
+    γ and β, shared by all k, are sums of two rows, one per end of the pair, so γ is 2 before training. The
+    sign is that of the published code: positive. Computed in float32 or wider.
 
     Args:
-        K: Gaussians.
+        K: number of Gaussians.
         edge_types: rows of γ and β.
 
     Shapes: distance ``[B, n, n]``, pair_type ``[B, n, n, 2]`` int64 -> ``[B, n, n, K]``.
@@ -173,7 +171,7 @@ class GaussianDistanceKernel(nn.Module):
 
 
 class DistanceBias(nn.Module):
-    """Φ^3D = W₂ GELU(W₁ ψ + b₁) + b₂ of the Gaussians ψ; exact GELU, W₁ shared by the heads.
+    """Φ^3D = W₂ GELU(W₁ ψ + b₁) + b₂ of the Gaussians ψ, with the exact GELU and W₁ shared by the heads.
 
     Shapes: ``[B, n, n, num_kernel]`` -> ``[B, num_heads, n, n]``.
     """
@@ -187,22 +185,22 @@ class DistanceBias(nn.Module):
 
 
 class StructuralBias(nn.Module):
-    r"""Φ for a batch whose every graph starts with a graph token: the sum of the terms at hand, masked.
+    r"""Φ for a batch in which every graph starts with a graph token: the sum of the available terms, masked.
 
-    Row 0 and column 0 (the token as query and as key) get t_h, one scalar per head. Padded keys, and pairs
-    ``max_spd`` or more hops apart, get a very low finite score.
+    Row 0 and column 0 (the token as query and as key) get t_h, one scalar per head. Padded keys and pairs
+    that are ``max_spd`` or more hops apart get :data:`~trajpred.nn.segment.LOWEST`.
 
     Args:
-        num_heads: H.
+        num_heads: number of heads H.
         num_edges, edge_type, multi_hop_max_dist, num_edge_dis: see :class:`EdgeBias2D`.
         num_spatial: see :class:`ShortestPathBias`.
-        num_3d_bias_kernel: Gaussians.
-        mode: the terms to build, ``2d``, ``3d`` or ``2d+3d``. Each is used where its input is given.
-        max_spd: None masks no pair: unreachable ones have a bias of their own. The mask holds in every mode
-            if hop counts are given.
+        num_3d_bias_kernel: number of Gaussians.
+        mode: terms to build, ``2d``, ``3d`` or ``2d+3d``; each is used where its input is given.
+        max_spd: None masks no pair; unreachable pairs then have a bias of their own. The mask applies in
+            every mode if hop counts are given.
 
     Shapes: mask ``[B, n]`` bool, True = valid; structure of ``[B, n, n]``; gaussians ``[B, n, n, K]``;
-    keep_2d, keep_3d ``[B]`` bool, False leaves that term of a graph out -> ``[B, H, 1 + n, 1 + n]``.
+    keep_2d, keep_3d ``[B]`` bool, False omits that term of a graph -> ``[B, H, 1 + n, 1 + n]``.
     """
 
     def __init__(
@@ -239,13 +237,13 @@ class StructuralBias(nn.Module):
         keep_3d: Tensor | None = None,
     ) -> Tensor:
         B, n = mask.shape
-        pairs = self.graph_token.new_zeros(B, len(self.graph_token), n, n)
+        pairs = self.graph_token.new_zeros(B, self.graph_token.shape[0], n, n)
         if self.path is not None and self.edge is not None and structure is not None:
-            flat = self.path(structure.hops) + self.edge(structure.hops, structure.edges)
-            pairs = pairs + kept(flat, keep_2d)
+            plane = self.path(structure.hops) + self.edge(structure.hops, structure.edges)
+            pairs = pairs + mask_graphs(plane, keep_2d)
         if self.distance is not None and gaussians is not None:
-            pairs = pairs + kept(self.distance(gaussians), keep_3d)
-        # float16 has no LOWEST
+            pairs = pairs + mask_graphs(self.distance(gaussians), keep_3d)
+        # float16 cannot hold LOWEST
         bias = self._with_token(pairs.to(torch.promote_types(pairs.dtype, torch.float32)))
         return bias.masked_fill(self._hidden(mask, structure), LOWEST)
 
@@ -256,8 +254,73 @@ class StructuralBias(nn.Module):
         return torch.cat((token.expand(B, H, 1, n + 1), column), -2)
 
     def _hidden(self, mask: Tensor, structure: GraphStructure | None) -> Tensor:
-        """``[B, 1, 1 or 1 + n, 1 + n]`` True where the query must not see the key."""
+        """``[B, 1, 1 or 1 + n, 1 + n]`` bool, True where the query must not attend to the key."""
         hidden = pad(~mask, (1, 0))[:, None, None]
         if self.max_spd is None or structure is None:
             return hidden
         return hidden | pad(structure.hops >= self.max_spd, (1, 0, 1, 0))[:, None]
+
+
+class NodeEncoding(nn.Module):
+    r"""Input of the first layer: types and centralities of the nodes, after a learnable graph token.
+
+    .. math::
+        x_i = \sum_f E[t_{if}] + z_i + E_{in}[d^{in}_i + 1] + E_{out}[d^{out}_i + 1]
+            + 0.01\, \Big(W \sum_j ψ_{ij} + b\Big)
+
+    The sum of distance Gaussians includes i itself and excludes padding. Degrees beyond the table share its
+    last row. z are further features of the nodes, if any.
+
+    Args:
+        num_atoms: number of node types, 1 to ``num_atoms``; 0 is padding, a zero row.
+        num_in_degree, num_out_degree: rows of the degree tables.
+        embedding_dim: channels D.
+        num_3d_bias_kernel: number of Gaussians K.
+        mode: terms to build, ``2d``, ``3d`` or ``2d+3d``.
+
+    Shapes: node_type ``[B, n, F]`` int64, features ``[B, n, D]``, gaussians ``[B, n, n, K]``, mask ``[B, n]``
+    bool, True = valid, keep_2d, keep_3d ``[B]`` bool -> ``[B, 1 + n, D]``.
+    """
+
+    def __init__(
+        self,
+        num_atoms: int = 512 * 9,
+        num_in_degree: int = 512,
+        num_out_degree: int = 512,
+        embedding_dim: int = 768,
+        num_3d_bias_kernel: int = 128,
+        mode: Mode = "2d+3d",
+    ) -> None:
+        super().__init__()
+        self.kind = table(num_atoms + 1, embedding_dim)
+        self.in_degree = table(num_in_degree, embedding_dim) if "2d" in mode else None
+        self.out_degree = table(num_out_degree, embedding_dim) if "2d" in mode else None
+        self.distance = nn.Linear(num_3d_bias_kernel, embedding_dim) if "3d" in mode else None
+        self.graph_token = nn.Parameter(0.02 * torch.randn(embedding_dim))
+
+    def forward(
+        self,
+        node_type: Tensor,
+        mask: Tensor,
+        structure: GraphStructure | None = None,
+        gaussians: Tensor | None = None,
+        *,
+        features: Tensor | None = None,
+        keep_2d: Tensor | None = None,
+        keep_3d: Tensor | None = None,
+    ) -> Tensor:
+        x = self.kind(node_type).sum(-2)
+        if features is not None:
+            x = x + features
+        if structure is not None and self.in_degree is not None and self.out_degree is not None:
+            tables = (self.in_degree, structure.in_degree), (self.out_degree, structure.out_degree)
+            into, out = (rows((d + 1).clamp(max=rows.num_embeddings - 1)) for rows, d in tables)
+            x = x + mask_graphs(into + out, keep_2d)
+        if gaussians is not None and self.distance is not None:
+            x = x + mask_graphs(0.01 * self.summed_distance(gaussians, mask), keep_3d)
+        return torch.cat((self.graph_token.to(x.dtype).expand(x.shape[0], 1, -1), x), 1)
+
+    def summed_distance(self, gaussians: Tensor, mask: Tensor) -> Tensor:
+        """Compute W Σ_j ψ_ij + b: ``[B, n, D]``."""
+        assert self.distance is not None, "this encoding was built without distances"
+        return self.distance(torch.einsum("bijk,bj->bik", gaussians, mask.to(gaussians.dtype)))

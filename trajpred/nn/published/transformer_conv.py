@@ -10,22 +10,22 @@ from torch_geometric.nn import BatchNorm
 
 from trajpred.nn.segment import segment_softmax, segment_sum
 
-Init = Callable[[Tensor], object]
+#: Nodes ``[N, in]``, or senders ``[S, in_s]`` and receivers ``[R, in_r]``.
+Nodes = Tensor | tuple[Tensor, Tensor]
 
 
 class EdgeProjection(nn.Linear):
-    r"""ê = W ε + b as a part of keys and values, without ever holding one row of H · C numbers per edge.
+    r"""Edge part W ε + b of keys and values, evaluated without a row of H · C numbers per edge.
 
     .. math::
         q_i \cdot (W ε_{ij}) = (W^T q_i) \cdot ε_{ij}, \qquad
         \sum_j α_{ij} (W ε_{ij} + b) = W \sum_j α_{ij} ε_{ij} + b \sum_j α_{ij}
 
-    Pays when ε is short (a relative pose has a handful of numbers). Called as a function it is the plain
-    linear map.
+    Fast for short ε such as relative poses. Calling the module gives the plain linear map.
 
     Args:
-        ein: numbers per edge F.
-        heads: H.
+        ein: channels F of an edge.
+        heads: number of heads H.
         out: channels per head C.
         bias: whether there is a b.
     """
@@ -35,15 +35,15 @@ class EdgeProjection(nn.Linear):
         self.heads = heads
 
     def score(self, query: Tensor, edge_attr: Tensor, receiver: Tensor) -> Tensor:
-        """q·(W ε): ``[R, H, C]``, ``[E, F]``, ``[E]`` -> ``[E, H]``.
+        """Compute q·(W ε): ``[R, H, C]``, ``[E, F]``, ``[E]`` -> ``[E, H]``.
 
-        q·b is left out: it is the same for all edges of a receiver, and softmax cancels it.
+        q·b is omitted: it is equal for all edges of a receiver, so softmax cancels it.
         """
-        asked = torch.einsum("rhc,hcf->rhf", query, self._by_head(self.weight, query))
-        return (asked.index_select(0, receiver) * edge_attr[:, None]).sum(-1)
+        projected = torch.einsum("rhc,hcf->rhf", query, self._by_head(self.weight, query))
+        return (projected.index_select(0, receiver) * edge_attr[:, None]).sum(-1)
 
     def pool(self, attention: Tensor, edge_attr: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
-        """Σ α (W ε + b): ``[E, H]``, ``[E, F]``, ``[E]`` -> ``[R, H, C]``."""
+        """Compute Σ α (W ε + b): ``[E, H]``, ``[E, F]``, ``[E]`` -> ``[R, H, C]``."""
         pooled = segment_sum(attention[..., None] * edge_attr[:, None], receiver, num_receivers)
         pooled = torch.einsum("rhf,hcf->rhc", pooled, self._by_head(self.weight, pooled))
         if self.bias is None:
@@ -62,57 +62,50 @@ class TransformerConv(nn.Module):
     Per head, over the edges j → i:
 
     .. math::
-        \text{score} \quad & s_{ij} = (W_3 x_i)^T (W_4 x_j + W_6 e_{ij}) / \sqrt{out} \\
-        \text{normalise} \quad & α_{ij} = \mathrm{softmax}_j\, s_{ij} \\
-        \text{aggregate} \quad & m_i = \sum_j α_{ij} (W_2 x_j + W_6 e_{ij}),
-            \text{ heads concatenated or averaged} \\
-        \text{combine} \quad & h_i = m_i + r_i, \quad r_i = W_1 x_i
-            \quad \text{or, gated,} \quad h_i = β_i r_i + (1 - β_i) m_i, \quad
-            β_i = σ(W_5 [m_i, r_i, m_i - r_i])
+        s_{ij} &= (W_3 x_i)^T (W_4 x_j + W_6 e_{ij}) / \sqrt{out}, \quad α_{ij} = \mathrm{softmax}_j\,
+        s_{ij} \\ m_i &= \sum_j α_{ij} (W_2 x_j + W_6 e_{ij}) \quad \text{(heads concatenated or averaged)}
+        \\ h_i &= m_i + r_i, \quad r_i = W_1 x_i \quad \text{or, gated,} \quad
+            h_i = β_i r_i + (1 - β_i) m_i, \quad β_i = σ(W_5 [m_i, r_i, m_i - r_i])
 
-    then, where asked for, ``h ← BN₁(h + x)`` and ``h ← BN₂(h + W_b relu(W_a h))``. A node without incoming
-    edges has m = 0.
+    then, if requested, ``h ← BN₁(h + x)`` and ``h ← BN₂(h + W_b relu(W_a h))``. A node without incoming edges
+    has m = 0.
 
-    The published call is ``TransformerConv((in, ein) => out; ...)``. ``in`` is a Python keyword, hence
-    ``in_``; ``ein`` comes last and may be left out, as there. All other names and defaults are the
-    published ones; ``edge_bias`` and ``dropout`` are additions. :func:`routing_block` is the composition
-    that solves routing problems. With ``edge_bias=False`` this is PyG's ``TransformerConv`` (its ``beta``
-    is ``gating``, its ``bias`` is ``bias_qkv`` and ``bias_root``, its edge projection has no bias); it is
-    written anew for the options that class lacks.
+    Names and defaults are those of the published ``TransformerConv((in, ein) => out; ...)``, with ``in_``
+    for the keyword ``in``; ``edge_bias`` and ``dropout`` are additions. With ``edge_bias=False`` this is
+    PyG's ``TransformerConv`` (whose ``beta`` is ``gating`` and whose ``bias`` is ``bias_qkv`` and
+    ``bias_root``).
 
     Args:
         in_: channels of a node, or of (senders, receivers).
         out: channels per head C.
-        ein: channels of an edge; 0: there are none, and edge features handed in are ignored.
+        ein: channels of an edge; if 0, edge features are ignored.
         heads: number of heads H.
-        concat: heads side by side (D = H · C), or their mean (D = C).
+        concat: concatenate the heads (D = H · C) instead of averaging them (D = C).
         init: fills a weight matrix in place; biases start at zero.
-        add_self_loops: add a loop to every node; loops that are there already stay and count as well.
-        bias_qkv: biases of W₂, W₃, W₄ and, unless ``edge_bias`` says otherwise, of W₆.
+        add_self_loops: add a loop to every node; existing loops stay and count as well.
+        bias_qkv: biases of W₂, W₃, W₄ and, unless ``edge_bias`` is given, of W₆.
         bias_root: bias of W₁.
-        root_weight: have the r term; without it there is nothing to gate and ``gating`` is ignored.
+        root_weight: include the r term; without it ``gating`` has no effect.
         gating: mix m and r by β instead of adding them.
         skip_connection: the two residuals; needs receivers with D channels.
         batch_norm: the two batch normalisations (the second only with a feed-forward network).
         ff_channels: hidden width of the feed-forward network, 0 for none.
-        edge_bias: bias of W₆; None: as ``bias_qkv``, published; False: PyG's form.
-        dropout: on α.
+        edge_bias: bias of W₆; None follows ``bias_qkv`` as published, False is PyG's form.
+        dropout: rate on α.
 
     Raises:
-        ValueError: ``add_self_loops`` with edge features or with two kinds of nodes; ``skip_connection``
-            with other than D channels; edge features of another shape than ``[E, ein]``.
+        ValueError: ``add_self_loops`` with edge features or two sets of nodes; ``skip_connection`` with other
+            than D channels; edge features of another shape than ``[E, ein]``.
 
-    Shapes: x ``[N, in]`` or a pair (``[S, in_s]``, ``[R, in_r]``), edge_index ``[2, E]`` (sender,
-    receiver), edge_attr ``[E, ein]`` -> ``[R, D]``; attention ``[E, H]``, with ``add_self_loops``
-    ``[E + N, H]``, the loops last.
+    Shapes: x ``[N, in]`` or (``[S, in_s]``, ``[R, in_r]``), edge_index ``[2, E]`` (sender, receiver),
+    edge_attr ``[E, ein]`` -> ``[R, D]``; attention ``[E, H]``, with ``add_self_loops`` ``[E + N, H]``,
+    loops last.
 
-    The published example:
-
-    >>> conv = TransformerConv(3, 3, ein=2, heads=3, gating=True, bias_qkv=True)
-    >>> edge_index = torch.tensor([[0, 0, 1, 3], [1, 2, 0, 0]])
-    >>> x, e = torch.rand(4, 3), torch.rand(4, 2)
-    >>> conv(x, edge_index, e).shape
-    torch.Size([4, 9])
+    Example (the published one):
+        >>> conv = TransformerConv(3, 3, ein=2, heads=3, gating=True, bias_qkv=True)
+        >>> edge_index = torch.tensor([[0, 0, 1, 3], [1, 2, 0, 0]])
+        >>> conv(torch.rand(4, 3), edge_index, torch.rand(4, 2)).shape
+        torch.Size([4, 9])
     """
 
     def __init__(
@@ -123,7 +116,7 @@ class TransformerConv(nn.Module):
         *,
         heads: int = 1,
         concat: bool = True,
-        init: Init = nn.init.xavier_uniform_,
+        init: Callable[[Tensor], object] = nn.init.xavier_uniform_,
         add_self_loops: bool = False,
         bias_qkv: bool = True,
         bias_root: bool = True,
@@ -139,9 +132,11 @@ class TransformerConv(nn.Module):
         sent, received = (in_, in_) if isinstance(in_, int) else in_
         dim = heads * out if concat else out
         if add_self_loops and ein > 0:
-            raise ValueError("add_self_loops is not possible with edge features (ein > 0): a loop has none")
+            raise ValueError("add_self_loops excludes edge features (ein > 0): a loop has none")
         if skip_connection and received != dim:
-            raise ValueError(f"skip_connection adds x ({received} channels) to the output ({dim}): unequal")
+            raise ValueError(
+                f"skip_connection needs nodes with {dim} channels (the output's), not {received}"
+            )
         self.ein, self.heads, self.concat = ein, heads, concat
         self.add_self_loops, self.skip_connection = add_self_loops, skip_connection
         self.query = nn.Linear(received, heads * out, bias=bias_qkv)
@@ -150,33 +145,41 @@ class TransformerConv(nn.Module):
         self.edge = EdgeProjection(ein, heads, out, bias=edge_bias) if ein > 0 else None
         self.root = nn.Linear(received, dim, bias=bias_root) if root_weight else None
         self.gate = nn.Linear(3 * dim, 1, bias=False) if gating and root_weight else None
-        self.feed_forward = _feed_forward(dim, ff_channels) if ff_channels > 0 else None
-        self.norm1 = _batch_norm(dim) if batch_norm else None
-        self.norm2 = _batch_norm(dim) if batch_norm and ff_channels > 0 else None
+        self.feed_forward = (
+            nn.Sequential(nn.Linear(dim, ff_channels), nn.ReLU(), nn.Linear(ff_channels, dim))
+            if ff_channels > 0
+            else None
+        )
+        # A single node has no variance: it is normalised by the running statistics.
+        self.norm1 = BatchNorm(dim, allow_single_element=True) if batch_norm else None
+        self.norm2 = BatchNorm(dim, allow_single_element=True) if batch_norm and ff_channels > 0 else None
         self.dropout = nn.Dropout(dropout)
-        _initialise(self, init)
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                init(layer.weight)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
     def forward(
         self,
-        x: Tensor | tuple[Tensor, Tensor],
+        x: Nodes,
         edge_index: Tensor,
         edge_attr: Tensor | None = None,
         *,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """``[R, D]``; with ``return_attention`` also the attention."""
+        """Return ``[R, D]``; with ``return_attention`` also the attention."""
         message, attention = self.attend(x, edge_index, edge_attr)
         out = self.combine(message, x if isinstance(x, Tensor) else x[1])
         return (out, attention) if return_attention else out
 
-    def attend(
-        self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, edge_attr: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def attend(self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Score, normalise, aggregate: m ``[R, D]`` and α ``[E, H]`` (before dropout)."""
         sender, receiver = (x, x) if isinstance(x, Tensor) else x
         edge_attr = self._check(sender, receiver, edge_index, edge_attr)
         if self.add_self_loops:
-            edge_index = append_loops(edge_index, receiver.shape[0])
+            loops = torch.arange(receiver.shape[0], device=edge_index.device).expand(2, -1)
+            edge_index = torch.cat((edge_index, loops), 1)
         q, k, v = (
             layer(z).unflatten(-1, (self.heads, -1))
             for layer, z in ((self.query, receiver), (self.key, sender), (self.value, sender))
@@ -185,35 +188,27 @@ class TransformerConv(nn.Module):
         with torch.autocast(q.device.type, enabled=False):
             wide = torch.promote_types(q.dtype, torch.float32)
             e = None if edge_attr is None else edge_attr.to(wide)
-            score = self._score(q.to(wide), k.to(wide), e, edge_index)
-            attention = segment_softmax(score, edge_index[1], q.shape[0])
-            message = self._aggregate(self.dropout(attention), v.to(wide), e, edge_index, q.shape[0])
+            attention, message = self._aggregate(q.to(wide), k.to(wide), v.to(wide), e, edge_index)
         message = message.to(v.dtype)
         return message.flatten(1) if self.concat else message.mean(1), attention
 
-    def _score(self, query: Tensor, key: Tensor, edge_attr: Tensor | None, edge_index: Tensor) -> Tensor:
-        sender, receiver = edge_index
-        score = (query.index_select(0, receiver) * key.index_select(0, sender)).sum(-1)
-        if self.edge is not None and edge_attr is not None:
-            score = score + self.edge.score(query, edge_attr, receiver)
-        return score / query.shape[-1] ** 0.5
-
     def _aggregate(
-        self,
-        attention: Tensor,
-        value: Tensor,
-        edge_attr: Tensor | None,
-        edge_index: Tensor,
-        num_receivers: int,
-    ) -> Tensor:
-        sender, receiver = edge_index
-        message = segment_sum(attention[..., None] * value.index_select(0, sender), receiver, num_receivers)
+        self, q: Tensor, k: Tensor, v: Tensor, edge_attr: Tensor | None, edge_index: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """α ``[E, H]`` and the messages ``[R, H, C]``."""
+        (sender, receiver), R = edge_index, q.shape[0]
+        score = (q.index_select(0, receiver) * k.index_select(0, sender)).sum(-1)
         if self.edge is not None and edge_attr is not None:
-            message = message + self.edge.pool(attention, edge_attr, receiver, num_receivers)
-        return message
+            score = score + self.edge.score(q, edge_attr, receiver)
+        attention = segment_softmax(score / q.shape[-1] ** 0.5, receiver, R)
+        weight = self.dropout(attention)
+        message = segment_sum(weight[..., None] * v.index_select(0, sender), receiver, R)
+        if self.edge is not None and edge_attr is not None:
+            message = message + self.edge.pool(weight, edge_attr, receiver, R)
+        return attention, message
 
     def combine(self, message: Tensor, x: Tensor) -> Tensor:
-        """Message m ``[R, D]`` and the receivers' own features ``[R, in]`` -> the output ``[R, D]``."""
+        """Combine messages m ``[R, D]`` with the receivers' own features ``[R, in]``: ``[R, D]``."""
         h = message
         if self.root is not None:
             root = self.root(x)
@@ -232,11 +227,11 @@ class TransformerConv(nn.Module):
     def _check(
         self, sender: Tensor, receiver: Tensor, edge_index: Tensor, edge_attr: Tensor | None
     ) -> Tensor | None:
-        """The edge features to use, if any."""
+        """Return the edge features to use, if any."""
         if self.add_self_loops and sender is not receiver:
             raise ValueError("add_self_loops needs senders and receivers to be the same nodes")
         if self.add_self_loops and edge_attr is not None:
-            raise ValueError("add_self_loops is not possible with edge features: a loop has none")
+            raise ValueError("add_self_loops excludes edge features: a loop has none")
         if self.ein == 0:
             return None
         expected = (edge_index.shape[1], self.ein)
@@ -249,27 +244,27 @@ class TransformerConv(nn.Module):
 def routing_block(
     channels: int, heads: int = 8, ff_channels: int = 512, dropout: float = 0.0
 ) -> TransformerConv:
-    r"""The encoder layer of Kool et al. 2019 (Attention, Learn to Solve Routing Problems!, arXiv 1803.08475).
+    r"""Build the encoder layer of Kool et al. 2019 (Attention, Learn to Solve Routing Problems!, 1803.08475).
 
     .. math::
         h = \mathrm{BN}_1(x + \mathrm{MHA}(x)), \qquad x' = \mathrm{BN}_2(h + W_b\, \mathrm{relu}(W_a h))
 
-    where every node attends to its neighbours and itself: a :class:`TransformerConv` with self loops, skip
-    connections, batch normalisation and feed-forward network, and without root weight.
+    Every node attends to its neighbours and itself: a :class:`TransformerConv` with self loops, skip
+    connections, batch normalisation and a feed-forward network, without root weight.
 
     Args:
-        channels: of input and output; a multiple of ``heads``.
+        channels: channels of input and output, a multiple of ``heads``.
         heads: number of heads.
-        ff_channels: hidden width.
-        dropout: on the attention weights.
+        ff_channels: hidden width of the feed-forward network.
+        dropout: rate on the attention.
 
     Raises:
         ValueError: ``channels`` not a multiple of ``heads``.
 
-    >>> block = routing_block(6, heads=3, ff_channels=10)
-    >>> edge_index = torch.tensor([[0, 0, 1, 3], [1, 2, 0, 0]])
-    >>> block(torch.rand(4, 6), edge_index).shape
-    torch.Size([4, 6])
+    Example:
+        >>> block = routing_block(6, heads=3, ff_channels=10)
+        >>> block(torch.rand(4, 6), torch.tensor([[0, 0, 1, 3], [1, 2, 0, 0]])).shape
+        torch.Size([4, 6])
     """
     if channels % heads:
         raise ValueError(f"channels {channels} must be a multiple of heads {heads}")
@@ -284,25 +279,3 @@ def routing_block(
         ff_channels=ff_channels,
         dropout=dropout,
     )
-
-
-def append_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """``[2, E]`` -> ``[2, E + N]``: one more loop for every node, at the end."""
-    return torch.cat((edge_index, torch.arange(num_nodes, device=edge_index.device).expand(2, -1)), 1)
-
-
-def _feed_forward(dim: int, hidden: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, dim))
-
-
-def _batch_norm(dim: int) -> nn.Module:
-    # One node has no variance: PyG's class then uses the running statistics.
-    return BatchNorm(dim, allow_single_element=True)
-
-
-def _initialise(module: nn.Module, init: Init) -> None:
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear):
-            init(layer.weight)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)

@@ -2,87 +2,166 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isclose
-from typing import NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from trajpred.nn.published.biased_encoder import BiasedEncoderLayer, Norm
-from trajpred.nn.published.shortest_path import EdgeEncoding, GraphStructure
+from trajpred.nn.layer import DropPath, GraphTransformerLayer
+from trajpred.nn.published.graph_structure import EdgeEncoding, GraphStructure
 from trajpred.nn.published.structural_bias import (
     GaussianDistanceKernel,
     Mode,
+    NodeEncoding,
     StructuralBias,
-    kept,
     relative_positions,
-    table,
 )
+from trajpred.nn.segment import LOWEST
+
+Norm = Literal["pre", "post", "sandwich"]
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu_accurate": lambda: nn.GELU(approximate="tanh"),
+    "gelu_fast": lambda: nn.GELU(approximate="tanh"),
+    "tanh": nn.Tanh,
+    "linear": nn.Identity,
+}
 
 
-class NodeEncoding(nn.Module):
-    r"""What the first layer reads: types and centralities of the nodes, after a learnable graph token.
+class BiasedAttention(nn.Module):
+    r"""Multi-head attention over padded tokens with an additive bias per pair and head.
 
     .. math::
-        x_i = \sum_f E[t_{if}] + z_i + E_{in}[d^{in}_i + 1] + E_{out}[d^{out}_i + 1]
-            + 0.01\, \Big(W \sum_j ψ_{ij} + b\Big)
+        α_{ij} = \mathrm{softmax}_j\, (q_i \cdot k_j / \sqrt{C} + Φ_{ij}), \quad
+        o_i = W_o \sum_j α_{ij} v_j + b_o
 
-    The sum of distance Gaussians runs over all nodes, i itself included, padding excluded. Degrees beyond
-    the table share its last row. z are features of the nodes beyond their types, if any.
+    Scores and softmax in float32, in float64 for float64 weights; dropout on α.
+
+    Shapes: receivers ``[B, n, D]``, senders ``[B, m, D]``, bias ``[B, H, n, m]`` (or any that broadcasts, or
+    None) -> ``[B, n, D]``, with ``return_attention`` also α ``[B, H, n, m]``.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
+        self.num_heads, self.dropout = num_heads, dropout
+        self.query, self.key, self.value = (nn.Linear(embed_dim, embed_dim) for _ in range(3))
+        self.out = nn.Linear(embed_dim, embed_dim)
+        for layer, gain in ((self.query, 0.5), (self.key, 0.5), (self.value, 0.5), (self.out, 1.0)):
+            nn.init.xavier_uniform_(layer.weight, gain=gain**0.5)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(
+        self, receiver: Tensor, sender: Tensor, bias: Tensor | None = None, *, return_attention: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        q, k, v = (
+            layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for layer, x in ((self.query, receiver), (self.key, sender), (self.value, sender))
+        )
+        rate = self.dropout if self.training else 0.0
+        with torch.autocast(receiver.device.type, enabled=False):
+            wide = torch.promote_types(q.dtype, torch.float32)
+            q, k, v = q.to(wide), k.to(wide), v.to(wide)
+            bias = None if bias is None else bias.to(wide)
+            if return_attention:
+                score = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+                weight = torch.softmax(score if bias is None else score + bias, -1)
+                pooled = dropout(weight, rate) @ v
+            else:
+                pooled = scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=rate)
+        out = self.out(pooled.transpose(1, 2).flatten(2).to(receiver.dtype))
+        return (out, weight) if return_attention else out
+
+
+class BiasedEncoderLayer(nn.Module):
+    """Residual biased self-attention A, then a residual feed-forward network F.
+
+    pre (the paper):  x ← x + A(LN x);          x ← x + F(LN x)
+    post:             x ← LN(x + A(x));         x ← LN(x + F(x))
+    sandwich:         x ← x + LN(A(LN x));      x ← x + LN(F(LN x))
+
+    with F(x) = W₂ act(W₁ x + b₁) + b₂. The published code has post (its default) and sandwich
+    (``sandwich_ln``) only, and draws dropped paths per token position; here they are drawn per sample.
 
     Args:
-        num_atoms: node types, 1 to ``num_atoms``; 0 is padding, a zero row. (In the publication, atoms.)
-        num_in_degree, num_out_degree: rows of the degree tables.
         embedding_dim: channels D.
-        num_3d_bias_kernel: Gaussians K.
-        mode: the terms to build, ``2d``, ``3d`` or ``2d+3d``.
+        ffn_embedding_dim: width of W₁.
+        num_attention_heads: number of heads H.
+        dropout: rate on both residual branches; unused if ``droppath_prob`` is positive.
+        attention_dropout: rate on the attention.
+        activation_dropout: rate after the activation.
+        activation_fn: ``relu``, ``gelu`` (exact), ``gelu_accurate`` or ``gelu_fast`` (tanh form), ``tanh``,
+            ``linear``.
+        droppath_prob: stochastic depth, see :class:`~trajpred.nn.layer.DropPath`.
+        norm: ``pre``, ``post`` or ``sandwich``.
 
-    Shapes: node_type ``[B, n, F]`` int64, features ``[B, n, D]``, gaussians ``[B, n, n, K]``, mask ``[B, n]``
-    bool, True = valid, keep_2d, keep_3d ``[B]`` bool -> ``[B, 1 + n, D]``.
+    Shapes: x ``[B, n, D]``, attn_bias ``[B, H, n, n]`` (i query, j key), mask ``[B, n]`` bool, True = valid
+    -> ``[B, n, D]``, finite at padding too. Invalid keys are masked; a bias may mask them instead.
+
+    Example:
+        >>> layer = BiasedEncoderLayer(8, 16, num_attention_heads=2, activation_fn="gelu").eval()
+        >>> x, mask = torch.randn(1, 5, 8), torch.arange(5)[None] < 3
+        >>> torch.allclose(layer(x, mask=mask)[:, :3], layer(x[:, :3]), atol=1e-5)
+        True
     """
 
     def __init__(
         self,
-        num_atoms: int = 512 * 9,
-        num_in_degree: int = 512,
-        num_out_degree: int = 512,
         embedding_dim: int = 768,
-        num_3d_bias_kernel: int = 128,
-        mode: Mode = "2d+3d",
+        ffn_embedding_dim: int = 3072,
+        num_attention_heads: int = 8,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        activation_dropout: float = 0.1,
+        activation_fn: str = "relu",
+        droppath_prob: float = 0.0,
+        norm: Norm = "pre",
     ) -> None:
         super().__init__()
-        self.kind = table(num_atoms + 1, embedding_dim)
-        self.in_degree = table(num_in_degree, embedding_dim) if "2d" in mode else None
-        self.out_degree = table(num_out_degree, embedding_dim) if "2d" in mode else None
-        self.distance = nn.Linear(num_3d_bias_kernel, embedding_dim) if "3d" in mode else None
-        self.graph_token = nn.Parameter(0.02 * torch.randn(embedding_dim))
+        if norm not in ("pre", "post", "sandwich"):
+            raise ValueError(f"norm must be 'pre', 'post' or 'sandwich', not {norm!r}")
+        if activation_fn not in ACTIVATIONS:
+            raise ValueError(f"activation_fn must be one of {', '.join(ACTIVATIONS)}, not {activation_fn!r}")
+        attention = BiasedAttention(embedding_dim, num_attention_heads, attention_dropout)
+        drop = DropPath(droppath_prob) if droppath_prob > 0 else nn.Dropout(dropout)
+        ends = [[drop, nn.LayerNorm(embedding_dim)] if norm == "sandwich" else [drop] for _ in range(2)]
+        feed_forward = nn.Sequential(
+            nn.Linear(embedding_dim, ffn_embedding_dim),
+            ACTIVATIONS[activation_fn](),
+            nn.Dropout(activation_dropout),
+            nn.Linear(ffn_embedding_dim, embedding_dim),
+            *ends[1],
+        )
+        self.block = GraphTransformerLayer(
+            _Branch(attention, *ends[0]),
+            embedding_dim,
+            norm="post" if norm == "post" else "pre",
+            feed_forward=feed_forward,
+        )
 
-    def forward(
-        self,
-        node_type: Tensor,
-        mask: Tensor,
-        structure: GraphStructure | None = None,
-        gaussians: Tensor | None = None,
-        *,
-        features: Tensor | None = None,
-        keep_2d: Tensor | None = None,
-        keep_3d: Tensor | None = None,
-    ) -> Tensor:
-        x = self.kind(node_type).sum(-2)
-        if features is not None:
-            x = x + features
-        if structure is not None and self.in_degree is not None and self.out_degree is not None:
-            into = _row(self.in_degree, structure.in_degree + 1)
-            x = x + kept(into + _row(self.out_degree, structure.out_degree + 1), keep_2d)
-        if gaussians is not None and self.distance is not None:
-            x = x + kept(0.01 * self.summed_distance(gaussians, mask), keep_3d)
-        return torch.cat((self.graph_token.to(x.dtype).expand(len(x), 1, -1), x), 1)
+    def forward(self, x: Tensor, attn_bias: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        if mask is not None:
+            wide = torch.promote_types(x.dtype, torch.float32)  # float16 cannot hold LOWEST
+            bias = x.new_zeros(1, 1, 1, 1, dtype=wide) if attn_bias is None else attn_bias.to(wide)
+            attn_bias = torch.where(mask[:, None, None], bias, LOWEST)
+        return self.block(x, attn_bias)
 
-    def summed_distance(self, gaussians: Tensor, mask: Tensor) -> Tensor:
-        """W Σ_j ψ_ij + b: ``[B, n, D]``."""
-        assert self.distance is not None, "this encoding was built without distances"
-        return self.distance(torch.einsum("bijk,bj->bik", gaussians, mask.to(gaussians.dtype)))
+
+class _Branch(nn.Module):
+    """Attention and the modules after it on the residual branch."""
+
+    def __init__(self, attention: BiasedAttention, *after: nn.Module) -> None:
+        super().__init__()
+        self.attention, self.after = attention, nn.Sequential(*after)
+
+    def forward(self, receiver: Tensor, sender: Tensor, bias: Tensor | None) -> Tensor:
+        return self.after(self.attention(receiver, sender, bias))
 
 
 class TransformerMEncoder(nn.Module):
@@ -91,31 +170,32 @@ class TransformerMEncoder(nn.Module):
     .. math::
         x^0 = \mathrm{NodeEncoding}, \quad x^{l+1} = \mathrm{BiasedEncoderLayer}_l(x^l, Φ)
 
-    One set of weights reads graphs without positions, positions without a graph, or both: a term is used if
-    it was built (``mode``) and its input is given. Where a batch brings both, training chooses for every
-    graph which of them it shows, with probabilities ``mode_prob`` for (both, 2-D, 3-D). Hop counts used by
-    ``max_spd`` and the graph token's bias stay in every mode, as in the publication's code.
+    One set of weights encodes graphs without positions, positions without a graph, or both: a term is used
+        if it was built (``mode``) and its input is given. If a batch has both, training draws for each
+        graph which terms to use, with probabilities ``mode_prob`` for (both, 2-D, 3-D). The mask of
+        ``max_spd`` and the bias of
+    the graph token apply in every mode, as in the published code.
 
-    Names and defaults are those of the publication's encoder, table sizes those of its task. Beyond it:
-    ``norm`` (there ``sandwich_ln``), ``mode`` (there ``add_3d``, ``no_2d``), ``max_spd`` (there of the data),
-    ``share_bias_across_layers`` (false: the paper's text, every layer its own Φ; true: its code, one for
-    all) and ``num_pair_types``. Left out: quantisation noise, layer drop, the force head.
+    Names and defaults are those of the published encoder, table sizes those of its task. Additions: ``norm``
+    (published: ``sandwich_ln``), ``mode`` (``add_3d``, ``no_2d``), ``max_spd`` (of the data there),
+    ``share_bias_across_layers`` (True: the published code; False: the paper, one Φ per layer) and
+    ``num_pair_types``. Omitted: quantisation noise, layer drop, the force head.
 
     Args:
-        num_atoms, num_in_degree, num_out_degree: see :class:`NodeEncoding`.
+        num_atoms, num_in_degree, num_out_degree: see
+            :class:`~trajpred.nn.published.structural_bias.NodeEncoding`.
         num_edges, num_spatial, num_edge_dis, edge_type, multi_hop_max_dist, max_spd: see
             :class:`~trajpred.nn.published.structural_bias.StructuralBias`.
         num_encoder_layers: number of layers.
         embedding_dim, ffn_embedding_dim, num_attention_heads, dropout, attention_dropout,
-            activation_dropout, activation_fn, norm: see
-            :class:`~trajpred.nn.published.biased_encoder.BiasedEncoderLayer`.
+            activation_dropout, activation_fn, norm: see :class:`BiasedEncoderLayer`.
         droppath_prob: stochastic depth of the last layer, growing linearly from 0.
         encoder_normalize_before: LayerNorm before the first layer.
-        num_3d_bias_kernel: Gaussians K; memory grows with B · n² · K.
-        num_pair_types: rows of the distance scale and offset. By default one per node type and end:
-            the pair (i, j) has rows (t_i, 1 + num_atoms + t_j), t the first column of ``node_type``.
+        num_3d_bias_kernel: number of Gaussians K; memory grows with B · n² · K.
+        num_pair_types: rows of the distance scale and offset. By default one per node type and end: the pair
+            (i, j) has rows (t_i, 1 + num_atoms + t_j), t the first column of ``node_type``.
         mode: ``2d``, ``3d`` or ``2d+3d``.
-        mode_prob: three probabilities that sum to 1, or such a list as a string.
+        mode_prob: three probabilities that sum to 1, as a sequence or a comma-separated string.
 
     Shapes: node_type ``[B, n]`` or ``[B, n, F]`` int64 from 1 on (0: padding), mask ``[B, n]`` bool (True:
     valid; by default where the first type is not 0), structure of ``[B, n, n]``, positions
@@ -161,7 +241,6 @@ class TransformerMEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.mode_prob, self.num_atoms = probabilities(mode_prob), num_atoms
-        biases = 1 if share_bias_across_layers else num_encoder_layers
         self.biases = nn.ModuleList(
             StructuralBias(
                 num_attention_heads,
@@ -174,7 +253,7 @@ class TransformerMEncoder(nn.Module):
                 mode=mode,
                 max_spd=max_spd,
             )
-            for _ in range(biases)
+            for _ in range(1 if share_bias_across_layers else num_encoder_layers)
         )
         self.nodes = NodeEncoding(
             num_atoms, num_in_degree, num_out_degree, embedding_dim, num_3d_bias_kernel, mode
@@ -183,18 +262,10 @@ class TransformerMEncoder(nn.Module):
         self.kernel = GaussianDistanceKernel(num_3d_bias_kernel, pair_types) if "3d" in mode else None
         self.norm = nn.LayerNorm(embedding_dim) if encoder_normalize_before else None
         self.dropout = nn.Dropout(dropout)
+        rates, last = (dropout, attention_dropout, activation_dropout), max(num_encoder_layers - 1, 1)
+        sizes = embedding_dim, ffn_embedding_dim, num_attention_heads
         self.layers = nn.ModuleList(
-            BiasedEncoderLayer(
-                embedding_dim,
-                ffn_embedding_dim,
-                num_attention_heads,
-                dropout,
-                attention_dropout,
-                activation_dropout,
-                activation_fn,
-                droppath_prob * layer / max(num_encoder_layers - 1, 1),
-                norm,
-            )
+            BiasedEncoderLayer(*sizes, *rates, activation_fn, droppath_prob * layer / last, norm)
             for layer in range(num_encoder_layers)
         )
 
@@ -209,52 +280,46 @@ class TransformerMEncoder(nn.Module):
         features: Tensor | None = None,
         return_states: bool = False,
     ) -> Tensor | list[Tensor]:
-        """With ``return_states`` the input of the first layer and the output of each: a list of tensors."""
+        """Encode; with ``return_states`` list the input of the first layer and the output of each."""
         node_type = node_type[..., None] if node_type.ndim == 2 else node_type
         mask = node_type[..., 0] != 0 if mask is None else mask
         gaussians = self._gaussians(node_type[..., 0], positions, pair_type)
-        shown = self._shown(structure, gaussians)
-        x = self.nodes(node_type, mask, structure, gaussians, features=features, **shown._asdict())
+        keep_2d, keep_3d = self._draw_modes(structure, gaussians)
+        inputs = structure, gaussians
+        x = self.nodes(node_type, mask, *inputs, features=features, keep_2d=keep_2d, keep_3d=keep_3d)
         x = self.dropout(x if self.norm is None else self.norm(x))
-        biases = [bias(mask, structure, gaussians, *shown) for bias in self.biases]
+        biases = [bias(mask, *inputs, keep_2d, keep_3d) for bias in self.biases]
         states = [x]
         for i, layer in enumerate(self.layers):
             states.append(layer(states[-1], biases[i % len(biases)]))
         return states if return_states else states[-1]
 
-    def _gaussians(self, kind: Tensor, positions: Tensor | None, pair_type: Tensor | None) -> Tensor | None:
+    def _gaussians(self, types: Tensor, positions: Tensor | None, pair_type: Tensor | None) -> Tensor | None:
         if self.kernel is None or positions is None:
             return None
         if pair_type is None:
-            n = kind.shape[1]
-            ends = kind[:, :, None].expand(-1, n, n), (1 + self.num_atoms + kind)[:, None].expand(-1, n, n)
+            n = types.shape[1]
+            ends = types[:, :, None].expand(-1, n, n), (1 + self.num_atoms + types)[:, None].expand(-1, n, n)
             pair_type = torch.stack(ends, -1)
         return self.kernel(relative_positions(positions)[0], pair_type)
 
-    def _shown(self, structure: GraphStructure | None, gaussians: Tensor | None) -> _Shown:
-        """Which of its two descriptions each graph shows."""
+    def _draw_modes(
+        self, structure: GraphStructure | None, gaussians: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Draw which graphs keep their 2-D and their 3-D terms, ``[B]`` bool each; None keeps all."""
         if not self.training or structure is None or gaussians is None or self.nodes.in_degree is None:
-            return _Shown(None, None)
+            return None, None
         both, plane, _ = self.mode_prob
         bounds = torch.tensor((both, both + plane), device=gaussians.device)
-        draw = torch.rand(len(gaussians), device=gaussians.device)
+        draw = torch.rand(gaussians.shape[0], device=gaussians.device)
         choice = torch.bucketize(draw, bounds, right=True)  # 0 both, 1 2-D, 2 3-D
-        return _Shown(choice != 2, choice != 1)
-
-
-class _Shown(NamedTuple):
-    keep_2d: Tensor | None
-    keep_3d: Tensor | None
+        return choice != 2, choice != 1
 
 
 def probabilities(mode_prob: str | Sequence[float]) -> tuple[float, ...]:
-    """``"0.2,0.2,0.6"`` or its numbers, as numbers. (The publication takes its default for a bad string.)"""
+    """Parse ``"0.2,0.2,0.6"`` or a sequence; raise ValueError unless three probabilities that sum to 1."""
     text = mode_prob.split(",") if isinstance(mode_prob, str) else mode_prob
     chances = tuple(float(chance) for chance in text)
     if len(chances) != 3 or min(chances) < 0 or not isclose(sum(chances), 1):
         raise ValueError(f"mode_prob must be three probabilities that sum to 1, not {mode_prob!r}")
     return chances
-
-
-def _row(rows: nn.Embedding, index: Tensor) -> Tensor:
-    return rows(index.clamp(max=rows.num_embeddings - 1))

@@ -1,4 +1,4 @@
-"""Hop distances, the edges along shortest paths, and degrees: the 2-D structure of a batch of graphs."""
+"""2-D structure of a batch of graphs: hop distances, edges along shortest paths, and degrees."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from trajpred.nn.relation import Padding
+from trajpred.nn.dense_relation import Padding
 
-#: Hop count that stands for "no path" (the publication's).
+#: Published hop count that stands for "no path".
 UNREACHABLE = 510
 
 EdgeEncoding = Literal["multi_hop", "single"]
@@ -18,26 +18,26 @@ EdgeEncoding = Literal["multi_hop", "single"]
 def shortest_paths(
     edge_index: Tensor, padding: Padding, max_hops: int = UNREACHABLE - 1
 ) -> tuple[Tensor, Tensor]:
-    r"""Breadth-first search from every node to every node of its graph, all graphs at once.
+    r"""Search breadth-first from every node to every node of its graph, in all graphs at once.
 
     .. math::
         d_{ii} = 0, \quad d_{ij} = 1 + \min_{i → k} d_{kj}
 
-    One step per hop: every edge i → k offers i the nodes that k reaches; O(E · n) per step, no loop over
-    nodes. Where several shortest paths exist, the one whose first edge comes last in ``edge_index`` is taken.
+    One step per hop: each edge i → k offers i the nodes that k reaches, in O(E · n). Among several shortest
+    paths, the one whose first edge comes last in ``edge_index`` is taken.
 
     Args:
-        edge_index: ``[2, E]`` of the flattened batch, in any order; edges stay within a graph.
-        padding: where each of the N nodes lies among graphs of ``n`` places.
-        max_hops: whatever is farther counts as unreachable.
+        edge_index: ``[2, E]`` int64 of the flattened batch, each edge within one graph.
+        padding: place of each of the N nodes among graphs of ``n`` places.
+        max_hops: nodes farther apart count as unreachable.
 
     Returns:
         hops ``[N, n]`` int64 from each node to each place of its graph (``UNREACHABLE``: no path), and the
         first edge of the path ``[N, n]`` int64, a column of ``edge_index`` (-1: no edge).
     """
     sender, receiver = edge_index
-    n, place = padding.size, _place(padding)
-    hops = edge_index.new_full((len(place), n), UNREACHABLE).scatter(1, place[:, None], 0)
+    n, place = padding.size, padding.within
+    hops = edge_index.new_full((place.shape[0], n), UNREACHABLE).scatter(1, place[:, None], 0)
     for hop in range(1, min(max_hops, n - 1) + 1):
         front = (hops == hop - 1).float()
         reached = torch.zeros_like(front).index_add(0, sender, front.index_select(0, receiver)) > 0
@@ -45,28 +45,23 @@ def shortest_paths(
         if not new.any():
             break
         hops = hops.masked_fill(new, hop)
-    return hops, _first_edges(hops, edge_index)
-
-
-def _first_edges(hops: Tensor, edge_index: Tensor) -> Tensor:
-    """The last edge i → k of those with d_kj = d_ij - 1."""
-    sender, receiver = edge_index
+    # The first edge of a path i → j: the last i → k of those with d_kj = d_ij - 1.
     before, after = hops.index_select(0, sender), hops.index_select(0, receiver)
-    edge = torch.arange(len(sender), device=hops.device)[:, None]
+    edge = torch.arange(sender.shape[0], device=hops.device)[:, None]
     leads = torch.where((after == before - 1) & (before < UNREACHABLE), edge, -1)
     target = sender[:, None].expand_as(leads)
-    return torch.full_like(hops, -1).scatter_reduce(0, target, leads, "amax")
+    return hops, torch.full_like(hops, -1).scatter_reduce(0, target, leads, "amax")
 
 
 def path_edges(first: Tensor, edge_index: Tensor, padding: Padding, length: int) -> Tensor:
-    """The first ``length`` edges of every path, by following ``first`` of :func:`shortest_paths`.
+    """List the first ``length`` edges of every path by following ``first`` of :func:`shortest_paths`.
 
     Returns:
         ``[N, n, length]`` int64 columns of ``edge_index``, -1 beyond the end of the path.
     """
     receiver = torch.cat((edge_index[1], edge_index.new_zeros(1)))  # the last one stands in for edge -1
     place = torch.arange(padding.size, device=first.device)
-    node = torch.arange(len(first), device=first.device)[:, None].expand_as(first)
+    node = torch.arange(first.shape[0], device=first.device)[:, None].expand_as(first)
     path = first.new_full((*first.shape, length), -1)
     for hop in range(length):
         edge = first[node, place]
@@ -76,22 +71,22 @@ def path_edges(first: Tensor, edge_index: Tensor, padding: Padding, length: int)
 
 
 def direct_edges(edge_index: Tensor, padding: Padding) -> Tensor:
-    """``[N, n]`` int64: the column of ``edge_index`` that leads from each node to each place, -1 if none.
+    """Find the edge from each node to each place of its graph: column ``[N, n]`` int64, -1 if none.
 
     Of parallel edges the last counts; a self loop is an edge.
     """
     sender, receiver = edge_index
-    flat = sender * padding.size + _place(padding).index_select(0, receiver)
-    edge = torch.arange(len(sender), device=sender.device)
-    N, n = len(padding.slot), padding.size
+    flat = sender * padding.size + padding.within.index_select(0, receiver)
+    edge = torch.arange(sender.shape[0], device=sender.device)
+    N, n = padding.slot.shape[0], padding.size
     return edge_index.new_full((N * n,), -1).scatter_reduce(0, flat, edge, "amax").reshape(N, n)
 
 
 class GraphStructure(NamedTuple):
-    """The 2-D structure of a padded batch, B graphs of at most n nodes; integers only, made once per batch.
+    """2-D structure of a padded batch of B graphs with at most n nodes; integers, computed once per batch.
 
     Attributes:
-        hops: ``[B, n, n]`` from i to j, ``UNREACHABLE`` where there is no path, -1 at padding.
+        hops: ``[B, n, n]`` hops from i to j, ``UNREACHABLE`` without a path, -1 at padding.
         edges: ``[B, n, n, L, F]`` types of the first L edges on a shortest path from i to j, or (L = 1) of
             the direct edge; 0 where there is none.
         in_degree: ``[B, n]`` number of nodes with an edge to this one, -1 at padding.
@@ -114,22 +109,25 @@ class GraphStructure(NamedTuple):
         multi_hop_max_dist: int = 5,
         max_hops: int = UNREACHABLE - 1,
     ) -> GraphStructure:
-        """From flattened edges.
+        """Build from flattened edges.
 
-        The direction matters: the pair (query i, key j) is described by the path i → j. Give both directions
-        of every edge for an undirected graph, as the publication does.
+        Direction matters: the pair (query i, key j) is described by the path i → j. For an undirected graph
+        give both directions of every edge, as the publication does.
 
         Args:
-            edge_index: ``[2, E]`` of the flattened batch.
-            edge_attr: ``[E]`` or ``[E, F]`` int64 edge types from 1 on. Several columns are rows of one
-                table: give each its own range.
-            padding: where each node lies in the padded batch.
+            edge_index: ``[2, E]`` int64 of the flattened batch.
+            edge_attr: ``[E]`` or ``[E, F]`` int64 edge types from 1 on. Columns share one table: give each
+                its own range of types.
+            padding: place of each node in the padded batch.
             edge_type: ``multi_hop`` (edges along the path) or ``single`` (the direct edge).
             multi_hop_max_dist: L, the cut-off of the path.
-            max_hops: whatever is farther counts as unreachable.
+            max_hops: nodes farther apart count as unreachable.
+
+        Raises:
+            ValueError: unknown ``edge_type``.
 
         Example:
-            A path of three nodes and a lonely one; types 3 and 4.
+            A path of three nodes and an isolated node; edge types 3 and 4.
 
             >>> edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
             >>> one_graph = Padding(torch.arange(4), scenes=1, size=4)
@@ -144,17 +142,12 @@ class GraphStructure(NamedTuple):
         single = edge_type == "single"
         path = direct[..., None] if single else path_edges(first, edge_index, padding, multi_hop_max_dist)
         types = edge_attr[:, None] if edge_attr.ndim == 1 else edge_attr
-        types = torch.cat((types, types.new_zeros(1, types.shape[1])))  # the last one belongs to edge -1
-        real = padding.pad(torch.ones_like(padding.slot)).bool()
+        types = torch.cat((types, types.new_zeros(1, types.shape[1])))  # the last row belongs to edge -1
+        valid = padding.pad(torch.ones_like(padding.slot)).bool()
         adjacent = padding.pad((direct >= 0).long())
         return cls(
-            hops=padding.pad(hops).masked_fill(~(real[:, None] & real[:, :, None]), -1),
+            hops=padding.pad(hops).masked_fill(~(valid[:, None] & valid[:, :, None]), -1),
             edges=padding.pad(types[path]),
-            in_degree=adjacent.sum(1).masked_fill(~real, -1),
-            out_degree=adjacent.sum(2).masked_fill(~real, -1),
+            in_degree=adjacent.sum(1).masked_fill(~valid, -1),
+            out_degree=adjacent.sum(2).masked_fill(~valid, -1),
         )
-
-
-def _place(padding: Padding) -> Tensor:
-    """``[N]``: the place of each node within its graph."""
-    return padding.slot % max(padding.size, 1)
