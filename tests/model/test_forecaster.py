@@ -24,7 +24,7 @@ from trajpred.lane_map import LaneMap
 from trajpred.predictors.motion import constant_velocity
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.objective import prediction_losses
+from trajpred.training.losses import prediction_losses
 
 each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense"])
 each_kind = pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])

@@ -109,7 +109,7 @@ def test_tools_take_the_name(
     assert "| constant_velocity |" in card and "9 scenarios of argoverse2" in card
     capsys.readouterr()
     assert run("train", "--data.store", val.path, "--resume", NAME) == 2
-    assert "holds weights alone" in capsys.readouterr().err
+    assert "contains weights only" in capsys.readouterr().err
 
 
 def test_an_unknown_name_gets_the_known_ones(checkpoint: Path, folder: Path, val: ScenarioStore) -> None:

@@ -20,8 +20,8 @@ from torch import distributed
 from tests.conftest import ROOT, SAMPLE
 from tests.graph.conftest import store_path  # noqa: F401
 from trajpred.store import ScenarioStore
-from trajpred.training.checkpoint_io import newest_good
-from trajpred.training.interruption import STOPPED
+from trajpred.training.callbacks import STOPPED
+from trajpred.training.checkpoint_io import newest_checkpoint
 from trajpred.training.train import train
 
 pytestmark = pytest.mark.skipif(
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 )
 #: Ten scenes: four, three and three to a step, so that with two processes most steps are shared unevenly.
 STEPS, EPOCHS = 3, 2
-LOST = "another one is gone or hangs"
+LOST = "another process has ended or hangs"
 
 
 class SignalAt(pl.Callback):
@@ -90,7 +90,7 @@ def folder(runs: Path) -> Path:
 
 
 def weights(runs: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = newest_good(folder(runs))[1]["state_dict"]
+    found: dict[str, torch.Tensor] = newest_checkpoint(folder(runs))[1]["state_dict"]
     return found
 
 
@@ -139,9 +139,9 @@ def test_when_a_process_is_killed_the_other_ends_and_says_so(
     start = time.monotonic()
     kill = signal_at(STEPS + 1, signal.SIGKILL, rank)
     done = call(torchrun(command(tmp_path, store_path, 2, *kill, "--trainer.max_epochs=1000")))
-    assert done.returncode != 0 and f"process {1 - rank} ends, for {LOST}" in done.stderr, done.stderr
+    assert done.returncode != 0 and f"process {1 - rank} stops: {LOST}" in done.stderr, done.stderr
     assert f"exitcode  : {-signal.SIGKILL}" in done.stderr and time.monotonic() - start < 120
-    assert newest_good(folder(tmp_path))[1]["global_step"] == STEPS
+    assert newest_checkpoint(folder(tmp_path))[1]["global_step"] == STEPS
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_a_process_that_hangs_is_not_waited_for_longer_than_the_timeout(
     stop = [*signal_at(STEPS + 1, signal.SIGSTOP), "--trainer.strategy.init_args.timeout=00:00:05"]
     # Lightning's own launcher: torchrun would wait half a minute more for the one that hangs.
     done = call([sys.executable, *command(tmp_path, store_path, 2, *stop, "--trainer.max_epochs=1000")])
-    assert done.returncode != 0 and f"process 0 ends, for {LOST}" in done.stderr, done.stderr
+    assert done.returncode != 0 and f"process 0 stops: {LOST}" in done.stderr, done.stderr
 
 
 @pytest.mark.slow
@@ -167,8 +167,8 @@ def test_processes_stop_together_and_go_on_with_the_dropout_of_each(
 
     assert start("whole").returncode == 0
     done = start("stopped", *signal_at(STEPS + 1, signal.SIGTERM))
-    assert done.returncode == STOPPED and done.stdout.count("Stopped as asked") == 1, done.stderr
-    path, content = newest_good(folder(tmp_path / "stopped"))
+    assert done.returncode == STOPPED and done.stdout.count("Stopped as requested") == 1, done.stderr
+    path, content = newest_checkpoint(folder(tmp_path / "stopped"))
     states = [state["cpu"] for state in content["trajpred_random"]]
     assert content["global_step"] == STEPS + 2 and len(states) == 2
     assert not torch.equal(*states), "each draws a dropout of its own"
@@ -220,7 +220,7 @@ def test_trainings_and_prepare_on_one_store_do_not_disturb_each_other(
     finally:
         (tmp_path / "go").touch()
         assert adding.wait(300) == 0
-    a, b = (newest_good(runs / "forecaster" / f"version_{i}")[1] for i in range(2))
+    a, b = (newest_checkpoint(runs / "forecaster" / f"version_{i}")[1] for i in range(2))
     assert a["global_step"] == b["global_step"] == STEPS * EPOCHS
     assert all(torch.equal(value, b["state_dict"][name]) for name, value in a["state_dict"].items())
     assert {x.name for x in (runs / "forecaster").iterdir()} == {"version_0", "version_1"}

@@ -15,8 +15,8 @@ from pytorch_lightning.callbacks import EMAWeightAveraging
 
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.training.test_resume import SignalAt, assert_same_weights, fit, needs_signals, whole  # noqa: F401
+from trajpred.training.callbacks import SIGNALS, RecentCheckpoint, StoppedError
 from trajpred.training.checkpoint_io import AtomicCheckpointIO
-from trajpred.training.interruption import SIGNALS, RecentCheckpoint, StoppedError
 from trajpred.training.lit_forecaster import LitForecaster
 
 pytestmark = needs_signals

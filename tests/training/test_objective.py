@@ -12,8 +12,15 @@ from torch_geometric.data import HeteroData
 from tests.model.small import batch_of, small_model
 from trajpred.model import Prediction
 from trajpred.scenario import Scenario, TrackCategory
-from trajpred.training.losses import average_displacement, endpoint_nll, mixture_nll, winner_takes_all
-from trajpred.training.objective import LossConfig, agent_weight, prediction_losses
+from trajpred.training.losses import (
+    LossConfig,
+    agent_weight,
+    average_displacement,
+    endpoint_nll,
+    mixture_nll,
+    prediction_losses,
+    winner_takes_all,
+)
 
 CONFIG = LossConfig(proposal=0.5, refinement=2.0, mode=3.0, focal=1.5, scored=1.0, others=0.25)
 each_kind = pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])

@@ -23,7 +23,7 @@ from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
 from trajpred.graph.augment import AugmentConfig
 from trajpred.graph.data_module import SceneData
-from trajpred.training.interruption import STOPPED
+from trajpred.training.callbacks import STOPPED
 from trajpred.training.lit_forecaster import LitForecaster
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
@@ -214,7 +214,7 @@ def test_a_stopped_run_says_how_to_go_on(
     done = run(store_path, tmp_path, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
     assert done.returncode == STOPPED and "Traceback" not in done.stderr
     *_, said, command = done.stdout.splitlines()
-    assert said.startswith(f"Stopped as asked; saved {tmp_path}") and said.endswith("Go on with:")
+    assert said.startswith(f"Stopped as requested; saved {tmp_path}") and said.endswith("Resume with:")
     python, *rest = shlex.split(command)
     done = call([sys.executable, *rest, "--trainer.callbacks=null"])
     assert python == "python" and done.returncode == 0, done.stderr

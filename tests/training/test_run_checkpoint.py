@@ -9,7 +9,7 @@ import pytest
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from trajpred.training.run_checkpoint import RunCheckpoint
+from trajpred.training.callbacks import RunCheckpoint
 
 
 def best_of(folder: Path, kind: type[ModelCheckpoint] = RunCheckpoint) -> ModelCheckpoint:

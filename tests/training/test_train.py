@@ -19,10 +19,10 @@ def trainer(folder: Path, version: str) -> pl.Trainer:
 
 @pytest.mark.filterwarnings("ignore")
 def test_nobody_else_goes_on_with_a_run_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "_LOCK_S", 0.0)
+    monkeypatch.setattr(train, "LOCK_S", 0.0)
     said = pytest.raises(DataError, match=r"run.a: another training is writing here")
-    first, other, second = (train._alone(trainer(tmp_path, version)) for version in "aba")
+    first, other, second = (train.lock_run(trainer(tmp_path, version)) for version in "aba")
     with first, other, said, second:
         pytest.fail("two at once")
-    with train._alone(trainer(tmp_path, "a")):
+    with train.lock_run(trainer(tmp_path, "a")):
         pass

@@ -13,7 +13,7 @@ from tests.model.small import small_model
 from trajpred.errors import DataError
 from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import TRAINING, read_checkpoint
-from trajpred.training.training_record import TrainingRecord, _order
+from trajpred.training.record import TrainingRecord, batch_order
 
 
 def train(store: Path, folder: Path, steps: int, resume: Path | None = None, **data: Any) -> Path:
@@ -49,6 +49,6 @@ def test_of_the_store_the_training_split_has_to_stay() -> None:
     store = {"source": "made", "config": "0", "scenarios": {"train": 10, "val": 5}}
     more = {**store, "scenarios": {"train": 10, "val": 5, "test": 3}}
     others = [{**store, "scenarios": {"train": 11, "val": 5}}, {**store, "config": "1"}]
-    before, after, *changed = (_order({"seed": 0, "store": one}) for one in (store, more, *others))
+    before, after, *changed = (batch_order({"seed": 0, "store": one}) for one in (store, more, *others))
     assert before == after and before not in changed
-    assert _order({}) == {}
+    assert batch_order({}) == {}

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: written whole or not at all, with one to fall back on."""
+"""Checkpoints on disk: written completely or not at all, with a previous one to fall back on."""
 
 from __future__ import annotations
 
@@ -15,41 +15,34 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
 from trajpred.errors import DataError
+from trajpred.files import atomic_file, sync
 from trajpred.model.checkpoint import read_checkpoint, verify_archive
 
-#: In the folder of a run: where its checkpoints lie, the one to resume from, and the one that this replaced.
+#: In the folder of a run: its checkpoints, the one to resume from, and the one before that.
 FOLDER, LAST, PREVIOUS = "checkpoints", "last.ckpt", "previous.ckpt"
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint beside its place, has it brought to disk, then renames it.
+    """Write checkpoints atomically, and keep the previous ``last.ckpt`` as ``previous.ckpt``.
 
-    Whatever ends the process or the machine, a file of the name asked for is a whole one, and one that was
-    there still is. The last but one whole ``last.ckpt`` stays as ``previous.ckpt``. Raises: OSError if the
-    disk is full; what was there stays.
+    If the process or the machine stops at any time, a file with a checkpoint's name is complete and the files
+    that existed before are unchanged. Raises: OSError if the disk is full.
     """
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
         path, content = Path(path), BytesIO()
-        torch.save(checkpoint, content)
+        torch.save(checkpoint, content)  # to memory: torch reports a full disk as RuntimeError
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".unfinished-{path.name}")
-        try:
-            with unfinished.open("wb") as file:
-                file.write(content.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            if path.name == LAST and _is_whole(path):
+        with atomic_file(path) as unfinished:
+            unfinished.write_bytes(content.getbuffer())
+            sync(unfinished)
+            if path.name == LAST and _is_complete(path):
                 _copy(path, path.with_name(PREVIOUS))
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-        _sync(path.parent)
 
 
-def _is_whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     try:
         verify_archive(path)
     except (OSError, BadZipFile):
@@ -58,38 +51,25 @@ def _is_whole(path: Path) -> bool:
 
 
 def _copy(path: Path, to: Path) -> None:
-    """The same file under a second name, without a moment in which it has none."""
-    second = to.with_name(f".unfinished-{to.name}")
-    second.unlink(missing_ok=True)
-    try:
-        os.link(path, second)
-    except OSError:  # some file systems know no second names
-        shutil.copyfile(path, second)
-        with second.open("rb+") as file:
-            os.fsync(file.fileno())
-    second.replace(to)
-
-
-def _sync(folder: Path) -> None:
-    """Bring the names in ``folder`` to disk. Windows has no way to."""
-    if sys.platform != "win32":
-        handle = os.open(folder, os.O_RDONLY)
+    """Replace ``to`` atomically by a hard link to ``path``, or a copy where links are not supported."""
+    with atomic_file(to) as unfinished:
         try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+            os.link(path, unfinished)
+        except OSError:
+            shutil.copyfile(path, unfinished)
 
 
-def newest_good(given: Path) -> tuple[Path, dict[str, Any]]:
-    """The checkpoint to go on from, and its content.
+def newest_checkpoint(given: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the checkpoint to resume from, and its content.
 
     Args:
-        given: a checkpoint, or the folder of a run, of which the last one is meant. Where ``last.ckpt`` is
-            missing or damaged ``previous.ckpt`` steps in, and a line says so.
+        given: a checkpoint, or the folder of a run, which stands for its ``last.ckpt``. If ``last.ckpt`` is
+            missing or damaged, ``previous.ckpt`` is used and a warning printed.
 
     Raises: DataError if there is none, or it is damaged.
     """
-    path = _checkpoints(given) / LAST if given.is_dir() else given
+    folder = given / FOLDER if (given / FOLDER).is_dir() else given
+    path = folder / LAST if given.is_dir() else given
     try:
         return path, read_checkpoint(path)
     except DataError as error:
@@ -97,12 +77,8 @@ def newest_good(given: Path) -> tuple[Path, dict[str, Any]]:
         if path.name != LAST or not previous.is_file():
             raise
         content = read_checkpoint(previous)
-        _warn(f"warning: {error}; goes on from {previous} instead")
+        _warn(f"warning: {error}; resumes from {previous} instead")
         return previous, content
-
-
-def _checkpoints(run: Path) -> Path:
-    return run / FOLDER if (run / FOLDER).is_dir() else run
 
 
 @rank_zero_only

@@ -1,13 +1,96 @@
-"""Losses on multi-modal futures: the winner takes all, and a mixture for the probabilities."""
+"""Losses on multi-modal futures: winner-takes-all regression, and a mixture for the probabilities."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from trajpred.model.scene_decoder import Prediction, scene_mean
+from trajpred.scenario import TrackCategory
+from trajpred.training.distributed import process_count, sum_over_processes
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights of the losses, and of the agents by category.
+
+    Attributes:
+        proposal, refinement: error and scale of the winning mode, before and after refinement.
+        mode: end-point mixture NLL, which trains the probabilities.
+        joint: all three losses of the joint futures, if the decoder has them.
+        regularization, completion: auxiliary losses of some encoders (L2 penalty, masked-trajectory
+            completion).
+        focal, scored, others: weight of an agent of that category.
+    """
+
+    proposal: float = 1.0
+    refinement: float = 1.0
+    mode: float = 1.0
+    joint: float = 1.0
+    regularization: float = 1.0
+    completion: float = 1.0
+    focal: float = 1.0
+    scored: float = 1.0
+    others: float = 0.2
+
+
+def prediction_losses(
+    prediction: Prediction,
+    batch: HeteroData,
+    config: LossConfig,
+    joint: bool = False,
+    agents: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Compute ``proposal``, ``refinement``, ``mode``, their weighted sum ``loss``, and ``minADE`` for logs.
+
+    Each loss is a weighted mean over agents. With several processes, all of them must call this function, and
+    the mean of their results is the mean over the agents of all processes (DDP averages gradients).
+
+    Args:
+        joint: select one winning world per scene instead of one mode per agent.
+        agents: rows of ``batch`` that ``prediction`` contains; all by default.
+    """
+    agent, p = batch["agent"], prediction
+    inputs = agent.target, agent.target_mask, agent_weight(batch, config), agent.batch
+    target, valid, weight, scene = (x if agents is None else x[agents] for x in inputs)
+    mean_weight = process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
+
+    def scene_weighted(values: Tensor) -> Tensor:
+        """Weighted mean over the agents of each scene, repeated for its agents: ``[A, K]``."""
+        share = scene_mean(weight[:, None], scene, batch.num_graphs).clamp(min=1e-6)
+        total = scene_mean(values * weight[:, None], scene, batch.num_graphs)
+        return (total / share)[scene]
+
+    def stage(trajectory: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        error = average_displacement(trajectory, target, valid)
+        best = (scene_weighted(error) if joint else error).argmin(1)
+        nll = winner_takes_all(trajectory, scale, target, valid, best)
+        return (nll * mean_weight).sum(), (error.gather(1, best[:, None])[:, 0] * mean_weight).sum()
+
+    end = endpoint_nll(p.trajectory, p.scale, target, valid)
+    mixture = mixture_nll(p.logits, scene_weighted(end) if joint else end)
+    refinement, error = stage(p.trajectory, p.scale)
+    losses = {"refinement": refinement, "mode": (mixture * mean_weight).sum()}
+    if p.proposal is not None and p.proposal_scale is not None:
+        losses["proposal"] = stage(p.proposal, p.proposal_scale)[0]
+    total = torch.stack([getattr(config, name) * value for name, value in losses.items()]).sum()
+    return {**losses, "loss": total, "minADE": error}
+
+
+def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
+    """Return the weights ``[A]`` by category, 0 for agents without a valid future step."""
+    agent = batch["agent"]
+    weight = torch.full_like(agent.heading, config.others)
+    weight = weight.masked_fill(agent.category == TrackCategory.SCORED, config.scored)
+    weight = weight.masked_fill(agent.category == TrackCategory.FOCAL, config.focal)
+    return weight * agent.target_mask.any(1)
 
 
 def laplace_nll(location: Tensor, scale: Tensor, target: Tensor) -> Tensor:
-    """Negative log-likelihood of independent Laplace laws: Σ_xy log 2b + |x - μ| / b.
+    """Compute the negative log-likelihood of independent Laplace distributions: Σ_xy log 2b + |x - μ| / b.
 
     Shapes: ``[..., 2]`` each -> ``[...]``; ``scale`` b > 0 in metres.
     """
@@ -15,7 +98,7 @@ def laplace_nll(location: Tensor, scale: Tensor, target: Tensor) -> Tensor:
 
 
 def average_displacement(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Mean distance (metres) over the valid steps, detached: ``[A, K]``.
+    """Compute the mean distance (metres) over the valid steps, detached: ``[A, K]``.
 
     Shapes: trajectory ``[A, K, F, 2]``, target ``[A, F, 2]``, valid ``[A, F]``.
     """
@@ -26,11 +109,11 @@ def average_displacement(trajectory: Tensor, target: Tensor, valid: Tensor) -> T
 def winner_takes_all(
     trajectory: Tensor, scale: Tensor, target: Tensor, valid: Tensor, best: Tensor
 ) -> Tensor:
-    """|x - μ| of mode ``best`` ``[A]``, plus the Laplace NLL of its scale; mean over valid steps: ``[A]``.
+    """Average |x - μ| of mode ``best`` ``[A]`` plus the Laplace NLL of its scale over valid steps: ``[A]``.
 
-    The NLL sees μ detached. Trained through the NLL, μ would learn with a rate of 1/b: least where the
-    error is largest. The same 150 epochs on the sample's training scenes end at a focal minFDE6 of 3.9 m
-    that way and of 0.5 m this way.
+    μ is detached in the NLL. Trained through the NLL, its gradient would be scaled by 1/b, smallest where the
+    error is largest: 150 epochs on the sample's training scenes end at a focal minFDE6 of 3.9 m that way, and
+    of 0.5 m this way.
 
     Shapes as :func:`average_displacement`.
     """
@@ -41,7 +124,7 @@ def winner_takes_all(
 
 
 def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Laplace NLL of the last valid step under every mode, ``[A, K]``; the modes are detached.
+    """Compute the Laplace NLL of the last valid step under every detached mode: ``[A, K]``.
 
     Shapes as :func:`average_displacement`.
     """
@@ -53,11 +136,11 @@ def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, valid: Tenso
 
 
 def mixture_nll(logits: Tensor, nll: Tensor) -> Tensor:
-    """-log Σ_k π_k exp(-nll_k), π = softmax(logits): trains the probabilities. ``[..., K]`` -> ``[...]``."""
+    """Compute -log Σ_k π_k exp(-nll_k) with π = softmax(logits): ``[..., K]`` -> ``[...]``."""
     return -torch.logsumexp(logits.log_softmax(-1) - nll, -1)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the last axis where ``mask``; 0 where the mask is empty."""
+    """Average the last axis over ``mask``; 0 where the mask is empty."""
     weight = mask.to(values.dtype)
     return (values * weight).sum(-1) / weight.sum(-1).clamp(min=1)

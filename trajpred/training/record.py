@@ -1,4 +1,4 @@
-"""How a model was trained, kept in its checkpoints so that results can say it later."""
+"""The facts of a training, kept in its checkpoints for result tables and model cards."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import TRAINING
 
 
-def _order(record: dict[str, Any]) -> dict[str, Any]:
-    """Of a record, as far as it is told there, what decides in which batches an epoch comes.
+def batch_order(record: dict[str, Any]) -> dict[str, Any]:
+    """Select the facts of a record that determine the batches of an epoch.
 
-    Of the store its training split: others may have changed meanwhile.
+    Of the store only the training split counts: other splits may have changed.
     """
-    found = {name: record[name] for name in ("seed", "batch_size", "memory_gb") if name in record}
+    facts = {name: record[name] for name in ("seed", "batch_size", "memory_gb") if name in record}
     store = record.get("store") or {}
-    made = {name: store[name] for name in ("source", "config") if name in store}
-    return found | ({"store": {**made, "train": store.get("scenarios", {}).get("train")}} if made else {})
+    origin = {name: store[name] for name in ("source", "config") if name in store}
+    return facts | ({"store": {**origin, "train": store.get("scenarios", {}).get("train")}} if origin else {})
 
 
 class TrainingRecord(pl.Callback):
-    """Writes facts of the run into every checkpoint, as plain values under :data:`TRAINING`.
+    """Write the facts of the run into every checkpoint, as plain values under :data:`TRAINING`.
 
-    ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (in which it was saved, from
-    1), ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``memory_gb`` (of each,
-    None for no bound), ``precision``, ``wall_s`` (of all its runs), ``weights`` (the checkpoint it started
-    with, None for none), ``store`` and ``environment`` as the run began.
+    ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (the current one, from 1),
+    ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``memory_gb`` (of each
+    process, None without a bound), ``precision``, ``wall_s`` (including earlier runs), ``weights`` (the
+    checkpoint fine-tuned from, or None), and ``store`` and ``environment`` when the run started.
 
-    A run that is resumed within an epoch needs the same batches: DataError where they would be others.
+    Raises: DataError if a run resumes within an epoch and its batches would be different.
     """
 
     def __init__(self, weights: str | None = None) -> None:
         self.weights = weights
         self.earlier_s = 0.0
-        #: Of the record of a run that is resumed within an epoch, what has to stay.
-        self.kept: dict[str, Any] = {}
+        #: Facts that must not change, of a run that resumes within an epoch.
+        self.required: dict[str, Any] = {}
         self.start_s = time.monotonic()
         self.fixed: dict[str, Any] = {}
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # Now, not when a checkpoint is saved: the files of the package may change while it trains.
+        # Recorded at the start, since the package's files may change during training.
         self.start_s = time.monotonic()
         self.fixed = {
             "recipe": trainer.logger.name if trainer.logger else None,
@@ -57,10 +57,10 @@ class TrainingRecord(pl.Callback):
             batch = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
             self.fixed |= {"seed": data.seed, "batch_size": batch, "memory_gb": data.memory_gb}
             self.fixed["store"] = store_facts(data.store)
-        now = _order(self.fixed)
-        for name, value in self.kept.items():
-            same = now.get(name) == value
-            require(same, "resume", f"goes on within an epoch, which needs the same {name}: {value}")
+        current = batch_order(self.fixed)
+        for name, value in self.required.items():
+            same = current.get(name) == value
+            require(same, "resume", f"continues within an epoch, which needs the same {name}: {value}")
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -69,7 +69,7 @@ class TrainingRecord(pl.Callback):
         self.earlier_s, self.weights = earlier.get("wall_s", 0.0), earlier.get("weights")
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         within = progress["current"]["completed"] > 0 and not progress["is_last_batch"]
-        self.kept = _order(earlier) if within else {}
+        self.required = batch_order(earlier) if within else {}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
