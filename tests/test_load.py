@@ -29,7 +29,7 @@ from trajpred.predictors import load_predictor
 from trajpred.predictors.predict import predict
 from trajpred.scenario import Scenario
 from trajpred.sources import Source
-from trajpred.sources.synthetic import make_block
+from trajpred.sources.synthetic import make_scenario
 from trajpred.store import ScenarioStore, prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="no /proc")]
@@ -45,7 +45,7 @@ EARLY, LATE = 1_500, 10_000
 @cache
 def block() -> list[Scenario]:
     """Synthetic traffic: of each scenario the focal agent, who else is seen now, and a few lanes."""
-    return [_thinned(scenario) for scenario in make_block(0, 1)]
+    return [_thinned(scenario) for scenario in (make_scenario(0, i) for i in range(16))]
 
 
 def _thinned(scenario: Scenario) -> Scenario:

@@ -1,0 +1,109 @@
+"""Write scenarios as Argoverse 2 files: the inverse of :mod:`trajpred.sources.argoverse2`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
+from trajpred.scenario import OBJECT_TYPES, Scenario
+
+_TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
+
+
+def write_scenario(scenario: Scenario, folder: Path, future: bool = True) -> None:
+    """Write ``scenario_<id>.parquet`` and ``log_map_archive_<id>.json`` into ``folder``.
+
+    Args:
+        scenario: map points without heights are written at height 0.
+        folder: created where needed.
+        future: False omits the steps after the observed ones, as in a test split.
+
+    Example:
+        >>> write_scenario(scenario, Path("raw/train") / scenario.scenario_id)  # doctest: +SKIP
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = scenario.scenario_id
+    # Dictionary encoding of measurements, which rarely repeat, would only cost time.
+    pq.write_table(
+        scenario_table(scenario, future), folder / f"scenario_{name}.parquet", use_dictionary=list(_TEXT)
+    )
+    (folder / f"log_map_archive_{name}.json").write_bytes(map_archive(scenario.map))
+
+
+def scenario_table(scenario: Scenario, future: bool = True) -> pa.Table:
+    """Return one row per track and valid step, with Argoverse 2's columns and types."""
+    tracks = scenario.tracks
+    valid = tracks.valid.copy()
+    if not future:
+        valid[:, scenario.num_observed :] = False
+    track, step = np.nonzero(valid)
+
+    def text(values: list[str], code: Any) -> pa.Array:
+        return pa.array(values, pa.string()).take(pa.array(code))
+
+    def constant(value: Any, dtype: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(value, dtype), len(track))
+
+    states = (*np.moveaxis(tracks.position, -1, 0), tracks.heading, *np.moveaxis(tracks.velocity, -1, 0))
+    names = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
+    return pa.table(
+        {
+            "observed": step < scenario.num_observed,
+            "track_id": text(tracks.track_id.tolist(), track),
+            "object_type": text(list(OBJECT_TYPES), tracks.object_type[track]),
+            "object_category": tracks.category[track].astype(np.int64),
+            "timestep": step,
+            **{name: values[valid] for name, values in zip(names, states, strict=True)},
+            "scenario_id": constant(scenario.scenario_id, pa.string()),
+            "start_timestamp": constant(float(scenario.timestamps_ns[0]), pa.float64()),
+            "end_timestamp": constant(float(scenario.timestamps_ns[-1]), pa.float64()),
+            "num_timestamps": constant(scenario.num_steps, pa.int64()),
+            "focal_track_id": constant(scenario.focal_id, pa.string()),
+            "city": constant(scenario.city, pa.string()),
+        }
+    )
+
+
+def map_archive(lane_map: LaneMap) -> bytes:
+    """Return the map as Argoverse 2's JSON: records by id, points as ``{"x", "y", "z"}``."""
+    m = lane_map
+    polylines = (m.centerline, m.left_boundary, m.right_boundary, m.crossing_edge1, m.crossing_edge2)
+    center, left, right, edge1, edge2 = map(_points, polylines)
+    lanes = [
+        {
+            "centerline": center[i],
+            "id": int(m.lane_id[i]),
+            "is_intersection": bool(m.is_intersection[i]),
+            "lane_type": LANE_TYPES[m.lane_type[i]],
+            "left_lane_boundary": left[i],
+            "left_lane_mark_type": MARK_TYPES[m.left_mark[i]],
+            "left_neighbor_id": _lane_or_null(m.left_neighbor[i]),
+            "predecessors": m.predecessors[i].tolist(),
+            "right_lane_boundary": right[i],
+            "right_lane_mark_type": MARK_TYPES[m.right_mark[i]],
+            "right_neighbor_id": _lane_or_null(m.right_neighbor[i]),
+            "successors": m.successors[i].tolist(),
+        }
+        for i in range(len(m))
+    ]
+    ids = m.crossing_id.tolist()
+    crossings = [{"edge1": edge1[i], "edge2": edge2[i], "id": ids[i]} for i in range(len(ids))]
+    outlines = zip(m.drivable_area_id.tolist(), _points(m.drivable_area), strict=True)
+    areas = [{"area_boundary": outline, "id": area} for area, outline in outlines]
+    groups = {"drivable_areas": areas, "lane_segments": lanes, "pedestrian_crossings": crossings}
+    archive = {group: {str(one["id"]): one for one in records} for group, records in groups.items()}
+    return json.dumps(archive).encode()
+
+
+def _points(lines: Ragged) -> list[list[dict[str, float]]]:
+    return [[{"x": x, "y": y, "z": z[0] if z else 0.0} for x, y, *z in line.tolist()] for line in lines]
+
+
+def _lane_or_null(lane: np.int64) -> int | None:
+    return None if lane == NO_LANE else int(lane)
