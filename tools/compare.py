@@ -1,6 +1,6 @@
 """Results -> Markdown tables. ``python tools/compare.py --help`` explains it."""
 
-from trajpred.cli.main import main
+from trajpred.__main__ import main
 
 if __name__ == "__main__":
     main("compare")

@@ -1,8 +1,6 @@
-"""Is this installation healthy? ``python tools/doctor.py --help`` explains it."""
+"""Check this installation. ``python tools/doctor.py --help`` explains it."""
 
-import sys
-
-from trajpred.doctor import main
+from trajpred.__main__ import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main("doctor")

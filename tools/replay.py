@@ -1,6 +1,6 @@
-"""A scenario through an onboard bundle, as it would drive. ``python tools/replay.py --help`` explains it."""
+"""A scenario streamed through an onboard bundle. ``python tools/replay.py --help`` explains it."""
 
-from trajpred.cli.main import main
+from trajpred.__main__ import main
 
 if __name__ == "__main__":
     main("replay")

@@ -1,21 +1,27 @@
-"""The ``trajpred`` command, also ``python -m trajpred``. The doctor starts where nothing else does."""
+"""The ``trajpred`` command, also ``python -m trajpred`` and ``tools/NAME.py``."""
 
 from __future__ import annotations
 
 import sys
 
 
-def main() -> None:
-    """``trajpred TOOL …``."""
-    if sys.argv[1:2] == ["doctor"]:
-        from trajpred.doctor import main as examine
+def main(command: str | None = None) -> None:
+    """Run the command that the arguments name, or ``command``.
 
-        sys.exit(examine(sys.argv[2:]))
+    Where packages are missing that the command line itself needs, ``doctor`` still runs.
+    """
     try:
         from trajpred.cli.main import main as run
     except ImportError as error:
-        sys.exit(f"error: {error}; trajpred doctor tells what is missing")
-    run()
+        words = [command, *sys.argv[1:]] if command else sys.argv[1:]
+        if words[:1] != ["doctor"]:
+            sys.exit(f"error: {error}; what to install: trajpred doctor")
+        from pathlib import Path
+
+        from trajpred.doctor import doctor
+
+        sys.exit(doctor(store=Path(words[2]) if words[1:2] == ["--store"] and words[2:] else None))
+    run(command)
 
 
 if __name__ == "__main__":

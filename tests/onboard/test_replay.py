@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.cli.test_cli import run
 from trajpred.benchmark.timing import own_process
-from trajpred.cli.replay_report import BAR, ReplayReport, bar, summary
+from trajpred.cli.onboard import BAR, ReplayReport, bar, summary
 from trajpred.errors import DataError
 from trajpred.onboard.forecaster import STAGES, OnboardForecaster
 from trajpred.onboard.replay import Replay, Update, detections, drive_on_repeat, replay
@@ -169,7 +169,7 @@ def test_a_terminal_gets_a_line_that_changes_and_a_pipe_one_a_second(terminal: b
     with ReplayReport(0.1, console) as report:
         for step in range(25):
             warnings = ("[odd] detections",) if step == 13 else ()
-            report.tell(made(20.0, {}, warnings=warnings)._replace(step=step, seconds=step / 10))
+            report.add(made(20.0, {}, warnings=warnings)._replace(step=step, seconds=step / 10))
     said = out.getvalue()
     assert said.count("warning: [odd] detections") == 1
     assert ("█" in said) == terminal

@@ -1,14 +1,17 @@
-"""Peak memory of preparing and feeding, at several sizes of the data set: it must not grow with it."""
+"""Peak memory of preparing, loading and training, each measured in a process of its own. Linux only."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from trajpred.benchmark.timing import own_process
+from trajpred.graph.batch_sampler import MODES, PROCESS_BYTES, SceneSizes
 from trajpred.sources.synthetic import synthesize
 
-#: Each stage runs in a process of its own, so that its peak is its own.
 _PREPARE = """
 import re, sys
 from pathlib import Path
@@ -28,12 +31,53 @@ def anonymous():
 loader = SceneData(Path(sys.argv[2]), workers=0).train_dataloader()
 print([max(anonymous() for _ in loader)])
 """
+#: Agents and lanes of every scene, and scenes: few large ones, many small ones, and those between.
+SHAPES = (
+    (1, 10, 1),
+    (5, 30, 128),
+    (10, 60, 16),
+    (10, 60, 64),
+    (20, 100, 16),
+    (20, 100, 64),
+    (40, 100, 8),
+    (40, 100, 32),
+    (60, 200, 16),
+    (100, 256, 12),
+    (128, 40, 8),
+    (128, 256, 4),
+)
+#: Two training steps on scenes in which all agents and lanes are within range of each other.
+_STEP = """
+import resource, sys
+import numpy as np, torch
+from trajpred import Scenario
+from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.graph.config import SceneConfig
+from trajpred.graph.scene_graph import build_batch
+from trajpred.training.lit_forecaster import LitForecaster
+agents, lanes, scenes = map(int, sys.argv[1:])
+random = np.random.default_rng(0)
+def scenario():
+    start, velocity = random.uniform(-50, 50, (agents, 1, 2)), random.normal(size=(agents, 1, 2))
+    center = random.uniform(-50, 50, (lanes, 1, 2)) + [[-5.0, 0], [5, 0]]
+    track = start + velocity * np.arange(110)[:, None] / 10
+    return Scenario.from_arrays(track, num_observed=50, map=list(center))
+batch = build_batch([scenario() for _ in range(scenes)], SceneConfig())
+assert [batch[kind].num_nodes for kind in ("agent", "lane")] == [agents * scenes, lanes * scenes]
+model = LitForecaster.build(DEFAULT_MODEL).train()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):  # the optimiser's state exists from the second on
+    optimizer.zero_grad()
+    model.losses(batch)["loss"].backward()
+    optimizer.step()
+print([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024])
+"""
 
 
 def memory_figures(sizes: list[int], keep: Path | None = None) -> dict[str, float]:
-    """MB that ``prepare`` (parent, largest worker) and one epoch of the training loader need; Linux only.
+    """Measure the MB that ``prepare`` (parent, largest worker) and one epoch of the training loader need.
 
-    Of the loader it is the memory that is its own; pages of the store belong to the system's cache.
+    For the loader only private memory counts; pages of the store belong to the system's cache.
 
     Args:
         sizes: numbers of synthetic scenarios, 30 to 100 KB each on disk twice over.
@@ -52,3 +96,24 @@ def memory_figures(sizes: list[int], keep: Path | None = None) -> dict[str, floa
             figures[f"prepare {size} scenarios, largest worker, MB"] = worker
             figures[f"an epoch of the loader, {size} scenarios, MB"] = loader
     return figures
+
+
+def step_figures(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
+    """Measure the peak MB of a training step beside its estimate, and fit the estimate's constants again.
+
+    Args:
+        shapes: agents and lanes of each scene, and number of scenes.
+    """
+    peaks = [own_process(_STEP, *shape)[0] for shape in shapes]
+    figures: dict[str, float] = {}
+    for (agents, lanes, scenes), peak in zip(shapes, peaks, strict=True):
+        sizes = SceneSizes(np.array([agents]), np.array([lanes]))
+        guess = PROCESS_BYTES + scenes * sizes.bytes_per_scene(np.array([0]))
+        name = f"{scenes} scenes of {agents} agents and {lanes} lanes, MB"
+        figures |= {name: peak / 1e6, f"{name}, estimated": guess / 1e6}
+    agents, lanes, scenes = np.array(shapes).T
+    pairs = (agents + lanes) * (agents + lanes + MODES * agents)
+    causes = np.stack((scenes * pairs, scenes * agents, scenes * lanes, np.ones(len(shapes))), -1)
+    fit = np.linalg.lstsq(causes / np.array(peaks)[:, None], np.ones(len(shapes)), rcond=None)[0]
+    names = ("bytes per pair", "bytes per agent", "bytes per lane", "bytes besides")
+    return figures | dict(zip(names, fit.tolist(), strict=True))

@@ -1,30 +1,47 @@
-"""The forecaster on one real scenario: forward passes and a training step."""
+"""The forecaster on one real scenario, and the graph-transformer core beside PyG's layer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from torch import Tensor, nn
+from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
+from trajpred.geometry import Pose
 from trajpred.graph.config import SceneConfig
+from trajpred.graph.edge_features import edge_features
 from trajpred.graph.scene_graph import SceneBatch, build_batch
+from trajpred.nn import (
+    DenseRelation,
+    EdgeBias,
+    EdgeRelation,
+    GATEncoder,
+    GraphAttention,
+    PaddedAttention,
+    Padding,
+    flatten_stars,
+)
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
+from trajpred.store.sample import SAMPLE_RAW
 from trajpred.training.lit_forecaster import LitForecaster
 
-#: The model that ``tools/train.py`` trains by default.
+#: The scenario that is measured by default, a native one of the sample.
+SCENARIO = SAMPLE_RAW / "val" / "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
+#: The model that ``trajpred train`` trains by default.
 DEFAULT_MODEL: dict[str, Any] = {
     "encoder": {"class_path": "trajpred.model.SceneEncoder"},
     "decoder": {"class_path": "trajpred.model.ModeDecoder"},
 }
-#: Scenes of the training step that is measured.
+#: Scenes per training step.
 STEP = 16
-#: Two steps of training: the second finds the optimiser's state there. Linux.
+#: Two training steps: the optimiser's state exists from the second on. Linux.
 _PEAK = """
 import resource, sys
 from pathlib import Path
@@ -46,23 +63,27 @@ print([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3])
 
 
 def make_model(config: Path | None) -> LitForecaster:
-    """The model of a YAML of configs/model, None for the default one, with random weights."""
+    """Build the model of a YAML file of configs/model, by default the default model, with random weights."""
     chosen = yaml.safe_load(config.read_text(encoding="utf-8"))["model"] if config else {}
     return LitForecaster.build({**DEFAULT_MODEL, **chosen})
 
 
-def forecasting(
-    folder: Path,
+def model_figures(
+    folder: Path | None = None,
     config: Path | None = None,
     batch_sizes: Sequence[int] = (1, STEP, 32),
     repeats: int = 10,
     threads: int = 1,
     compiled: bool = False,
 ) -> dict[str, float]:
-    """The model of ``config`` (None: the default) on one scenario, repeated to fill batches.
+    """Measure a model on one scenario, repeated to fill batches.
 
-    With ``compiled`` all is measured again through torch.compile, which takes minutes.
+    Args:
+        folder: the scenario, by default one of the sample.
+        config: YAML file of the model, by default the default model.
+        compiled: also measure it through torch.compile, which takes minutes.
     """
+    folder = folder or SCENARIO
     scenario, model = read_scenario(folder), make_model(config)
     graph = build_batch([scenario], SceneConfig())
     with use_threads(threads):
@@ -101,7 +122,7 @@ def _times(
 
 
 def training_step(model: LitForecaster, batch: SceneBatch, repeats: int) -> tuple[float, float]:
-    """Median CPU and wall ms of a forward and backward pass with all losses."""
+    """Measure a forward and backward pass with all losses: median CPU and wall ms."""
     model.train()
 
     def step() -> None:
@@ -109,3 +130,85 @@ def training_step(model: LitForecaster, batch: SceneBatch, repeats: int) -> tupl
         model.losses(batch)["loss"].backward()
 
     return median_ms(step, repeats)
+
+
+@use_threads()
+def core_figures(
+    nodes: int = 130, neighbors: int = 32, batch_sizes: Sequence[int] = (1, 32), repeats: int = 10
+) -> dict[str, float]:
+    """Measure the default attention (edges and dense) beside PyG's TransformerConv and plain dense attention.
+
+    d = 128, 8 heads; every node attends to its nearest neighbours. Both graph layers get relative-pose
+    features per edge (PyG projects them to keys and values, trajpred to a bias); plain dense attention has no
+    positions and is the lower bound. One thread, CPU ms, forward and forward with backward.
+    """
+    results: dict[str, float] = {}
+    for size in batch_sizes:
+        cases = _core_cases(nodes, neighbors, size)
+        for name, (module, inputs) in cases.items():
+            parameters = list(module.parameters())
+
+            def both(run: Callable[..., Tensor] = module, given: tuple[Any, ...] = inputs) -> None:
+                torch.autograd.grad(run(*given).square().sum(), parameters)  # noqa: B023
+
+            with torch.inference_mode():
+                results[f"batch {size}, {name}, forward"] = median_ms(partial(module, *inputs), repeats)[0]
+            results[f"batch {size}, {name}, forward + backward"] = median_ms(both, repeats)[0]
+        for kind in ("forward", "forward + backward"):
+            ours = results[f"batch {size}, trajpred dense, {kind}"]
+            for rival in ("PyG TransformerConv", "plain dense"):
+                results[f"batch {size}, {rival} / trajpred dense, {kind}"] = (
+                    results[f"batch {size}, {rival}, {kind}"] / ours
+                )
+    return results | _stars(repeats)
+
+
+def _stars(repeats: int, targets: int = 64) -> dict[str, float]:
+    """Measure the article's stars of 9 nodes, one after the other and flattened into one graph."""
+    encoder = GATEncoder(64, heads=4, layers=2).eval()
+    flat, one = flatten_stars(torch.full((targets,), 8)), flatten_stars(torch.tensor([8]))
+    x = torch.randn(len(flat.batch), 64)
+
+    def loop() -> None:
+        for star in x.split(9):
+            encoder(star, one.edge_index, one.target_index)
+
+    with torch.inference_mode():
+        slow = median_ms(loop, repeats)[0]
+        fast = median_ms(partial(encoder, x, flat.edge_index, flat.target_index), repeats)[0]
+    return {f"{targets} stars, loop": slow, "flattened": fast, "loop / flattened": slow / fast}
+
+
+class _WithBias(nn.Module):
+    """The default attention; its bias is computed in every call, as PyG's layer does with edge features."""
+
+    def __init__(self, dim: int, heads: int, channels: int, dense: tuple[Padding, Padding] | None) -> None:
+        super().__init__()
+        self.attention, self.bias = GraphAttention(dim, heads), EdgeBias(channels, heads)
+        self.dense = dense
+
+    def forward(self, x: Tensor, index: Tensor, features: Tensor, poses: Pose[Tensor]) -> Tensor:
+        edges = EdgeRelation(index, self.bias(features), len(x), len(x), (poses, poses))
+        relation = edges if self.dense is None else DenseRelation.of(edges, *self.dense)
+        return self.attention(x, x, relation)
+
+
+def _core_cases(nodes: int, neighbors: int, scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
+    torch.manual_seed(0)
+    dim, heads, count = 128, 8, scenes * nodes
+    poses = Pose(60 * torch.rand(count, 2), 6 * torch.rand(count))
+    place = poses.position.unflatten(0, (scenes, nodes))
+    near = torch.cdist(place, place).topk(neighbors, largest=False).indices
+    sender = (near + nodes * torch.arange(scenes)[:, None, None]).flatten()
+    receiver = torch.arange(count).repeat_interleave(neighbors)
+    features = edge_features(poses[sender], poses[receiver], torch.zeros_like(sender), 1)
+    index, x = torch.stack((sender, receiver)), torch.randn(count, dim)
+    padding = Padding(torch.arange(count), scenes, nodes)
+    channels = features.shape[1]
+    pyg = PyGTransformerConv(dim, dim // heads, heads, edge_dim=channels)
+    return {
+        "trajpred edges": (_WithBias(dim, heads, channels, None), (x, index, features, poses)),
+        "trajpred dense": (_WithBias(dim, heads, channels, (padding, padding)), (x, index, features, poses)),
+        "PyG TransformerConv": (pyg, (x, index, features)),
+        "plain dense": (PaddedAttention(dim, heads), (x.unflatten(0, (scenes, nodes)),)),
+    }

@@ -1,1 +1,1 @@
-"""The command line: arguments and their meaning, then one call into the package."""
+"""The command line: one function per command; its signature and docstring are the options and their help."""

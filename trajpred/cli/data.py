@@ -1,52 +1,48 @@
-"""Getting data: download, prepare, synthesize."""
+"""Commands that obtain data: download, prepare, synthesize."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from trajpred.errors import DataError, require
-from trajpred.sources.download import BUCKET, ENDPOINT, PREFIX, SPLITS
-from trajpred.sources.download import download as fetch
-from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE
-
-Split = Literal["train", "val", "test"]
 
 
 def download(
+    *,
     out: Path,
-    split: list[Split] | Split | None = None,
+    split: list[Literal["train", "val", "test"]] | None = None,
     limit: int | None = None,
     workers: int = 16,
-    endpoint: str = ENDPOINT,
-    bucket: str = BUCKET,
-    prefix: str = PREFIX,
+    endpoint: str | None = None,
+    bucket: str | None = None,
+    prefix: str | None = None,
 ) -> int:
-    """Fetch Argoverse 2 (58 GB), verified, resumable; a taste: --out /data/av2 --split train val --limit 100.
+    """Download Argoverse 2 motion forecasting (58 GB): resumable, every file verified.
+
+    Example: trajpred download --out /data/av2 --split train val --limit 100
 
     Args:
-        out: target folder; gets {train,val,test}/ID/.
-        split: one or more of train, val, test; by default all.
-        limit: the first so many scenarios of each split; by default all.
-        workers: files fetched at once.
-        endpoint: URL of the S3 service, for a mirror.
-        bucket: its name there.
-        prefix: the folder that holds the splits.
+        out: Target folder; gets {train,val,test}/ID/.
+        split: Splits to download; by default all.
+        limit: Download only the first scenarios of each split, this many.
+        workers: Files downloaded at once.
+        endpoint: URL of the S3 service, for a mirror; by default the public one.
+        bucket: Bucket at a mirror.
+        prefix: Folder of the bucket that holds the splits, at a mirror.
     """
-    splits = [split] if isinstance(split, str) else split or SPLITS
-    again = "the same command continues where this one stopped"
-    try:
-        done = fetch(
-            out, splits=splits, limit=limit, workers=workers, endpoint=endpoint, bucket=bucket, prefix=prefix
-        )
-    except KeyboardInterrupt:
-        print(f"\nstopped; {again}", file=sys.stderr)
-        return 130
+    from trajpred.sources.download import SPLITS
+    from trajpred.sources.download import download as fetch
+
+    mirror: dict[str, Any] = {"endpoint": endpoint, "bucket": bucket, "prefix": prefix}
+    mirror = {name: value for name, value in mirror.items() if value is not None}
+    done = fetch(out, splits=split or SPLITS, limit=limit, workers=workers, **mirror)
     print(f"{done.fetched} files fetched ({done.fetched_bytes / 1e9:.2f} GB), {done.kept} kept")
     if done.failed:
         listed = "\n".join(f"  {path}: {problem}" for path, problem in done.failed.items())
+        again = "the same command continues where this one stopped"
         print(f"{len(done.failed)} files failed; {again}:\n{listed}", file=sys.stderr)
     else:
         print(f"Prepare it: python tools/prepare.py --raw {shlex.quote(str(out))} --store STORE")
@@ -54,9 +50,10 @@ def download(
 
 
 def prepare(
+    *,
     source: str = "argoverse2",
-    raw: Path = SAMPLE_RAW,
-    store: Path = SAMPLE_STORE,
+    raw: Path | None = None,
+    store: Path | None = None,
     workers: int = -1,
     scheduler: str | None = None,
     shard_size: int = 256,
@@ -65,41 +62,32 @@ def prepare(
     strict: bool = False,
     overwrite: bool = False,
 ) -> int:
-    """Turn raw scenarios into a store: in parallel, resumable, reporting and skipping what cannot be read.
+    """Convert raw scenarios into a store: in parallel, resumable; unreadable ones are skipped and reported.
 
-    Example: python tools/prepare.py --source argoverse2 --raw /data/av2 --store /data/av2-store
+    Example: trajpred prepare --source argoverse2 --raw /data/av2 --store /data/av2-store
 
     Args:
-        source: data set, by name, or package.module:OBJECT (trajpred/sources/README.md).
-        raw: its folder in the official layout; for Argoverse 2 {train,val,test}/ID/.
-        store: target folder.
-        workers: processes; -1 for all cores.
-        scheduler: a Dask scheduler, tcp://host:8786, whose workers do it instead; they see the same folders.
-        shard_size: scenarios per file.
-        compression: zstd for a smaller store that is slower to read.
-        heights: keep the heights of the map's points.
-        strict: exit with an error if any scenario had to be skipped.
-        overwrite: let the store lose scenarios that this run does not make.
+        source: Name of the data set, or package.module:OBJECT (see trajpred/sources/README.md).
+        raw: Its folder in the official layout; for Argoverse 2 {train,val,test}/ID/. By default the sample.
+        store: Target folder; by default that of the sample.
+        workers: Processes; -1 for all cores.
+        scheduler: Address of a Dask scheduler, tcp://host:8786, whose workers see the same folders.
+        shard_size: Scenarios per file.
+        compression: zstd makes the store smaller and slower to read.
+        heights: Keep the heights of the map's points.
+        strict: Exit with 1 if any scenario was skipped.
+        overwrite: Allow this run to remove scenarios that it does not make from the store.
     """
     from trajpred.store import prepare as prepare_store
+    from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE
 
-    foreign = raw != SAMPLE_RAW and store == SAMPLE_STORE
+    raw, store = raw or SAMPLE_RAW, store or SAMPLE_STORE
+    foreign = raw.resolve() != SAMPLE_RAW.resolve() and store.resolve() == SAMPLE_STORE.resolve()
     require(not foreign, "store", "give --store too: the default one is the sample's")
-    try:
-        summary = prepare_store(
-            source,
-            raw,
-            store,
-            workers=workers,
-            scheduler=scheduler,
-            shard_size=shard_size,
-            compression=compression,
-            heights=heights,
-            overwrite=overwrite,
-        )
-    except KeyboardInterrupt:
-        print("\nstopped; the same command continues", file=sys.stderr)
-        return 130
+    summary = prepare_store(
+        source, raw, store, workers=workers, scheduler=scheduler, shard_size=shard_size,
+        compression=compression, heights=heights, overwrite=overwrite,
+    )  # fmt: skip
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]
         print(f"{split}: {count} scenarios" + (f", {len(skipped)} skipped:" if skipped else ""))
@@ -116,6 +104,7 @@ def prepare(
 
 
 def synthesize(
+    *,
     out: Path,
     scenarios: int = 1000,
     seed: int = 0,
@@ -125,22 +114,24 @@ def synthesize(
     observed: int = 50,
     workers: int = -1,
 ) -> int:
-    """Write synthetic scenarios in Argoverse 2's format: --out /data/synthetic --scenarios 1000.
+    """Write synthetic scenarios in Argoverse 2's format.
+
+    Example: trajpred synthesize --out /data/synthetic --scenarios 1000
 
     Args:
-        out: target folder, new or empty.
-        scenarios: how many in all splits together.
-        seed: the same seed gives the same bytes.
-        val: share of the validation split.
-        test: share of the test split, which has no futures.
-        steps: of 0.1 s in each scenario.
-        observed: how many of them are input.
-        workers: processes; -1 for all cores.
+        out: Target folder, new or empty.
+        scenarios: Number of scenarios in all splits together.
+        seed: The same seed gives the same bytes.
+        val: Share of the validation split.
+        test: Share of the test split, which has no futures.
+        steps: Steps of 0.1 s in each scenario.
+        observed: Number of these steps that are input.
+        workers: Processes; -1 for all cores.
     """
     from trajpred.sources.synthetic import synthesize as write
 
     for split, count in write(out, scenarios, seed, val, test, steps, observed, workers).items():
         print(f"{split}: {count} synthetic scenarios")
-    raw = str(out)
-    print(f"Prepare: python tools/prepare.py --raw {shlex.quote(raw)} --store {shlex.quote(raw + '-store')}")
+    raw, store = shlex.quote(str(out)), shlex.quote(f"{out}-store")
+    print(f"Prepare: python tools/prepare.py --raw {raw} --store {store}")
     return 0

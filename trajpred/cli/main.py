@@ -1,104 +1,126 @@
-"""Command lines: ``tools/NAME.py`` and ``trajpred NAME`` are the same."""
+"""The command line: ``trajpred NAME …`` and ``tools/NAME.py …`` are the same.
+
+Commands import NumPy and torch only when they run, so that help and usage errors are fast.
+"""
 
 from __future__ import annotations
 
-import inspect
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jsonargparse import auto_cli
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
+import trajpred
 from trajpred.cli import benchmark, data, models, onboard, scores, visualize
-from trajpred.doctor import main as doctor
-from trajpred.errors import DataError
+from trajpred.doctor import doctor
 
-#: A tool, or its subcommands; the first of them is the one meant if none is named.
-TOOLS: dict[str, Any] = {
-    "download": data.download,
-    "prepare": data.prepare,
-    "synthesize": data.synthesize,
-    "evaluate": scores.evaluate,
-    "predict": models.predict,
-    "calibrate": models.calibrate,
-    "compare": scores.compare,
-    "visualize": visualize.visualize,
-    "export": onboard.export,
-    "replay": onboard.replay,
-    "ship": models.ship,
-    "benchmark": {
-        "model": benchmark.model,
-        "core": benchmark.core,
-        "data": benchmark.data,
-        "memory": benchmark.memory,
-        "step": benchmark.step,
-        "metrics": benchmark.metrics,
-        "onboard": benchmark.onboard,
-    },
-}
+Command = Callable[..., int]
+#: Functions, in the order in which they are used; their signatures and docstrings are options and help.
+COMMANDS: tuple[Command, ...] = (
+    *(data.download, data.prepare, data.synthesize, models.train, scores.evaluate, models.predict),
+    *(models.calibrate, scores.compare, visualize.visualize, onboard.export, onboard.replay, models.ship),
+    doctor,
+)
+#: The subcommands of ``benchmark``; the first is the default.
+BENCHMARKS: tuple[Command, ...] = (
+    *(benchmark.model, benchmark.core, benchmark.data, benchmark.memory, benchmark.step),
+    *(benchmark.metrics, benchmark.onboard),
+)
+#: Commands that continue where they were interrupted.
+RESUMABLE = ("download", "prepare")
 
 
-def train(args: Sequence[str] | None) -> int:
-    """Train a forecaster (``--help`` lists every setting)."""
-    from trajpred.training.train import train as run
+def split_lists(app: App, commands: tuple[str, ...], arguments: Any) -> None:
+    """Read ``[a, b]`` as the two values ``a b`` of an option that takes several."""
+    for argument in arguments:
+        if argument.token_count()[1]:
+            found = [(token, word) for token in argument.tokens for word in _words(token.value)]
+            argument.tokens[:] = [
+                token.evolve(value=word, index=index) for index, (token, word) in enumerate(found)
+            ]
 
-    run(args)
-    return 0
+
+def _words(value: str) -> list[str]:
+    if not (value.startswith("[") and value.endswith("]")):
+        return [value]
+    return [word.strip(" '\"") for word in value[1:-1].split(",")]
 
 
-def main(tool: str | None = None, args: Sequence[str] | None = None) -> None:
-    """Run one tool; ``trajpred TOOL …`` names it as the first argument."""
-    given = list(sys.argv[1:] if args is None else args)
-    known = ["train", *TOOLS, "doctor"]
-    if tool is None:
-        if not given or given[0] not in known:
-            print(f"usage: trajpred {{{','.join(known)}}} ...   (trajpred TOOL --help explains one)")
-            sys.exit(0 if given[:1] in ([], ["--help"], ["-h"]) else 2)
-        tool, given = given[0], given[1:]
+def make_app() -> App:
+    """Build the application with all commands."""
+    text = (
+        "Trajectory prediction for self-driving: train, evaluate, visualize, export. Without arguments, most "
+        "commands run on the bundled sample; COMMAND --help explains each."
+    )
+    values = Parameter(consume_multiple=True, negative_iterable=())
+    app = App(
+        name="trajpred",
+        help=text,
+        help_format="markdown",
+        version=trajpred.__version__,
+        default_parameter=values,
+        config=split_lists,
+    )
+    for order, function in enumerate(COMMANDS):
+        app.command(function, sort_key=order)
+    text = f"Measure speed and memory of every stage; without a subcommand, {BENCHMARKS[0].__name__}."
+    group = App(name="benchmark", help=text, sort_key=len(COMMANDS))
+    for order, function in enumerate(BENCHMARKS):
+        group.command(function, sort_key=order)
+    app.command(group)
+    app.register_install_completion_command(help="Install shell completion.", sort_key=len(COMMANDS) + 1)
+    return app
+
+
+def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
+    """Run one command and exit; without ``command`` it is the first argument.
+
+    Exits with 2 and one sentence on stderr for wrong options and unusable input, with 130 when interrupted.
+    """
+    tokens = [*([command] if command else []), *(sys.argv[1:] if args is None else args)]
     try:
-        if tool == "train":
-            sys.exit(train(given))
-        if tool == "doctor":
-            sys.exit(doctor(given))
-        component = TOOLS[tool]
-        if isinstance(component, dict) and (not given or given[0] not in (*component, "--help", "-h")):
-            given = [next(iter(component)), *given]
-        if isinstance(component, dict):
-            given = [given[0], *_spell_out(component.get(given[0]), given[1:])]
-        else:
-            given = _spell_out(component, given)
-        sys.exit(auto_cli(component, args=given, as_positional=False, prog=f"tools/{tool}.py"))
+        run, bound, _ = make_app().parse_args(normalise(tokens), exit_on_error=False, print_error=False)
+    except UnusedCliTokensError as error:
+        _fail(f"unexpected argument {' '.join(error.unused_tokens or [])!r}")
+    except CycloptsError as error:
+        _fail(str(error))
     except ModuleNotFoundError as error:
-        print(f"error: {error}; what to install: trajpred doctor", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:  # whoever read has seen enough: `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to say at the exit
+        _fail(f"{error}; what to install: trajpred doctor")
+    from trajpred.errors import DataError
+
+    try:
+        sys.exit(run(*bound.args, **bound.kwargs))
+    except ModuleNotFoundError as error:
+        _fail(f"{error}; what to install: trajpred doctor")
+    except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no second error at exit
         sys.exit(1)
+    except KeyboardInterrupt:
+        print("\nstopped" + "; the same command continues" * (tokens[0] in RESUMABLE), file=sys.stderr)
+        sys.exit(130)
     except (DataError, OSError, UnicodeDecodeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error))
 
 
-def _spell_out(tool: Callable[..., int] | None, given: list[str]) -> list[str]:
-    """``--max_agents`` from ``--max-agents``, ``--flag true`` from ``--flag``, ``[a,b]`` from ``a b``."""
-    parameters = inspect.signature(tool).parameters.values() if tool else ()
-    dashed = {f"--{p.name}".replace("_", "-"): f"--{p.name}" for p in parameters}
-    given = ["=".join((dashed.get(name, name), *value)) for name, *value in (x.split("=", 1) for x in given)]
-    lists = {f"--{p.name}" for p in parameters if str(p.annotation).startswith("list[")}
-    texts = {f"--{p.name}" for p in parameters if str(p.annotation).startswith("list[str")}
-    starts = [i for i, word in enumerate(given) if i == 0 or word.startswith("--")]
-    options = [given[i:j] for i, j in zip(starts, [*starts, len(given)][1:], strict=True)]
-    joined = [[o, _list(v, o in texts)] if o in lists and len(v) > 1 else [o, *v] for o, *v in options]
-    given = [word for option in joined for word in option]
-    flags = {f"--{p.name}" for p in parameters if isinstance(p.default, bool)}
-    spelled = []
-    for word, following in zip(given, [*given, ""][1:], strict=True):
-        spelled += [word, "true"] if word in flags and following not in ("true", "false") else [word]
+def normalise(tokens: Sequence[str]) -> list[str]:
+    """Spell ``--flag true`` as ``--flag=true``, and name the default subcommand of ``benchmark``."""
+    if tokens[:1] == ["benchmark"] and (len(tokens) == 1 or tokens[1].startswith("-")):
+        tokens = (
+            tokens
+            if {"--help", "-h"} & {*tokens[1:2]}
+            else ["benchmark", BENCHMARKS[0].__name__, *tokens[1:]]
+        )
+    spelled: list[str] = []
+    for token in tokens:
+        if token in ("true", "false") and spelled and spelled[-1].startswith("--") and "=" not in spelled[-1]:
+            spelled[-1] += f"={token}"
+        else:
+            spelled.append(token)
     return spelled
 
 
-def _list(values: list[str], texts: bool) -> str:
-    """A YAML list; ids made of digits stay texts."""
-    return f"[{','.join(map(json.dumps, values) if texts else values)}]"
+def _fail(sentence: str) -> None:
+    print(f"error: {sentence}", file=sys.stderr)
+    sys.exit(2)

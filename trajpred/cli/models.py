@@ -1,16 +1,77 @@
-"""Using models: predict, calibrate, ship. torch waits until one runs."""
+"""Commands that make and use models: train, predict, calibrate, ship."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from trajpred.cli.arguments import as_list
-from trajpred.store.sample import SAMPLE_STORE, ensure_store
+from cyclopts import Parameter
+
+
+def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")]) -> int:
+    """Train a forecaster: store -> checkpoints, TensorBoard and the validation table.
+
+    Example: trajpred train --config configs/recipes/argoverse2.yaml --data.store STORE
+
+    Without settings it trains on the bundled sample. The most used settings are --config FILE.yaml (several
+    are merged), --data.store STORE, --data.batch_size N, --trainer.max_epochs N, --seed_everything N,
+    --resume RUN and --weights CHECKPOINT. --print_config shows all values, --help_all describes every
+    setting, and --model.encoder.help CLASS those of one class.
+
+    Args:
+        settings: --NAME VALUE or --NAME=VALUE, as they stand in the YAML files of configs/.
+    """
+    from trajpred.training.train import train as run
+
+    run(["--help" if word in ("--help_all", "--help-all") else word for word in settings])
+    return 0
+
+
+def predict(
+    *,
+    checkpoint: str = "constant_velocity",
+    out: Path = Path("predictions.parquet"),
+    store: Path | None = None,
+    split: str = "val",
+    agents: Literal["focal", "scored"] = "focal",
+    joint: bool = False,
+    mirror: bool = False,
+    ensemble: list[str] | None = None,
+    batch_size: int = 16,
+    limit: int | None = None,
+) -> int:
+    """Write the predictions of a split to a file of the Argoverse 2 challenges (parquet).
+
+    Example: trajpred predict --checkpoint best.ckpt --store /data/av2-store --split test
+
+    Args:
+        checkpoint: Path of a checkpoint, or name of shipped weights or of a baseline.
+        out: The file, .parquet.
+        store: Folder written by prepare; by default the sample's.
+        split: train, val or test; scenarios without a labelled future are predicted too.
+        agents: focal (single-agent challenge), or scored (multi-agent challenge), which needs --joint.
+        joint: Mode k of all agents of a scenario is one joint future; for models with joint modes.
+        mirror: Also predict the mirrored scenes with every model, and merge the modes.
+        ensemble: More checkpoints, whose modes are merged with those of the first.
+        batch_size: Scenarios per batch.
+        limit: Predict only the first scenarios, this many.
+    """
+    from trajpred.predictors import load_ensemble
+    from trajpred.predictors.predict import predict as write
+    from trajpred.store.sample import SAMPLE_STORE
+
+    store = store or SAMPLE_STORE
+    predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
+    written = write(predictor, out, store, split, agents, joint, batch_size, limit)
+    print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
+    words = ["--checkpoint", out, "--store", store, "--split", split]
+    print(f"Score it: python tools/evaluate.py {shlex.join(map(str, words))}")
+    return 0
 
 
 def calibrate(
+    *,
     checkpoint: str,
     store: Path,
     out: Path,
@@ -19,22 +80,23 @@ def calibrate(
     group: Literal["focal", "scored", "all"] = "scored",
     batch_size: int = 16,
 ) -> int:
-    """Fit a temperature of the probabilities and conformal regions around the modes; measure both.
+    """Fit a temperature of the probabilities and conformal regions around the modes, and measure both.
 
-    Example: python tools/calibrate.py --checkpoint best.ckpt --store STORE --out calibrated.ckpt
+    Example: trajpred calibrate --checkpoint best.ckpt --store STORE --out calibrated.ckpt
 
     Args:
-        checkpoint: path of a trained model, or the name of weights that ship.
-        store: folder written by tools/prepare.py.
-        out: the checkpoint with what was fitted; all tools then use it.
-        split: scenarios that the model was not trained on: half are fitted on, half measured on.
-        coverage: share of the true positions that the regions promise to hold.
-        group: whom to fit to.
-        batch_size: scenarios at once.
+        checkpoint: Path of a trained model, or name of shipped weights.
+        store: Folder written by prepare.
+        out: The calibrated checkpoint, for all other commands.
+        split: Scenarios that the model was not trained on: half are fitted, half measured.
+        coverage: Share of true positions that the regions should contain.
+        group: Agents to fit to.
+        batch_size: Scenarios per batch.
     """
     from trajpred.evaluation.calibrate import calibrate as fit
     from trajpred.scenario import OBJECT_TYPES
     from trajpred.store import ScenarioStore
+    from trajpred.store.sample import ensure_store
 
     rows = ScenarioStore(ensure_store(store), split)
     found = fit(checkpoint, rows, out, coverage, group, batch_size)
@@ -42,56 +104,18 @@ def calibrate(
     print(f"on {found.agents[1]} others, before and after:")
     for name, values in (("expected calibration error", found.ece), ("negative log-likelihood", found.nll)):
         print(f"  {name}: {values[0]:.4f}, {values[1]:.4f}")
-    print(f"regions that promise {coverage:.0%} hold, after")
+    print(f"regions for a coverage of {coverage:.0%} contain, after")
     for second, held in zip(found.regions.horizons_s, found.covered, strict=True):
         print(f"  {second:g} s: {held:.1%}")
-    radius = found.regions.radius
-    for kind in [i for i, n in enumerate(found.regions.count[:, -1]) if n]:
-        print(f"  {OBJECT_TYPES[kind]}: radius " + ", ".join(f"{r:.1f}" for r in radius[kind]) + " m")
+    for name, count, radii in zip(OBJECT_TYPES, found.regions.count, found.regions.radius, strict=False):
+        if count[-1]:
+            print(f"  {name}: radius " + ", ".join(f"{radius:.1f}" for radius in radii) + " m")
     print(f"written: {out}")
     return 0
 
 
-def predict(
-    checkpoint: str = "constant_velocity",
-    out: Path = Path("predictions.parquet"),
-    store: Path = SAMPLE_STORE,
-    split: str = "val",
-    agents: Literal["focal", "scored"] = "focal",
-    joint: bool = False,
-    mirror: bool = False,
-    ensemble: list[str] | str | None = None,
-    batch_size: int = 16,
-    limit: int | None = None,
-) -> int:
-    """Write the futures of a split's scenarios to a file of the Argoverse 2 challenges (parquet).
-
-    Example: python tools/predict.py --checkpoint best.ckpt --store /data/av2-store --split test
-
-    Args:
-        checkpoint: path of a checkpoint, name of weights that ship, or of a baseline.
-        out: the file, .parquet.
-        store: folder written by tools/prepare.py.
-        split: train, val or test; scenarios without a labelled future are predicted too.
-        agents: focal (single-agent challenge), or scored (multi-agent challenge), which needs --joint.
-        joint: mode k of all agents of a scenario is one possible world; for models with joint modes.
-        mirror: also ask every model about the mirrored scenes, and merge what it says.
-        ensemble: more checkpoints, whose modes are merged with those of the first.
-        batch_size: scenarios at once.
-        limit: only the first so many scenarios.
-    """
-    from trajpred.predictors.predict import predict as write
-    from trajpred.predictors.predictor import load_ensemble
-
-    predictor = load_ensemble([checkpoint, *as_list(ensemble)], joint, mirror)
-    written = write(predictor, out, store, split, agents, joint, batch_size, limit)
-    print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
-    words = ["--checkpoint", out, "--store", store, "--split", split]
-    print(f"Score it: python tools/evaluate.py {shlex.join(map(str, words))}")
-    return 0
-
-
 def ship(
+    *,
     checkpoint: Path,
     name: str,
     store: Path,
@@ -100,21 +124,22 @@ def ship(
     half: bool = True,
     tolerance_m: float = 0.02,
 ) -> int:
-    """Turn a checkpoint into weights that ship with the package (trajpred/weights), with their model card.
+    """Turn a checkpoint into weights that ship with the package, with their model card.
 
-    Example: python tools/ship.py --checkpoint best.ckpt --name argoverse1-small --store runs/argoverse1-store
+    Example: trajpred ship --checkpoint best.ckpt --name argoverse1-small --store runs/argoverse1-store
 
     Args:
-        checkpoint: path of a trained model.
-        name: what users will call it.
-        store: scenarios that the card's table is made from, and on which half precision is tried.
-        split: of the store.
-        note: a sentence that opens the card.
-        half: keep half precision.
-        tolerance_m: by how many metres that may move any point of 99 % of the predictions.
+        checkpoint: Path of a trained model.
+        name: Name under which users load it.
+        store: Scenarios for the table of the card and for checking half precision.
+        split: Split of the store.
+        note: Sentence that opens the card.
+        half: Store the weights in half precision.
+        tolerance_m: Metres by which half precision may move any point of 99 % of the predictions.
     """
     from trajpred.export.pretrained import ship as make
     from trajpred.store import ScenarioStore
+    from trajpred.store.sample import ensure_store
 
     rows = ScenarioStore(ensure_store(store), split)
     print(make(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m))

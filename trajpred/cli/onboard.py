@@ -1,23 +1,28 @@
-"""From a checkpoint to a vehicle: export, replay. torch waits until a checkpoint is read."""
+"""Commands for the vehicle: export, replay."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trajpred.cli.arguments import as_list
 from trajpred.errors import DataError, require
-from trajpred.onboard import open_bundle
-from trajpred.store.sample import SAMPLE_STORE, ensure_store
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from trajpred.onboard.replay import Replay, Update
     from trajpred.store import ScenarioStore
+
+#: Characters of the bar that shows an update's latency; full: the time between two steps.
+BAR = 24
 
 
 def export(
+    *,
     checkpoint: str = "argoverse2-demo",
     out: Path = Path("bundle"),
-    store: Path = SAMPLE_STORE,
+    store: Path | None = None,
     split: str = "val",
     limit: int = 20,
     max_agents: int | None = None,
@@ -28,26 +33,27 @@ def export(
     opset: int = 20,
     tolerance_m: float | None = None,
 ) -> int:
-    """Make the bundle that runs onboard, without torch: ONNX graphs, their description, an example; checked.
+    """Write and check the bundle that runs onboard without torch: ONNX graphs, description, example.
 
-    Example: python tools/export.py --checkpoint argoverse2-demo --out bundle
+    Example: trajpred export --checkpoint argoverse2-demo --out bundle
 
     Args:
-        checkpoint: path of a trained model, or the name of weights that ship.
-        out: folder, or a file that ends in .zip.
-        store: scenarios to check it on (their windows are cut to the model's), written by tools/prepare.py.
-        split: of the store.
-        limit: check on so many of them: the first, those with most tracks and most lanes, then others.
-        max_agents: fixed number of agents; with --max-lanes. By default any number.
-        max_lanes: fixed number of lane segments and crossings; with --max-agents.
-        precision: fp32; fp16: trained matrices and products with them in half precision; int8: in 8 bits.
-        fused: also all graphs as one, forecaster.onnx.
-        format: torch also compiles them as one for PyTorch alone, forecaster.pt2, in fp32 only; takes a C++
-            compiler and minutes.
-        opset: of ONNX, 20 to 23.
-        tolerance_m: how far 99 % of the agents' futures may lie from PyTorch's; by default 0.001 m, with fp16
-            0.1 m, with int8 2 m. With fp32 none may lie more than ten times as far (0.01 m at least), and no
-            probability may differ by more than 0.001.
+        checkpoint: Path of a trained model, or name of shipped weights.
+        out: Folder, or a file that ends in .zip.
+        store: Scenarios for the check, cut to the model's window: folder written by prepare; by default the
+            sample's.
+        split: Split of the store.
+        limit: Number of scenarios to check: the first, those with most tracks and most lanes, then others.
+        max_agents: Fixed number of agents; with --max-lanes. By default any number.
+        max_lanes: Fixed number of lane segments and crossings; with --max-agents.
+        precision: fp32; fp16: trained matrices and their products in half precision; int8: in 8 bits.
+        fused: Also write all graphs as one, forecaster.onnx.
+        format: torch also compiles forecaster.pt2 for PyTorch alone, in fp32 only; takes a C++ compiler and
+            minutes.
+        opset: ONNX opset, 20 to 23.
+        tolerance_m: Maximum distance of 99 % of the agents' futures from PyTorch's; by default 0.001 m, with
+            fp16 0.1 m, with int8 2 m. With fp32 no future may differ by more than ten times that (0.01 m at
+            least), and no probability by more than 0.001.
     """
     both = (max_agents is None) == (max_lanes is None)
     require(both, "max_agents", "goes with --max-lanes: give both or neither")
@@ -57,6 +63,7 @@ def export(
     except ImportError as error:
         raise DataError(f'exporting needs more packages ({error}): pip install "trajpred[export]"') from None
     from trajpred.store import ScenarioStore
+    from trajpred.store.sample import ensure_store
 
     rows = ScenarioStore(ensure_store(store), split)
     scenarios = [rows[row] for row in checked_rows(rows, limit)]
@@ -74,63 +81,131 @@ def export(
 
 
 def checked_rows(rows: ScenarioStore, limit: int) -> list[int]:
-    """Which scenarios to check a bundle on, at most ``limit``; the first is also the example."""
+    """Choose at most ``limit`` rows to check a bundle on; the first is also the example."""
     largest = [int(sizes.argmax()) for sizes in rows.sizes if len(sizes)]
     first = range(min(limit, len(rows)))
     return list(dict.fromkeys((*first[:1], *largest, *first)))[:limit]
 
 
 def replay(
+    *,
     bundle: Path = Path("bundle"),
     scenario: str | None = None,
-    store: Path = SAMPLE_STORE,
+    store: Path | None = None,
     split: str = "val",
     out: Path | None = None,
     realtime: bool = False,
     threads: int = 0,
     repeat: int = 1,
 ) -> int:
-    """Stream a scenario through a bundle, step by step as onboard; tells how long each answer takes, and why.
+    """Stream a scenario through a bundle, step by step as onboard, and report the latency and its parts.
 
-    Example: python tools/replay.py --bundle bundle --out replay.gif
+    Example: trajpred replay --bundle bundle --out replay.gif
 
     Args:
-        bundle: folder or zip file made by tools/export.py.
-        scenario: its id; by default the first of the split.
-        store: folder written by tools/prepare.py.
-        split: where to take the scenario from if none is named.
-        out: also a film of it, a file that ends in .gif or .mp4.
-        realtime: at true speed; by default as fast as it goes.
-        threads: that onnxruntime computes with; 0 takes one for each core.
-        repeat: replay it so many times; the film shows the first.
+        bundle: Folder or zip file written by export.
+        scenario: Its id; by default the first of the split.
+        store: Folder written by prepare; by default the sample's.
+        split: Split to take the scenario from if none is named.
+        out: Also write a film, a file that ends in .gif or .mp4.
+        realtime: Replay in real time; by default as fast as possible.
+        threads: Threads of onnxruntime; 0 for one per core.
+        repeat: Number of replays; the film shows the first.
     """
     require(repeat > 0, "repeat", "must be positive")
+    from trajpred.cli.visualize import choose
+    from trajpred.onboard import open_bundle
+    from trajpred.onboard.replay import Replay, resident_mb
+    from trajpred.onboard.replay import replay as stream
+
     forecaster = open_bundle(bundle, threads)
     if out is not None:
         from trajpred.viz.film_files import film_writer
 
         film_writer(out)
-    from trajpred.cli.choose import from_store
-    from trajpred.cli.replay_report import ReplayReport, summary
-    from trajpred.onboard.replay import Replay, resident_mb
-    from trajpred.onboard.replay import replay as stream
-
-    [chosen] = from_store(ensure_store(store), split, as_list(scenario), 1)
-    scene, result, shown = chosen.read(), Replay(), []
+    [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
+    scene, result, updates = chosen.read(), Replay(), []
     with ReplayReport(scene.step_s) as report:
         report.console.print(f"{bundle}: {chosen.name}")
         for turn in range(repeat):
             for update in stream(forecaster, scene, realtime=realtime):
                 result.add(update)
-                report.tell(update)
+                report.add(update)
                 if out is not None and not turn:
                     from trajpred.viz.replay_film import Shown
 
-                    shown.append(Shown.of(update, scene))
+                    updates.append(Shown.of(update, scene))
     report.console.print(summary(result, resident_mb()))
     if out is not None:
         from trajpred.viz.replay_film import save_replay
 
-        save_replay(scene, shown, out)
+        save_replay(scene, updates, out)
         print(out)
     return 0
+
+
+class ReplayReport:
+    """The progress of a replay: one line that is rewritten in a terminal, elsewhere one line per second.
+
+    Args:
+        step_s: Time between two updates.
+        console: Where to write.
+    """
+
+    def __init__(self, step_s: float, console: Console | None = None) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.step_s, self.console = step_s, console or Console(highlight=False, soft_wrap=True)
+        self._live = Live(console=self.console, auto_refresh=False)
+
+    def __enter__(self) -> ReplayReport:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._live.stop()
+
+    def add(self, update: Update) -> None:
+        """Print the warnings of an update, and its line."""
+        for warning in update.forecast.warnings:
+            self.console.print(f"{update.seconds:6.1f} s  warning: {warning}", markup=False)
+        line = f"{update.seconds:6.1f} s  {len(update.forecast.track_id):3d} agents predicted, "
+        line += f"{len(update.forecast.not_predicted):3d} not  {update.latency_ms:7.1f} ms "
+        if self.console.is_terminal:
+            self._live.update(line + bar(update.latency_ms / 1e3 / self.step_s), refresh=True)
+        elif update.step % max(1, round(1 / self.step_s)) == 0:
+            self.console.print(line)
+
+
+def bar(share: float) -> str:
+    """Return a bar of :data:`BAR` characters, filled to ``share`` of 1, followed by ``!`` above 1."""
+    filled = round(min(share, 1.0) * BAR)
+    return "█" * filled + "░" * (BAR - filled) + ("!" if share > 1 else "")
+
+
+def summary(result: Replay, memory_mb: float | None) -> Table:
+    """Return the table printed after a replay; ``memory_mb``: of the process, None if unknown."""
+    from rich import box
+    from rich.table import Table
+
+    percentiles = ", ".join(f"{value:.1f}" for value in result.percentiles_ms().values())
+    rows = {
+        "updates": f"{len(result.latency_ms)}",
+        "agents predicted per update": f"{min(result.agents)} to {max(result.agents)}",
+        "latency p50, p95, p99": f"{percentiles} ms",
+        "first update (map, surrounding lanes)": f"{result.cold_ms:.1f} ms",
+        "lanes encoded": f"{result.encoded}",
+    }
+    rows |= {f"share of {part}": f"{share:.0%}" for part, share in result.shares().items()}
+    if result.warnings:
+        rows["warnings"] = f"{result.warnings.total()}"
+    if memory_mb is not None:
+        rows["memory of this process"] = f"{memory_mb:.0f} MB"
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table

@@ -1,30 +1,26 @@
-"""Seeing: visualize. torch waits until something predicts."""
+"""The command that draws scenarios, and which scenarios commands take: by id, worst scored, or the first."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tqdm import tqdm
-
-from trajpred.cli import choose
-from trajpred.cli.arguments import as_list
-from trajpred.cli.choose import Choice
 from trajpred.errors import DataError, require
-from trajpred.scenario import Scenario
-from trajpred.store.sample import SAMPLE_STORE, ensure_store
 
 if TYPE_CHECKING:
-    from trajpred.forecast import Attention
-    from trajpred.predictors.predictor import Predictor
-    from trajpred.viz.what_if import WhatIf
+    from trajpred.predictors import Predictor
+    from trajpred.scenario import Scenario
+    from trajpred.sources import Source
+    from trajpred.store import ScenarioStore
 
 PICTURES, FILMS, PAGE = ("png", "pdf", "svg"), ("gif", "mp4"), ("html",)
-#: Options that only some formats serve, and how that is told.
-ONLY = {
+#: Options that apply to some formats only: the formats, and their description.
+FORMATS = {
     "against": (PAGE, "the web page: --format html"),
     "radius_m": (PICTURES + FILMS, "pictures and films: the web page zooms"),
     "theme": (PICTURES + FILMS, "pictures and films: the web page has both"),
@@ -33,13 +29,18 @@ ONLY = {
     "without": (PICTURES + PAGE, "pictures (png, pdf or svg) and the web page"),
     "attention": (PICTURES, "pictures (png, pdf or svg): the web page has it as a layer"),
 }
-#: Options about what is predicted.
-FORESEEN = ("against", "world", "without", "attention")
+#: Options that need a predictor.
+NEED_PREDICTOR = ("against", "world", "without", "attention")
+#: Bytes of a file name that leave room for a number and a suffix.
+MAX_NAME = 180
+#: Names that Windows reserves for devices, with any suffix.
+DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 
 def visualize(
-    store: Path = SAMPLE_STORE,
-    scenario: list[str] | str | None = None,
+    *,
+    store: Path | None = None,
+    scenario: list[str] | None = None,
     checkpoint: str | None = None,
     split: str = "val",
     out: Path = Path("pictures"),
@@ -50,170 +51,275 @@ def visualize(
     dpi: int | None = None,
     world: int | None = None,
     against: str | None = None,
-    without: list[str] | str | None = None,
+    without: list[str] | None = None,
     attention: bool = False,
     raw: Path | None = None,
     source: str = "argoverse2",
     worst: Path | None = None,
     by: str = "minFDE6",
 ) -> int:
-    """Draw scenarios from above, with the futures that a checkpoint or a baseline predicts.
+    """Draw scenarios from above, with the predictions of a checkpoint or a baseline.
 
-    Example: python tools/visualize.py --checkpoint argoverse2-demo --format gif --limit 2 --out films
+    Example: trajpred visualize --checkpoint argoverse2-demo --format gif --limit 2 --out films
 
     Args:
-        store: folder written by tools/prepare.py.
-        scenario: id, or "[id, id]"; from the split, or else any other. By default the first of the split.
-        checkpoint: path of a checkpoint or of a predictions file (.parquet), or the name of a baseline or of
-            weights that ship; none draws the scenario alone.
-        split: where to take scenarios from if none is named.
-        out: folder for the pictures, one per scenario; or the web page itself, if it ends in .html.
-        limit: at most so many if no scenario is named.
-        format: png, pdf or svg; gif or mp4: a film at true speed; or html: one web page of all scenarios that
-            needs nothing else.
-        radius_m: half the side of the picture in metres; by default what holds the focal agent's futures.
+        store: Folder written by prepare; by default the sample's.
+        scenario: Ids, from any split; by default the first scenarios of --split.
+        checkpoint: Path of a checkpoint or predictions file (.parquet), or name of shipped weights or of a
+            baseline; without one the scenarios are drawn alone.
+        split: Split to take scenarios from if none is named.
+        out: Folder for the pictures, one per scenario; or the web page itself, if it ends in .html.
+        limit: Maximum number of scenarios if none is named.
+        format: png, pdf or svg; gif or mp4 for a film in real time; html for one self-contained web page.
+        radius_m: Half the side of the picture in metres; by default the focal agent's futures fit.
         theme: light, or dark for screens; the web page has both.
-        dpi: pixels per inch of a png, by default 150: 1080 by 1236 pixels.
-        world: draw this joint future alone, 0 the likeliest, of a forecast that has them.
-        against: in the web page, another checkpoint or baseline, side by side with the first.
-        without: also predict without these tracks, by id, or without the nearest road user (nearest).
-        attention: also draw from which lanes and agents the model takes what it knows of the focal agent; the
-            web page has this as a layer anyway.
-        raw: take scenarios from raw data, not from a store: folder in the official layout, or one scenario.
-        source: how to read raw data (as in tools/prepare.py).
-        worst: results of tools/evaluate.py --json; draw the scenarios that were predicted worst.
-        by: the metric that says which are.
+        dpi: Pixels per inch of a png, by default 150: 1080 by 1236 pixels.
+        world: Draw only this joint future, 0 the most probable, of a forecast that has joint futures.
+        against: In the web page, another checkpoint or baseline, side by side with the first.
+        without: Also predict without these tracks, by id, or without the nearest road user (nearest).
+        attention: Also draw the lanes and agents that the model attends to for the focal agent.
+        raw: Take scenarios from raw data instead: folder in the official layout, or one scenario.
+        source: Data set of the raw data, as for prepare.
+        worst: Results written by evaluate --json; draw the scenarios with the worst predictions.
+        by: Metric that ranks them.
     """
     require(limit > 0, "limit", "must be positive")
     require(dpi is None or dpi > 0, "dpi", "must be positive")
     require(worst is None or not scenario, "worst", "chooses the scenarios: name none")
-    optional = {"against": against, "radius_m": radius_m, "world": world, "without": without}
-    optional |= {"theme": None if theme == "light" else theme, "attention": attention or None, "dpi": dpi}
-    _require_sense(format, checkpoint, [name for name, value in optional.items() if value is not None])
-    names, first = as_list(scenario), split
+    given = {"against": against, "radius_m": radius_m, "world": world, "without": without, "dpi": dpi}
+    given |= {"theme": None if theme == "light" else theme, "attention": attention or None}
+    _check_options(format, checkpoint, [name for name, value in given.items() if value is not None])
     if worst is not None:
-        found = choose.worst(worst, by, limit, checkpoint)
-        names, first = found.names, found.split
-        print(found.told)
-    if raw is not None:
-        chosen = choose.from_raw(raw, source, first, names, limit)
-    else:
-        chosen = choose.from_store(ensure_store(store), first, names, limit)
+        scenario, split, sentence = worst_scenarios(worst, by, limit, checkpoint)
+        print(sentence)
+    chosen = choose(raw or store, source if raw else None, split, scenario or [], limit)
     if format == "html":
-        models = [name for name in (checkpoint, against) if name is not None]
-        return _page(out, chosen, models, as_list(without))
-    predictor = _predictor(checkpoint, as_list(without), joint=world is not None)
+        return _page(out, chosen, [name for name in (checkpoint, against) if name is not None], without or [])
+    predictor = _load(checkpoint, without or [], joint=world is not None)
     out.mkdir(parents=True, exist_ok=True)
     look: dict[str, Any] = {"radius_m": radius_m, "theme": theme, "world": world}
-    still = partial(_picture, without=as_list(without), attention=attention, dpi=dpi or 150, **look)
-    draw = partial(_film, **look) if format in FILMS else still
-    stems = choose.file_stems([choice.name for choice in chosen])
-    paths = [out / f"{stem}.{format}" for stem in stems]
-    each = [_drawn(choice, predictor, path, draw) for choice, path in zip(chosen, paths, strict=True)]
-    return int(not all(each))
+    look |= {"without": without or [], "attention": attention, "dpi": dpi or 150}
+    paths = [out / f"{stem}.{format}" for stem in file_stems([one.name for one in chosen])]
+    drawn = [_draw(one, predictor, path, look) for one, path in zip(chosen, paths, strict=True)]
+    return int(not all(drawn))
 
 
-def _require_sense(format: str, checkpoint: str | None, asked: list[str]) -> None:
-    """Raise DataError about options that do nothing together, before anything is made."""
-    for name in asked:
-        formats, told = ONLY[name]
-        require(format in formats, name, f"is for {told}")
-        require(name not in FORESEEN or checkpoint is not None, name, "needs --checkpoint")
+def _check_options(format: str, checkpoint: str | None, given: list[str]) -> None:
+    """Raise DataError about options that contradict each other, before anything is made."""
+    for name in given:
+        formats, description = FORMATS[name]
+        require(format in formats, name, f"is for {description}")
+        require(name not in NEED_PREDICTOR or checkpoint is not None, name, "needs --checkpoint")
     for name in ("attention", "world"):
-        both = name in asked and "without" in asked
-        require(not both, name, "is not drawn together with --without")
+        require(not {name, "without"} <= {*given}, name, "is not drawn together with --without")
     if format == "mp4":
         from trajpred.viz.film_files import encoder
 
         encoder()
 
 
-def _predictor(checkpoint: str | None, without: list[str], joint: bool) -> Predictor | None:
+@dataclass(frozen=True)
+class Choice:
+    """A scenario that was found but not yet read.
+
+    Attributes:
+        name: Its id, or the name of its path.
+        load: Reads it; may raise anything for third-party sources.
+    """
+
+    name: str
+    load: Callable[[], Scenario]
+
+    def read(self) -> Scenario:
+        """Read the scenario. Raises: DataError on any failure."""
+        try:
+            return self.load()
+        except DataError:
+            raise
+        except Exception as error:  # third-party readers raise anything
+            raise DataError(f"cannot be read ({type(error).__name__}: {error})") from error
+
+
+def choose(
+    folder: Path | None, source: str | None, split: str, names: Sequence[str], limit: int
+) -> list[Choice]:
+    """Find the scenarios ``names`` in any split, ``split`` first; without names its first ``limit``.
+
+    Args:
+        folder: Store, by default the sample's; or raw data if ``source`` is given.
+        source: Data set of raw data, as for :func:`~trajpred.sources.find_source`.
+
+    Raises: DataError if there is nothing to read, or no such scenario.
+    """
+    if source is not None and folder is not None:
+        return _from_raw(folder, source, split, names, limit)
+    from trajpred.store import ScenarioStore, find_splits
+    from trajpred.store.sample import ensure_store
+
+    store = ensure_store(folder)
+    names = names or ScenarioStore(store, split).scenario_ids[:limit]
+    homes = find_splits(store, names, first=split)
+    return [Choice(name, partial(_from_store, rows, name)) for rows, name in zip(homes, names, strict=True)]
+
+
+def _from_store(rows: ScenarioStore, name: str) -> Scenario:
+    return rows[rows.index(name)]
+
+
+def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: int) -> list[Choice]:
+    from trajpred.sources import find_source
+
+    reader = find_source(source)
+    require(raw.exists(), "raw", f"no such file or folder: {raw}")
+    splits = _discover(reader, raw, split)
+    if not names:
+        require(split in splits, "split", f"{raw} has no split {split!r}, only {', '.join(splits)}")
+        return [Choice(path.stem, partial(reader.read, path)) for path in splits[split][:limit]]
+    order = sorted(splits, key=lambda name: name == split)  # an id of several splits is taken from `split`
+    paths = {path.stem: path for name in order for path in splits[name]}
+    for name in names:
+        require(name in paths, "scenario", f"no split holds scenario {name!r}")
+    return [Choice(name, partial(reader.read, paths[name])) for name in names]
+
+
+def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
+    """List the paths of each split below ``raw``, which may also be a single scenario of ``split``."""
+    if raw.is_file():
+        return {split: [raw]}
+    try:
+        return {name: list(paths) for name, paths in reader.discover(raw).items() if paths}
+    except Exception as problem:  # third-party sources raise anything
+        try:
+            reader.read(raw)
+        except Exception as error:
+            raise DataError(f"{problem}; nor is it one scenario ({error})") from None
+        return {split: [raw]}
+
+
+def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) -> tuple[list[str], str, str]:
+    """Rank the focal agents of an evaluation: the ids with the worst values, their split, and a caption.
+
+    Args:
+        results: JSON of evaluate. Of several evaluations that of ``checkpoint`` is taken, else the first.
+        by: A metric per scenario, such as minFDE6.
+
+    Raises: DataError if the file lacks the metric.
+    """
+    from trajpred.evaluation.results import read_results
+    from trajpred.predictors.checkpoint import display_name
+
+    found = read_results(results)
+    if not found:
+        raise DataError("holds no evaluation", file=results)
+    wanted = None if checkpoint is None else display_name(checkpoint)
+    chosen = next((one for one in found if one.predictor == wanted), found[0])
+    try:
+        values = {name: value for name, value in chosen.focal(by).items() if value == value}
+    except DataError as error:
+        raise error.located(results) from None
+    names = sorted(values, key=lambda name: -values[name])[:limit]
+    if not names:
+        raise DataError(f"has no {by} of any scenario", file=results)
+    bounds = " to ".join(dict.fromkeys(f"{values[name]:.2f}" for name in (names[0], names[-1])))
+    sentence = f"the {len(names)} worst of {chosen.predictor} ({chosen.split}) by {by}: {bounds}"
+    return names, chosen.split, sentence
+
+
+def file_stems(names: Sequence[str]) -> list[str]:
+    """Return a distinct file name without suffix for each of ``names``, valid on every system.
+
+    Letters, digits, ``_``, ``.`` and ``-`` are kept, so that most ids do not change.
+    """
+    stems: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        first = re.sub(r"[^\w.-]", "_", name).encode()[:MAX_NAME].decode(errors="ignore").strip(".")
+        stem = first = first if first and not DEVICE.match(first) else f"_{first}"
+        count = 1
+        while stem.casefold() in taken:  # many file systems ignore case
+            count += 1
+            stem = f"{first}-{count}"
+        taken.add(stem.casefold())
+        stems.append(stem)
+    return stems
+
+
+def _load(checkpoint: str | None, without: list[str], joint: bool) -> Predictor | None:
     if checkpoint is None:
         return None
     from trajpred.predictors import load_predictor
     from trajpred.predictors.predictions_file import predictions_files
 
     predictor = load_predictor(checkpoint, joint and Path(checkpoint).suffix != ".parquet")
-    fixed = "is for what sees the scenarios, not for predictions files"
+    fixed = "needs a model or a baseline: a predictions file cannot predict again"
     require(not (without and predictions_files(predictor)), "without", fixed)
     return predictor
 
 
-def _drawn(
-    choice: Choice,
-    predictor: Predictor | None,
-    path: Path,
-    draw: Callable[[Scenario, Predictor | None, Path], None],
-) -> bool:
-    """Read and draw one scenario; whether that went well. One that cannot be drawn stops no others."""
+def _draw(choice: Choice, predictor: Predictor | None, path: Path, look: dict[str, Any]) -> bool:
+    """Read and draw one scenario; report a failure and return False, so that the next one is drawn."""
     try:
-        draw(choice.read(), predictor, path)
+        _save(choice.read(), predictor, path, **look)
     except OSError:  # a full disk is not the scenario's fault
         raise
     except Exception as error:
-        _report(choice.name, error)
+        _report_skipped(choice.name, error)
         return False
     print(path)
     return True
 
 
-def _report(name: str, error: Exception) -> None:
+def _report_skipped(name: str, error: Exception) -> None:
+    from tqdm import tqdm
+
     kind = "" if isinstance(error, DataError) else f"{type(error).__name__}: "
-    tqdm.write(f"{name}: skipped: {kind}{error}", file=sys.stderr)  # print would tear a progress bar
+    tqdm.write(f"{name}: skipped: {kind}{error}", file=sys.stderr)  # keeps a progress bar whole
 
 
-def _film(scenario: Scenario, predictor: Predictor | None, path: Path, **look: Any) -> None:
-    from trajpred.viz.animation import save_film
-
-    save_film(scenario, predictor([scenario])[0] if predictor else None, path, **look)
-
-
-def _picture(
+def _save(
     scenario: Scenario,
     predictor: Predictor | None,
     path: Path,
+    *,
     without: list[str],
     attention: bool,
     dpi: int,
     **look: Any,
 ) -> None:
-    from trajpred.viz import draw_scene, save_scene
-
-    forecast = predictor([scenario])[0] if predictor else None
-    what_if = _what_if(scenario, predictor, without) if predictor and without else None
-    heard = _attention(scenario, predictor) if predictor and attention else None
-    figure = draw_scene(scenario, forecast, what_if=what_if, attention=heard, **look)
-    save_scene(figure, path, dpi=dpi)
-
-
-def _attention(scenario: Scenario, predictor: Predictor) -> Attention:
+    """Save the picture or film of one scenario."""
     from trajpred.predictors.checkpoint import attention_of
-
-    return attention_of(predictor, [scenario])[0]
-
-
-def _what_if(scenario: Scenario, predictor: Predictor, names: list[str]) -> WhatIf:
-    from trajpred.predictors.perturbed import road_users, without
+    from trajpred.predictors.perturbed import road_users
+    from trajpred.predictors.perturbed import without as remove
+    from trajpred.viz import draw_scene, save_scene
+    from trajpred.viz.animation import save_film
     from trajpred.viz.what_if import WhatIf
 
-    removed = road_users(scenario, names)
-    return WhatIf(tuple(removed), predictor([without(scenario, removed)])[0])
+    forecast = predictor([scenario])[0] if predictor else None
+    if path.suffix[1:] in FILMS:
+        save_film(scenario, forecast, path, **look)
+        return
+    what_if = weights = None
+    if predictor is not None and attention:
+        weights = attention_of(predictor, [scenario])[0]
+    if predictor is not None and without:
+        removed = road_users(scenario, without)
+        what_if = WhatIf(tuple(removed), predictor([remove(scenario, removed)])[0])
+    save_scene(draw_scene(scenario, forecast, what_if=what_if, attention=weights, **look), path, dpi=dpi)
 
 
-def _page(out: Path, chosen: list[Choice], models: list[str], names: list[str]) -> int:
+def _page(out: Path, chosen: list[Choice], models: list[str], without: list[str]) -> int:
     from trajpred.viz.page import save_page
 
     scenarios, skipped = [], []
 
     def skip(name: str, error: Exception) -> None:
         skipped.append(name)
-        _report(name, error)
+        _report_skipped(name, error)
 
     for choice in chosen:
         try:
             scenarios.append(choice.read())
         except DataError as error:
             skip(choice.name, error)
-    print(save_page(out, scenarios, models, names, lambda scenario, error: skip(scenario.scenario_id, error)))
+    print(save_page(out, scenarios, models, without, lambda scene, error: skip(scene.scenario_id, error)))
     return int(bool(skipped))

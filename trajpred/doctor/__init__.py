@@ -1,41 +1,54 @@
-"""Is this installation healthy? Each check tells what is well, what to know, and what to do about it.
+"""Check an installation: packages, machine, disk, data and shipped models.
 
-Nothing but the standard library is imported before it was looked at: what is broken is told, not raised.
+Only the standard library is imported before it has been checked: what is broken is reported, not raised.
 """
 
 from __future__ import annotations
 
-import argparse
+import importlib
+import json
+import platform
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from trajpred.doctor.contents import data, models
-from trajpred.doctor.finding import Check, Finding, reason
-from trajpred.doctor.installation import optional, versions
-from trajpred.doctor.machine import hardware, space
+from trajpred.doctor.machine import Finding, hardware, reason, space
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+#: What the onboard runtime imports, and what onnxruntime itself needs: a vehicle has no torch.
+ONBOARD = ("numpy", "onnxruntime", "packaging")
+#: The remedy for a damaged store; its own errors end with these words.
+_PREPARE_AGAIN = "prepare it again"
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    """Print the report; 1 if there is a problem, else 0."""
-    parser = argparse.ArgumentParser(prog="tools/doctor.py", description="Check this installation.")
-    parser.add_argument("--store", type=Path, help="also check a store: folder written by tools/prepare.py")
-    store = parser.parse_args(args).store
-    checks: dict[str, Check] = {
+def doctor(*, store: Path | None = None) -> int:
+    """Check this installation, and say what to do about each problem.
+
+    Exits with 1 if there is a problem.
+
+    Args:
+        store: Also check this store, a folder written by prepare.
+    """
+    onboard = is_onboard()
+    checks: dict[str, Callable[[], Iterator[Finding]]] = {
         "versions": versions,
-        "optional": optional,
-        "machine": hardware,
+        "optional": extras,
+        "machine": lambda: hardware(not onboard),
         "space": lambda: space(store),
-        "data": lambda: data(store),
-        "trained models": models,
     }
-    levels = [one.level for name, check in checks.items() for one in report(name, check)]
+    if not onboard:
+        checks |= {"films and curves": outputs, "data": lambda: data(store), "trained models": models}
+    levels = [finding.level for name, check in checks.items() for finding in report(name, check)]
     print(f"{levels.count('problem')} problems, {levels.count('note')} notes")
     return int("problem" in levels)
 
 
-def report(name: str, check: Check) -> Iterator[Finding]:
-    """The findings of a check, printed below its name. One that fails is a problem itself."""
+def report(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Print the findings of a check below its name and yield them. A check that fails is a problem itself."""
     print(name)
     try:
         with warnings.catch_warnings():
@@ -43,8 +56,189 @@ def report(name: str, check: Check) -> Iterator[Finding]:
             for finding in check():
                 print(finding, flush=True)
                 yield finding
-    except Exception as error:  # whatever a broken installation raises
+    except Exception as error:  # a broken installation raises anything
         advice = "solve the problems above first; if there are none, install trajpred again"
         failed = Finding("problem", f"cannot be checked ({reason(error)})", advice)
         print(failed, flush=True)
         yield failed
+
+
+def requirements() -> dict[str, list[Requirement]]:
+    """Read what the installed trajpred requires: always (key "") and for each extra.
+
+    Raises: importlib.metadata.PackageNotFoundError, or ImportError without packaging.
+    """
+    from packaging.requirements import Requirement
+
+    found: dict[str, list[Requirement]] = {"": []}
+    for name in metadata.metadata("trajpred").get_all("Provides-Extra") or []:
+        found[name] = []
+    for text in metadata.requires("trajpred") or ():
+        one = Requirement(text)
+        groups = [extra for extra in found if one.marker is None or one.marker.evaluate({"extra": extra})]
+        if one.name != "trajpred" and groups:
+            found[groups[0]].append(one)
+    return found
+
+
+def installed(name: str) -> str | None:
+    """Return the installed version of a distribution, None if there is none."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def is_onboard() -> bool:
+    """Return whether this is an installation for the onboard runtime alone."""
+    return installed("torch") is None and installed("onnxruntime") is not None
+
+
+def versions() -> Iterator[Finding]:
+    """Check Python, trajpred and its required packages: present, of a suitable version, importable."""
+    own = installed("trajpred")
+    if own is None or installed("packaging") is None:
+        name, command = (
+            ("trajpred", "pip install -e .") if own is None else ("packaging", "pip install packaging")
+        )
+        yield Finding("problem", f"{name} is not installed", command)
+        return
+    from packaging.specifiers import SpecifierSet
+
+    wanted, python = metadata.metadata("trajpred")["Requires-Python"], platform.python_version()
+    fits = SpecifierSet(wanted).contains(python, prereleases=True)
+    yield Finding(
+        "ok" if fits else "problem", f"python {python} ({wanted})", "" if fits else "install another"
+    )
+    yield Finding("ok", f"trajpred {own}")
+    onboard = is_onboard()
+    if onboard:
+        yield Finding("note", "torch is not installed", "sufficient for the onboard runtime only")
+    for one in requirements()[""]:
+        if not onboard or installed(one.name) or one.name in ONBOARD:
+            yield examine(one)
+
+
+def examine(one: Requirement) -> Finding:
+    """Check the version of a requirement, and import it."""
+    version, wanted = installed(one.name), str(one.specifier)
+    install = f'pip install "{one.name}{wanted}"'
+    if version is None:
+        return Finding("problem", f"{one.name} is not installed", install)
+    text = f"{one.name} {version} ({wanted})"
+    broken = [bound for bound in one.specifier if not bound.contains(version, prereleases=True)]
+    if any(bound.operator.startswith("<") for bound in broken):
+        return Finding("note", text, f"newer than the tested versions; if something fails: {install}")
+    if broken:
+        return Finding("problem", text, f"too old: {install}")
+    try:
+        importlib.import_module(module(one.name))
+    except Exception as error:  # extensions of another build raise more than ImportError
+        again = f"pip install --force-reinstall --no-deps {one.name}=={version}"
+        return Finding("problem", f"{text} cannot be imported ({reason(error)})", again)
+    return Finding("ok", text)
+
+
+def module(distribution: str) -> str:
+    """Return the name that an installed distribution is imported by."""
+    own = distribution.replace("-", "_")
+    files = [path.parts for path in metadata.files(distribution) or ()]
+    packages = {parts[0] for parts in files if parts[1:] == ("__init__.py",) and parts[0][0] != "_"}
+    return own if own in packages or not packages else min(packages)
+
+
+def extras() -> Iterator[Finding]:
+    """Check the optional packages."""
+    for name, wanted in requirements().items():
+        if name in ("", "dev"):
+            continue
+        absent = [one.name for one in wanted if installed(one.name) is None]
+        if absent:
+            yield Finding(
+                "note", f"{name}: no {', '.join(absent)}", f'if wanted: pip install "trajpred[{name}]"'
+            )
+        else:
+            yield from map(examine, wanted)
+
+
+def outputs() -> Iterator[Finding]:
+    """Check the film encoder and the TensorBoard writer."""
+    from trajpred.errors import DataError
+    from trajpred.viz.film_files import encoder
+
+    try:
+        yield Finding("ok", f"films: {encoder()}")
+    except DataError as error:
+        yield Finding("note", f"films: {error.message}")
+    importlib.import_module("torch.utils.tensorboard")
+    yield Finding("ok", "TensorBoard curves can be written")
+
+
+def data(store: Path | None = None) -> Iterator[Finding]:
+    """Check the sample of the repository, and a store; by default the sample's, if it has been prepared."""
+    from trajpred.sources.argoverse2 import discover
+    from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE
+
+    if SAMPLE_RAW.is_dir():
+        yield Finding("ok", f"sample: {sum(map(len, discover(SAMPLE_RAW).values()))} scenarios")
+    else:
+        yield Finding("note", "no sample", "it is in the repository, not in the package: name a --store")
+    if store is not None or SAMPLE_STORE.is_dir():
+        yield from check_store(store or SAMPLE_STORE)
+
+
+def check_store(store: Path) -> Iterator[Finding]:
+    """Check each split of a store: file sizes, and the first and last scenario of each shard."""
+    from trajpred.errors import DataError
+    from trajpred.store.reader import prepare_command, read_manifest
+
+    try:
+        manifest = read_manifest(store)
+    except DataError as error:  # its message says what to do
+        yield Finding("problem", str(error))
+        return
+    yield Finding("ok", f"store of {manifest.get('source')}: {store}")
+    again = f"{_PREPARE_AGAIN}: {prepare_command(store, manifest)}"
+    for split, facts in manifest["splits"].items():
+        try:
+            yield _check_split(store, split, facts)
+        except DataError as error:
+            yield Finding("problem", str(error).removesuffix(f"; {_PREPARE_AGAIN}"), again)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            yield Finding("problem", f"{split} cannot be checked ({reason(error)})", again)
+
+
+def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
+    from trajpred.errors import DataError
+    from trajpred.store import ScenarioStore
+
+    rows, start, read = ScenarioStore(store, split), 0, 0
+    for shard in facts["shards"]:
+        file, count = store / split / shard["file"], shard["scenarios"]
+        for row in {start, start + count - 1} if count else ():
+            rows[row]
+            read += 1
+        if file.stat().st_size != json.loads(file.with_suffix(".json").read_text())["bytes"]:
+            raise DataError("its size differs from what was written", file=file)
+        start += count
+    text = f"{split}: {len(rows)} scenarios in {len(facts['shards'])} shards, {read} of them read"
+    skipped = len(facts["skipped"])
+    return Finding("note", text, f"{skipped} were skipped, see {store}") if skipped else Finding("ok", text)
+
+
+def models() -> Iterator[Finding]:
+    """Check that the shipped weights are present, undamaged and fit the model."""
+    from trajpred.errors import DataError
+    from trajpred.model import Forecaster
+    from trajpred.model.pretrained import list_models
+
+    if not list_models():
+        yield Finding("problem", "no weights ship with this installation", "install trajpred again")
+    for name in list_models():
+        try:
+            model = Forecaster.from_pretrained(name)
+        except DataError as error:
+            yield Finding("problem", str(error), "install trajpred again")
+        else:
+            size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+            yield Finding("ok", f"{name}: {size:.1f} M parameters, from {model.history} steps")

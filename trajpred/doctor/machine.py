@@ -1,4 +1,4 @@
-"""Processor, memory, GPU and space."""
+"""Findings about the machine: processor, memory, GPU and free space."""
 
 from __future__ import annotations
 
@@ -7,41 +7,54 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from trajpred.doctor.finding import Finding, reason
-from trajpred.doctor.installation import onboard
-
-#: Free space below which a run may not end well, and memory below which it needs care, GB.
+#: Free space and memory below which a run may fail, GB.
 LOW_DISK, LOW_SHARED, LOW_MEMORY = 2.0, 1.0, 4.0
 
 
-def hardware() -> Iterator[Finding]:
-    """Processor, memory and what torch computes on."""
-    yield Finding("ok", f"{platform.system()} {platform.release()}, {_processor()}, {_cores()} cores to use")
-    memory = _memory_gb()
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        level: A problem has to be solved, a note may be.
+        what: What was found.
+        advice: What to do about it, or why it matters.
+    """
+
+    level: Literal["ok", "note", "problem"]
+    what: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"  {self.level:8} {self.what}" + (f": {self.advice}" if self.advice else "")
+
+
+def reason(error: Exception) -> str:
+    """Return an exception in one line."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def hardware(torch: bool = True) -> Iterator[Finding]:
+    """Report processor and memory, and with ``torch`` what it computes on."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processor = platform.processor() or platform.machine()
+    yield Finding("ok", f"{platform.system()} {platform.release()}, {processor}, {cores} available cores")
+    memory = memory_gb()
     if memory is not None:
         small = memory < LOW_MEMORY
         advice = "train with --data.memory_gb, and prepare with few --workers" if small else ""
         yield Finding("note" if small else "ok", f"memory {memory:.1f} GB", advice)
-    if not onboard():
-        yield from _accelerator()
+    if torch:
+        yield from _accelerator(cores)
 
 
-def _processor() -> str:
-    try:
-        from trajpred.evaluation.provenance import cpu_model
-    except Exception:  # it needs what may be missing
-        return platform.processor() or platform.machine()
-    return cpu_model()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _memory_gb(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> float | None:
-    """Memory of the machine, or of the container; None where the system does not tell."""
+def memory_gb(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> float | None:
+    """Return the memory of the machine or container, None where the system does not report it."""
     try:
         found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -50,13 +63,11 @@ def _memory_gb(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> float | None:
     return min(found, int(allowed)) / 1e9 if allowed.isdigit() else found / 1e9
 
 
-def _accelerator() -> Iterator[Finding]:
-    """The GPU, and whether torch's build fits it."""
+def _accelerator(cores: int) -> Iterator[Finding]:
+    """Report the GPU, and whether this build of torch can use it."""
     import torch
 
-    threads, cores = torch.get_num_threads(), _cores()
-    few = threads < cores
-    yield Finding("ok", f"torch computes with {threads} threads" + (f" of {cores}" if few else ""))
+    yield Finding("ok", f"torch computes with {torch.get_num_threads()} threads on {cores} cores")
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -67,30 +78,30 @@ def _accelerator() -> Iterator[Finding]:
     elif torch.backends.mps.is_available():
         yield Finding("ok", "GPU: Apple (mps)")
     else:
-        yield Finding("ok", f"no GPU (torch: {build}); everything runs without")
+        yield Finding("ok", f"no GPU (torch: {build}); everything runs without one")
 
 
 def _gpu(index: int, build: str) -> Finding:
     import torch
 
     one = torch.cuda.get_device_properties(index)
-    told = f"GPU {index}: {one.name}, {one.total_memory / 1e9:.0f} GB, sm_{one.major}{one.minor}, {build}"
+    text = f"GPU {index}: {one.name}, {one.total_memory / 1e9:.0f} GB, sm_{one.major}{one.minor}, {build}"
     try:
         torch.ones(8, device=f"cuda:{index}").sum().item()
     except RuntimeError as error:
-        return Finding("problem", f"{told} cannot compute ({reason(error)})", "install a torch build for it")
-    return Finding("ok", told)
+        return Finding("problem", f"{text} cannot compute ({reason(error)})", "install a torch build for it")
+    return Finding("ok", text)
 
 
 def space(store: Path | None = None) -> Iterator[Finding]:
-    """Disk where runs, temporary files and the store are, and the memory that processes share."""
+    """Report free disk space for runs, temporary files and the store, and free shared memory."""
     places = {"here (runs/)": Path.cwd(), "temporary files": Path(tempfile.gettempdir())}
     if store is not None and store.is_dir():
         places["the store"] = store
     for name, place in places.items():
         yield _free(f"disk, {name}", place, LOW_DISK, f"free some of {place}")
     if (shared := Path("/dev/shm")).is_dir():
-        advice = "loading processes share batches there; --data.workers 0, or docker run --shm-size 4g"
+        advice = "worker processes pass batches there; use --data.workers 0, or docker run --shm-size 4g"
         yield _free("shared memory", shared, LOW_SHARED, advice)
 
 

@@ -20,11 +20,12 @@ SAMPLE_NATIVE = (
 )
 
 
-def ensure_store(store: Path) -> Path:
-    """``store``; if it is the sample's and not there yet (or of an older version), prepare it first.
+def ensure_store(store: Path | None = None) -> Path:
+    """Return ``store``, by default the sample's, which is prepared first if it is missing or outdated.
 
     Raises: DataError if any other store is missing or stale, with the command that makes it.
     """
+    store = store or SAMPLE_STORE
     try:
         read_manifest(store)
     except DataError:
