@@ -1,8 +1,11 @@
-"""Fixtures shared by all tests: where real scenarios are found, and that nobody reaches for the network."""
+"""Fixtures of all tests: real scenarios, commands, and a guard against network access."""
 
 from __future__ import annotations
 
 import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: tests run in several processes
+
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +22,17 @@ SAMPLE = ROOT / "datasets" / "argoverse2" / "sample"
 skip_its_users()
 
 
+def run(command: str | None, *args: object) -> int:
+    """Run a command in this process and return its exit code."""
+    from trajpred.cli.main import main
+
+    with pytest.raises(SystemExit) as stop:
+        main(command, [str(arg) for arg in args])
+    return int(stop.value.code or 0)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def nobody_reaches_for_the_network() -> Iterator[None]:
+def no_network() -> Iterator[None]:
     with offline():
         yield
 

@@ -12,10 +12,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from trajpred.doctor.requirements import Requirement
 
 from tests.conftest import ROOT
 from tests.offline import ReachedOutError, offline
-from trajpred.doctor.requirements import Requirement
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import run
+from tests.conftest import run
 from trajpred.benchmark import onboard
 from trajpred.benchmark.onboard import _PROCESS, CROWDED, WIDE, _process, _processes, _size_mb, widened
 from trajpred.onboard.bundle import Bundle

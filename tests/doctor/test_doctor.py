@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 import torch
 from packaging.requirements import Requirement as Reference
-
-from tests.cli.test_cli import run
-from tests.conftest import ROOT
-from tests.graph.conftest import store_path  # noqa: F401
-from trajpred.doctor import contents, installation, machine, report
 from trajpred.doctor.finding import Finding
 from trajpred.doctor.requirements import Requirement, requirements, satisfies
+
+from tests.conftest import ROOT, run
+from tests.graph.conftest import store_path  # noqa: F401
+from trajpred.doctor import contents, installation, machine, report
 from trajpred.model import pretrained as weights
 
 PACKAGES = Path(sysconfig.get_path("purelib"))

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cli.test_cli import run
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import batch_of, largest_change, small_model
 from trajpred.errors import DataError

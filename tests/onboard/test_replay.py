@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from tests.cli.test_cli import run
+from tests.conftest import run
 from trajpred.benchmark.timing import own_process
 from trajpred.cli.onboard import BAR, ReplayReport, bar, summary
 from trajpred.errors import DataError

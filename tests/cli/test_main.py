@@ -1,0 +1,149 @@
+"""The command line itself: help, spelling of options, errors and exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, run
+from trajpred.cli.main import BENCHMARKS, COMMANDS, make_app, normalise
+from trajpred.errors import DataError
+
+NAMES = [function.__name__ for function in COMMANDS]
+
+
+def test_every_command_has_a_tool_and_help_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in [*NAMES, "benchmark"]:
+        assert f'main("{name}")' in (ROOT / "tools" / f"{name}.py").read_text()
+    assert len(list((ROOT / "tools").glob("*.py"))) == len(NAMES) + 1
+    for prefix, functions in ((), COMMANDS), (("benchmark",), BENCHMARKS):
+        assert run(None, *prefix, *["--help"] * bool(prefix)) == 0
+        page = capsys.readouterr().out
+        for function in functions:
+            assert function.__name__ in page and (function.__doc__ or "").split()[0] in page
+            assert run(None, *prefix, function.__name__, "--help") == 0
+            described = capsys.readouterr().out
+            for option in function.__kwdefaults__ or ():
+                assert f"--{option.replace('_', '-')} " in described, (function, option)
+                assert f" {option}: " in (function.__doc__ or ""), (function, option)
+
+
+def test_help_and_usage_errors_import_neither_torch_nor_numpy() -> None:
+    code = f"""
+import io, sys
+from contextlib import redirect_stderr, redirect_stdout
+from trajpred.__main__ import main
+lines = [[], ["--help"], ["--version"]]
+lines += [["evalute"], ["evaluate", "--storr", "x"], ["visualize", "--limit", "0"]]
+for line in [*lines, *([name, "--help"] for name in {[*NAMES, "benchmark"]})]:
+    sys.argv[1:] = line
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        try:
+            main()
+        except SystemExit as stop:
+            assert stop.code in ((2,) if line in lines[3:] else (0, None)), line
+    assert not {{"torch", "numpy"}} & set(sys.modules), line
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (["visualize", "--scenario", "22159", "0042"], {"scenario": ["22159", "0042"]}),
+        (["visualize", "--scenario", "[22159, '0042']"], {"scenario": ["22159", "0042"]}),
+        (["visualize", "--scenario=[a]", "--out", "[b]"], {"scenario": ["a"], "out": Path("[b]")}),
+        (["evaluate", "--k", "1", "6", "--by", "class", "speed"], {"k": [1, 6], "by": ["class", "speed"]}),
+        (["evaluate", "--k", "[1,6]", "--group=all"], {"k": [1, 6], "group": ["all"]}),
+        (["evaluate", "--batch_size=4", "--beyond"], {"batch_size": 4, "beyond": True}),
+        (["evaluate", "--batch-size", "4", "--beyond", "true"], {"batch_size": 4, "beyond": True}),
+        (["ship", "--checkpoint=c", "--name=n", "--store=s", "--half", "false"], {"half": False}),
+        (["ship", "--checkpoint=c", "--name=n", "--store=s", "--no-half"], {"half": False}),
+        (["benchmark", "--repeats", "3"], {"repeats": 3}),
+        (["benchmark", "memory", "--scenarios", "10", "20"], {"scenarios": [10, 20]}),
+        (["train", "--data.workers=0", "--config", "a"], {"settings": ("--data.workers=0", "--config", "a")}),
+    ],
+)
+def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str, Any]) -> None:
+    _, bound, _ = make_app().parse_args(normalise(line), exit_on_error=False, print_error=False)
+    assert {name: bound.arguments[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("evalute", 'Unknown command "evalute". Did you mean "evaluate"?'),
+        ("evaluate --storr x", "Unknown option: --storr. Did you mean --store?"),
+        ("evaluate extra", "unexpected argument 'extra'"),
+        ("evaluate --k six", 'Invalid value for --k: unable to convert "six" into int'),
+        ("evaluate --group some", 'Choose from: "focal", "scored", "all"'),
+        ("visualize --format gift", 'Did you mean "gif"?'),
+        ("benchmark onbord", 'Did you mean "onboard"?'),
+        ("download", "--out requires an argument"),
+        ("synthesize", "--out requires an argument"),
+        ("synthesize --out nowhere --workers 0", "-1 for all cores"),
+        ("synthesize --out nowhere --steps 1", "must be 2 at least"),
+        ("prepare --source nuscenes", "unknown source 'nuscenes'"),
+        ("prepare --raw nowhere", "give --store too"),
+        ("prepare --raw nowhere --store nowhere", "no such folder"),
+        ("benchmark data --repeats 0", "must be positive"),
+        ("export --max_agents 4", "goes with --max-lanes"),
+        ("train --data.store nowhere", "python tools/prepare.py"),
+        (f"train --resume {ROOT / 'LICENSE'}", "LICENSE: "),
+        ("train --model.decoder.init_args.horizon 30", "is 30, the data have 60"),
+        ("train --data.batch_size 0", "must be positive"),
+        ("evaluate --store nowhere", "python tools/prepare.py"),
+        ("evaluate --checkpoint nothing.ckpt", "neither a checkpoint nor"),
+        (f"evaluate --checkpoint {ROOT / 'LICENSE'}", "LICENSE: "),
+        ("evaluate --split test", "no scenario"),
+        ("evaluate --split training", "'training'"),
+        ("evaluate --by colour", "class, city"),
+        ("evaluate --perturb fog", "no-map"),
+        ("evaluate --mirror", "mirror"),
+        ("evaluate --json tests", "is a folder"),
+        (f"compare --results {ROOT / 'LICENSE'}", "LICENSE: "),
+        ("predict --agents scored", "joint"),
+        ("predict --out predictions.csv", "must end in .parquet"),
+        (f"visualize --out {ROOT / 'LICENSE'}", "File exists"),
+        ("visualize --scenario [ab,cd]", "no split holds scenario 'ab'"),
+    ],
+)
+def test_mistakes_get_one_sentence(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(None, *line.split()) == 2
+    [error] = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+    assert error.startswith("error: ") and message in error, error
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "stopped; the same command continues"),
+        (ModuleNotFoundError("No module named 'x'"), 2, "what to install: trajpred doctor"),
+        (DataError("is empty", file="a.json"), 2, "error: a.json: is empty"),
+        (OSError(28, "No space left on device"), 2, "No space left on device"),
+        (BrokenPipeError(), 1, ""),
+    ],
+)
+def test_exit_codes(
+    raised: BaseException,
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("trajpred.sources.download.download", fail)
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    assert run("download", "--out", "nowhere") == code
+    assert message in capfd.readouterr().err
+
+
+def test_shells_complete_options() -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "max-agents" in make_app().generate_completion(shell=shell)

@@ -1,0 +1,56 @@
+"""Predict, evaluate, compare and calibrate agree with each other."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import run
+
+CHANGE = re.compile(r"^\| +minFDE6 \|.*\|$", re.MULTILINE)
+
+
+def test_predictions_are_written_scored_and_compared(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, steady, ours = (tmp_path / name for name in ("p.parquet", "steady.json", "ours.json"))
+    at = ["--store", store]
+    assert run("predict", "--checkpoint", "lane_following", *at, "--out", out) == 0
+    assert "5 tracks of 5 scenarios" in capsys.readouterr().out
+    assert run("evaluate", *at, "--json", steady, "--by", "class", "city", "--k", "1", "6") == 0
+    table = tmp_path / "new" / "table.md"
+    assert run("evaluate", *at, "--checkpoint", out, "--json", ours, "--markdown", table) == 0
+    printed = capsys.readouterr().out
+    assert "focal agents by class" in printed and "tracks were not predicted" in printed
+    assert " minFDE6 |" in table.read_text()
+    assert run("compare", "--results", steady, ours, "--scenes", "2") == 0
+    compared = capsys.readouterr().out
+    assert re.findall(r"^\| +(\S+) \|.*\]", compared, re.MULTILINE)[:2] == ["constant_velocity", "p.parquet"]
+    commands = [line.split() for line in compared.splitlines() if "tools/visualize.py" in line]
+    assert commands and all(len(words) >= 8 and "STORE" in words for words in commands)
+    against = ["--against", "constant_velocity", "--scenes", "1", "--k", "1", "--group", "focal", "all"]
+    assert run("evaluate", *at, "--checkpoint", out, *against, "--by", "class", "--json", ours) == 0
+    printed = capsys.readouterr().out
+    assert "K = 1" in printed and "K = 6" not in printed and "focal | all agents by class" in printed
+    assert CHANGE.findall(compared)[-1] == CHANGE.findall(printed)[-1], "the change that compare reports"
+    assert [one["predictor"] for one in json.loads(ours.read_text())] == ["p.parquet", "constant_velocity"]
+
+
+def test_gaps_in_a_predictions_file_are_reported(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = tmp_path / "part.parquet"
+    at = ["--store", store]
+    assert run("predict", "--checkpoint", "lane_following", *at, "--out", part, "--limit", "3") == 0
+    assert run("evaluate", *at, "--against", part) == 0
+    printed = capsys.readouterr().out
+    assert "part.parquet, 3 focal agents" in printed and "(scored: 38, focal: 2)" in printed
+    assert run("evaluate", *at, "--checkpoint", part, "--limit", "2", "--strict") == 0
+    assert run("evaluate", *at, "--checkpoint", part, "--split", "train", "--strict") == 2
+    assert run("evaluate", *at, "--ensemble", part, "--checkpoint", "lane_following", "--limit", "2") == 0
+    assert "lane_following + part.parquet" in capsys.readouterr().out
+    assert run("evaluate", *at, "--checkpoint", part, "--perturb", "noise") == 2
+    assert "predictions files" in capsys.readouterr().err

@@ -1,0 +1,197 @@
+"""A short training run: what it leaves, repeats and resumes, and what other commands make of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+import yaml
+
+from tests.cli.conftest import SMALL
+from tests.conftest import ROOT, run
+from trajpred.model import Forecaster
+
+#: The curves of each group of agents.
+CURVES = {f"{name}{k}" for name in ("minADE", "minFDE", "MR", "brier-minFDE") for k in (1, 6)}
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return Forecaster.load(checkpoint).state_dict()
+
+
+def same(first: Path, second: Path) -> bool:
+    one, other = weights(first), weights(second)
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_leaves_checkpoints_config_and_curves(trained: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert {path.name for path in (trained / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    config = yaml.safe_load((trained / "config.yaml").read_text())["model"]
+    assert config["encoder"]["init_args"]["dim"] == 16 and config["decoder"]["init_args"]["horizon"] == 60
+    events = EventAccumulator(str(trained)).Reload()
+    assert {"train/loss", "val/loss", "train/grad_norm", "lr-AdamW/pg1"} <= set(events.Tags()["scalars"])
+    for name in CURVES:
+        values = [event.value for event in events.Scalars(f"val/focal/{name}")]
+        assert len(values) == 2 and np.isfinite(values).all()
+    assert events.Tags()["images"] == ["predictions"]
+
+
+def test_table_and_curves_are_what_evaluate_reports(trained: Path, store: Path, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = {}
+    for name in ("best", "last"):
+        out, checkpoint = tmp_path / "new" / f"{name}.json", trained / "checkpoints" / f"{name}.ckpt"
+        assert run("evaluate", "--checkpoint", checkpoint, "--store", store, "--json", out) == 0
+        found[name] = json.loads(out.read_text())
+    constant_velocity, model = json.loads((trained / "evaluation.json").read_text())
+    assert model["metrics"]["focal"] == pytest.approx(found["best"]["metrics"]["focal"], abs=1e-4)
+    assert constant_velocity["metrics"]["focal"]["minFDE6"] == pytest.approx(11.51, abs=0.01)
+    facts, reached = model["training"], torch.load(trained / "checkpoints" / "best.ckpt", weights_only=True)
+    assert found["best"]["training"] == facts and constant_velocity["training"] == {}
+    assert (facts["recipe"], facts["seed"], facts["epochs"], facts["batch_size"]) == ("forecaster", 0, 2, 4)
+    assert (facts["epoch"], facts["steps"]) == (reached["epoch"] + 1, reached["global_step"])
+    assert facts["store"]["scenarios"]["train"] == 10 and facts["environment"]["torch"] == torch.__version__
+    events = EventAccumulator(str(trained)).Reload()
+    for group, metrics in found["last"]["metrics"].items():
+        for name in CURVES:
+            logged = events.Scalars(f"val/{group}/{name}")[-1].value
+            assert metrics[name] == pytest.approx(logged, abs=1e-3), (group, name)
+
+
+class StopAfter(pl.Callback):
+    """Interrupt before the epoch ``epochs``."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, *_: object) -> None:
+        if trainer.current_epoch == self.epochs:
+            raise KeyboardInterrupt
+
+
+def test_a_run_repeats_and_resumes_to_the_same_weights(trained: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "forecaster"
+    args = ["--config", trained / "config.yaml", f"--trainer.logger.init_args.save_dir={tmp_path}"]
+    stop = f"--trainer.callbacks={__name__}.StopAfter", "--trainer.callbacks.init_args.epochs=1"
+    run("train", *args, *stop)
+    last = runs / "version_0" / "checkpoints" / "last.ckpt"
+    content = torch.load(last, weights_only=True)
+    assert content["epoch"] == 0 and content["trajpred_training"]["epoch"] == 1
+    content["trajpred_training"]["wall_s"] = 1000.0
+    torch.save(content, last)
+    assert run("train", *args, "--resume", last) == 0
+    assert [path.name for path in runs.iterdir()] == ["version_0"]
+    facts = torch.load(last, weights_only=True)["trajpred_training"]
+    assert facts["epoch"] == 2 and facts["wall_s"] > 1000, "the time of both runs"
+    assert same(last, trained / "checkpoints" / "last.ckpt")
+
+
+class Poison(pl.Callback):
+    """Make a weight NaN before the second epoch."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.current_epoch == 1:
+            next(pl_module.parameters()).data.fill_(float("nan"))
+
+
+def test_nan_ends_a_run_with_one_sentence_and_finite_checkpoints(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["--config", trained / "config.yaml", f"--trainer.logger.init_args.save_dir={tmp_path}"]
+    assert run("train", *args, f"--trainer.callbacks={__name__}.Poison") == 2
+    [sentence] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert re.search(r"step 3 \(epoch 1\), not finite: weight forecaster\.\S+; scenarios: \w", sentence)
+    last = weights(tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt")
+    assert all(value.isfinite().all() for value in last.values())
+
+
+def test_weights_of_another_run_are_the_start(
+    trained: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = trained / "checkpoints" / "last.ckpt"
+    still = ["--trainer.max_epochs=1", "--model.optimizer.learning_rate=1e-12"]
+    where = [f"--data.store={store}", f"--trainer.logger.init_args.save_dir={tmp_path}"]
+    assert run("train", *SMALL, *still, *where, "--weights", first) == 0
+    assert "anew: none" in capsys.readouterr().out
+    last = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
+    before, after = weights(first), weights(last)
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+    assert torch.load(last, weights_only=True)["trajpred_training"]["weights"] == str(first)
+    assert run("train", *SMALL, *where, "--weights", "argoverse1-small") == 2
+    assert run("train", f"--data.store={store}", "--resume", first) == 2
+    assert "other model settings" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_processes_print_one_table(store: Path, tmp_path: Path) -> None:
+    args = ["--trainer.max_epochs=1", "--trainer.devices=2", "--trainer.strategy=ddp"]
+    where = [f"--data.store={store}", f"--trainer.logger.init_args.save_dir={tmp_path}"]
+    tool = [sys.executable, ROOT / "tools" / "train.py", *SMALL, *args, *where]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(tool, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("All scored agents") == 1
+
+
+def test_every_config_is_accepted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configs = sorted((ROOT / "configs").rglob("*.yaml"))
+    assert len(configs) >= 4
+    for config in configs:
+        assert run("train", "--config", config, f"--data.store={store}", "--print_config") == 0
+        assert_within(yaml.safe_load(config.read_text()), yaml.safe_load(capsys.readouterr().out))
+
+
+def assert_within(part: Any, whole: Any) -> None:
+    """Assert that ``whole`` has every value that ``part`` sets."""
+    if isinstance(part, dict):
+        for name, value in part.items():
+            assert_within(value, whole[name])
+    elif isinstance(part, list):
+        for one, other in zip(part, whole, strict=True):
+            assert_within(one, other)
+    else:
+        assert part == whole
+
+
+def test_calibrated_mirrored_and_perturbed_models_are_evaluated(
+    trained: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, out = trained / "checkpoints" / "last.ckpt", tmp_path / "calibrated.ckpt"
+    fit = ["--checkpoint", checkpoint, "--store", store, "--out", out, "--group", "all"]
+    assert run("calibrate", *fit) == 0 and "a coverage of 90%" in capsys.readouterr().out
+    given = ["--store", store, "--limit", "2"]
+    assert run("evaluate", *given, "--checkpoint", out, "--mirror", "--perturb", "noise", "--beyond") == 0
+    printed = capsys.readouterr().out
+    for part in ("calibrated + calibrated, mirrored", ", noise |", " ECE |", " off-road |"):
+        assert part in printed, part
+    merged, found = tmp_path / "merged.parquet", []
+    assert run("predict", *given, "--checkpoint", checkpoint, "--mirror", "--out", merged) == 0
+    for name, more in ((checkpoint, ["--mirror"]), (merged, [])):
+        assert run("evaluate", *given, "--checkpoint", name, *more, "--json", tmp_path / "found.json") == 0
+        found.append(json.loads((tmp_path / "found.json").read_text()))
+    direct, file = found
+    assert direct["how"] == "mirrored" and direct["training"]["recipe"] == "forecaster"
+    for name in ("minADE6", "minFDE6", "brier-minFDE6"):
+        assert direct["per_scenario"][name] == pytest.approx(file["per_scenario"][name], abs=1e-3), name
+
+
+def test_the_examples_in_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    examples = [one for one in examples if "OnboardForecaster" not in one]  # see tests/onboard
+    found: dict[str, Any] = {}
+    exec("\n".join(examples), found)
+    assert found["forecast"].trajectory.shape == (2, 6, 60, 2)
+    assert found["tokens"].agent.shape == (2, 128) and found["tokens"].lane.shape == (1, 128)
