@@ -54,12 +54,8 @@ def test_pictures_show_what_is_asked_for(store: Path, tmp_path: Path) -> None:
         "raw": picture(tmp_path / "raw", "--raw", SAMPLE),
         "file": picture(tmp_path / "file", *at, "--checkpoint", file),
         "model": picture(tmp_path / "model", *at, "--checkpoint", "lane_following"),
-        "dark": picture(
-            tmp_path / "dark", *at, "--world", 0, "--theme", "dark", "--checkpoint", "constant_velocity"
-        ),
-        "without": picture(
-            tmp_path / "without", *at, "--without", "nearest", "--checkpoint", "lane_following"
-        ),
+        "dark": picture(tmp_path / "dark", *constant, "--world", 0, "--theme", "dark"),
+        "without": picture(tmp_path / "without", *constant, "--without", "nearest"),
     }
     assert np.abs(drawn["alone"] - drawn["raw"]).mean() < 1e-3
     assert drawn["dark"][0, 0, :3].max() < 0.2
