@@ -12,7 +12,7 @@ from tests.evaluation.test_evaluate import Scattered
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.evaluation import evaluate
-from trajpred.evaluation.beyond import LEVELS, SHARES, beyond_columns
+from trajpred.evaluation.beyond import LEVELS, beyond_columns
 from trajpred.evaluation.columns import in_worlds
 from trajpred.evaluation.judged import Columns, Judged
 from trajpred.evaluation.scores import Scores
@@ -21,6 +21,7 @@ from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
+SHARES = ("off-road", "wrong-way", "infeasible", "collision")
 ROAD = [[[-100, 0], [300, 0]]]
 
 

@@ -139,7 +139,9 @@ def test_training_reports_what_evaluate_finds(store_path: Path, tmp_path: Path) 
     model, store = small_model(scene={"features": {"max_agents": 200}}), Gappy(store_path, "val")
     off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = pl.Trainer(accelerator="cpu", enable_checkpointing=False, **off)
-    loader = DataLoader(SceneDataset(store, model.scene), sampler=[[0, 1], [2, 3], [4]], batch_size=None)
+    loader = DataLoader(
+        SceneDataset(store, model.forecaster.scene), sampler=[[0, 1], [2, 3], [4]], batch_size=None
+    )
     [logged] = trainer.validate(model, loader, verbose=False)
     trainer.save_checkpoint(tmp_path / "model.ckpt", weights_only=True)
     found = evaluate(load_predictor(tmp_path / "model.ckpt"), store, batch_size=3, progress=False)

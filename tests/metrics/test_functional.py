@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trajpred.metrics import agent_metrics
-from trajpred.metrics.functional import final_error, missed, with_brier
+from trajpred.metrics.displacement import final_error, missed, with_brier
 from trajpred.predictors.predictor import BASELINES
 from trajpred.scenario import Scenario
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import shapely
 from numpy.typing import NDArray
+from trajpred.metrics.collisions import collisions
 
 from tests.graph.scenes import moved
 from trajpred.geometry import rotate, unit_vector
 from trajpred.metrics import collisions as collisions_module
-from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle
 from trajpred.metrics.plausibility import KinematicLimits, diversity, infeasible, kinematics
 from trajpred.scenario import OBJECT_TYPES, TYPICAL_SIZE, TYPICAL_SIZES, Scenario

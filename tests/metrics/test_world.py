@@ -9,7 +9,7 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 from torch import Tensor
 
 from tests.metrics.test_functional import random_case
-from trajpred.metrics import WORLD_METRICS, world_metrics
+from trajpred.metrics import metrics_of, world_metrics
 from trajpred.metrics.world import collides
 
 
@@ -39,7 +39,7 @@ def test_equals_av2(seed: int, apart: float) -> None:
     given = (torch.from_numpy(x) for x in (trajectory, probability, target))
     found = world_metrics(*given, torch.ones(target.shape[:2], dtype=torch.bool), torch.from_numpy(scene))
     expected = [by_av2(trajectory[scene == i], probability[i], target[scene == i]) for i in range(len(sizes))]
-    table = torch.stack([found[name] for name in WORLD_METRICS], 1)
+    table = torch.stack([found[name] for name in (metric.name for metric in metrics_of("world"))], 1)
     np.testing.assert_allclose(table.numpy(), expected, rtol=1e-10, atol=1e-12)
 
 

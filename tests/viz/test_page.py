@@ -20,10 +20,9 @@ from tests.viz.page_file import Page, decode
 from tests.viz.test_scene import OBSERVED, forecast, lane_map, scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.evaluation.columns import SHORT
 from trajpred.forecast import Forecast
 from trajpred.geometry import wrap_angle
-from trajpred.metrics import final_error
+from trajpred.metrics import columns, final_error
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
@@ -149,8 +148,8 @@ def test_the_numbers_are_those_of_evaluate(tmp_path: Path) -> None:
     known = evaluate(predictor, store, progress=False).per_scenario
     index = page.json("index")
     assert [line["id"] for line in index["scenes"]] == known["scenario_id"] == store.scenario_ids
-    assert index["metrics"] == list(SHORT) and index["models"] == ["lane_following"]
-    for i, name in enumerate(SHORT):
+    assert index["metrics"] == list(columns("breakdown")) and index["models"] == ["lane_following"]
+    for i, name in enumerate(columns("breakdown")):
         assert [line["metrics"][0][i] for line in index["scenes"]] == known[name], name
     scene, packed = store[0], page.json("scene-0")
     model, [told] = packed["models"][0], predictor([scene])
@@ -228,7 +227,9 @@ def test_two_models_side_by_side(tmp_path: Path) -> None:
     assert index["models"] == ["one", "two"] and len(packed["models"]) == 2
     found = decode(packed)
     np.testing.assert_array_equal(found["mode1"], found["mode0"] + 700)
-    one, two = (dict(zip(SHORT, values, strict=True)) for values in index["scenes"][0]["metrics"])
+    one, two = (
+        dict(zip(columns("breakdown"), values, strict=True)) for values in index["scenes"][0]["metrics"]
+    )
     assert two["minFDE6"] > one["minFDE6"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,22 +12,11 @@ from numpy.typing import NDArray
 
 from trajpred.evaluation.judged import GROUPS, Columns, Judged
 from trajpred.geometry import rotate
-from trajpred.metrics import final_error
+from trajpred.metrics import final_error, metrics_of
 from trajpred.metrics.calibration import Reliability, laplace_coverage, reliability
-from trajpred.metrics.collisions import collisions
-from trajpred.metrics.map_compliance import is_road_vehicle, off_road, on_road, wrong_way
-from trajpred.metrics.plausibility import diversity, infeasible, kinematics
-from trajpred.scenario import TYPICAL_SIZES, Scenario
+from trajpred.metrics.plausibility import Futures
+from trajpred.scenario import Scenario
 
-#: Means of these are shares of probability: of modes that do so.
-SHARES = ("off-road", "wrong-way", "infeasible", "collision")
-#: And these are metres between the end points of an agent's modes, by their name in ``diversity``.
-SPREADS = {
-    "spread": "pairwise",
-    "spread of top two": "top_two",
-    "spread ahead": "along",
-    "spread sideways": "across",
-}
 #: Central intervals of the predicted Laplace laws that are looked at.
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 #: Of the reliability diagram.
@@ -34,63 +24,17 @@ BINS = 10
 
 
 def beyond_columns(some: Judged, scenarios: Sequence[Scenario], worlds: NDArray[np.bool_]) -> Columns:
-    """For each judged agent ``[A]`` the names above, NaN where a metric does not apply to it.
-
-    Road vehicles that start on the road are judged by the map and by their motion, everyone by ``spread``.
+    """Compute the plausibility metrics of each agent ``[A]``.
 
     Args:
         some: the agents.
         scenarios: theirs.
         worlds: ``[A]``, agents whose modes are worlds together with those of the same scene.
     """
-    motion = kinematics(some.trajectory, some.origin, some.velocity, some.step_s)
-    by_map = [_by_map(some, scenario, i) for i, scenario in enumerate(scenarios)]
-    kept = np.concatenate([part["kept"] for part in by_map])
-    found = {name: np.concatenate([part[name] for part in by_map]) for name in ("off-road", "wrong-way")}
-    found["infeasible"] = np.where(kept[:, None], infeasible(motion), np.nan)
-    share = {name: (some.probability * modes).sum(1) for name, modes in found.items()}
-    return {**share, "collision": _colliding(some, worlds), **_spread(some)}
-
-
-def _spread(some: Judged) -> Columns:
-    """Of the modes that an agent really has; NaN where that is one alone."""
-    found = {name: np.full(len(some), np.nan) for name in SPREADS}
-    for k in np.unique(some.modes):
-        rows = some.modes == k
-        apart = diversity(some.trajectory[rows, :k], some.probability[rows, :k], some.origin_heading[rows])
-        for name, its in SPREADS.items():
-            found[name][rows] = apart[its] if k > 1 else np.nan
-    return found
-
-
-def _by_map(some: Judged, scenario: Scenario, index: int) -> Columns:
-    """Of the agents of one scene ``[a, K]``, NaN where the map judges them not; ``kept``: where it does."""
-    rows = some.scene == index
-    path, heading = some.trajectory[rows], some.heading[rows]
-    starts = on_road(some.origin[rows], scenario.map)
-    off, wrong = off_road(path, scenario.map), wrong_way(path, heading, scenario.map, some.step_s)
-    if starts is None or off is None or wrong is None:
-        none = np.full(path.shape[:2], np.nan)
-        return {"kept": is_road_vehicle(some.object_type[rows]), "off-road": none, "wrong-way": none}
-    kept = is_road_vehicle(some.object_type[rows]) & starts
-    found = {"off-road": off, "wrong-way": wrong}
-    return {"kept": kept} | {name: np.where(kept[:, None], x, np.nan) for name, x in found.items()}
-
-
-def _colliding(some: Judged, worlds: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """``[A]`` probability of the worlds in which an agent collides with another; NaN for agents without."""
-    share = np.full(len(some), np.nan)
-    if worlds.any():
-        hit = collisions(
-            some.trajectory[worlds],
-            some.heading[worlds],
-            TYPICAL_SIZES[some.object_type[worlds]],
-            some.scene[worlds],
-            some.origin[worlds],
-            some.origin_heading[worlds],
-        )
-        share[worlds] = (some.probability[worlds] * hit).sum(1)
-    return share
+    shared = {f.name for f in fields(Futures)} - {"maps", "in_world"}
+    given = {name: getattr(some, name) for name in shared}
+    futures = Futures(**given, maps=[one.map for one in scenarios], in_world=worlds)
+    return {metric.name: metric.compute(futures) for metric in metrics_of("plausibility")}
 
 
 class Calibration:

@@ -10,32 +10,26 @@ from numpy.typing import NDArray
 
 from trajpred.evaluation.judged import Columns, Judged
 from trajpred.forecast import SAME_PROBABILITY
-from trajpred.metrics import agent_metrics, heading_metrics, horizon_metrics, world_metrics
-
-#: What is told of each part of a breakdown and of each horizon, and kept of every scenario's focal agent.
-SHORT = ("minADE6", "minFDE6", "MR6", "brier-minFDE6")
-#: The same without K, as the metrics know them.
-_SHORT = tuple(name.removesuffix("6") for name in SHORT)
+from trajpred.metrics import agent_metrics, horizon_metrics, names_in, world_metrics
 
 
 def displacement(some: Judged, ks: Sequence[int]) -> Columns:
     """Errors of place and heading, ``[A]`` float32 by name."""
     path, p, target, valid, heading, target_heading = _tensors(some, "heading", "target_heading")
-    found = agent_metrics(path, p, target, valid, ks)
-    found |= heading_metrics(path, p, heading, target, target_heading, valid)
+    found = agent_metrics(path, p, target, valid, ks, heading=heading, target_heading=target_heading)
     return {name: x.float().numpy() for name, x in found.items()}
 
 
 def horizons(some: Judged) -> dict[str, Columns]:
-    """For ``"1 s"``, ``"2 s"`` … the groups and :data:`SHORT` of the agents that are there then."""
+    """For ``"1 s"``, ``"2 s"`` … the groups and the breakdown metrics of the agents that are there then."""
     path, p, target, valid = _tensors(some)
     ends = whole_seconds(some.valid.shape[1], some.step_s)
-    values = horizon_metrics(path, p, target, valid, [*ends.values()], _SHORT)
+    values = horizon_metrics(path, p, target, valid, [*ends.values()], names_in("breakdown"))
     found = {}
     for second, step in ends.items():
         there = some.valid[:, step - 1]
-        columns = some.member | {name: x.float().numpy() for name, x in values[step].items()}
-        found[f"{second:g} s"] = {name: x[there] for name, x in columns.items()}
+        member = some.member | {name: x.float().numpy() for name, x in values[step].items()}
+        found[f"{second:g} s"] = {name: x[there] for name, x in member.items()}
     return found
 
 

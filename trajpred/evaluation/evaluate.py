@@ -10,14 +10,12 @@ import numpy as np
 from tqdm import tqdm
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation.beyond import SHARES, SPREADS
-from trajpred.evaluation.columns import SHORT
 from trajpred.evaluation.intervals import bootstrap_each
 from trajpred.evaluation.judged import FACTS, Columns
 from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
-from trajpred.metrics import AGENT_METRICS
+from trajpred.metrics import METRICS, columns, metric_of
 from trajpred.predictors.predictor import Predictor, in_batches
 from trajpred.store import ScenarioStore
 
@@ -78,8 +76,12 @@ def evaluate(
 
 def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
     """What an :class:`Evaluation` says of all agents and scenes together."""
-    names = [f"{name}{k}" for k in ks for name in AGENT_METRICS]
-    names += [name for name in scores.names if "heading error" in name or name in (*SHARES, *SPREADS)]
+    asked = {str(k) for k in ks}
+    names = [
+        n
+        for n in scores.names
+        if n.removeprefix(metric_of(n).name) in asked or metric_of(n).ks or n in METRICS
+    ]
     focal = scores.focal()
     return {
         "metrics": scores.means(names),
@@ -100,5 +102,5 @@ def _intervals(focal: Columns) -> dict[str, list[float]]:
 
 
 def _per_scenario(focal: Columns) -> dict[str, list[Any]]:
-    values = {name: np.round(focal[name].astype(np.float64), 4).tolist() for name in SHORT}
+    values = {name: np.round(focal[name].astype(np.float64), 4).tolist() for name in columns("breakdown")}
     return {"scenario_id": focal["scenario_id"].tolist(), **values}

@@ -11,13 +11,11 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from trajpred.errors import require
-from trajpred.evaluation.beyond import SHARES, SPREADS
-from trajpred.evaluation.columns import SHORT
 from trajpred.evaluation.intervals import changes, compare
 from trajpred.evaluation.judged import FACTS
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.table import markdown
-from trajpred.metrics import AGENT_METRICS, WORLD_METRICS
+from trajpred.metrics import columns, metrics_of
 
 #: Said below every report, because tables of this field do not agree on them.
 CONVENTIONS = (
@@ -25,10 +23,6 @@ CONVENTIONS = (
     "the least over the modes, as av2 has it; ADE-of-best-FDE is what QCNet, HiVT and others call minADE. "
     "Brier metrics add (1 - p)² of the best mode, probabilities as given. K modes: the most probable ones."
 )
-
-
-#: What is told of several groups side by side.
-SIDE_BY_SIDE = ("minFDE6", "MR6")
 
 
 class Table(NamedTuple):
@@ -72,7 +66,7 @@ def _groups(result: Evaluation) -> Iterable[Table]:
     (focal, *others) = (f"{group} ({means['count']:,})" for group, means in result.metrics.items())
     head = ["", focal, "95 % interval", *others]
     for k in ks:
-        names = [f"{name}{k}" for name in (*AGENT_METRICS, "average heading error", "final heading error")]
+        names = [f"{metric.name}{k}" for metric in metrics_of("displacement")]
         rows = [_line(result, name) for name in names]
         shown = [row for row, name in zip(rows, names, strict=True) if name in known]
         if k == ks[-1]:
@@ -83,7 +77,8 @@ def _groups(result: Evaluation) -> Iterable[Table]:
 def _beyond(result: Evaluation) -> list[list[str]]:
     """Lines on what displacement does not tell, the groups side by side; none if it was not looked at."""
     told = [result.calibration.get(group, {}) for group in result.metrics]
-    names = [n for n in (*SHARES, *SPREADS) if any(n in means for means in result.metrics.values())]
+    names = [m.name for m in metrics_of("plausibility")]
+    names = [n for n in names if any(n in means for means in result.metrics.values())]
     rows = [_line(result, name) for name in names]
     rows += [_cells(name, told) for name in ("ECE", "top ECE") if any(told)]
     held = [one.get("coverage", {}) for one in told]
@@ -109,9 +104,10 @@ def _cells(
 
 def _worlds(result: Evaluation) -> Iterable[Table]:
     if result.worlds.get("count"):
-        head = ["scenarios", "incomplete", "actors", *WORLD_METRICS]
+        names = [metric.name for metric in metrics_of("world")]
+        head = ["scenarios", "incomplete", "actors", *names]
         cells = [str(result.worlds[name]) for name in ("count", "incomplete", "actors")]
-        values = [_cell(result.worlds, name) for name in WORLD_METRICS]
+        values = [_cell(result.worlds, name) for name in names]
         yield Table("worlds of scored agents", head, [[*cells, *values]])
 
 
@@ -119,7 +115,7 @@ def _parts(
     title: str, parts: Mapping[str, Mapping[str, Mapping[str, float]]], groups: Sequence[str]
 ) -> Iterable[Table]:
     """One line per part that has agents of any of ``groups``."""
-    names = SHORT if len(groups) == 1 else SIDE_BY_SIDE
+    names = columns("breakdown" if len(groups) == 1 else "side by side")
     head, rows = [""], []
     for group in groups:
         head += ["agents", *names] if len(groups) == 1 else [f"{group} {name}" for name in ("agents", *names)]
@@ -140,7 +136,9 @@ def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
     if len(results) < 2:
         return []
     first = results[0].metrics[group]
-    known = [name for name in SHORT if name in first] or [name for name in first if name.startswith("min")]
+    known = [name for name in columns("breakdown") if name in first] or [
+        name for name in first if name.startswith("min")
+    ]
     rows = []
     for one in results:
         means = one.metrics[group]
@@ -158,7 +156,7 @@ def changed(
     most to either side.
     """
     old, new = names
-    differences = {name: compare(after, before, name) for name in SHORT}
+    differences = {name: compare(after, before, name) for name in columns("breakdown")}
     rows = [
         [name, *(f"{x:+.3f}" for x in (found.mean, found.low, found.high))]
         for name, found in differences.items()

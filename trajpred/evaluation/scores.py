@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.evaluation.beyond import Calibration, beyond_columns
-from trajpred.evaluation.columns import SHORT, displacement, horizons, in_worlds, worlds
+from trajpred.evaluation.columns import displacement, horizons, in_worlds, worlds
 from trajpred.evaluation.judged import BOUNDS, FACTS, GROUPS, Columns, Judged, require_step
 from trajpred.evaluation.tally import AgentTally, Means, WorldTally
 from trajpred.forecast import Forecast
+from trajpred.metrics import columns as columns_of
 from trajpred.scenario import Scenario
 
 
@@ -60,10 +61,10 @@ class Scores:
         self._whole = self._whole or AgentTally([*columns])
         self._whole.add(some.member | columns)
         for second, values in horizons(some).items():
-            self._horizons.setdefault(second, AgentTally(SHORT)).add(values)
+            self._horizons.setdefault(second, AgentTally(columns_of("breakdown"))).add(values)
         for fact, words in some.facts.items():
             for word in np.unique(words).tolist():
-                part = self._parts[fact].setdefault(word, AgentTally(SHORT))
+                part = self._parts[fact].setdefault(word, AgentTally(columns_of("breakdown")))
                 part.add(some.member | columns, words == word)
 
     @property
@@ -76,11 +77,11 @@ class Scores:
         return self._whole.means(names) if self._whole else {}
 
     def horizons(self) -> dict[str, Means]:
-        """For ``"1 s"``, ``"2 s"`` … :data:`SHORT` over the agents that are there then."""
+        """For ``"1 s"``, ``"2 s"`` … the breakdown metrics over the agents that are there then."""
         return {second: tally.means() for second, tally in self._horizons.items()}
 
     def breakdown(self, fact: str) -> dict[str, Means]:
-        """:data:`SHORT` for each value of ``fact``: numbers in their order, words the most frequent first."""
+        """The breakdown metrics for each value of ``fact``: numbers in order, words by frequency."""
         parts = self._parts[fact]
         if fact in BOUNDS:
             ordered = sorted(parts, key=lambda text: float(text.split()[0]))

@@ -8,10 +8,8 @@ from typing import Any
 from trajpred.errors import DataError, require
 from trajpred.evaluation.intervals import Interval, bootstrap, compare, per_scenario
 from trajpred.evaluation.results import Evaluation
+from trajpred.metrics import columns
 
-COLUMNS = ("minADE1", "minFDE1", "MR1", "minADE6", "minFDE6", "MR6", "brier-minFDE6")
-#: Those that get an interval over scenarios.
-INTERVALS = ("minADE6", "minFDE6", "brier-minFDE6")
 TO = "\N{EN DASH}"
 #: Evaluations of the same training from several seeds, by the recipe's name.
 Recipes = Mapping[str, Sequence[Evaluation]]
@@ -42,7 +40,7 @@ def by_recipe(evaluations: Sequence[Evaluation]) -> dict[str, list[Evaluation]]:
 def _agree(first: Evaluation, other: Evaluation) -> bool:
     """Whether both tell the same, up to the rounding of another machine."""
     a, b = first.metrics["focal"], other.metrics["focal"]
-    return all(abs(a[name] - b[name]) < 1e-3 for name in COLUMNS if name in a and name in b)
+    return all(abs(a[name] - b[name]) < 1e-3 for name in columns("results") if name in a and name in b)
 
 
 def _require_same_data(first: Evaluation, other: Evaluation) -> None:
@@ -71,8 +69,10 @@ def _metrics_table(lines: Sequence[tuple[str, Sequence[Evaluation]]], group: str
     for name, seeds in lines:
         require(all(group in one.metrics for one in seeds), "group", f"{name} says nothing of {group} agents")
         each = [one.metrics[group] for one in seeds]
-        rows.append([name, str(each[0]["count"]), *(_over_seeds(each, column) for column in COLUMNS)])
-    return markdown(["predictor", "agents", *COLUMNS], rows)
+        rows.append(
+            [name, str(each[0]["count"]), *(_over_seeds(each, column) for column in columns("results"))]
+        )
+    return markdown(["predictor", "agents", *columns("results")], rows)
 
 
 def _over_seeds(each: Sequence[Mapping[str, float]], name: str) -> str:
@@ -92,11 +92,11 @@ def format_intervals(recipes: Recipes) -> str:
     first, *_ = recipes.values()
     rows = []
     for name, seeds in recipes.items():
-        own = [_shown(bootstrap(list(per_scenario(seeds, m).values()))) for m in INTERVALS]
-        less = ["-" if seeds is first else _shown(compare(seeds, first, m), "+") for m in INTERVALS]
+        own = [_shown(bootstrap(list(per_scenario(seeds, m).values()))) for m in columns("interval")]
+        less = ["-" if seeds is first else _shown(compare(seeds, first, m), "+") for m in columns("interval")]
         rows.append([_counted(name, seeds), *own, *less])
-    against = [f"{metric} against {next(iter(recipes))}" for metric in INTERVALS]
-    return markdown(["predictor", *INTERVALS, *against], rows)
+    against = [f"{metric} against {next(iter(recipes))}" for metric in columns("interval")]
+    return markdown(["predictor", *columns("interval"), *against], rows)
 
 
 def _shown(interval: Interval, sign: str = "") -> str:

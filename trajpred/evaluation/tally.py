@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.evaluation.judged import GROUPS, Columns
+from trajpred.metrics import METRICS
 
 Means = dict[str, dict[str, float]]
 
@@ -79,4 +80,4 @@ class WorldTally:
 
 
 def _of_actors(name: str) -> bool:
-    return name.startswith("actor")
+    return METRICS[name].per_actor

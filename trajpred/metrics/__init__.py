@@ -1,20 +1,24 @@
-"""Argoverse 2's metrics: per agent, per world, and the torchmetrics class over them."""
+"""Metrics of forecasts: displacement, worlds, plausibility and calibration; see ``registry.py``."""
 
-from trajpred.metrics.agents import AGENT_METRICS, agent_metrics, heading_metrics, horizon_metrics
-from trajpred.metrics.collection import ForecastMetrics
-from trajpred.metrics.functional import MISS_THRESHOLD_M, average_error, final_error
-from trajpred.metrics.world import COLLISION_THRESHOLD_M, WORLD_METRICS, world_metrics
+from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
+from trajpred.metrics.forecast_metrics import ForecastMetrics, agent_metrics, horizon_metrics
+from trajpred.metrics.registry import METRICS, Metric, columns, metric_of, metrics_of, names_in, register
+from trajpred.metrics.world import COLLISION_THRESHOLD_M, world_metrics
 
 __all__ = [
-    "AGENT_METRICS",
     "COLLISION_THRESHOLD_M",
+    "METRICS",
     "MISS_THRESHOLD_M",
-    "WORLD_METRICS",
     "ForecastMetrics",
+    "Metric",
     "agent_metrics",
     "average_error",
+    "columns",
     "final_error",
-    "heading_metrics",
     "horizon_metrics",
+    "metric_of",
+    "metrics_of",
+    "names_in",
+    "register",
     "world_metrics",
 ]

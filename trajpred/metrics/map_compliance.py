@@ -1,10 +1,10 @@
-"""Does a future keep to the map: on the drivable area, and with the traffic?
+"""Map compliance of futures: on the drivable area, and with the traffic.
 
-City frame float64, metres and radians; nothing here depends on where the frame's origin lies. Sizes: ``A``
-agents of one scenario, ``K`` modes, ``F`` future steps. Points with a NaN coordinate (unknown steps) never
-violate anything. The ground truth passes as ``[A, 1, F, 2]``: 2.2 % of Argoverse 2's true futures of road
-vehicles leave the road (into driveways and car parks), 3.0 % of Argoverse 1's leave the widened lanes, and at
-most 0.2 % are wrong-way. A forecast is to be compared with that, not with zero.
+City frame float64, metres and radians; independent of the frame's origin. Sizes: ``A`` agents of one
+scenario, ``K`` modes, ``F`` future steps. Points with a NaN coordinate (unknown steps) never violate
+anything. Ground truth is passed as ``[A, 1, F, 2]``: 2.2 % of Argoverse 2's true futures of road vehicles
+leave the road (into driveways and car parks), 3.0 % of Argoverse 1's leave the widened lanes, and at most
+0.2 % are wrong-way. Compare a forecast with these rates, not with zero.
 """
 
 from __future__ import annotations
@@ -17,34 +17,33 @@ from trajpred.geometry import direction, norm, wrap_angle
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES
 
-#: Types that are bound to the road; pedestrians and cyclists may well leave it.
+#: Types that are bound to the road; pedestrians and cyclists are not.
 ROAD_VEHICLES = ("vehicle", "bus", "motorcyclist")
-#: Half the width given to lanes that are known by their centreline alone: half of 3.5 m (the usual lane is
-#: 2.7 to 3.7 m wide).
+#: Half the assumed width of lanes without boundaries: half of 3.5 m (most lanes are 2.7 to 3.7 m wide).
 HALF_LANE_WIDTH_M = 1.75
-#: A lane is where an agent drives if the lane's centreline is at most this far away.
+#: An agent drives on a lane if the lane's centreline is at most this far away.
 LANE_REACH_M = 2.0
-#: A heading that differs from a lane's direction by more than this drives against it. Well over a right
-#: angle: crossing traffic and the start of a U-turn are not wrong-way driving.
+#: A heading that differs from a lane's direction by more than this is against it. Well over a right angle:
+#: crossing traffic and the start of a U-turn are not wrong-way driving.
 WRONG_WAY_RAD = float(np.deg2rad(135.0))
-#: Slower agents (m/s) drive nowhere: they manoeuvre, and their heading along the path is uncertain.
+#: The heading of slower agents (m/s) along their path is uncertain.
 MOVING_SPEED = 1.0
-#: Driving against all lanes counts when it lasts this long (seconds, altogether).
+#: Total duration (seconds) of driving against all lanes that counts as wrong-way.
 WRONG_WAY_S = 1.0
 
 
 def is_road_vehicle(object_type: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Whether the metrics here are meant for agents of ``object_type`` ``[...]`` (index of OBJECT_TYPES)."""
+    """Return whether agents of ``object_type`` ``[...]`` (index of OBJECT_TYPES) are bound to the road."""
     return np.isin(object_type, [OBJECT_TYPES.index(name) for name in ROAD_VEHICLES])
 
 
 def road_area(lane_map: LaneMap) -> shapely.Geometry | None:
-    """What may be driven on, prepared for many questions; None where the map is empty.
+    """Return the drivable area, prepared for fast queries; None if the map is empty.
 
-    The union of the drivable areas. A map without any (Argoverse 1's are rasters, which the reader leaves
-    alone; people's own maps) has its lanes instead: the polygons between left and right boundary, or
-    centrelines widened by :data:`HALF_LANE_WIDTH_M` where a lane has no boundaries. Lanes leave out parking
-    bays, shoulders and driveways, so rates of the two kinds of map do not compare.
+    The union of the drivable areas. A map without any (Argoverse 1's are rasters, which are not read; custom
+    maps) has its lanes instead: the polygons between left and right boundary, or centrelines widened by
+    :data:`HALF_LANE_WIDTH_M`. Lanes do not contain parking bays, shoulders and driveways, so rates on the two
+    kinds of map are not comparable.
     """
     shapes = _polygons(lane_map.drivable_area) if len(lane_map.drivable_area) else _lane_shapes(lane_map)
     if not len(shapes):
@@ -54,75 +53,57 @@ def road_area(lane_map: LaneMap) -> shapely.Geometry | None:
     return area
 
 
-def on_road(points: NDArray[np.float64], lane_map: LaneMap) -> NDArray[np.bool_] | None:
-    """Whether ``points`` ``[..., 2]`` (metres, city frame) lie on the :func:`road_area`, its edge included.
-
-    Returns:
-        ``[...]`` bool, False for NaN points; None where there is no map to tell.
-    """
-    area = road_area(lane_map)
-    return None if area is None else shapely.intersects_xy(area, points[..., 0], points[..., 1])
+def on_road(points: NDArray[np.float64], area: shapely.Geometry) -> NDArray[np.bool_]:
+    """Return whether ``points`` ``[..., 2]`` lie in ``area`` or on its edge; False for NaN points."""
+    inside: NDArray[np.bool_] = shapely.intersects_xy(area, points[..., 0], points[..., 1])
+    return inside
 
 
-def off_road(trajectory: NDArray[np.float64], lane_map: LaneMap) -> NDArray[np.bool_] | None:
-    """Whether a mode leaves the road at any step, by the agent's centre.
+def off_road(trajectory: NDArray[np.float64], area: shapely.Geometry) -> NDArray[np.bool_]:
+    """Return whether the agent's centre leaves the road at any step.
 
-    Meant for road vehicles (:func:`is_road_vehicle`) that start on the road: see :func:`on_road` of their
-    last observed positions.
+    Meant for road vehicles (:func:`is_road_vehicle`) that start on the road.
 
     Args:
-        trajectory: ``[A, K, F, 2]`` metres, city frame.
-        lane_map: the scenario's map.
+        trajectory: ``[A, K, F, 2]`` metres, city frame; area: of :func:`road_area`.
 
     Returns:
-        ``[A, K]`` bool; None where there is no map to tell.
+        ``[A, K]`` bool.
     """
-    inside = on_road(trajectory, lane_map)
-    if inside is None:
-        return None
-    outside: NDArray[np.bool_] = ~inside & np.isfinite(trajectory).all(axis=-1)
+    outside = ~on_road(trajectory, area) & np.isfinite(trajectory).all(axis=-1)
     return np.logical_or.reduce(outside, axis=-1)
 
 
 def wrong_way(
     trajectory: NDArray[np.float64], heading: NDArray[np.float64], lane_map: LaneMap, step_s: float = 0.1
-) -> NDArray[np.bool_] | None:
-    """Whether a mode drives against the traffic: against every lane that is near, and for a while.
+) -> NDArray[np.bool_]:
+    """Return whether a mode drives against every nearby lane for at least :data:`WRONG_WAY_S`.
 
-    A step counts when the agent is faster than :data:`MOVING_SPEED`, at least one centreline is within
+    A step counts if the agent is faster than :data:`MOVING_SPEED`, at least one centreline is within
     :data:`LANE_REACH_M`, none of these belongs to an intersection, and the heading differs by more than
-    :data:`WRONG_WAY_RAD` from the direction of all of them. A mode is wrong-way when such steps add up to
-    :data:`WRONG_WAY_S`.
+    :data:`WRONG_WAY_RAD` from the direction of all of them.
 
     Args:
-        trajectory: ``[A, K, F, 2]`` metres, city frame.
-        heading: ``[A, K, F]`` radians.
+        trajectory: ``[A, K, F, 2]`` metres, city frame; heading: ``[A, K, F]`` radians.
         lane_map: the scenario's map.
         step_s: seconds between steps.
 
     Returns:
-        ``[A, K]`` bool; None where the map has no lanes.
+        ``[A, K]`` bool.
     """
-    if not len(lane_map):
-        return None
-    moving = norm(_velocity(trajectory, step_s)) > MOVING_SPEED  # False where NaN
+    moving = np.zeros(trajectory.shape[:3], np.bool_)
+    if trajectory.shape[2] > 1:  # a single step has no velocity
+        moving = norm(np.gradient(trajectory, step_s, axis=2)) > MOVING_SPEED  # False where NaN
     against = np.zeros(moving.shape, np.bool_)
     against[moving] = _against_all_lanes(trajectory[moving], heading[moving], lane_map)
-    return against.sum(-1) * step_s > WRONG_WAY_S - step_s / 2  # clocks jitter
-
-
-def _velocity(trajectory: NDArray[np.float64], step_s: float) -> NDArray[np.float64]:
-    """``[A, K, F, 2]`` m/s by central differences; zero for a single step."""
-    if trajectory.shape[2] < 2:
-        return np.zeros_like(trajectory)
-    velocity: NDArray[np.float64] = np.gradient(trajectory, step_s, axis=2)
-    return velocity
+    total: NDArray[np.bool_] = against.sum(-1) * step_s > WRONG_WAY_S - step_s / 2  # timestamps jitter
+    return total
 
 
 def _against_all_lanes(
     points: NDArray[np.float64], heading: NDArray[np.float64], lane_map: LaneMap
 ) -> NDArray[np.bool_]:
-    """``[N]``: whether ``points`` ``[N, 2]`` lie near lanes, outside intersections, and head against all."""
+    """Return ``[N]``: whether ``points`` ``[N, 2]`` are near lanes, off intersections, and against all."""
     start, end, lane = _segments(lane_map.centerline)
     tree = shapely.STRtree(shapely.linestrings(np.stack((start, end), 1)))
     point, segment = tree.query(shapely.points(points), predicate="dwithin", distance=LANE_REACH_M)
@@ -135,7 +116,7 @@ def _against_all_lanes(
 
 
 def _segments(lines: Ragged) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Start and end ``[M, 2]`` of the pieces between neighbouring points, and the row ``[M]`` of each."""
+    """Return start and end ``[M, 2]`` of the segments of all lines, and the line ``[M]`` of each."""
     row = np.repeat(np.arange(len(lines)), lines.lengths)
     xy, inner = lines.values[:, :2], row[1:] == row[:-1]
     inner &= (xy[1:] != xy[:-1]).any(-1)  # a repeated point has no direction
@@ -143,18 +124,19 @@ def _segments(lines: Ragged) -> tuple[NDArray[np.float64], NDArray[np.float64], 
 
 
 def _polygons(rings: Ragged) -> NDArray[np.object_]:
-    """One valid polygon for each row of vertices ``[V, 2 or 3]``; open rings are closed."""
+    """Build a valid polygon from each row of vertices ``[V, 2 or 3]``; open rings are closed."""
     row = np.repeat(np.arange(len(rings)), rings.lengths)
     return shapely.make_valid(shapely.polygons(shapely.linearrings(rings.values[:, :2], indices=row)))
 
 
 def _lane_shapes(lane_map: LaneMap) -> NDArray[np.object_]:
+    """Build a polygon for each lane."""
     left, right = lane_map.left_boundary, lane_map.right_boundary
     bounded = (left.lengths >= 2) & (right.lengths >= 2)
     rings = [np.concatenate((left[i][:, :2], right[i][::-1, :2])) for i in np.flatnonzero(bounded).tolist()]
     row = np.repeat(np.arange(len(lane_map)), lane_map.centerline.lengths)
     bare = ~bounded[row]
-    rank = np.cumsum(~bounded) - 1  # consecutive, as shapely wants its indices
+    rank = np.cumsum(~bounded) - 1  # shapely requires consecutive indices
     lines = shapely.linestrings(lane_map.centerline.values[bare, :2], indices=rank[row[bare]])
-    wide = shapely.buffer(lines, HALF_LANE_WIDTH_M)
-    return np.concatenate((_polygons(Ragged.from_rows(rings, 2)), wide))
+    widened = shapely.buffer(lines, HALF_LANE_WIDTH_M)
+    return np.concatenate((_polygons(Ragged.from_rows(rings, 2)), widened))

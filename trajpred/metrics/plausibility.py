@@ -1,85 +1,171 @@
-"""Could it happen? Motion within what a vehicle can do, modes that differ, headings that fit.
+"""Plausibility of futures: kept to the road, feasible motion, no collisions, diverse modes.
 
 City frame float64, metres, radians, seconds. Sizes: ``A`` agents, ``K`` modes, ``F`` future steps. NaN
-positions (unknown steps) never violate anything. The ground truth passes as ``[A, 1, F, 2]``.
+positions (unknown steps) never violate anything. Ground truth is passed as ``[A, 1, F, 2]``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.geometry import norm, to_local
+from trajpred.lane_map import LaneMap
+from trajpred.metrics.map_compliance import is_road_vehicle, off_road, on_road, road_area, wrong_way
+from trajpred.scenario import TYPICAL_SIZES
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-
-#: Motion is judged from three points this far apart (seconds). Positions that are off by 0.1 m each then
-#: disturb accelerations by 0.25 m/s², where differences of single steps of 0.1 s would by 25. Half a second
-#: would do for Argoverse 2, but Argoverse 1's recordings jerk: 42 % of its true futures would be infeasible,
-#: where with a whole second 2.9 % are (Argoverse 2: 1.5 % of the road vehicles).
+#: Motion is computed from three points this far apart (seconds). Position errors of 0.1 m then disturb
+#: accelerations by 0.25 m/s², differences of single steps of 0.1 s by 25. Half a second suffices for
+#: Argoverse 2, but Argoverse 1's recordings jerk: 42 % of its true futures would be infeasible, with a whole
+#: second 2.9 % (Argoverse 2: 1.5 % of the road vehicles).
 SPACING_S = 1.0
-#: Below this speed (m/s) a path has no curvature to speak of: what is left is jitter.
+#: Below this speed (m/s) the curvature of a path is jitter.
 MOVING_SPEED = 1.0
+#: What a road vehicle can do; only impossible motion exceeds it, not uncomfortable motion. Curvature (1/m):
+#: passenger cars turn on a circle of 10 to 12 m between kerbs, the centre of the rear axle on a radius of
+#: about 4 m; 1/3 leaves room for noise at walking pace. Acceleration (m/s²): a strong production car takes
+#: 4.6 s to 100 km/h. Deceleration and lateral acceleration: tyres on dry asphalt grip with about 0.8 g.
+KINEMATIC_LIMITS = {"curvature": 1 / 3, "acceleration": 6.0, "deceleration": 8.0, "lateral": 8.0}
+#: Boxes are scaled by this before they are compared: typical sizes are too large for half of all road users,
+#: and positions err by a decimetre. Of Argoverse 2's true scored futures 2.3 % collide so, at full size 7 %.
+BOX_SCALE = 0.9
+#: Pairs of boxes compared at once.
+_MAX_PAIRS = 1_000_000
+#: Centre ``[N, 2]``, heading ``[N]`` and half (length, width) ``[N, 2]`` of N boxes.
+_Boxes = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class Kinematics:
-    """The extremes of each mode's motion, each at least 0.
+class Futures:
+    """Forecasts of ``A`` agents of several scenes, as far as plausibility depends on them.
 
     Attributes:
-        curvature: ``[A, K]`` 1/m, while faster than :data:`MOVING_SPEED`.
-        acceleration, deceleration: ``[A, K]`` m/s² along the path.
-        lateral: ``[A, K]`` m/s² across the path, while faster than :data:`MOVING_SPEED`.
+        scene: ``[A]`` int64 ascending, index into ``maps``.
+        maps: the scenes' maps.
+        object_type: ``[A]``, index into ``OBJECT_TYPES``.
+        origin: ``[A, 2]`` metres; origin_heading: ``[A]`` radians; velocity: ``[A, 2]`` m/s: last observed.
+        trajectory: ``[A, K, F, 2]`` metres, city frame; heading: ``[A, K, F]`` radians along each mode.
+        probability: ``[A, K]``.
+        modes: ``[A]`` int64, how many of the K modes an agent has; further ones have probability 0.
+        in_world: ``[A]`` bool, agents whose modes are worlds together with those of the same scene.
+        step_s: seconds between future steps.
     """
 
-    curvature: Floats
-    acceleration: Floats
-    deceleration: Floats
-    lateral: Floats
+    scene: NDArray[np.int64]
+    maps: Sequence[LaneMap]
+    object_type: NDArray[np.int8]
+    origin: NDArray[np.float64]
+    origin_heading: NDArray[np.float64]
+    velocity: NDArray[np.float64]
+    trajectory: NDArray[np.float64]
+    heading: NDArray[np.float64]
+    probability: NDArray[np.float64]
+    modes: NDArray[np.int64]
+    in_world: NDArray[np.bool_]
+    step_s: float
+
+    @cached_property
+    def on_map(self) -> dict[str, NDArray[np.float64]]:
+        """``off-road``, ``wrong-way`` ``[A, K]``, NaN without a map; ``start`` ``[A]``, on the road."""
+        parts = []
+        for index, lane_map in enumerate(self.maps):
+            rows, area = self.scene == index, road_area(lane_map)
+            path, heading = self.trajectory[rows], self.heading[rows]
+            unknown = {name: np.full(path.shape[:2], np.nan) for name in ("off-road", "wrong-way")}
+            parts.append({"start": np.ones(len(path)), **unknown})
+            if area is not None and len(lane_map):
+                parts[-1] = {
+                    "start": on_road(self.origin[rows], area).astype(float),
+                    "off-road": off_road(path, area).astype(float),
+                    "wrong-way": wrong_way(path, heading, lane_map, self.step_s).astype(float),
+                }
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def share(self, violated: NDArray[np.float64] | NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Sum the probabilities of the modes ``violated`` ``[A, K]`` of road vehicles that start on the road.
+
+        NaN for other agents.
+        """
+        applies = is_road_vehicle(self.object_type) & (self.on_map["start"] > 0)
+        return np.where(applies, (self.probability * violated).sum(1), np.nan)
 
 
-@dataclass(frozen=True)
-class KinematicLimits:
-    """What a road vehicle can do: bounds that only impossible motion exceeds, not uncomfortable motion.
+def off_road_share(futures: Futures) -> NDArray[np.float64]:
+    """Compute the probability ``[A]`` that a road vehicle leaves the road; NaN for other agents."""
+    return futures.share(futures.on_map["off-road"])
 
-    Attributes:
-        curvature: 1/m. Passenger cars turn on a circle of 10 to 12 m between kerbs; the centre of the rear
-            axle then follows a radius of about 4 m. 1/3 leaves room for noise at walking pace.
-        acceleration: m/s². A strong production car takes 4.6 s to 100 km/h.
-        deceleration, lateral: m/s². Tyres on dry asphalt grip with about 0.8 g in all directions.
-    """
 
-    curvature: float = 1 / 3
-    acceleration: float = 6.0
-    deceleration: float = 8.0
-    lateral: float = 8.0
+def wrong_way_share(futures: Futures) -> NDArray[np.float64]:
+    """Compute the probability ``[A]`` of wrong-way driving of a road vehicle; NaN for other agents."""
+    return futures.share(futures.on_map["wrong-way"])
+
+
+def infeasible_share(futures: Futures) -> NDArray[np.float64]:
+    """Compute the probability ``[A]`` that a road vehicle moves as it cannot; NaN for other agents."""
+    motion = kinematics(futures.trajectory, futures.origin, futures.velocity, futures.step_s)
+    return futures.share(infeasible(motion))
+
+
+def collision_share(futures: Futures) -> NDArray[np.float64]:
+    """Compute the probability ``[A]`` of the worlds in which an agent collides; NaN without worlds."""
+    rows, share = futures.in_world, np.full(len(futures.scene), np.nan)
+    if rows.any():
+        hit = collisions(
+            futures.trajectory[rows],
+            futures.heading[rows],
+            TYPICAL_SIZES[futures.object_type[rows]],
+            futures.scene[rows],
+            futures.origin[rows],
+            futures.origin_heading[rows],
+        )
+        share[rows] = (futures.probability[rows] * hit).sum(1)
+    return share
+
+
+def spread(name: str) -> Callable[[Futures], NDArray[np.float64]]:
+    """Return a function for the :func:`diversity` ``[A]`` of this name; NaN for agents with a single mode."""
+
+    def compute(futures: Futures) -> NDArray[np.float64]:
+        found = np.full(len(futures.modes), np.nan)
+        for k in np.unique(futures.modes[futures.modes > 1]):
+            rows = futures.modes == k
+            paths, weights = futures.trajectory[rows, :k], futures.probability[rows, :k]
+            found[rows] = diversity(paths, weights, futures.origin_heading[rows])[name]
+        return found
+
+    return compute
 
 
 def kinematics(
-    trajectory: Floats,
-    origin: Floats,
-    origin_velocity: Floats,
+    trajectory: NDArray[np.float64],
+    origin: NDArray[np.float64],
+    origin_velocity: NDArray[np.float64],
     step_s: float = 0.1,
     spacing_s: float = SPACING_S,
-) -> Kinematics:
-    """Curvature and accelerations of every mode, from three points ``spacing_s`` apart around every step.
+) -> dict[str, NDArray[np.float64]]:
+    """Compute the extremes of each mode's motion, from three points ``spacing_s`` apart around every step.
 
     With chords ``c1``, ``c2`` over τ seconds each, ``s = |c| / τ`` is a speed, ``(s2 - s1) / τ`` the
     acceleration along the path, ``κ = 2 |c1 × c2| / (|c1| |c2| |c1 + c2|)`` the curvature of the circle
     through the three points, and ``κ s1 s2`` the lateral acceleration. Exact for constant acceleration on a
-    straight line and for constant speed on a circle. Before its origin an agent is taken to have moved with
-    its last velocity, so that a mode that starts with a jerk shows it. Futures shorter than the spacing are
-    judged with the longest spacing that they allow.
+    straight line and for constant speed on a circle. Before its origin an agent is assumed to have moved with
+    its last velocity, so a mode that starts with a jerk is detected. Futures shorter than the spacing use
+    the longest possible spacing.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres; step f is ``f + 1`` steps after the last observed one.
         origin: ``[A, 2]`` metres, last observed positions.
         origin_velocity: ``[A, 2]`` m/s.
         step_s: seconds between steps.
-        spacing_s: seconds between the three points; what passes much faster is taken for jitter.
+        spacing_s: seconds between the three points.
+
+    Returns:
+        ``[A, K]`` each, at least 0: ``curvature`` (1/m) and ``lateral`` (m/s²) while faster than
+        :data:`MOVING_SPEED`, ``acceleration`` and ``deceleration`` (m/s²) along the path.
     """
     A, K, F, _ = trajectory.shape
     gap = max(1, min(F, round(spacing_s / step_s)))
@@ -96,32 +182,26 @@ def kinematics(
         lateral = 2 * cross / norm(first + second) / (gap * step_s)
         curvature = lateral / (s1 * s2)
     along = (s2 - s1) / (gap * step_s)
-    return Kinematics(
-        _largest(np.where(moving, curvature, 0.0)),
-        _largest(along),
-        _largest(-along),
-        _largest(np.where(moving, lateral, 0.0)),
-    )
+    values = {
+        "curvature": np.where(moving, curvature, 0.0),
+        "acceleration": along,
+        "deceleration": -along,
+        "lateral": np.where(moving, lateral, 0.0),
+    }
+    # fmax ignores NaN.
+    return {name: np.fmax.reduce(value, axis=-1, initial=0.0) for name, value in values.items()}
 
 
-def _largest(values: Floats) -> Floats:
-    """Maximum over the last axis, at least 0; NaN counts for nothing."""
-    largest: Floats = np.fmax.reduce(values, axis=-1, initial=0.0)
-    return largest
+def infeasible(motion: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+    """Return whether each mode ``[A, K]`` exceeds any of :data:`KINEMATIC_LIMITS`; for road vehicles."""
+    exceeded = [motion[name] > limit for name, limit in KINEMATIC_LIMITS.items()]
+    return np.logical_or.reduce(exceeded)
 
 
-def infeasible(motion: Kinematics, limits: KinematicLimits = KinematicLimits()) -> Bools:
-    """Whether each mode exceeds any of ``limits`` anywhere: ``[A, K]``. Meant for road vehicles."""
-    return (
-        (motion.curvature > limits.curvature)
-        | (motion.acceleration > limits.acceleration)
-        | (motion.deceleration > limits.deceleration)
-        | (motion.lateral > limits.lateral)
-    )
-
-
-def diversity(trajectory: Floats, probability: Floats, heading: Floats) -> dict[str, Floats]:
-    """How far the endpoints of an agent's modes lie apart.
+def diversity(
+    trajectory: NDArray[np.float64], probability: NDArray[np.float64], heading: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Measure how far apart the endpoints of an agent's modes are.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres.
@@ -130,22 +210,98 @@ def diversity(trajectory: Floats, probability: Floats, heading: Floats) -> dict[
 
     Returns:
         ``[A]`` metres each: ``pairwise``, the mean distance of two modes' endpoints, and ``top_two``, that of
-        the two most probable ones (ties go to the lower index), NaN for a single mode; ``along`` and
-        ``across``, the endpoints' standard deviation ahead and sideways, weighted by probability.
+        the two most probable ones (of equal ones the first), NaN for a single mode; ``along`` and ``across``,
+        the endpoints' standard deviation ahead and sideways, weighted by probability.
     """
     end = trajectory[:, :, -1]
     A, K, _ = end.shape
     one, other = np.triu_indices(K, 1)
-    pairwise = norm(end[:, one] - end[:, other])
     order = np.argsort(-probability, axis=1, kind="stable")
     top = np.take_along_axis(end, order[:, :2, None], axis=1)
-    local = to_local(end, end[:, :1], heading[:, None])  # any origin does; a near one keeps digits
+    local = to_local(end, end[:, :1], heading[:, None])  # any near origin will do
     mean = (probability[..., None] * local).sum(1, keepdims=True)
-    spread = np.sqrt((probability[..., None] * (local - mean) ** 2).sum(1))
+    deviation = np.sqrt((probability[..., None] * (local - mean) ** 2).sum(1))
     none = np.full(A, np.nan)
     return {
-        "pairwise": pairwise.mean(1) if K > 1 else none,
+        "pairwise": norm(end[:, one] - end[:, other]).mean(1) if K > 1 else none,
         "top_two": norm(top[:, 0] - top[:, 1]) if K > 1 else none,
-        "along": spread[:, 0],
-        "across": spread[:, 1],
+        "along": deviation[:, 0],
+        "across": deviation[:, 1],
     }
+
+
+def collisions(
+    trajectory: NDArray[np.float64],
+    heading: NDArray[np.float64],
+    size: NDArray[np.float64],
+    scene: NDArray[np.int64],
+    origin: NDArray[np.float64],
+    origin_heading: NDArray[np.float64],
+    box_scale: float = BOX_SCALE,
+) -> NDArray[np.bool_]:
+    """Return whether an agent's oriented box overlaps another's in world k: mode k of all agents of a scene.
+
+    av2's threshold of 1 m between centres (``world.py``) passes cars that scrape along each other and rejects
+    people side by side. Pairs that already overlap at the last observed pose are ignored: there, the size or
+    the recording is wrong.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres, all agents of a scene in one frame.
+        heading: ``[A, K, F]`` radians.
+        size: ``[A, 2]`` (length, width) metres, such as :data:`trajpred.scenario.TYPICAL_SIZES`.
+        scene: ``[A]``, agents with the same number share a scene.
+        origin, origin_heading: ``[A, 2]`` and ``[A]``, the last observed poses.
+        box_scale: factor on ``size``; 1 where sizes are known.
+
+    Returns:
+        ``[A, K]`` bool.
+    """
+    half = size * (box_scale / 2)
+    first, second = _pairs(scene)
+    before = _overlap(*((origin[i], origin_heading[i], half[i]) for i in (first, second)))
+    first, second = first[~before], second[~before]
+    reach = norm(half)
+    hit = np.zeros((len(first), trajectory.shape[1]), np.bool_)
+    for steps in _chunks(trajectory.shape[2], hit.size):
+        place, angle = trajectory[:, :, steps], heading[:, :, steps]
+        near = norm(place[first] - place[second]) <= (reach[first] + reach[second])[:, None, None]
+        pair, mode, step = np.nonzero(near)
+        boxes = ((place[i, mode, step], angle[i, mode, step], half[i]) for i in (first[pair], second[pair]))
+        overlaps = _overlap(*boxes)
+        hit[pair[overlaps], mode[overlaps]] = True
+    found = np.zeros(trajectory.shape[:2], np.bool_)
+    for one in (first, second):
+        np.logical_or.at(found, one, hit)
+    return found
+
+
+def _pairs(scene: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return all pairs of agents of the same scene, each once."""
+    order = np.argsort(scene, kind="stable")
+    later = np.searchsorted(scene[order], scene[order], side="right") - 1 - np.arange(len(scene))
+    one = np.repeat(np.arange(len(scene)), later)
+    other = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(later) - later, later)
+    return order[one], order[other]
+
+
+def _chunks(steps: int, pairs: int) -> Iterator[slice]:
+    """Split the steps so that arrays over pairs and steps stay bounded."""
+    size = max(1, _MAX_PAIRS // max(pairs, 1))
+    return (slice(start, start + size) for start in range(0, steps, size))
+
+
+def _overlap(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
+    """Return whether boxes overlap, pair by pair.
+
+    Separating axes: two rectangles are disjoint if and only if they are so along a side of one of them.
+    """
+    return _meet_along(a, b) & _meet_along(b, a)
+
+
+def _meet_along(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
+    """Return whether the projections on both sides of ``a`` overlap; touching does not count."""
+    (center_a, heading_a, half_a), (center_b, heading_b, half_b) = a, b
+    offset = np.abs(to_local(center_b, center_a, heading_a))
+    cos, sin = np.abs(np.cos(heading_b - heading_a)), np.abs(np.sin(heading_b - heading_a))
+    shadow = np.stack((cos * half_b[:, 0] + sin * half_b[:, 1], sin * half_b[:, 0] + cos * half_b[:, 1]), -1)
+    return np.logical_and.reduce(offset < half_a + shadow, axis=-1)

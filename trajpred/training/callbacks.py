@@ -20,6 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from trajpred.errors import require
 from trajpred.graph.dataset import SceneDataset
+from trajpred.metrics import columns, metric_of
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.viz.scene import draw_scene
 
@@ -31,15 +32,6 @@ STOPPED = 75
 _REPEATED_S = 2.0
 #: Tags of the pictures and of the histogram.
 PICTURES, ERRORS = "predictions", "minFDE6 of the focal agents (m)"
-#: Titles of the validation charts, and their metrics.
-_METRICS = {
-    "Average error, best of 6 (m): minADE6": "minADE6",
-    "Final error, best of 6 (m): minFDE6": "minFDE6",
-    "The same, unlikely ones penalised: brier-minFDE6": "brier-minFDE6",
-    "Share missed by more than 2 m, best of 6: MR6": "MR6",
-    "Average error, likeliest (m): minADE1": "minADE1",
-    "Final error, likeliest (m): minFDE1": "minFDE1",
-}
 
 
 def _chart(*tags: str) -> list[Any]:
@@ -49,7 +41,13 @@ def _chart(*tags: str) -> list[Any]:
 
 def _validation(group: str) -> dict[str, list[Any]]:
     # One curve per chart, since TensorBoard colours by run.
-    return {title: _chart(f"val/{group}/{name}$") for title, name in _METRICS.items()}
+    charts = {}
+    for name in columns("chart"):
+        metric = metric_of(name)
+        modes = "most probable future" if name == f"{metric.name}1" else f"best of {name[len(metric.name) :]}"
+        unit = f" ({metric.unit})" if metric.unit else ""
+        charts[f"{metric.label}, {modes}{unit}: {name}"] = _chart(f"val/{group}/{name}$")
+    return charts
 
 
 #: Layout of TensorBoard's tab "Custom scalars".

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
 from trajpred.graph.config import SceneConfig
-from trajpred.metrics import ForecastMetrics, agent_metrics
+from trajpred.metrics import ForecastMetrics, agent_metrics, columns
 from trajpred.model.checkpoint import CONFIG, build
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
@@ -126,7 +126,7 @@ class LitForecaster(pl.LightningModule):
         for group, metrics in results.items():
             for name, value in metrics.items():
                 if name != "count":
-                    in_bar = group == "focal" and name in ("minADE6", "minFDE6")
+                    in_bar = group == "focal" and name in columns("progress")
                     self.log(f"val/{group}/{name}", float(value), prog_bar=in_bar, sync_dist=True)
 
     def configure_optimizers(self) -> Any:

@@ -121,13 +121,13 @@ def errors(
     """
     import torch
 
-    from trajpred.metrics import agent_metrics
+    from trajpred.metrics import agent_metrics, names_in
 
     told = forecast if world is None else forecast.world(world)
     path, p, truth, valid = map(torch.from_numpy, _pairs(scenario, told, rows))
     if not len(path):
         return {}
-    K, names = path.shape[1], ("minADE", "minFDE", "MR", "brier-minFDE")
+    K, names = path.shape[1], names_in("breakdown")
     found = agent_metrics(path, p, truth, valid, ks=(K,), names=names)
     return {name: found[f"{name}{K}"].numpy() for name in names}
 

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.evaluation.columns import SHORT
 from trajpred.evaluation.judged import Judged, facts_of
 from trajpred.evaluation.results import finite
 from trajpred.forecast import Forecast
-from trajpred.metrics import agent_metrics, final_error
+from trajpred.metrics import agent_metrics, columns, final_error
 from trajpred.scenario import OBJECT_TYPES, Scenario
 
 #: The facts that the list filters by.
@@ -24,8 +23,8 @@ class Figures:
     """How good a forecast is, by track id; tracks without a future have none.
 
     Attributes:
-        metrics: the values of ``SHORT``, metres to 0.1 mm as in ``Evaluation.per_scenario``; None where not
-            defined.
+        metrics: the values of the registry's ``breakdown`` table, metres to 0.1 mm as in
+            ``Evaluation.per_scenario``; None where not defined.
         end_error: ``[K]`` metres from each mode's end to where the track was last seen; None likewise.
     """
 
@@ -44,10 +43,10 @@ class Figures:
         path, p, target, valid = map(torch.from_numpy, given)
         found = agent_metrics(path, p, target, valid, (6,))
         # Through float32 and in this order, as evaluate does: the list then says what its JSON says.
-        columns = [found[name].float().numpy().astype(np.float64) for name in SHORT]
+        each = [found[name].float().numpy().astype(np.float64) for name in columns("breakdown")]
         ends = final_error(path, target, valid).numpy()
         names = some.track_id.tolist()
-        values = np.stack(columns, axis=1)
+        values = np.stack(each, axis=1)
         return cls(
             {name: _numbers(row, 4) for name, row in zip(names, values, strict=True)},
             {name: _numbers(row, 2) for name, row in zip(names, ends, strict=True)},

@@ -12,8 +12,8 @@ from uuid import uuid4
 from tqdm import tqdm
 
 from trajpred.errors import require
-from trajpred.evaluation.columns import SHORT
 from trajpred.forecast import Attention, Forecast
+from trajpred.metrics import columns
 from trajpred.predictors.checkpoint import attention_of, has_attention
 from trajpred.predictors.perturbed import road_users
 from trajpred.predictors.perturbed import without as leave_out
@@ -176,7 +176,7 @@ def _html(entries: Sequence[Entry], models: Sequence[str]) -> str:
     index = {
         "scenes": [one.line for one in entries],
         "models": list(models),
-        "metrics": list(SHORT),
+        "metrics": list(columns("breakdown")),
         "facts": list(FACTS),
         "heads": [model["heads"] for model in entries[0].scene["models"]],
         "removes": any(one.scene["removed"] for one in entries),

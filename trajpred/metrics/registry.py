@@ -1,0 +1,150 @@
+"""The registry of metrics: each one's function, label, unit, direction, and the tables it appears in.
+
+A metric is one entry of :data:`METRICS`. Evaluation, JSON, tables, training curves, captions and the web page
+read the registry. ``README.md`` beside this file defines the metrics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trajpred.metrics import plausibility
+from trajpred.metrics.displacement import missed, of_best, with_brier
+
+Kind = Literal["displacement", "plausibility", "world"]
+Table = Literal["training", "progress", "chart", "results", "interval", "breakdown", "side by side"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric.
+
+    Attributes:
+        name: the name; displacement metrics are evaluated for several K, which is appended: ``minADE6``.
+        compute: returns one value per agent ``[A]``, or per scene ``[S]``. Its argument depends on ``kind``.
+        label: what is measured, for titles.
+        unit: ``m``, ``rad``, or empty for shares.
+        kind: ``displacement`` (computed from :class:`~trajpred.metrics.displacement.Errors`),
+            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.Futures`, with ``--beyond`` only),
+            or ``world`` (from :class:`~trajpred.metrics.world.Worlds`).
+        lower_is_better: None if neither direction is better.
+        tables: the tables in which the metric appears, and for which K there: ``training`` (validation
+            curves), ``progress`` (the progress bar), ``chart`` (TensorBoard's custom charts), ``results``
+            (comparisons of predictors), ``interval`` (comparisons with intervals), ``breakdown`` (horizons,
+            breakdowns, values per scenario, the page) and ``side by side`` (breakdowns of several groups).
+            Every metric appears in the main table of an evaluation. Those in ``breakdown`` cannot use
+            headings.
+        ks: evaluate a displacement metric for these K only, whatever is asked for.
+        per_actor: a world metric that is averaged over actors, not over scenes, as av2's leaderboard did.
+
+    Example:
+        >>> register(Metric("maxFDE", lambda errors: errors.final.amax(1), "Worst endpoint"))
+    """
+
+    name: str
+    compute: Callable[[Any], Any]
+    label: str
+    unit: str = "m"
+    kind: Kind = "displacement"
+    lower_is_better: bool | None = True
+    tables: Mapping[Table, tuple[int, ...]] = field(default_factory=dict)
+    ks: tuple[int, ...] = ()
+    per_actor: bool = False
+
+
+#: All metrics by name, in the order of the tables.
+METRICS: dict[str, Metric] = {}
+
+
+def register(metric: Metric) -> None:
+    """Add a metric to :data:`METRICS`, or replace the one of the same name."""
+    METRICS[metric.name] = metric
+
+
+def metrics_of(kind: Kind) -> list[Metric]:
+    """List the metrics of a kind."""
+    return [one for one in METRICS.values() if one.kind == kind]
+
+
+def columns(table: Table) -> tuple[str, ...]:
+    """List the columns of a table, such as ``minADE6``, by K."""
+    ks = sorted({k for one in METRICS.values() for k in one.tables.get(table, ())})
+    return tuple(f"{one.name}{k}" for k in ks for one in METRICS.values() if k in one.tables.get(table, ()))
+
+
+def names_in(table: Table) -> tuple[str, ...]:
+    """List the names, without K, of the metrics in a table."""
+    return tuple(one.name for one in METRICS.values() if table in one.tables)
+
+
+def metric_of(column: str) -> Metric:
+    """Return the metric of a column, such as ``minADE`` for ``minADE6``. Raises: KeyError."""
+    return METRICS[column] if column in METRICS else METRICS[re.sub(r"\d+$", "", column)]
+
+
+#: Tables of the four main metrics.
+_MAIN: dict[Table, tuple[int, ...]] = {
+    "training": (1, 6),
+    "results": (1, 6),
+    "chart": (6,),
+    "breakdown": (6,),
+}
+_ERRORS: dict[Table, tuple[int, ...]] = {**_MAIN, "chart": (1, 6), "progress": (6,), "interval": (6,)}
+_BRIER: dict[Table, tuple[int, ...]] = {**_MAIN, "results": (6,), "interval": (6,)}
+_BESIDE: dict[Table, tuple[int, ...]] = {"side by side": (6,)}
+_BEST = "of the mode with the best endpoint"
+
+for _metric in (
+    Metric("minADE", lambda e: e.average.amin(1), "Average error", tables=_ERRORS),
+    Metric("minFDE", lambda e: e.final.amin(1), "Final error", tables=_ERRORS | _BESIDE),
+    Metric(
+        "MR", lambda e: missed(e.final.amin(1)), "Share missed by more than 2 m", "", tables=_MAIN | _BESIDE
+    ),
+    Metric(
+        "brier-minFDE",
+        lambda e: with_brier(e.final, e.probability),
+        "Final error with Brier score",
+        tables=_BRIER,
+    ),
+    Metric("brier-minADE", lambda e: with_brier(e.average, e.probability), "Average error with Brier score"),
+    Metric("ADE-of-best-FDE", lambda e: of_best(e.final, e.average), f"Average error {_BEST}"),
+    *(
+        Metric(f"{when} heading error", compute, f"{when.title()} heading error {_BEST}", "rad", ks=(6,))
+        for when, compute in (
+            ("average", lambda e: of_best(e.final, e.average_heading)),
+            ("final", lambda e: of_best(e.final, e.final_heading)),
+        )
+    ),
+    *(
+        Metric(name, compute, f"Probability of {label}", "", "plausibility")
+        for name, compute, label in (
+            ("off-road", plausibility.off_road_share, "leaving the road"),
+            ("wrong-way", plausibility.wrong_way_share, "driving against the traffic"),
+            ("infeasible", plausibility.infeasible_share, "infeasible motion"),
+            ("collision", plausibility.collision_share, "a collision"),
+        )
+    ),
+    *(
+        Metric(name, plausibility.spread(measure), label, "m", "plausibility", lower_is_better=None)
+        for name, measure, label in (
+            ("spread", "pairwise", "Mean distance of two endpoints"),
+            ("spread of top two", "top_two", "Distance of the two most probable endpoints"),
+            ("spread ahead", "along", "Standard deviation of the endpoints ahead"),
+            ("spread sideways", "across", "Standard deviation of the endpoints sideways"),
+        )
+    ),
+    Metric("avgMinADE", lambda w: w.average.amin(1), "Average error", kind="world"),
+    Metric("avgMinFDE", lambda w: w.final.amin(1), "Final error", kind="world"),
+    Metric(
+        "avgBrierMinFDE",
+        lambda w: with_brier(w.final, w.probability),
+        "Final error with Brier score",
+        kind="world",
+    ),
+    Metric("actorMR", lambda w: w.missed, "Share of missed actors", "", "world", per_actor=True),
+    Metric("actorCR", lambda w: w.collided, "Share of colliding actors", "", "world", per_actor=True),
+):
+    register(_metric)
