@@ -26,8 +26,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 #: Used without an import statement: torch writes curves through it; programs; types; before Python 3.11.
 UNSEEN = {"tensorboard", "ruff", "mypy", "types-pyyaml", "tomli"}
-#: Not in the metadata: a fuzzer for those who want it; tomllib is Python's own from 3.11 on.
-UNDECLARED = {"atheris", "tomllib"}
+#: Not in the metadata: part of Python since 3.11.
+UNDECLARED = {"tomllib"}
 
 
 def names(texts: list[str]) -> set[str]:

@@ -1,13 +1,281 @@
-"""Every reader there is, by name."""
+"""Every reader of files, with small valid inputs and the strategy that damages them."""
 
 from __future__ import annotations
 
-from tests.fuzz import model_readers, raw_readers, result_readers, store_readers
-from tests.fuzz.reader import Maker
+import gzip
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
-READERS: dict[str, Maker] = {
-    **raw_readers.READERS,
-    **store_readers.READERS,
-    **result_readers.READERS,
-    **model_readers.READERS,
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from hypothesis import strategies as st
+from torch import nn
+
+from tests.conftest import ROOT
+from tests.fuzz.strategies import (
+    Damage,
+    arrow_of,
+    bytes_of,
+    gzip_of,
+    json_of,
+    parquet_of,
+    text_of,
+    zip_of,
+)
+from tests.sources.argoverse1_files import made_map, made_rows, write
+from trajpred.errors import DataError
+from trajpred.evaluation.results import read_results
+from trajpred.evaluation.table import by_recipe, format_recipes
+from trajpred.forecast import Forecast
+from trajpred.metrics.conformal import ConformalRegions
+from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_weights, read_checkpoint
+from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
+from trajpred.predictors.predict import write_predictions
+from trajpred.predictors.predictions_file import FilePredictor
+from trajpred.sources import argoverse1, argoverse1_map, argoverse2
+from trajpred.sources.argoverse2_writer import map_archive, write_scenario
+from trajpred.sources.synthetic import make_scenario
+from trajpred.store import ScenarioStore, prepare
+
+SCENARIO = make_scenario(0, 2, steps=10, observed=5)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader under test: ``read`` accepts each of ``seeds``, and raises DataError or nothing on others."""
+
+    seeds: tuple[bytes, ...]
+    damage: Damage
+    read: Callable[[bytes], object]
+
+    def damaged(self) -> st.SearchStrategy[bytes]:
+        """Return inputs with damaged values, or with damaged bytes."""
+        return st.sampled_from(self.seeds).flatmap(
+            lambda s: st.one_of(self.damage(s), self.damage(s), bytes_of(s))
+        )
+
+
+def of_file(path: Path, read: Callable[[], object]) -> Callable[[bytes], object]:
+    """Return a function that writes a new file, since the old one may be mapped to memory, and reads it."""
+
+    def write_and_read(content: bytes) -> object:
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+        return read()
+
+    return write_and_read
+
+
+def raw_store(folder: Path, compression: str | None = None) -> Path:
+    """Return a store of two scenarios."""
+    for index in range(2):
+        scenario = make_scenario(0, index, steps=10, observed=5)
+        write_scenario(scenario, folder / "raw" / "val" / scenario.scenario_id)
+    store = folder / "store"
+    prepare("argoverse2", folder / "raw", store, workers=1, compression=compression, progress=False)
+    return store
+
+
+def use_store(store: Path) -> None:
+    rows = ScenarioStore(store, "val")
+    _ = rows.lengths, rows.sizes, rows.scenario_ids, "b" in rows
+    for row in range(min(len(rows), 3)):
+        rows[row].validate()
+    rows.batch(range(min(len(rows), 3)))
+
+
+def tracks(folder: Path) -> Reader:
+    write_scenario(SCENARIO, folder)
+    path = next(folder.glob("*.parquet"))
+    return Reader((path.read_bytes(),), parquet_of, of_file(path, lambda: argoverse2.read_scenario(folder)))
+
+
+def lane_map(folder: Path) -> Reader:
+    archive = json.loads(map_archive(SCENARIO.map))
+    archive = {group: dict(list(records.items())[:2]) for group, records in archive.items()}
+    path = folder / "log_map_archive_0.json"
+    return Reader((json.dumps(archive).encode(),), json_of, of_file(path, lambda: argoverse2.read_map(path)))
+
+
+def csv(folder: Path) -> Reader:
+    path = write(folder, made_rows())
+    return Reader((path.read_bytes(),), text_of, of_file(path, lambda: argoverse1.read_scenario(path)))
+
+
+def xml(folder: Path, pack: bool = False) -> Reader:
+    content, path = made_map().encode(), folder / ("map.xml.gz" if pack else "map.xml")
+
+    def read() -> object:
+        return argoverse1_map.read_city_map(path).near(np.zeros(2), np.full(2, 100.0), 50.0)
+
+    seed, damage = (gzip.compress(content), gzip_of) if pack else (content, text_of)
+    return Reader((seed,), damage, of_file(path, read))
+
+
+def sequences() -> pa.Table:
+    """Return two packed sequences of three tracks."""
+    rows = pq.ParquetFile(ROOT / "datasets" / "argoverse1" / "val.parquet").read_row_group(0)
+    rows = rows.filter(pc.equal(rows["seq_id"], rows["seq_id"][0]))
+    rows = rows.filter(pc.less_equal(rows["TRACK_ID"], 3))
+    next_id = pc.add(rows["seq_id"], pa.scalar(1, pa.int32()))
+    return pa.concat_tables([rows, rows.set_column(0, rows.schema.field(0), next_id)])
+
+
+def packed(folder: Path) -> Reader:
+    write(folder, made_rows()).unlink()
+    path, sink = folder / "val.parquet", io.BytesIO()
+    pq.write_table(sequences(), sink, row_group_size=len(sequences()) // 2)
+
+    def read() -> None:
+        for paths in argoverse1.discover(folder).values():
+            for one in paths[:3]:
+                argoverse1.read_scenario(one)
+
+    return Reader((sink.getvalue(),), parquet_of, of_file(path, read))
+
+
+def of_store(folder: Path, name: str, damage: Damage, compression: str | None = None) -> Reader:
+    store = raw_store(folder, compression)
+    path = store / name
+    return Reader((path.read_bytes(),), damage, of_file(path, lambda: use_store(store)))
+
+
+def record(folder: Path) -> Reader:
+    """Return the reader of a shard's record, which preparing again relies on: it must leave a valid store."""
+    whole = raw_store(folder).rename(folder / "whole")
+
+    def read(content: bytes) -> None:
+        store = Path(shutil.copytree(whole, folder / "store", dirs_exist_ok=True))
+        (store / "val" / "shard-00000.json").write_bytes(content)
+        prepare("argoverse2", folder / "raw", store, workers=1, progress=False)
+        try:
+            use_store(store)
+        except DataError as error:
+            raise AssertionError("prepare left a damaged store") from error
+
+    return Reader(((whole / "val" / "shard-00000.json").read_bytes(),), json_of, read)
+
+
+def predictions(folder: Path) -> Reader:
+    path, ids = folder / "predictions.parquet", SCENARIO.tracks.track_id[:2]
+    trajectory = np.random.default_rng(0).normal(size=(2, 2, 5, 2)).cumsum(2)
+    origin, probability = {"origin": np.zeros((2, 2)), "origin_heading": np.zeros(2)}, np.full((2, 2), 0.5)
+    name = SCENARIO.scenario_id
+    write_predictions(
+        path, [Forecast.from_trajectories(name, ids, trajectory, probability, step_s=0.1, **origin)]
+    )
+
+    def read() -> object:
+        predictor = FilePredictor(path)
+        return predictor([SCENARIO])[0].validate(), predictor.problems, predictor.foreign([])
+
+    return Reader((path.read_bytes(),), parquet_of, of_file(path, read))
+
+
+def results(folder: Path) -> Reader:
+    """Return the reader of evaluation results, as ``compare`` uses it."""
+    seed = json.loads((ROOT / "datasets" / "argoverse1" / "results" / "history_mlp.json").read_text())
+    seed["per_scenario"] = {name: values[:2] for name, values in seed["per_scenario"].items()}
+    path = folder / "results.json"
+    read = of_file(path, lambda: format_recipes(by_recipe(read_results(path))))
+    return Reader((json.dumps(seed).encode(),), json_of, read)
+
+
+def regions(_: Path) -> Reader:
+    rng = np.random.default_rng(0)
+    fitted = ConformalRegions.fit(rng.random((300, 2)), rng.integers(10, size=300), [1.0, 2.0], min_count=10)
+
+    def read(content: bytes) -> object:
+        found = ConformalRegions.from_json(content.decode("utf-8", "replace"))
+        return found.covered(np.ones((3, len(found.horizons_s))), np.arange(3))
+
+    return Reader((fitted.to_json().encode(),), json_of, read)
+
+
+def bundle_files() -> dict[str, bytes]:
+    """Return the files of a bundle with an empty graph, which is onnxruntime's to read."""
+    arrays = {"encoder/history": np.zeros((2, 5, 3), np.float32), "decoder/target": np.arange(2)}
+    example = io.BytesIO()
+    np.savez_compressed(example, **arrays)  # type: ignore[arg-type]
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": {"history": 50, "horizon": 60, "modes": 6, "dim": 128, "step_s": 0.1},
+        "scene": {"features": {"max_agents": 8, "max_lanes": 9}, "graph": {}},
+        "sizes": {"A": 8, "L": 9},
+        "files": {"encoder.onnx": {}, EXAMPLE: {}},
+    }
+    files = {"encoder.onnx": b"graph", EXAMPLE: example.getvalue(), MANIFEST: json.dumps(manifest).encode()}
+    rehash(files)
+    return files
+
+
+def rehash(files: dict[str, bytes]) -> None:
+    """Write the hashes of a bundle's files to its manifest, unless that is damaged."""
+    try:
+        manifest = json.loads(files[MANIFEST])
+        for name in manifest["files"]:
+            manifest["files"][name]["sha256"] = hashlib.sha256(files[name]).hexdigest()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return
+    files[MANIFEST] = json.dumps(manifest).encode()
+
+
+def bundle(folder: Path) -> Reader:
+    path, sink = folder / "bundle.zip", io.BytesIO()
+    with ZipFile(sink, "w") as archive:
+        for name, content in bundle_files().items():
+            archive.writestr(name, content)
+
+    def read() -> None:
+        found = Bundle(path)
+        found.read("encoder.onnx")
+        found.example()
+
+    return Reader((sink.getvalue(),), lambda content: zip_of(content, rehash), of_file(path, read))
+
+
+def checkpoint(folder: Path) -> Reader:
+    path = folder / "best.ckpt"
+    fitted = regions(folder).seeds[0].decode()
+    parts = {
+        TRAINING: {"seed": 1},
+        CALIBRATION: {"temperature": 1.5, "regions": fitted, "store": {"source": "x"}},
+    }
+    weights = {CONFIG: {"dim": 3}, "state_dict": nn.Linear(2, 3).state_dict(), "epoch": 3, "global_step": 9}
+    torch.save(parts | weights, path)
+
+    def read() -> None:
+        load_weights(nn.Linear(2, 3), read_checkpoint(path)["state_dict"], path)
+
+    return Reader((path.read_bytes(),), zip_of, of_file(path, read))
+
+
+READERS: dict[str, Callable[[Path], Reader]] = {
+    "argoverse2 tracks (parquet)": tracks,
+    "argoverse2 map (JSON)": lane_map,
+    "argoverse1 sequence (CSV)": csv,
+    "argoverse1 map (XML)": xml,
+    "argoverse1 map (gzip)": lambda folder: xml(folder, pack=True),
+    "argoverse1 pack (parquet)": packed,
+    "store manifest (JSON)": lambda folder: of_store(folder, "manifest.json", json_of),
+    "store index (Arrow)": lambda folder: of_store(folder, "val/index.arrow", arrow_of),
+    "store shard (Arrow)": lambda folder: of_store(folder, "val/shard-00000.arrow", arrow_of),
+    "compressed shard (Arrow)": lambda folder: of_store(folder, "val/shard-00000.arrow", arrow_of, "zstd"),
+    "store record (JSON)": record,
+    "predictions (parquet)": predictions,
+    "results (JSON)": results,
+    "conformal regions (JSON)": regions,
+    "bundle (zip)": bundle,
+    "checkpoint (zip)": checkpoint,
 }

@@ -1,48 +1,68 @@
-"""Spoilt files are read, or refused with a DataError; thousands of them in ``campaign.py``."""
+"""Damaged files are read or rejected with a DataError, in bounded time and memory."""
 
 from __future__ import annotations
 
-from random import Random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.fuzz.campaign import failure
-from tests.fuzz.reader import Reader
-from tests.fuzz.readers import READERS
+from tests.fuzz.readers import READERS, Reader
+from trajpred.errors import DataError
 
-_MADE: dict[str, Reader] = {}
+#: Processor seconds that one small input may take, and address space that a whole run may allocate.
+SLOW_S, SPACE_BYTES = 2.0, 8 * 2**30
+QUICK = settings(
+    max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+THOROUGH = settings(QUICK, max_examples=2_000, derandomize=False)
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
-def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    name: str = request.param
-    if name not in _MADE:
-        _MADE[name] = READERS[name](tmp_path_factory.mktemp("reader"))
-    return _MADE[name]
+def limited_memory() -> Iterator[None]:
+    """Fail allocations beyond :data:`SPACE_BYTES`, which then are errors other than DataError."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + SPACE_BYTES, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-every = pytest.mark.parametrize("reader", READERS, indirect=True)
-
-
-@every
-def test_what_is_not_spoilt_is_read(reader: Reader) -> None:
-    for content in reader.seeds:
+def check(reader: Reader, content: bytes) -> None:
+    start = time.process_time()
+    try:
         reader.read(content)
+    except DataError as error:
+        assert "\n" not in str(error)
+    assert time.process_time() - start < SLOW_S
 
 
-@every
-@pytest.mark.filterwarnings("ignore")
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(random=st.randoms(use_true_random=False))
-def test_what_is_spoilt_is_read_or_refused(reader: Reader, random: Random) -> None:
-    content = reader.spoilt(random)
-    assert failure(reader, content)[0] is None
+def fuzz(name: str, folder: Path, profile: settings) -> None:
+    reader = READERS[name](folder)
+    for seed in reader.seeds:
+        reader.read(seed)
+        check(reader, seed[: len(seed) // 2])
+
+    @profile
+    @given(content=reader.damaged())
+    def damaged_files_are_read_or_rejected(content: bytes) -> None:
+        check(reader, content)
+
+    damaged_files_are_read_or_rejected()
 
 
-@every
-@pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9])
-def test_what_is_cut_short_is_read_or_refused(reader: Reader, share: float) -> None:
-    content = reader.seeds[0]
-    assert failure(reader, content[: int(share * len(content))])[0] is None
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_files_are_read_or_rejected(name: str, tmp_path: Path) -> None:
+    fuzz(name, tmp_path, QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
+@pytest.mark.parametrize("name", READERS)
+def test_many_damaged_files_are_read_or_rejected(name: str, tmp_path: Path, limited_memory: None) -> None:
+    fuzz(name, tmp_path, THOROUGH)

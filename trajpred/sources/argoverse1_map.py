@@ -24,7 +24,7 @@ from trajpred.lane_map import NO_LANE, TURN_DIRECTIONS, LaneMap, Ragged
 #: The number in each city's file name.
 CITIES = {"MIA": 10316, "PIT": 10314}
 #: No map is larger, unpacked; the largest shipped one has 11 MB.
-LARGEST_FILE = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 #: The values of each key of a lane's tags; a key may stand there several times.
 Tags = dict[str | None, list[str | None]]
 
@@ -91,8 +91,8 @@ def read_city_map(path: Path) -> CityMap:
     """Read a vector map, ``.xml`` or ``.xml.gz``. Raises: DataError naming file and field at fault."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-        require(len(content) <= LARGEST_FILE, "file", "is larger than any map")
+            content = file.read(MAX_BYTES + 1)
+        require(len(content) <= MAX_BYTES, "file", "is larger than any map")
         return _city_map(ElementTree.fromstring(content))
     except DataError as error:
         raise error.located(path) from None
