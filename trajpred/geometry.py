@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 else:
     Array = TypeVar("Array")
 
+#: Metres to one unit of the relative positions that a model reads.
+POSE_SCALE = 30.0
 #: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 STANDING_SPEED = 0.5
 

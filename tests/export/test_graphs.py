@@ -6,25 +6,12 @@ import pytest
 import torch
 
 from tests.model.small import batch_of
-from trajpred.export.graphs import Nodes, nearest, scene_kinds
+from trajpred.export.graphs import Nodes, scene_kinds
 from trajpred.geometry import Pose
+from trajpred.graph.channels import TOPOLOGY
 from trajpred.graph.config import GraphConfig
-from trajpred.graph.lanes import TOPOLOGY
-from trajpred.graph.scene_graph import EDGE_KINDS
+from trajpred.graph.relations import EDGE_KINDS
 from trajpred.scenario import Scenario
-
-
-def test_nearest_are_those_that_sorting_finds() -> None:
-    distance = 100 * torch.rand(7, 20)
-    for k, radius in ((3, 1e9), (20, 50.0), (30, 70.0), (1, 5.0), (0, 1e9)):
-        found = nearest(distance, k, radius)
-        rank = distance.argsort(1).argsort(1)
-        assert torch.equal(found, (rank < k) & (distance <= radius))
-
-
-def test_nobody_is_near_what_has_no_neighbours() -> None:
-    assert not nearest(torch.full((2, 5), torch.inf), 4, 1e9).any()
-    assert nearest(torch.zeros(1, 6), 2, 1.0).all(), "of those equally far all count"
 
 
 @pytest.mark.parametrize("row", [0, -1])

@@ -13,7 +13,8 @@ from trajpred.errors import DataError
 from trajpred.graph.augment import AugmentConfig, augment
 from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.features import SceneFeatures, scene_features
-from trajpred.graph.scene_graph import RELATIONS, build_batch
+from trajpred.graph.relations import RELATIONS
+from trajpred.graph.scene_graph import build_batch
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -103,7 +104,7 @@ def test_edges_stay_within_their_scene(scenes: list[Scenario]) -> None:
 def test_windows_of_different_lengths_make_no_batch(scenes: list[Scenario]) -> None:
     with pytest.raises(DataError, match="lengths differ"):
         ScenarioBatch.of([scenes[0], replace(scenes[0], num_observed=40)])
-    with pytest.raises(DataError, match="one at least"):
+    with pytest.raises(DataError, match="at least one"):
         ScenarioBatch.of([])
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from trajpred.geometry import Pose, rotate
-from trajpred.graph.edge_features import DISTANCES, edge_channels, edge_features, pair_features
+from trajpred.graph.channels import DISTANCES, edge_channels
+from trajpred.graph.edge_features import edge_features, pair_features
 
 KINDS = 3
 HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)
@@ -31,7 +32,7 @@ def test_closed_form() -> None:
         return Pose(torch.from_numpy(np.stack((place.real, place.imag), -1)), torch.from_numpy(angle))
 
     found = edge_features(pose(z, turn), pose(at, face), torch.from_numpy(kind), KINDS)
-    assert found.shape == (20, edge_channels(KINDS))
+    assert found.shape == (20, len(edge_channels("abc")))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
 
 
@@ -56,7 +57,7 @@ def test_pairs_are_edges_from_everyone_to_everyone() -> None:
     receiver.position[2], sender.position[5] = sender.position[1], receiver.position[0] + 0.03  # in one place
     kind = torch.randint(KINDS, (4, 6))
     found = pair_features(sender, receiver, kind, KINDS)
-    assert found.shape == (edge_channels(KINDS), 4, 6)
+    assert found.shape == (len(edge_channels("abc")), 4, 6)
     for i in range(4):
         one = Pose(receiver.position[i].expand(6, 2), receiver.heading[i].expand(6))
         expected = edge_features(sender, one, kind[i], KINDS)

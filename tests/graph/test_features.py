@@ -9,9 +9,9 @@ import pytest
 
 from tests.graph.scenes import features_of, moved, other_future, straight, with_tracks
 from trajpred.errors import DataError
+from trajpred.graph.channels import LANE_KINDS, TOPOLOGY
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures
-from trajpred.graph.lanes import LANE_KINDS, TOPOLOGY
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import Scenario, TrackCategory
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.model.small import batch_of, small_config
 from trajpred.errors import DataError
-from trajpred.graph.scene_graph import RELATIONS
+from trajpred.graph.relations import RELATIONS
 from trajpred.model import SceneEncoder
 from trajpred.model.input_encoders import AgentEncoder
 from trajpred.model.token_graph import TokenGraph

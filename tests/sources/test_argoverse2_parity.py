@@ -16,7 +16,8 @@ from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources import SOURCES
-from trajpred.sources.argoverse2 import SPLITS, discover, read_map, read_scenario
+from trajpred.sources.argoverse2 import discover, read_map, read_scenario
+from trajpred.splits import SPLITS
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "datasets" / "argoverse2" / "sample"

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trajpred.errors import DataError, require
+from trajpred.splits import SPLITS, Split
 
 
 def download(
     *,
     out: Path,
-    split: list[Literal["train", "val", "test"]] | None = None,
+    split: list[Split] | None = None,
     limit: int | None = None,
     workers: int = 16,
     endpoint: str | None = None,
@@ -33,7 +34,6 @@ def download(
         bucket: Bucket at a mirror.
         prefix: Folder of the bucket that holds the splits, at a mirror.
     """
-    from trajpred.sources.download import SPLITS
     from trajpred.sources.download import download as fetch
 
     mirror: dict[str, Any] = {"endpoint": endpoint, "bucket": bucket, "prefix": prefix}

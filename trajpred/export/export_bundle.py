@@ -25,8 +25,8 @@ from trajpred.export.graphs import Decoder, Encoder, WholeForecaster
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.trace import join, load, to_onnx, to_torch
+from trajpred.graph.channels import LANE_KINDS
 from trajpred.graph.config import SceneConfig
-from trajpred.graph.lanes import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.checkpoint import CONFIG, read_checkpoint

@@ -15,8 +15,15 @@ from torch import Tensor, nn
 from trajpred.geometry import Pose
 from trajpred.graph.config import GraphConfig
 from trajpred.graph.edge_features import pair_features
-from trajpred.graph.lanes import TOPOLOGY
-from trajpred.graph.scene_graph import EDGE_KINDS
+from trajpred.graph.relations import (
+    AGENT_TO_AGENT,
+    AGENT_TO_LANE,
+    EDGE_KINDS,
+    LANE_TO_AGENT,
+    LANE_TO_LANE,
+    distances,
+    relation_kinds,
+)
 from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
@@ -42,49 +49,23 @@ class Nodes:
         return cls(Pose(position, heading), torch.cat((agent_valid, lane_valid)), agents.heading.shape[0])
 
     def distance(self, poses: Pose[Tensor]) -> Tensor:
-        """``[M, N]`` metres from each of ``poses`` to each node, infinite for padding."""
-        x, y = (self.poses.position[None, :, i] - poses.position[:, i, None] for i in (0, 1))
-        apart = torch.sqrt(x * x + y * y)
-        return torch.where(self.valid, apart, torch.full_like(apart, torch.inf))
-
-
-def nearest(distance: Tensor, k: int, radius: float) -> Tensor:
-    """Which of ``distance`` ``[R, S]`` are among the ``k`` least of their row and within ``radius``.
-
-    All those that lie as far as the k-th count.
-    """
-    if not k:
-        return torch.zeros_like(distance, dtype=torch.bool)
-    # As many columns more, so that there always are k, whatever the number of senders.
-    more = torch.cat((distance, torch.full_like(distance[:, :1], torch.inf).expand(-1, k)), 1)
-    kth = more.topk(k, dim=1, largest=False).values[:, -1:]
-    return (distance <= kth) & (distance <= radius)
+        """Compute the metres ``[M, N]`` from each of ``poses`` to each node, infinite for padding."""
+        return torch.where(self.valid, distances(poses.position, self.poses.position), torch.inf)
 
 
 def scene_kinds(nodes: Nodes, topology: Tensor, config: GraphConfig) -> Tensor:
-    """``[N, N]`` int64, receiver by sender: index into ``EDGE_KINDS``, as ``scene_graph`` builds the graph.
+    """Build the edges of a scene, as ``scene_graph`` does for a batch.
 
     Args:
         topology: ``[L, L]`` int64, receiver by sender: 0, or 1 + index into ``TOPOLOGY``.
+
+    Returns:
+        ``[N, N]`` int64, receiver by sender: index into ``EDGE_KINDS``.
     """
-    A, distance = nodes.agents, nodes.distance(nodes.poses)
-    itself = torch.eye(distance.shape[0], dtype=torch.bool, device=distance.device)
-    distance = torch.where(itself, torch.full_like(distance, torch.inf), distance)
-
-    def kinds(rows: slice, columns: slice, k: int, radius: float, name: str) -> Tensor:
-        return nearest(distance[rows, columns], k, radius).long() * EDGE_KINDS.index(name)
-
-    agents, lanes = slice(None, A), slice(A, None)
-    far, lane_far = config.agent_radius_m, config.lane_radius_m
-    among_lanes = kinds(lanes, lanes, config.lane_lane_k, lane_far, "lane_lane")
-    related = topology + (EDGE_KINDS.index(TOPOLOGY[0]) - 1)
-    among_lanes = torch.where(topology > 0, related, among_lanes)
-    of_agents = (
-        kinds(agents, agents, config.agent_agent_k, far, "agent_agent"),
-        kinds(agents, lanes, config.lane_agent_k, lane_far, "lane_agent"),
-    )
-    of_lanes = (kinds(lanes, agents, config.agent_lane_k, lane_far, "agent_lane"), among_lanes)
-    return torch.cat((torch.cat(of_agents, 1), torch.cat(of_lanes, 1)))
+    A, position, valid = nodes.agents, nodes.poses.position, nodes.valid
+    kinds = relation_kinds(position[:A], valid[:A], position[A:], valid[A:], topology, config)
+    of_agents = torch.cat((kinds[AGENT_TO_AGENT], kinds[LANE_TO_AGENT]), 1)
+    return torch.cat((of_agents, torch.cat((kinds[AGENT_TO_LANE], kinds[LANE_TO_LANE]), 1)))
 
 
 class Encoder(nn.Module):

@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.geometry import Pose, norm, relative_pose, rotate, unit_vector
-from trajpred.graph.config import LENGTH_SCALE, SPEED_SCALE, FeatureConfig
+from trajpred.graph.channels import LENGTH_SCALE, SPEED_SCALE
+from trajpred.graph.config import FeatureConfig
 from trajpred.graph.ragged import smallest
 from trajpred.scenario import TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
-
-#: Channels of ``AgentFeatures.history``: x, y, vx, vy, cos and sin of the heading, valid.
-HISTORY_CHANNELS = 7
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,8 @@ class AgentFeatures:
         velocity: ``[A, 2]`` m/s in the own frame at the last observed step.
         elapsed_s: ``[A]`` seconds from the last observed state to the last observed step of the scenario.
         object_type: ``[A]`` int64; ``category``: ``[A]`` int64.
-        history: ``[A, observed, HISTORY_CHANNELS]``, own frame; zeros where not valid.
+        history: ``[A, observed, C]`` (:data:`~trajpred.graph.channels.HISTORY`), own frame; zeros where
+            not valid.
         target: ``[A, future, 2]`` metres, own frame; ``target_mask``: ``[A, future]``.
     """
 

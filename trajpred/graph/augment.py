@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.graph.agents import AgentFeatures
+from trajpred.graph.channels import VALID
 from trajpred.graph.features import SceneFeatures
 from trajpred.graph.lanes import LaneFeatures
 from trajpred.graph.mirror import mirrored
@@ -72,7 +73,7 @@ def _truncate(
 ) -> AgentFeatures:
     """Hide steps before a random one; the last tenth of the history and the last seen step always stay."""
     T = agents.history.shape[1]
-    last = np.where(agents.history[..., -1] > 0, np.arange(T), 0).max(axis=1, initial=0)
+    last = np.where(agents.history[..., VALID] > 0, np.arange(T), 0).max(axis=1, initial=0)
     first = np.floor(where * max(1, T - T // 10))
     first = np.where(chance < config.truncate_history, np.minimum(first, last), 0)
     shown = np.arange(T) >= first[:, None]

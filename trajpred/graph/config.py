@@ -6,9 +6,6 @@ from dataclasses import dataclass, fields
 
 from trajpred.errors import require
 
-#: Positions and speeds are divided by these so that most features lie within a few units.
-LENGTH_SCALE, SPEED_SCALE = 10.0, 10.0
-
 
 def _not_negative(config: FeatureConfig | GraphConfig) -> None:
     for f in fields(config):

@@ -5,22 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trajpred.geometry import Pose, norm, relative_pose, unit_vector
+from trajpred.geometry import POSE_SCALE, Pose, norm, relative_pose, unit_vector
+from trajpred.graph.channels import DISTANCES
 
-#: Centres (m) of the Gaussian distance kernels; each is as wide as the gap to the next one.
-DISTANCES = (0.0, 2.0, 5.0, 10.0, 18.0, 30.0, 50.0, 80.0)
+#: Widths (m) of the Gaussian kernels: the gap to the next centre.
 _WIDTHS = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 40.0)
-#: Leading channels of the features: what the relative pose says; the kind of edge follows.
-POSE_CHANNELS = len(DISTANCES) + 6
-#: Relative positions are divided by this (m).
-_FAR = 30.0
 #: Nearer than this (m) there is no bearing: its vector shrinks to zero.
 _HERE = 0.1
-
-
-def edge_channels(kinds: int) -> int:
-    """Channels of :func:`edge_features` for that many edge kinds."""
-    return POSE_CHANNELS + kinds
 
 
 def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
@@ -59,7 +50,7 @@ def _features(position: Tensor, ahead: Tensor, kind: Tensor, kinds: int, axis: i
     centre, width = (distance.new_tensor(x).reshape(shape) for x in (DISTANCES, _WIDTHS))
     parts = (
         torch.exp(-0.5 * ((distance - centre) / width) ** 2),
-        position / _FAR,
+        position / POSE_SCALE,
         # Not by way of atan2, which tells (0, 0) from (-0, 0): the sign is that of the receiver's heading.
         position / distance.clamp(min=_HERE),
         ahead,

@@ -9,18 +9,12 @@ from numpy.typing import NDArray
 
 from trajpred.geometry import direction, norm, rotate, to_local
 from trajpred.graph.agents import AgentFeatures
-from trajpred.graph.config import LENGTH_SCALE, FeatureConfig
+from trajpred.graph.channels import LENGTH_SCALE, TOPOLOGY
+from trajpred.graph.config import FeatureConfig
 from trajpred.graph.polylines import resample
 from trajpred.graph.ragged import pairs, place_within, smallest
 from trajpred.lane_map import LANE_TYPES, LaneMap
 from trajpred.scenario_batch import ScenarioBatch
-
-#: Channels of ``LaneFeatures.points``: x, y, direction x, y, left boundary x, y, right boundary x, y.
-POINT_CHANNELS = 8
-#: ``LaneFeatures.kind`` indexes this tuple: a pedestrian crossing is one more kind of lane segment.
-LANE_KINDS = (*LANE_TYPES, "CROSSING")
-#: Lane-to-lane topology: ``LaneFeatures.topology_kind`` indexes this tuple.
-TOPOLOGY = ("successor", "predecessor", "left", "right")
 
 
 @dataclass(frozen=True)
@@ -31,12 +25,13 @@ class LaneFeatures:
         scene: ``[L]`` int64, ascending; within a scene crossings come last.
         row: ``[L]`` int64, which it is of the scenario's lane segments and, counted on, its crossings.
         position: ``[L, 2]`` metres from the scene's origin; ``heading``: ``[L]`` radians.
-        points: ``[L, P, POINT_CHANNELS]``, own frame; zeros for a boundary that is not known.
-        kind: ``[L]`` int64, index into :data:`LANE_KINDS`.
+        points: ``[L, P, C]`` (:data:`~trajpred.graph.channels.LANE_POINT`), own frame; zeros for a boundary
+            that is not known.
+        kind: ``[L]`` int64, index into :data:`~trajpred.graph.channels.LANE_KINDS`.
         is_intersection: ``[L]`` int64, 0 or 1.
         marks: ``[L, 2]`` int64, left and right mark type.
         topology: ``[2, E]`` int64 (sender, receiver): the sender is the receiver's …
-        topology_kind: ``[E]`` int64, index into :data:`TOPOLOGY`.
+        topology_kind: ``[E]`` int64, index into :data:`~trajpred.graph.channels.TOPOLOGY`.
     """
 
     scene: NDArray[np.int64]

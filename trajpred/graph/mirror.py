@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.graph.agents import AgentFeatures
+from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT, PLANE, TOPOLOGY, other_side
 from trajpred.graph.features import SceneFeatures
-from trajpred.graph.lanes import TOPOLOGY, LaneFeatures
-
-#: The kind of a topology edge in the mirror.
-_OTHER_SIDE = np.array([TOPOLOGY.index({"left": "right", "right": "left"}.get(x, x)) for x in TOPOLOGY])
-#: Where the channels of ``LaneFeatures.points`` come from: the two boundaries change places.
-_BOUNDARIES_SWAPPED = [0, 1, 2, 3, 6, 7, 4, 5]
+from trajpred.graph.lanes import LaneFeatures
 
 
 def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
@@ -24,41 +19,38 @@ def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
     The axis does not matter to a model that sees relative poses alone. Mark types change sides, not names:
     av2 names their lines from the lane outwards.
     """
-    sign = np.where(chosen, -1, 1).astype(np.float32)
+    agent, lane = chosen[scenes.agents.scene], chosen[scenes.lanes.scene]
     return replace(
         scenes,
-        origin=_across(scenes.origin, sign),
-        heading=scenes.heading * sign,
-        agents=_agents(scenes.agents, sign[scenes.agents.scene]),
-        lanes=_lanes(scenes.lanes, chosen[scenes.lanes.scene], sign[scenes.lanes.scene]),
+        origin=PLANE.reflect(scenes.origin, chosen),
+        heading=_turned(scenes.heading, chosen),
+        agents=_agents(scenes.agents, agent),
+        lanes=_lanes(scenes.lanes, lane),
     )
 
 
-def _across(values: NDArray[Any], sign: NDArray[np.float32]) -> NDArray[Any]:
-    """``values`` ``[N, ..., C]`` whose odd channels, each a y or a sine, take the ``sign`` ``[N]``."""
-    rows = sign.reshape(-1, *[1] * (values.ndim - 1))
-    return values * np.where(np.arange(values.shape[-1]) % 2, rows, np.float32(1))
+def _turned(heading: NDArray[np.float32], chosen: NDArray[np.bool_]) -> NDArray[np.float32]:
+    return np.where(chosen, -heading, heading)
 
 
-def _agents(agents: AgentFeatures, sign: NDArray[np.float32]) -> AgentFeatures:
+def _agents(agents: AgentFeatures, chosen: NDArray[np.bool_]) -> AgentFeatures:
     return replace(
         agents,
-        position=_across(agents.position, sign),
-        heading=agents.heading * sign,
-        velocity=_across(agents.velocity, sign),
-        history=_across(agents.history, sign),
-        target=_across(agents.target, sign),
+        position=PLANE.reflect(agents.position, chosen),
+        heading=_turned(agents.heading, chosen),
+        velocity=PLANE.reflect(agents.velocity, chosen),
+        history=HISTORY.reflect(agents.history, chosen),
+        target=PLANE.reflect(agents.target, chosen),
     )
 
 
-def _lanes(lanes: LaneFeatures, chosen: NDArray[np.bool_], sign: NDArray[np.float32]) -> LaneFeatures:
-    points, marks = _across(lanes.points, sign), lanes.marks
+def _lanes(lanes: LaneFeatures, chosen: NDArray[np.bool_]) -> LaneFeatures:
     kind, receiver = lanes.topology_kind, lanes.topology[1]
     return replace(
         lanes,
-        position=_across(lanes.position, sign),
-        heading=lanes.heading * sign,
-        points=np.where(chosen[:, None, None], points[..., _BOUNDARIES_SWAPPED], points),
-        marks=np.where(chosen[:, None], marks[:, ::-1], marks),
-        topology_kind=np.where(chosen[receiver], _OTHER_SIDE[kind], kind),
+        position=PLANE.reflect(lanes.position, chosen),
+        heading=_turned(lanes.heading, chosen),
+        points=LANE_POINT.reflect(lanes.points, chosen),
+        marks=LANE_MARKS.reflect(lanes.marks, chosen),
+        topology_kind=np.where(chosen[receiver], other_side(TOPOLOGY)[kind], kind),
     )

@@ -7,7 +7,7 @@ from math import comb
 import torch
 from torch import Tensor, nn
 
-from trajpred.graph.config import LENGTH_SCALE
+from trajpred.graph.channels import LENGTH_SCALE
 from trajpred.nn import mlp
 from trajpred.nn.published.padded_attention import PaddedAttention
 

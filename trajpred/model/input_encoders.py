@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trajpred.graph.agents import HISTORY_CHANNELS
-from trajpred.graph.lanes import LANE_KINDS, POINT_CHANNELS
+from trajpred.graph.channels import HISTORY, LANE_KINDS, LANE_POINT
 from trajpred.lane_map import MARK_TYPES
 from trajpred.nn import mlp
 from trajpred.scenario import OBJECT_TYPES
@@ -31,13 +30,13 @@ class AgentEncoder(nn.Module):
     The token combines the last and the maximum feature over time. Any history length works; 50 steps are
     reduced to 7.
 
-    Shapes: history ``[A, T, HISTORY_CHANNELS]``, object type ``[A]`` -> ``[A, dim]``.
+    Shapes: history ``[A, T, len(HISTORY)]``, object type ``[A]`` -> ``[A, dim]``.
     """
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.halve = nn.Sequential(
-            _StridedConv(HISTORY_CHANNELS, dim // 2), _StridedConv(dim // 2, dim), _StridedConv(dim, dim)
+            _StridedConv(len(HISTORY), dim // 2), _StridedConv(dim // 2, dim), _StridedConv(dim, dim)
         )
         self.object_type = nn.Embedding(len(OBJECT_TYPES), dim)
         self.out = nn.Linear(2 * dim, dim)
@@ -54,13 +53,13 @@ class LaneEncoder(nn.Module):
 
     A per-point MLP and a maximum over the polyline, twice.
 
-    Shapes: points ``[L, P, POINT_CHANNELS]``, kind and is_intersection ``[L]``, marks ``[L, 2]`` ->
+    Shapes: points ``[L, P, len(LANE_POINT)]``, kind and is_intersection ``[L]``, marks ``[L, 2]`` ->
     ``[L, dim]``.
     """
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.point = mlp(POINT_CHANNELS, dim // 2, dim // 2)
+        self.point = mlp(len(LANE_POINT), dim // 2, dim // 2)
         self.polyline = mlp(dim // 2, dim)
         self.context = nn.Linear(dim // 2, dim)
         self.kind = nn.Embedding(len(LANE_KINDS), dim)

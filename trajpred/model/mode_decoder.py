@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.geometry import Pose, direction, norm, to_global
-from trajpred.graph.config import LENGTH_SCALE
-from trajpred.graph.edge_features import edge_channels, edge_features
+from trajpred.graph.channels import LENGTH_SCALE, edge_channels
+from trajpred.graph.edge_features import edge_features
 from trajpred.model.heads import CurveHead, at_least_float32
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
@@ -32,7 +32,7 @@ from trajpred.nn import (
 STATIONARY_M = 1.0
 #: What a mode attends to: its own agent, other agents, lanes.
 MODE_EDGE_KINDS = ("own", "agent", "lane")
-MODE_EDGE_CHANNELS = edge_channels(len(MODE_EDGE_KINDS))
+MODE_EDGE_CHANNELS = len(edge_channels(MODE_EDGE_KINDS))
 
 
 class ModeDecoder(SceneDecoder):

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.graph.scene_graph import EDGE_KINDS
+from trajpred.geometry import POSE_SCALE
+from trajpred.graph.relations import EDGE_KINDS
 from trajpred.model.token_encoder import TokenEncoder
-from trajpred.model.token_graph import EDGE_CHANNELS, POSITION_SCALE_M, TokenGraph
+from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import GraphStructure, LaplacianPositionalEncoding, mlp
 from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeLayer
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
@@ -233,7 +234,7 @@ class TransformerMSceneEncoder(TokenEncoder):
             GraphStructure.of(edges, kinds, padding, max_hops=self.max_hops) if "2d" in self.mode else None
         )
         # Scaled to the range of the kernels' centres.
-        positions = padding.pad(graph.poses.position / POSITION_SCALE_M) if "3d" in self.mode else None
+        positions = padding.pad(graph.poses.position / POSE_SCALE) if "3d" in self.mode else None
         out = self.encoder(
             padding.pad(1 + lane.long()),
             structure=structure,

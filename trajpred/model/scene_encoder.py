@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.forecast import Attention
-from trajpred.graph.edge_features import POSE_CHANNELS
+from trajpred.graph.channels import EDGE_POSE
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import (
@@ -31,7 +31,7 @@ RelativePose = Literal["both", "bias", "values", "none"]
 
 def pose_bias(channels: int, heads: int, pose: RelativePose) -> EdgeBias:
     """Build the attention bias from edge features; without relative poses only the edge's kind enters."""
-    return EdgeBias(channels, heads, skip=0 if pose in ("both", "bias") else POSE_CHANNELS)
+    return EdgeBias(channels, heads, skip=0 if pose in ("both", "bias") else len(EDGE_POSE))
 
 
 class SceneEncoder(TokenEncoder):

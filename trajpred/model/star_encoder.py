@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.geometry import direction, norm, relative_pose, rotate, unit_vector
-from trajpred.graph.agents import HISTORY_CHANNELS
-from trajpred.graph.config import LENGTH_SCALE, SPEED_SCALE
+from trajpred.graph.channels import HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
 from trajpred.model.token_encoder import SceneTokens, TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import mlp
@@ -24,16 +23,16 @@ from trajpred.scenario import OBJECT_TYPES
 class TemporalEncoder(nn.Module):
     """Temporal self-attention over the observed steps of an agent.
 
-    Shapes: history ``[A, T, HISTORY_CHANNELS]``, T up to 256 -> steps ``[A, T, dim]``, valid ``[A, T]``.
+    Shapes: history ``[A, T, len(HISTORY)]``, T up to 256 -> steps ``[A, T, dim]``, valid ``[A, T]``.
     """
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
-        self.state, self.time = mlp(HISTORY_CHANNELS, dim, dim), nn.Embedding(256, dim)
+        self.state, self.time = mlp(len(HISTORY), dim, dim), nn.Embedding(256, dim)
         self.attention, self.norm = PaddedAttention(dim, heads), nn.LayerNorm(dim)
 
     def forward(self, history: Tensor) -> tuple[Tensor, Tensor]:
-        valid = history[..., -1] > 0
+        valid = history[..., VALID] > 0
         # Counted backwards, so that the last step has the same index for every history length.
         age = torch.arange(history.shape[1] - 1, -1, -1, device=history.device)
         x = self.state(history) + self.time(age)
@@ -124,10 +123,12 @@ class StarSceneEncoder(TokenEncoder):
         if self.fill_in is None:
             return {}
         history = batch["agent"].history
-        masked = (torch.rand_like(history[..., 0]) < self.completion) & (history[..., -1] > 0)
+        masked = (torch.rand_like(history[..., 0]) < self.completion) & (history[..., VALID] > 0)
         # Masked steps keep their position in time and their validity.
-        visible = torch.cat((history[..., :-1] * ~masked[..., None], history[..., -1:]), -1)
-        error = torch.linalg.vector_norm(self.fill_in(self.agent(visible)[0]) - history[..., :2], dim=-1)
+        is_state = torch.arange(len(HISTORY), device=history.device) != VALID
+        visible = history * ~(masked[..., None] & is_state)
+        position = history[..., : len(PLANE)]
+        error = torch.linalg.vector_norm(self.fill_in(self.agent(visible)[0]) - position, dim=-1)
         return {"completion": (error * masked).sum() / masked.sum().clamp(min=1)}
 
 
@@ -139,8 +140,8 @@ def _last_valid(steps: Tensor, valid: Tensor) -> Tensor:
 
 
 def state_channels(sectors: int) -> int:
-    """Count the channels of :attr:`Stars.state`: position, velocity, heading, one-hot type and sector."""
-    return 6 + len(OBJECT_TYPES) + sectors
+    """Count the channels of :attr:`Stars.state`: :data:`STATE`, one-hot type and sector."""
+    return len(STATE) + len(OBJECT_TYPES) + sectors
 
 
 @dataclass

@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.geometry import Pose, relative_pose, unit_vector
-from trajpred.graph.edge_features import edge_channels, edge_features
-from trajpred.graph.scene_graph import EDGE_KINDS, RELATIONS
+from trajpred.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
+from trajpred.graph.channels import edge_channels
+from trajpred.graph.edge_features import edge_features
+from trajpred.graph.relations import EDGE_KINDS, RELATIONS
 from trajpred.nn import Padding
 
 #: Channels of :attr:`TokenGraph.features`.
-EDGE_CHANNELS = edge_channels(len(EDGE_KINDS))
-#: Length scale of positions seen from the focal agent, metres.
-POSITION_SCALE_M = 30.0
+EDGE_CHANNELS = len(edge_channels(EDGE_KINDS))
 
 
 @dataclass
@@ -87,7 +86,7 @@ class TokenGraph:
         """Pose of every node in its focal agent's frame, ``[N, 4]``: scaled position, cosine, sine."""
         heading = self.heading[self.scene]
         relative = relative_pose(self.poses, Pose(torch.zeros_like(self.poses.position), heading))
-        return torch.cat((relative.position / POSITION_SCALE_M, unit_vector(relative.heading)), -1)
+        return torch.cat((relative.position / POSE_SCALE, unit_vector(relative.heading)), -1)
 
     def edges_between(self, sender_agents: bool, receiver_agents: bool) -> Tensor:
         """Return the columns of ``index`` from agents (or lanes) to agents (or lanes)."""

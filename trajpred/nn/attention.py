@@ -5,11 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trajpred.geometry import Pose, rotate, unit_vector
+from trajpred.geometry import POSE_SCALE, Pose, rotate, unit_vector
 from trajpred.nn.relation import Relation
-
-#: Metres per unit of the positions that travel with the values.
-POSE_SCALE = 30.0
 
 
 class EdgeBias(nn.Module):

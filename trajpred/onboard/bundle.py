@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
+from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT
 from trajpred.graph.config import FeatureConfig, SceneConfig
 
 MANIFEST, EXAMPLE, INTERFACE = "bundle.json", "example.npz", "INTERFACE.md"
@@ -178,22 +179,22 @@ SCENE_SIZES = ("A", "L", "B")
 _POINTS = Port(
     "points",
     "float32",
-    ("L", "P", 8),
-    "per point x, y (10 m), direction x, y, left and right boundary from the point x, y (m); own frame",
+    ("L", "P", len(LANE_POINT)),
+    f"per point {LANE_POINT.describe()}; boundaries from the point; own frame",
 )
 _LANE = (
     _POINTS,
     Port("kind", "int64", ("L",), "0 vehicle, 1 bike, 2 bus lane, 3 crossing"),
     Port("is_intersection", "int64", ("L",), "0 or 1"),
-    Port("marks", "int64", ("L", 2), "left and right mark, an index of bundle.json"),
+    Port("marks", "int64", ("L", len(LANE_MARKS)), "left and right mark, an index of bundle.json"),
 )
 _LANE_TOKEN = Port("lane_token", "float32", ("L", "D"), "what a lane segment is by itself")
 _AGENT = (
     Port(
         "history",
         "float32",
-        ("A", "T", 7),
-        "x, y (10 m), vx, vy (10 m/s), cosine and sine of the heading, 1; own frame; zeros where not seen",
+        ("A", "T", len(HISTORY)),
+        f"{HISTORY.describe()}; own frame; zeros at steps without observation",
     ),
     Port("object_type", "int64", ("A",), "an index of bundle.json"),
 )

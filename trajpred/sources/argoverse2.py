@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, as_strings, encode, require
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
+from trajpred.splits import SPLITS
 
-SPLITS = ("train", "val", "test")
 #: Limits that a damaged or hostile file must not exceed, checked before memory is allocated: steps of a
 #: window (1000 s at 10 Hz); tracks times steps, and rows of a table (100 times the largest scenario of
 #: Argoverse 2); decompressed bytes of a row group.

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from trajpred.errors import DataError, require
+from trajpred.splits import SPLITS
 
-SPLITS = ("train", "val", "test")
 #: Where Argoverse 2 is published; anyone may read it, without an account.
 ENDPOINT, BUCKET = "https://s3.us-east-1.amazonaws.com", "argoverse"
 PREFIX = "datasets/av2/motion-forecasting"

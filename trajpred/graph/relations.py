@@ -1,0 +1,93 @@
+"""Relations between the agents and lanes of a scene: nearest senders within a radius, and lane topology.
+
+The same functions build the padded scenes of a training batch and, traced for one scene, the exported graph.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trajpred.graph.channels import TOPOLOGY
+from trajpred.graph.config import GraphConfig
+
+LANE_TO_LANE = ("lane", "to", "lane")
+LANE_TO_AGENT = ("lane", "to", "agent")
+AGENT_TO_AGENT = ("agent", "to", "agent")
+AGENT_TO_LANE = ("agent", "to", "lane")
+RELATIONS = (AGENT_TO_AGENT, LANE_TO_AGENT, AGENT_TO_LANE, LANE_TO_LANE)
+#: Kinds of edges: node types of sender and receiver, or what the sending lane is to the receiving one.
+#: The first entry stands for "no edge" in adjacency matrices.
+EDGE_KINDS = ("none", "agent_agent", "lane_agent", "agent_lane", "lane_lane", *TOPOLOGY)
+
+
+def distances(receiver: Tensor, sender: Tensor) -> Tensor:
+    """Compute metres between positions ``[..., R, 2]`` and ``[..., S, 2]``: ``[..., R, S]``."""
+    x, y = (sender[..., None, :, i] - receiver[..., :, None, i] for i in (0, 1))
+    return torch.sqrt(x * x + y * y)
+
+
+def nearest(distance: Tensor, k: int, radius: float) -> Tensor:
+    """Select for each receiver the ``k`` nearest senders within ``radius``; of equals, the first ones.
+
+    Args:
+        distance: ``[..., R, S]`` metres, infinite for senders that must not be selected.
+
+    Returns:
+        ``[..., R, S]`` bool.
+    """
+    if k == 0:
+        return torch.zeros_like(distance, dtype=torch.bool)
+    # topk needs k columns; how many there are is unknown while exporting.
+    missing = k if torch.compiler.is_exporting() else max(0, k - distance.shape[-1])
+    columns = torch.nn.functional.pad(distance, (0, missing), value=torch.inf)
+    kth = columns.topk(k, largest=False, sorted=False).values.amax(-1, keepdim=True)
+    closer, tied = distance < kth, distance == kth
+    room = k - closer.sum(-1, keepdim=True, dtype=torch.int32)
+    within = distance <= min(radius, torch.finfo(distance.dtype).max)
+    return (closer | (tied & (tied.cumsum(-1, dtype=torch.int32) <= room))) & within
+
+
+def relation_kinds(
+    agent: Tensor,
+    agent_valid: Tensor,
+    lane: Tensor,
+    lane_valid: Tensor,
+    topology: Tensor,
+    config: GraphConfig,
+) -> dict[tuple[str, str, str], Tensor]:
+    """Build the adjacency matrices of all relations; no node is its own neighbour.
+
+    Args:
+        agent, lane: ``[..., A, 2]`` and ``[..., L, 2]`` metres.
+        agent_valid, lane_valid: ``[..., A]`` and ``[..., L]``, False for padding, which gets no edges.
+        topology: ``[..., L, L]`` integers, receiver by sender: 0, or 1 + index into ``TOPOLOGY``. Related
+            lanes are connected at any distance and beyond ``lane_lane_k``.
+
+    Returns:
+        For each of :data:`RELATIONS` ``[..., receivers, senders]`` of the type of ``topology``: index into
+        :data:`EDGE_KINDS`.
+    """
+    # Padding lies at infinity: too far from everything, and NaN metres from other padding.
+    position = {
+        "agent": torch.where(agent_valid[..., None], agent, torch.inf),
+        "lane": torch.where(lane_valid[..., None], lane, torch.inf),
+    }
+    limits = {
+        AGENT_TO_AGENT: (config.agent_agent_k, config.agent_radius_m),
+        LANE_TO_AGENT: (config.lane_agent_k, config.lane_radius_m),
+        AGENT_TO_LANE: (config.agent_lane_k, config.lane_radius_m),
+        LANE_TO_LANE: (config.lane_lane_k, config.lane_radius_m),
+    }
+    kinds = {}
+    for relation, (k, radius) in limits.items():
+        sender, _, receiver = relation
+        distance = distances(position[receiver], position[sender])
+        if sender == receiver:
+            loop = torch.eye(distance.shape[-1], dtype=torch.bool, device=distance.device)
+            distance = distance + torch.where(loop, torch.inf, 0.0)
+        near = nearest(distance, k, radius)
+        kinds[relation] = near.to(topology.dtype) * EDGE_KINDS.index(f"{sender}_{receiver}")
+    related = topology + (EDGE_KINDS.index(TOPOLOGY[0]) - 1)
+    kinds[LANE_TO_LANE] = torch.where(topology > 0, related, kinds[LANE_TO_LANE])
+    return kinds
