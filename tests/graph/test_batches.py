@@ -104,7 +104,7 @@ def test_edges_stay_within_their_scene(scenes: list[Scenario]) -> None:
 def test_windows_of_different_lengths_make_no_batch(scenes: list[Scenario]) -> None:
     with pytest.raises(DataError, match="lengths differ"):
         ScenarioBatch.of([scenes[0], replace(scenes[0], num_observed=40)])
-    with pytest.raises(DataError, match="at least one"):
+    with pytest.raises(DataError, match="must not be empty"):
         ScenarioBatch.of([])
 
 
