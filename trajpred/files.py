@@ -11,10 +11,11 @@ from uuid import uuid4
 
 
 @contextmanager
-def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to; on success it is flushed to disk and renamed to ``path``.
+def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to, and rename it to ``path`` on success.
 
-    If the block raises, or the process or machine stops, an existing ``path`` is left unchanged.
+    If the block raises or the process stops, an existing ``path`` is left unchanged; with ``flush``, also if
+    the machine stops.
 
     Example:
         >>> with atomic_file("results.json") as unfinished:
@@ -26,11 +27,13 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     unfinished = path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
     try:
         yield unfinished
-        sync(unfinished)
+        if flush:
+            sync(unfinished)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
-    sync(path.parent)
+    if flush:
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:

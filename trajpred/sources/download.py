@@ -1,39 +1,34 @@
-"""Fetch a data set from a public S3 bucket: in parallel, resumable, every file verified.
+"""Download a data set from a public S3 bucket: in parallel, resumable, every file verified.
 
-A file appears under its name only after all its bytes have arrived and agree with the bucket's listing, so
-whatever stops a run, the next one continues from the files that are there.
+A file gets its name only after all its bytes have arrived and match the bucket's listing, so an interrupted
+download continues with the files that are missing.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import random
 import re
 import shutil
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
 from trajpred.errors import DataError, require
+from trajpred.files import atomic_file
 from trajpred.splits import SPLITS
 
-#: Where Argoverse 2 is published; anyone may read it, without an account.
+#: Where Argoverse 2 is published; public, no account needed.
 ENDPOINT, BUCKET = "https://s3.us-east-1.amazonaws.com", "argoverse"
 PREFIX = "datasets/av2/motion-forecasting"
-
-_PAGE = 1000  # objects per listing request, the most that S3 gives
-_BLOCK = 4096  # bytes; a file occupies whole blocks of the disk
-_LONGEST_PAUSE_S = 30.0
-_IN_A_ROW = 50  # so many files failing one after the other: it is the connection, not the files
+#: Objects per listing request, the most that S3 gives; bytes of a disk block; downloads of a file whose
+#: content is cut off or fails verification; files failing in a row at which the download is given up.
+_PAGE, _BLOCK, _TRIES, _MAX_IN_A_ROW = 1000, 4096, 3, 50
 
 
 class RemoteFile(NamedTuple):
@@ -42,17 +37,29 @@ class RemoteFile(NamedTuple):
     Attributes:
         path: relative to the data set: split/scenario/name.
         size: in bytes.
-        md5: of the content, in hexadecimal; None where the bucket does not state it.
+        md5: of the content, in hexadecimal; None where the bucket does not give it.
     """
 
     path: str
     size: int
     md5: str | None
 
+    def mismatch(self, content: bytes) -> str | None:
+        """Describe how ``content`` differs from the listing; None if it does not."""
+        if len(content) != self.size:
+            return f"received {len(content)} bytes, {self.size} are listed"
+        if self.md5 not in (None, hashlib.md5(content, usedforsecurity=False).hexdigest()):
+            return "the checksum differs from the listed one"
+        return None
+
+    def is_at(self, path: Path) -> bool:
+        """Return whether ``path`` is a file of this size."""
+        return path.is_file() and path.stat().st_size == self.size
+
 
 @dataclass
 class Summary:
-    """What :func:`download` did: files it brought, found there already, and failed to get and why."""
+    """Numbers of files downloaded and already present, and the reason for each failure by path."""
 
     fetched: int = 0
     fetched_bytes: int = 0
@@ -69,58 +76,61 @@ def download(
     endpoint: str = ENDPOINT,
     bucket: str = BUCKET,
     prefix: str = PREFIX,
-    attempts: int = 6,
+    retries: int = 8,
     pause_s: float = 0.5,
     progress: bool = True,
 ) -> Summary:
-    """Fetch ``{prefix}/{split}/{scenario}/*`` into ``out/{split}/{scenario}/*``.
+    """Download ``{prefix}/{split}/{scenario}/*`` to ``out/{split}/{scenario}/*``.
 
-    Files already there with the listed size and checksum are kept. Memory: about 350 bytes per file.
+    Existing files of the listed size and checksum are kept. Memory: about 500 bytes per file.
 
     Args:
         out: target folder.
         splits: folders below ``prefix``.
-        limit: the first so many scenarios of each split; None for all.
-        workers: files fetched at once.
+        limit: number of scenarios of each split, the first ones; None for all.
+        workers: number of simultaneous downloads.
         endpoint: URL of the S3 service.
-        bucket: its name there.
-        prefix: the data set's folder in it.
-        attempts: tries per request before it counts as failed.
-        pause_s: seconds before the second try; twice as many before each further one, at most 30.
+        bucket: name of the bucket.
+        prefix: folder of the data set in the bucket.
+        retries: of a request that fails.
+        pause_s: seconds before the first retry; doubled before each further one, at most 15.
         progress: show progress bars.
 
     Raises:
-        DataError: no such bucket or split, no connection, a disk too small or not writable, or no obstore.
-            What was fetched stays.
+        DataError: no such bucket or split, no connection, too little disk space, or obstore is not installed.
+            Files downloaded so far are kept.
     """
     out = Path(out)
     require(re.match(r"https?://[^/\s]+", endpoint) is not None, "endpoint", "must be a URL: https://host")
-    for name, value in (("limit", limit), ("workers", workers), ("attempts", attempts)):
-        require(value is None or value > 0, name, "must be positive")
-    remote = _Remote(endpoint, bucket, prefix, attempts, pause_s)
+    require(limit is None or limit > 0, "limit", "must be positive")
+    require(workers > 0, "workers", "must be positive")
+    remote = _Remote(endpoint, bucket, prefix, retries, pause_s)
     listed = (file for split in dict.fromkeys(splits) for file in remote.files(split, limit))
     files = list(tqdm(listed, desc="listing", unit=" files", disable=not progress))
     _check_space(out, files)
-    return _fetch_all(remote, files, out, workers, progress)
+    return _download_all(remote, files, out, workers, progress)
 
 
 class _Remote:
-    """The data set in its bucket, read anonymously; the only place that knows the S3 client."""
+    """The data set in its bucket, read anonymously; the only user of the S3 client."""
 
-    def __init__(self, endpoint: str, bucket: str, prefix: str, attempts: int, pause_s: float) -> None:
+    def __init__(self, endpoint: str, bucket: str, prefix: str, retries: int, pause_s: float) -> None:
         try:
             from obstore import exceptions
             from obstore.store import S3Store
         except ImportError:
             raise DataError("downloading needs obstore: pip install 'trajpred[download]'") from None
         self.where, self.prefix = f"{endpoint}/{bucket}", prefix.strip("/")
-        self.attempts, self.pause_s, self.ended = attempts, pause_s, threading.Event()
-        # A missing object, for one, is a FileNotFoundError.
-        self.error: tuple[type[Exception], ...] = (exceptions.BaseError, OSError)
-        # Endpoint and addressing are stated, lest AWS_* variables redirect the requests.
+        self.error: tuple[type[Exception], ...] = (exceptions.BaseError, OSError)  # OSError: not found
+        # Endpoint and addressing are explicit, so that AWS_* variables cannot redirect the requests.
         config: Any = {"endpoint": endpoint, "region": "us-east-1", "virtual_hosted_style_request": False}
         client: Any = {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(minutes=1)}
-        retry: Any = {"max_retries": 0}  # tries are counted here, together with failed checks
+        backoff = {
+            "init_backoff": timedelta(seconds=pause_s),
+            "max_backoff": timedelta(seconds=15),
+            "base": 2,
+        }
+        retry: Any = {"max_retries": retries, "backoff": backoff}
         try:
             self.store: Any = S3Store(
                 bucket, skip_signature=True, config=config, client_options=client, retry_config=retry
@@ -129,93 +139,73 @@ class _Remote:
             raise DataError(f"cannot be used ({_brief(error)})", field="endpoint") from None
 
     def files(self, split: str, limit: int | None) -> Iterator[RemoteFile]:
-        """The files of the first ``limit`` scenarios, page by page."""
+        """Yield the files of the first ``limit`` scenarios."""
         scenarios: set[str] = set()
         start, page = f"{self.prefix}/".lstrip("/"), _PAGE if limit is None else min(_PAGE, 2 * limit + 2)
         for item in self._objects(f"{start}{split}", page):
             file = _remote_file(item, start)
             folders = file.path.split("/")[1:-1]
             if not folders:
-                continue  # neither markers of folders nor files beside the scenarios belong to the set
-            # S3 lists in the order of the keys, so a scenario's files come together.
+                continue  # folder markers, and files that belong to no scenario
+            # S3 lists keys in order: all files of a scenario are adjacent.
             if limit is not None and len(scenarios) == limit and folders[0] not in scenarios:
                 return
             scenarios.add(folders[0])
             yield file
         if not scenarios:
-            raise DataError(f"{self.where} holds no scenario below {start}{split}/", field="prefix")
+            raise DataError(f"{self.where} has no scenario below {start}{split}/", field="prefix")
 
     def _objects(self, folder: str, page: int) -> Iterator[dict[str, Any]]:
-        """Every object below ``folder``; after an error the listing goes on behind the last one."""
-        last, failures = None, 0
+        """Yield every object below ``folder``; a listing that is cut off continues after its last object."""
+        last, tries = None, 0
         while True:
             try:
                 for chunk in self.store.list(folder, offset=last, chunk_size=page):
                     yield from chunk
-                    last, failures = chunk[-1]["path"], 0
+                    last, tries = chunk[-1]["path"], 0
                 return
             except self.error as error:
-                failures += 1
-                if _is_final(error) or not self._wait(failures):
-                    problem = f"{self.where} cannot be listed: {_brief(error)} (tries: {failures})"
+                tries += 1
+                if tries == _TRIES:
+                    problem = f"{self.where} cannot be listed: {_brief(error)}"
                     raise DataError(problem, field="bucket") from None
 
     def read(self, file: RemoteFile) -> bytes:
-        """The content, complete and verified. Raises: :class:`DataError` if it cannot be had."""
-        key, failures = f"{self.prefix}/{file.path}".lstrip("/"), 0
-        while True:
+        """Return the verified content. Raises: DataError if it cannot be obtained."""
+        key, problem = f"{self.prefix}/{file.path}".lstrip("/"), None
+        for _ in range(_TRIES):
             try:
-                content = bytes(self.store.get(key).bytes())
-                problem, final = _mismatch(file, content), False
-                if problem is None:
-                    return content
+                response = self.store.get(key)
+            except self.error as error:  # the client has retried where that helps
+                raise DataError(_brief(error), file=file.path) from None
+            try:
+                content = bytes(response.bytes())
+                problem = file.mismatch(content)
             except self.error as error:
-                problem, final = _brief(error), _is_final(error)
-            failures += 1
-            if final or not self._wait(failures):
-                raise DataError(f"{problem} (tries: {failures})", file=file.path)
-
-    def _wait(self, failures: int) -> bool:
-        """Whether to try again after so many failures in succession; returns when it is time to."""
-        if failures >= self.attempts:
-            return False
-        pause = min(self.pause_s * 2.0 ** (failures - 1), _LONGEST_PAUSE_S)
-        # Spread out: workers cut off together must not all come back together.
-        return not self.ended.wait(pause * random.uniform(0.5, 1.0))
+                problem = _brief(error)
+            if problem is None:
+                return content
+        raise DataError(str(problem), file=file.path)
 
 
 def _remote_file(item: dict[str, Any], start: str) -> RemoteFile:
-    """An object of the listing. Raises: :class:`DataError` if its key would lead out of the target folder."""
+    """Parse an object of the listing. Raises: DataError if its key points outside the target folder."""
     path = item["path"][len(start) :]
     if not item["path"].startswith(start) or re.search(r"(^|/)\.{0,2}(/|$)|[\\:\0]", path):
-        raise DataError(f"the bucket lists {item['path']!r}, which is no usable file name", field="prefix")
-    # The ETag of an object uploaded in one piece is its MD5; others carry a dash.
+        raise DataError(f"the bucket lists the invalid file name {item['path']!r}", field="prefix")
+    # The ETag of an object uploaded in one piece is its MD5; those of other objects contain a dash.
     tag = (item["e_tag"] or "").strip('"').lower()
     return RemoteFile(path, item["size"], tag if re.fullmatch("[0-9a-f]{32}", tag) else None)
 
 
-def _mismatch(file: RemoteFile, content: bytes) -> str | None:
-    """In what the content differs from the listing, if in anything."""
-    if len(content) != file.size:
-        return f"{len(content)} bytes came, {file.size} are listed"
-    if file.md5 not in (None, hashlib.md5(content, usedforsecurity=False).hexdigest()):
-        return "the checksum differs from the listed one"
-    return None
-
-
-def _is_final(error: BaseException) -> bool:
-    """Whether the server's answer will not change: not found or not allowed, anything 4xx but "wait"."""
-    return re.search(r"status(?: code)?:? 4(?!08|29)\d\d", _brief(error)) is not None
-
-
 def _brief(error: BaseException) -> str:
-    """The message without what follows it: the page that the server sent, and the client's internals."""
+    """Return the message without the server's page and the client's internals."""
     return re.split(r":?\s*<|\n", str(error), maxsplit=1)[0].rstrip(": ") or type(error).__name__
 
 
 def _check_space(out: Path, files: list[RemoteFile]) -> None:
-    """Raise :class:`DataError` unless what is missing fits on the disk."""
-    missing = [file.size for file in files if _size(out / file.path) != file.size]
+    """Raise DataError unless the missing files fit on the disk."""
+    missing = [file.size for file in files if not file.is_at(out / file.path)]
     needed = sum(-(-size // _BLOCK) * _BLOCK for size in missing)
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(folder).free
@@ -224,71 +214,72 @@ def _check_space(out: Path, files: list[RemoteFile]) -> None:
         raise DataError(f"not enough disk space: {problem}", file=out)
 
 
-def _size(path: Path) -> int | None:
-    """Of a regular file in bytes; None if there is none."""
-    return path.stat().st_size if path.is_file() else None
-
-
-def _fetch_all(remote: _Remote, files: list[RemoteFile], out: Path, workers: int, progress: bool) -> Summary:
-    summary, in_a_row = Summary(), 0
-    pool = ThreadPoolExecutor(workers)
-    bar = tqdm(total=sum(file.size for file in files), unit="B", unit_scale=True, disable=not progress)
+def _download_all(
+    remote: _Remote, files: list[RemoteFile], out: Path, workers: int, progress: bool
+) -> Summary:
+    waiting: SimpleQueue[RemoteFile] = SimpleQueue()
+    results: SimpleQueue[tuple[RemoteFile, bool | Exception]] = SimpleQueue()
+    summary, stop, in_a_row = Summary(), Event(), 0
+    for file in files:
+        waiting.put(file)
+    # Daemons: a request that is being retried must not delay the end of the process.
+    for _ in range(min(workers, len(files))):
+        Thread(target=_work, args=(remote, out, waiting, results, stop), daemon=True).start()
     try:
-        for file, result in _unordered(pool, remote, iter(files), out, 4 * workers):
-            bar.update(file.size)
-            try:
-                fetched = result.result()
-            except DataError as error:
-                summary.failed[file.path] = error.message
-                in_a_row += 1
-                problem = f"{in_a_row} files in a row could not be fetched, the last: {error.message}"
-                require(in_a_row < _IN_A_ROW, "endpoint", f"{problem}; the same command continues")
-                continue
-            in_a_row = 0 if fetched else in_a_row
-            summary.fetched += fetched
-            summary.fetched_bytes += file.size * fetched
-            summary.kept += not fetched
+        with tqdm(total=sum(f.size for f in files), unit="B", unit_scale=True, disable=not progress) as bar:
+            for _ in files:
+                file, result = _next(results)
+                bar.update(file.size)
+                if isinstance(result, DataError):
+                    summary.failed[file.path], in_a_row = result.message, in_a_row + 1
+                    problem = f"{in_a_row} files in a row failed, the last: {result.message}"
+                    require(in_a_row < _MAX_IN_A_ROW, "endpoint", f"{problem}; the same command continues")
+                elif isinstance(result, Exception):
+                    raise result
+                else:
+                    in_a_row = 0 if result else in_a_row
+                    summary.fetched += result
+                    summary.fetched_bytes += file.size * result
+                    summary.kept += not result
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
         raise DataError(problem, file=error.filename or out) from None
     finally:
-        remote.ended.set()
-        pool.shutdown(cancel_futures=True)
-        bar.close()
+        stop.set()
     return summary
 
 
-def _unordered(
-    pool: ThreadPoolExecutor, remote: _Remote, waiting: Iterator[RemoteFile], out: Path, window: int
-) -> Iterator[tuple[RemoteFile, Future[bool]]]:
-    """Files as they are finished, never more than ``window`` of them begun."""
-    begun: dict[Future[bool], RemoteFile] = {}
-    while True:
-        for file in islice(waiting, window - len(begun)):
-            begun[pool.submit(_fetch, remote, file, out / file.path)] = file
-        if not begun:
+def _work(
+    remote: _Remote, out: Path, waiting: SimpleQueue[Any], results: SimpleQueue[Any], stop: Event
+) -> None:
+    """Download waiting files until there are none, or until ``stop``."""
+    while not stop.is_set():
+        try:
+            file = waiting.get_nowait()
+        except Empty:
             return
-        # The timeout lets Ctrl-C through on Windows, where a wait without one cannot be interrupted.
-        for future in wait(begun, timeout=1, return_when=FIRST_COMPLETED).done:
-            yield begun.pop(future), future
+        try:
+            results.put((file, _download_one(remote, file, out / file.path, stop)))
+        except Exception as error:  # raised or recorded by the main thread
+            results.put((file, error))
 
 
-def _fetch(remote: _Remote, file: RemoteFile, target: Path) -> bool:
-    """Bring one file unless it is there; whether it was brought."""
-    if _size(target) == file.size and (file.md5 is None or _mismatch(file, target.read_bytes()) is None):
+def _next(results: SimpleQueue[Any]) -> Any:
+    """Wait for a result; with a timeout, since Windows cannot interrupt a wait without one."""
+    while True:
+        try:
+            return results.get(timeout=1)
+        except Empty:
+            continue
+
+
+def _download_one(remote: _Remote, file: RemoteFile, target: Path, stop: Event) -> bool:
+    """Download a file unless it is present; return whether it was downloaded."""
+    if file.is_at(target) and (file.md5 is None or file.mismatch(target.read_bytes()) is None):
         return False
     content = remote.read(file)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(content)
-        partial.replace(target)
-    except FileNotFoundError:
-        if _size(target) != file.size:  # else a second run on this folder was faster, and tidied up
-            raise
-    finally:
-        # Also what killed runs have left.
-        for rest in target.parent.glob(f"{target.name}.*.partial"):
-            with suppress(OSError):
-                rest.unlink()
+    if not stop.is_set():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(target, flush=False) as unfinished:  # the next run verifies it anyway
+            unfinished.write_bytes(content)
     return True
