@@ -98,25 +98,6 @@ def test_a_run_repeats_and_resumes_to_the_same_weights(trained: Path, tmp_path: 
     assert same(last, trained / "checkpoints" / "last.ckpt")
 
 
-class Poison(pl.Callback):
-    """Make a weight NaN before the second epoch."""
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.current_epoch == 1:
-            next(pl_module.parameters()).data.fill_(float("nan"))
-
-
-def test_nan_ends_a_run_with_one_sentence_and_finite_checkpoints(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    args = ["--config", trained / "config.yaml", f"--trainer.logger.init_args.save_dir={tmp_path}"]
-    assert run("train", *args, f"--trainer.callbacks={__name__}.Poison") == 2
-    [sentence] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert re.search(r"step 3 \(epoch 1\), not finite: weight forecaster\.\S+; scenarios: \w", sentence)
-    last = weights(tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt")
-    assert all(value.isfinite().all() for value in last.values())
-
-
 def test_weights_of_another_run_are_the_start(
     trained: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
