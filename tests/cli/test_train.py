@@ -105,7 +105,7 @@ def test_weights_of_another_run_are_the_start(
     still = ["--trainer.max_epochs=1", "--model.optimizer.learning_rate=1e-12"]
     where = [f"--data.store={store}", f"--trainer.logger.init_args.save_dir={tmp_path}"]
     assert run("train", *SMALL, *still, *where, "--weights", first) == 0
-    assert "anew: none" in capsys.readouterr().out
+    assert f"{first}; newly initialised: none" in capsys.readouterr().out
     last = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
     before, after = weights(first), weights(last)
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
