@@ -1,34 +1,33 @@
-"""A small model with random weights, exported once."""
+"""A small model with random weights, exported once per test session."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 
-from tests.training.test_lit_forecaster import trainer
 from trajpred.export.export_bundle import export_bundle
-from trajpred.onboard.forecaster import OnboardForecaster
+from trajpred.model import Forecaster
+from trajpred.model.checkpoint import CONFIG
+from trajpred.onboard import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
-from trajpred.training.lit_forecaster import LitForecaster
 
 SIZES = {"dim": 16, "heads": 2}
-CONFIG = {
+SETTINGS = {
     "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**SIZES, "layers": 1}},
     "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "propose_layers": 1}},
 }
 
 
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """That of a model small enough to trace in seconds."""
+def save_model(path: Path, settings: dict[str, dict]) -> Path:
+    """Write a checkpoint of a model with random weights."""
     torch.manual_seed(0)
-    model, folder = LitForecaster.build(CONFIG), tmp_path_factory.mktemp("small")
-    saver, path = trainer(folder, enable_checkpointing=False), folder / "small.ckpt"
-    saver.strategy.connect(model)
-    saver.save_checkpoint(path, weights_only=True)
+    state = Forecaster.build(settings).state_dict()
+    torch.save({CONFIG: settings, "state_dict": {f"forecaster.{k}": v for k, v in state.items()}}, path)
     return path
 
 
@@ -40,11 +39,27 @@ def scenes(sample_scenarios: list[Scenario]) -> list[Scenario]:
 
 
 @pytest.fixture(scope="session")
-def bundle(checkpoint: Path, scenes: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the model was exported to, ``forecaster.onnx`` with it. Not to be changed."""
-    folder = tmp_path_factory.mktemp("exported") / "bundle"
-    export_bundle(checkpoint, folder, scenes, fused=True)
+def exported(scenes: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``small.ckpt`` and ``bundle``, shared by the processes of pytest-xdist; read-only."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "exported"
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder / "lock"):
+        if not (folder / "bundle").exists():
+            save_model(folder / "small.ckpt", SETTINGS)
+            export_bundle(folder / "small.ckpt", folder / "bundle", scenes, fused=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def checkpoint(exported: Path) -> Path:
+    return exported / "small.ckpt"
+
+
+@pytest.fixture(scope="session")
+def bundle(exported: Path) -> Path:
+    """The exported model, with ``forecaster.onnx``."""
+    return exported / "bundle"
 
 
 @pytest.fixture(scope="session")
@@ -55,11 +70,11 @@ def predictor(checkpoint: Path) -> CheckpointPredictor:
 
 @pytest.fixture
 def forecaster(bundle: Path) -> OnboardForecaster:
-    """The model as it runs onboard, with an empty cache."""
+    """The bundle, opened, with an empty lane cache."""
     return OnboardForecaster(bundle, threads=1)
 
 
 @pytest.fixture(scope="session")
-def bundle_forecaster(bundle: Path) -> OnboardForecaster:
-    """One for many tests: what it keeps from one to the next is lanes."""
+def shared_forecaster(bundle: Path) -> OnboardForecaster:
+    """One for many tests; only its lane cache changes."""
     return OnboardForecaster(bundle, threads=1)

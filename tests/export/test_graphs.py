@@ -1,4 +1,4 @@
-"""The exported modules build the graph that training builds, and hear nothing of padding."""
+"""The exported modules build the graph that training builds, and ignore padding."""
 
 from __future__ import annotations
 
@@ -6,44 +6,73 @@ import pytest
 import torch
 
 from tests.model.small import batch_of
-from trajpred.export.graphs import Nodes, scene_kinds
+from trajpred.export.graphs import Decoder, Encoder, Nodes, WholeForecaster, scene_kinds
+from trajpred.export.trace import traced_inputs
 from trajpred.geometry import Pose
 from trajpred.graph.channels import TOPOLOGY
 from trajpred.graph.config import GraphConfig
 from trajpred.graph.relations import EDGE_KINDS
+from trajpred.onboard.bundle import FUSED, SIGNATURES
+from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
+
+LETTERS = {"T": 50, "P": 10, "D": 16, "K": 6, "F": 60}
 
 
 @pytest.mark.parametrize("row", [0, -1])
-def test_the_graph_is_that_of_training(scenes: list[Scenario], row: int) -> None:
-    """Every edge with its kind, of a sparse and of a crowded scene; padding changes none."""
+def test_graph_is_that_of_training(scenes: list[Scenario], row: int) -> None:
+    """Every edge with its kind, of a sparse and of a crowded scene."""
     batch = batch_of([scenes[row]])
     agent, lane = batch["agent"], batch["lane"]
     A, L = agent.num_nodes, lane.num_nodes
     expected = torch.zeros(A + L, A + L, dtype=torch.int64)
     topology = torch.zeros(L, L, dtype=torch.int64)
     first = EDGE_KINDS.index(TOPOLOGY[0])
-    for (sender, _, receiver), index, kind in (
-        (name, batch[name].edge_index, batch[name].edge_kind) for name in batch.edge_types
-    ):
+    for sender, name, receiver in batch.edge_types:
+        index, kind = batch[sender, name, receiver].edge_index, batch[sender, name, receiver].edge_kind
         expected[index[1] + A * (receiver == "lane"), index[0] + A * (sender == "lane")] = kind
         if sender == receiver == "lane":
             related = (kind >= first) & (kind < first + len(TOPOLOGY))
             topology[index[1, related], index[0, related]] = kind[related] - first + 1
     assert topology.any() and expected[:A].any() and expected[A:, :A].any()
-
-    nodes = Nodes.of(
-        Pose(agent.position, agent.heading), torch.ones(A, dtype=torch.bool),
-        Pose(lane.position, lane.heading), torch.ones(L, dtype=torch.bool),
-    )  # fmt: skip
+    valid = torch.ones(A, dtype=torch.bool), torch.ones(L, dtype=torch.bool)
+    poses = Pose(agent.position, agent.heading), Pose(lane.position, lane.heading)
+    nodes = Nodes.of(poses[0], valid[0], poses[1], valid[1])
     assert torch.equal(scene_kinds(nodes, topology, GraphConfig()), expected)
 
-    more = Pose(torch.zeros(3, 2), torch.zeros(3))
-    padded = Nodes.of(
-        Pose(torch.cat((agent.position, more.position)), torch.cat((agent.heading, more.heading))),
-        torch.arange(A + 3) < A, Pose(lane.position, lane.heading), torch.ones(L, dtype=torch.bool),
-    )  # fmt: skip
-    real = torch.cat((torch.arange(A), torch.arange(L) + A + 3))
-    kinds = scene_kinds(padded, topology, GraphConfig())
-    assert torch.equal(kinds[real][:, real], expected)
-    assert not kinds[:, A : A + 3].any(), "nobody hears padding"
+
+@torch.no_grad()
+def test_padding_changes_nothing(predictor: CheckpointPredictor) -> None:
+    """In lane encoder, encoder and decoder: padded rows are near the real ones, with arbitrary values."""
+    torch.manual_seed(0)
+    model = predictor.model
+    encoder, decoder = Encoder(model.encoder, model.scene.graph), Decoder(model.decoder)
+    whole = WholeForecaster(model.encoder.lane, encoder, decoder)
+    ports = SIGNATURES[FUSED].inputs
+    inputs = dict(
+        zip(
+            [port.name for port in ports],
+            traced_inputs(ports, {**LETTERS, "A": 3, "L": 5, "B": 3}),
+            strict=True,
+        )
+    )
+    inputs["target"] = torch.arange(3)
+    padded = {}
+    for port in ports:
+        extra = [2 if size in ("A", "L") else 0 for size in port.shape]
+        widths = [width for size in reversed(extra) for width in (0, size)]
+        padded[port.name] = torch.nn.functional.pad(inputs[port.name], widths, value=0)
+        if port.name.endswith(("position", "history", "points")):
+            padded[port.name][-2:] = torch.rand_like(padded[port.name][-2:])
+    expected, found = whole(*inputs.values()), whole(*padded.values())
+    for port, one, other in zip(SIGNATURES[FUSED].outputs, expected, found, strict=True):
+        torch.testing.assert_close(other[: len(one)], one, rtol=1e-4, atol=1e-4, msg=port.name)
+
+
+@torch.no_grad()
+def test_temperature_divides_the_logits(predictor: CheckpointPredictor) -> None:
+    ports = SIGNATURES["decoder"].inputs
+    torch.manual_seed(0)
+    inputs = traced_inputs(ports, {**LETTERS, "A": 3, "L": 5, "B": 2})
+    one, two = (Decoder(predictor.model.decoder, temperature)(*inputs)[-1] for temperature in (1.0, 2.0))
+    torch.testing.assert_close(two, one.sqrt() / one.sqrt().sum(-1, keepdim=True))

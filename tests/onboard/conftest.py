@@ -1,3 +1,3 @@
-"""Fixtures of the export tests serve here too."""
+"""Fixtures of the export tests, for the runtime."""
 
 from tests.export.conftest import *  # noqa: F403

@@ -1,104 +1,121 @@
-"""The table of histories, beside a plain dictionary of what was seen when."""
+"""Histories of tracks against a dictionary of detections, and the time grid under jittering clocks."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from trajpred.onboard.history import HistoryTable
+from trajpred.onboard.history import HistoryTable, States, TimeGrid
 from trajpred.scenario import Scenario
 
-LENGTH, STEP = 6, 0.1
+LENGTH, STEP, UNIX_S = 6, 0.1, 1.7e9
 
 
-def add(table: HistoryTable, seen: dict[str, tuple[float, float]], **limits: float) -> list[str]:
-    N = len(seen)
-    limits = {"fastest": 100.0, "jump_m": 5.0} | limits
-    return table.add(
-        np.array(list(seen), np.str_),
-        np.array(list(seen.values())).reshape(N, 2),
-        np.full((N, 3), np.nan),
-        np.zeros(N, np.int8),
-        **limits,
+def add(table: HistoryTable, positions: dict[str, tuple[float, float]]) -> list[str]:
+    N = len(positions)
+    position = np.array(list(positions.values())).reshape(N, 2)
+    states = States(
+        np.array(list(positions), np.str_), position, np.full((N, 3), np.nan), np.zeros(N, np.int8)
     )
+    return table.add(states, max_speed=100.0, max_jump_m=5.0)
 
 
-def test_is_what_was_seen_when() -> None:
-    random, table, log = np.random.default_rng(0), HistoryTable(LENGTH, STEP), {}
-    now = 0
+def test_table_holds_the_detections_of_the_last_steps() -> None:
+    random, table, now = np.random.default_rng(0), HistoryTable(LENGTH, STEP), 0
+    log: dict[tuple[str, int], tuple[float, float]] = {}
     for _ in range(60):
         passed = int(random.integers(0, 4))
         now += passed
         table.advance(passed)
-        names = [f"t{i}" for i in range(5) if random.random() < 0.4]
-        seen = {name: tuple(random.normal(0, 1, 2)) for name in names}
-        assert add(table, seen) == []
-        log |= {(name, now): place for name, place in seen.items()}
-        tracks = table.tracks() if len(table) else None
-        kept = {(n, t): p for (n, t), p in log.items() if t > now - LENGTH}
-        assert set(table.track_id) == {name for name, _ in kept}
-        if tracks is None:
+        positions = {f"t{i}": tuple(random.normal(0, 1, 2)) for i in range(5) if random.random() < 0.4}
+        assert add(table, positions) == []
+        log |= {(name, now): position for name, position in positions.items()}
+        expected = {(name, step): x for (name, step), x in log.items() if step > now - LENGTH}
+        assert set(table.track_id) == {name for name, _ in expected}
+        if not len(table):
             continue
+        tracks = table.tracks()
         tracks.validate()
         found = {
             (str(tracks.track_id[row]), now - LENGTH + 1 + column): tuple(tracks.position[row, column])
             for row, column in np.argwhere(tracks.valid)
         }
-        assert found == kept
-        ago = dict(zip(table.track_id, table.steps_ago(), strict=True))
-        assert ago == {name: now - max(t for n, t in kept if n == name) for name in ago}
+        assert found == expected
+        since = dict(zip(table.track_id, table.steps_since_seen(), strict=True))
+        assert since == {name: now - max(step for n, step in expected if n == name) for name in since}
 
 
-@pytest.mark.parametrize(("step_m", "kept"), [(14.9, True), (15.1, False)])
-def test_who_moved_farther_than_can_be_is_a_new_track(step_m: float, kept: bool) -> None:
+@pytest.mark.parametrize(("steps", "limit_m"), [(0, 15.0), (1, 15.0), (3, 35.0)])
+def test_history_is_dropped_after_a_jump(steps: int, limit_m: float) -> None:
+    """The limit is 5 m plus the distance at 100 m/s, over at least one step."""
     table = HistoryTable(LENGTH, STEP)
-    add(table, {"a": (0, 0), "b": (0, 0)})
+    add(table, {"near": (0, 0), "far": (0, 0)})
     table.advance(1)
-    jumped = add(table, {"a": (step_m, 0), "b": (1, 0)})  # allowed: 5 m and 0.1 s at 100 m/s
-    assert jumped == ([] if kept else ["a"])
-    assert table.tracks().valid[:, -2].tolist() == [kept, True]
-    assert table.tracks().valid[:, -1].all()
+    add(table, {"near": (1, 0), "far": (1, 0)})
+    table.advance(steps)
+    assert add(table, {"near": (1 + limit_m - 0.1, 0), "far": (1 + limit_m + 0.1, 0)}) == ["far"]
+    valid = table.tracks().valid
+    assert valid[:, -1].all() and valid[0, :-1].any() and not valid[1, :-1].any()
 
 
-def test_longer_gaps_allow_more() -> None:
-    table = HistoryTable(LENGTH, STEP)
-    add(table, {"a": (0, 0)})
-    table.advance(3)
-    assert add(table, {"a": (30, 0)}) == []
-    table.advance(3)
-    assert add(table, {"a": (70, 0)}) == ["a"]
-
-
-def test_what_the_tracker_does_not_give_follows_from_the_positions() -> None:
-    table = HistoryTable(LENGTH, STEP)
-    for step in range(LENGTH):
+def test_missing_motion_is_that_of_a_scenario_without_it() -> None:
+    """Also for a track that stood through the whole history."""
+    table, positions = HistoryTable(LENGTH, STEP), [(0.0, 1.2 * min(step, 3)) for step in range(20)]
+    for now, position in enumerate(positions):
         table.advance(1)
-        add(table, {"a": (0.0, 1.2 * step)})
-    tracks = table.tracks()
-    np.testing.assert_allclose(tracks.velocity[0, 1:], [[0, 12.0]] * (LENGTH - 1))
-    np.testing.assert_allclose(tracks.heading[0, 1:], np.pi / 2)
-
-
-def test_who_stood_all_through_the_history_is_what_a_scenario_says() -> None:
-    """Without headings a scenario cut to the same steps knows no direction of travel either."""
-    table, places = HistoryTable(LENGTH, STEP), [(0.0, 1.2 * min(step, 3)) for step in range(20)]
-    for now, place in enumerate(places):
-        table.advance(1)
-        add(table, {"a": place})
-        window = np.array(places[max(0, now + 1 - LENGTH) : now + 1])
+        add(table, {"a": position})
+        window = np.array(positions[max(0, now + 1 - LENGTH) : now + 1])
         expected = Scenario.from_arrays(window[None], num_observed=len(window)).tracks
         for name in ("heading", "velocity"):
             found = getattr(table.tracks(), name)[:, -len(window) :]
             np.testing.assert_allclose(found, getattr(expected, name), atol=1e-9)
+        if now == 3:
+            np.testing.assert_allclose(table.tracks().velocity[0, -1], [0, 12.0])
     assert table.tracks().heading[0, -1] == 0
 
 
-def test_what_it_gives_is_kept() -> None:
+def test_given_motion_and_type_are_kept() -> None:
     table = HistoryTable(LENGTH, STEP)
-    one = np.array(["a"])
-    table.add(one, np.zeros((1, 2)), np.array([[1.0, 2.0, 3.0]]), np.array([4], np.int8), fastest=1, jump_m=1)
+    motion = np.array([[1.0, 2.0, 3.0]])
+    states = States(np.array(["a"]), np.zeros((1, 2)), motion, np.array([4], np.int8))
+    table.add(states, max_speed=1, max_jump_m=1)
     tracks = table.tracks()
     assert tracks.heading[0, -1] == 1 and tracks.velocity[0, -1].tolist() == [2, 3]
     assert tracks.object_type.tolist() == [4]
     table.advance(LENGTH)
     assert len(table) == 0
+
+
+def steps(times_s: Sequence[float] | np.ndarray) -> list[int]:
+    """Count the steps from each update to the next."""
+    grid = TimeGrid(STEP)
+    grid.start(float(times_s[0]))
+    return [grid.advance(float(time_s)) for time_s in times_s[1:]]
+
+
+def test_grid_counts_gaps_on_an_exact_clock() -> None:
+    assert steps(UNIX_S + STEP * np.arange(2000)) == [1] * 1999
+    assert steps(STEP * np.array([0, 1, 4, 4, 5, 30])) == [1, 3, 0, 1, 25]
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.25, 0.5, 0.75])
+@pytest.mark.parametrize("rate", [9.8, 10.0, 10.2])
+def test_grid_follows_a_jittering_clock(offset: float, rate: float) -> None:
+    """With 4 ms of jitter and a first update ``offset`` steps early, no step is skipped or repeated."""
+    times_s = UNIX_S + np.arange(1000) / rate
+    times_s += np.random.default_rng(0).normal(0, 0.004, 1000) if rate == 10 else 0
+    times_s[0] -= offset * STEP
+    found = steps(np.sort(times_s))
+    assert found[20:] == [1] * len(found[20:])
+
+
+@pytest.mark.parametrize(("rate", "counts"), [(20.0, {0, 1}), (40.0, {0, 1}), (5.0, {2}), (7.0, {1, 2})])
+def test_grid_keeps_time_at_other_rates(rate: float, counts: set[int]) -> None:
+    times_s = np.arange(2000) / rate
+    found = np.array(steps(times_s + np.random.default_rng(0).normal(0, 0.002, 2000)))
+    assert set(found.tolist()) <= counts
+    np.testing.assert_allclose(np.cumsum(found), times_s[1:] / STEP, atol=1.5)
+    if rate == 20.0:
+        assert set((found[20:-1] + found[21:]).tolist()) == {1}, "two updates per step"

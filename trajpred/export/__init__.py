@@ -1,1 +1,1 @@
-"""Export a checkpoint to an onboard bundle, checked against PyTorch."""
+"""Export a trained model to an onboard bundle, checked against PyTorch; see README.md in this folder."""

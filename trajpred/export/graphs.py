@@ -1,8 +1,7 @@
-"""The parts of a forecaster as functions of one scene's tensors, which is what is exported. No second model:
-these modules hold the trained ones and hand them their relations as matrices.
+"""The graphs of a bundle as modules: functions of one scene's tensors, around the trained modules.
 
 Sizes: ``A`` agents, ``L`` lane segments and crossings, ``N = A + L``, ``B`` agents to predict. Rows whose
-``valid`` is False are padding: nobody hears them, and what comes out of them means nothing.
+``valid`` is False are padding: no node attends to them, and their outputs are undefined.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
 from trajpred.nn import EdgeBias, MatrixRelation
+from trajpred.onboard.bundle import FUSED, GRAPHS, SIGNATURES
 
 
 @dataclass
@@ -69,7 +69,10 @@ def scene_kinds(nodes: Nodes, topology: Tensor, config: GraphConfig) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Histories and lane tokens -> tokens that know their surroundings (``SIGNATURES["encoder"]``)."""
+    """Histories and lane tokens -> tokens of agents and lanes in their surroundings.
+
+    Inputs and outputs: ``SIGNATURES["encoder"]``.
+    """
 
     def __init__(self, encoder: SceneEncoder, config: GraphConfig) -> None:
         super().__init__()
@@ -88,7 +91,6 @@ class Encoder(nn.Module):
         lane_valid: Tensor,
         lane_topology: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """``[A, dim]``, ``[L, dim]``."""
         lanes = Pose(lane_position, lane_heading)
         nodes = Nodes.of(Pose(agent_position, agent_heading), agent_valid, lanes, lane_valid)
         kind = scene_kinds(nodes, lane_topology, self.config)
@@ -96,15 +98,17 @@ class Encoder(nn.Module):
         bias = self.encoder.bias.of_pairs(pair_features(poses, poses, kind, len(EDGE_KINDS)))
         relation = MatrixRelation.of(bias, kind > 0, (poses, poses))
         tokens = torch.cat((self.encoder.agent(history, object_type), lane_token))
-        heard = self.encoder.apply_layers(tokens, relation)
-        return heard[: nodes.agents], heard[nodes.agents :]
+        tokens = self.encoder.apply_layers(tokens, relation)
+        return tokens[: nodes.agents], tokens[nodes.agents :]
 
 
 class Decoder(nn.Module):
-    """Tokens -> futures of the agents ``target`` (``SIGNATURES["decoder"]``).
+    """Tokens -> futures of the agents ``target``, in their own frames.
+
+    Inputs and outputs: ``SIGNATURES["decoder"]``.
 
     Args:
-        temperature: probabilities are those of the logits divided by it.
+        temperature: divides the logits.
     """
 
     def __init__(self, decoder: ModeDecoder, temperature: float = 1.0) -> None:
@@ -126,25 +130,25 @@ class Decoder(nn.Module):
         target: Tensor,
         step_s: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Trajectory and scale ``[B, K, F, 2]`` in the frames of the agents, probability ``[B, K]``."""
-        agents = Pose(agent_position, agent_heading)
-        nodes = Nodes.of(agents, agent_valid, Pose(lane_position, lane_heading), lane_valid)
-        chosen = Pose(agent_position.index_select(0, target), agent_heading.index_select(0, target))
+        agents, lanes = Pose(agent_position, agent_heading), Pose(lane_position, lane_heading)
+        nodes = Nodes.of(agents, agent_valid, lanes, lane_valid)
+        own = Pose(agent_position.index_select(0, target), agent_heading.index_select(0, target))
 
-        def around(stage: int, poses: Pose[Tensor]) -> MatrixRelation:
-            owner = target if stage == 0 else target.repeat_interleave(self.decoder.modes)
-            return self._around(stage, nodes, poses, owner)
+        def relation(stage: int, poses: Pose[Tensor]) -> MatrixRelation:
+            agent = target if stage == 0 else target.repeat_interleave(self.decoder.modes)
+            return self._relation(stage, nodes, poses, agent)
 
         velocity, elapsed = (x.index_select(0, target) for x in (agent_velocity, agent_elapsed_s))
         start = constant_velocity(velocity, elapsed, step_s.expand(elapsed.shape[0]), self.decoder.horizon)
         scene = torch.cat((agent_token, lane_context))
-        found = self.decoder.decode(agent_token.index_select(0, target), scene, chosen, start, around)
-        return found.trajectory, found.scale, (found.logits / self.temperature).softmax(-1)
+        prediction = self.decoder.decode(agent_token.index_select(0, target), scene, own, start, relation)
+        probability = (prediction.logits / self.temperature).softmax(-1)
+        return prediction.trajectory, prediction.scale, probability
 
-    def _around(self, stage: int, nodes: Nodes, poses: Pose[Tensor], owner: Tensor) -> MatrixRelation:
-        """What lies near ``poses`` ``[M]`` of the agents ``owner``, and each one's own agent."""
-        node = torch.arange(nodes.valid.shape[0], device=owner.device)
-        own = node == owner[:, None]
+    def _relation(self, stage: int, nodes: Nodes, poses: Pose[Tensor], agent: Tensor) -> MatrixRelation:
+        """Relate each of ``poses`` ``[M]`` to the nodes within the radius and to its own ``agent``."""
+        node = torch.arange(nodes.valid.shape[0], device=agent.device)
+        own = node == agent[:, None]
         edge = (nodes.distance(poses) <= self.decoder.radius[stage]) | own
         other = torch.where(node >= nodes.agents, 2, 1)
         kind = torch.where(own, torch.zeros_like(other), other)
@@ -157,35 +161,18 @@ class Decoder(nn.Module):
 
 
 class WholeForecaster(nn.Module):
-    """Lane encoder, encoder and decoder as one graph (``SIGNATURES["forecaster"]``)."""
+    """Lane encoder, encoder and decoder as one graph, ``SIGNATURES["forecaster"]``."""
 
     def __init__(self, lane_encoder: nn.Module, encoder: nn.Module, decoder: nn.Module) -> None:
         super().__init__()
         self.lane_encoder, self.encoder, self.decoder = lane_encoder, encoder, decoder
 
-    def forward(
-        self,
-        history: Tensor,
-        object_type: Tensor,
-        agent_position: Tensor,
-        agent_heading: Tensor,
-        agent_valid: Tensor,
-        agent_velocity: Tensor,
-        agent_elapsed_s: Tensor,
-        points: Tensor,
-        kind: Tensor,
-        is_intersection: Tensor,
-        marks: Tensor,
-        lane_position: Tensor,
-        lane_heading: Tensor,
-        lane_valid: Tensor,
-        lane_topology: Tensor,
-        target: Tensor,
-        step_s: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        agents = (agent_position, agent_heading, agent_valid)
-        lanes = (lane_position, lane_heading, lane_valid)
-        lane_token = self.lane_encoder(points, kind, is_intersection, marks)
-        tokens = self.encoder(history, object_type, *agents, lane_token, *lanes, lane_topology)
-        futures = self.decoder(*tokens, *agents, agent_velocity, agent_elapsed_s, *lanes, target, step_s)
-        return (*futures, *tokens)
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        whole = SIGNATURES[FUSED]
+        values = dict(zip((port.name for port in whole.inputs), inputs, strict=True))
+        for graph in GRAPHS:
+            ports = SIGNATURES[graph]
+            outputs = getattr(self, graph)(*(values[port.name] for port in ports.inputs))
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            values |= dict(zip((port.name for port in ports.outputs), outputs, strict=True))
+        return tuple(values[port.name] for port in whole.outputs)

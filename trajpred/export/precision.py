@@ -1,11 +1,10 @@
-"""How exactly a bundle keeps and multiplies the trained matrices.
+"""Precision of the weight matrices in a bundle.
 
 Positions, headings, scores, softmax and normalisation stay float32 in all of them.
 """
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,21 +12,23 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
+
+from trajpred.export.trace import quiet
 
 Precision = Literal["fp32", "fp16", "int8"]
-#: Operators that multiply by a trained matrix.
-MULTIPLYING = ("Gemm", "MatMul", "Conv")
+#: Operators that multiply by a weight matrix, their second input.
+PRODUCTS = ("Gemm", "MatMul", "Conv")
 
 
-class Rule(NamedTuple):
-    """One precision.
+class PrecisionRule(NamedTuple):
+    """How to convert to a precision, and the deviation from PyTorch that it may cause.
 
     Attributes:
-        convert: a float32 graph -> the graph as it is kept.
-        usual_m: metres that 99 % of the agents' farthest points stay within of PyTorch's.
-        largest_m: the same of all of them; None if a few may go elsewhere.
-        metric: by how much, as a share, the mean minFDE6 may rise.
+        convert: float32 graph -> converted graph.
+        usual_m: limit for 99 % of the agents: distance between corresponding points of the futures, metres.
+        largest_m: the same limit for all agents, or None.
+        metric: largest relative increase of the mean minFDE.
     """
 
     convert: Callable[[onnx.ModelProto], onnx.ModelProto]
@@ -37,79 +38,64 @@ class Rule(NamedTuple):
 
 
 def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Trained matrices in float16, and products with them in it; all else in float32.
+    """Convert weight matrices and their products to float16.
 
-    Runtimes without such products (onnxruntime on a CPU) compute them in float32.
+    Runtimes without float16 products (onnxruntime on a CPU) compute them in float32.
     """
     half = onnx.ModelProto()
     half.CopyFrom(model)
-    kept = {one.name: one for one in half.graph.initializer}
+    graph = half.graph
+    weights = {weight.name: weight for weight in graph.initializer}
+    converted: dict[str, onnx.TensorProto] = {}
     nodes: list[onnx.NodeProto] = []
-    done: dict[str, str] = {}
-    for number, node in enumerate(half.graph.node):
-        if node.op_type in MULTIPLYING and node.input[1] in kept:
-            _halve(half.graph, node, number, kept, done, nodes)
-        else:
+    for index, node in enumerate(graph.node):
+        if node.op_type not in PRODUCTS or node.input[1] not in weights:
             nodes.append(node)
-    del half.graph.node[:]
-    half.graph.node.extend(nodes)
+            continue
+        for name in node.input[1:]:
+            if name in weights and name not in converted:
+                values = numpy_helper.to_array(weights[name]).astype(np.float16)
+                converted[name] = numpy_helper.from_array(values, f"{name}_half")
+        nodes += _half_product(node, f"{node.input[0]}_half_{index}", set(converted))
     used = {name for node in nodes for name in node.input}
-    alive = [one for one in half.graph.initializer if one.name in used]
-    del half.graph.initializer[:]
-    half.graph.initializer.extend(alive)
+    kept = [weight for weight in (*weights.values(), *converted.values()) if weight.name in used]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(kept)
     return half
 
 
-def _halve(
-    graph: onnx.GraphProto,
-    node: onnx.NodeProto,
-    number: int,
-    kept: dict[str, TensorProto],
-    done: dict[str, str],
-    nodes: list[onnx.NodeProto],
-) -> None:
-    """Add ``node`` between casts to ``nodes``, and what it needs to ``graph``."""
-    inputs = [f"{node.input[0]}_half_{number}"]
-    nodes.append(helper.make_node("Cast", [node.input[0]], inputs, to=TensorProto.FLOAT16))
-    for name in node.input[1:]:
-        if name in kept and name not in done:
-            done[name] = f"{name}_half"
-            values = numpy_helper.to_array(kept[name]).astype(np.float16)
-            graph.initializer.append(numpy_helper.from_array(values, done[name]))
-        inputs.append(done.get(name, name))
-    product = f"{node.output[0]}_half"
-    halved = onnx.NodeProto()
-    halved.CopyFrom(node)
-    del halved.input[:], halved.output[:]
-    halved.input.extend(inputs)
-    halved.output.append(product)
-    nodes.append(halved)
-    nodes.append(helper.make_node("Cast", [product], list(node.output), to=TensorProto.FLOAT))
+def _half_product(node: onnx.NodeProto, cast_input: str, converted: set[str]) -> list[onnx.NodeProto]:
+    """Return ``node`` in float16 between casts of its input and output."""
+    product, cast_output = onnx.NodeProto(), f"{node.output[0]}_half"
+    product.CopyFrom(node)
+    product.input[:] = [cast_input, *(f"{x}_half" if x in converted else x for x in node.input[1:])]
+    product.output[:] = [cast_output]
+    return [
+        helper.make_node("Cast", [node.input[0]], [cast_input], to=onnx.TensorProto.FLOAT16),
+        product,
+        helper.make_node("Cast", [cast_output], list(node.output), to=onnx.TensorProto.FLOAT),
+    ]
 
 
 def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Trained matrices in 8 bits with a scale for every column, inputs quantised as they come (dynamic)."""
+    """Quantise weight matrices to 8 bits, one scale per column; inputs are quantised at run time."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
-        bare = onnx.ModelProto()
-        bare.CopyFrom(model)
-        del bare.graph.value_info[:]  # they name the shapes that the quantiser is about to change
-        onnx.save(bare, before)
+    source = onnx.ModelProto()
+    source.CopyFrom(model)
+    del source.graph.value_info[:]  # names shapes that the quantiser is about to change
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        path = Path(folder) / "int8.onnx"
         products = ["MatMul", "Gemm"]
-        logging.disable(logging.WARNING)  # of a preprocessing that these graphs went through
-        try:
-            quantize_dynamic(
-                before, after, op_types_to_quantize=products, weight_type=QuantType.QInt8, per_channel=True
-            )
-        finally:
-            logging.disable(logging.NOTSET)
-        return onnx.load(after)
+        quantize_dynamic(
+            source, path, op_types_to_quantize=products, weight_type=QuantType.QInt8, per_channel=True
+        )
+        return onnx.load(path)
 
 
-PRECISIONS: dict[str, Rule] = {
-    "fp32": Rule(lambda model: model, 1e-3, 1e-2, 0.001),
-    "fp16": Rule(to_half, 0.1, None, 0.01),
-    "int8": Rule(to_int8, 2.0, None, 0.05),
+PRECISIONS: dict[str, PrecisionRule] = {
+    "fp32": PrecisionRule(lambda model: model, 1e-3, 1e-2, 0.001),
+    "fp16": PrecisionRule(to_half, 0.1, None, 0.01),
+    "int8": PrecisionRule(to_int8, 2.0, None, 0.05),
 }

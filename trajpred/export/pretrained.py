@@ -1,4 +1,4 @@
-"""Make a file of weights that ships, and its model card, from a checkpoint."""
+"""Turn a checkpoint into weights that ship with the package: ``NAME.pt`` and its model card ``NAME.md``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.intervals import bootstrap
 from trajpred.evaluation.table import format_origin, format_table
+from trajpred.files import atomic_file
 from trajpred.geometry import norm
 from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, pretrained
@@ -33,13 +34,23 @@ from trajpred.predictors.predictor import BASELINES, in_batches
 from trajpred.store import ScenarioStore
 
 MAX_BYTES = 8_000_000
+#: Licence of weights by the source of their training data.
+LICENCES = dict.fromkeys(
+    ("argoverse1", "argoverse2"),
+    "The weights were learned from Argoverse data, (c) Argo AI, LLC, under "
+    "[CC BY-NC-SA 4.0](https://creativecommons.org/licenses/by-nc-sa/4.0/): **non-commercial use only**, "
+    "attribution, share alike. The MIT licence of the code does not cover them.",
+)
 
 
 class Change(NamedTuple):
-    """How far predictions moved: the farthest point of any mode of an agent, metres, and its probabilities.
+    """Difference between two sets of predictions.
 
-    ``usual`` is what 99 % of the agents stay within. A few may move farther: where another endpoint has other
-    neighbours, the decoder's second look sees something else.
+    Attributes:
+        usual, largest: 99 % quantile and maximum over agents of the largest distance between corresponding
+            points of their futures, metres. Few agents differ by more than the usual: a small change of an
+            endpoint can change its neighbours in the refinement.
+        probability: largest difference of a probability.
     """
 
     usual: float
@@ -56,44 +67,45 @@ def ship(
     half: bool = True,
     tolerance_m: float = 0.02,
 ) -> str:
-    """Write ``NAME.pt`` and ``NAME.md``; returns a sentence on what was written.
+    """Write ``NAME.pt`` and ``NAME.md`` and return a sentence about the file.
 
     Args:
         checkpoint: of the model.
-        name: to ship it by.
-        rows: labelled scenarios that half precision is tried on and the card's table is made from.
-        note: opens the card.
-        half: keep half precision.
-        tolerance_m: how far that may move any point of 99 % of the predictions, metres.
+        name: of the weights.
+        rows: labelled scenarios, to test half precision on and to evaluate for the card.
+        note: first sentence of the card.
+        half: store half precision.
+        tolerance_m: limit on :attr:`Change.usual` through half precision.
 
     Raises:
-        DataError: an unusable name or checkpoint, half precision moves more of them farther, or the file
-            would be larger than :data:`MAX_BYTES`. Nothing is written then.
+        DataError: for an invalid name or checkpoint, a change beyond the limit, or a file larger than
+            :data:`MAX_BYTES`. Nothing is written then.
     """
-    usable = re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name) is not None and name not in BASELINES
-    require(usable, "name", "must be lower-case letters, digits, '-' and '.', and no baseline's")
+    valid = re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name) is not None and name not in BASELINES
+    require(valid, "name", "must be lower-case letters, digits, '-' and '.', and not a baseline's")
     content = read_checkpoint(checkpoint)
     state = content["state_dict"]
-    kept = {key: in_half(value) for key, value in state.items()} if half else state
-    change = changes(content[CONFIG], state, kept, rows)
+    stored = {key: in_half(value) for key, value in state.items()} if half else state
+    change = changes(content[CONFIG], state, stored, rows)
     if change.usual > tolerance_m:
-        moved = f"half precision moves 1 % of the predictions by more than {change.usual:.3f} m"
-        how = f"(allowed: {tolerance_m:g}); ship full precision (--half false)"
-        raise DataError(f"{moved} {how}", file=checkpoint)
-    base, before = (_score(one, rows) for one in ("constant_velocity", checkpoint))
+        excess = f"half precision moves 1 % of the predictions by more than {change.usual:.3f} m"
+        advice = f"(limit {tolerance_m:g}); ship full precision (--half false)"
+        raise DataError(f"{excess} {advice}", file=checkpoint)
+    baseline, original = (_evaluate(model, rows) for model in ("constant_velocity", checkpoint))
     training = {**training_facts(content), "recipe": name, "checkpoint": display_name(checkpoint)}
-    fitted = {CALIBRATION: content[CALIBRATION]} if CALIBRATION in content else {}
-    size = _write(name, {CONFIG: content[CONFIG], "state_dict": kept, TRAINING: training, **fitted})
-    after = _score(name, rows)
-    precision = f"half precision, which {_told(change, before, after)}" if half else "full precision"
-    told = f"{size / 1e6:.1f} MB in {precision}"
-    card = model_card(name, Forecaster.from_pretrained(name), [base, after], note=note, file=told)
+    calibration = {CALIBRATION: content[CALIBRATION]} if CALIBRATION in content else {}
+    values = {CONFIG: content[CONFIG], "state_dict": stored, TRAINING: training, **calibration}
+    size = _write(pretrained.FOLDER / f"{name}.pt", values)
+    result = _evaluate(name, rows)
+    effect = f"half precision, which {_effect(change, original, result)}" if half else "full precision"
+    file = f"{size / 1e6:.1f} MB in {effect}"
+    card = model_card(name, Forecaster.from_pretrained(name), [baseline, result], note=note, file=file)
     (pretrained.FOLDER / f"{name}.md").write_text(card, encoding="utf-8")
-    return f"{pretrained.FOLDER / name}.pt: {told}"
+    return f"{pretrained.FOLDER / name}.pt: {file}"
 
 
 def in_half(values: Tensor) -> Tensor:
-    """``values`` as float16, if its rounding is then all that changes: no overflow, no vanishing scale."""
+    """Return ``values`` as float16, or unchanged where they would overflow or vanish."""
     if not values.is_floating_point() or not values.numel():
         return values
     half = values.half()
@@ -103,89 +115,55 @@ def in_half(values: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def changes(
-    config: dict[str, object], state: dict[str, Tensor], kept: dict[str, Tensor], rows: ScenarioStore
+    config: dict[str, object], state: dict[str, Tensor], stored: dict[str, Tensor], rows: ScenarioStore
 ) -> Change:
-    """Between the predictions of all agents of ``rows`` with the weights ``state`` and with ``kept``."""
+    """Compare the predictions of all agents of ``rows`` with the weights ``state`` and ``stored``."""
     full, other = (
-        load_weights(Forecaster.build(config), weights_below(one, "forecaster."), "checkpoint")
-        for one in (state, kept)
+        load_weights(Forecaster.build(config), weights_below(weights, "forecaster."), "checkpoint")
+        for weights in (state, stored)
     )
-    moved, shifted = [], []
-    for some in in_batches(range(len(rows)), 16):
-        batch = build_batch([rows[row] for row in some], full.scene)
+    distance, probability = [], []
+    for indices in in_batches(range(len(rows)), 16):
+        batch = build_batch([rows[index] for index in indices], full.scene)
         a, b = full(batch), other(batch)
-        moved.append(norm(a.trajectory - b.trajectory).amax((1, 2)))
-        shifted.append((a.logits.softmax(-1) - b.logits.softmax(-1)).abs().amax(1))
-    metres = torch.cat(moved)
-    return Change(float(metres.quantile(0.99)), float(metres.max()), float(torch.cat(shifted).max()))
-
-
-def _score(checkpoint: str | Path, rows: ScenarioStore) -> Evaluation:
-    return evaluate(load_predictor(checkpoint), rows, progress=False)
-
-
-def _told(change: Change, before: Evaluation, after: Evaluation) -> str:
-    fde = [f"{one.metrics['focal']['minFDE6']:.4f} m" for one in (before, after)]
-    return (
-        f"moves 99 % of the predictions by less than {change.usual:.3f} m (the farthest by "
-        f"{change.largest:.3f} m, a probability by {change.probability:.4f}) and the focal minFDE6 from "
-        f"{fde[0]} to {fde[1]}"
-    )
-
-
-def _write(name: str, content: dict[str, object]) -> int:
-    """Write the weights; returns the number of bytes. Raises: DataError if they are too many."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    size = buffer.tell()
-    over = f"{name}.pt would have {size / 1e6:.1f} MB, more than {MAX_BYTES / 1e6:g}"
-    require(size <= MAX_BYTES, "name", over)
-    (pretrained.FOLDER / f"{name}.pt").write_bytes(buffer.getvalue())
-    return size
-
-
-#: What the licence of a source's data asks of weights learned from them.
-LICENCES = dict.fromkeys(
-    ("argoverse1", "argoverse2"),
-    "The weights were learned from Argoverse's data, which are (c) Argo AI, LLC, under "
-    "[CC BY-NC-SA 4.0](https://creativecommons.org/licenses/by-nc-sa/4.0/): **non-commercial use only**, "
-    "name the source, share alike. The code's MIT licence does not cover them.",
-)
+        distance.append(norm(a.trajectory - b.trajectory).amax((1, 2)))
+        probability.append((a.logits.softmax(-1) - b.logits.softmax(-1)).abs().amax(1))
+    metres = torch.cat(distance)
+    return Change(float(metres.quantile(0.99)), float(metres.max()), float(torch.cat(probability).max()))
 
 
 def model_card(
     name: str, model: Forecaster, results: Sequence[Evaluation], *, note: str = "", file: str = ""
 ) -> str:
-    """Markdown. ``results`` end with the model's own; before it, what to compare it with.
+    """Return the model card as Markdown.
 
     Args:
-        name: of the weights.
-        note: a sentence that opens the card.
-        file: what to say of the file: its size and precision.
+        results: evaluations to compare with, the model's own last.
+        note: first sentence of the card.
+        file: size and precision of the file.
     """
     own = results[-1]
     source = own.training.get("store", own.store).get("source")
     licence = LICENCES.get(str(source), f"That of its training data ({source}).")
-    parts = [f"# {name}", *([note] if note else []), _predicts(model), f"File: {file}."]
+    parts = [f"# {name}", *([note] if note else []), _task(model), f"File: {file}."]
     parts += ["## Licence", licence, "## Training", _training(own), "## Results", *_results(results)]
     return "\n\n".join(parts) + "\n"
 
 
-def _predicts(model: Forecaster) -> str:
-    decoder, step_s = model.decoder, model.step_s
-    count = sum(parameter.numel() for parameter in model.parameters())
+def _task(model: Forecaster) -> str:
+    step_s, parameters = model.step_s, sum(parameter.numel() for parameter in model.parameters())
     return (
-        f"For every road user seen within the last second, {decoder.modes} futures of "
-        f"{decoder.horizon * step_s:.1f} s ({decoder.horizon} steps of {step_s:g} s), each with a "
-        f"probability, from {model.history * step_s:.1f} s ({model.history} steps) of everyone's history "
-        f"and the map of lanes. {count / 1e6:.2f} M parameters."
+        f"For every road user seen within the last second, {model.decoder.modes} futures of "
+        f"{model.horizon * step_s:.1f} s ({model.horizon} steps of {step_s:g} s), each with a "
+        f"probability, from {model.history * step_s:.1f} s ({model.history} steps) of all histories "
+        f"and the lane map. {parameters / 1e6:.2f} M parameters."
     )
 
 
 def _training(own: Evaluation) -> str:
     checkpoint = f"Checkpoint {own.training.get('checkpoint', own.predictor)}"
-    recorded = "" if "seed" in own.training else "; its seed, data and machine were not recorded"
-    return f"{checkpoint}: {format_origin([own])}{recorded}."
+    missing = "" if "seed" in own.training else "; its seed, data and machine were not recorded"
+    return f"{checkpoint}: {format_origin([own])}{missing}."
 
 
 def _results(results: Sequence[Evaluation]) -> list[str]:
@@ -194,8 +172,33 @@ def _results(results: Sequence[Evaluation]) -> list[str]:
     agents = ", ".join(f"{values['count']} {group}" for group, values in own.metrics.items())
     low, high = bootstrap(own.per_scenario["minFDE6"])[1:]
     return [
-        f"Scored on {own.scenarios} scenarios: the {data}. Agents: {agents}. "
+        f"Evaluated on {own.scenarios} scenarios: the {data}. Agents: {agents}. "
         "Focal agents, metres, miss rates as shares:",
         format_table(results),
         f"95 % bootstrap interval of minFDE6 over scenarios: {low:.2f} to {high:.2f} m.",
     ]
+
+
+def _evaluate(checkpoint: str | Path, rows: ScenarioStore) -> Evaluation:
+    return evaluate(load_predictor(checkpoint), rows, progress=False)
+
+
+def _effect(change: Change, original: Evaluation, result: Evaluation) -> str:
+    before, after = (one.metrics["focal"]["minFDE6"] for one in (original, result))
+    return (
+        f"moves 99 % of the predictions by less than {change.usual:.3f} m (all by at most "
+        f"{change.largest:.3f} m, a probability by {change.probability:.4f}) and the focal minFDE6 from "
+        f"{before:.4f} m to {after:.4f} m"
+    )
+
+
+def _write(path: Path, content: dict[str, object]) -> int:
+    """Write the weights and return their size in bytes. Raises: DataError if it exceeds the limit."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    size = buffer.tell()
+    excess = f"{path.name} would have {size / 1e6:.1f} MB, more than {MAX_BYTES / 1e6:g}"
+    require(size <= MAX_BYTES, "name", excess)
+    with atomic_file(path) as unfinished:
+        unfinished.write_bytes(buffer.getvalue())
+    return size

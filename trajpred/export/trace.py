@@ -1,10 +1,11 @@
-"""Trace the modules of ``graphs`` with torch's exporter: to ONNX models, or compiled for PyTorch alone."""
+"""Trace the modules of :mod:`~trajpred.export.graphs` to ONNX, or compile them for PyTorch (AOTInductor)."""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,43 +20,22 @@ from torch._inductor.exc import InvalidCxxCompiler
 from torch.export import Dim
 
 from trajpred.errors import DataError
-from trajpred.onboard.bundle import SCENE_SIZES, SIGNATURES, Port, resolved
+from trajpred.onboard.bundle import FUSED, SCENE_SIZES, SIGNATURES, Port, resolved
 
-#: Tracing looks at shapes alone; these are unlike each other, and unlike 0 and 1, which mean something to it.
-SIZES = {"A": 7, "L": 11, "B": 5}
-
-
-def traced_inputs(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[Tensor, ...]:
-    """Values for ``ports``; ``sizes`` gives numbers for the letters of their shapes."""
-    return tuple(_values(port, {**SIZES, **sizes}) for port in ports)
-
-
-def open_shapes(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[dict[int, Dim] | None, ...]:
-    """Of each port the axes whose size differs from scene to scene, which is: those that ``sizes`` lacks."""
-    dims = {size: Dim(size) for size in SCENE_SIZES if size not in sizes}
-    return tuple(
-        {i: dims[size] for i, size in enumerate(port.shape) if size in dims} or None for port in ports
-    )
-
-
-def _values(port: Port, sizes: Mapping[str, int]) -> Tensor:
-    shape = [int(size) for size in resolved(port, dict(sizes))]
-    if port.dtype == "bool":
-        return torch.ones(shape, dtype=torch.bool)
-    if port.dtype == "int64":
-        return torch.zeros(shape, dtype=torch.int64)
-    return torch.rand(shape)
+#: Sizes to trace with. Only shapes matter; they differ from each other and from 0 and 1, which torch treats
+#: as special cases.
+TRACED_SIZES = {"A": 7, "L": 11, "B": 5}
 
 
 def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) -> onnx.ModelProto:
-    """``module`` as the graph ``name`` of :data:`~trajpred.onboard.bundle.SIGNATURES`.
+    """Trace ``module`` as the graph ``name`` of :data:`~trajpred.onboard.bundle.SIGNATURES`.
 
     Args:
-        sizes: numbers for the letters of the signature's shapes; those of a scene that it lacks stay open.
+        sizes: values of the letters in the signature's shapes; scene sizes that are missing stay dynamic.
         opset: version of ONNX's operators.
     """
     ports = SIGNATURES[name]
-    with warnings.catch_warnings(), _quiet("torch.onnx"):
+    with warnings.catch_warnings(), quiet(), torch.no_grad():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             module.eval(),
@@ -63,89 +43,101 @@ def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) 
             dynamo=True,
             input_names=[port.name for port in ports.inputs],
             output_names=[port.name for port in ports.outputs],
-            dynamic_shapes=open_shapes(ports.inputs, sizes),
+            dynamic_shapes=_dynamic_shapes(ports.inputs, sizes),
             opset_version=opset,
             verbose=False,
             custom_translation_table={torch.ops.prims.hypot.default: _hypot},
         )
     assert program is not None
-    return _bare(program.model_proto)
+    return _without_metadata(program.model_proto)
 
 
 def join(graphs: Mapping[str, onnx.ModelProto], name: str) -> onnx.ModelProto:
-    """``graphs``, one after the other, as the graph ``name`` of the signatures.
+    """Connect ``graphs``, given in order, to the graph ``name`` of the signatures.
 
-    What one gives and another takes has the same name in both, and so has what two of them take.
+    Tensors with the same name are the same tensor.
     """
     parts = [
         compose.add_prefix(model, f"{part}/", rename_inputs=False, rename_outputs=False).graph
         for part, model in graphs.items()
     ]
     ports = {port.name: port for part in parts for port in (*part.input, *part.output)}
-    takes, gives = ([ports[port.name] for port in side] for side in SIGNATURES[name])
-    whole = onnx.helper.make_graph(
-        [node for part in parts for node in part.node],
-        name,
-        takes,
-        gives,
-        [value for part in parts for value in part.initializer],
-    )
+    inputs, outputs = ([ports[port.name] for port in side] for side in SIGNATURES[name])
+    nodes = [node for part in parts for node in part.node]
+    weights = [value for part in parts for value in part.initializer]
+    joined = onnx.helper.make_graph(nodes, name, inputs, outputs, weights)
     first = next(iter(graphs.values()))
-    return onnx.helper.make_model(whole, opset_imports=first.opset_import, ir_version=first.ir_version)
+    return onnx.helper.make_model(joined, opset_imports=first.opset_import, ir_version=first.ir_version)
 
 
-def _hypot(x: Any, y: Any) -> Any:
-    """ONNX has none, and the exporter knows no way around it. Lengths of a scene are far from overflow."""
-    return opset18.Sqrt(opset18.Add(opset18.Mul(x, x), opset18.Mul(y, y)))
+def to_torch(forecaster: nn.Module, sizes: Mapping[str, int], path: Path) -> None:
+    """Compile a :class:`~trajpred.export.graphs.WholeForecaster` to a file that ends in .pt2.
 
-
-def _bare(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Without what the exporter notes of the machine and the source code: bundles are the same everywhere."""
-    for holder in (model, model.graph, *model.graph.node, *model.graph.value_info):
-        del holder.metadata_props[:]
-        holder.doc_string = ""
-    for port in (*model.graph.input, *model.graph.output):
-        del port.metadata_props[:]
-    del model.functions[:]
-    return model
-
-
-class _quiet:  # noqa: N801 - a context manager reads as a verb
-    """No log messages of ``name`` and below while inside."""
-
-    def __init__(self, name: str) -> None:
-        self.logger = logging.getLogger(name)
-
-    def __enter__(self) -> None:
-        self.level = self.logger.level
-        self.logger.setLevel(logging.ERROR)
-
-    def __exit__(self, *_: object) -> None:
-        self.logger.setLevel(self.level)
-
-
-def to_torch(module: nn.Module, name: str, sizes: Mapping[str, int], path: Path) -> None:
-    """Compile ``module`` as the graph ``name`` of :data:`~trajpred.onboard.bundle.SIGNATURES`.
-
-    What is written runs on machines with the same kind of processor, and the same version of PyTorch.
+    The file runs on the same kind of processor with the same version of PyTorch.
 
     Args:
-        sizes: numbers for the letters of the signature's shapes; those of a scene that it lacks stay open.
-        path: of the file to write; ends in .pt2.
+        sizes: as for :func:`to_onnx`.
 
     Raises: DataError if there is no C++ compiler.
     """
     try:
         get_cpp_compiler()
     except InvalidCxxCompiler:
-        raise DataError("needs a C++ compiler: g++, or the one that CXX names", file=path) from None
-    ports = SIGNATURES[name].inputs
-    shapes = open_shapes(ports, sizes)
-    program = torch.export.export(module.eval(), traced_inputs(ports, sizes), dynamic_shapes=shapes)
+        raise DataError("compiling needs a C++ compiler: g++, or the one in CXX", file=path) from None
+    ports = SIGNATURES[FUSED].inputs
+    shapes = {"inputs": _dynamic_shapes(ports, sizes)}
+    program = torch.export.export(forecaster.eval(), traced_inputs(ports, sizes), dynamic_shapes=shapes)
     torch._inductor.aoti_compile_and_package(program, package_path=str(path))
 
 
-def load(path: Path) -> Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]]:
-    """What :func:`to_torch` wrote, from arrays in the order of the signature to arrays."""
+def load_compiled(path: Path) -> Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]]:
+    """Load a file of :func:`to_torch` as a function of arrays, in the order of the signature."""
     run = torch._inductor.aoti_load_package(str(path))
-    return lambda given: [found.numpy() for found in run(*map(torch.as_tensor, given))]
+    return lambda inputs: [output.numpy() for output in run(*map(torch.as_tensor, inputs))]
+
+
+def traced_inputs(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[Tensor, ...]:
+    """Make values for ``ports``; ``sizes`` override :data:`TRACED_SIZES`."""
+    return tuple(_value(port, {**TRACED_SIZES, **sizes}) for port in ports)
+
+
+def _value(port: Port, sizes: Mapping[str, int]) -> Tensor:
+    shape, dtype = [int(size) for size in resolved(port, sizes)], getattr(torch, port.dtype)
+    if dtype.is_floating_point:
+        return torch.rand(shape, dtype=dtype)
+    return torch.full(shape, dtype == torch.bool, dtype=dtype)
+
+
+def _dynamic_shapes(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[dict[int, Dim] | None, ...]:
+    """Return the dynamic axes of each port: the scene sizes that ``sizes`` does not fix."""
+    dims = {size: Dim(size) for size in SCENE_SIZES if size not in sizes}
+    return tuple(
+        {axis: dims[size] for axis, size in enumerate(port.shape) if size in dims} or None for port in ports
+    )
+
+
+def _hypot(x: Any, y: Any) -> Any:
+    """Translate ``hypot``, which ONNX lacks; distances within a scene are far from overflow."""
+    return opset18.Sqrt(opset18.Add(opset18.Mul(x, x), opset18.Mul(y, y)))
+
+
+def _without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Remove what the exporter records about the machine and the source code."""
+    for part in (model, model.graph, *model.graph.node, *model.graph.value_info):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    for port in (*model.graph.input, *model.graph.output):
+        del port.metadata_props[:]
+    del model.functions[:]
+    return model
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress log messages up to warnings."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -1,7 +1,7 @@
-"""A bundle as it lies on disk: a folder, or a zip of one. NumPy only.
+"""Bundles on disk: the tensors of each graph, and a reader for the folder or zip file. NumPy only.
 
-``bundle.json`` says what is in it; the graphs are ONNX files; ``example.npz`` holds inputs and outputs to
-test another runtime with; ``INTERFACE.md`` tells people what ``bundle.json`` tells programs.
+A bundle holds ``bundle.json`` (a description of everything else), one ONNX file per graph, ``example.npz``
+(inputs and outputs to test another runtime with) and ``INTERFACE.md`` (``bundle.json`` for human readers).
 """
 
 from __future__ import annotations
@@ -20,144 +20,27 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT
-from trajpred.graph.config import FeatureConfig, SceneConfig
+from trajpred.graph.config import FeatureConfig
 
 MANIFEST, EXAMPLE, INTERFACE = "bundle.json", "example.npz", "INTERFACE.md"
-#: The graphs compiled for PyTorch, where the bundle has them.
+#: The graphs compiled for PyTorch (optional).
 COMPILED = "forecaster.pt2"
-#: Of ``bundle.json``; a reader refuses others.
+#: ``format`` and ``version`` in ``bundle.json``; other values are rejected.
 FORMAT, VERSION = "trajpred-bundle", 1
-#: No file in a bundle is larger, unpacked: a damaged or hostile zip must not fill the memory.
-LARGEST_FILE = 512 * 1024 * 1024
-#: No size in a manifest is larger: memory is taken for as many.
-MOST = 10_000
-
-
-class Bundle:
-    """What ``bundle.json`` says, and the files it names.
-
-    Attributes:
-        info: the content of ``bundle.json``.
-        history, horizon, modes, dim: observed steps T, future steps F, modes K, channels of a token D.
-        step_s: seconds between steps.
-        features: what of a scene becomes a token.
-        sizes: fixed numbers of agents and lanes, None if any number will do.
-
-    Raises: DataError if a file is missing, damaged, or not what it should be.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if not self.path.is_dir() and not is_zipfile(self.path):
-            raise DataError("is no bundle: neither a folder nor a zip file", file=self.path)
-        try:
-            self.info: dict[str, Any] = json.loads(self._bytes(MANIFEST))
-            found = (self.info["format"], self.info["version"])
-            if found != (FORMAT, VERSION):
-                raise DataError(f"is {found[0]} {found[1]}, this reads {FORMAT} {VERSION}", field="version")
-            model = self.info["model"]
-            self.history, self.horizon = _count(model, "history"), _count(model, "horizon")
-            self.modes, self.dim = _count(model, "modes"), _count(model, "dim")
-            self.step_s = _number(model, "step_s")
-            require(self.step_s > 0, "step_s", "must be positive")
-            self.features = _features(self.info["scene"]["features"])
-            sizes = self.info["sizes"]
-            self.sizes = None if sizes is None else (_count(sizes, "A"), _count(sizes, "L"))
-            self._hashes = {str(name): str(one["sha256"]) for name, one in self.info["files"].items()}
-        except DataError as error:
-            raise error.located(self.path / MANIFEST) from None
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            kind = type(error).__name__
-            raise DataError(f"is no manifest ({kind}: {error})", file=self.path / MANIFEST) from None
-
-    def read(self, name: str) -> bytes:
-        """The file ``name``. Raises: DataError if it is missing or not the one that was exported."""
-        if name not in self._hashes:
-            raise DataError(f"holds no {name}; it holds {', '.join(self._hashes)}", file=self.path)
-        content = self._bytes(name)
-        if hashlib.sha256(content).hexdigest() != self._hashes[name]:
-            raise DataError("is damaged: not the file that was exported", file=self.path / name)
-        return content
-
-    def graph(self, name: str) -> bytes:
-        """The ONNX file of a graph."""
-        return self.read(f"{name}.onnx")
-
-    def example(self) -> dict[str, NDArray[Any]]:
-        """Inputs and outputs of every graph, as ``GRAPH/NAME``. Raises: DataError."""
-        content = io.BytesIO(self.read(EXAMPLE))
-        try:
-            with ZipFile(content) as archive:
-                unpacked = sum(one.file_size for one in archive.infolist())
-            require(unpacked <= LARGEST_FILE, EXAMPLE, "is larger than any bundle's file")
-            with np.load(content, allow_pickle=False) as arrays:
-                return dict(arrays)
-        except Exception as error:  # damaged bytes make NumPy and zipfile raise anything at all
-            raise DataError(f"holds no arrays ({error})", file=self.path / EXAMPLE) from None
-
-    def _bytes(self, name: str) -> bytes:
-        file = self.path / name
-        try:
-            if self.path.is_dir():
-                require(file.stat().st_size <= LARGEST_FILE, name, "is larger than any bundle's file")
-                return file.read_bytes()
-            with ZipFile(self.path) as archive:
-                size = archive.getinfo(name).file_size
-                require(size <= LARGEST_FILE, name, "is larger than any bundle's file")
-                return archive.read(name)
-        except Exception as error:  # damaged bytes make zipfile raise anything at all
-            raise DataError(f"cannot be read ({error})", file=file) from None
-
-
-def _count(values: dict[str, Any], name: str, least: int = 1) -> int:
-    """A whole number that something is as large as."""
-    found = values[name]
-    require(type(found) is int and least <= found <= MOST, name, f"must be {least} to {MOST}, is {found!r}")
-    return int(found)
-
-
-def _number(values: dict[str, Any], name: str) -> float:
-    found = values[name]
-    require(isinstance(found, int | float) and 0 <= found < 1e6, name, f"must be 0 to 1e6, is {found!r}")
-    return float(found)
-
-
-def _features(values: dict[str, Any]) -> FeatureConfig:
-    config = FeatureConfig(**values)
-    for one in fields(FeatureConfig):
-        if isinstance(one.default, int):
-            _count(vars(config), one.name, least=0)
-        else:
-            _number(vars(config), one.name)
-    return config
-
-
-def is_bundle(path: str | Path) -> bool:
-    """Whether ``path`` looks like a bundle: a folder, or a zip, with a ``bundle.json``."""
-    path = Path(path)
-    if path.is_dir():
-        return (path / MANIFEST).is_file()
-    try:
-        with ZipFile(path) as archive:
-            return MANIFEST in archive.namelist()
-    except Exception:  # what is no zip file makes zipfile raise anything at all
-        return False
-
-
-def scene_values(config: SceneConfig) -> dict[str, dict[str, float]]:
-    """``config`` as it stands in ``bundle.json``."""
-    return {"features": vars(config.features).copy(), "graph": vars(config.graph).copy()}
+#: Limits on an unpacked file (bytes) and on any size in the manifest, against damaged or hostile bundles.
+MAX_FILE_BYTES, MAX_SIZE = 512 * 1024 * 1024, 10_000
 
 
 class Port(NamedTuple):
     """An input or output of a graph.
 
     Attributes:
-        shape: numbers are fixed by the model; ``A`` agents, ``L`` lane segments and crossings and ``B``
-            agents to predict are those of the scene, or the bundle's fixed sizes. Other letters stand for
-            numbers of the model: ``T`` observed steps, ``P`` points of a polyline, ``D`` channels of a token,
-            ``K`` modes, ``F`` future steps.
-        meaning: with its unit and frame.
+        name, dtype: as in the ONNX file.
+        shape: integers are fixed by the model. ``A`` agents, ``L`` lane segments and crossings and ``B``
+            agents to predict are those of the scene, or the bundle's fixed sizes. Other letters are sizes of
+            the model: ``T`` observed steps, ``P`` points per polyline, ``D`` channels per token, ``K`` modes,
+            ``F`` future steps.
+        meaning: with unit and frame.
     """
 
     name: str
@@ -167,28 +50,24 @@ class Port(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What a graph takes and gives, in order."""
+    """Inputs and outputs of a graph, in order."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
 
-#: Sizes that differ from scene to scene.
-SCENE_SIZES = ("A", "L", "B")
-
-_POINTS = Port(
-    "points",
-    "float32",
-    ("L", "P", len(LANE_POINT)),
-    f"per point {LANE_POINT.describe()}; boundaries from the point; own frame",
-)
 _LANE = (
-    _POINTS,
+    Port(
+        "points",
+        "float32",
+        ("L", "P", len(LANE_POINT)),
+        f"per point {LANE_POINT.describe()}; boundaries from the point; own frame",
+    ),
     Port("kind", "int64", ("L",), "0 vehicle, 1 bike, 2 bus lane, 3 crossing"),
     Port("is_intersection", "int64", ("L",), "0 or 1"),
     Port("marks", "int64", ("L", len(LANE_MARKS)), "left and right mark, an index of bundle.json"),
 )
-_LANE_TOKEN = Port("lane_token", "float32", ("L", "D"), "what a lane segment is by itself")
+_LANE_TOKEN = Port("lane_token", "float32", ("L", "D"), "a lane segment on its own")
 _AGENT = (
     Port(
         "history",
@@ -212,19 +91,19 @@ _TOPOLOGY = Port(
     "lane_topology",
     "int64",
     ("L", "L"),
-    "column is row's: 1 successor, 2 predecessor, 3 left, 4 right neighbour; 0 nothing",
+    "relation of the column to the row: 1 successor, 2 predecessor, 3 left, 4 right neighbour; 0 none",
 )
 _MOTION = (
     Port("agent_velocity", "float32", ("A", 2), "m/s where last seen, own frame"),
     Port("agent_elapsed_s", "float32", ("A",), "s since last seen"),
 )
-_ASKED = (
+_TARGETS = (
     Port("target", "int64", ("B",), "rows of the agents to predict"),
     Port("step_s", "float32", (), "s between steps"),
 )
 _TOKENS = (
-    Port("agent_token", "float32", ("A", "D"), "what an agent does among its surroundings"),
-    Port("lane_context", "float32", ("L", "D"), "what a lane segment is among its surroundings"),
+    Port("agent_token", "float32", ("A", "D"), "an agent in its surroundings"),
+    Port("lane_context", "float32", ("L", "D"), "a lane segment in its surroundings"),
 )
 _FUTURES = (
     Port("trajectory", "float32", ("B", "K", "F", 2), "m, own frame: x ahead, y left of where last seen"),
@@ -236,15 +115,132 @@ _FUTURES = (
 SIGNATURES = {
     "lane_encoder": Signature(_LANE, (_LANE_TOKEN,)),
     "encoder": Signature((*_AGENT, *_AGENT_POSE, _LANE_TOKEN, *_LANE_POSE, _TOPOLOGY), _TOKENS),
-    "decoder": Signature((*_TOKENS, *_AGENT_POSE, *_MOTION, *_LANE_POSE, *_ASKED), _FUTURES),
+    "decoder": Signature((*_TOKENS, *_AGENT_POSE, *_MOTION, *_LANE_POSE, *_TARGETS), _FUTURES),
     "forecaster": Signature(
-        (*_AGENT, *_AGENT_POSE, *_MOTION, *_LANE, *_LANE_POSE, _TOPOLOGY, *_ASKED), (*_FUTURES, *_TOKENS)
+        (*_AGENT, *_AGENT_POSE, *_MOTION, *_LANE, *_LANE_POSE, _TOPOLOGY, *_TARGETS), (*_FUTURES, *_TOKENS)
     ),
 }
-#: Those that a bundle always holds; the other one is all of them in one.
+#: The graphs in every bundle, and the optional one that combines them.
 GRAPHS, FUSED = ("lane_encoder", "encoder", "decoder"), "forecaster"
+#: The letters of a shape that differ from scene to scene.
+SCENE_SIZES = ("A", "L", "B")
 
 
 def resolved(port: Port, sizes: Mapping[str, int]) -> list[str | int]:
-    """The shape of ``port`` with the letters that ``sizes`` knows replaced by numbers."""
+    """Return the shape of ``port`` with the letters in ``sizes`` replaced by numbers."""
     return [sizes.get(size, size) if isinstance(size, str) else size for size in port.shape]
+
+
+class Bundle:
+    """An opened bundle: its description, and access to its files.
+
+    Example:
+        >>> bundle = Bundle("bundle.zip")
+        >>> bundle.history, bundle.horizon, bundle.modes, bundle.info["precision"]
+
+    Attributes:
+        info: content of ``bundle.json``.
+        history, horizon, modes, dim: observed steps T, future steps F, modes K, channels per token D.
+        step_s: seconds between steps.
+        features: which agents and lanes of a scene become tokens.
+        sizes: fixed numbers of agents and lanes, or None for any number.
+
+    Raises: DataError if a file is missing, damaged or invalid.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.is_dir() and not is_zipfile(self.path):
+            raise DataError("not a bundle: neither a folder nor a zip file", file=self.path)
+        try:
+            self.info: dict[str, Any] = json.loads(self._read(MANIFEST))
+            self._parse(self.info)
+        except DataError as error:
+            raise error.located(self.path / MANIFEST) from None
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            message = f"not a manifest ({type(error).__name__}: {error})"
+            raise DataError(message, file=self.path / MANIFEST) from None
+
+    def read(self, name: str) -> bytes:
+        """Read a file of the bundle. Raises: DataError if it is missing or its SHA-256 differs."""
+        if name not in self._sha256:
+            raise DataError(f"has no {name}, only {', '.join(self._sha256)}", file=self.path)
+        content = self._read(name)
+        if hashlib.sha256(content).hexdigest() != self._sha256[name]:
+            raise DataError("damaged: differs from the exported file", file=self.path / name)
+        return content
+
+    def graph(self, name: str) -> bytes:
+        """Read the ONNX file of a graph."""
+        return self.read(f"{name}.onnx")
+
+    def example(self) -> dict[str, NDArray[Any]]:
+        """Read inputs and outputs of every graph, by ``GRAPH/NAME``. Raises: DataError."""
+        content = io.BytesIO(self.read(EXAMPLE))
+        try:
+            with ZipFile(content) as archive:
+                unpacked = sum(file.file_size for file in archive.infolist())
+            _require_small(unpacked, EXAMPLE)
+            with np.load(content, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except Exception as error:  # NumPy and zipfile raise many types for damaged bytes
+            raise DataError(f"holds no arrays ({error})", file=self.path / EXAMPLE) from None
+
+    def _parse(self, info: dict[str, Any]) -> None:
+        found, expected = (info["format"], info["version"]), (FORMAT, VERSION)
+        require(found == expected, "version", f"is {found}, only {expected} is supported")
+        model, sizes = info["model"], info["sizes"]
+        self.history, self.horizon = _size(model, "history"), _size(model, "horizon")
+        self.modes, self.dim = _size(model, "modes"), _size(model, "dim")
+        self.step_s = _number(model, "step_s")
+        require(self.step_s > 0, "step_s", "must be positive")
+        self.features = FeatureConfig(**info["scene"]["features"])
+        for option in fields(FeatureConfig):
+            if isinstance(option.default, int):
+                _size(vars(self.features), option.name, least=0)
+            else:
+                _number(vars(self.features), option.name)
+        self.sizes = None if sizes is None else (_size(sizes, "A"), _size(sizes, "L"))
+        self._sha256 = {str(name): str(file["sha256"]) for name, file in info["files"].items()}
+
+    def _read(self, name: str) -> bytes:
+        file = self.path / name
+        try:
+            if self.path.is_dir():
+                _require_small(file.stat().st_size, name)
+                return file.read_bytes()
+            with ZipFile(self.path) as archive:
+                _require_small(archive.getinfo(name).file_size, name)
+                return archive.read(name)
+        except Exception as error:  # zipfile raises many types for damaged bytes
+            raise DataError(f"cannot be read ({error})", file=file) from None
+
+
+def is_bundle(path: str | Path) -> bool:
+    """Return whether ``path`` is a folder or a zip file that contains ``bundle.json``."""
+    path = Path(path)
+    if path.is_dir():
+        return (path / MANIFEST).is_file()
+    try:
+        with ZipFile(path) as archive:
+            return MANIFEST in archive.namelist()
+    except Exception:  # zipfile raises many types for other files
+        return False
+
+
+def _require_small(size: int, name: str) -> None:
+    require(size <= MAX_FILE_BYTES, name, f"has {size:,} bytes, more than {MAX_FILE_BYTES:,}")
+
+
+def _size(values: dict[str, Any], name: str, least: int = 1) -> int:
+    value = values[name]
+    valid = type(value) is int and least <= value <= MAX_SIZE
+    require(valid, name, f"must be an integer from {least} to {MAX_SIZE}, is {value!r}")
+    return int(value)
+
+
+def _number(values: dict[str, Any], name: str) -> float:
+    value = values[name]
+    valid = isinstance(value, int | float) and 0 <= value < 1e6
+    require(valid, name, f"must be a number from 0 to 1e6, is {value!r}")
+    return float(value)

@@ -1,9 +1,10 @@
-"""Lane segments and their tokens, kept while the vehicle moves: per lane the work is done once."""
+"""The lane segments of the map and their tokens: each lane is encoded once while the vehicle moves."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +22,11 @@ from trajpred.graph.lanes import (
 )
 from trajpred.lane_map import LaneMap
 
-#: What the lane encoder looks at, by the names of its inputs.
-LOOKS = ("points", "kind", "is_intersection", "marks")
-#: No map has coordinates (m) beyond this; float32 would lose what lies there.
-FARTHEST = 1e8
-#: The lines of a map that the model sees.
+#: The inputs of the lane encoder, which are also fields of :class:`LaneShapes`.
+LANE_INPUTS = ("points", "kind", "is_intersection", "marks")
+#: Largest coordinate (m) of a map or a track; beyond it float32 loses the position.
+MAX_COORDINATE = 1e8
+#: The polylines of a map that the model uses.
 LINES = ("centerline", "left_boundary", "right_boundary", "crossing_edge1", "crossing_edge2")
 
 
@@ -33,9 +34,9 @@ class SelectedLanes(NamedTuple):
     """The lane segments and crossings near the agents.
 
     Attributes:
-        row: ``[L]`` lane segments and, counted on, crossings of the map.
+        row: ``[L]`` rows of the map: lane segments, then crossings.
         token: ``[L, D]``; position: ``[L, 2]`` metres from the origin; heading: ``[L]`` radians.
-        topology: ``[L, L]`` int64, as the encoder takes it.
+        topology: ``[L, L]`` int64, as in the encoder's signature.
     """
 
     row: NDArray[np.int64]
@@ -46,25 +47,30 @@ class SelectedLanes(NamedTuple):
 
 
 class LaneCache:
-    """The map as the model sees it.
+    """The current map with the tokens of its lanes.
 
-    A lane is told by what the encoder looks at: one whose id stays and whose shape changes gets a new token,
-    and a new map of known lanes costs no encoding. Tokens of lanes that left the map are forgotten.
+    Lanes are identified by the encoder's inputs: a lane with the same id and a new shape gets a new token,
+    and a new map object with known lanes needs no encoding. Tokens of lanes outside the map are dropped.
 
     Args:
-        encode: ``points``, ``kind``, ``is_intersection``, ``marks`` by name -> tokens ``[L, dim]``.
+        encode: lane encoder: :data:`LANE_INPUTS` as keyword arguments -> tokens ``[L, dim]``.
+
+    Attributes:
+        map: the current map.
+        encoded: number of lanes encoded so far.
     """
 
     def __init__(self, encode: Callable[..., NDArray[np.float32]], dim: int, config: FeatureConfig) -> None:
         self.encode, self.dim, self.config = encode, dim, config
-        self.encoded = 0  #: lanes encoded so far
-        self._token: dict[bytes, NDArray[np.float32]] = {}
+        self.encoded = 0
+        self._keys: list[bytes] = []
+        self._tokens, self._has_token = np.zeros((0, dim), np.float32), np.zeros(0, np.bool_)
         self.set_map(LaneMap())
 
     def set_map(self, lane_map: LaneMap) -> None:
-        """Look at another map, or at the same one changed; nothing to do if it is the one at hand.
+        """Replace the map; does nothing if it is the current object.
 
-        Raises: DataError if it cannot be right; the map before stays.
+        Raises: DataError if the map is invalid; the current one stays.
         """
         if lane_map is getattr(self, "map", None):
             return
@@ -72,55 +78,54 @@ class LaneCache:
             _validate(lane_map)
             lines = LaneLines.of(lane_map, self.config.lane_points)
             shapes = LaneShapes.of(lane_map, lines, np.arange(len(lines.midpoint)))
-            related = lane_topology(lane_map, np.zeros(len(lane_map), np.int64))
+            topology = lane_topology(lane_map, np.zeros(len(lane_map), np.int64))
         except DataError:
             raise
         except (TypeError, AttributeError, IndexError, ValueError) as error:
-            raise DataError(f"is no LaneMap ({error})", field="map") from None
-        self._midpoint, self._shapes, self._related = lines.midpoint, shapes, related
+            raise DataError(f"not a LaneMap ({error})", field="map") from None
+        self.map, self._midpoint, self._shapes, self._topology = lane_map, lines.midpoint, shapes, topology
+        tokens = dict(zip(compress(self._keys, self._has_token), self._tokens[self._has_token], strict=True))
         self._keys = _keys(shapes)
-        self._token = {key: self._token[key] for key in self._keys if key in self._token}
+        self._has_token = np.array([key in tokens for key in self._keys], np.bool_)
         self._tokens = np.zeros((len(self._keys), self.dim), np.float32)
-        self._known = np.array([key in self._token for key in self._keys], np.bool_)
-        for row in np.flatnonzero(self._known):
-            self._tokens[row] = self._token[self._keys[row]]
-        self.map = lane_map
+        for row in np.flatnonzero(self._has_token):
+            self._tokens[row] = tokens[self._keys[row]]
 
-    def near(self, agents: AgentFeatures, origin: NDArray[np.float64]) -> SelectedLanes:
-        """Those near enough to an agent; ``origin`` ``[2]`` metres, the frame of the map."""
+    def select(self, agents: AgentFeatures, origin: NDArray[np.float64]) -> SelectedLanes:
+        """Select the lanes near the agents, and encode those without a token.
+
+        Args:
+            origin: ``[2]`` metres, map frame.
+        """
         local = self._midpoint - origin
-        keep = lanes_near(local, np.zeros(len(local), np.int64), agents, self.config)
-        self._encode(keep[~self._known[keep]])
-        index, kind = topology_among(keep, *self._related, len(local))
-        topology = np.zeros((len(keep), len(keep)), np.int64)
+        rows = lanes_near(local, np.zeros(len(local), np.int64), agents, self.config)
+        new = rows[~self._has_token[rows]]
+        if len(new):
+            self._tokens[new] = self.encode(**self.lane_inputs(new))
+            self._has_token[new] = True
+            self.encoded += len(new)
+        index, kind = topology_among(rows, *self._topology, len(local))
+        topology = np.zeros((len(rows), len(rows)), np.int64)
         topology[index[1], index[0]] = kind + 1
-        position = local[keep].astype(np.float32)
-        return SelectedLanes(keep, self._tokens[keep], position, self._shapes.heading[keep], topology)
+        position = local[rows].astype(np.float32)
+        return SelectedLanes(rows, self._tokens[rows], position, self._shapes.heading[rows], topology)
 
-    def looks(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """What the encoder looks at of these ``rows`` of the map, by the names of its inputs."""
-        return {name: getattr(self._shapes, name)[rows] for name in LOOKS}
-
-    def _encode(self, rows: NDArray[np.int64]) -> None:
-        if not len(rows):
-            return
-        tokens = self.encode(**self.looks(rows))
-        self._tokens[rows], self._known[rows] = tokens, True
-        self._token.update(zip((self._keys[row] for row in rows.tolist()), tokens, strict=True))
-        self.encoded += len(rows)
+    def lane_inputs(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Return the lane encoder's inputs for ``rows`` of the map, by name."""
+        return {name: getattr(self._shapes, name)[rows] for name in LANE_INPUTS}
 
 
 def _validate(lane_map: LaneMap) -> None:
-    """No source has looked at a vehicle's map: bounds on all that reaches a graph. Raises: DataError."""
+    """Check everything that reaches a graph; maps of vehicles pass no reader. Raises: DataError."""
     lane_map.validate()
     require(within(lane_map.is_intersection, 2), "is_intersection", "must be 0 or 1")
     for name in LINES:
-        near = bool((np.abs(getattr(lane_map, name).values) <= FARTHEST).all())
-        require(near, name, f"has a coordinate beyond {FARTHEST:g} m")
+        near = bool((np.abs(getattr(lane_map, name).values) <= MAX_COORDINATE).all())
+        require(near, name, f"has a coordinate beyond {MAX_COORDINATE:g} m")
 
 
 def _keys(shapes: LaneShapes) -> list[bytes]:
-    """A hash of what the encoder looks at, of every lane."""
-    looks = [np.ascontiguousarray(getattr(shapes, name)) for name in LOOKS]
-    each = zip(*looks, strict=True)
-    return [hashlib.blake2b(b"".join(map(bytes, look)), digest_size=16).digest() for look in each]
+    """Hash the encoder's inputs of every lane."""
+    arrays = [np.ascontiguousarray(getattr(shapes, name)) for name in LANE_INPUTS]
+    lanes = zip(*arrays, strict=True)
+    return [hashlib.blake2b(b"".join(map(bytes, lane)), digest_size=16).digest() for lane in lanes]

@@ -1,6 +1,6 @@
-"""The tracker's side of the runtime: detections as they come, ten times a second, to a forecast each time.
+"""Forecast from a tracker's detections, update by update. NumPy only.
 
-NumPy only. Whatever comes in, there is a forecast, or a reason for every road user that has none.
+Every update returns a forecast, with a reason for each road user that has none.
 """
 
 from __future__ import annotations
@@ -17,30 +17,26 @@ from trajpred.forecast import Forecast
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.forecaster import STAGES, OnboardForecaster
-from trajpred.onboard.history import HistoryTable, TimeGrid
-from trajpred.onboard.lane_cache import FARTHEST
+from trajpred.onboard.history import HistoryTable, States, TimeGrid
+from trajpred.onboard.lane_cache import MAX_COORDINATE
 from trajpred.scenario import EGO_ID, OBJECT_TYPES
 from trajpred.scenario_batch import ScenarioBatch
 
-#: Faster than this (m/s) nothing moves on a road; a track that does is another object under the same id.
-FASTEST = 100.0
-#: And so far (m) a track may jump at any speed: detections are noisy.
-JUMP_M = 5.0
-
-
-#: Ids, positions, states (heading, velocity; NaN where not given) and types, as a history takes them.
-States = tuple[NDArray[np.str_], NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]
+#: Fastest road user (m/s). A track that moves faster is another object under the same id.
+MAX_SPEED = 100.0
+#: Distance (m) that a track may jump at any speed: detections are noisy.
+MAX_JUMP_M = 5.0
 
 
 class Detections(NamedTuple):
-    """What the tracker sees at one time, ``N`` road users, in the frame of the map.
+    """Detections of ``N`` road users at one time, in the frame of the map.
 
     Attributes:
-        track_id: N names; position: ``[N, 2]`` metres.
-        heading: ``[N]`` radians; velocity: ``[N, 2]`` m/s. Where a tracker has none (not given, not finite,
-            faster than :data:`FASTEST`), they are taken from the positions so far, as in training: as
-            heading the latest direction of travel in the history, 0 for who stood all through it.
-        object_type: N names of :data:`~trajpred.scenario.OBJECT_TYPES`; ``vehicle`` if not given.
+        track_id: N ids; position: ``[N, 2]`` metres.
+        heading: ``[N]`` radians; velocity: ``[N, 2]`` m/s. Where missing, not finite or faster than
+            :data:`MAX_SPEED`, they are derived from the positions so far, as in training: the heading is the
+            latest direction of travel in the history, 0 for tracks that never moved in it.
+        object_type: N names of :data:`~trajpred.scenario.OBJECT_TYPES`, by default ``vehicle``.
     """
 
     track_id: Sequence[str]
@@ -52,13 +48,13 @@ class Detections(NamedTuple):
 
 @dataclass(frozen=True)
 class OnboardForecast(Forecast):
-    """A forecast, and what it does not say.
+    """A forecast with its diagnostics.
 
     Attributes:
-        timestamp_s: of the latest update that counted.
-        not_predicted: why each road user that was detected, or is remembered, has no futures here; where
-            targets were given, of those.
-        warnings: what was odd about this update.
+        timestamp_s: of the latest accepted update.
+        not_predicted: reason by id, for each detected or remembered road user (or target, where targets
+            were given) without futures.
+        warnings: problems of this update.
         stage_ms: milliseconds of each stage.
     """
 
@@ -69,16 +65,20 @@ class OnboardForecast(Forecast):
 
 
 class StreamingForecaster:
-    """Keeps the history of every track, and forecasts at each update.
+    """Keep the history of every track and forecast at each update.
 
-    Updates may come at any rate; states are kept on the time grid of the model (a step of 0.1 s), and of
-    several in one step the latest counts. The grid follows a tracker whose clock jitters or drifts.
+    Updates may come at any rate. States are kept on the model's time grid (steps of 0.1 s), which follows
+    the tracker's clock; of several updates in one step the latest counts.
+
+    Example:
+        >>> stream = StreamingForecaster(OnboardForecaster("bundle"), lane_map)
+        >>> forecast = stream.update(12.3, Detections(["car 7"], [[4.0, 7.5]]))
 
     Args:
-        forecaster: a loaded bundle.
-        lane_map: to start with; :meth:`set_map` changes it.
-        ego_id: track around which the nearest agents and lanes are kept where there are more than the bundle
-            takes; the first one detected serves while there is none of that name.
+        forecaster: an opened bundle.
+        lane_map: initial map; :meth:`set_map` replaces it.
+        ego_id: track at the centre of the scene, which matters where there are more agents or lanes than the
+            model takes; the most recently detected track stands in while there is no such id.
     """
 
     def __init__(
@@ -86,131 +86,107 @@ class StreamingForecaster:
     ) -> None:
         self.forecaster, self.ego_id = forecaster, ego_id
         bundle = forecaster.bundle
-        self.history = HistoryTable(bundle.history, bundle.step_s)
+        self.history, self._grid = HistoryTable(bundle.history, bundle.step_s), TimeGrid(bundle.step_s)
         self._warnings: list[str] = []
-        self._grid, self._latest_s = TimeGrid(bundle.step_s), float("nan")
+        self._latest_s = float("nan")
         self.map = LaneMap()
         if lane_map is not None:
             self.set_map(lane_map)
 
     def set_map(self, lane_map: LaneMap) -> None:
-        """The map from now on, a new tile for instance. A damaged one is told at the next update, and the map
-        before stays."""
+        """Replace the map, for instance by a new tile. If it is invalid, the current one stays and the next
+        update has a warning."""
         try:
             self.forecaster.lanes.set_map(lane_map)
             self.map = lane_map
         except DataError as error:
-            self._warnings.append(f"map not taken: {error}")
+            self._warnings.append(f"map rejected: {error}")
 
     def update(
         self, timestamp_s: float, detections: Detections, targets: Sequence[str] | None = None
     ) -> OnboardForecast:
-        """Take in what was detected at ``timestamp_s`` and forecast from there.
+        """Add the detections at ``timestamp_s`` and forecast from there.
 
         Args:
-            timestamp_s: seconds on any clock that only goes forward.
+            timestamp_s: seconds, on any monotonic clock.
             targets: ids of the tracks to predict, by default all.
 
         Returns:
-            Futures of the agents; of nobody (``[0, K, F, 2]``) if there is none.
+            Futures of the agents, ``[0, K, F, 2]`` if there are none. Invalid input never raises: it is
+            omitted, with a warning.
         """
         warnings, self._warnings = self._warnings, []
-        names = _names(detections, warnings)
-        refused, clean = dict.fromkeys(names, "its update was left out"), None
+        track_id = _ids(detections, warnings)
+        rejected, accepted = dict.fromkeys(track_id, "its update was omitted"), None
         if self._advance(timestamp_s, warnings):
-            clean = self._clean(names, detections, warnings)
-        if clean is not None:
-            states, refused = clean
-            jumped = self.history.add(*states, fastest=FASTEST, jump_m=JUMP_M)
-            warnings += [f"track {name} jumped: its history before is forgotten" for name in jumped]
-        return self._forecast(targets, refused, warnings)
+            accepted = _validated(track_id, detections, warnings)
+        if accepted is not None:
+            states, rejected = accepted
+            jumped = self.history.add(states, max_speed=MAX_SPEED, max_jump_m=MAX_JUMP_M)
+            warnings += [f"track {name} jumped: its earlier history was dropped" for name in jumped]
+        return self._forecast(targets, rejected, warnings)
 
     def _advance(self, timestamp_s: float, warnings: list[str]) -> bool:
-        """Move the histories on to this time; False if the update cannot count."""
+        """Advance the histories to ``timestamp_s``; return False if the update has to be omitted."""
         if not np.isfinite(timestamp_s):
-            warnings.append(f"timestamp {timestamp_s} is no time: update left out")
+            warnings.append(f"timestamp {timestamp_s} is not finite: update omitted")
             return False
-        whole = self.history.length * self.history.step_s
+        memory_s = self.history.length * self.history.step_s
         passed = timestamp_s - self._latest_s
-        if -whole < passed < 0:
-            warnings.append(f"time went back by {-passed:.3f} s: update left out")
+        if -memory_s < passed < 0:
+            warnings.append(f"time went back by {-passed:.3f} s: update omitted")
             return False
-        if abs(passed) < whole:
+        if abs(passed) < memory_s:
             self.history.advance(self._grid.advance(timestamp_s))
         else:
             if not np.isnan(passed):
-                told = "went back" if passed < 0 else "was lost"
-                warnings.append(f"{abs(passed):.1f} s of time {told}: histories start anew")
+                change = "time went back by" if passed < 0 else "no update for"
+                warnings.append(f"{change} {abs(passed):.1f} s: histories were reset")
             self.history.clear()
             self._grid.start(timestamp_s)
         self._latest_s = timestamp_s
         return True
 
-    def _clean(
-        self, track_id: Sequence[str], given: Detections, warnings: list[str]
-    ) -> tuple[States, dict[str, str]] | None:
-        """What can be used, and why the others cannot; None if nothing fits."""
-        names, N = np.array(track_id, np.str_), len(track_id)
-        try:
-            position = _shaped(given.position, (N, 2), "position")
-            heading = _shaped(given.heading, (N,), "heading")
-            velocity = _shaped(given.velocity, (N, 2), "velocity")
-            kind = _kinds(given.object_type, N, warnings)
-        except (DataError, TypeError) as error:
-            warnings.append(f"detections left out: {error}")
-            return None
-        usable = (np.abs(position) <= FARTHEST).all(axis=1)
-        refused = dict.fromkeys(names[~usable].tolist(), "its position is not finite, or beyond any map")
-        known, count = np.unique(names, return_counts=True)
-        if (count > 1).any():
-            told = ", ".join(known[count > 1].tolist())
-            warnings.append(f"detected twice in one update, the first usable one counts: {told}")
-        rows = np.flatnonzero(usable)
-        rows = rows[np.sort(np.unique(names[rows], return_index=True)[1])]
-        velocity = np.where(norm(velocity)[:, None] <= FASTEST, velocity, np.nan)
-        heading = wrap_angle(np.where(np.isfinite(heading), heading, np.nan))
-        state = np.concatenate((heading[:, None], velocity), axis=1)
-        return (names[rows], position[rows], state[rows], kind[rows]), refused
-
     def _forecast(
-        self, targets: Sequence[str] | None, refused: dict[str, str], warnings: list[str]
+        self, targets: Sequence[str] | None, rejected: dict[str, str], warnings: list[str]
     ) -> OnboardForecast:
-        batch, asked = self._scene(), None if targets is None else [str(name) for name in targets]
-        found, stage_ms = self.forecaster.empty_forecast(), dict.fromkeys(STAGES, 0.0)
+        target_ids = None if targets is None else [str(name) for name in targets]
+        forecast, stage_ms = self.forecaster.empty_forecast(), dict.fromkeys(STAGES, 0.0)
         reasons = self._reasons()
-        if batch is not None:
+        scene = self._scene()
+        if scene is not None:
             try:
-                found = self.forecaster.forecast(batch, asked, strict=False)
-            except Exception as error:  # onnxruntime has a class of its own for every reason
+                forecast = self.forecaster.forecast(scene, target_ids, strict=False)
+            except Exception as error:  # onnxruntime has its own class for every reason
                 warnings.append(f"forecast failed: {' '.join(str(error).split())}")
                 recent = self.history.track_id[self._recent()].tolist()
                 reasons |= dict.fromkeys(recent, "the forecast failed")
             stage_ms = self.forecaster.stage_ms
-        reasons |= refused
-        if asked is not None:
-            reasons = {name: reasons.get(name, "it was not seen lately") for name in asked}
-        predicted = set(found.track_id.tolist())
+        reasons |= rejected
+        if target_ids is not None:
+            reasons = {name: reasons.get(name, "not detected recently") for name in target_ids}
+        predicted = set(forecast.track_id.tolist())
         return OnboardForecast(
-            **vars(found),
+            **vars(forecast),
             timestamp_s=self._latest_s,
-            not_predicted={name: why for name, why in reasons.items() if name not in predicted},
+            not_predicted={name: reason for name, reason in reasons.items() if name not in predicted},
             warnings=tuple(warnings),
             stage_ms=dict(stage_ms),
         )
 
     def _scene(self) -> ScenarioBatch | None:
-        """The histories as a scene around the ego; None while nobody is remembered well enough."""
+        """Return the histories as a scene around the ego, or None if no track is recent."""
         history, recent = self.history, self._recent()
         if not recent.any():
             return None
         tracks = history.tracks()
         ego = np.flatnonzero(recent & (tracks.track_id == self.ego_id))
-        focal = ego if len(ego) else np.argsort(history.steps_ago(), kind="stable")[:1]
+        latest = np.argsort(history.steps_since_seen(), kind="stable")[:1]
         return ScenarioBatch(
             scenario_id=np.array([f"{self._latest_s:.3f}"]),
             step_s=np.array([history.step_s]),
             num_observed=history.length,
-            focal=focal,
+            focal=ego if len(ego) else latest,
             tracks=tracks,
             track_scene=np.zeros(len(tracks), np.int64),
             map=self.map,
@@ -219,46 +195,70 @@ class StreamingForecaster:
         )
 
     def _recent(self) -> NDArray[np.bool_]:
-        """``[A]``: whether a track was seen as lately as the model wants."""
-        history, memory_s = self.history, self.forecaster.bundle.features.memory_s
-        recent: NDArray[np.bool_] = history.steps_ago() * history.step_s <= memory_s + history.step_s / 10
+        """Return ``[A]`` whether each track was detected recently enough to be an agent."""
+        step_s, memory_s = self.history.step_s, self.forecaster.bundle.features.memory_s
+        recent: NDArray[np.bool_] = self.history.steps_since_seen() * step_s <= memory_s + step_s / 10
         return recent
 
     def _reasons(self) -> dict[str, str]:
-        """Why tracks that are remembered may have no futures."""
-        history, most = self.history, self.forecaster.bundle.features.max_agents
-        crowd = f"it is not among the nearest {most}, the most that the bundle takes"
-        names, ago = history.track_id.tolist(), (history.steps_ago() * history.step_s).tolist()
-        return {
-            name: crowd if recent else f"not seen for {since:.1f} s"
-            for name, since, recent in zip(names, ago, self._recent().tolist(), strict=True)
-        }
+        """Return why each remembered track would have no futures."""
+        limit = self.forecaster.bundle.features.max_agents
+        excess = f"not among the nearest {limit} agents, the bundle's limit"
+        seconds = (self.history.steps_since_seen() * self.history.step_s).tolist()
+        tracks = zip(self.history.track_id.tolist(), seconds, self._recent().tolist(), strict=True)
+        return {name: excess if recent else f"not seen for {ago:.1f} s" for name, ago, recent in tracks}
 
 
-def _names(given: Detections, warnings: list[str]) -> list[str]:
-    """The ids as text; none, with a warning, where there is no list of them."""
+def _ids(detections: Detections, warnings: list[str]) -> list[str]:
+    """Return the ids as text, or none with a warning if they are not a list."""
     try:
-        return [str(name) for name in given.track_id]
+        return [str(name) for name in detections.track_id]
     except TypeError as error:
-        warnings.append(f"detections left out: no list of ids ({error})")
+        warnings.append(f"detections omitted: track_id is not a list ({error})")
         return []
 
 
-def _kinds(given: Sequence[str] | None, count: int, warnings: list[str]) -> NDArray[np.int8]:
-    """``[N]`` indices into ``OBJECT_TYPES``; what is not known there is unknown. Raises: DataError."""
-    names = ["vehicle"] * count if given is None else [str(name) for name in given]
+def _validated(
+    ids: list[str], detections: Detections, warnings: list[str]
+) -> tuple[States, dict[str, str]] | None:
+    """Return the usable states and why the others are not, or None if the shapes do not fit."""
+    N, track_id = len(ids), np.array(ids, np.str_)
+    try:
+        position = _shaped(detections.position, (N, 2), "position")
+        heading = _shaped(detections.heading, (N,), "heading")
+        velocity = _shaped(detections.velocity, (N, 2), "velocity")
+        object_type = _object_types(detections.object_type, N, warnings)
+    except (DataError, TypeError) as error:
+        warnings.append(f"detections omitted: {error}")
+        return None
+    usable = (np.abs(position) <= MAX_COORDINATE).all(axis=1)
+    reason = f"its position is not finite or beyond {MAX_COORDINATE:g} m"
+    rejected = dict.fromkeys(track_id[~usable].tolist(), reason)
+    unique, count = np.unique(track_id, return_counts=True)
+    if (count > 1).any():
+        duplicates = ", ".join(unique[count > 1].tolist())
+        warnings.append(f"duplicate ids, the first usable detection counts: {duplicates}")
+    rows = np.flatnonzero(usable)
+    rows = rows[np.sort(np.unique(track_id[rows], return_index=True)[1])]
+    velocity = np.where(norm(velocity)[:, None] <= MAX_SPEED, velocity, np.nan)
+    heading = wrap_angle(np.where(np.isfinite(heading), heading, np.nan))
+    motion = np.concatenate((heading[:, None], velocity), axis=1)
+    return States(track_id[rows], position[rows], motion[rows], object_type[rows]), rejected
+
+
+def _object_types(names: Sequence[str] | None, count: int, warnings: list[str]) -> NDArray[np.int8]:
+    """Return ``[N]`` indices into ``OBJECT_TYPES``; other names become ``unknown``. Raises: DataError."""
+    names = ["vehicle"] * count if names is None else [str(name) for name in names]
     if len(names) != count:
         raise DataError(f"has {len(names)} entries for {count} detections", field="object_type")
-    strange = sorted(set(names) - set(OBJECT_TYPES))
-    if strange:
-        warnings.append(f"object types not known, taken for unknown: {', '.join(strange)}")
-    return encode(
-        [name if name in OBJECT_TYPES else "unknown" for name in names], OBJECT_TYPES, "object_type"
-    )
+    other = sorted(set(names) - set(OBJECT_TYPES))
+    if other:
+        warnings.append(f"object types treated as unknown: {', '.join(other)}")
+    return encode([x if x in OBJECT_TYPES else "unknown" for x in names], OBJECT_TYPES, "object_type")
 
 
 def _shaped(values: ArrayLike | None, shape: tuple[int, ...], name: str) -> NDArray[np.float64]:
-    """As an array of that shape, NaN throughout if not given. Raises: DataError."""
+    """Return ``values`` as an array of ``shape``, NaN if they are None. Raises: DataError."""
     if values is None:
         return np.full(shape, np.nan)
     array = as_array(values, np.float64, name)

@@ -1,4 +1,4 @@
-"""What a vehicle would have seen of a scenario, and the same moment as a scenario of its own."""
+"""Scenes derived from a scenario: one moment of it, one agent alone, the whole scene elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trajpred.scenario import EGO_ID, Scenario, TrackCategory, Tracks
 
 
 def moment(scenario: Scenario, step: int, focal_id: str = EGO_ID) -> Scenario:
-    """The steps up to ``step`` as a scenario of the same length; what lies before its first one is unseen."""
+    """Make a scenario whose last observed step is ``step``; steps before the first are invalid."""
     now, tracks = scenario.num_observed, scenario.tracks
     seen = tracks.valid[:, max(0, step + 1 - now) : step + 1].any(axis=1)
 
@@ -26,8 +26,14 @@ def moment(scenario: Scenario, step: int, focal_id: str = EGO_ID) -> Scenario:
     return replace(scenario, tracks=Tracks(**own, **by_step), focal_id=focal_id)
 
 
+def alone(scenario: Scenario) -> Scenario:
+    """Keep the focal agent only."""
+    row = slice(scenario.focal, scenario.focal + 1)
+    return replace(scenario, tracks=Tracks(**{k: v[row] for k, v in vars(scenario.tracks).items()}))
+
+
 def moved(scenario: Scenario, by: np.ndarray) -> Scenario:
-    """The same scene elsewhere; ``by`` ``[2]`` metres."""
+    """Move a scene ``by`` ``[2]`` metres."""
     lane_map, tracks = scenario.map, scenario.tracks
     lines = ("centerline", "left_boundary", "right_boundary", "crossing_edge1", "crossing_edge2")
     shifted = {}

@@ -1,0 +1,192 @@
+"""Exporting: what a bundle contains, what is rejected, and that a failure leaves nothing behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.conftest import run
+from tests.export.conftest import SETTINGS, save_model
+from trajpred.cli.onboard import checked_rows
+from trajpred.errors import DataError
+from trajpred.export import export_bundle as module
+from trajpred.export.export_bundle import export_bundle
+from trajpred.export.interface import interface_page
+from trajpred.onboard import Bundle, OnboardForecaster
+from trajpred.onboard.bundle import GRAPHS, INTERFACE, MANIFEST, SIGNATURES, is_bundle
+from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
+
+
+@pytest.fixture
+def traced(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace tracing by the graphs of the same checkpoint that were traced before."""
+    graphs = {name: onnx.load(bundle / f"{name}.onnx") for name in GRAPHS}
+    monkeypatch.setattr(module, "to_onnx", lambda module, name, *_: graphs[name])
+
+
+def test_manifest_describes_the_bundle(
+    bundle: Path, checkpoint: Path, predictor: CheckpointPredictor, scenes: list[Scenario]
+) -> None:
+    info = json.loads((bundle / MANIFEST).read_text())
+    assert set(info["files"]) | {MANIFEST} == {path.name for path in bundle.iterdir()}
+    for name, file in info["files"].items():
+        content = (bundle / name).read_bytes()
+        assert file == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert info["model"]["config"] == SETTINGS and info["name"] == predictor.name
+    assert (info["precision"], info["opset"], info["sizes"]) == ("fp32", 20, None)
+    assert str(checkpoint.parent) not in (bundle / MANIFEST).read_text()
+    for name, graph in info["graphs"].items():
+        assert [port["name"] for port in graph["inputs"]] == [port.name for port in SIGNATURES[name].inputs]
+    check = info["check"]
+    assert check["usual_m"] <= check["tolerance_m"] == 1e-3 and len(check["cases"]) == len(scenes) + 3
+    agents, lanes = ([case[name] for case in check["cases"]] for name in ("agents", "lanes"))
+    assert min(agents) == 1 and max(agents) > 50 and min(lanes) == 0
+
+
+def test_interface_page_lists_every_tensor(bundle: Path) -> None:
+    info, page = Bundle(bundle).info, (bundle / INTERFACE).read_text()
+    for name, graph in info["graphs"].items():
+        assert f"## {name}.onnx" in page
+        assert all(f"`{port['name']}`" in page for port in graph["inputs"] + graph["outputs"])
+    assert "Focal minFDE of 7 agents" in page
+    page = interface_page({**info, "check": {**info["check"], "scored": 0, "min_fde": None}})
+    assert "minFDE" not in page and "nan" not in page
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_zip_file_in_another_precision(
+    checkpoint: Path, predictor: CheckpointPredictor, scenes: list[Scenario], tmp_path: Path, precision: Any
+) -> None:
+    out = tmp_path / "new" / "bundle.zip"
+    result = export_bundle(checkpoint, out, scenes[:1], precision=precision, tolerance_m=1e3)
+    assert [path.name for path in out.parent.iterdir()] == ["bundle.zip"]
+    found = OnboardForecaster(out).forecast(ScenarioBatch.of(scenes[:1])).validate()
+    [expected] = predictor(scenes[:1])
+    distance = np.abs(found.trajectory - expected.trajectory).max()
+    assert distance > 1e-5 and np.isclose(distance, result.cases[0].largest_m, rtol=0.5)
+
+
+@pytest.mark.usefixtures("traced")
+def test_failed_check_leaves_nothing_and_keeps_the_bundle_before(
+    checkpoint: Path, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    out = tmp_path / "bundle"
+    with pytest.raises(DataError, match="differs from the model"):
+        export_bundle(checkpoint, out, scenes[:1], tolerance_m=1e-12)
+    assert not list(tmp_path.iterdir())
+    export_bundle(checkpoint, out, scenes[:1])
+    before = (out / MANIFEST).read_bytes()
+    with pytest.raises(DataError, match="differs from the model"):
+        export_bundle(checkpoint, out, scenes[:1], tolerance_m=1e-12)
+    assert (out / MANIFEST).read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["bundle"]
+    export_bundle(checkpoint, out, scenes[:2])
+    assert len(Bundle(out).info["check"]["cases"]) == 5, "a bundle is replaced by a newer one"
+
+
+def test_other_files_are_not_overwritten(checkpoint: Path, scenes: list[Scenario], tmp_path: Path) -> None:
+    folder, file = tmp_path / "work", tmp_path / "work.zip"
+    folder.mkdir()
+    for path in (folder / "thesis.txt", file):
+        path.write_text("years")
+    for out in (folder, file, tmp_path):
+        with pytest.raises(DataError, match="not overwritten"):
+            export_bundle(checkpoint, out, scenes[:1])
+    assert (folder / "thesis.txt").read_text() == file.read_text() == "years"
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"opset": 19}, "opset"),
+        ({"opset": 99}, "opset"),
+        ({"sizes": (0, 5)}, "sizes"),
+        ({"compiled": True, "precision": "int8"}, "precision"),
+    ],
+)
+def test_options_out_of_range(
+    checkpoint: Path, scenes: list[Scenario], tmp_path: Path, options: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(DataError) as error:
+        export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], **options)
+    assert error.value.field == field
+
+
+def test_models_of_another_kind_are_rejected(scenes: list[Scenario], tmp_path: Path) -> None:
+    decoder = {"class_path": "trajpred.model.HeadDecoder", "init_args": {"dim": 16}}
+    checkpoint = save_model(tmp_path / "other.ckpt", {**SETTINGS, "decoder": decoder})
+    with pytest.raises(DataError, match="HeadDecoder"):
+        export_bundle(checkpoint, tmp_path / "bundle", scenes[:1])
+    assert not is_bundle(tmp_path / "bundle")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--checkpoint", "nothing"], "no such checkpoint"),
+        (["--max_agents", "5"], "max-lanes"),
+        (["--limit", "0"], "limit"),
+        (["--format", "torch", "--precision", "int8"], "fp32"),
+        (["--split", "none"], "none"),
+    ],
+)
+def test_command_reports_invalid_options(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("export", *options, "--out", tmp_path / "bundle") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert re.search(message, error)
+
+
+def test_largest_scenes_are_checked() -> None:
+    class Store:
+        sizes = (np.array([3, 1, 9, 2, 4]), np.array([0, 7, 8, 30, 1]))
+        __len__ = lambda self: 5  # noqa: E731
+
+    store: Any = Store()
+    assert checked_rows(store, 1) == [0]
+    assert checked_rows(store, 3) == [0, 2, 3]
+    assert sorted(checked_rows(store, 20)) == [0, 1, 2, 3, 4]
+    Store.sizes, Store.__len__ = (np.zeros(0), np.zeros(0)), lambda self: 0
+    assert checked_rows(store, 3) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fused": True},
+        {"precision": "fp16", "fused": True},
+        {"precision": "int8"},
+        {"sizes": (64, 256), "fused": True},
+        {"opset": 23},
+    ],
+    ids=str,
+)
+def test_pretrained_weights_export_in_every_way(
+    sample_scenarios: list[Scenario], tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """Each way meets its tolerance; fixed sizes do not change the forecast of a scene that fits."""
+    scenes, out = sample_scenarios[:6], tmp_path / "bundle.zip"
+    result = export_bundle("argoverse2-demo", out, scenes, **options)
+    assert result.usual_m <= result.tolerance_m
+    onboard, predictor, fitting = OnboardForecaster(out), CheckpointPredictor("argoverse2-demo"), 0
+    assert onboard.bundle.sizes == options.get("sizes")
+    for scene in scenes if "sizes" in options else ():
+        [expected] = predictor([scene])
+        found = onboard.forecast(ScenarioBatch.of([scene])).validate()
+        assert len(found.track_id) <= 64
+        if len(expected.track_id) <= 64:
+            fitting += 1
+            np.testing.assert_allclose(found.trajectory, expected.trajectory, rtol=0, atol=2e-3)
+    assert fitting or "sizes" not in options

@@ -1,0 +1,182 @@
+"""The runtime predicts what the model predicts in PyTorch, and needs NumPy and onnxruntime only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import ROOT
+from tests.export.scenes import alone, moved
+from tests.model.small import batch_of
+from trajpred.errors import DataError
+from trajpred.forecast import Forecast
+from trajpred.lane_map import LaneMap
+from trajpred.onboard import OnboardForecaster
+from trajpred.onboard.forecaster import STAGES, pad
+from trajpred.predictors import load_predictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
+
+FORBIDDEN = ("torch", "torch_geometric", "pytorch_lightning", "torchmetrics", "matplotlib", "av2", "pyarrow")
+FORBIDDEN += ("onnx", "onnxscript", "jsonargparse", "rich", "shapely", "pandas", "scipy", "joblib", "yaml")
+
+
+def assert_same(found: Forecast, expected: Forecast, atol: float = 1e-3) -> None:
+    """Compare within rounding: sums in float32 have another order."""
+    assert found.validate().track_id.tolist() == expected.track_id.tolist()
+    np.testing.assert_allclose(found.trajectory, expected.trajectory, rtol=0, atol=atol)
+    np.testing.assert_allclose(found.probability, expected.probability, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(np.array(found.scale), np.array(expected.scale), rtol=0, atol=atol)
+    np.testing.assert_allclose(found.speed, expected.speed, rtol=0, atol=20 * atol)
+
+
+@pytest.mark.parametrize("evaluation", ["dense", "edges"])
+def test_forecast_is_the_models(
+    shared_forecaster: OnboardForecaster, checkpoint: Path, scenes: list[Scenario], evaluation: str
+) -> None:
+    """For both evaluations of attention; the smallest and largest scene, one agent, no map, and both."""
+    predictor = CheckpointPredictor(checkpoint)
+    predictor.model.encoder.evaluation = predictor.model.decoder.evaluation = evaluation
+    first, empty = scenes[0], LaneMap()
+    edge_cases = [alone(first), replace(first, map=empty), replace(alone(first), map=empty)]
+    for scene in [*scenes, *edge_cases]:
+        [expected] = predictor([scene])
+        assert_same(shared_forecaster.forecast(ScenarioBatch.of([scene])), expected)
+
+
+def test_tokens_are_the_encoders(
+    shared_forecaster: OnboardForecaster, predictor: CheckpointPredictor, scenes: list[Scenario]
+) -> None:
+    batch = batch_of(scenes[:1])
+    with torch.no_grad():
+        expected = predictor.model.encoder.encode(batch)
+    found = shared_forecaster.encode(ScenarioBatch.of(scenes[:1]))
+    assert found.track_id.tolist() == batch["agent"].track_id.tolist()
+    assert found.lane.tolist() == batch["lane"].row.tolist()
+    np.testing.assert_allclose(found.agent, expected.agent.numpy(), atol=1e-3)
+    np.testing.assert_allclose(found.lane_context, expected.lane.numpy(), atol=1e-3)
+
+
+def test_bundle_is_a_predictor(bundle: Path, predictor: CheckpointPredictor, scenes: list[Scenario]) -> None:
+    onboard = load_predictor(bundle)
+    for found, expected in zip(onboard(scenes[:2]), predictor(scenes[:2]), strict=True):
+        assert_same(found, expected)
+    assert onboard.name == f"{predictor.name}, onboard fp32" and onboard.training == predictor.training
+    with pytest.raises(DataError, match="joint"):
+        load_predictor(bundle, joint=True)
+
+
+@pytest.mark.parametrize(("away_m", "atol"), [(1e4, 1e-3), (1e6, 1e-2)])
+def test_forecast_moves_with_the_scene(
+    shared_forecaster: OnboardForecaster, scenes: list[Scenario], away_m: float, atol: float
+) -> None:
+    by = np.array([away_m, -0.7 * away_m])
+    here = shared_forecaster.forecast(ScenarioBatch.of([scenes[1]]))
+    there = shared_forecaster.forecast(ScenarioBatch.of([moved(scenes[1], by)]))
+    np.testing.assert_allclose(there.trajectory - by, here.trajectory, rtol=0, atol=atol)
+
+
+def test_forecast_ignores_the_future(shared_forecaster: OnboardForecaster, scenes: list[Scenario]) -> None:
+    scenario = scenes[1]
+    observed = scenario.tracks.valid & (np.arange(scenario.num_steps) < scenario.num_observed)
+    past = replace(scenario, tracks=replace(scenario.tracks, valid=observed))
+    found, expected = (shared_forecaster.forecast(ScenarioBatch.of([one])) for one in (past, scenario))
+    np.testing.assert_array_equal(found.trajectory, expected.trajectory)
+
+
+def test_targets(shared_forecaster: OnboardForecaster, scenes: list[Scenario]) -> None:
+    """Each once, in the order given; ids that are not agents raise or are omitted."""
+    scene = ScenarioBatch.of([scenes[1]])
+    every = shared_forecaster.forecast(scene)
+    names = [every.track_id[-1], every.track_id[1], every.track_id[-1]]
+    part = shared_forecaster.forecast(scene, names)
+    assert part.track_id.tolist() == names[:2]
+    rows = every.rows(part.track_id)
+    np.testing.assert_allclose(part.trajectory, every.trajectory[rows], rtol=0, atol=1e-4)
+    assert shared_forecaster.forecast(scene, []).trajectory.shape == (0, *every.trajectory.shape[1:])
+    with pytest.raises(DataError, match="stranger"):
+        shared_forecaster.forecast(scene, ["stranger"])
+    found = shared_forecaster.forecast(scene, ["stranger", names[0]], strict=False)
+    assert found.track_id.tolist() == names[:1]
+
+
+def test_scenes_that_do_not_fit_are_rejected(
+    shared_forecaster: OnboardForecaster, scenes: list[Scenario]
+) -> None:
+    scenario = scenes[0]
+    slow = replace(scenario, timestamps_ns=2 * scenario.timestamps_ns)
+    for field, given in (
+        ("num_observed", [replace(scenario, num_observed=20)]),
+        ("step_s", [slow]),
+        ("scene", scenes[:2]),
+    ):
+        with pytest.raises(DataError) as error:
+            shared_forecaster.forecast(ScenarioBatch.of(given))
+        assert error.value.field == field
+
+
+def test_stages_are_timed(shared_forecaster: OnboardForecaster, scenes: list[Scenario]) -> None:
+    shared_forecaster.forecast(ScenarioBatch.of(scenes[:1]))
+    assert tuple(shared_forecaster.stage_ms) == STAGES and min(shared_forecaster.stage_ms.values()) > 0
+    shared_forecaster.forecast(ScenarioBatch.of(scenes[:1]), [])
+    assert shared_forecaster.stage_ms["decoder"] == 0 < shared_forecaster.stage_ms["encoder"]
+
+
+def test_pad() -> None:
+    values = np.arange(6).reshape(3, 2)
+    assert pad(values, 3) is values
+    assert pad(values, 5).tolist() == [[0, 1], [2, 3], [4, 5], [0, 0], [0, 0]]
+    assert pad(values, 5).dtype == values.dtype
+
+
+ONBOARD = """
+import sys
+class Forbid:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names}:
+            raise ImportError("forbidden: " + name)
+sys.meta_path.insert(0, Forbid())
+import numpy as np
+from trajpred import Scenario
+from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
+from trajpred.scenario_batch import ScenarioBatch
+position = np.full((2, 50, 2), np.nan)
+position[0] = np.linspace([0, 0], [45, 0], 50)
+position[1, 20:] = np.linspace([60, 3.5], [40, 3.5], 30)
+scenario = Scenario.from_arrays(position, num_observed=50, map=[[[-50, 0], [150, 0]]])
+forecaster = OnboardForecaster({bundle!r})
+forecaster.forecast(ScenarioBatch.of([scenario])).validate()
+stream = StreamingForecaster(forecaster, scenario.map)
+found = stream.update(0.0, Detections(["a"], [[0.0, 0.0]])).validate()
+assert found.track_id.tolist() == ["a"] and not {{"torch", "matplotlib"}} & set(sys.modules)
+print("forecast")
+"""
+
+
+def test_runs_without_other_packages(bundle: Path) -> None:
+    code = ONBOARD.format(names=FORBIDDEN, bundle=str(bundle))
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "forecast\n", done.stderr
+
+
+@pytest.mark.slow
+def test_runs_in_the_environment_of_the_readme(bundle: Path, tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    for command in (
+        [sys.executable, "-m", "venv", tmp_path / "venv"],
+        [python, "-m", "pip", "install", "-q", "numpy>=2.0", "onnxruntime"],
+        [python, "-m", "pip", "install", "-q", "--no-deps", ROOT],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"cannot create an environment: {done.stderr[-300:]}")
+    code = ONBOARD.format(names=("none",), bundle=str(bundle))
+    done = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "forecast\n", done.stderr
