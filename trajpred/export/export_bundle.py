@@ -106,8 +106,8 @@ def export_bundle(
         graphs = {name: rule.convert(graph) for name, graph in graphs.items()}
         for name, graph in graphs.items():
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
-        manifest = _manifest(predictor, read_checkpoint(checkpoint)[CONFIG], sizes, graphs)
-        manifest |= {"precision": precision, "opset": opset}
+        config = read_checkpoint(checkpoint)[CONFIG]
+        manifest = _manifest(predictor, config, sizes, graphs) | {"precision": precision, "opset": opset}
         write_manifest(folder, manifest)
         result = check(folder, predictor, windows, rule, tolerance_m, fused)
         arrays = example_arrays(OnboardForecaster(folder), windows[0])

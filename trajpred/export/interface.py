@@ -8,6 +8,7 @@ from typing import Any
 #: Notes on operators of these graphs in the list of NVIDIA TensorRT 10's ONNX parser; not run on TensorRT.
 TENSORRT = {
     "TopK": "supported; K at most 3,840",
+    "CumSum": "listed for floating point with a constant axis; these graphs sum int32",
     "Range": "supported; float or integers of 32 and 64 bits",
     "Gelu": "supported from opset 20",
     "IsNaN": "supported",
