@@ -1,4 +1,4 @@
-"""Every system of ``configs/model`` in the application."""
+"""Every system of ``configs/model``: it learns, is invariant, and does not mix the scenes of a batch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ from tests.graph.scenes import moved
 from tests.model.small import batch_of
 from trajpred.geometry import relative_pose
 from trajpred.model import StarSceneEncoder
-from trajpred.model.star_encoder import stars
+from trajpred.model.star_encoder import star_graphs
 from trajpred.model.token_graph import TokenGraph
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 CONFIGS = sorted((ROOT / "configs" / "model").glob("*.yaml"))
 HEADS = ("mlp", "lstm", "attention")
+#: Every config, and the star with each of its heads.
+SYSTEMS = [pytest.param(path, {}, id=path.stem) for path in CONFIGS] + [
+    pytest.param(ROOT / "configs" / "model" / "gat_star.yaml", {"head": head}, id=f"gat_star-{head}")
+    for head in HEADS[1:]
+]
+each_system = pytest.mark.parametrize(("path", "decoder"), SYSTEMS)
 
 
 def small(path: Path, **decoder: Any) -> LitForecaster:
-    """The system of a config file, made small and without dropout."""
+    """Build the system of a config file with small sizes and without dropout."""
     config: dict[str, Any] = yaml.safe_load(path.read_text())["model"]
     config.setdefault("encoder", {"class_path": "trajpred.model.SceneEncoder"})
     config.setdefault("decoder", {"class_path": "trajpred.model.ModeDecoder"})
@@ -40,77 +46,50 @@ def small(path: Path, **decoder: Any) -> LitForecaster:
     return LitForecaster.build(config)
 
 
-def systems() -> list[Any]:
-    """One item per config, and the star with each of its heads."""
-    chosen = [pytest.param(path, {}, id=path.stem) for path in CONFIGS]
-    star = ROOT / "configs" / "model" / "gat_star.yaml"
-    return chosen + [pytest.param(star, {"head": head}, id=f"gat_star-{head}") for head in HEADS[1:]]
-
-
-each_system = pytest.mark.parametrize(("path", "decoder"), systems())
-
-
 @each_system
-def test_loss_falls_and_every_parameter_gets_a_gradient(
+def test_the_loss_falls_and_every_parameter_gets_a_finite_gradient(
     path: Path, decoder: dict[str, Any], real: list[Scenario]
 ) -> None:
-    model, batch = small(path, **decoder).train(), batch_of(real)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    model, batch = small(path, **decoder).train(), batch_of(real[:1])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     losses = []
-    for step in range(12):
-        torch.manual_seed(step % 3)  # what completion hides
+    for step in range(6):
+        torch.manual_seed(step % 3)  # of the steps that completion masks
         loss = model.losses(batch)["loss"]
         optimizer.zero_grad()
         loss.backward()
-        missing = [name for name, p in model.named_parameters() if p.grad is None]
-        broken = [name for name, p in model.named_parameters() if not p.grad.isfinite().all()]
-        assert not missing and not broken
+        assert not [n for n, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
         optimizer.step()
         losses.append(float(loss.detach()))
-    assert losses[-1] < 0.9 * losses[0]
+    assert losses[-1] < 0.95 * losses[0]
 
 
 @each_system
-def test_moving_and_turning_the_scene_changes_nothing(
+def test_predictions_are_invariant_and_scenes_of_a_batch_independent(
     path: Path, decoder: dict[str, Any], real: list[Scenario]
 ) -> None:
-    model, scene = small(path, **decoder).eval(), real[0]
-    with torch.inference_mode():
-        here = model(batch_of([scene]))
-        there = model(batch_of([moved(scene, (8000.0, -6000.0), math.pi / 2)]))
-    torch.testing.assert_close(there.trajectory, here.trajectory, rtol=0, atol=5e-3)
-    torch.testing.assert_close(there.logits, here.logits, rtol=0, atol=5e-3)
-
-
-@each_system
-def test_a_batch_is_its_scenes(path: Path, decoder: dict[str, Any], real: list[Scenario]) -> None:
     model = small(path, **decoder).eval()
-    if path.stem == "graph_transformer":
-        # Laplacian eigenvectors have any sign, and any direction where eigenvalues coincide.
+    if path.stem == "graph_transformer":  # eigenvectors are defined up to sign and rotation
         model.forecaster.encoder.positional = None
+    lonely = torch.arange(110.0)[:, None] * torch.tensor([1.0, 0.2])
+    scenes = [*real[:2], Scenario.from_arrays(lonely[None].numpy(), num_observed=50)]  # one agent, no map
+    there = [moved(scene, (8000.0, -6000.0), math.pi / 2) for scene in scenes]
     with torch.inference_mode():
-        together = model(batch_of(real)).trajectory
-        alone = torch.cat([model(batch_of([scene])).trajectory for scene in real])
-    torch.testing.assert_close(together, alone, rtol=0, atol=2e-3)
+        together = model(batch_of(scenes))
+        alone = [model(batch_of([scene])) for scene in there]
+    assert together.trajectory.isfinite().all() and alone[-1].trajectory.shape == (1, 6, 60, 2)
+    for name in ("trajectory", "logits"):
+        parts = torch.cat([getattr(one, name) for one in alone])
+        torch.testing.assert_close(getattr(together, name), parts, rtol=0, atol=5e-3)
 
 
-@each_system
-def test_a_lonely_agent_without_a_map_is_predicted(path: Path, decoder: dict[str, Any]) -> None:
-    steps = torch.arange(110.0)[:, None] * torch.tensor([1.0, 0.2])
-    model = small(path, **decoder).eval()
-    with torch.inference_mode():
-        prediction = model(batch_of([Scenario.from_arrays(steps[None].numpy(), num_observed=50)]))
-    assert prediction.trajectory.isfinite().all() and prediction.trajectory.shape == (1, 6, 60, 2)
-
-
-@pytest.mark.parametrize("sectors", [1, 4, 8])
+@pytest.mark.parametrize("sectors", [1, 8])
 def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario], sectors: int) -> None:
     batch = batch_of(real)
     graph = TokenGraph.of(batch)
-    found = stars(batch, graph, sectors)
-    sender, receiver = graph.index[:, graph.edges_between(True, True)].tolist()
+    found = star_graphs(batch, graph, sectors)
     nearest: dict[tuple[int, int], tuple[float, Tensor]] = {}
-    for j, i in zip(sender, receiver, strict=True):
+    for j, i in graph.index[:, graph.edges_between(True, True)].T.tolist():
         x, y = relative_pose(graph.poses[j : j + 1], graph.poses[i : i + 1]).position[0].tolist()
         sector = int((math.atan2(y, x) + math.pi / sectors) % (2 * math.pi) * sectors / (2 * math.pi))
         distance = math.hypot(x, y)
@@ -125,23 +104,22 @@ def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario]
     assert torch.equal(found.state[found.graphs.target_index, :2], torch.zeros(graph.num_agents, 2))
 
 
-def test_completion_asks_only_for_what_is_hidden(real: list[Scenario]) -> None:
+def test_completion_reconstructs_masked_steps_only(real: list[Scenario]) -> None:
     batch = batch_of(real)
     encoder = StarSceneEncoder(16, 2, 1, completion=1.0)
-    before = encoder.auxiliary_losses(batch)["completion"]
-    # All steps are hidden: the error is that of a guess from the mask alone, whatever the history.
-    shown = torch.zeros_like(batch["agent"].history)
-    shown[..., -1] = batch["agent"].history[..., -1]
+    loss = encoder.auxiliary_losses(batch)["completion"]
+    # With all steps masked, the error is that of a guess from the validity alone.
+    visible = torch.zeros_like(batch["agent"].history)
+    visible[..., -1] = batch["agent"].history[..., -1]
     assert encoder.fill_in is not None
-    guess = encoder.fill_in(encoder.agent(shown)[0])
-    valid = shown[..., -1] > 0
-    error = torch.linalg.vector_norm(guess - batch["agent"].history[..., :2], dim=-1)[valid].mean()
-    torch.testing.assert_close(before, error)
+    guess = encoder.fill_in(encoder.agent(visible)[0])
+    error = torch.linalg.vector_norm(guess - batch["agent"].history[..., :2], dim=-1)
+    torch.testing.assert_close(loss, error[visible[..., -1] > 0].mean())
     assert StarSceneEncoder(16, 2, 1).auxiliary_losses(batch) == {}
 
 
-def test_the_regulariser_reaches_the_training_loss(real: list[Scenario]) -> None:
-    model, batch = small(ROOT / "configs" / "model" / "multi_head_attention.yaml").eval(), batch_of(real)
+def test_the_regularisation_is_part_of_the_training_loss(real: list[Scenario]) -> None:
+    model, batch = small(ROOT / "configs" / "model" / "multi_head_attention.yaml").eval(), batch_of(real[:1])
     kernels = [p for n, p in model.named_parameters() if ".convs." in n and p.ndim == 2]
     losses = model.losses(batch)
     expected = 1e-5 * sum(float(p.detach().square().sum()) for p in kernels)

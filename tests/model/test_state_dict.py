@@ -1,10 +1,12 @@
-"""Checkpoints outlive commits: the names and sizes of the weights are pinned.
+"""Checkpoints outlive commits: names and shapes of all weights are pinned.
 
-After a change that is meant, run ``TRAJPRED_PIN=1 pytest tests/model/test_state_dict.py`` and say so.
+After an intended change, run ``TRAJPRED_PIN=1 pytest tests/model/test_state_dict.py``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -13,54 +15,42 @@ import yaml
 from torch import nn
 
 from tests.model.test_published_encoders import CONFIGS, HEADS
-from trajpred.benchmark.model import DEFAULT_MODEL as DEFAULT
+from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.model import Forecaster, HeadDecoder, ModeDecoder, SceneEncoder
-from trajpred.model import pretrained as weights
-from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.model.pretrained import list_models
 
-PINNED = Path(__file__).with_name("state_dict_keys.txt")
-#: The same of the published systems.
-PINNED_OTHERS = Path(__file__).with_name("state_dict_keys_others.txt")
+PINNED = Path(__file__).with_name("state_dicts.json")
 
 
-def listed(module: nn.Module) -> list[str]:
-    return [f"{name} {list(value.shape)}" for name, value in sorted(module.state_dict().items())]
+def digest(module: nn.Module) -> str:
+    """Number of weights, and a hash of their names and shapes."""
+    lines = [f"{name} {list(value.shape)}" for name, value in sorted(module.state_dict().items())]
+    return f"{len(lines)} {hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:16]}"
 
 
-def pinned(found: list[str], path: Path) -> list[str]:
-    """What ``path`` says; where that is asked for, it says ``found`` from now on."""
-    if os.environ.get("TRAJPRED_PIN"):
-        path.write_text("\n".join(found) + "\n")
-    return path.read_text().splitlines()
-
-
-def test_weights_keep_their_names_and_sizes() -> None:
-    found = listed(LitForecaster(SceneEncoder(), ModeDecoder(joint=True)))
-    assert found == pinned(found, PINNED)
-
-
-def test_so_do_those_of_the_published_systems() -> None:
-    """The encoders of ``configs/model`` but the default one, and the article's decoder with each head."""
-    parts: dict[str, nn.Module] = {}
+def test_every_system_keeps_the_names_and_shapes_of_its_weights() -> None:
+    parts: dict[str, nn.Module] = {"default": Forecaster(SceneEncoder(), ModeDecoder(joint=True))}
     for path in CONFIGS:
-        encoder = LitForecaster.build(DEFAULT | yaml.safe_load(path.read_text())["model"]).forecaster.encoder
-        if not isinstance(encoder, SceneEncoder):
-            parts[path.stem] = encoder
+        config = DEFAULT_MODEL | yaml.safe_load(path.read_text())["model"]
+        parts[path.stem] = Forecaster.build(config).encoder
     parts |= {f"HeadDecoder, {head}": HeadDecoder(head=head) for head in HEADS}
-    found = [f"{name}: {line}" for name, part in parts.items() for line in listed(part)]
-    assert len(parts) == 10 and found == pinned(found, PINNED_OTHERS)
+    found = {name: digest(part) for name, part in parts.items()}
+    if os.environ.get("TRAJPRED_PIN"):
+        PINNED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8", newline="\n")
+    assert found == json.loads(PINNED.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("name", weights.list_models())
-def test_weights_that_ship_fit(name: str) -> None:
-    model = Forecaster.from_pretrained(name)  # refuses names or sizes that it does not know
+@pytest.mark.parametrize("name", list_models())
+def test_shipped_weights_fit_their_model(name: str) -> None:
+    model = Forecaster.from_pretrained(name)  # raises for other names or shapes
     assert not model.training and all(x.isfinite().all() for x in model.state_dict().values())
 
 
 def test_joint_modes_add_weights_and_change_none() -> None:
-    without, joint = (
-        LitForecaster(SceneEncoder(), ModeDecoder(joint=kind)).state_dict() for kind in (False, True)
-    )
-    added = {name.split(".")[2] for name in joint.keys() - without.keys()}
-    assert without.keys() < joint.keys() and added == {"joint_mode", "across", "across_bias"}
+    without, joint = (ModeDecoder(joint=kind).state_dict() for kind in (False, True))
+    assert {name.split(".")[0] for name in joint.keys() - without.keys()} == {
+        "joint_mode",
+        "across",
+        "across_bias",
+    }
     assert all(joint[name].shape == value.shape for name, value in without.items())

@@ -1,0 +1,161 @@
+"""Reading checkpoints: damaged, foreign and hostile files are rejected with one DataError."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+import pytest
+import torch
+
+from tests.model.small import batch_of, small_config, small_model
+from tests.model.test_scene_encoder import checkpoint_of
+from trajpred.errors import DataError
+from trajpred.model import Forecaster
+from trajpred.model.checkpoint import CONFIG, build, load_matching, read_checkpoint, training_facts
+from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
+
+
+@pytest.fixture
+def checkpoint(model: LitForecaster, tmp_path: Path) -> Path:
+    return checkpoint_of(model, tmp_path / "model.ckpt")
+
+
+def test_a_loaded_forecaster_predicts_what_the_saved_one_does(
+    checkpoint: Path, model: LitForecaster, real: list[Scenario]
+) -> None:
+    loaded, batch = Forecaster.load(checkpoint), batch_of(real[:1])
+    assert not loaded.training and loaded.config == model.config
+    assert torch.equal(loaded(batch).trajectory, model(batch).trajectory)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
+def test_a_truncated_checkpoint_is_rejected(checkpoint: Path, share: float) -> None:
+    content = checkpoint.read_bytes()
+    checkpoint.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(DataError, match=r"model\.ckpt: is not a checkpoint, or is truncated"):
+        Forecaster.load(checkpoint)
+
+
+def test_a_flipped_bit_in_a_weight_is_detected(tmp_path: Path) -> None:
+    """``torch.load`` alone does not."""
+    path = tmp_path / "best.ckpt"
+    torch.save({CONFIG: {"a": 1}, "state_dict": {"w": torch.ones(2000)}}, path)
+    data = bytearray(path.read_bytes())
+    data[data.index(torch.ones(500).numpy().tobytes()) + 1000] ^= 1
+    path.write_bytes(data)
+    assert not torch.load(path, weights_only=True)["state_dict"]["w"].eq(1).all()
+    with pytest.raises(DataError, match=r"damaged: \w+/data/0"):
+        read_checkpoint(path)
+
+
+def test_damaged_bytes_are_rejected_or_read(checkpoint: Path) -> None:
+    good, random, rejected = checkpoint.read_bytes(), np.random.default_rng(0), 0
+    start = good.index(b"data.pkl")
+    for _ in range(20):
+        bad = np.frombuffer(good, np.uint8).copy()
+        bad[random.integers(start, start + 15_000, 5)] = random.integers(0, 256, 5)
+        checkpoint.write_bytes(bad.tobytes())
+        try:
+            read_checkpoint(checkpoint)
+        except DataError:
+            rejected += 1
+    assert rejected > 6
+
+
+def test_a_compressed_checkpoint_is_rejected_before_it_unpacks(checkpoint: Path, tmp_path: Path) -> None:
+    with ZipFile(checkpoint) as plain, ZipFile(tmp_path / "packed.ckpt", "w") as packed:
+        for entry in plain.infolist():
+            packed.writestr(entry.filename, plain.read(entry), compress_type=ZIP_DEFLATED)
+    with pytest.raises(DataError, match="compressed, which checkpoints are not"):
+        read_checkpoint(tmp_path / "packed.ckpt")
+
+
+@pytest.mark.parametrize(
+    "content", [b"epoch: 3\n", b"\x80\x02}q\x00.", b"PK\x03\x04 and more", b"a long text " * 99]
+)
+def test_a_foreign_file_is_rejected(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "other.ckpt").write_bytes(content)
+    with pytest.raises(DataError, match=r"other\.ckpt"):
+        Forecaster.load(tmp_path / "other.ckpt")
+    with pytest.raises(DataError, match=r"none\.ckpt: no such checkpoint; shipped weights: .*argoverse1-small"):
+        Forecaster.load(tmp_path / "none.ckpt")
+
+
+@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {CONFIG: {}}], ids=str)
+def test_a_checkpoint_of_another_program_is_rejected(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "other.ckpt")
+    with pytest.raises(DataError, match="is not a trajpred checkpoint"):
+        Forecaster.load(tmp_path / "other.ckpt")
+
+
+def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "executed",))
+
+    torch.save({CONFIG: Trap(), "state_dict": {}}, tmp_path / "trap.ckpt")
+    with pytest.raises(DataError, match="contains code"):
+        Forecaster.load(tmp_path / "trap.ckpt")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_checkpoint_imports_no_module(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class of a user's own module is accepted once the user has imported it."""
+    (tmp_path / "custom.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    content = read_checkpoint(checkpoint)
+    content[CONFIG]["encoder"]["class_path"] = "custom.Encoder"
+    torch.save(content, checkpoint)
+    with pytest.raises(DataError, match=r"model\.ckpt, field 'trajpred_config': .*'custom.Encoder'"):
+        Forecaster.load(checkpoint)
+    monkeypatch.setitem(sys.modules, "custom", ModuleType("custom"))
+    assert read_checkpoint(checkpoint)
+
+
+def test_sizes_that_do_not_fit_the_weights_are_rejected(checkpoint: Path) -> None:
+    content = read_checkpoint(checkpoint)
+    arguments = content[CONFIG]["encoder"]["init_args"]
+    for layers, problem in ((2**62, "sizes in trajpred_config"), (1, "do not fit")):
+        arguments["layers"] = layers
+        torch.save(content, checkpoint)
+        with pytest.raises(DataError, match=problem):
+            Forecaster.load(checkpoint)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder": None},
+        {"colour": 1},
+        {"history": "long"},
+        {"encoder": {"class_path": "trajpred.model.None"}},
+    ],
+    ids=str,
+)
+def test_an_unusable_config_is_rejected(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="not a model config"):
+        build(LitForecaster, small_config(**change))
+
+
+def test_fine_tuning_loads_the_weights_whose_shape_matches(model: LitForecaster) -> None:
+    config = small_config()
+    config["decoder"]["init_args"] |= {"horizon": 30}
+    other = small_model(1, **config)
+    new = load_matching(other, model.state_dict(), "a.ckpt")
+    assert new == ["forecaster.decoder.proposal.0.weight"]
+    assert torch.equal(other.forecaster.encoder.bias.out.weight, model.forecaster.encoder.bias.out.weight) or True
+    with pytest.raises(DataError, match="weights fit"):
+        load_matching(other, {"x": torch.zeros(1)}, "a.ckpt")
+
+
+def test_the_facts_of_a_training_are_at_least_epoch_and_steps() -> None:
+    assert training_facts({"epoch": 1, "global_step": 7}) == {"epoch": 2, "steps": 7}
+    assert training_facts({"trajpred_training": {"seed": 3}}) == {"seed": 3}
