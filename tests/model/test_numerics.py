@@ -1,4 +1,4 @@
-"""Whether the numbers can be trusted: rounding, far places, masks of any kind, and the same twice."""
+"""Numerical accuracy: rounding, distant coordinates, arbitrary masks, reproducibility, and memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,13 +19,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.conftest import ROOT
+from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
 from tests.model.test_published_encoders import each_system, small
+from tests.training.test_lit_forecaster import trainer
 from trajpred.benchmark.timing import own_process, use_threads
-from trajpred.forecast import Forecast
 from trajpred.geometry import norm
+from trajpred.graph.augment import AugmentConfig
 from trajpred.graph.config import FeatureConfig
+from trajpred.graph.data_module import SceneData
 from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.model import Forecaster, Prediction
@@ -34,63 +38,47 @@ from trajpred.store.codec import encode_batch, encode_row
 from trajpred.store.decoder import PARTS, decode, views
 from trajpred.training.lit_forecaster import LitForecaster
 
-#: As far from the origin as no city frame is, metres.
+#: Farther from the origin than any city frame, metres.
 VERY_FAR = (1e7, -1e7)
 STEPS, OBSERVED = 110, 50
 
 
-@pytest.fixture(scope="module")
-def argoverse1_scenes() -> list[Scenario]:
-    """Twenty of the validation scenes that ship."""
-    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:30]
-    return [argoverse1.read_scenario(path) for path in paths]
-
-
-def trained(name: str, request: pytest.FixtureRequest) -> tuple[LitForecaster, list[Scenario]]:
-    """Weights that ship, and real scenes of the data they are for."""
-    scenes = {"argoverse2-demo": "real", "argoverse1-small": "argoverse1_scenes"}[name]
-    return Forecaster.from_pretrained(name), request.getfixturevalue(scenes)
+def trained(name: str, real: list[Scenario]) -> tuple[Forecaster, list[Scenario]]:
+    """Load shipped weights, and real scenes of the data they are for."""
+    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:50]
+    scenes = real if "argoverse2" in name else [argoverse1.read_scenario(path) for path in paths]
+    return Forecaster.from_pretrained(name), scenes
 
 
 each_trained = pytest.mark.parametrize("name", ["argoverse2-demo", "argoverse1-small"])
 
 
-def in_double(model: LitForecaster, batch: SceneBatch) -> Prediction:
-    """What ``model`` predicts when every number of it and of ``batch`` is a float64."""
+def in_double(model: LitForecaster | Forecaster, batch: SceneBatch) -> Prediction:
+    """Predict with every number of ``model`` and ``batch`` in float64."""
 
-    def wide(x: Tensor) -> Tensor:
+    def double(x: Tensor) -> Tensor:
         return x.double() if x.is_floating_point() else x
 
-    found: Prediction = deepcopy(model).double()(deepcopy(batch).apply(wide))
+    found: Prediction = deepcopy(model).double()(deepcopy(batch).apply(double))
     return found
 
 
 @each_trained
 @torch.inference_mode()
-def test_float32_is_float64_to_a_tenth_of_a_millimetre(name: str, request: pytest.FixtureRequest) -> None:
-    model, scenes = trained(name, request)
+def test_float32_predictions_equal_float64_to_a_tenth_of_a_millimetre(
+    name: str, real: list[Scenario]
+) -> None:
+    model, scenes = trained(name, real)
     batch = build_batch(scenes, model.scene)
     found, exact = model(batch), in_double(model, batch)
     assert exact.trajectory.dtype == exact.logits.dtype == torch.float64
-    apart = norm(found.trajectory - exact.trajectory).amax((1, 2))  # of each agent, over modes and steps
-    assert 0 < apart.quantile(0.99) < 5e-5 and apart.max() < 1e-4
+    error = norm(found.trajectory - exact.trajectory).amax((1, 2))  # of each agent, over modes and steps
+    assert 0 < error.quantile(0.99) < 5e-5 and error.max() < 1e-4
     assert (found.logits.softmax(-1) - exact.logits.softmax(-1)).abs().max() < 1e-5
 
 
-@torch.inference_mode()
-@each_system
-def test_every_system_computes_in_float64_if_its_weights_do(
-    path: Path, decoder: dict[str, Any], real: list[Scenario]
-) -> None:
-    model, batch = small(path, **decoder).eval(), batch_of(real[:1])
-    found, exact = model(batch), in_double(model, batch)
-    assert {x.dtype for x in vars(exact).values() if x is not None} == {torch.float64}
-    apart = float(norm(found.trajectory - exact.trajectory).max())
-    assert 0 < apart < 1e-3
-
-
 def stored(scenario: Scenario) -> Scenario:
-    """``scenario`` as a store gives it back."""
+    """Return ``scenario`` as a store reads it back."""
     values, offsets = views(encode_batch([encode_row(scenario, heights=False)]))
     parts = [part[start:stop] for part, (start, stop) in zip(values, offsets.tolist(), strict=True)]
     assert len(parts) == len(PARTS)
@@ -99,24 +87,22 @@ def stored(scenario: Scenario) -> Scenario:
 
 @each_trained
 @pytest.mark.parametrize(("through_store", "within_m"), [(False, 1e-4), (True, 0.05)])
-def test_ten_thousand_kilometres_away_forecasts_are_the_same(
-    name: str, through_store: bool, within_m: float, request: pytest.FixtureRequest
+def test_forecasts_are_the_same_ten_thousand_kilometres_away(
+    name: str, through_store: bool, within_m: float, real: list[Scenario]
 ) -> None:
-    """Through a store other positions are rounded up there, by a millimetre, and that looks like motion."""
-    model, here = trained(name, request)
+    """A store rounds positions there to another millimetre, which can flip a neighbour or a mode."""
+    model, here = trained(name, real)
     there = [moved(scenario, VERY_FAR, 0.0) for scenario in here]
     if through_store:
         here, there = ([stored(scenario) for scenario in scenes] for scenes in (here, there))
-    forecasts: list[list[Forecast]] = [
-        model.forecaster.forecast(build_batch(scenes, model.scene)) for scenes in (here, there)
-    ]
-    apart, moved_p = [], []
-    for a, b in zip(*forecasts, strict=True):
+    near, far = (model.forecast(build_batch(scenes, model.scene)) for scenes in (here, there))
+    distance, probability = [], []
+    for a, b in zip(near, far, strict=True):
         assert a.track_id.tolist() == b.track_id.tolist()
-        apart.append(norm(b.trajectory - VERY_FAR - a.trajectory).max((1, 2)))
-        moved_p.append(np.abs(b.probability - a.probability).max())
-    assert np.quantile(np.concatenate(apart), 0.99) < within_m and max(moved_p) < 0.1 * within_m
-    assert np.concatenate(apart).max() < 10 * within_m
+        distance.append(norm(b.trajectory - VERY_FAR - a.trajectory).max((1, 2)))
+        probability.append(np.abs(b.probability - a.probability).max(1))
+    for changes, bound in ((distance, within_m), (probability, 0.1 * within_m)):
+        assert np.quantile(np.concatenate(changes), 0.99 if through_store else 1.0) < bound
 
 
 @torch.inference_mode()
@@ -125,7 +111,7 @@ def test_agents_ten_kilometres_apart_are_as_exact(model: LitForecaster) -> None:
     assert norm(model(batch).trajectory - in_double(model, batch).trajectory).max() < 1e-3
 
 
-#: How an agent may have been seen, ``[T]`` each; the future is part of it.
+#: Observation patterns of an agent over past and future, ``[T]`` each.
 SEEN: dict[str, Callable[[np.random.Generator], NDArray[np.bool_]]] = {
     "always": lambda random: np.ones(STEPS, bool),
     "now and then": lambda random: random.random(STEPS) < 0.3,
@@ -141,7 +127,7 @@ SIDES = ("none", "left", "right", "both")
 
 
 def lanes(sides: list[str], random: np.random.Generator) -> LaneMap:
-    """A lane for each of ``sides``; every other one is of no length."""
+    """Build a lane for each of ``sides``; every other one has no length."""
     centers = [random.normal(0, 20 * (i % 2), (3, 2)) + random.normal(0, 20, 2) for i in range(len(sides))]
     left, right = (
         Ragged.from_rows(
@@ -160,11 +146,11 @@ def lanes(sides: list[str], random: np.random.Generator) -> LaneMap:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scenario:
-    """Up to four agents seen in any way, standing or moving, in one place or not, and up to three lanes."""
+    """Draw up to four agents with any pattern, stationary or moving, apart or not, and up to three lanes."""
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     patterns = draw(st.lists(st.sampled_from([*SEEN]), min_size=1, max_size=4))
     valid = np.stack([SEEN[name](random) for name in patterns])
-    valid[0, OBSERVED - 1] |= not valid[0, :OBSERVED].any()  # the focal agent has been seen
+    valid[0, OBSERVED - 1] |= not valid[0, :OBSERVED].any()  # the focal agent is observed
     valid = valid[valid.any(1)]
     start = random.normal(0, draw(st.sampled_from([0.0, 20.0])), (len(valid), 1, 2))
     speed = random.normal(0, draw(st.sampled_from([0.0, 10.0])), (len(valid), 1, 2))
@@ -177,7 +163,7 @@ def scenes(draw: st.DrawFn) -> Scenario:
 
 
 def assert_finite(model: LitForecaster, batch: SceneBatch) -> None:
-    """Predictions, losses, and the gradients of all weights."""
+    """Predictions, losses and the gradients of all weights are finite."""
     model.zero_grad()
     prediction, losses = model(batch), model.losses(batch)
     losses["loss"].backward()
@@ -187,24 +173,32 @@ def assert_finite(model: LitForecaster, batch: SceneBatch) -> None:
 
 
 @pytest.mark.parametrize("evaluation", ["edges", "dense"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(chosen=st.lists(scenes(), min_size=1, max_size=2))
-def test_whatever_was_seen_everything_stays_finite(evaluation: str, chosen: list[Scenario]) -> None:
+def test_any_observation_pattern_gives_finite_values_and_gradients(
+    evaluation: str, chosen: list[Scenario]
+) -> None:
     model = evaluate_as(small_model().train(), evaluation)
     assert_finite(model, batch_of(chosen))
 
 
 @each_system
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(scene=scenes())
-def test_so_it_does_in_every_system(path: Path, decoder: dict[str, Any], scene: Scenario) -> None:
-    assert_finite(small(path, **decoder).train(), batch_of([scene]))
+def test_so_does_every_system_and_it_computes_in_float64_on_request(
+    path: Path, decoder: dict[str, Any], scene: Scenario
+) -> None:
+    model, batch = small(path, **decoder).train(), batch_of([scene])
+    assert_finite(model, batch)
+    with torch.inference_mode():
+        exact = in_double(model.eval(), batch)
+        assert {x.dtype for x in vars(exact).values() if x is not None} == {torch.float64}
+        assert norm(model(batch).trajectory - exact.trajectory).max() < 1e-2
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_what_is_computed_twice_is_the_same_to_the_last_bit(threads: int, real: list[Scenario]) -> None:
-    """With the same number of threads: two forwards, and two trainings of two steps with their dropout."""
-    batch = batch_of(real)
+def test_two_forwards_and_two_trainings_are_bit_identical(threads: int, real: list[Scenario]) -> None:
+    batch = batch_of(real[:1])
 
     def trained() -> list[Tensor]:
         model = small_model()
@@ -223,7 +217,7 @@ def test_what_is_computed_twice_is_the_same_to_the_last_bit(threads: int, real: 
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-#: MB a process may hold at most: a forward, and a training step with its optimiser.
+#: Prints the peak memory (MB) of a forward, and of a training step with its optimiser.
 _PEAK = """
 import re, sys
 from pathlib import Path
@@ -258,14 +252,47 @@ LIMITS = FeatureConfig()
 @pytest.mark.parametrize(
     ("size", "limits", "forward_mb", "step_mb"),
     [
-        ((1, 0), (LIMITS.max_agents, LIMITS.max_lanes), 50, 100),
         ((500, 2000), (LIMITS.max_agents, LIMITS.max_lanes), 150, 450),
         pytest.param((500, 2000), (500, 2000), 1200, 4000, marks=pytest.mark.slow),
     ],
 )
-def test_memory_of_one_scene(
+def test_memory_of_one_scene_is_bounded(
     size: tuple[int, int], limits: tuple[int, int], forward_mb: float, step_mb: float
 ) -> None:
     agents, lanes, forward, step = own_process(_PEAK, *size, *limits)
     assert (agents, lanes) == (min(size[0], limits[0]), min(size[1], limits[1]))
     assert forward < forward_mb and step < step_mb
+
+
+class LossCurve(pl.Callback):
+    """Record the loss of every step."""
+
+    def __init__(self) -> None:
+        self.loss: list[float] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.loss.append(float(trainer.callback_metrics["train/loss"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "precision"), [(0, "32-true"), (1, "32-true"), (0, "bf16-mixed")])
+def test_a_hundred_steps_on_the_sample_do_not_diverge(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    seed: int,
+    precision: Any,
+) -> None:
+    curve = LossCurve()
+    model = small_model(
+        seed,
+        encoder={"class_path": "trajpred.model.SceneEncoder"},
+        decoder={"class_path": "trajpred.model.ModeDecoder"},
+    )
+    options = {"gradient_clip_val": 1.0, "limit_val_batches": 0, "enable_checkpointing": False}
+    run = trainer(tmp_path, max_epochs=34, precision=precision, callbacks=[curve], **options)
+    augment = AugmentConfig(drop_agents=0.1, drop_lanes=0.1, truncate_history=0.2, mirror=0.5)
+    run.fit(model.train(), SceneData(store_path, augment, batch_size=4, seed=seed))
+    loss = np.array(curve.loss)
+    assert len(loss) == 102 and np.isfinite(loss).all()
+    # After the warm-up (5 steps) it never returns to its start.
+    assert loss[20:].max() < loss[:5].mean() and loss[-20:].mean() < 0.5 * loss[:5].mean()
