@@ -23,7 +23,7 @@ from trajpred.onboard.forecaster import STAGES
 from trajpred.onboard.replay import Replay, Update, detections, drive_on_repeat, replay
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.viz.replay_film import ReplayFilm, Shown
+from trajpred.viz.film import ReplayFilm, ReplayFrame
 
 NATIVE = "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
 
@@ -175,7 +175,7 @@ def test_command_writes_a_film(bundle: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_film_draws_the_forecast_of_each_step(updates: list[Update], native: Scenario) -> None:
-    shown = [Shown.of(one, native) for one in updates]
+    shown = [ReplayFrame.of(one, native) for one in updates]
     frozen = [
         one._replace(
             forecast=replace(

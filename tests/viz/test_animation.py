@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
+from trajpred.viz.animation import END_S, GROW_S, REST_S, Film, Moment, save_film, timeline
 
 from tests.viz.test_scene import BARE, FUTURE, OBSERVED, forecast, scenario
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.geometry import unit_vector
 from trajpred.scenario import Scenario
-from trajpred.viz.animation import END_S, GROW_S, REST_S, Film, Moment, save_film, timeline
 from trajpred.viz.style import LIGHT, Role
 
 NOW = OBSERVED - 1

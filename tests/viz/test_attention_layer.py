@@ -12,6 +12,8 @@ from matplotlib.artist import Artist
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from trajpred.viz.attention_layer import LABELS, lane_line
+from trajpred.viz.what_if import WhatIf
 
 from trajpred.cli.visualize import visualize
 from trajpred.errors import DataError
@@ -20,9 +22,7 @@ from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import attention_of
 from trajpred.scenario import Scenario
 from trajpred.viz import draw_scene
-from trajpred.viz.attention_layer import LABELS, lane_line
 from trajpred.viz.style import LIGHT
-from trajpred.viz.what_if import WhatIf
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from av2.datasets.motion_forecasting.eval.metrics import (
     compute_is_missed_prediction,
     compute_world_fde,
 )
+from trajpred.viz.caption import errors, judge
 
 from tests.viz.test_scene import OBSERVED, artist, forecast, scenario
 from trajpred.forecast import Forecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz import draw_scene
-from trajpred.viz.caption import errors, judge
 
 
 def truth_of(scene: Scenario, name: str) -> np.ndarray:

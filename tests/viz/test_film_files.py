@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
+from trajpred.viz.film_files import write_film
 
 from trajpred.errors import DataError
 from trajpred.viz import film_files
-from trajpred.viz.film_files import write_film
 
 
 def pictures(number: int, size: tuple[int, int] = (40, 60)) -> list[np.ndarray]:

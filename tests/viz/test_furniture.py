@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from trajpred.viz.furniture import round_length
 
 from tests.viz.test_scene import FUTURE, OBSERVED, forecast, scenario
 from trajpred.scenario import Scenario
 from trajpred.viz import draw_scene
-from trajpred.viz.furniture import round_length
 
 
 def test_legend_names_only_what_is_drawn() -> None:

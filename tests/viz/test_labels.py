@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from trajpred.viz.labels import place_labels, same_place
 
 from tests.viz.test_scene import FUTURE, forecast, scenario
 from trajpred.viz import draw_scene
-from trajpred.viz.labels import place_labels, same_place
 
 
 def test_labels_overlap_neither_each_other_nor_their_anchors() -> None:

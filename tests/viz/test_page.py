@@ -14,6 +14,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from trajpred.viz.page.codec import encode, to_int
+from trajpred.viz.page.colors import themes
+from trajpred.viz.page.figures import Figures, focal_facts
+from trajpred.viz.page.pack import Told, pack_scene
+from trajpred.viz.page.road import PAINTS, road_arrays
+from trajpred.viz.page.write import SCRIPTS, entry, to_json
+from trajpred.viz.uncertainty import BAND, across
 
 from tests.conftest import ROOT
 from tests.viz.page_file import Page, decode
@@ -28,14 +35,7 @@ from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.viz.page import write_page
-from trajpred.viz.page.codec import encode, to_int
-from trajpred.viz.page.colors import themes
-from trajpred.viz.page.figures import Figures, focal_facts
-from trajpred.viz.page.pack import Told, pack_scene
-from trajpred.viz.page.road import PAINTS, road_arrays
-from trajpred.viz.page.write import SCRIPTS, entry, to_json
 from trajpred.viz.style import TINTS
-from trajpred.viz.uncertainty import BAND, across
 from trajpred.viz.view import focal_centre
 
 STATIC = ROOT / "trajpred" / "viz" / "page" / "static"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trajpred.viz.page.codec import encode
+from trajpred.viz.page.heard import HEAD_SHARE, SHARE, attention_arrays
 
 from tests.viz.page_file import Page, decode
 from trajpred.errors import DataError
@@ -15,8 +17,6 @@ from trajpred.predictors.checkpoint import attention_of
 from trajpred.predictors.perturbed import road_users, without
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.viz.page import write_page
-from trajpred.viz.page.codec import encode
-from trajpred.viz.page.heard import HEAD_SHARE, SHARE, attention_arrays
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PIL import Image
-
 from trajpred.viz.palette import COLORS, Palette
 
 

@@ -13,6 +13,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
+from trajpred.viz.shapes import RECTANGLE, place
 
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
@@ -20,7 +21,6 @@ from trajpred.lane_map import MARK_TYPES, LaneMap, Ragged
 from trajpred.scenario import TYPICAL_SIZE, Scenario
 from trajpred.viz import draw_scene, save_scene
 from trajpred.viz.agent_layer import OUTLINES
-from trajpred.viz.shapes import RECTANGLE, place
 
 #: Far from the origin, as city coordinates are.
 ORIGIN = np.array([7000.0, -3000.0])

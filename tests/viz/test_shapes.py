@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from trajpred.viz.shapes import RECTANGLE, place, zebra_bars
 
 

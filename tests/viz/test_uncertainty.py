@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import shapely
+from trajpred.viz.uncertainty import across, bands
 
 from tests.viz.test_scene import FUTURE, artist, forecast, scenario
 from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
 from trajpred.viz import draw_scene
-from trajpred.viz.uncertainty import across, bands
 
 
 def told(scene: Scenario, ahead: float = 0.5, left: float = 0.2) -> Forecast:

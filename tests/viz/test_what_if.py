@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from trajpred.viz.what_if import WhatIf, mean_moved
 
 from tests.viz.test_scene import artist, forecast, scenario, vertices
 from trajpred.errors import DataError
@@ -13,7 +14,6 @@ from trajpred.predictors import load_predictor
 from trajpred.predictors.perturbed import road_users, without
 from trajpred.scenario import OBJECT_TYPES, Scenario, equal
 from trajpred.viz import draw_scene
-from trajpred.viz.what_if import WhatIf, mean_moved
 
 
 @pytest.fixture

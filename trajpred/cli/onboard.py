@@ -120,7 +120,7 @@ def replay(
 
     forecaster = open_bundle(bundle, threads)
     if out is not None:
-        from trajpred.viz.film_files import film_writer
+        from trajpred.viz.film_file import film_writer
 
         film_writer(out)
     [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
@@ -132,12 +132,12 @@ def replay(
                 result.add(update)
                 report.add(update)
                 if out is not None and not turn:
-                    from trajpred.viz.replay_film import Shown
+                    from trajpred.viz.film import ReplayFrame
 
-                    updates.append(Shown.of(update, scene))
+                    updates.append(ReplayFrame.of(update, scene))
     report.console.print(summary(result, resident_mb()))
     if out is not None:
-        from trajpred.viz.replay_film import save_replay
+        from trajpred.viz.film import save_replay
 
         save_replay(scene, updates, out)
         print(out)

@@ -113,9 +113,9 @@ def _check_options(format: str, checkpoint: str | None, given: list[str]) -> Non
     for name in ("attention", "world"):
         require(not {name, "without"} <= {*given}, name, "is not drawn together with --without")
     if format == "mp4":
-        from trajpred.viz.film_files import encoder
+        from trajpred.viz.film_file import find_encoder
 
-        encoder()
+        find_encoder()
 
 
 @dataclass(frozen=True)
@@ -290,9 +290,8 @@ def _save(
     from trajpred.predictors.checkpoint import attention_of
     from trajpred.predictors.perturbed import road_users
     from trajpred.predictors.perturbed import without as remove
-    from trajpred.viz import draw_scene, save_scene
-    from trajpred.viz.animation import save_film
-    from trajpred.viz.what_if import WhatIf
+    from trajpred.viz import WhatIf, draw_scene, save_scene
+    from trajpred.viz.film import save_film
 
     forecast = predictor([scenario])[0] if predictor else None
     if path.suffix[1:] in FILMS:

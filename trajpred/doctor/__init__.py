@@ -164,10 +164,10 @@ def extras() -> Iterator[Finding]:
 def outputs() -> Iterator[Finding]:
     """Check the film encoder and the TensorBoard writer."""
     from trajpred.errors import DataError
-    from trajpred.viz.film_files import encoder
+    from trajpred.viz.film_file import find_encoder
 
     try:
-        yield Finding("ok", f"films: {encoder()}")
+        yield Finding("ok", f"films: {find_encoder()}")
     except DataError as error:
         yield Finding("note", f"films: {error.message}")
     importlib.import_module("torch.utils.tensorboard")

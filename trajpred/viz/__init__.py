@@ -1,6 +1,6 @@
-"""Pictures of scenarios and forecasts, drawn with matplotlib and without a display."""
+"""Pictures and films of scenarios and forecasts, drawn with matplotlib without a display."""
 
-from trajpred.viz.notebook import plot_scenario
-from trajpred.viz.scene import draw_scene, save_scene
+from trajpred.viz.overlays import WhatIf
+from trajpred.viz.scene import draw_scene, plot_scenario, save_scene
 
-__all__ = ["draw_scene", "plot_scenario", "save_scene"]
+__all__ = ["WhatIf", "draw_scene", "plot_scenario", "save_scene"]

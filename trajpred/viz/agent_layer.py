@@ -1,4 +1,4 @@
-"""The agents where they were last seen, and how they came there."""
+"""Agents at their last observed pose, and their histories."""
 
 from __future__ import annotations
 
@@ -6,34 +6,44 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgb
-from numpy.typing import NDArray
 
+from trajpred.geometry import to_global
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory
-from trajpred.viz.shapes import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, RECTANGLE, Floats, place
 from trajpred.viz.style import Layer, Role
 from trajpred.viz.view import View
 
-#: Outline of each object type, and whether it shows which way it faces.
-OUTLINES: dict[str, tuple[Floats, bool]] = {
-    "vehicle": (RECTANGLE, True),
-    "bus": (RECTANGLE, True),
-    "pedestrian": (ELLIPSE, False),
-    "cyclist": (LOZENGE, False),
-    "motorcyclist": (LOZENGE, False),
-    "riderless_bicycle": (LOZENGE, False),
+
+def _ellipse(vertices: int) -> np.ndarray:
+    angle = np.linspace(0, 2 * np.pi, vertices, endpoint=False)
+    return 0.5 * np.stack((np.cos(angle), np.sin(angle)), -1)
+
+
+#: Outlines ``[V, 2]`` in a box of length 1 (x, forward) and width 1 (y, left), counter-clockwise.
+RECTANGLE = np.array([[0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5], [0.5, -0.5]])
+ELLIPSE = _ellipse(20)
+LOZENGE = np.array([[0.5, 0.0], [0.1, 0.5], [-0.5, 0.35], [-0.5, -0.35], [0.1, -0.5]])
+DIAMOND = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5]])
+CHEVRON = np.array([[0.5, 0.0], [-0.5, 0.5], [-0.2, 0.0], [-0.5, -0.5]])
+#: Outline of each object type; all others are static objects, drawn as :data:`DIAMOND`.
+OUTLINES = {
+    "vehicle": RECTANGLE,
+    "bus": RECTANGLE,
+    "pedestrian": ELLIPSE,
+    "cyclist": LOZENGE,
+    "motorcyclist": LOZENGE,
+    "riderless_bicycle": LOZENGE,
 }
-#: For the types that neither drive nor walk: standing objects.
-OBJECT_OUTLINE = (DIAMOND, False)
-#: Nothing is drawn smaller than this, in points: a pedestrian to scale would be a speck.
-SMALLEST = 4.6
-#: Points ahead from a little before the middle of the body.
+#: Smallest length and width on paper (points): a pedestrian to scale would be invisible.
+MIN_SIZE = 4.6
+#: Heading mark of rectangular bodies, in front of their centre.
 NOSE = CHEVRON + np.array([0.45, 0.0])
-#: Opacity at the start and at the end of a trail.
+#: Opacity at the start and at the end of a history; line width by role (points).
 FADE = (0.04, 0.85)
+HISTORY_WIDTHS = np.array([1.2, 1.5, 1.5, 2.4])
 
 
-def roles(scenario: Scenario) -> NDArray[np.int64]:
-    """``[A]`` :class:`Role` of each track."""
+def roles(scenario: Scenario) -> np.ndarray:
+    """Return the :class:`Role` of each track, ``[A]``."""
     tracks = scenario.tracks
     role = np.where(tracks.category >= TrackCategory.SCORED, int(Role.SCORED), int(Role.OTHER))
     role[tracks.track_id == EGO_ID] = Role.EGO
@@ -41,70 +51,91 @@ def roles(scenario: Scenario) -> NDArray[np.int64]:
     return role
 
 
-def shown_agents(scenario: Scenario, view: View) -> NDArray[np.int64]:
-    """Rows of the tracks in view at the last observed step, and the focal one, by rising role."""
+def visible_agents(scenario: Scenario, view: View) -> np.ndarray:
+    """Return the rows of the focal track and of those in view at the last observed step, by rising role."""
     step = scenario.last_seen
-    # A track lost before the last observed step is no longer where it was.
+    # A track lost before the last observed step is no longer at its last position.
     present = step == scenario.num_observed - 1
     present[scenario.focal] = step[scenario.focal] >= 0
-    place_now = scenario.tracks.position[np.arange(len(step)), step]
-    rows = np.flatnonzero(present & view.holds(place_now, margin=3.0))
+    position = scenario.tracks.position[np.arange(len(step)), step]
+    rows = np.flatnonzero(present & view.contains(position, margin=3.0))
     return rows[np.argsort(roles(scenario)[rows], kind="stable")]
 
 
-def draw_agents(axes: Axes, view: View, scenario: Scenario, rows: NDArray[np.int64]) -> None:
-    """Each agent of ``rows`` as the outline of its type at its last observed pose, coloured by role."""
+def place(outline: np.ndarray, position: np.ndarray, heading: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Place an outline at each pose, scaled to each size.
+
+    Args:
+        outline: ``[V, 2]`` in a unit box, such as :data:`RECTANGLE`.
+        position: ``[A, 2]`` metres, centre of the box.
+        heading: ``[A]`` radians.
+        size: ``[A, 2]`` metres, (length, width).
+
+    Returns:
+        ``[A, V, 2]`` metres, in the frame of ``position``.
+    """
+    return to_global(outline * size[:, None], position[:, None], heading[:, None])
+
+
+def agent_outlines(
+    view: View, scenario: Scenario, rows: np.ndarray
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the body ``[V, 2]`` of each agent of ``rows`` and the heading marks of rectangular ones."""
+    tracks, step = scenario.tracks, scenario.last_seen[rows]
+    position, heading = tracks.position[rows, step], tracks.heading[rows, step]
+    size = np.maximum(TYPICAL_SIZES[tracks.object_type[rows]], view.metres(MIN_SIZE))
+    bodies, noses = [], []
+    for i, code in enumerate(tracks.object_type[rows].tolist()):
+        outline = OUTLINES.get(OBJECT_TYPES[code], DIAMOND)
+        pose = position[i : i + 1], heading[i : i + 1]
+        bodies.append(place(outline, *pose, size[i : i + 1])[0])
+        if outline is RECTANGLE:
+            nose = np.minimum(size[i].min() * np.array([[0.62, 0.62]]), 3.0)
+            noses.append(place(NOSE, *pose, nose)[0])
+    return bodies, noses
+
+
+def draw_agents(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) -> None:
+    """Draw each agent of ``rows`` as the outline of its type at its last observed pose, coloured by role."""
     focal = rows == scenario.focal
-    for chosen, layer in ((rows[~focal], Layer.AGENT), (rows[focal], Layer.FOCAL_AGENT)):
-        bodies, noses = outlines(view, scenario, chosen)
-        role = roles(scenario)[chosen]
+    # The thicker outline identifies the focal agent without colour.
+    for chosen, layer, width, gid in (
+        (rows[~focal], Layer.AGENT, 0.6, "agents"),
+        (rows[focal], Layer.FOCAL_AGENT, 1.5, "focal-agent"),
+    ):
+        bodies, noses = agent_outlines(view, scenario, chosen)
+        role = [Role(r) for r in roles(scenario)[chosen].tolist()]
         boxes = PolyCollection(
             bodies,
-            facecolors=[view.theme.role[Role(r)] for r in role.tolist()],
-            edgecolors=[view.theme.role_edge[Role(r)] for r in role.tolist()],
-            linewidths=1.5 if layer == Layer.FOCAL_AGENT else 0.6,  # told apart without colours, too
+            facecolors=[view.theme.role[r] for r in role],
+            edgecolors=[view.theme.role_edge[r] for r in role],
+            linewidths=width,
             zorder=layer,
-            gid="focal-agent" if layer == Layer.FOCAL_AGENT else "agents",
+            gid=gid,
         )
         axes.add_collection(boxes, autolim=False)
         marks = PolyCollection(noses, facecolors=view.theme.nose, edgecolors="none", alpha=0.85, zorder=layer)
         axes.add_collection(marks, autolim=False)
 
 
-def outlines(view: View, scenario: Scenario, rows: NDArray[np.int64]) -> tuple[list[Floats], list[Floats]]:
-    """Bodies ``[V, 2]`` of the agents ``rows``, and the chevrons on those that show their heading, metres."""
-    tracks, step = scenario.tracks, scenario.last_seen[rows]
-    position, heading = tracks.position[rows, step], tracks.heading[rows, step]
-    size = np.maximum(TYPICAL_SIZES[tracks.object_type[rows]], view.metres(SMALLEST))
-    bodies, noses = [], []
-    for i, kind in enumerate(tracks.object_type[rows].tolist()):
-        outline, faces = OUTLINES.get(OBJECT_TYPES[kind], OBJECT_OUTLINE)
-        pose = position[i : i + 1], heading[i : i + 1]
-        bodies.append(place(outline, *pose, size[i : i + 1])[0])
-        if faces:
-            nose = np.minimum(size[i].min() * np.array([[0.62, 0.62]]), 3.0)
-            noses.append(place(NOSE, *pose, nose)[0])
-    return bodies, noses
-
-
 def draw_histories(
-    axes: Axes, view: View, scenario: Scenario, rows: NDArray[np.int64], steps: int | None = None
+    axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, steps: int | None = None
 ) -> None:
-    """The observed path of each agent of ``rows``, or its last ``steps`` steps, fading in towards now."""
+    """Draw the observed path of each agent of ``rows``, or its last ``steps`` steps, fading in."""
     now = scenario.num_observed
-    seen = slice(0 if steps is None else max(0, now - steps), now)
-    position, valid = scenario.tracks.position[rows, seen], scenario.tracks.valid[rows, seen]
+    window = slice(0 if steps is None else max(0, now - steps), now)
+    position, valid = scenario.tracks.position[rows, window], scenario.tracks.valid[rows, window]
     pairs = np.stack((position[:, :-1], position[:, 1:]), axis=2)
-    drawn = valid[:, :-1] & valid[:, 1:] & view.holds(pairs, margin=1.0).any(axis=2)
+    drawn = valid[:, :-1] & valid[:, 1:] & view.contains(pairs, margin=1.0).any(axis=2)
     role = np.broadcast_to(roles(scenario)[rows][:, None], drawn.shape)[drawn]
     fade = np.broadcast_to(np.linspace(*FADE, drawn.shape[1]), drawn.shape)[drawn]
-    palette = np.array([to_rgb(view.theme.role[r]) for r in Role])
-    trails = LineCollection(
+    colors = np.array([to_rgb(view.theme.role[r]) for r in Role])[role]
+    histories = LineCollection(
         list(pairs[drawn]),
-        colors=np.concatenate((palette[role], fade[:, None]), axis=1),
-        linewidths=np.array([1.2, 1.5, 1.5, 2.4])[role],
+        colors=np.concatenate((colors, fade[:, None]), axis=1),
+        linewidths=HISTORY_WIDTHS[role],
         capstyle="butt",
         zorder=Layer.HISTORY,
         gid="histories",
     )
-    axes.add_collection(trails, autolim=False)
+    axes.add_collection(histories, autolim=False)

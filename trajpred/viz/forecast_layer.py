@@ -1,83 +1,72 @@
-"""What is predicted, and what really happened."""
+"""Predicted modes, their uncertainty and probabilities, and the true futures."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import shapely
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba_array
-from matplotlib.patheffects import AbstractPathEffect, Normal, withStroke
-from numpy.typing import NDArray
+from matplotlib.patheffects import withStroke
 
 from trajpred.forecast import Forecast
+from trajpred.geometry import direction
 from trajpred.scenario import TYPICAL_SIZES, Scenario
-from trajpred.viz.agent_layer import roles
-from trajpred.viz.labels import final_direction, percent, place_labels, same_place, text_size
-from trajpred.viz.shapes import Floats, arc_length, place, points_along
+from trajpred.viz.agent_layer import place, roles
+from trajpred.viz.map_layer import arc_length, points_along
 from trajpred.viz.style import PROBABILITY_NORM, Layer, Role
-from trajpred.viz.uncertainty import bands
-from trajpred.viz.view import View
+from trajpred.viz.view import View, percent, place_labels
 
+#: Font size of labels (points).
 LABEL_SIZE = 7.0
-#: Line width in points of a mode of probability 0 and of 1, between them on the scale of the colours.
-FOCAL_WIDTH, OTHER_WIDTH, ALONE_WIDTH = (1.3, 3.0), (0.6, 1.4), (1.0, 1.9)
-#: Width of the rim that sets the modes of the focal agent off from each other, points on both sides together.
-RIM = 1.4
-#: Opacity of other agents' modes, beside that of the focal agent's; and of a band of probability 1.
-OTHERS, BANDS = 0.5, 0.34
-#: Modes whose ends lie closer together than this (points) share a label: their markers merge as well.
+#: Line widths (points) of modes with probability 0 and 1, interpolated on the scale of the colours.
+FOCAL_WIDTHS, OTHER_WIDTHS, SINGLE_WIDTHS = (1.3, 3.0), (0.6, 1.4), (1.0, 1.9)
+#: Width added for the border that separates the focal agent's modes from each other (points).
+BORDER_WIDTH = 1.4
+#: Opacity of other agents' modes relative to the focal agent's, and of a band of probability 1.
+OTHER_OPACITY, BAND_OPACITY = 0.5, 0.34
+#: Modes whose ends are closer than this (points) share a label: their markers merge as well.
 SAME_END = 3.0
-#: ``[25, 2]`` points all over a box of length and width 1.
-BODY = np.stack(np.meshgrid(np.linspace(-0.5, 0.5, 5), np.linspace(-0.5, 0.5, 5)), -1).reshape(-1, 2)
 #: Labels further than this from their end point (points) get a leader line.
 LEADER = 14.0
-#: Dash and gap of a real future, in multiples of the line width.
+#: Dash and gap of a true future, in multiples of the line width.
 DASHES = (0.0, (2.6, 1.4))
+#: A Laplace distribution holds this share within ``BAND`` scales of its centre: P(|x| < w) = 1 - exp(-w / b).
+BAND_SHARE = 0.8
+BAND = -float(np.log(1 - BAND_SHARE))
+#: Steps between the discs that make up the outline of a band.
+BAND_STRIDE = 4
+#: ``[25, 2]`` points all over a box of length and width 1.
+BODY_POINTS = np.stack(np.meshgrid(np.linspace(-0.5, 0.5, 5), np.linspace(-0.5, 0.5, 5)), -1).reshape(-1, 2)
 
 
-class TruthLook(NamedTuple):
-    """How real futures are drawn: width and size of the end marker in points."""
+def draw_modes(
+    axes: Axes, view: View, scenario: Scenario, forecast: Forecast, rows: np.ndarray, labels: bool = True
+) -> None:
+    """Draw the modes of the tracks ``rows`` that are in the forecast, emphasising the focal agent.
 
-    gid: str
-    width: float
-    opacity: float
-    marker: str
-    size: float
-    layer: Layer
-    end: Layer
-
-
-FOCAL_TRUTH = TruthLook("focal-truth", 1.7, 1.0, "*", 9.5, Layer.TRUTH, Layer.TRUTH_END)
-OTHER_TRUTH = TruthLook("other-truth", 0.9, 0.75, "o", 3.0, Layer.OTHER_TRUTH, Layer.OTHER_TRUTH)
-
-
-class Rim(AbstractPathEffect):
-    """A rim of one width around lines of any width."""
-
-    def __init__(self, color: str) -> None:
-        super().__init__()
-        self.color = color
-
-    def draw_path(self, renderer: Any, gc: Any, tpath: Any, affine: Any, rgbFace: Any = None) -> None:
-        wider = renderer.new_gc()
-        wider.copy_properties(gc)
-        wider.set_linewidth(gc.get_linewidth() + renderer.points_to_pixels(RIM))
-        wider.set_alpha(0.9)
-        wider.set_foreground(self.color)
-        renderer.draw_path(wider, tpath, affine, rgbFace)
-        wider.restore()
+    Args:
+        labels: write the probabilities of the focal agent's modes beside their ends.
+    """
+    predicted = forecast.rows(scenario.tracks.track_id[rows])
+    focal, known = rows == scenario.focal, predicted >= 0
+    _draw_other_modes(axes, view, forecast, predicted[known & ~focal])
+    for row in predicted[known & focal].tolist():
+        if forecast.scale is not None:
+            _draw_bands(axes, view, scenario, forecast, row)
+        _draw_focal_modes(axes, view, forecast, row)
+        if labels:
+            _draw_probabilities(axes, view, scenario, forecast, row)
 
 
-def draw_bands(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int) -> None:
-    """Where 80 % lie to either side of each mode of the forecast's ``row``, if it tells scales."""
-    if forecast.scale is None:
-        return
-    order, probability = _rising(forecast.probability[row]), np.sort(forecast.probability[row])
+def _draw_bands(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int) -> None:
+    order, probability = _draw_order(forecast.probability[row]), np.sort(forecast.probability[row])
     colors = view.theme.mode_colors(probability)
-    colors[:, 3] = BANDS * np.asarray(PROBABILITY_NORM(probability))
-    outlines = bands(scenario, forecast, row)
+    colors[:, 3] = BAND_OPACITY * np.asarray(PROBABILITY_NORM(probability))
+    outlines = band_outlines(scenario, forecast, row)
     shades = PolyCollection(
         [outlines[k] for k in order.tolist()],
         facecolors=colors,
@@ -88,87 +77,122 @@ def draw_bands(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, r
     axes.add_collection(shades, autolim=False)
 
 
-def draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> None:
-    """The K futures of the forecast's ``row``, with end markers; the likelier, the stronger and wider."""
-    order = _rising(forecast.probability[row])
+def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> None:
+    """Draw the K modes of the forecast's ``row`` with end markers; likelier modes are stronger and wider."""
+    order = _draw_order(forecast.probability[row])
     lines, probability = forecast.trajectory[row, order], forecast.probability[row, order]
+    colors, widths = view.theme.mode_colors(probability), _line_widths(probability, FOCAL_WIDTHS)
+    border = np.broadcast_to(to_rgba_array(view.theme.halo, 0.9), colors.shape)
+    # Each mode directly above its own border, so that crossing modes stay separate.
     modes = LineCollection(
-        list(lines),
-        colors=view.theme.mode_colors(probability),
-        linewidths=_widths(probability, FOCAL_WIDTH),
+        list(np.repeat(lines, 2, axis=0)),
+        colors=np.stack((border, colors), axis=1).reshape(-1, 4),
+        linewidths=np.stack((widths + BORDER_WIDTH, widths), axis=1).ravel(),
         capstyle="round",
         zorder=Layer.MODES,
         gid="focal-modes",
     )
-    modes.set_path_effects([Rim(view.theme.halo), Normal()])
     axes.add_collection(modes, autolim=False)
-    colors = to_rgba_array(view.theme.mode_colors(probability), 1.0)
     end: dict[str, Any] = {"edgecolors": view.theme.halo, "linewidths": 0.7, "zorder": Layer.END}
-    axes.scatter(lines[:, -1, 0], lines[:, -1, 1], s=26, c=colors, **end)
+    axes.scatter(lines[:, -1, 0], lines[:, -1, 1], s=26, c=to_rgba_array(colors, 1.0), **end)
 
 
-def draw_other_modes(axes: Axes, view: View, forecast: Forecast, rows: NDArray[np.int64]) -> None:
-    """The K futures of the forecast's ``rows``, the same colours but thin and, where K > 1, faint."""
-    order = _rising(forecast.probability[rows].ravel())
+def _draw_other_modes(axes: Axes, view: View, forecast: Forecast, rows: np.ndarray) -> None:
+    """Draw the K modes of the forecast's ``rows`` in the same colours, thin and, for K > 1, faint."""
+    order = _draw_order(forecast.probability[rows].ravel())
     lines = forecast.trajectory[rows].reshape(-1, *forecast.trajectory.shape[2:])[order]
     probability = forecast.probability[rows].ravel()[order]
-    alone = forecast.trajectory.shape[1] == 1
-    colors = view.theme.mode_colors(probability, 1.0 if alone else OTHERS)
-    width = _widths(probability, ALONE_WIDTH if alone else OTHER_WIDTH)
-    look: dict[str, Any] = {"zorder": Layer.OTHER_MODES}
-    axes.add_collection(
-        LineCollection(list(lines), colors=colors, linewidths=width, gid="other-modes", **look), autolim=False
+    single = forecast.trajectory.shape[1] == 1
+    colors = view.theme.mode_colors(probability, 1.0 if single else OTHER_OPACITY)
+    widths = _line_widths(probability, SINGLE_WIDTHS if single else OTHER_WIDTHS)
+    modes = LineCollection(
+        list(lines), colors=colors, linewidths=widths, zorder=Layer.OTHER_MODES, gid="other-modes"
     )
-    axes.scatter(lines[:, -1, 0], lines[:, -1, 1], c=colors, s=6, linewidths=0.0, **look)
+    axes.add_collection(modes, autolim=False)
+    x, y = lines[:, -1].T
+    axes.scatter(x, y, c=colors, s=6, linewidths=0.0, zorder=Layer.OTHER_MODES)
 
 
-def _rising(probability: Floats) -> NDArray[np.int64]:
-    """The order in which modes are drawn: the likeliest on top."""
+def _draw_order(probability: np.ndarray) -> np.ndarray:
+    """Return the indices by rising probability: the likeliest mode is drawn on top."""
     return np.argsort(probability, kind="stable")
 
 
-def _widths(probability: Floats, ends: tuple[float, float]) -> Floats:
-    """Line widths ``[M]`` in points of modes of ``probability`` ``[M]``."""
-    return np.asarray(ends[0] + (ends[1] - ends[0]) * PROBABILITY_NORM(probability), np.float64)
+def _line_widths(probability: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+    return np.asarray(limits[0] + (limits[1] - limits[0]) * PROBABILITY_NORM(probability), np.float64)
 
 
-def draw_probabilities(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int) -> None:
-    """Write the probability of each mode of the forecast's ``row`` beside its end.
-
-    Modes that end in the same place share a label with their total: six labels on a parked car say nothing.
-    """
+def _draw_probabilities(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int) -> None:
+    """Write the probability of each mode beside its end; modes with the same end share a label."""
     order = np.argsort(-forecast.probability[row], kind="stable")
     paper = view.to_paper(forecast.trajectory[row, order])
-    leader = same_place(paper[:, -1], within=SAME_END)
-    total = np.bincount(leader, forecast.probability[row, order], len(order))
-    count = np.bincount(leader, minlength=len(order))
-    shown = np.flatnonzero(count)
-    texts = [percent(total[i]) + (f", {count[i]} modes" if count[i] > 1 else "") for i in shown.tolist()]
-    size = np.array([text_size(text, LABEL_SIZE) for text in texts])
-    away = np.array([final_direction(line, shortest=6.0) for line in paper[shown]])
-    ends = paper[shown, -1]
-    line: dict[str, Any] = {"arrowstyle": "-", "lw": 0.5, "color": view.theme.muted, "shrinkB": 3}
-    centres = place_labels(ends, away, size, _obstacles(view, scenario, paper))
-    for text, centre, end in zip(texts, centres, ends, strict=True):
-        distant = float(np.hypot(*(centre - end))) > LEADER + text_size(text, LABEL_SIZE)[0] / 2
-        label = axes.annotate(
+    first = _first_nearby(paper[:, -1], within=SAME_END)
+    total = np.bincount(first, forecast.probability[row, order], len(order))
+    count = np.bincount(first, minlength=len(order))
+    labelled = np.flatnonzero(count)
+    texts = [percent(total[i]) + (f", {count[i]} modes" if count[i] > 1 else "") for i in labelled.tolist()]
+    directions = np.array([_final_direction(line, shortest=6.0) for line in paper[labelled]])
+    obstacles = _focal_obstacles(view, scenario, paper)
+    look = {"color": view.theme.ink, "gid": "probability"}
+    draw_labels(axes, view, texts, paper[labelled, -1], directions, obstacles, leader=True, **look)
+
+
+def draw_labels(
+    axes: Axes,
+    view: View,
+    texts: Sequence[str],
+    anchors: np.ndarray,
+    directions: np.ndarray,
+    obstacles: np.ndarray,
+    leader: bool = False,
+    **look: Any,
+) -> None:
+    """Write ``texts`` near ``anchors``; arguments as in :func:`~trajpred.viz.view.place_labels`.
+
+    Args:
+        leader: connect distant labels to their anchor with a thin line.
+        look: properties of the text.
+    """
+    # Estimated, so that no renderer is needed; bold text is about 15 % wider.
+    bold = 1.15 if look.get("fontweight") == "bold" else 1.0
+    sizes = np.array([(0.62 * len(text), 1.05) for text in texts]).reshape(-1, 2) * bold * LABEL_SIZE
+    centres = place_labels(anchors, directions, sizes, obstacles)
+    line = {"arrowstyle": "-", "lw": 0.5, "color": view.theme.muted, "shrinkB": 3}
+    for text, centre, anchor, size in zip(texts, centres, anchors, sizes, strict=True):
+        distant = float(np.hypot(*(centre - anchor))) > LEADER + size[0] / 2
+        axes.annotate(
             text,
-            xy=tuple(view.centre + end / view.points_per_metre),
-            xytext=tuple(centre - end),
+            xy=tuple(view.to_city(anchor)),
+            xytext=tuple(centre - anchor),
             textcoords="offset points",
             ha="center",
             va="center",
             fontsize=LABEL_SIZE,
-            color=view.theme.ink,
             zorder=Layer.LABEL,
-            gid="probability",
-            arrowprops=line if distant else None,
+            arrowprops=line if leader and distant else None,
+            path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)],
+            **look,
         )
-        label.set_path_effects([withStroke(linewidth=2.0, foreground=view.theme.halo)])
 
 
-def _obstacles(view: View, scenario: Scenario, modes: Floats) -> Floats:
-    """``[O, 2]`` points on paper that labels should not cover: the focal agent, its modes, its truth."""
+def _first_nearby(points: np.ndarray, within: float) -> np.ndarray:
+    """Return for each of ``points`` ``[M, 2]`` the first one connected to it by gaps below ``within``."""
+    near = np.abs(points[:, None] - points).max(axis=-1) < within
+    first = near.argmax(axis=1)
+    for _ in range(len(points)):
+        first = first[first]
+    return first
+
+
+def _final_direction(line: np.ndarray, shortest: float) -> float:
+    """Return the heading of the last ``shortest`` units of ``line`` ``[P, 2]``; 0 if it is shorter."""
+    distance = np.abs(line - line[-1]).max(axis=1)
+    far = np.flatnonzero(distance >= shortest)
+    return float(direction(line[-1] - line[far[-1]])) if len(far) else 0.0
+
+
+def _focal_obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.ndarray:
+    """Return points ``[O, 2]`` on paper that labels should not cover: the focal agent, modes and truth."""
     tracks, row, T = scenario.tracks, scenario.focal, scenario.num_observed
     truth = view.to_paper(tracks.position[row, T:][tracks.valid[row, T:]])
     lines = [*modes, truth] if len(truth) else list(modes)
@@ -176,49 +200,64 @@ def _obstacles(view: View, scenario: Scenario, modes: Floats) -> Floats:
     path = [points_along(line, np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)) for line in lines]
     heading = tracks.heading[row, scenario.last_seen[row]]
     size = TYPICAL_SIZES[tracks.object_type[row]] * view.points_per_metre
-    body = place(BODY, np.zeros((1, 2)), np.array([heading]), size[None])[0]
+    body = place(BODY_POINTS, np.zeros((1, 2)), np.array([heading]), size[None])[0]
     # The star at the end of the truth weighs as much as the ends of the modes, which are anchors.
     return np.concatenate((*path, np.repeat(truth[-1:], 6, axis=0), body))
 
 
-def draw_truth(
-    axes: Axes, view: View, scenario: Scenario, rows: NDArray[np.int64], ends: bool = True
-) -> None:
-    """The real future of the tracks ``rows``, dashed; nothing where there is none.
+def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:
+    """Draw the true future of the tracks ``rows`` that have one, dashed.
 
     Args:
-        ends: mark where each ends.
+        ends: mark where each ends, the focal agent's with a star.
     """
-    valid = scenario.tracks.valid[:, scenario.num_observed :]
-    rows = rows[valid[rows].any(axis=1)]
-    focal = rows == scenario.focal
-    for chosen, look in ((rows[~focal], OTHER_TRUTH), (rows[focal], FOCAL_TRUTH)):
-        if len(chosen):
-            _draw_paths(axes, view, scenario, chosen, look, ends)
+    now, tracks, halo = scenario.num_observed, scenario.tracks, view.theme.halo
+    rows = rows[tracks.valid[rows, now:].any(axis=1)]
+    for row in rows.tolist():
+        path = tracks.position[row, now:][tracks.valid[row, now:]]
+        color, focal = view.theme.role[Role(roles(scenario)[row])], row == scenario.focal
+        width = 1.7 if focal else 0.9
+        axes.plot(
+            *path.T,
+            color=color,
+            linewidth=width,
+            linestyle=DASHES,
+            dash_capstyle="butt",
+            alpha=1.0 if focal else 0.75,
+            zorder=Layer.TRUTH if focal else Layer.OTHER_TRUTH,
+            gid="focal-truth" if focal else "other-truth",
+            path_effects=[withStroke(linewidth=width + 1.3, foreground=halo, alpha=0.8)] if focal else [],
+        )
+        if ends:
+            look: dict[str, Any] = {"marker": "*", "s": 9.5**2, "zorder": Layer.TRUTH_END, "edgecolors": halo}
+            if not focal:
+                look = {"marker": "o", "s": 3.0**2, "zorder": Layer.OTHER_TRUTH, "edgecolors": color}
+            axes.scatter(*path[-1], color=color, linewidths=0.7, **look)
 
 
-def _draw_paths(
-    axes: Axes, view: View, scenario: Scenario, rows: NDArray[np.int64], look: TruthLook, ends: bool
-) -> None:
-    """The futures of the tracks ``rows``, each of which has one."""
-    now, tracks = scenario.num_observed, scenario.tracks
-    paths = [tracks.position[row, now:][tracks.valid[row, now:]] for row in rows.tolist()]
-    colors = [view.theme.role[Role(role)] for role in roles(scenario)[rows].tolist()]
-    lines = LineCollection(
-        paths,
-        colors=colors,
-        linewidths=look.width,
-        linestyles=[DASHES],
-        capstyle="butt",
-        alpha=look.opacity,
-        zorder=look.layer,
-        gid=look.gid,
-    )
-    rim = withStroke(linewidth=look.width + 1.3, foreground=view.theme.halo, alpha=0.8)
-    lines.set_path_effects([rim] if look is FOCAL_TRUTH else [])
-    axes.add_collection(lines, autolim=False)
-    if ends:
-        last = np.stack([path[-1] for path in paths])
-        edges: Any = view.theme.halo if look is FOCAL_TRUTH else colors
-        mark: dict[str, Any] = {"marker": look.marker, "s": look.size**2, "linewidths": 0.7}
-        axes.scatter(last[:, 0], last[:, 1], c=colors, edgecolors=edges, zorder=look.end, **mark)
+def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
+    """Return half the width ``[B, K, F]`` (metres) of the 80 % band across each mode.
+
+    The Laplace scales lie along the axes of the track's own frame. Across a mode that has turned, their
+    mixture is only approximately a Laplace distribution, and the share only approximately 80 %.
+    """
+    assert forecast.scale is not None
+    rows = np.array([scenario.tracks.index(name) for name in forecast.track_id.tolist()], np.int64)
+    frame = scenario.tracks.heading[rows, scenario.last_seen[rows]]
+    turned = forecast.heading - frame[:, None, None]
+    ahead, left = forecast.scale[..., 0], forecast.scale[..., 1]
+    return BAND * np.hypot(ahead * np.sin(turned), left * np.cos(turned))
+
+
+def band_outlines(scenario: Scenario, forecast: Forecast, row: int) -> list[np.ndarray]:
+    """Return the outline ``[V, 2]`` of the 80 % band around each mode of the forecast's ``row``, city frame.
+
+    The band is the union of the convex hulls of successive discs, which cannot fold over where a mode turns.
+    """
+    F = forecast.trajectory.shape[2]
+    steps = np.unique(np.append(np.arange(0, F, BAND_STRIDE), F - 1))
+    width = lateral_band(scenario, forecast)[row][:, steps]
+    discs = shapely.buffer(shapely.points(forecast.trajectory[row][:, steps]), width, quad_segs=4)
+    pairs = np.stack((discs[:, :-1], discs[:, 1:]), axis=2) if len(steps) > 1 else discs[..., None]
+    hulls = shapely.convex_hull(shapely.multipolygons(pairs))
+    return [shapely.get_coordinates(one.exterior) for one in shapely.union_all(hulls, axis=1)]

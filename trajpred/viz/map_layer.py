@@ -1,112 +1,64 @@
-"""The road: drivable area, lanes, marks, crossings."""
+"""The road: drivable area, lanes, lane marks and pedestrian crossings."""
 
 from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
-from numpy.typing import NDArray
 
+from trajpred.geometry import direction, norm
 from trajpred.lane_map import LANE_TYPES, LaneMap, Ragged
-from trajpred.viz.shapes import (
-    CHEVRON,
-    Floats,
-    arc_length,
-    middle_pose,
-    offset_line,
-    place,
-    same_direction,
-    zebra_bars,
-)
+from trajpred.viz.agent_layer import CHEVRON, place
 from trajpred.viz.style import DASH, PAINT, SOLID, TINTS, Layer, mark_strokes, paint_of
 from trajpred.viz.view import View
 
-#: Half the distance between the two lines of a double mark, in points: real ones would merge on paper.
+#: Half the distance between the two lines of a double mark (points): to scale they would merge.
 DOUBLE_GAP = 0.85
 #: Lanes shorter than this on paper (points) get no arrow.
-SHORT_LANE = 22.0
+MIN_ARROW_LANE = 22.0
+#: Distance between the bars of a crossing (metres); half of it is paint.
+BAR_PITCH_M = 1.2
 
 
 def draw_map(axes: Axes, view: View, lanes: LaneMap) -> None:
-    """Draw what of ``lanes`` touches the view, from the ground up; an empty map draws nothing."""
-    _draw_drivable_area(axes, view, lanes)
-    _draw_lane_tints(axes, view, lanes)
-    _draw_crossings(axes, view, lanes)
+    """Draw the elements of ``lanes`` that touch the view, bottom layer first; an empty map draws nothing."""
+    areas = view.visible(polylines(lanes.drivable_area))
+    # Edges first: where two areas abut, the fill of the second hides the line between them.
+    edges = [np.concatenate((area, area[:1])) for area in areas]
+    _stroke(axes, edges, view.theme.ground_edge, 1.6, Layer.GROUND - 0.5)
+    _fill(axes, areas, view.theme.ground, Layer.GROUND)
+    tinted = lane_tints(view, lanes)
+    for tint, color in enumerate(view.theme.tints):
+        _fill(axes, [outline for outline, index in tinted if index == tint], color, Layer.LANE_TINT)
+    outlines, bars = crossings(view, lanes)
+    _fill(axes, outlines, view.theme.crossing, Layer.CROSSING)
+    _fill(axes, bars, view.theme.crossing_bar, Layer.CROSSING)
     _draw_centerlines(axes, view, lanes)
     _draw_marks(axes, view, lanes)
 
 
-def _rows(ragged: Ragged) -> list[Floats]:
-    """The polylines without their heights."""
+def polylines(ragged: Ragged) -> list[np.ndarray]:
+    """Return the rows of ``ragged`` without heights, ``[P, 2]`` each."""
     return [row[:, :2] for row in ragged]
 
 
-def _fill(axes: Axes, polygons: list[Floats], color: str, layer: Layer, edge: str = "none") -> None:
+def _fill(axes: Axes, polygons: list[np.ndarray], color: str, layer: float) -> None:
     if polygons:
-        artist = PolyCollection(polygons, facecolors=color, edgecolors=edge, linewidths=0.7, zorder=layer)
+        artist = PolyCollection(polygons, facecolors=color, edgecolors="none", linewidths=0.7, zorder=layer)
         axes.add_collection(artist, autolim=False)
 
 
-def _draw_drivable_area(axes: Axes, view: View, lanes: LaneMap) -> None:
-    polygons = view.seen(_rows(lanes.drivable_area))
-    # Edges first: where two areas abut, the second's ground hides the line between them.
-    edges = LineCollection(
-        [np.concatenate((polygon, polygon[:1])) for polygon in polygons],
-        colors=view.theme.ground_edge,
-        linewidths=1.6,
-        zorder=Layer.GROUND - 0.5,
-    )
-    axes.add_collection(edges, autolim=False)
-    _fill(axes, polygons, view.theme.ground, Layer.GROUND)
-
-
-def _draw_lane_tints(axes: Axes, view: View, lanes: LaneMap) -> None:
-    found = lane_tints(view, lanes)
-    for tint, color in enumerate(view.theme.tints):
-        _fill(axes, [outline for outline, kind in found if kind == tint], color, Layer.LANE_TINT)
-
-
-def lane_tints(view: View, lanes: LaneMap) -> list[tuple[Floats, int]]:
-    """Intersections, bus and bicycle lanes in view: the area between the boundaries, which of ``TINTS``."""
-    found = []
-    sides = zip(_rows(lanes.left_boundary), _rows(lanes.right_boundary), strict=True)
-    for i, (left, right) in enumerate(sides):
-        kind = "INTERSECTION" if lanes.is_intersection[i] else LANE_TYPES[lanes.lane_type[i]]
-        if kind in TINTS and len(left) and len(right):
-            found.append((np.concatenate((left, right[::-1])), TINTS.index(kind)))
-    return [each for each in found if view.touches(each[0])]
-
-
-def _draw_crossings(axes: Axes, view: View, lanes: LaneMap) -> None:
-    outlines, bars = crossings(view, lanes)
-    _fill(axes, outlines, view.theme.crossing, Layer.CROSSING)
-    _fill(axes, bars, view.theme.crossing_bar, Layer.CROSSING)
-
-
-def crossings(view: View, lanes: LaneMap) -> tuple[list[Floats], list[Floats]]:
-    """Outlines of the crossings in view, and the bars of all of them."""
-    outlines: list[Floats] = []
-    bars: list[Floats] = []
-    for one, two in zip(_rows(lanes.crossing_edge1), _rows(lanes.crossing_edge2), strict=True):
-        outline = np.concatenate((one, same_direction(one, two)[::-1]))
-        if view.touches(outline):
-            outlines.append(outline)
-            bars.extend(zebra_bars(one, two))
-    return outlines, bars
+def _stroke(axes: Axes, lines: list[np.ndarray], color: str, width: float, layer: float) -> None:
+    axes.add_collection(LineCollection(lines, colors=color, linewidths=width, zorder=layer), autolim=False)
 
 
 def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
-    lines = view.seen(_rows(lanes.centerline))
-    if not lines:
-        return
-    # Without boundaries the centrelines are all there is of the map, so they may be stronger.
+    lines = view.visible(polylines(lanes.centerline))
+    # Without boundaries the centrelines are the whole map and are drawn stronger.
     bare = not lanes.left_boundary.lengths.any()
     color = view.theme.centerline_bare if bare else view.theme.centerline
-    width = 1.0 if bare else 0.6
-    axes.add_collection(
-        LineCollection(lines, colors=color, linewidths=width, zorder=Layer.CENTERLINE), autolim=False
-    )
-    poses = [middle_pose(line) for line in lines if arc_length(line)[-1] > view.metres(SHORT_LANE)]
+    _stroke(axes, lines, color, 1.0 if bare else 0.6, Layer.CENTERLINE)
+    poses = [middle_pose(line) for line in lines if arc_length(line)[-1] > view.metres(MIN_ARROW_LANE)]
     if poses:
         pose = np.stack(poses)
         size = np.full((len(pose), 2), [view.metres(5.0), view.metres(3.6)])
@@ -115,7 +67,7 @@ def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
 
 
 def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
-    """Boundaries as painted: one collection for each line of each mark type."""
+    """Draw lane boundaries as painted: one collection for each line of each mark type."""
     lines, marks = boundaries(view, lanes)
     for mark in np.unique(marks).tolist():
         chosen = [lines[i] for i in np.flatnonzero(marks == mark).tolist()]
@@ -133,28 +85,99 @@ def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
             axes.add_collection(strokes, autolim=False)
 
 
-def boundaries(view: View, lanes: LaneMap) -> tuple[list[Floats], NDArray[np.int64]]:
-    """Every boundary in view once, its own lane to the right of it, and its mark ``[M]``.
+def lane_tints(view: View, lanes: LaneMap) -> list[tuple[np.ndarray, int]]:
+    """Return the outlines of intersections, bus and bicycle lanes in view with their index in ``TINTS``."""
+    found = []
+    sides = zip(polylines(lanes.left_boundary), polylines(lanes.right_boundary), strict=True)
+    for i, (left, right) in enumerate(sides):
+        tint = "INTERSECTION" if lanes.is_intersection[i] else LANE_TYPES[lanes.lane_type[i]]
+        if tint in TINTS and len(left) and len(right):
+            found.append((np.concatenate((left, right[::-1])), TINTS.index(tint)))
+    return [(outline, tint) for outline, tint in found if view.touches(outline)]
 
-    Neighbouring lanes both list the boundary they share; drawn twice, its dashes would fill up. In
-    intersections only paint is kept: the edges of crossing paths are no edges of anything.
+
+def crossings(view: View, lanes: LaneMap) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the outlines of the crossings in view, and the painted bars of all of them."""
+    outlines: list[np.ndarray] = []
+    bars: list[np.ndarray] = []
+    for one, two in zip(polylines(lanes.crossing_edge1), polylines(lanes.crossing_edge2), strict=True):
+        outline = np.concatenate((one, same_direction(one, two)[::-1]))
+        if view.touches(outline):
+            outlines.append(outline)
+            bars.extend(zebra_bars(one, two))
+    return outlines, bars
+
+
+def boundaries(view: View, lanes: LaneMap) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return every lane boundary in view once, with its own lane on the right, and its mark ``[M]``.
+
+    Neighbouring lanes both list the boundary they share; drawn twice, its dashes would fill up. Inside
+    intersections only painted boundaries are kept.
     """
-    right = [line[::-1] for line in _rows(lanes.right_boundary)]
-    lines = _rows(lanes.left_boundary) + right
+    right = [line[::-1] for line in polylines(lanes.right_boundary)]
+    lines = polylines(lanes.left_boundary) + right
     marks = np.concatenate((lanes.left_mark, lanes.right_mark)).astype(np.int64)
     painted = np.array([paint_of(mark) in PAINT for mark in marks.tolist()], np.bool_)
     kept = painted | ~np.tile(lanes.is_intersection, 2)
     rows = [i for i in np.flatnonzero(kept).tolist() if view.touches(lines[i])]
-    # Painted first, so that paint wins where the two lanes disagree.
+    # Painted boundaries first, so that paint wins where the two lanes disagree.
     rows.sort(key=lambda i: not painted[i])
     first: dict[tuple[float, ...], int] = {}
     for i in rows:
-        first.setdefault(_ends(lines[i]), i)
+        first.setdefault(_end_points(lines[i]), i)
     chosen = list(first.values())
     return [lines[i] for i in chosen], marks[chosen]
 
 
-def _ends(line: Floats) -> tuple[float, ...]:
-    """The two end points of ``line`` to 0.1 m, in an order that does not depend on its direction."""
+def _end_points(line: np.ndarray) -> tuple[float, ...]:
+    """Return both end points of ``line`` to 0.1 m, in an order independent of its direction."""
     one, two = np.round(line[[0, -1]], 1).tolist()
     return (*one, *two) if one < two else (*two, *one)
+
+
+def lane_line(lanes: LaneMap, row: int) -> np.ndarray:
+    """Return the middle line ``[P, 2]`` of a lane segment or, for rows from ``len(lanes)``, of a crossing."""
+    if row < len(lanes):
+        return lanes.centerline[row][:, :2]
+    one, two = (edge[row - len(lanes)][:, :2] for edge in (lanes.crossing_edge1, lanes.crossing_edge2))
+    return (one[[0, -1]] + same_direction(one, two)[[0, -1]]) / 2
+
+
+def offset_line(line: np.ndarray, distance: float) -> np.ndarray:
+    """Return ``line`` ``[P, 2]`` moved ``distance`` metres to its left."""
+    along = np.gradient(line, axis=0)
+    unit = along / np.maximum(norm(along), 1e-9)[:, None]
+    return line + distance * np.stack((-unit[:, 1], unit[:, 0]), -1)
+
+
+def arc_length(line: np.ndarray) -> np.ndarray:
+    """Return the distance ``[P]`` along ``line`` ``[P, 2]`` from its start to each of its points."""
+    return np.concatenate((np.zeros(1), np.cumsum(norm(np.diff(line, axis=0)))))
+
+
+def points_along(line: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Return the points ``[M, 2]`` of ``line`` ``[P, 2]`` at ``distance`` ``[M]`` from its start."""
+    length = arc_length(line)
+    return np.stack((np.interp(distance, length, line[:, 0]), np.interp(distance, length, line[:, 1])), -1)
+
+
+def middle_pose(line: np.ndarray) -> np.ndarray:
+    """Return x, y and heading ``[3]`` halfway along ``line`` ``[P, 2]``."""
+    half = arc_length(line)[-1] / 2
+    before, centre, after = points_along(line, np.array([half - 0.5, half, half + 0.5]))
+    return np.append(centre, direction(after - before))
+
+
+def zebra_bars(edge1: np.ndarray, edge2: np.ndarray) -> np.ndarray:
+    """Return the corners ``[bars, 4, 2]`` of the bars between the long sides ``[P, 2]`` of a crossing."""
+    second = same_direction(edge1, edge2)
+    bars = max(1, round(arc_length(edge1)[-1] / BAR_PITCH_M))
+    share = (np.arange(bars)[:, None] + np.array([0.25, 0.75])) / bars
+    sides = [points_along(e, share.ravel() * arc_length(e)[-1]).reshape(bars, 2, 2) for e in (edge1, second)]
+    return np.concatenate((sides[0], sides[1][:, ::-1]), axis=1)
+
+
+def same_direction(edge1: np.ndarray, edge2: np.ndarray) -> np.ndarray:
+    """Return ``edge2`` ``[Q, 2]``, reversed if it runs against ``edge1``."""
+    against = float((edge1[-1] - edge1[0]) @ (edge2[-1] - edge2[0])) < 0
+    return edge2[::-1] if against else edge2

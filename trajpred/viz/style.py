@@ -1,4 +1,4 @@
-"""How things look: colours, sizes, line styles and the order in which layers lie on one another."""
+"""Colours, line styles and drawing order of pictures."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from enum import IntEnum
 import matplotlib
 import numpy as np
 from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm
-from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.lane_map import MARK_TYPES
 
 
 class Role(IntEnum):
-    """What an agent is to the picture; higher roles are drawn over lower ones."""
+    """Role of an agent in the picture; higher roles are drawn above lower ones."""
 
     OTHER = 0
     SCORED = 1
@@ -25,7 +24,7 @@ class Role(IntEnum):
 
 
 class Layer(IntEnum):
-    """Drawing order, matplotlib's ``zorder``."""
+    """Drawing order (matplotlib's ``zorder``)."""
 
     GROUND = 1
     LANE_TINT = 2
@@ -51,38 +50,38 @@ ROLE_NAMES = {
     Role.SCORED: "scored agent",
     Role.OTHER: "other agent",
 }
-#: The colours that paint on the road has, see :attr:`Theme.paint`.
+#: Colours of road paint, see :attr:`Theme.paint`.
 PAINT = ("WHITE", "YELLOW", "BLUE")
-#: Kinds of lane whose area is tinted.
+#: Lane types whose area is tinted.
 TINTS = ("BUS", "BIKE", "INTERSECTION")
 #: Dash and gap of a dashed mark, in multiples of the line width.
 DASH = (0.0, (6.0, 5.0))
 SOLID = (0.0, ())
 
-#: Fixed, so that pictures compare; the square root spreads the low values that six modes share.
+#: Fixed, so that pictures are comparable; the square root spreads the low values typical of six modes.
 PROBABILITY_NORM = PowerNorm(0.5, vmin=0.0, vmax=1.0)
 PROBABILITY_TICKS = (0.0, 0.05, 0.2, 0.5, 1.0)
-#: Opacity of a mode of probability 0; one of probability 1 hides what lies under it.
-FAINTEST = 0.65
+#: Opacity of a mode of probability 0; one of probability 1 is opaque.
+MIN_OPACITY = 0.65
 
 
 @dataclass(frozen=True)
 class Theme:
-    """The colours of a picture, the same names for paper and for dark screens.
+    """The colours of a picture, for paper or for dark screens.
 
     Attributes:
-        paper: around the scene; background: of the scene where there is no road; frame: its border.
-        ink, muted: strong and weak text and lines; halo: the rim that sets them off.
-        nose: the mark on an agent that says which way it faces.
+        paper: around the scene; background: of the scene off the road; frame: border of the scene.
+        ink, muted: strong and weak text and lines; halo: outline that separates them from the background.
+        nose: heading mark on an agent.
         ground, ground_edge: drivable area.
         intersection, bike_lane, bus_lane: tints of lanes.
-        centerline, centerline_bare: beside boundaries, and where they are all there is of the map.
+        centerline, centerline_bare: in maps with and without lane boundaries.
         crossing, crossing_bar: a pedestrian crossing and its painted bars.
-        paint: by the name in ``PAINT``; unpainted: edges of lanes without paint, just enough to see them.
+        paint: by the name in ``PAINT``; unpainted: lane boundaries without paint.
         role, role_edge: fill and outline of an agent.
-        what_if: what would be if someone were not there.
-        probability: on the scale of ``PROBABILITY_NORM``; the likelier, the further from the background.
-        attention: what a token takes its information from; never in one picture with ``what_if``.
+        what_if: the forecast without some road users.
+        probability: on the scale of ``PROBABILITY_NORM``; likelier has more contrast with the background.
+        attention: attention shares; never in the same picture as ``what_if``.
     """
 
     paper: str
@@ -111,29 +110,28 @@ class Theme:
 
     @property
     def tints(self) -> tuple[str, ...]:
-        """The colours of ``TINTS``."""
+        """Colours of ``TINTS``."""
         return self.bus_lane, self.bike_lane, self.intersection
 
     def mark_color(self, mark: int) -> str:
-        """Colour of a lane mark, an index into ``MARK_TYPES``."""
+        """Return the colour of a lane mark, an index into ``MARK_TYPES``."""
         return self.paint.get(paint_of(mark), self.unpainted)
 
-    def mode_colors(self, probability: NDArray[np.float64], opacity: float = 1.0) -> NDArray[np.float64]:
-        """RGBA ``[M, 4]`` of modes of ``probability`` ``[M]``; ``opacity`` makes all of them fainter."""
+    def mode_colors(self, probability: np.ndarray, opacity: float = 1.0) -> np.ndarray:
+        """Return RGBA ``[M, 4]`` for modes of ``probability`` ``[M]``; alpha is multiplied by ``opacity``."""
         colors = self.probability(PROBABILITY_NORM(probability))
         return np.asarray(colors * np.array([1.0, 1.0, 1.0, opacity]), np.float64)
 
 
-def _ramp(name: str, colors: NDArray[np.float64]) -> Colormap:
-    """A colour map through ``colors`` ``[N, 4]``, from see-through to opaque."""
-    colors[:, 3] = np.linspace(FAINTEST, 1.0, len(colors))
+def _ramp(name: str, colors: np.ndarray) -> Colormap:
+    """Return a colour map through ``colors`` ``[N, 4]`` with rising opacity."""
+    colors[:, 3] = np.linspace(MIN_OPACITY, 1.0, len(colors))
     return LinearSegmentedColormap.from_list(name, colors)
 
 
 _VIRIDIS = matplotlib.colormaps["viridis"]
-#: For paper. Roles have Okabe and Ito's palette, safe for colour-blind readers, its green darker, so that
-#: their lightness alone tells most of them apart; grey is for agents nobody asked about. Paint as it is would
-#: vanish: white becomes grey, yellow ochre.
+#: For paper. Roles use Okabe and Ito's palette, safe for colour-blind readers, with a darker green so that
+#: they also differ in lightness. Road paint is darkened: white to grey, yellow to ochre.
 LIGHT = Theme(
     paper="#FFFFFF",
     background="#FBFBFA",
@@ -156,11 +154,11 @@ LIGHT = Theme(
     role={Role.OTHER: "#A9AFB8", Role.SCORED: "#0072B2", Role.EGO: "#005C44", Role.FOCAL: "#D55E00"},
     role_edge={Role.OTHER: "#7C838E", Role.SCORED: "#00436A", Role.EGO: "#003427", Role.FOCAL: "#7A3600"},
     what_if="#C2187A",
-    # Pale to deep: the likelier, the darker. The yellow end of viridis is too faint for lines.
+    # Likelier is darker. The yellow end of viridis is too pale for lines.
     probability=_ramp("trajpred_light", _VIRIDIS(np.linspace(0.86, 0.0, 64))),
     attention="#C2187A",
 )
-#: For screens: the same hues lighter, and viridis turned round: the likelier, the brighter.
+#: For dark screens: the same hues, lighter; likelier is brighter.
 DARK = Theme(
     paper="#0F1215",
     background="#14171B",
@@ -189,23 +187,23 @@ DARK = Theme(
 THEMES = {"light": LIGHT, "dark": DARK}
 
 
-def theme_of(name: str) -> Theme:
-    """The theme called ``name``. Raises: DataError that lists the known names."""
+def get_theme(name: str) -> Theme:
+    """Return a theme by name. Raises: DataError listing the known names."""
     require(name in THEMES, "theme", f"must be {' or '.join(THEMES)}, is {name!r}")
     return THEMES[name]
 
 
 def paint_of(mark: int) -> str:
-    """What colour a lane mark, an index into ``MARK_TYPES``, is painted in: of ``PAINT``, or none of them."""
+    """Return the paint of a lane mark (an index into ``MARK_TYPES``); not in ``PAINT`` if unpainted."""
     return MARK_TYPES[mark].rsplit("_", 1)[-1]
 
 
 def mark_strokes(mark: int) -> tuple[tuple[int, bool], ...]:
-    """The lines that make up a lane mark, an index into ``MARK_TYPES``.
+    """Return the lines that make up a lane mark, an index into ``MARK_TYPES``.
 
     Returns:
-        (side, dashed) of each line; side 0 is a single line, -1 the line next to the lane that owns the
-        mark, +1 the one away from it. As in av2's renderer, ``SOLID_DASH`` names the near line first.
+        (side, dashed) of each line: side 0 is a single line, -1 the line next to the lane that owns the mark,
+        +1 the line away from it. As in av2's renderer, ``SOLID_DASH`` names the near line first.
     """
     pattern = MARK_TYPES[mark].rsplit("_", 1)[0]
     double = {

@@ -1,4 +1,4 @@
-"""What part of the world a picture shows, and in which colours."""
+"""The window of a picture on the city frame, and where labels fit in it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.forecast import Forecast
+from trajpred.geometry import unit_vector
 from trajpred.scenario import Scenario
-from trajpred.viz.shapes import Floats
 from trajpred.viz.style import LIGHT, Theme
 
-#: A standing agent still gets some surroundings.
-SMALLEST_RADIUS_M = 28.0
-#: Room around what has to be seen, for end markers and labels.
+#: A stationary agent still gets some surroundings (metres).
+MIN_RADIUS_M = 28.0
+#: Room around histories and futures for end markers and labels.
 MARGIN = 1.15
+#: Candidate positions of a label: turns from the preferred direction (radians), gaps to the anchor (points).
+TURNS = np.deg2rad([0, 25, -25, 50, -50, 75, -75, 105, -105, 140, -140, 180])
+GAPS = np.array([5.0, 12.0, 20.0, 30.0, 42.0])
+#: Cost of covering a label or a point, per point of gap and per radian of turn.
+LABEL_COST, POINT_COST, GAP_COST, TURN_COST = 1000.0, 3.0, 0.5, 1.5
+#: An anchor weighs as much as this many points: lines stay readable where a piece is covered, markers do not.
+ANCHOR_POINTS = 6
 
 
 @dataclass(frozen=True)
@@ -28,64 +34,110 @@ class View:
         centre: ``[2]`` metres, city frame.
         radius: half the side, metres.
         points_per_metre: scale of the picture, in typographic points (1/72 inch).
-        theme: its colours.
+        theme: colours of the picture.
+
+    Example:
+        >>> view = View(np.zeros(2), radius=50.0, points_per_metre=5.0)
+        >>> view.contains(np.array([[49.0, 0.0], [51.0, 0.0]])).tolist()
+        [True, False]
     """
 
-    centre: Floats
+    centre: np.ndarray
     radius: float
     points_per_metre: float
     theme: Theme = LIGHT
 
     def metres(self, points: float) -> float:
-        """The length in the world of ``points`` on paper."""
+        """Convert a length on paper to metres."""
         return points / self.points_per_metre
 
-    def to_paper(self, position: Floats) -> Floats:
-        """City positions ``[..., 2]`` in points from the centre of the picture."""
+    def to_paper(self, position: np.ndarray) -> np.ndarray:
+        """Convert city positions ``[..., 2]`` to points relative to the centre of the picture."""
         return (position - self.centre) * self.points_per_metre
 
-    def holds(self, position: Floats, margin: float = 0.0) -> NDArray[np.bool_]:
-        """Whether ``position`` ``[..., 2]`` is in the window, enlarged by ``margin`` metres."""
-        inside = np.abs(position - self.centre) <= self.radius + margin
-        return np.asarray(inside.all(axis=-1), np.bool_)
+    def to_city(self, paper: np.ndarray) -> np.ndarray:
+        """Convert points relative to the centre of the picture to city positions ``[..., 2]``."""
+        return self.centre + paper / self.points_per_metre
 
-    def touches(self, line: Floats) -> bool:
-        """Whether the bounding box of ``line`` ``[P, 2]`` meets the window; False for less than 2 points."""
+    def contains(self, position: np.ndarray, margin: float = 0.0) -> np.ndarray:
+        """Return whether ``position`` ``[..., 2]`` is in the window, enlarged by ``margin`` metres."""
+        return (np.abs(position - self.centre) <= self.radius + margin).all(axis=-1)
+
+    def touches(self, line: np.ndarray) -> bool:
+        """Return whether the bounding box of ``line`` ``[P, 2]`` meets the window; False below 2 points."""
         if len(line) < 2:
             return False
         low, high = line.min(axis=0) - self.centre, line.max(axis=0) - self.centre
         return bool((low <= self.radius).all() and (high >= -self.radius).all())
 
-    def seen(self, lines: Iterable[Floats]) -> list[Floats]:
-        """Those of ``lines`` that touch the window."""
+    def visible(self, lines: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """Return the lines that touch the window."""
         return [line for line in lines if self.touches(line)]
 
 
-def focal_centre(scenario: Scenario) -> Floats:
-    """``[2]`` last observed position of the focal track."""
+def focal_position(scenario: Scenario) -> np.ndarray:
+    """Return the last observed position ``[2]`` of the focal track."""
     row = scenario.focal
-    centre: Floats = scenario.tracks.position[row, scenario.last_seen[row]]
-    return centre
+    return scenario.tracks.position[row, scenario.last_seen[row]]
 
 
 def fit_radius(scenario: Scenario, forecast: Forecast | None) -> float:
-    """Metres around the focal agent that hold its history, its future and its forecasts."""
+    """Return the metres around the focal agent that contain its history, future and forecasts."""
     tracks, row = scenario.tracks, scenario.focal
     extent = [tracks.position[row][tracks.valid[row]]]
     if forecast is not None:
         extent.append(forecast.trajectory[forecast.track_id == scenario.focal_id].reshape(-1, 2))
-    reach = float(np.abs(np.concatenate(extent) - focal_centre(scenario)).max())
-    return max(SMALLEST_RADIUS_M, MARGIN * reach + 3.0)
+    reach = float(np.abs(np.concatenate(extent) - focal_position(scenario)).max())
+    return max(MIN_RADIUS_M, MARGIN * reach + 3.0)
 
 
-def frame(
+def fit_view(
     scenario: Scenario,
     forecast: Forecast | None,
     radius_m: float | None,
     side_points: float,
     theme: Theme = LIGHT,
 ) -> View:
-    """The view on ``scenario`` for a square picture whose side measures ``side_points``."""
+    """Return the view on ``scenario`` for a square picture with a side of ``side_points``."""
     require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
     radius = fit_radius(scenario, forecast) if radius_m is None else radius_m
-    return View(focal_centre(scenario), radius, side_points / (2 * radius), theme)
+    return View(focal_position(scenario), radius, side_points / (2 * radius), theme)
+
+
+def place_labels(
+    anchors: np.ndarray, directions: np.ndarray, sizes: np.ndarray, obstacles: np.ndarray
+) -> np.ndarray:
+    """Choose the centres of labels greedily, in the given order; all lengths in points on paper.
+
+    Args:
+        anchors: ``[M, 2]`` what each label belongs to.
+        directions: ``[M]`` radians, the preferred direction from anchor to label.
+        sizes: ``[M, 2]`` width and height of each label.
+        obstacles: ``[O, 2]`` points that should stay visible.
+
+    Returns:
+        ``[M, 2]`` centres.
+    """
+    gap, turn = (grid.ravel() for grid in np.meshgrid(GAPS, TURNS))
+    points = np.concatenate((np.repeat(anchors, ANCHOR_POINTS, axis=0), obstacles))
+    centres = np.zeros((0, 2))
+    for anchor, along, size in zip(anchors, directions, sizes, strict=True):
+        ray = unit_vector(along + turn)
+        # From the anchor to the centre when the border of the label is `gap` away along the ray.
+        half = np.min(size / 2 / np.maximum(np.abs(ray), 1e-9), axis=1)
+        candidates = anchor + ray * (gap + half)[:, None]
+        cost = GAP_COST * gap + TURN_COST * np.abs(turn)
+        cost += POINT_COST * _count_within(candidates, points, size / 2 + 1.0)
+        cost += LABEL_COST * _count_within(candidates, centres, (size + sizes[: len(centres)]) / 2 + 1.0)
+        centres = np.concatenate((centres, candidates[None, cost.argmin()]))
+    return centres
+
+
+def _count_within(centres: np.ndarray, points: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """Count the ``points`` ``[M, 2]`` within ``reach`` (x, y) of each of ``centres`` ``[C, 2]``."""
+    return (np.abs(centres[:, None] - points) < reach).all(axis=-1).sum(axis=1)
+
+
+def percent(probability: float) -> str:
+    """Format a probability as a short label; small positive values become "<1%", never "0%"."""
+    return "<1%" if 0 < probability < 0.005 else f"{probability:.0%}"

@@ -1,99 +1,119 @@
-// The road: drivable area, lanes with their marks and direction, intersections, crossings.
+// The road: drivable area, lanes with marks and direction, intersections, crossings.
 
 const DASH_M = [2, 1.8];
 const PAINT_M = 0.14;
-const SHORT_LANE_PX = 26;
+const MIN_ARROW_LANE_PX = 26;
+const MARGIN = 0.25; // of width and height, drawn beyond each side of the cached map for panning
 
-/** The lines or polygons of an array as one path for each value that `kind(row)` takes. */
-function pathsOf(scene, name, closed, kind = () => 0) {
-  const points = scene.arrays[name].values;
-  const { values, rows, columns } = scene.arrays[`${name}_rows`];
-  const paths = [];
-  for (let row = 0, p = 0; row < rows; row++) {
-    const facts = values.subarray(row * columns, (row + 1) * columns);
-    const path = (paths[kind(facts)] ??= new Path2D());
-    for (let i = 0; i < facts[0]; i++, p++) {
-      const [x, y] = [points[2 * p] * METRE, points[2 * p + 1] * METRE];
-      if (i) path.lineTo(x, y);
-      else path.moveTo(x, y);
-    }
-    if (closed) path.closePath();
-  }
-  return paths;
-}
-
-/** Everything about the map that does not depend on the view, made once for each scene. */
-function roadOf(scene) {
-  scene.road ??= {
-    ground: pathsOf(scene, "ground", true),
-    tint: pathsOf(scene, "tint", true, (facts) => facts[1]),
-    crossing: pathsOf(scene, "crossing", true),
-    bar: pathsOf(scene, "bar", true),
-    centerline: pathsOf(scene, "centerline", false),
-    stroke: pathsOf(scene, "stroke", false, (facts) => 2 * facts[1] + facts[2]),
+/** One path per group of lines or polygons, built once per scene. */
+function mapPaths(scene) {
+  const build = (name, closed, group = () => 0) => {
+    const paths = [];
+    scene.lines[name].forEach((points, i) => {
+      const path = (paths[group(scene.map[name][i])] ??= new Path2D());
+      points.forEach(([x, y], p) => (p ? path.lineTo(x, y) : path.moveTo(x, y)));
+      if (closed) path.closePath();
+    });
+    return paths;
   };
-  return scene.road;
+  return scene.cached("map", () => ({
+    ground: build("ground", true),
+    tint: build("tint", true, ({ tint }) => tint),
+    crossing: build("crossing", true),
+    bar: build("bar", true),
+    centerline: build("centerline", false),
+    stroke: build("stroke", false, ({ paint, dashed }) => 2 * paint + dashed),
+  }));
 }
 
-/** Nothing but the background. */
-function clear(surface, colors) {
-  surface.inPixels();
-  surface.ctx.fillStyle = colors.background;
-  surface.ctx.fillRect(0, 0, surface.width, surface.height);
-}
-
-/** From the background up; a scene without a map has nothing else. */
+/** Draw the map bottom layer first on a cleared surface. */
 function drawMap(surface, scene, colors) {
   const { ctx } = surface;
-  clear(surface, colors);
-  const road = roadOf(scene);
+  surface.clear(colors.background);
+  const paths = mapPaths(scene);
   const pixel = 1 / camera.scale;
-  surface.inMetres();
-  ctx.lineCap = "butt";
-  ctx.lineJoin = "round";
+  surface.useMetres();
+  Object.assign(ctx, { lineCap: "butt", lineJoin: "round" });
   ctx.setLineDash([]);
-  const fill = (paths, color) => {
+  const fill = (path, color) => {
     ctx.fillStyle = color;
-    // Polygons may lie over one another, all of them wound the same way: nonzero keeps both.
-    paths.forEach((path) => ctx.fill(path, "nonzero"));
+    ctx.fill(path, "nonzero"); // overlapping polygons have the same orientation
   };
   const stroke = (path, color, width) => {
-    ctx.strokeStyle = color;
-    ctx.lineWidth = width;
+    Object.assign(ctx, { strokeStyle: color, lineWidth: width });
     ctx.stroke(path);
   };
-  // Edges first: where two areas abut, the ground hides the line between them.
-  road.ground.forEach((path) => stroke(path, colors.ground_edge, 2.4 * pixel));
-  fill(road.ground, colors.ground);
-  road.tint.forEach((path, kind) => fill([path], colors.tint[kind]));
-  fill(road.crossing, colors.crossing);
-  fill(road.bar, colors.bar);
-  // Without marks the centrelines are all there is of the map, so they may be stronger.
-  const bare = !road.stroke.some(Boolean);
+  // Edges first: where two areas abut, the fill hides the line between them.
+  paths.ground.forEach((path) => stroke(path, colors.ground_edge, 2.4 * pixel));
+  paths.ground.forEach((path) => fill(path, colors.ground));
+  paths.tint.forEach((path, tint) => fill(path, colors.tint[tint]));
+  paths.crossing.forEach((path) => fill(path, colors.crossing));
+  paths.bar.forEach((path) => fill(path, colors.crossing_bar));
+  // Without lane boundaries the centrelines are the whole map and are drawn stronger.
+  const bare = !paths.stroke.length;
   const center = bare ? colors.centerline_bare : colors.centerline;
-  road.centerline.forEach((path) => stroke(path, center, (bare ? 1.2 : 0.7) * pixel));
-  drawArrows(surface, scene, colors);
-  surface.inMetres();
-  road.stroke.forEach((path, look) => {
-    const paint = look >> 1;
-    ctx.setLineDash(look & 1 ? DASH_M : []);
+  paths.centerline.forEach((path) => stroke(path, center, (bare ? 1.2 : 0.7) * pixel));
+  drawLaneArrows(surface, scene, colors);
+  surface.useMetres();
+  paths.stroke.forEach((path, group) => {
+    const paint = group >> 1;
+    ctx.setLineDash(group & 1 ? DASH_M : []);
     stroke(path, colors.paint[paint], paint ? Math.max(PAINT_M, 1.1 * pixel) : 0.8 * pixel);
   });
   ctx.setLineDash([]);
 }
 
-/** Which way each lane goes, where there is room to tell. */
-function drawArrows(surface, scene, colors) {
+/** Draw the direction of each lane that is long enough on the screen. */
+function drawLaneArrows(surface, scene, colors) {
   const { ctx } = surface;
-  const { values, rows } = scene.arrays.arrow;
-  surface.inPixels();
+  surface.usePixels();
   ctx.fillStyle = colors.centerline_bare;
   ctx.beginPath();
-  for (let row = 0; row < rows; row++) {
-    const [x, y, heading, length] = values.subarray(4 * row, 4 * row + 4);
-    const place = [x * METRE, y * METRE];
-    if (length * METRE * camera.scale < SHORT_LANE_PX || !surface.holds(place, 1)) continue;
-    outline(ctx, CHEVRON, surface.toPixels(place), heading / 1000, [7, 5]);
+  for (const [x, y, heading, length] of scene.map.arrow) {
+    const point = [x * METRE, y * METRE];
+    if (length * METRE * camera.scale < MIN_ARROW_LANE_PX || !surface.contains(point, 1)) continue;
+    traceOutline(ctx, CHEVRON, surface.toPixels(point), heading / 1000, [7, 5]);
   }
   ctx.fill();
+}
+
+/** The map as an image with a margin: panning moves it, playing copies it, a resting zoom draws it anew. */
+class MapCache {
+  constructor() {
+    this.surface = new Surface(document.createElement("canvas"));
+    this.drawn = { key: "", x: 0, y: 0 };
+    this.previousKey = "";
+  }
+
+  draw(pane, scene, colors) {
+    const { width, height } = pane.canvas;
+    const key = [scene.id, width, height, pane.ratio, currentTheme(), camera.scale].join(" ");
+    const resting = key === this.previousKey;
+    this.previousKey = key;
+    if (key !== this.drawn.key || !this.covers(pane)) {
+      if (!resting) return drawMap(pane, scene, colors); // while zooming, a larger image would be wasted
+      const [x, y] = [Math.round(width * MARGIN), Math.round(height * MARGIN)];
+      this.surface.setSize(width + 2 * x, height + 2 * y, pane.ratio);
+      drawMap(this.surface, scene, colors);
+      this.drawn = { key, x: camera.x, y: camera.y };
+    }
+    pane.ctx.setTransform(1, 0, 0, 1, 0, 0);
+    return pane.ctx.drawImage(this.surface.canvas, ...this.corner(pane));
+  }
+
+  /** Where the image begins on the pane, in whole canvas pixels to avoid blurring. */
+  corner(pane) {
+    const { canvas } = this.surface;
+    const s = camera.scale * pane.ratio;
+    return [
+      Math.round((pane.canvas.width - canvas.width) / 2 + (this.drawn.x - camera.x) * s),
+      Math.round((pane.canvas.height - canvas.height) / 2 - (this.drawn.y - camera.y) * s),
+    ];
+  }
+
+  covers(pane) {
+    const { canvas } = this.surface;
+    const [left, top] = this.corner(pane);
+    return left <= 0 && top <= 0 && left + canvas.width >= pane.canvas.width && top + canvas.height >= pane.canvas.height;
+  }
 }

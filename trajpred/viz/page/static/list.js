@@ -1,99 +1,88 @@
-// The scenarios as a list that sorts by any metric and filters by metric, class, manoeuvre, city and id.
+// The list of scenarios: sorted by metrics, filtered by metric, class, manoeuvre, city and id.
 
-const filter = { text: "", facts: {}, low: null, high: null, sort: "", reverse: false };
+const filter = { text: "", facts: {}, low: null, high: null, sort: "", descending: false };
 
-/** What the list sorts by: `{name, label, value(line)}`; a value may be null. */
-function sortings() {
-  const found = [];
-  const several = index.models.length > 1;
+/** Ways to sort: `{name, label, value(entry)}`; values may be null. */
+function makeSortings() {
+  const sortings = [];
+  const compare = index.models.length > 1;
   index.metrics.forEach((name, i) => {
-    index.models.forEach((model, m) => {
-      const label = several ? `${name}, ${"AB"[m]}` : name;
-      found.push({ name, label, m, value: (line) => line.metrics[m]?.[i] ?? null });
+    const valueOf = (entry, m) => entry.metrics[m]?.[i] ?? null;
+    index.models.forEach((_, m) => {
+      sortings.push({ name, label: compare ? `${name}, ${"AB"[m]}` : name, value: (entry) => valueOf(entry, m) });
     });
-    if (!several) return;
-    const change = (line) => {
-      const [a, b] = line.metrics.map((values) => values?.[i] ?? null);
+    const change = (entry) => {
+      const [a, b] = [valueOf(entry, 0), valueOf(entry, 1)];
       return a === null || b === null ? null : b - a;
     };
-    found.push({ name, label: `${name}, B − A`, m: null, value: change });
+    if (compare) sortings.push({ name, label: `${name}, B − A`, value: change });
   });
-  found.push({ name: "agents", label: "road users", m: null, value: (line) => line.agents });
-  found.push({ name: "order", label: "as given", m: null, value: (line) => index.scenes.indexOf(line) });
-  return found;
+  sortings.push({ name: "agents", label: "road users", value: (entry) => entry.agents });
+  sortings.push({ name: "order", label: "original order", value: (entry) => index.scenes.indexOf(entry) });
+  return sortings;
 }
 
-const SORTINGS = sortings();
-const sorting = () => SORTINGS.find((one) => one.label === filter.sort) ?? SORTINGS[0];
+const SORTINGS = makeSortings();
+const currentSorting = () => SORTINGS.find(({ label }) => label === filter.sort) ?? SORTINGS[0];
 
 /** Numbers of the scenes that pass all filters, sorted; those without a value come last. */
-function shownScenes() {
-  const { value } = sorting();
-  const passes = (line) => {
-    const number = value(line);
-    return line.id.toLowerCase().includes(filter.text)
-      && Object.entries(filter.facts).every(([fact, wanted]) => !wanted || line[fact] === wanted)
-      && (filter.low === null || (number !== null && number >= filter.low))
-      && (filter.high === null || (number !== null && number <= filter.high));
-  };
-  const order = filter.reverse ? -1 : 1;
-  const rows = index.scenes.map((line, number) => ({ line, number, key: value(line) })).filter((row) => passes(row.line));
-  const compare = (a, b) => {
-    if (a.key === null || b.key === null) return (a.key === null) - (b.key === null);
-    return order * (a.key - b.key);
-  };
-  return rows.sort((a, b) => compare(a, b) || a.number - b.number).map((row) => row.number);
+function listedScenes() {
+  const { value } = currentSorting();
+  const rows = index.scenes.map((entry, number) => ({ entry, number, key: value(entry) })).filter(({ entry, key }) =>
+    entry.id.toLowerCase().includes(filter.text)
+    && Object.entries(filter.facts).every(([fact, wanted]) => !wanted || entry[fact] === wanted)
+    && (filter.low === null || (key !== null && key >= filter.low))
+    && (filter.high === null || (key !== null && key <= filter.high)));
+  const order = filter.descending ? -1 : 1;
+  const compare = (a, b) => (a.key === null || b.key === null ? (a.key === null) - (b.key === null) : order * (a.key - b.key));
+  return rows.sort((a, b) => compare(a, b) || a.number - b.number).map(({ number }) => number);
 }
 
-/** Write the list again. */
-function tellList() {
-  const list = get("list");
-  const shown = shownScenes();
-  state.shown = shown;
-  list.replaceChildren(...shown.map(listRow));
-  if (!shown.length) add(list, "li", "No scenario passes these filters.").className = "none";
-  const all = index.scenes.length;
-  get("count").textContent = shown.length === all ? `${all} scenario${all === 1 ? "" : "s"}` : `${shown.length} of ${all}`;
-  get("range-name").textContent = sorting().label;
-  get("range").hidden = sorting().name === "order";
-  get("order").textContent = filter.reverse ? "↓" : "↑";
-  markList();
+/** Rebuild the list. */
+function updateList() {
+  state.listed = listedScenes();
+  get("list").replaceChildren(...state.listed.map(listRow));
+  if (!state.listed.length) add(get("list"), "li", "No scenario passes these filters.").className = "none";
+  const [count, all] = [state.listed.length, index.scenes.length];
+  get("count").textContent = count === all ? `${all} scenario${all === 1 ? "" : "s"}` : `${count} of ${all}`;
+  get("range-name").textContent = currentSorting().label;
+  get("range").hidden = currentSorting().name === "order";
+  get("order").textContent = filter.descending ? "↓" : "↑";
+  markOpenRow();
 }
 
-/** The metric that a row tells: the one sorted by, or else the final error. */
-function toldMetric() {
-  const { name } = sorting();
-  return index.metrics.includes(name) && name !== "MR6" ? name : "minFDE6";
-}
-
+/** A row: id, the metric sorted by (else minFDE6) of each model, facts, and who missed. */
 function listRow(number) {
-  const line = index.scenes[number];
+  const entry = index.scenes[number];
   const item = document.createElement("li");
-  const row = add(item, "button");
-  row.type = "button";
+  const row = Object.assign(add(item, "button"), { type: "button", title: entry.id });
   row.dataset.number = number;
-  row.title = line.id;
-  add(row, "span", line.id).className = "id";
-  const told = add(row, "span");
-  told.className = "value";
-  const name = toldMetric();
-  const values = line.metrics.map((each) => each?.[index.metrics.indexOf(name)] ?? null);
-  const known = values.filter((value) => value !== null);
-  values.forEach((value, m) => {
-    if (m) told.append(" · ");
-    const best = known.length > 1 && value === Math.min(...known) && known[0] !== known[1];
-    add(told, "b", metricText(name, value)).className = best ? "better" : "";
+  const { name: sorted } = currentSorting();
+  const name = index.metrics.includes(sorted) && sorted !== "MR6" ? sorted : "minFDE6";
+  const metric = (wanted) => entry.metrics.map((values) => values?.[index.metrics.indexOf(wanted)] ?? null);
+  add(row, "span", entry.id).className = "id";
+  const cell = add(row, "span");
+  cell.className = "value";
+  const known = metric(name).filter((value) => value !== null);
+  metric(name).forEach((value, m) => {
+    if (m) cell.append(" · ");
+    const better = known.length > 1 && value === Math.min(...known) && known[0] !== known[1];
+    add(cell, "b", metricText(name, value)).className = better ? "better" : "";
   });
-  const what = [line.manoeuvre, line.class.replaceAll("_", " "), line.city].filter((word) => word !== "unknown");
-  add(row, "span", what.join(" · ")).className = "what";
-  const misses = line.metrics.map((each) => each?.[index.metrics.indexOf("MR6")] === 1);
-  const missed = misses.length > 1 ? ["A", "B"].filter((_, m) => misses[m]).join(" + ") : "";
-  add(row, "span", misses.some(Boolean) ? `miss ${missed}`.trim() : "").className = "miss";
+  add(row, "span", entryFacts(entry).join(" · ")).className = "facts";
+  const missed = metric("MR6").flatMap((value, m) => (value === 1 ? ["AB"[m]] : []));
+  const models = index.models.length > 1 ? ` ${missed.join(" + ")}` : "";
+  add(row, "span", missed.length ? `miss${models}` : "").className = "miss";
   return item;
 }
 
-/** Show which row is open. */
-function markList() {
+/** Known facts of the focal agent in words. */
+function entryFacts(entry) {
+  return [entry.manoeuvre, entry.class.replaceAll("_", " "), entry.city].filter((word) => word !== "unknown");
+}
+
+/** Mark the row of the open scene and scroll to it. */
+function markOpenRow() {
   for (const row of document.querySelectorAll("#list button")) {
     const open = Number(row.dataset.number) === state.number;
     row.setAttribute("aria-current", String(open));
@@ -101,38 +90,37 @@ function markList() {
   }
 }
 
-/** Make the filters and let them work. */
-function listenToList(chosen) {
-  const bare = !index.models.length;
+/** Build the filters; `open(number)` is called when a row is clicked. */
+function initList(open) {
   for (const fact of index.facts) {
-    const count = new Map();
-    index.scenes.forEach((line) => count.set(line[fact], (count.get(line[fact]) ?? 0) + 1));
-    const select = add(get("facts"), "select");
+    const counts = new Map();
+    index.scenes.forEach((entry) => counts.set(entry[fact], (counts.get(entry[fact]) ?? 0) + 1));
+    const select = Object.assign(add(get("facts"), "select"), { id: `fact-${fact}` });
     select.setAttribute("aria-label", fact);
-    select.id = `fact-${fact}`;
     add(select, "option", fact).value = "";
-    for (const [value, number] of [...count].sort((a, b) => b[1] - a[1])) {
-      add(select, "option", `${value.replaceAll("_", " ")} (${number})`).value = value;
+    for (const [value, count] of [...counts].sort((a, b) => b[1] - a[1])) {
+      add(select, "option", `${value.replaceAll("_", " ")} (${count})`).value = value;
     }
-    select.addEventListener("change", () => { filter.facts[fact] = select.value; tellList(); });
+    select.addEventListener("change", () => { filter.facts[fact] = select.value; updateList(); });
   }
-  SORTINGS.forEach((one) => { add(get("sort"), "option", one.label).value = one.label; });
-  filter.sort = (bare ? SORTINGS.at(-1) : SORTINGS.find((one) => one.name === "minFDE6") ?? SORTINGS[0]).label;
-  filter.reverse = !bare; // the worst first
+  SORTINGS.forEach(({ label }) => { add(get("sort"), "option", label).value = label; });
+  const hasModels = index.models.length > 0;
+  filter.sort = (hasModels ? SORTINGS.find(({ name }) => name === "minFDE6") ?? SORTINGS[0] : SORTINGS.at(-1)).label;
+  filter.descending = hasModels; // largest errors first
   get("sort").value = filter.sort;
-  get("sort").addEventListener("change", () => { filter.sort = get("sort").value; tellList(); });
-  get("order").addEventListener("click", () => { filter.reverse = !filter.reverse; tellList(); });
-  get("search").addEventListener("input", () => { filter.text = get("search").value.trim().toLowerCase(); tellList(); });
-  for (const side of ["low", "high"]) {
-    get(side).addEventListener("input", () => {
-      filter[side] = get(side).value === "" ? null : get(side).valueAsNumber;
-      tellList();
+  get("sort").addEventListener("change", () => { filter.sort = get("sort").value; updateList(); });
+  get("order").addEventListener("click", () => { filter.descending = !filter.descending; updateList(); });
+  get("search").addEventListener("input", () => { filter.text = get("search").value.trim().toLowerCase(); updateList(); });
+  for (const bound of ["low", "high"]) {
+    get(bound).addEventListener("input", () => {
+      filter[bound] = get(bound).value === "" ? null : get(bound).valueAsNumber;
+      updateList();
     });
   }
   get("filters").addEventListener("submit", (event) => event.preventDefault());
   get("list").addEventListener("click", (event) => {
     const row = event.target.closest("button");
-    if (row) chosen(Number(row.dataset.number));
+    if (row) open(Number(row.dataset.number));
   });
-  tellList();
+  updateList();
 }

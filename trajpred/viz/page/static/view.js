@@ -1,16 +1,16 @@
-// What part of the scene is seen: one camera for all canvases, so that they move together.
+// Camera, canvases and pointer input. One camera serves all canvases, so that they move together.
 
 const camera = { x: 0, y: 0, scale: 8 }; // metres, and pixels per metre
 const SCALES = [0.4, 120];
 
-/** A canvas seen through the camera: `width` and `height` in pixels of the page, `ratio` of its own to each. */
+/** A canvas seen through the camera, `width` by `height` CSS pixels, with `ratio` canvas pixels per CSS pixel. */
 class Surface {
   constructor(canvas) {
     this.canvas = canvas;
     this.ctx = canvas.getContext("2d", { alpha: false });
   }
 
-  /** Give the canvas a size in its own pixels; what was drawn is lost if it changes. */
+  /** Set the size in canvas pixels; changing it clears the canvas. */
   setSize(width, height, ratio) {
     const { canvas } = this;
     [this.width, this.height, this.ratio] = [width / ratio, height / ratio, ratio];
@@ -18,69 +18,118 @@ class Surface {
   }
 
   /** Draw in metres, y up. */
-  inMetres() {
+  useMetres() {
     const s = this.ratio * camera.scale;
     const [x, y] = [this.ratio * this.width / 2 - camera.x * s, this.ratio * this.height / 2 + camera.y * s];
     this.ctx.setTransform(s, 0, 0, -s, x, y);
   }
 
-  /** Draw in pixels, y down. */
-  inPixels() {
+  /** Draw in CSS pixels, y down. */
+  usePixels() {
     this.ctx.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
   }
 
-  /** Metres -> pixels. */
   toPixels([x, y]) {
     return [this.width / 2 + (x - camera.x) * camera.scale, this.height / 2 - (y - camera.y) * camera.scale];
   }
 
-  /** Pixels -> metres. */
   toMetres([x, y]) {
     return [camera.x + (x - this.width / 2) / camera.scale, camera.y - (y - this.height / 2) / camera.scale];
   }
 
-  /** Whether a point in metres is on the canvas or within `margin` metres of it. */
-  holds([x, y], margin = 0) {
+  /** Whether a point in metres is on the canvas, extended by `margin` metres. */
+  contains([x, y], margin = 0) {
     const [w, h] = [this.width / 2 / camera.scale + margin, this.height / 2 / camera.scale + margin];
     return Math.abs(x - camera.x) <= w && Math.abs(y - camera.y) <= h;
   }
+
+  clear(color) {
+    this.usePixels();
+    this.ctx.fillStyle = color;
+    this.ctx.fillRect(0, 0, this.width, this.height);
+  }
+
+  /** Stroke a line through points in metres; points less than a pixel apart are skipped. */
+  strokeLine(points, { color, width, dash = [], alpha = 1, cap = "butt" }) {
+    const { ctx } = this;
+    this.usePixels();
+    Object.assign(ctx, { strokeStyle: color, lineWidth: width, globalAlpha: alpha, lineCap: cap, lineJoin: "round" });
+    ctx.setLineDash(dash);
+    ctx.beginPath();
+    this.tracePixels(points);
+    ctx.stroke();
+    ctx.setLineDash([]);
+    ctx.globalAlpha = 1;
+  }
+
+  tracePixels(points) {
+    let before = [Infinity, Infinity];
+    points.forEach((point, i) => {
+      const [x, y] = this.toPixels(point);
+      if (i && i < points.length - 1 && Math.abs(x - before[0]) + Math.abs(y - before[1]) < 1) return;
+      before = [x, y];
+      if (i) this.ctx.lineTo(x, y);
+      else this.ctx.moveTo(x, y);
+    });
+  }
+
+  fillCircle(point, radius, color, border, width) {
+    const { ctx } = this;
+    this.usePixels();
+    ctx.beginPath();
+    ctx.arc(...this.toPixels(point), radius, 0, 2 * Math.PI);
+    Object.assign(ctx, { fillStyle: color, strokeStyle: border, lineWidth: width });
+    ctx.fill();
+    ctx.stroke();
+  }
 }
 
-/** A place in the page that shows the scene with the forecast of one model (`m` -1: none). */
+/** A part of the page that shows the scene with the forecast of model `m` (-1: no forecast). */
 class Pane extends Surface {
   constructor(parent, m) {
     super(document.createElement("canvas"));
     this.m = m;
-    this.element = parent.appendChild(document.createElement("section"));
+    this.element = add(parent, "section");
     this.element.className = "pane";
-    this.said = this.element.appendChild(document.createElement("div"));
-    this.said.className = "said";
-    this.stage = this.element.appendChild(document.createElement("div"));
+    this.summary = add(this.element, "div");
+    this.summary.className = "summary";
+    this.stage = add(this.element, "div");
     this.stage.className = "stage";
     this.stage.append(this.canvas);
-    this.ground = new Ground();
+    this.mapCache = new MapCache();
   }
 
-  /** Match the canvas to its place on the screen. */
+  /** Match the canvas to its size on the screen. */
   resize() {
     const ratio = window.devicePixelRatio || 1;
     const { clientWidth, clientHeight } = this.stage;
     this.setSize(Math.round(clientWidth * ratio), Math.round(clientHeight * ratio), ratio);
   }
 
-  /** Which forecast is shown: the model's as seen, or its other one without somebody (see `Scene.modes`). */
-  get told() {
-    return state.layers.without && state.scene.without.length ? this.m + index.models.length : this.m;
+  /** Index in `Scene.forecasts`: of the recorded scene, or without some road users. */
+  get forecast() {
+    return this.isWhatIf ? this.m + index.models.length : this.m;
+  }
+
+  get isWhatIf() {
+    return this.m >= 0 && state.layers.without && state.scene.without.length > 0;
   }
 }
 
-/** Show all that is told of the focal agent, which stands at the origin. */
+/** Append an element with text, which is never parsed as markup. */
+function add(parent, tag, text = "") {
+  const child = parent.appendChild(document.createElement(tag));
+  child.textContent = text;
+  return child;
+}
+
+/** Fit the camera to the focal agent, which is at the origin, and its forecasts. */
 function fitCamera(scene, pane) {
   const side = Math.min(pane.width, pane.height) || 600;
   Object.assign(camera, { x: 0, y: 0, scale: side / (2 * scene.radius_m) });
 }
 
-/** Keep the point under the pointer where it is while the scale changes. */
+/** Zoom while the point under the pointer stays in place. */
 function zoomAt(pane, pixel, factor) {
   const before = pane.toMetres(pixel);
   camera.scale = Math.min(SCALES[1], Math.max(SCALES[0], camera.scale * factor));
@@ -89,42 +138,42 @@ function zoomAt(pane, pixel, factor) {
   camera.y += before[1] - after[1];
 }
 
-/** Drag to move, wheel to zoom (two fingers too), a click without a drag to choose. */
-function listenToPointer(pane, { moved, clicked, hovered }) {
+/** Drag to pan, wheel or pinch to zoom, click without dragging to select. */
+function addPointerListeners(pane, { moved, clicked, hovered }) {
   const { canvas } = pane;
-  const fingers = new Map();
+  const pointers = new Map();
   let travelled = 0;
-  const at = (event) => [event.offsetX, event.offsetY];
+  const pixelOf = (event) => [event.offsetX, event.offsetY];
   const spread = () => {
-    const [a, b] = [...fingers.values()];
+    const [a, b] = [...pointers.values()];
     return Math.hypot(a[0] - b[0], a[1] - b[1]);
   };
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
-    fingers.set(event.pointerId, at(event));
-    if (fingers.size === 1) travelled = 0;
+    pointers.set(event.pointerId, pixelOf(event));
+    if (pointers.size === 1) travelled = 0;
     canvas.classList.add("dragging");
   });
   canvas.addEventListener("pointermove", (event) => {
-    const before = fingers.get(event.pointerId);
-    if (!before) return hovered(pane, at(event), event);
-    const [x, y] = at(event);
-    const apart = fingers.size === 2 ? spread() : 0;
-    fingers.set(event.pointerId, [x, y]);
+    const before = pointers.get(event.pointerId);
+    if (!before) return hovered(pane, pixelOf(event), event);
+    const [x, y] = pixelOf(event);
+    const apart = pointers.size === 2 ? spread() : 0;
+    pointers.set(event.pointerId, [x, y]);
     travelled += Math.hypot(x - before[0], y - before[1]);
-    if (fingers.size === 2) {
-      const [a, b] = [...fingers.values()];
+    if (pointers.size === 2) {
+      const [a, b] = [...pointers.values()];
       zoomAt(pane, [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2], spread() / Math.max(apart, 1));
     }
-    camera.x -= (x - before[0]) / camera.scale / fingers.size;
-    camera.y += (y - before[1]) / camera.scale / fingers.size;
+    camera.x -= (x - before[0]) / camera.scale / pointers.size;
+    camera.y += (y - before[1]) / camera.scale / pointers.size;
     return moved();
   });
   const release = (event) => {
-    const alone = fingers.size === 1;
-    if (!fingers.delete(event.pointerId)) return;
-    canvas.classList.toggle("dragging", fingers.size > 0);
-    if (event.type === "pointerup" && alone && travelled < 5) clicked(pane, at(event));
+    const single = pointers.size === 1;
+    if (!pointers.delete(event.pointerId)) return;
+    canvas.classList.toggle("dragging", pointers.size > 0);
+    if (event.type === "pointerup" && single && travelled < 5) clicked(pane, pixelOf(event));
   };
   canvas.addEventListener("pointerup", release);
   canvas.addEventListener("pointercancel", release);
@@ -132,7 +181,7 @@ function listenToPointer(pane, { moved, clicked, hovered }) {
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     const lines = event.deltaMode === 1 ? 16 : 1;
-    zoomAt(pane, at(event), Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)));
+    zoomAt(pane, pixelOf(event), Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)));
     moved();
   }, { passive: false });
 }

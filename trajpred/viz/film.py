@@ -1,0 +1,298 @@
+"""Films of scenarios and of replays, as GIF or MP4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.patheffects import withStroke
+
+from trajpred.errors import require
+from trajpred.forecast import Forecast
+from trajpred.onboard.replay import Update
+from trajpred.scenario import Scenario
+from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
+from trajpred.viz.annotations import caption_line, draw_caption
+from trajpred.viz.film_file import write_film
+from trajpred.viz.forecast_layer import draw_modes, draw_truth
+from trajpred.viz.scene import draw_scene, future_rows, open_scene
+from trajpred.viz.style import Layer
+
+#: Seconds of history that follow each agent.
+HISTORY_S = 2.0
+#: Seconds for which time stops at the last observed step: the modes grow, then stay; and at the end.
+GROW_S, HOLD_S, END_S = 1.0, 1.0, 1.5
+#: Pixels per inch: 720 by 824 pixels.
+DPI = 100
+
+
+class Frame(NamedTuple):
+    """What one frame of a film shows.
+
+    Attributes:
+        step: of the scenario.
+        horizon: number of predicted steps drawn, 0 before the last observed step.
+    """
+
+    step: int
+    horizon: int
+
+
+def timeline(scenario: Scenario, horizon: int, fps: float) -> list[Frame]:
+    """Return the frames of a film at true speed, one every 1/``fps`` seconds.
+
+    Args:
+        horizon: F, number of predicted steps; 0 without a forecast, when time does not stop.
+    """
+    now, end = scenario.num_observed - 1, scenario.num_steps - 1
+
+    def played(first: int, last: int) -> list[int]:
+        stride = 1 / (fps * scenario.step_s)
+        steps: list[int] = np.rint(np.append(np.arange(first, last, stride), last)).astype(int).tolist()
+        return steps
+
+    film = [Frame(step, 0) for step in played(0, now)]
+    if horizon:
+        growing = np.linspace(0, horizon, round(GROW_S * fps) + 1)[1:]
+        film += [Frame(now, max(1, round(steps))) for steps in growing.tolist()]
+        film += [Frame(now, horizon)] * round(HOLD_S * fps)
+    film += [Frame(step, horizon) for step in played(now, end)[1:]]
+    return film + film[-1:] * round(END_S * fps)
+
+
+class Film(Sequence[np.ndarray]):
+    """The pictures of a film, ``[H, W, 3]`` uint8 each, drawn on demand over a background drawn once.
+
+    Args:
+        scenario, forecast, radius_m, world, theme: as for :func:`~trajpred.viz.draw_scene`.
+        fps: frames per second; the scenario plays at true speed at any rate.
+
+    Raises: DataError like ``draw_scene``, and if ``fps`` is not positive.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        forecast: Forecast | None = None,
+        *,
+        radius_m: float | None = None,
+        world: int | None = None,
+        theme: str = "light",
+        fps: float = 10.0,
+    ) -> None:
+        require(fps > 0, "fps", f"must be above 0, is {fps}")
+        self.scenario = scenario
+        self.forecast = forecast if forecast is None or world is None else forecast.world(world)
+        self.horizon = forecast.trajectory.shape[2] if forecast else 0
+        self.frames = timeline(scenario, self.horizon, fps)
+        self.rows = future_rows(scenario)
+        # As in the picture, a world consists of all predicted agents.
+        self.predicted = self.rows if world is None else np.arange(len(scenario.tracks))
+        self.axes, self.view = open_scene(scenario, self.forecast, radius_m=radius_m, theme=theme)
+        figure = draw_scene(scenario, forecast, radius_m=radius_m, world=world, theme=theme, axes=self.axes)
+        figure.set_dpi(DPI)
+        self.canvas = FigureCanvasAgg(figure)
+        self._keep_background(_is_dynamic)
+        self._horizon, self._modes = 0, list[Artist]()
+        # Equal frames follow one another.
+        self._draw_frame = lru_cache(maxsize=1)(self._draw)
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, index: int) -> np.ndarray:  # type: ignore[override]
+        return self._draw_frame(self.frames[index])
+
+    def _keep_background(self, is_dynamic: Callable[[Artist], bool]) -> None:
+        """Remove what changes from frame to frame and keep a picture of the rest."""
+        for artist in filter(is_dynamic, self.axes.get_children()):
+            artist.remove()
+        self.canvas.draw()
+        self.background = self.canvas.copy_from_bbox(self.canvas.figure.bbox)
+
+    def _draw(self, frame: Frame) -> np.ndarray:
+        if frame.horizon != self._horizon:
+            for artist in self._modes:
+                artist.remove()
+            self._horizon, self._modes = frame.horizon, self._added_by(self._draw_modes, frame.horizon)
+        moving = self._added_by(self._draw_step, frame.step)
+        self.canvas.restore_region(self.background)
+        for artist in sorted((*self._modes, *moving), key=Artist.get_zorder):
+            self.axes.draw_artist(artist)
+        for artist in moving:
+            artist.remove()
+        return np.asarray(self.canvas.buffer_rgba())[..., :3].copy()
+
+    def _added_by(self, draw: Callable[[int], None], steps: int) -> list[Artist]:
+        """Return the artists that ``draw(steps)`` adds to the axes."""
+        before = set(self.axes.get_children())
+        draw(steps)
+        return [artist for artist in self.axes.get_children() if artist not in before]
+
+    def _draw_modes(self, steps: int) -> None:
+        """Draw the first ``steps`` steps of the modes."""
+        if self.forecast is not None and steps:
+            forecast = _first_steps(self.forecast, steps)
+            complete = steps == self.horizon
+            draw_modes(self.axes, self.view, self.scenario, forecast, self.predicted, labels=complete)
+
+    def _draw_step(self, step: int) -> None:
+        """Draw what changes with every step: agents, truth, places along the modes, the time."""
+        self._draw_agents(step)
+        ended = step == self.scenario.num_steps - 1
+        draw_truth(self.axes, self.view, _until(self.scenario, step), self.rows, ends=ended)
+        self._draw_places(step - self.scenario.num_observed)
+        seconds = (step - self.scenario.num_observed + 1) * self.scenario.step_s
+        minus = "\N{MINUS SIGN}"
+        self._draw_clock(f"{seconds:+.1f} s".replace("-", minus) if round(seconds, 1) else "now")
+
+    def _draw_agents(self, step: int) -> None:
+        """Draw the agents visible at ``step`` with their recent histories."""
+        here = replace(self.scenario, num_observed=step + 1)
+        rows = visible_agents(here, self.view)
+        rows = rows[here.tracks.valid[rows, step]]
+        draw_histories(self.axes, self.view, here, rows, round(HISTORY_S / self.scenario.step_s))
+        draw_agents(self.axes, self.view, here, rows)
+
+    def _draw_places(self, future: int) -> None:
+        """Draw a ring on each of the focal agent's modes at future step ``future``, counted from 0."""
+        if self.forecast is None or not 0 <= future < self.horizon:
+            return
+        known = self.forecast.track_id == self.scenario.focal_id
+        place, probability = self.forecast.trajectory[known, :, future], self.forecast.probability[known]
+        x, y = place.reshape(-1, 2).T
+        self.axes.scatter(
+            x,
+            y,
+            s=30,
+            facecolors=self.view.theme.halo,
+            edgecolors=list(self.view.theme.mode_colors(probability.ravel())),
+            linewidths=1.6,
+            zorder=Layer.END,
+            gid="places",
+        )
+
+    def _draw_clock(self, text: str) -> None:
+        """Write the time at the upper right of the scene."""
+        self.axes.annotate(
+            text, (1, 1), (-9, -8), xycoords="axes fraction", textcoords="offset points",
+            ha="right", va="top", fontsize=15, fontweight="bold", color=self.view.theme.ink,
+            zorder=Layer.LABEL, gid="clock",
+            path_effects=[withStroke(linewidth=3.0, foreground=self.view.theme.halo)],
+        )  # fmt: skip
+
+
+def _is_dynamic(artist: Artist) -> bool:
+    """Return whether an artist changes in a film: agents, their paths, and labels of modes."""
+    return Layer.MARK < artist.get_zorder() < Layer.LABEL or artist.get_gid() == "probability"
+
+
+def _until(scenario: Scenario, step: int) -> Scenario:
+    """Return ``scenario`` as far as it is known at ``step``."""
+    known = scenario.tracks.valid & (np.arange(scenario.num_steps) <= step)
+    return replace(scenario, tracks=replace(scenario.tracks, valid=known))
+
+
+def _first_steps(forecast: Forecast, steps: int) -> Forecast:
+    per_step = ("trajectory", "heading", "speed", "scale")
+    values: dict[str, Any] = {name: getattr(forecast, name) for name in per_step}
+    return replace(forecast, **{name: x[:, :, :steps] for name, x in values.items() if x is not None})
+
+
+class ReplayFrame(NamedTuple):
+    """What a film keeps of one update of a replay; the futures of all agents would fill the memory.
+
+    Attributes:
+        step: of the scenario; seconds: since its first one.
+        forecast: of the focal and the scored tracks.
+        subtitle: the line above the scene.
+    """
+
+    step: int
+    seconds: float
+    forecast: Forecast
+    subtitle: str
+
+    @classmethod
+    def of(cls, update: Update, scenario: Scenario) -> ReplayFrame:
+        """Select what is drawn of an ``update`` of a replay of ``scenario``."""
+        whole = update.forecast
+        rows = whole.rows(scenario.tracks.track_id[future_rows(scenario)])
+        names = ("track_id", "trajectory", "probability", "heading", "speed", "scale")
+        part: dict[str, Any] = {name: getattr(whole, name)[rows[rows >= 0]] for name in names}
+        missed = f", {len(whole.not_predicted)} not" if whole.not_predicted else ""
+        subtitle = f"{len(whole.track_id)} road users predicted{missed}, in {update.latency_ms:.0f} ms"
+        return cls(update.step, update.seconds, Forecast(scenario.scenario_id, **part), subtitle)
+
+
+class ReplayFilm(Film):
+    """The pictures of a replay at true speed, one per update, with the true futures dashed.
+
+    Args:
+        updates: of one replay of ``scenario``, in order.
+
+    Raises: DataError if there are none, and like :class:`Film`.
+    """
+
+    def __init__(self, scenario: Scenario, updates: Sequence[ReplayFrame], *, theme: str = "light") -> None:
+        require(len(updates) > 0, "updates", "is empty, at least one is needed")
+        self.updates = {one.step: one for one in updates}
+        central = self.updates.get(scenario.num_observed - 1, updates[-1])
+        fps = 1 / scenario.step_s
+        super().__init__(scenario, central.forecast, theme=theme, fps=fps)
+        self.frames = [Frame(one.step, self.horizon) for one in updates]
+        self.frames += self.frames[-1:] * round(END_S * fps)
+        # Of the caption only the title stays, above the line that changes.
+        draw_caption(self.axes, self.view, scenario, None)
+        old = [text for text in self.axes.texts if text.get_gid() in ("title", "subtitle", "metrics")]
+        title = old[-1]
+        self._keep_background(lambda artist: artist in old and artist is not title)
+
+    def _draw_modes(self, steps: int) -> None:
+        """Draw nothing: modes change with every step."""
+
+    def _draw_step(self, step: int) -> None:
+        update = self.updates[step]
+        here = replace(_until(self.scenario, step + self.horizon), num_observed=step + 1)
+        self._draw_agents(step)
+        draw_truth(self.axes, self.view, here, self.rows)
+        if len(update.forecast.track_id):
+            draw_modes(self.axes, self.view, here, update.forecast, self.rows, labels=False)
+        self._draw_clock(f"{update.seconds:.1f} s")
+        caption_line(self.axes, self.view, 0, update.subtitle, "subtitle")
+
+
+def save_film(
+    scenario: Scenario,
+    forecast: Forecast | None,
+    path: str | Path,
+    *,
+    radius_m: float | None = None,
+    world: int | None = None,
+    theme: str = "light",
+    fps: float = 10.0,
+) -> None:
+    """Write a film of ``scenario``, a GIF or an MP4 depending on the suffix of ``path``.
+
+    The scenario plays at true speed. At the last observed step time stops while the modes grow; then the true
+    future continues, and a ring on each mode marks the predicted place at that time.
+
+    Args: see :class:`Film`.
+
+    Raises: DataError likewise, for another suffix, and for MP4 if no encoder is installed.
+    """
+    film = Film(scenario, forecast, radius_m=radius_m, world=world, theme=theme, fps=fps)
+    write_film(Path(path), film, fps)
+
+
+def save_replay(
+    scenario: Scenario, updates: Sequence[ReplayFrame], path: str | Path, *, theme: str = "light"
+) -> None:
+    """Write a film of a replay; arguments as for :class:`ReplayFilm`, formats as for :func:`save_film`."""
+    write_film(Path(path), ReplayFilm(scenario, updates, theme=theme), 1 / scenario.step_s)

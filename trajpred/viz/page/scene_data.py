@@ -1,0 +1,285 @@
+"""A scenario and its forecasts as the JSON that the page reads.
+
+Numbers are rounded to integers and lists of coordinates hold differences from entry to entry, which compress
+well. Lengths are centimetres relative to the focal agent's last observed position, speeds cm/s, angles
+milliradians. ``static/data.js`` is the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from trajpred.errors import require
+from trajpred.evaluation.judged import Judged, facts_of
+from trajpred.evaluation.results import finite
+from trajpred.forecast import Attention, Forecast
+from trajpred.geometry import norm
+from trajpred.lane_map import LaneMap
+from trajpred.metrics import agent_metrics, columns, final_error
+from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.viz.agent_layer import roles
+from trajpred.viz.forecast_layer import lateral_band
+from trajpred.viz.map_layer import (
+    arc_length,
+    boundaries,
+    crossings,
+    lane_tints,
+    middle_pose,
+    offset_line,
+    polylines,
+)
+from trajpred.viz.overlays import mean_shift
+from trajpred.viz.style import PAINT, Role, mark_strokes, paint_of
+from trajpred.viz.view import View, fit_radius, focal_position
+
+#: Units of lengths (metres), angles (radians) and attention shares, averaged and of single heads.
+CENTIMETRE, MILLIRADIAN, SHARE, HEAD_SHARE = 0.01, 0.001, 0.001, 0.004
+#: Half the distance between the two lines of a double mark (metres), a little wider than painted.
+DOUBLE_GAP_M = 0.14
+#: Paint of strokes by index, unpainted first.
+PAINTS = ("UNPAINTED", *PAINT)
+#: Attributes of the focal track that the list filters by.
+FACTS = ("class", "manoeuvre", "city")
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """The results of one model for one scenario.
+
+    Attributes:
+        forecast: for the scenario as recorded.
+        metrics: by track id the values of the registry's ``breakdown`` table; tracks without a future are omitted.
+        end_error: by track id ``[K]`` metres from the end of each mode to the last true position.
+        attention: of the model's encoder, None if it reports none.
+        without: the forecast without the removed road users, None if none are.
+    """
+
+    forecast: Forecast
+    metrics: dict[str, list[float | None]] = field(default_factory=dict)
+    end_error: dict[str, list[float | None]] = field(default_factory=dict)
+    attention: Attention | None = None
+    without: Forecast | None = None
+
+
+def evaluate_tracks(
+    scenario: Scenario, forecast: Forecast
+) -> tuple[dict[str, list[float | None]], dict[str, list[float | None]]]:
+    """Compute ``metrics`` and ``end_error`` of :class:`ModelResult` for every track that can be evaluated.
+
+    Metrics equal those of ``Evaluation.per_scenario``, in metres to 0.1 mm, None where undefined.
+
+    Raises: DataError if the forecast does not fit the scenario.
+    """
+    if not scenario.has_future:
+        return {}, {}
+    agents = Judged.of([scenario], [forecast])
+    if not len(agents):
+        return {}, {}
+    arrays = (agents.trajectory, agents.probability, agents.target, agents.valid)
+    path, p, target, valid = map(torch.from_numpy, arrays)
+    found = agent_metrics(path, p, target, valid, (6,))
+    # Through float32 and rounded in this order, as in evaluate, so that both report the same digits.
+    values = [found[name].float().numpy().astype(np.float64) for name in columns("breakdown")]
+    ends = final_error(path, target, valid).numpy()
+    names = agents.track_id.tolist()
+    metrics = dict(zip(names, finite(np.stack(values, axis=1).round(4).tolist()), strict=True))
+    return metrics, dict(zip(names, finite(ends.round(2).tolist()), strict=True))
+
+
+def focal_facts(scenario: Scenario) -> dict[str, str]:
+    """Return :data:`FACTS` of the focal track; its manoeuvre is ``unknown`` without a future."""
+    kind = OBJECT_TYPES[scenario.tracks.object_type[scenario.focal]]
+    default = {"class": kind, "manoeuvre": "unknown", "city": scenario.city or "unknown"}
+    found = facts_of(scenario).get(scenario.focal_id) if scenario.has_future else None
+    return {name: found[name] for name in FACTS} if found else default
+
+
+def list_entry(scenario: Scenario, results: Sequence[ModelResult]) -> dict[str, Any]:
+    """Return what the list of the page shows of a scenario."""
+    metrics = [one.metrics.get(scenario.focal_id) for one in results]
+    return {
+        "id": scenario.scenario_id,
+        "agents": len(scenario.tracks),
+        **focal_facts(scenario),
+        "metrics": metrics,
+    }
+
+
+def pack_scene(
+    scenario: Scenario, results: Sequence[ModelResult], removed: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the JSON object of one scene: states of ``A`` tracks over ``T`` steps, map, and forecasts.
+
+    Args:
+        results: of each model.
+        removed: ids of the road users that ``ModelResult.without`` omits.
+
+    Raises: DataError if a forecast is of another scenario, or coordinates are too large or not finite.
+    """
+    without = [one.without for one in results if one.without is not None]
+    forecasts = [*(one.forecast for one in results), *without]
+    for forecast in forecasts:
+        same = forecast.scenario_id == scenario.scenario_id
+        require(same, "forecast", f"is not of scenario {scenario.scenario_id}")
+    tracks, origin = scenario.tracks, focal_position(scenario)
+    return {
+        "id": scenario.scenario_id,
+        "focal": scenario.focal,
+        "observed": scenario.num_observed,
+        "steps": scenario.num_steps,
+        "step_s": round(scenario.step_s, 4),
+        "radius_m": round(max(fit_radius(scenario, f) for f in (*forecasts, None)), 1),
+        "track_id": tracks.track_id.tolist(),
+        "type": [OBJECT_TYPES[i] for i in tracks.object_type.tolist()],
+        "role": [Role(i).name for i in roles(scenario).tolist()],
+        **_pack_states(scenario, origin),
+        "map": pack_map(scenario.map, origin),
+        "models": [_pack_model(scenario, one, origin) for one in results],
+        "without": [_pack_without(scenario, one, origin) for one in results if one.without is not None],
+        "removed": [tracks.index(name) for name in removed],
+    }
+
+
+def _integers(values: np.ndarray, unit: float) -> np.ndarray:
+    """Round ``values`` to multiples of ``unit``. Raises: DataError if one is too large or not finite."""
+    whole = np.rint(np.asarray(values, np.float64) / unit)
+    fits = not whole.size or bool(np.abs(whole).max() < 2**30)
+    require(fits, "position", "is too far from the focal agent to be displayed")
+    return whole.astype(np.int64)
+
+
+def _differences(values: np.ndarray, unit: float) -> Any:
+    """Round to multiples of ``unit`` and return differences along the last axis as lists, from 0."""
+    return np.diff(_integers(values, unit), axis=-1, prepend=0).tolist()
+
+
+def _pack_points(points: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
+    """Return x and y of ``points`` ``[..., P, 2]`` as differences."""
+    local = points - origin
+    return {"x": _differences(local[..., 0], CENTIMETRE), "y": _differences(local[..., 1], CENTIMETRE)}
+
+
+def _pack_states(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
+    """Return the states ``[A][T]``; invalid steps repeat the last valid one, which compresses best."""
+    tracks, steps = scenario.tracks, np.arange(scenario.num_steps)
+    latest = np.maximum.accumulate(np.where(tracks.valid, steps, -1), axis=1)
+    kept = np.where(latest >= 0, latest, tracks.valid.argmax(axis=1)[:, None])
+    position = np.take_along_axis(tracks.position, kept[..., None], axis=1)
+    heading = np.unwrap(np.take_along_axis(tracks.heading, kept, axis=1), axis=1)
+    return {
+        "valid": ["".join(map(str, row)) for row in tracks.valid.astype(int).tolist()],
+        **_pack_points(position, origin),
+        "heading": _differences(heading, MILLIRADIAN),
+        "speed": _differences(np.take_along_axis(norm(tracks.velocity), kept, axis=1), CENTIMETRE),
+    }
+
+
+def pack_map(lanes: LaneMap, origin: np.ndarray) -> dict[str, Any]:
+    """Return lines and polygons of the map, and arrows ``[L][4]``: x, y, heading, length of the lane."""
+    everywhere = View(origin, 1e9, 1.0)
+    outlines, bars = crossings(everywhere, lanes)
+    centerlines = polylines(lanes.centerline)
+    pose = np.array([middle_pose(line) for line in centerlines]).reshape(-1, 3)
+    length = np.array([arc_length(line)[-1] for line in centerlines])
+    columns = (_integers(pose[:, :2] - origin, CENTIMETRE), _integers(pose[:, 2:], MILLIRADIAN))
+    strokes = [
+        (offset_line(line, DOUBLE_GAP_M * side) if side else line, paint_of(mark), dashed)
+        for line, mark in zip(*boundaries(everywhere, lanes), strict=True)
+        for side, dashed in mark_strokes(int(mark))
+    ]
+    return {
+        "ground": [_pack_points(_counter_clockwise(line), origin) for line in polylines(lanes.drivable_area)],
+        "tint": [
+            {**_pack_points(_counter_clockwise(line), origin), "tint": tint}
+            for line, tint in lane_tints(everywhere, lanes)
+        ],
+        "crossing": [_pack_points(_counter_clockwise(line), origin) for line in outlines],
+        "bar": [_pack_points(_counter_clockwise(line), origin) for line in bars],
+        "centerline": [_pack_points(line, origin) for line in centerlines],
+        "stroke": [
+            {
+                **_pack_points(line, origin),
+                "paint": PAINTS.index(paint) if paint in PAINTS else 0,
+                "dashed": int(dashed),
+            }
+            for line, paint, dashed in strokes
+        ],
+        "arrow": np.concatenate((*columns, _integers(length, CENTIMETRE)[:, None]), axis=1).tolist(),
+    }
+
+
+def _counter_clockwise(polygon: np.ndarray) -> np.ndarray:
+    """Orient ``polygon`` ``[P, 2]``: filled together, polygons of opposite orientation would cancel."""
+    x, y = (polygon - polygon[0]).T  # relative, because city coordinates are too large to multiply
+    return polygon if x @ np.roll(y, -1) >= y @ np.roll(x, -1) else polygon[::-1]
+
+
+def _pack_forecast(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> dict[str, Any]:
+    """Return the modes ``[B][K][F]`` of the ``B`` predicted tracks."""
+    row = {name: i for i, name in enumerate(scenario.tracks.track_id.tolist())}
+    band = None if forecast.scale is None else _differences(lateral_band(scenario, forecast), CENTIMETRE)
+    return {
+        "tracks": [row[name] for name in forecast.track_id.tolist()],
+        "steps": forecast.trajectory.shape[2],
+        "probability": np.round(forecast.probability, 4).tolist(),
+        **_pack_points(forecast.trajectory, origin),
+        "band": band,
+    }
+
+
+def _pack_model(scenario: Scenario, result: ModelResult, origin: np.ndarray) -> dict[str, Any]:
+    names, attention = result.forecast.track_id.tolist(), result.attention
+    K = result.forecast.trajectory.shape[1]
+    return {
+        **_pack_forecast(scenario, result.forecast, origin),
+        "end_error": [result.end_error.get(name, [None] * K) for name in names],
+        "metrics": [result.metrics.get(name) for name in names],
+        "attention": None if attention is None else pack_attention(scenario, attention),
+    }
+
+
+def _pack_without(scenario: Scenario, result: ModelResult, origin: np.ndarray) -> dict[str, Any]:
+    """Return the forecast without the removed road users, and how far mean futures differ at their end."""
+    assert result.without is not None
+    original = set(result.forecast.track_id.tolist())
+    shift = {
+        name: round(float(mean_shift(result.forecast, result.without, name)[-1]), 2)
+        for name in original & set(result.without.track_id.tolist())
+    }
+    names = result.without.track_id.tolist()
+    return {
+        **_pack_forecast(scenario, result.without, origin),
+        "shift_m": [shift.get(name) for name in names],
+    }
+
+
+def pack_attention(scenario: Scenario, attention: Attention) -> dict[str, Any]:
+    """Return the attention edges with a share that does not round to 0.
+
+    ``receiver`` and ``sender`` ``[E]``: rows of tracks; senders from ``A`` are lane segments, then crossings.
+    ``share`` ``[E]``: multiples of :data:`SHARE`, averaged over layers and heads. ``heads``
+    ``[D][layers · H]``: the same by layer and head in multiples of :data:`HEAD_SHARE`, of the first ``D``
+    edges, whose receivers are the focal and the scored tracks.
+    """
+    tracks, mean = scenario.tracks, attention.weight.mean(axis=(0, 1))
+    agent = np.array([tracks.index(name) for name in attention.track_id.tolist()], np.int64)
+    detailed = np.isin(roles(scenario)[agent], (Role.FOCAL, Role.SCORED))
+    receiver, sender = np.nonzero(mean >= SHARE / 2)
+    order = np.argsort(~detailed[receiver], kind="stable")
+    receiver, sender = receiver[order], sender[order]
+    D = int(detailed[receiver].sum())
+    layers, H = attention.weight.shape[:2]
+    heads = attention.weight[:, :, receiver[:D], sender[:D]].reshape(layers * H, D).T
+    return {
+        "layers": layers,
+        "head_count": H,
+        "receiver": agent[receiver].tolist(),
+        "sender": np.concatenate((agent, len(tracks) + attention.lane))[sender].tolist(),
+        "share": np.rint(mean[receiver, sender] / SHARE).astype(int).tolist(),
+        "heads": np.rint(heads / HEAD_SHARE).astype(int).tolist(),
+    }
