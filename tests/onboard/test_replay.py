@@ -186,7 +186,7 @@ def test_film_draws_the_forecast_of_each_step(updates: list[Update], native: Sce
         for one in shown
     ]
     film, other = ReplayFilm(native, shown), ReplayFilm(native, frozen)
-    assert [moment.step for moment in film.moments[:110]] == list(range(110)) and len(film) == 125
+    assert [frame.step for frame in film.frames[:110]] == list(range(110)) and len(film) == 125
     assert (film[60] != other[60]).any() and (film[49] == other[49]).all()
 
 

@@ -1,4 +1,4 @@
-"""A browser and pages for the tests of the web page."""
+"""A picture, a forecast of the shipped weights, a browser and a page for the tests of viz."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ import pytest
 
 from tests.conftest import SAMPLE
 from tests.viz.browser import Browser
-from trajpred.predictors import load_predictor
+from trajpred.forecast import Attention
+from trajpred.predictors import Predictor, load_predictor
+from trajpred.predictors.checkpoint import attention_of
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.viz.page import write_page
+
+
+@pytest.fixture(scope="session")
+def model() -> Predictor:
+    """The smallest weights that ship; they report scales and attention."""
+    return load_predictor("argoverse2-demo")
+
+
+@pytest.fixture(scope="session")
+def real_scene(sample_folders: list[Path]) -> Scenario:
+    """A crowded scene of the sample with a bus."""
+    return read_scenario(next(path for path in sample_folders if path.name.startswith("7f6920a4")))
+
+
+@pytest.fixture(scope="session")
+def attention(model: Predictor, real_scene: Scenario) -> Attention:
+    return attention_of(model, [real_scene])[0]
 
 
 @pytest.fixture(scope="session")
@@ -25,13 +44,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def scenes() -> list[Scenario]:
-    """Two cities, a car that stands, a car that turns, and one that goes straight."""
+    """Scenes from two cities: the focal vehicle is parked, turns, and goes straight."""
     names = ["val/0a1e6f0a", "train/0000b0f9", "val/7f6920a4"]
     return [read_scenario(next((SAMPLE / n.split("/")[0]).glob(n.split("/")[1] + "*"))) for n in names]
 
 
 @pytest.fixture(scope="session")
-def page(scenes: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of one model that ships: it tells scales and attention."""
-    path = tmp_path_factory.mktemp("page") / "one model.html"
-    return write_page(path, scenes, [load_predictor("argoverse2-demo")], progress=False)
+def page(scenes: list[Scenario], model: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of one model."""
+    return write_page(tmp_path_factory.mktemp("page") / "one model.html", scenes, [model], progress=False)

@@ -1,4 +1,4 @@
-"""The web page in a real browser: loading, time, the list, links and keys."""
+"""The page in a real browser: every control works, and nothing is requested or logged."""
 
 from __future__ import annotations
 
@@ -7,70 +7,74 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import SAMPLE
 from tests.viz.browser import IN_BROWSER, Browser
-from trajpred.predictors import load_predictor
+from trajpred.predictors import Predictor, load_predictor
 from trajpred.scenario import Scenario
+from trajpred.sources.argoverse2 import read_scenario
+from trajpred.viz.page import write_page
 
 pytestmark = IN_BROWSER
+TURN = "#scene=7f6920a4-da68-51ad-97ee-8f327a728473"
 
 
-def shown(browser: Browser) -> list[str]:
-    """The ids in the list."""
+def listed(browser: Browser) -> list[str]:
     ids: list[str] = browser.ask("[...document.querySelectorAll('#list .id')].map(e => e.textContent)")
     return ids
+
+
+def enter(browser: Browser, element: str, value: object, event: str = "input") -> None:
+    browser.do(f"get('{element}').value = '{value}'; get('{element}').dispatchEvent(new Event('{event}'))")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_loads_from_disk_without_errors_or_network(browser: Browser, page: Path, theme: str) -> None:
     browser.prefer(theme)
     browser.open(page)
-    browser.do("0")
     assert browser.errors == [] and browser.requests == [page.as_uri()]
     assert browser.ask("document.documentElement.dataset.theme") == theme
-    corner = browser.picture()[2, 2, :3]
-    assert (corner.mean() > 0.8) == (theme == "light")
+    assert (browser.picture()[2, 2, :3].mean() > 0.8) == (theme == "light")
     browser.do("get('theme').click()")
     assert (browser.picture()[2, 2, :3].mean() > 0.8) != (theme == "light")
     browser.prefer("light")
 
 
-def test_numbers_decode_to_what_python_packed(browser: Browser, page: Path, scenes: list[Scenario]) -> None:
+def test_numbers_are_those_of_python(
+    browser: Browser, page: Path, scenes: list[Scenario], model: Predictor
+) -> None:
     browser.open(page, f"#scene={scenes[2].scenario_id}")
     tracks, now = scenes[2].tracks, scenes[2].num_observed - 1
     origin = tracks.position[scenes[2].focal, now]
-    asked = "[...Array(state.scene.tracks).keys()].map(i => {0})"
-    seen = np.array(browser.ask(asked.format("state.scene.seen(i, state.scene.now)")))
-    np.testing.assert_array_equal(seen, tracks.valid[:, now])
-    place = np.array(browser.ask(asked.format("state.scene.place(i, state.scene.now)")))
-    assert np.abs(place - (tracks.position[:, now] - origin))[seen].max() <= 0.0051
-    heading = np.array(browser.ask(asked.format("state.scene.heading(i, state.scene.now)")))
+    asked = "state.scene.tracks.map(i => state.scene.{0})"
+    valid = np.array(browser.ask(asked.format("isValid(i, state.scene.now)")))
+    np.testing.assert_array_equal(valid, tracks.valid[:, now])
+    position = np.array(browser.ask(asked.format("position(i, state.scene.now)")))
+    assert np.abs(position - (tracks.position[:, now] - origin))[valid].max() <= 0.0051
+    heading = np.array(browser.ask(asked.format("headings[i][state.scene.now]")))
     turned = np.angle(np.exp(1j * (heading - tracks.heading[:, now])))
-    assert np.abs(turned[seen]).max() <= 0.00051
-    told = browser.ask(
-        "modesOf(state.scene, 0, state.scene.focal).map(m => [m.probability, m.points.at(-1)])"
-    )
-    [forecast] = load_predictor("argoverse2-demo")([scenes[2]])
+    assert np.abs(turned[valid]).max() <= 0.00051
+    modes = browser.ask("state.scene.modes(0, state.scene.focal).map(m => [m.probability, m.points.at(-1)])")
+    [forecast] = model([scenes[2]])
     row = int(forecast.rows(np.array([scenes[2].focal_id]))[0])
     order = np.argsort(forecast.probability[row], kind="stable")
-    assert [p for p, _ in told] == pytest.approx(forecast.probability[row, order], abs=1e-3)
+    assert [p for p, _ in modes] == pytest.approx(forecast.probability[row, order], abs=1e-3)
     ends = forecast.trajectory[row, order, -1] - origin
-    np.testing.assert_allclose([end for _, end in told], ends, atol=0.05)
+    np.testing.assert_allclose([end for _, end in modes], ends, atol=0.05)
 
 
-def test_the_slider_moves_agents_and_the_address_follows(browser: Browser, page: Path) -> None:
+def test_time_moves_by_slider_play_and_keys(browser: Browser, page: Path) -> None:
     browser.open(page)
     before = browser.picture()
     assert browser.ask("get('time').textContent") == "4.9 s now"
-    browser.do("get('slider').value = 80; get('slider').dispatchEvent(new Event('input'))")
+    enter(browser, "slider", 80)
     assert (browser.picture() != before).any()
     assert "now + 3.1 s" in browser.ask("get('time').textContent")
     assert browser.ask("location.hash").endswith("&t=8.0")
     browser.do("setStep(state.scene.now)")
     np.testing.assert_array_equal(browser.picture(), before)
-
-
-def test_play_runs_to_the_end_and_stops(browser: Browser, page: Path) -> None:
-    browser.open(page, "")
+    for key, step in (("ArrowRight", 50), ("ArrowLeft", 49), ("Home", 0), ("End", 109)):
+        browser.key(key)
+        assert browser.ask("state.step") == step, key
     browser.do("setStep(state.scene.last - 5)")
     browser.key(" ")
     assert browser.ask("state.playing")
@@ -80,44 +84,49 @@ def test_play_runs_to_the_end_and_stops(browser: Browser, page: Path) -> None:
 
 def test_the_list_filters_sorts_and_opens(browser: Browser, page: Path, scenes: list[Scenario]) -> None:
     browser.open(page)
-    everything = shown(browser)
-    values = browser.ask("state.shown.map(i => index.scenes[i].metrics[0][1])")
+    everything = listed(browser)
+    values = browser.ask("state.listed.map(i => index.scenes[i].metrics[0][1])")
     assert len(everything) == 3 and values == sorted(values, reverse=True)
     browser.do("get('order').click()")
-    assert shown(browser) == everything[::-1]
+    assert listed(browser) == everything[::-1]
     browser.do("get('order').click()")
     cities = {scene.scenario_id: scene.city for scene in scenes}
-    city = "pittsburgh"
-    browser.do(f"get('fact-city').value = '{city}'; get('fact-city').dispatchEvent(new Event('change'))")
-    assert shown(browser) == [name for name in everything if cities[name] == city] != everything
-    browser.do("get('fact-city').value = ''; get('fact-city').dispatchEvent(new Event('change'))")
-    middle = (values[0] + values[1]) / 2
-    browser.do(f"get('low').value = {middle}; get('low').dispatchEvent(new Event('input'))")
-    assert shown(browser) == everything[:1]
-    browser.do("get('low').value = ''; get('low').dispatchEvent(new Event('input'))")
-    search = "get('search').value = '{0}'; get('search').dispatchEvent(new Event('input'))"
-    browser.do(search.format(everything[1][:8].upper()))
-    assert shown(browser) == everything[1:2]
+    enter(browser, "fact-city", "pittsburgh", "change")
+    assert listed(browser) == [name for name in everything if cities[name] == "pittsburgh"] != everything
+    enter(browser, "fact-city", "", "change")
+    enter(browser, "low", (values[0] + values[1]) / 2)
+    assert listed(browser) == everything[:1]
+    enter(browser, "low", "")
+    enter(browser, "search", everything[1][:8].upper())
+    assert listed(browser) == everything[1:2]
     browser.do("document.querySelector('#list button').click()")
     browser.wait(f"state.scene.id === '{everything[1]}'")
-    browser.do(search.format("no such scenario"))
-    assert shown(browser) == [] and browser.errors == []
+    enter(browser, "search", "no such scenario")
+    assert listed(browser) == [] and browser.errors == []
+    enter(browser, "search", "")
+    first, second = browser.ask("state.listed.slice(0, 2)")
+    for key, number in (("k", first), ("j", second)):
+        browser.key(key)
+        browser.wait(f"state.number === {number} && state.scene.id === index.scenes[{number}].id")
+    browser.do("get('search').focus()")
+    browser.key("j")
+    assert browser.ask("[state.number, get('search').value]") == [second, "j"], "letters belong to the field"
 
 
-@pytest.mark.parametrize("layer", ["map", "agents", "history", "truth", "modes", "others", "band", "labels"])
-def test_every_layer_can_be_hidden(browser: Browser, page: Path, layer: str) -> None:
-    browser.open(page, "#scene=7f6920a4-da68-51ad-97ee-8f327a728473&t=6.0")
+def test_every_layer_can_be_hidden(browser: Browser, page: Path) -> None:
+    browser.open(page, TURN + "&t=6.0")
+    browser.do("redraw()")
     before = browser.picture()
-    browser.do(f"get('layer-{layer}').click()")
-    assert (browser.picture() != before).any()
-    browser.do(f"get('layer-{layer}').click()")
-    np.testing.assert_array_equal(browser.picture(), before)
+    for layer in ("map", "agents", "history", "truth", "modes", "others", "band", "labels"):
+        browser.do(f"get('layer-{layer}').click()")
+        assert (browser.picture() != before).any(), layer
+        browser.do(f"get('layer-{layer}').click()")
+        np.testing.assert_array_equal(browser.picture(), before, err_msg=layer)
 
 
-def test_a_link_leads_to_scene_and_time(browser: Browser, page: Path, scenes: list[Scenario]) -> None:
-    for scene in scenes[:2]:
-        browser.open(page, f"#scene={scene.scenario_id}&t=4.2")
-        assert browser.ask("[state.scene.id, state.step]") == [scene.scenario_id, 42]
+def test_a_link_opens_scene_and_time(browser: Browser, page: Path, scenes: list[Scenario]) -> None:
+    browser.open(page, f"#scene={scenes[1].scenario_id}&t=4.2")
+    assert browser.ask("[state.scene.id, state.step]") == [scenes[1].scenario_id, 42]
     browser.do(f"location.hash = '#scene={scenes[2].scenario_id}&t=7.5'")
     browser.wait(f"state.scene.id === '{scenes[2].scenario_id}' && state.step === 75")
     for wrong in ("#scene=unknown&t=x", "#t=99999", "#%"):
@@ -125,16 +134,109 @@ def test_a_link_leads_to_scene_and_time(browser: Browser, page: Path, scenes: li
         assert browser.errors == []
 
 
-def test_keys_step_time_and_change_scene(browser: Browser, page: Path) -> None:
+def test_pointing_shows_numbers_and_clicking_selects(browser: Browser, page: Path) -> None:
+    browser.open(page, TURN)
+    bus = browser.ask("state.scene.type.indexOf('bus')")
+    place = browser.at(f"state.scene.position({bus}, state.step)")
+    browser.mouse("mouseMoved", *place)
+    tip = browser.ask("get('tip').innerText")
+    assert "bus" in tip and "m/s" in tip and browser.ask(f"state.scene.track_id[{bus}]") in tip
+    for event in ("mousePressed", "mouseReleased"):
+        browser.mouse(event, *place, button="left", clickCount=1)
+    assert browser.ask("state.selected") == bus
+    browser.do("select(state.scene.focal)")
+    browser.mouse("mouseMoved", *browser.at("state.scene.modes(0, state.scene.focal).at(-1).points.at(-1)"))
+    tip = browser.ask("get('tip').innerText")
+    assert tip.startswith("Mode ") and "from the truth" in tip and "%" in tip and browser.errors == []
+
+
+def test_dragging_pans_wheel_zooms_and_fit_returns(browser: Browser, page: Path) -> None:
     browser.open(page)
-    for key, step in (("ArrowRight", 50), ("ArrowLeft", 49), ("Home", 0), ("End", 109)):
-        browser.key(key)
-        assert browser.ask("state.step") == step, key
-    first, second = browser.ask("state.shown.slice(0, 2)")
-    browser.key("j")
-    browser.wait(f"state.number === {second} && state.scene.id === index.scenes[{second}].id")
-    browser.key("k")
-    browser.wait(f"state.number === {first} && state.scene.id === index.scenes[{first}].id")
-    browser.do("get('search').focus()")
-    browser.key("j")
-    assert browser.ask("[state.number, get('search').value]") == [first, "j"], "letters are for the field"
+    view = "[camera.x, camera.y, camera.scale]"
+    before = browser.ask(view)
+    browser.mouse("mousePressed", 700, 400, button="left", clickCount=1)
+    browser.mouse("mouseMoved", 760, 370, button="left", buttons=1)
+    browser.mouse("mouseReleased", 760, 370, button="left", clickCount=1)
+    x, y, scale = browser.ask(view)
+    assert [x, y] == pytest.approx([-60 / scale, -30 / scale]) and scale == before[2]
+    point = browser.ask("panes[0].toMetres([200, 200])")
+    corner = browser.ask("(r => [r.left, r.top])(panes[0].canvas.getBoundingClientRect())")
+    browser.mouse("mouseWheel", corner[0] + 200, corner[1] + 200, deltaX=0, deltaY=-300)
+    browser.wait(f"camera.scale > {scale}")
+    assert browser.ask("panes[0].toMetres([200, 200])") == pytest.approx(point, abs=1e-6)
+    browser.do("get('fit').click()")
+    assert browser.ask(view) == pytest.approx(before)
+
+
+def test_attention_by_layer_and_head(
+    browser: Browser, page: Path, model: Predictor, scenes: list[Scenario]
+) -> None:
+    from trajpred.predictors.checkpoint import attention_of
+
+    browser.open(page, TURN)
+    browser.do("get('layer-attention').click()")
+    assert browser.ask("get('heads').hidden") is False and "attention" in browser.ask(
+        "get('legend').innerText"
+    )
+    [attention], scene = attention_of(model, [scenes[2]]), scenes[2]
+    row = attention.track_id.tolist().index(scene.focal_id)
+    for layer, head, weight in (("", "", attention.weight.mean((0, 1))), ("1", "2", attention.weight[1, 2])):
+        enter(browser, "attention-layer", layer, "change")
+        enter(browser, "attention-head", head, "change")
+        largest = browser.ask("sendersTo(state.scene, 0, state.scene.focal).at(-1).share")
+        assert largest == pytest.approx(weight[row].max(), abs=0.003)
+    assert "layer 2, head 3" in browser.ask("describeHeads(state.scene, state.scene.focal)")
+    assert browser.errors == []
+
+
+def test_what_if_switches_forecasts(
+    browser: Browser, scenes: list[Scenario], model: Predictor, tmp_path: Path
+) -> None:
+    path = write_page(tmp_path / "what if.html", scenes[2:], [model], without=["nearest"], progress=False)
+    browser.open(path)
+    before = browser.picture()
+    browser.key("w")
+    summary = browser.ask("document.querySelector('.summary').innerText")
+    assert (browser.picture() != before).any() and "without" in summary and "away" in summary
+    assert browser.ask("panes[0].forecast") == 1 and "removed" in browser.ask("get('legend').innerText")
+    browser.key("w")
+    np.testing.assert_array_equal(browser.picture(), before)
+    assert browser.errors == []
+
+
+def test_two_models_share_view_and_time(browser: Browser, scenes: list[Scenario], tmp_path: Path) -> None:
+    models = [load_predictor(name) for name in ("constant_velocity", "lane_following")]
+    browser.open(write_page(tmp_path / "both.html", scenes, models, progress=False))
+    names = browser.ask("[...document.querySelectorAll('.summary b')].map(e => e.innerText)")
+    assert [name.split()[-1] for name in names] == ["constant_velocity", "lane_following"]
+    pictures = "panes.map(p => p.canvas.toDataURL())"
+    before = browser.ask(pictures)
+    assert before[0] != before[1]
+    for change in ("zoomAt(panes[0], [100, 100], 1.5); redraw()", "setStep(20)"):
+        browser.do(change)
+        after = browser.ask(pictures)
+        assert all(a != b for a, b in zip(before, after, strict=True))
+        before = after
+    assert "minFDE6, B" in browser.ask("get('sort').innerText") and browser.errors == []
+
+
+def test_narrow_windows_hide_the_list(browser: Browser, page: Path) -> None:
+    browser.size(400, 760)
+    browser.open(page)
+    assert browser.ask("document.documentElement.scrollWidth") <= 400
+    assert browser.ask("panes[0].width") == 400
+    left = "document.getElementById('side').getBoundingClientRect().left"
+    assert browser.ask(left) < -200
+    browser.do("get('open-list').click()")
+    browser.wait(f"{left} === 0")
+    browser.size(1280, 800)
+
+
+def test_agents_without_a_future_stay_at_their_last_state(browser: Browser, tmp_path: Path) -> None:
+    scene, predictor = read_scenario(next((SAMPLE / "test").iterdir())), load_predictor("constant_velocity")
+    browser.open(write_page(tmp_path / "test.html", [scene], [predictor], progress=False))
+    assert browser.ask("[state.scene.recorded(80), state.scene.last]") == [49, 109]
+    browser.do("setStep(80)")
+    assert browser.ask("visibleTracks(panes[0], state.scene, state.scene.recorded(80), true).length") > 1
+    assert "no true future" in browser.ask("document.querySelector('.summary').innerText")
+    assert browser.errors == []

@@ -54,7 +54,9 @@ def timeline(scenario: Scenario, horizon: int, fps: float) -> list[Frame]:
 
     def played(first: int, last: int) -> list[int]:
         stride = 1 / (fps * scenario.step_s)
-        steps: list[int] = np.rint(np.append(np.arange(first, last, stride), last)).astype(int).tolist()
+        # Steps vary by fractions of a percent: without the tolerance the last one could come twice.
+        times = np.append(np.arange(first, last - 0.01, stride), last)
+        steps: list[int] = np.rint(times).astype(int).tolist()
         return steps
 
     film = [Frame(step, 0) for step in played(0, now)]

@@ -1,0 +1,146 @@
+"""Metrics in the caption are av2's; caption, legend and scale bar fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from av2.datasets.motion_forecasting.eval.metrics import (
+    compute_ade,
+    compute_brier_fde,
+    compute_fde,
+    compute_is_missed_prediction,
+    compute_world_fde,
+)
+
+from tests.viz.scenes import (
+    FUTURE,
+    OBSERVED,
+    artists,
+    make_forecast,
+    make_scenario,
+    marginal,
+    text,
+    with_scales,
+)
+from trajpred.forecast import Forecast
+from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.viz import draw_scene
+from trajpred.viz.annotations import describe_metrics, round_length, track_metrics
+
+
+def truth_of(scene: Scenario, name: str) -> np.ndarray:
+    return scene.tracks.position[scene.tracks.index(name), OBSERVED:]
+
+
+def test_focal_metrics_are_those_of_av2() -> None:
+    scene = make_scenario()
+    forecast = make_forecast(scene, ("car",))
+    modes, truth = forecast.trajectory[0], truth_of(scene, "car")
+    ade, fde = compute_ade(modes, truth), compute_fde(modes, truth)
+    brier = compute_brier_fde(modes, truth, forecast.probability[0])[fde.argmin()]
+    missed = compute_is_missed_prediction(modes, truth).all()
+    result = "miss (> 2 m)" if missed else "hit (≤ 2 m)"
+    expected = f"minADE {ade.min():.2f} m · minFDE {fde.min():.2f} m · brier-minFDE {brier:.2f} m · {result}"
+    assert describe_metrics(scene, forecast) == expected
+
+
+def test_scored_metrics_are_means_over_the_scored_tracks() -> None:
+    """The pedestrian is scored like the focal car, the bus is not."""
+    scene = make_scenario()
+    names = ("bus", "walker", "car")
+    forecast = marginal(make_forecast(scene, names))
+    modes = dict(zip(names, forecast.trajectory, strict=True))
+    fde = [compute_fde(modes[name], truth_of(scene, name)).min() for name in ("car", "walker")]
+    found = describe_metrics(scene, forecast)
+    assert found.endswith(f"   |   2 scored: minFDE {np.mean(fde):.2f} m, {sum(e > 2 for e in fde)} missed")
+
+
+def test_world_metrics_are_those_of_av2() -> None:
+    scene = make_scenario()
+    forecast = make_forecast(scene)
+    truth = np.stack([truth_of(scene, name) for name in ("car", "walker")])
+    world = compute_world_fde(forecast.trajectory, truth)
+    assert describe_metrics(scene, forecast).endswith(f"2 scored: avgMinFDE {world.min():.2f} m")
+    second = int(np.argsort(-forecast.probability[0], kind="stable")[1])
+    errors = (compute_ade(forecast.trajectory[0], truth[0]), compute_fde(forecast.trajectory[0], truth[0]))
+    found = describe_metrics(scene, forecast, world=1)
+    assert found.startswith(f"ADE {errors[0][second]:.2f} m · FDE {errors[1][second]:.2f} m · ")
+    assert f"2 scored: FDE {world[second]:.2f} m, " in found
+
+
+def test_minimum_ade_need_not_be_that_of_the_mode_with_the_best_end() -> None:
+    scene = Scenario.from_arrays(np.zeros((1, 6, 2)), num_observed=2)
+    modes = np.zeros((1, 2, 4, 2))
+    modes[0, 0, :, 0] = [9, 9, 9, 1]  # ends well, ADE 7
+    modes[0, 1, :, 0] = [0, 0, 0, 3]  # ends worse, ADE 0.75
+    forecast = Forecast.from_trajectories(
+        scene.scenario_id, np.array(["0"]), modes, np.full((1, 2), 0.5),
+        origin=np.zeros((1, 2)), origin_heading=np.zeros(1), step_s=0.1,
+    )  # fmt: skip
+    found = track_metrics(scene, forecast, np.array([0]))
+    assert [found[name].item() for name in ("minADE", "minFDE", "MR")] == [0.75, 1.0, 0.0]
+
+
+def test_missing_and_short_futures() -> None:
+    scene, short = make_scenario(OBSERVED), make_scenario(OBSERVED + 7)
+    assert describe_metrics(scene, make_forecast(scene)) == describe_metrics(make_scenario(), None) == ""
+    figure = draw_scene(scene, make_forecast(scene))
+    assert text(figure, "subtitle") == "2.0 s observed, 3.0 s predicted, 6 modes"
+    assert not artists(figure, "metrics")
+    forecast = make_forecast(make_scenario())
+    fde = compute_fde(forecast.trajectory[0, :, :7], short.tracks.position[0, OBSERVED:])
+    assert f"minFDE {fde.min():.2f} m" in describe_metrics(short, forecast)
+
+
+@pytest.mark.parametrize("world", [None, 0])
+def test_the_longest_caption_fits(world: int | None) -> None:
+    """100 scored tracks of the type with the longest name, errors of three digits."""
+    t = np.arange(50)[:, None] * 0.1
+    position = np.arange(100.0)[:, None, None] * [0, 3.0] + t * [20.0, 0.0]
+    scene = Scenario.from_arrays(
+        position, num_observed=20, object_type=max(OBJECT_TYPES, key=len),
+        scenario_id="0" * 36, city="washington-dc",
+    )  # fmt: skip
+    forecast = Forecast.from_trajectories(
+        scene.scenario_id, scene.tracks.track_id, np.full((100, 6, 30, 2), 700.0), np.full((100, 6), 1 / 6),
+        origin=position[:, 19], origin_heading=np.zeros(100), step_s=0.1,
+    )  # fmt: skip
+    if world is None:
+        mixed = forecast.probability + np.linspace(-0.01, 0.01, 100)[:, None] * [1, -1, 0, 0, 0, 0]
+        forecast = replace(forecast, probability=mixed)
+    figure = draw_scene(scene, forecast, world=world, tracks=["0"])
+    figure.set_dpi(40)
+    edge = figure.axes[0].get_window_extent().x1
+    for gid in ("title", "subtitle", "metrics"):
+        [line] = artists(figure, gid)
+        assert line.get_window_extent().x1 <= edge, gid
+
+
+def test_the_fullest_legend_leaves_room_for_the_colour_bar() -> None:
+    kinds = ["vehicle", "vehicle", "pedestrian", "cyclist", "static"]
+    scene = Scenario.from_arrays(
+        np.zeros((5, OBSERVED + FUTURE, 2)), num_observed=OBSERVED, object_type=kinds,
+        track_id=["car", "AV", "walker", "bike", "cone"], category=[3, 1, 2, 1, 1],
+    )  # fmt: skip
+    figure = draw_scene(scene, with_scales(make_forecast(scene)))
+    legend = figure.axes[0].get_legend()
+    assert legend is not None and len(legend.get_texts()) == 11
+    bar = figure.axes[0].child_axes[0]
+    figure.canvas.draw()
+    label = min(part.get_window_extent().x0 for part in bar.texts + bar.get_xticklabels())
+    assert legend.get_window_extent().x1 < label
+
+
+def test_legend_contains_only_what_is_drawn() -> None:
+    """No cyclist: it was lost before the last observed step; no forecast, no static object."""
+    legend = draw_scene(make_scenario()).axes[0].get_legend()
+    assert legend is not None
+    agents = {"focal agent", "recording vehicle", "scored agent", "other agent", "pedestrian"}
+    assert {entry.get_text() for entry in legend.get_texts()} == agents | {"history", "true future"}
+
+
+@pytest.mark.parametrize(("metres", "expected"), [(9.9, 5.0), (20.0, 20.0), (60.0, 50.0), (0.3, 0.2)])
+def test_round_length(metres: float, expected: float) -> None:
+    assert round_length(metres) == pytest.approx(expected)

@@ -1,0 +1,145 @@
+"""Films play at true speed, and no frame shows anything before its time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image, ImageSequence
+
+from tests.viz.scenes import BARE, FUTURE, OBSERVED, make_forecast, make_scenario
+from trajpred.errors import DataError
+from trajpred.geometry import unit_vector
+from trajpred.scenario import Scenario
+from trajpred.viz.film import END_S, GROW_S, HOLD_S, Film, Frame, save_film, timeline
+from trajpred.viz.style import LIGHT, Role
+
+NOW = OBSERVED - 1
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scenario:
+    return make_scenario(map=BARE)
+
+
+@pytest.fixture(scope="module")
+def film(scene: Scenario) -> Film:
+    return Film(scene, radius_m=40.0)
+
+
+def picture(film: Film, step: int) -> np.ndarray:
+    """The last picture of ``step``."""
+    return film[max(i for i, frame in enumerate(film.frames) if frame.step == step)]
+
+
+def inside(film: Film, step: int) -> np.ndarray:
+    """The scene at ``step`` ``[S, S, 3]`` without caption and legend."""
+    box, found = film.axes.get_window_extent(), picture(film, step)
+    rows = slice(round(found.shape[0] - box.y1) + 2, round(found.shape[0] - box.y0) - 2)
+    return found[rows, round(box.x0) + 2 : round(box.x1) - 2]
+
+
+def has_color(film: Film, step: int, position: np.ndarray, role: Role) -> bool:
+    """Whether the picture of ``step`` has the colour of ``role`` at a city ``position`` ``[2]``."""
+    x, y = film.axes.transData.transform(position)
+    found = picture(film, step)
+    color = found[round(found.shape[0] - y), round(x)] / 255
+    return bool(np.abs(color - to_rgb(LIGHT.role[role])).max() < 0.05)
+
+
+def test_films_play_at_true_speed(real_scene: Scenario) -> None:
+    frames = timeline(real_scene, 60, fps=10.0)
+    steps = [step for step, _ in frames]
+    assert steps[:50] == list(range(50)) and steps[-15:] == [109] * 15
+    assert len(frames) == 110 + 10 * (GROW_S + HOLD_S + END_S)
+    paused = [horizon for step, horizon in frames if step == 49][1:]
+    assert paused == sorted(paused) and paused[0] == 6 and paused[-10:] == [60] * 10
+    assert {horizon for step, horizon in frames if step < 49} == {0}
+    assert {horizon for step, horizon in frames if step > 49} == {60}
+    assert timeline(make_scenario(OBSERVED), 30, 10.0)[-1] == Frame(NOW, 30), "without a future"
+
+
+@pytest.mark.parametrize(("fps", "stride"), [(5.0, 2), (2.5, 4), (20.0, 0.5)])
+def test_films_play_at_true_speed_at_any_rate(scene: Scenario, fps: float, stride: float) -> None:
+    frames = timeline(scene, 0, fps)
+    played = [step for step, _ in frames[: -round(END_S * fps)]]
+    assert played[0] == 0 and played[-1] == OBSERVED + FUTURE - 1 and NOW in played
+    assert np.mean(np.diff(played)) == pytest.approx(stride, rel=0.15)
+    assert all(horizon == 0 for _, horizon in frames), "nothing is predicted without a forecast"
+
+
+def test_nothing_is_visible_before_its_time(scene: Scenario) -> None:
+    forecast = make_forecast(scene)
+    films = [
+        Film(scene, one, radius_m=30.0)
+        for one in (forecast, replace(forecast, trajectory=forecast.trajectory + 3.0))
+    ]
+    same = [(inside(films[0], step) == inside(films[1], step)).all() for step in (0, NOW - 1, NOW, NOW + 5)]
+    assert same == [True, True, False, False]
+    tracks, step = scene.tracks, NOW + 10
+    later = np.arange(OBSERVED + FUTURE)[:, None] > step
+    changed = replace(tracks, position=np.where(later, tracks.position + 4.0, tracks.position))
+    films = [Film(one, radius_m=30.0) for one in (scene, replace(scene, tracks=changed))]
+    assert (inside(films[0], step) == inside(films[1], step)).all()
+    assert (inside(films[0], step + 1) != inside(films[1], step + 1)).any()
+
+
+@pytest.mark.parametrize("step", [0, NOW, NOW + 12, OBSERVED + FUTURE - 1])
+def test_agents_are_where_they_were_recorded(scene: Scenario, film: Film, step: int) -> None:
+    for name, role in (("car", Role.FOCAL), ("AV", Role.EGO), ("bus", Role.OTHER)):
+        row = scene.tracks.index(name)
+        # Away from the heading mark at the centre and from the star at the end of the truth.
+        heading = scene.tracks.heading[row, step]
+        offset = 1.6 * unit_vector(heading) + 0.6 * unit_vector(heading + np.pi / 2)
+        assert has_color(film, step, scene.tracks.position[row, step] - offset, role), name
+
+
+def test_agents_appear_and_disappear(scene: Scenario, film: Film) -> None:
+    # The cyclist is recorded until step 14, the walker from step 10.
+    for name, role, present, absent in (("bike", Role.OTHER, 14, 15), ("walker", Role.SCORED, 10, 9)):
+        place = scene.tracks.position[scene.tracks.index(name), present]
+        assert has_color(film, present, place, role) and not has_color(film, absent, place, role), name
+
+
+def test_rings_mark_the_predicted_places(scene: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    forecast = make_forecast(scene)
+    film = Film(scene, forecast)
+    drawn: list[np.ndarray] = []
+
+    def scatter(x: Any, y: Any, **look: Any) -> None:
+        if look.get("gid") == "places":
+            drawn.append(np.stack((x, y), -1))
+
+    monkeypatch.setattr(film.axes, "scatter", scatter)
+    for step in (NOW, OBSERVED + 11):
+        film._draw_step(step)
+    assert len(drawn) == 1 and np.array_equal(drawn[0], forecast.trajectory[0, :, 11])
+
+
+def test_a_gif_is_the_film_and_does_not_flicker(tmp_path: Path, scene: Scenario) -> None:
+    forecast = make_forecast(scene)
+    save_film(scene, forecast, tmp_path / "a.gif", fps=1.0)
+    film = Film(scene, forecast, fps=1.0)
+    with Image.open(tmp_path / "a.gif") as gif:
+        frames = [np.asarray(one.convert("RGB")).astype(int) for one in ImageSequence.Iterator(gif)]
+    pictures = [film[i] for i, frame in enumerate(film.frames) if i == 0 or frame != film.frames[i - 1]]
+    assert len(frames) == len(pictures)
+    for (a, b), (before, after) in zip(pairwise(frames), pairwise(pictures), strict=True):
+        difference = np.abs(a - before)
+        assert difference.mean() < 3.0 and (difference.max(axis=-1) > 24).mean() < 0.002
+        assert (a == b)[(before == after).all(axis=-1)].all()
+
+
+def test_invalid_films_are_rejected(tmp_path: Path, scene: Scenario) -> None:
+    other = replace(make_forecast(scene), scenario_id="another")
+    with pytest.raises(DataError, match="is not of scenario"):
+        save_film(scene, other, tmp_path / "a.gif")
+    for match, given in (("fps", {"fps": 0.0}), ("theme", {"theme": "pink"})):
+        with pytest.raises(DataError, match=match):
+            Film(scene, **given)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

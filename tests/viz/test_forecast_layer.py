@@ -1,0 +1,62 @@
+"""Uncertainty bands contain their share, and modes with the same end share a label."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import shapely
+
+from tests.viz.scenes import FUTURE, OBSERVED, artists, make_forecast, make_scenario, with_scales
+from trajpred.scenario import Scenario
+from trajpred.viz import draw_scene
+from trajpred.viz.forecast_layer import band_outlines, lateral_band
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scenario:
+    return make_scenario()
+
+
+@pytest.mark.parametrize(("turn", "scale"), [(0.0, 0.2), (np.pi / 2, 0.5), (np.pi, 0.2)])
+def test_band_holds_80_percent_across_the_mode(scene: Scenario, turn: float, scale: float) -> None:
+    """P(|x| < w) = 1 - exp(-w / b), with the scale of the axis that lies across the mode."""
+    forecast = with_scales(make_forecast(scene), ahead=0.5, left=0.2)
+    heading = np.full_like(forecast.heading, scene.tracks.heading[0, OBSERVED - 1] + turn)
+    width = lateral_band(scene, replace(forecast, heading=heading))[0]
+    np.testing.assert_allclose(1 - np.exp(-width / scale), 0.8)
+
+
+def test_band_surrounds_its_mode_and_is_drawn(scene: Scenario) -> None:
+    forecast = with_scales(make_forecast(scene), 0.4, 0.4)
+    outlines = band_outlines(scene, forecast, 0)
+    for path, outline in zip(forecast.trajectory[0], outlines, strict=True):
+        band, line = shapely.Polygon(outline), shapely.LineString(path)
+        exact = line.buffer(np.log(5) * 0.4)  # the same scale in every direction
+        assert band.is_valid and band.contains(line)
+        assert band.symmetric_difference(exact).area < 0.03 * exact.area
+    [shades] = artists(draw_scene(scene, forecast), "bands")
+    order = np.argsort(forecast.probability[0], kind="stable")
+    for shade, k in zip(shades.get_paths(), order.tolist(), strict=True):
+        np.testing.assert_allclose(shade.vertices[: len(outlines[k])], outlines[k])
+    opacity = shades.get_facecolors()[:, 3]
+    assert (np.diff(opacity) >= 0).all() and opacity[-1] < 0.3
+
+
+@pytest.mark.parametrize("steps", [1, 2, FUTURE])
+def test_bands_of_sharp_turns_and_few_steps_are_valid(scene: Scenario, steps: int) -> None:
+    forecast = with_scales(make_forecast(scene), 1.5, 1.5)
+    angle = np.linspace(0, 1.5 * np.pi, FUTURE)
+    turn = forecast.trajectory[0, 0, 0] + np.stack((np.sin(angle), 1 - np.cos(angle)), -1)
+    path = np.broadcast_to(turn, forecast.trajectory.shape)
+    values = {"trajectory": path, "heading": forecast.heading, "scale": forecast.scale}
+    tight = replace(forecast, **{name: x[:, :, :steps] for name, x in values.items()})  # type: ignore[index,arg-type]
+    assert all(shapely.Polygon(outline).is_valid for outline in band_outlines(scene, tight, 0))
+
+
+def test_modes_with_the_same_end_share_a_label(scene: Scenario) -> None:
+    forecast = make_forecast(scene)
+    parked = replace(forecast, trajectory=np.repeat(forecast.trajectory[:, :, :1], FUTURE, axis=2))
+    labels = artists(draw_scene(scene, parked, radius_m=400.0), "probability")
+    assert [label.get_text() for label in labels] == ["100%, 6 modes"]

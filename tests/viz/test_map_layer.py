@@ -1,0 +1,60 @@
+"""Lane marks, crossings and tints against closed forms, and the placement of labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.viz.scenes import ORIGIN, make_map
+from trajpred.lane_map import MARK_TYPES, LaneMap
+from trajpred.viz.map_layer import boundaries, crossings, lane_line, lane_tints, offset_line, zebra_bars
+from trajpred.viz.style import TINTS
+from trajpred.viz.view import View, place_labels
+
+
+def area(polygon: np.ndarray) -> float:
+    x, y = (polygon - polygon[0]).T
+    return float(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2
+
+
+@pytest.fixture
+def lanes() -> LaneMap:
+    return make_map()
+
+
+def test_shared_boundary_is_drawn_once_and_paint_wins(lanes: LaneMap) -> None:
+    """Drawn twice and out of step, a dashed line would look solid; intersections have no unpainted edges."""
+    lines, marks = boundaries(View(ORIGIN, 100.0, 1.0), lanes)
+    assert sorted(MARK_TYPES[mark] for mark in marks.tolist()) == ["DASHED_WHITE", "DOUBLE_SOLID_YELLOW"]
+    heights = {MARK_TYPES[mark]: set(line[:, 1] - ORIGIN[1]) for line, mark in zip(lines, marks, strict=True)}
+    assert heights == {"DASHED_WHITE": {0.0}, "DOUBLE_SOLID_YELLOW": {-4.0}}
+    assert not boundaries(View(ORIGIN + 500.0, 100.0, 1.0), lanes)[0], "out of view"
+
+
+def test_double_lines_are_offset_away_from_their_lane(lanes: LaneMap) -> None:
+    lines, marks = boundaries(View(ORIGIN, 100.0, 1.0), lanes)
+    [double] = [line for line, mark in zip(lines, marks, strict=True) if "DOUBLE" in MARK_TYPES[mark]]
+    # The lane lies at -2, to the right of its boundary at -4 as returned; side +1 is away from it.
+    np.testing.assert_allclose(offset_line(double, 0.5)[:, 1] - ORIGIN[1], -4.5)
+
+
+def test_bars_cover_half_of_a_crossing_whose_sides_run_in_opposite_directions(lanes: LaneMap) -> None:
+    edge1, edge2 = np.array([[0.0, 0.0], [12.0, 0.0]]), np.array([[12.0, 4.0], [0.0, 4.0]])
+    assert sum(abs(area(bar)) for bar in zebra_bars(edge1, edge2)) == pytest.approx(0.5 * 12 * 4)
+    [outline], bars = crossings(View(ORIGIN, 100.0, 1.0), lanes)
+    assert abs(area(outline)) == pytest.approx(40.0) and len(bars) == 8
+    np.testing.assert_allclose(lane_line(lanes, 2) - ORIGIN, [[12.0, -5.0], [12.0, 5.0]])
+
+
+def test_intersections_are_tinted(lanes: LaneMap) -> None:
+    [(outline, tint)] = lane_tints(View(ORIGIN, 100.0, 1.0), lanes)
+    assert TINTS[tint] == "INTERSECTION" and abs(area(outline)) == pytest.approx(120 * 4)
+
+
+def test_labels_cover_neither_each_other_nor_their_anchors() -> None:
+    anchor = np.array([[0.0, 0.0], [4.0, 1.0], [8.0, -1.0], [5.0, 6.0], [2.0, -5.0], [9.0, 4.0]])
+    size = np.tile([18.0, 7.0], (6, 1))
+    centre = place_labels(anchor, np.zeros(6), size, anchor)
+    apart = np.abs(centre[:, None] - centre) >= size[0]
+    assert (apart.any(-1) | np.eye(6, dtype=bool)).all()
+    assert not (np.abs(centre[:, None] - anchor) < size[0] / 2).all(-1).any()

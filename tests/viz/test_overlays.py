@@ -1,0 +1,148 @@
+"""Attention in the picture is the model's; a what-if shows and compares both forecasts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+
+from tests.viz.scenes import artists, lines, make_forecast, make_scenario, text
+from trajpred.errors import DataError
+from trajpred.forecast import Attention
+from trajpred.predictors import Predictor
+from trajpred.predictors.perturbed import road_users, without
+from trajpred.scenario import OBJECT_TYPES, Scenario, equal
+from trajpred.viz import WhatIf, draw_scene
+from trajpred.viz.map_layer import lane_line
+from trajpred.viz.overlays import MAX_LABELS, mean_shift
+from trajpred.viz.style import LIGHT
+
+
+@pytest.fixture(scope="module")
+def figure(real_scene: Scenario, attention: Attention) -> Figure:
+    return draw_scene(real_scene, attention=attention, radius_m=150.0)
+
+
+def test_lanes_are_as_wide_as_their_share(figure: Figure, real_scene: Scenario, attention: Attention) -> None:
+    [drawn] = artists(figure, "attention-lanes")
+    shares = attention.shares(real_scene.focal_id)[len(attention.track_id) :]
+    centers = [lane_line(real_scene.map, row) for row in attention.lane.tolist()]
+    found = []
+    for segment in drawn.get_segments():
+        [at] = [i for i, line in enumerate(centers) if np.array_equal(line, segment)]
+        found.append(float(shares[at]))
+    assert len(found) > 10 and found == sorted(found) and found[-1] == shares.max()
+    assert (np.diff(drawn.get_linewidths()) >= 0).all() and (np.diff(drawn.get_colors()[:, 3]) >= 0).all()
+    assert (drawn.get_colors()[:, :3] == to_rgba(LIGHT.attention)[:3]).all()
+
+
+def test_attended_agents_are_ringed_and_connected(figure: Figure, real_scene: Scenario) -> None:
+    [rings], [joined] = artists(figure, "attention-agents"), artists(figure, "attention-lines")
+    start, end = np.array(joined.get_segments()).transpose(1, 0, 2)
+    assert len(rings.get_paths()) == len(end) > 3
+    assert (start == real_scene.tracks.position[real_scene.focal, real_scene.num_observed - 1]).all()
+    assert all(path.contains_point(point) for path, point in zip(rings.get_paths(), end, strict=True))
+
+
+def test_largest_shares_and_totals_are_written(
+    figure: Figure, real_scene: Scenario, attention: Attention
+) -> None:
+    shares = attention.shares(real_scene.focal_id)
+    written = [label.get_text() for label in artists(figure, "attention-share")]
+    assert written == [f"{share:.0%}" for share in np.sort(shares)[::-1][:MAX_LABELS]]
+    agents = shares[: len(attention.track_id)].sum()
+    assert text(figure, "attention-total") == f"attention: {agents:.0%} agents, {1 - agents:.0%} lanes"
+    legend = figure.axes[0].get_legend()
+    assert legend is not None and "attention" in [entry.get_text() for entry in legend.get_texts()]
+
+
+def test_attention_to_nothing_or_to_agents_alone(real_scene: Scenario, attention: Attention) -> None:
+    A = len(attention.track_id)
+    nothing = replace(attention, weight=np.zeros_like(attention.weight))
+    assert not artists(draw_scene(real_scene, attention=nothing), "attention-total")
+    # Rounded shares may sum to slightly more than 1.
+    weight = np.full_like(attention.weight[..., :A], (1 + 1e-6) / A)
+    bare = replace(attention, weight=weight, lane=attention.lane[:0])
+    figure = draw_scene(real_scene, attention=bare)
+    assert text(figure, "attention-total") == "attention: 100% agents, 0% lanes"
+
+
+def test_both_forecasts_are_drawn_and_compared() -> None:
+    scene = make_scenario()
+    original, other = make_forecast(scene), make_forecast(scene, ("car",))
+    other = replace(other, trajectory=other.trajectory + np.array([60.0, 2.0]))
+    figure = draw_scene(scene, original, what_if=WhatIf(("bus",), other))
+    assert np.allclose(lines(figure, "what-if-modes"), other.trajectory[0])
+    assert len(lines(figure, "focal-modes")) == 6 and len(artists(figure, "removed")[0].get_paths()) == 1
+    shift = float(np.hypot(60.0, 2.0))
+    expected = f"without bus: mean future {shift:.2f} m away, {shift:.2f} m at the end"
+    assert text(figure, "subtitle").endswith(expected)
+    assert other.trajectory[0, ..., 0].max() < figure.axes[0].get_xlim()[1]
+
+
+def test_mean_shift_weights_modes_by_probability() -> None:
+    scene = make_scenario()
+    original = make_forecast(scene)
+    moved = replace(original, trajectory=original.trajectory.copy())
+    moved.trajectory[0, 1] += [3.0, 4.0]  # the mode of 30 %, by 5 m
+    assert mean_shift(original, moved, "car") == pytest.approx(np.full(30, 0.3 * 5.0))
+    assert mean_shift(original, moved, "walker") == pytest.approx(np.zeros(30))
+    # Modes have no order.
+    shuffled = replace(moved, trajectory=moved.trajectory[:, ::-1], probability=moved.probability[:, ::-1])
+    assert mean_shift(original, shuffled, "car") == pytest.approx(np.full(30, 1.5))
+    with pytest.raises(DataError, match="'bus'"):
+        mean_shift(original, moved, "bus")
+
+
+def test_impossible_overlays_are_rejected(real_scene: Scenario, attention: Attention) -> None:
+    scene = make_scenario()
+    forecast = make_forecast(scene)
+    what_if = WhatIf(("bus",), forecast)
+    for match, given in (
+        ("is not of scenario", {"attention": attention}),
+        ("what_if", {"what_if": what_if}),
+        ("combined with what_if", {"forecast": forecast, "what_if": what_if, "attention": attention}),
+        ("combined with what_if", {"forecast": forecast, "what_if": what_if, "world": 0}),
+        ("'car'", {"forecast": forecast, "what_if": WhatIf(("bus",), make_forecast(scene, ("walker",)))}),
+    ):
+        with pytest.raises(DataError, match=match):
+            draw_scene(scene, **given)  # type: ignore[arg-type]
+
+
+def test_names_in_the_legend_are_short() -> None:
+    forecast = make_forecast(make_scenario())
+    assert WhatIf(("AV", "3c56fbc4-6d70-4367-8df7"), forecast).name == "without AV, 3c56fbc4"
+    assert WhatIf(("3c56fbc4-6d70-4367-8df7", "1", "2"), forecast).name == "without 3c56fbc4 and 2 more"
+
+
+def test_removed_tracks_are_gone_and_nothing_else_changes(real_scene: Scenario, model: Predictor) -> None:
+    tracks = real_scene.tracks
+    [nearest] = road_users(real_scene, ["nearest"])
+    rest = without(real_scene, [nearest]).validate()
+    kept = [name for name in tracks.track_id if name != nearest]
+    assert rest.tracks.track_id.tolist() == kept and rest.map is real_scene.map
+    rows = [tracks.index(name) for name in kept]
+    for name in ("position", "heading", "velocity", "valid", "object_type", "category"):
+        assert np.array_equal(getattr(rest.tracks, name), getattr(tracks, name)[rows]), name
+    assert equal(without(real_scene, []), real_scene)
+    for names, match in (([real_scene.focal_id], "focal"), (["AV", "nobody"], "'nobody' is not in")):
+        with pytest.raises(DataError, match=match):
+            without(real_scene, names)
+    original, other = model([real_scene, rest])
+    assert 0.001 < mean_shift(original, other, real_scene.focal_id).max() < 50
+    assert nearest in original.track_id and nearest not in other.track_id
+
+
+def test_nearest_is_a_road_user_at_the_last_observed_step() -> None:
+    """The bus is 4.5 m from the car, the walker 6.3 m, the AV 15.9 m; the cyclist was lost before."""
+    scene = make_scenario()
+    assert road_users(scene, ["nearest", "AV"]) == ["bus", "AV"]
+    with pytest.raises(DataError, match="without"):
+        road_users(without(scene, ["AV", "walker", "bus"]), ["nearest"])
+    types = scene.tracks.object_type.copy()
+    types[scene.tracks.index("bus")] = OBJECT_TYPES.index("construction")
+    cone = replace(scene, tracks=replace(scene.tracks, object_type=types))
+    assert road_users(cone, ["nearest"]) == ["walker"]
