@@ -53,7 +53,7 @@ class ModelResult:
 
     Attributes:
         forecast: for the scenario as recorded.
-        metrics: by track id the values of the registry's ``breakdown`` table; tracks without a future are omitted.
+        metrics: by track id the values of the registry's table ``breakdown``; only tracks with a future.
         end_error: by track id ``[K]`` metres from the end of each mode to the last true position.
         attention: of the model's encoder, None if it reports none.
         without: the forecast without the removed road users, None if none are.
