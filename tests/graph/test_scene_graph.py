@@ -36,9 +36,9 @@ lengths = st.lists(st.one_of(st.integers(0, 4), st.just(float("inf"))), max_size
 @given(st.lists(lengths, min_size=1, max_size=4), st.integers(0, 10), st.sampled_from([0.5, 2.5, torch.inf]))
 def test_nearest_are_the_first_k_of_a_stable_sort(rows: list[list[float]], k: int, radius: float) -> None:
     columns = max(map(len, rows))
-    distance = torch.tensor([[*row, *[torch.inf] * (columns - len(row))] for row in rows]).reshape(
-        -1, columns
-    )
+    distance = torch.full((len(rows), columns), torch.inf)
+    for i, row in enumerate(rows):
+        distance[i, : len(row)] = torch.tensor(row)
     rank = distance.argsort(stable=True).argsort()
     expected = (rank < k) & (distance <= radius) & distance.isfinite()
     assert torch.equal(nearest(distance, k, radius), expected)
