@@ -1,4 +1,4 @@
-"""What a process holds, from Linux's ``/proc``."""
+"""Memory of a process, from Linux's ``/proc``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 
 def own_mb(process: int | str = "self") -> float:
-    """MB of memory that are a process's own; pages of the store belong to the system's cache."""
+    """Return the private memory of a process in MB; pages of the store belong to the system's cache."""
     return int(re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{process}/status").read_text())[1]) / 1024
 
 
 @contextmanager
 def highest() -> Iterator[list[float]]:
-    """A list whose last number is the most :func:`own_mb` while the context lasts, looked at often."""
+    """Yield a list whose last number is the maximum of :func:`own_mb` so far, sampled every 20 ms."""
     most, over = [own_mb()], threading.Event()
 
     def watch() -> None:

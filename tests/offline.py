@@ -1,4 +1,4 @@
-"""Whoever opens a connection that leaves this machine is found out."""
+"""A guard that rejects connections to other machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unittest import mock
 
 
 class ReachedOutError(BaseException):
-    """Not an Exception: code that tries again, or does without, would hide it."""
+    """Raised on a connection to another machine; no Exception, so that retries do not hide it."""
 
 
 def _is_here(host: str) -> bool:
@@ -24,7 +24,7 @@ def _is_here(host: str) -> bool:
 def _guarded(connect: Callable[..., Any]) -> Callable[..., Any]:
     def guard(self: socket.socket, address: Any) -> Any:
         inet = self.family in (socket.AF_INET, socket.AF_INET6)
-        # "Connecting" a datagram socket sends nothing: libraries ask so for the machine's own address.
+        # Connecting a datagram socket sends nothing: libraries find the machine's own address this way.
         if inet and self.type == socket.SOCK_STREAM and not _is_here(address[0]):
             raise ReachedOutError(f"a connection to {address}")
         return connect(self, address)
@@ -44,7 +44,7 @@ def _resolving(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Within it, :class:`ReachedOutError` is raised on connections and look-ups beyond this machine."""
+    """Raise :class:`ReachedOutError` on connections to other machines and look-ups of their names."""
     with (
         mock.patch.object(socket.socket, "connect", _guarded(socket.socket.connect)),
         mock.patch.object(socket.socket, "connect_ex", _guarded(socket.socket.connect_ex)),

@@ -1,4 +1,4 @@
-"""The tree is the data flow: imports point one way, and files and folders stay small."""
+"""The tree is the data flow: imports point one way, without circles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(module: str) -> str:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the modules of the package that a file imports, anywhere in it, but for types alone."""
+    """Yield the modules of the package that a file imports anywhere, except for type checking."""
     tree = ast.parse(path.read_text("utf-8"))
     blocks = (node.body for node in ast.walk(tree) if isinstance(node, ast.If) and is_typing(node))
     types = {id(node) for body in blocks for statement in body for node in ast.walk(statement)}

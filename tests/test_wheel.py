@@ -1,4 +1,4 @@
-"""A wheel is the same whoever builds it, and what is installed from it works outside the repository."""
+"""A wheel builds to the same bytes everywhere, and the installed command works outside the repository."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.slow
 
 
 def copied(folder: Path) -> Path:
-    """What a wheel is built from, with weights of no size."""
+    """Copy what a wheel is built from, with tiny weights."""
     ignored = shutil.ignore_patterns("__pycache__", "*.pt")
     shutil.copytree(ROOT / "trajpred", folder / "trajpred", ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, folder / name)
     for name in ("tiny.pt", "tiny.md"):
-        (folder / "trajpred" / "weights" / name).write_text(name)
+        (folder / "trajpred" / "model" / "pretrained" / name).write_text(name)
     return folder
 
 
@@ -39,7 +39,7 @@ def build(source: Path, out: Path) -> Path:
     return wheel
 
 
-def test_a_wheel_holds_weights_and_their_cards(tmp_path: Path) -> None:
+def test_a_wheel_contains_weights_and_their_cards(tmp_path: Path) -> None:
     with ZipFile(build(copied(tmp_path / "copy"), tmp_path)) as content:
         assert content.read("trajpred/model/pretrained/tiny.pt") == b"tiny.pt"
         assert {"trajpred/model/pretrained/tiny.md", "trajpred/model/pretrained/README.md"} <= set(
@@ -49,7 +49,7 @@ def test_a_wheel_holds_weights_and_their_cards(tmp_path: Path) -> None:
 
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
     source = copied(tmp_path / "source")
-    # The same files at another place, written later and in another order.
+    # The same files elsewhere, written later and in another order.
     other = tmp_path / "other"
     for path in sorted(source.rglob("*"), reverse=True):
         if path.is_file():
@@ -62,7 +62,7 @@ def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def installed(tmp_path: Path) -> Path:
-    """The scripts of a clean environment with this trajpred's wheel, and its dependencies from ours."""
+    """Install the wheel in a clean environment with the dependencies of this one; return its scripts."""
     source = tmp_path / "source"
     for name in ("trajpred", "pyproject.toml", "README.md", "LICENSE"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
@@ -76,7 +76,7 @@ def installed(tmp_path: Path) -> Path:
     subprocess.run([sys.executable, "-m", *install], check=True, capture_output=True)
     show = [scripts / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     site = Path(subprocess.run(show, check=True, capture_output=True, text=True).stdout.strip())
-    # Only a path: the editable installation beside our packages is not followed.
+    # A plain path does not follow the editable installation among these packages.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     return scripts
 
@@ -93,9 +93,9 @@ def test_the_installed_command_works_outside_the_repository(tmp_path: Path) -> N
         return done.stdout
 
     assert str(tmp_path) in run("python", "-c", "import trajpred; print(trajpred.__file__)")
-    told = run("trajpred", "doctor")
-    assert "no sample" in told and "ok       argoverse2-demo" in told and "0 problems" in told
+    printed = run("trajpred", "doctor")
+    assert "no sample" in printed and "ok       argoverse2-demo" in printed and "0 problems" in printed
     prepared = run("trajpred", "prepare", "--raw", SAMPLE, "--store", here / "store", "--workers", 1)
     assert "val: 5 scenarios" in prepared
-    told = run("trajpred", "evaluate", "--checkpoint", "argoverse2-demo", "--store", here / "store")
-    assert "2.86" in told, told
+    printed = run("trajpred", "evaluate", "--checkpoint", "argoverse2-demo", "--store", here / "store")
+    assert "2.86" in printed, printed

@@ -1,4 +1,4 @@
-"""Where av2 is not installed (no wheels for Python 3.13), tests that call it are skipped, and others run."""
+"""Skip tests that call av2 where it is not installed (it has no wheels for Python 3.13)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 
 class _Absent:
-    """Whatever is imported from av2."""
+    """Stands for every name imported from av2."""
 
     def __getattr__(self, name: str) -> _Absent:
         if name.startswith("__"):

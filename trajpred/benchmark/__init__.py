@@ -1,1 +1,1 @@
-"""Speed and memory of every stage, measured in one run and reported as ratios where there is a rival."""
+"""Speed and memory of every stage, beside other implementations in the same run."""

@@ -20,7 +20,7 @@ prepare("argoverse2", sys.argv[1], sys.argv[2], workers=2, progress=False)
 def peak(process):
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path(f"/proc/{process}/status").read_text())[1]) / 1024
 workers = [pid for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()]
-print([peak("self"), max(map(peak, workers))])  # joblib's workers wait for more
+print([peak("self"), max(map(peak, workers))])  # joblib's workers are still alive
 """
 _FEED = """
 import re, sys
@@ -31,7 +31,7 @@ def anonymous():
 loader = SceneData(Path(sys.argv[2]), workers=0).train_dataloader()
 print([max(anonymous() for _ in loader)])
 """
-#: Agents and lanes of every scene, and scenes: few large ones, many small ones, and those between.
+#: Agents and lanes per scene, and number of scenes.
 SHAPES = (
     (1, 10, 1),
     (5, 30, 128),

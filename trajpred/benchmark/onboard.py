@@ -1,4 +1,4 @@
-"""A bundle as it runs onboard, beside PyTorch in the same run; its size, start-up and memory."""
+"""An onboard bundle beside PyTorch in the same run; its size, start-up and memory."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from trajpred.store.sample import SAMPLE_RAW
 
 #: Scenarios of the sample: a native one, and the most crowded of those cut from sensor logs.
 NATIVE, CROWDED = "0a1e6f0a-1817-4a98-b02e-db8c9327d151", "24974b9d-e379-5c70-af2a-d86881ce0ded"
-#: Agents of the crowded one once it is widened.
-WIDE = 103
-#: Beside this many rounds of cold starts, each with an empty cache.
+#: Agents of the crowded one after duplication.
+MANY = 103
+#: Number of first updates that are measured, each with an empty lane cache.
 COLD = 5
-#: A vehicle's process: starts, then streams for a while. It must not need torch.
+#: A vehicle's process: starts, then streams updates, without torch.
 _PROCESS = """
 import json, sys, time
 began, used = time.perf_counter(), time.process_time()
@@ -61,10 +61,7 @@ print(json.dumps([*start, *memory]))
 def onboard_figures(
     bundle: Path, checkpoint: str, repeats: int, threads: int, updates: int
 ) -> dict[str, float]:
-    """Times in ms, sizes in MB. Memory is told on Linux only, and left out elsewhere.
-
-    Args: see :func:`trajpred.cli.benchmark.onboard`.
-    """
+    """Measure a bundle beside its checkpoint: times in ms, sizes in MB, memory on Linux only."""
     require(repeats > 0, "repeats", "must be positive")
     require(updates >= 1000, "updates", "must be 1000 at least")
     forecaster, predictor = open_bundle(bundle, threads), CheckpointPredictor(checkpoint)
@@ -72,30 +69,29 @@ def onboard_figures(
     native, crowded = (read_scenario(SAMPLE_RAW / "val" / name) for name in (NATIVE, CROWDED))
     figures = {"bundle without the fused graph, MB": _size_mb(forecaster.bundle)}
     with use_threads(threads):
-        for scenario in (native, crowded, widened(crowded, WIDE)):
+        for scenario in (native, crowded, with_duplicates(crowded, MANY)):
             figures |= _beside_pytorch(forecaster, predictor, scenario, repeats)
     return figures | _processes(bundle, threads, updates, {"native": native, "crowded": crowded})
 
 
-def widened(scenario: Scenario, agents: int) -> Scenario:
-    """With doubles of those farthest from the focal one, 3 m beside them, until there are ``agents``: tracks
-    seen within the last second."""
+def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
+    """Duplicate the most distant tracks, 3 m beside them, up to ``agents`` recently observed tracks."""
     tracks, now = scenario.tracks, scenario.num_observed - 1
     seen = np.flatnonzero(tracks.valid[:, now])
     already = tracks.valid[:, max(0, now - 10) : now + 1].any(axis=1).sum()
     far = norm(tracks.position[seen, now] - tracks.position[scenario.focal, now])
     more = seen[np.argsort(-far, kind="stable")][: max(0, agents - already)]
-    doubles: dict[str, Any] = {one.name: getattr(tracks, one.name)[more] for one in fields(Tracks)}
-    doubles["track_id"] = np.array([f"{name}, double" for name in doubles["track_id"].tolist()])
-    doubles["position"] = np.where(doubles["valid"][..., None], doubles["position"] + 3.0, 0.0)
-    whole = {name: np.concatenate((getattr(tracks, name), values)) for name, values in doubles.items()}
+    duplicates: dict[str, Any] = {one.name: getattr(tracks, one.name)[more] for one in fields(Tracks)}
+    duplicates["track_id"] = np.array([f"{name}, duplicate" for name in duplicates["track_id"].tolist()])
+    duplicates["position"] = np.where(duplicates["valid"][..., None], duplicates["position"] + 3.0, 0.0)
+    whole = {name: np.concatenate((getattr(tracks, name), values)) for name, values in duplicates.items()}
     return replace(scenario, tracks=Tracks(**whole))
 
 
 def _beside_pytorch(
     forecaster: OnboardForecaster, predictor: CheckpointPredictor, scenario: Scenario, repeats: int
 ) -> dict[str, float]:
-    """Both by turns, so that whatever else the machine does meets both alike."""
+    """Measure both alternately, so that other load on the machine affects both equally."""
     stream, batch = StreamingForecaster(forecaster, scenario.map), predictor._batch([scenario])
     times = (scenario.timestamps_ns / 1e9)[: scenario.num_observed].tolist()
     for step, seconds in enumerate(times):
@@ -123,7 +119,7 @@ def _beside_pytorch(
         "PyTorch": lambda: predictor([scenario]),
         "PyTorch forward": forward,
     }
-    figures = _by_turns(name, runs, repeats)
+    figures = _alternately(name, runs, repeats)
     whole = sum(sum(one.values()) for one in stages)
     for stage in STAGES:
         share = sum(one[stage] for one in stages) / whole
@@ -143,8 +139,8 @@ def _beside_pytorch(
     return figures
 
 
-def _by_turns(name: str, runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Quantiles of the wall time and the median CPU time of all threads, ms."""
+def _alternately(name: str, runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Run each kind in turn: quantiles of the wall time and median CPU time of all threads, ms."""
     for run in runs.values():
         run()
     spent: dict[str, list[tuple[float, float]]] = {kind: [] for kind in runs}
@@ -161,21 +157,21 @@ def _by_turns(name: str, runs: dict[str, Callable[[], object]], repeats: int) ->
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU ms."""
+    """Return wall and CPU ms."""
     began, start = time.perf_counter(), time.process_time()
     work()
     return 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - start)
 
 
 def _size_mb(bundle: Bundle) -> float:
-    """Without what holds the same once more: the fused graph, and the compiled one."""
+    """Return the size without the fused and the compiled graph, which repeat the others."""
     again = (f"{FUSED}.onnx", COMPILED)
     sizes = [one["bytes"] for name, one in bundle.info["files"].items() if name not in again]
     return float(sum(sizes)) / 1e6
 
 
 def _processes(bundle: Path, threads: int, updates: int, scenarios: dict[str, Scenario]) -> dict[str, float]:
-    """Processes of their own, without torch: start-up, and memory while they stream."""
+    """Measure start-up and memory while streaming, in separate processes without torch."""
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, scenario in scenarios.items():
@@ -191,5 +187,5 @@ def _processes(bundle: Path, threads: int, updates: int, scenarios: dict[str, Sc
 
 
 def _process(bundle: Path, threads: int, scenario: Path, marks: Sequence[int], targets: int) -> list[float]:
-    """Start-up in wall and CPU seconds, then MB at ``marks``, NaN if not told; ``targets``: 0 for all."""
+    """Return start-up in wall and CPU seconds, then MB at ``marks``, NaN if unknown (``targets``: 0 for all)."""
     return own_process(_PROCESS, bundle, threads, scenario, ",".join(map(str, marks)), targets)

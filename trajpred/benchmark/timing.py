@@ -1,7 +1,4 @@
-"""How time and memory are measured.
-
-Shared machines stretch wall times; process CPU time on one thread is what compares.
-"""
+"""Measuring time and memory. On shared machines, process CPU time on one thread is comparable."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from trajpred.errors import DataError, require
 
 @contextmanager
 def use_threads(count: int = 1) -> Iterator[None]:
-    """CPU time of several threads adds up and says little; one thread compares."""
+    """Compute with ``count`` threads in this context; CPU times are comparable with one."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -30,7 +27,7 @@ def use_threads(count: int = 1) -> Iterator[None]:
 
 
 def own_process(script: str, *arguments: object) -> list[float]:
-    """The list of numbers that ``script`` prints last: a peak of memory is a process's own.
+    """Run ``script`` in a new process and return the list of numbers that it prints last.
 
     Raises: DataError with the last line of its error.
     """
@@ -43,7 +40,7 @@ def own_process(script: str, *arguments: object) -> list[float]:
 
 
 def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Median one-thread CPU time and median wall time of ``work``, milliseconds."""
+    """Measure ``work``: median CPU and wall time in milliseconds."""
     require(repeats > 0, "repeats", "must be positive")
     work()
     cpu, wall = [], []
