@@ -23,7 +23,7 @@ from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate, format_table
 from trajpred.evaluation.judged import judged
 from trajpred.forecast import Forecast
-from trajpred.graph.dataset import SceneDataset
+from trajpred.graph.data_module import SceneDataset
 from trajpred.model import Forecaster
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario, TrackCategory

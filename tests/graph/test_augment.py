@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.graph.scenes import features_of, straight
-from trajpred.graph.augment import AugmentConfig, augment
 from trajpred.graph.config import FeatureConfig, GraphConfig
 from trajpred.graph.features import SceneFeatures
 from trajpred.graph.scene_graph import scene_graph
+from trajpred.graph.transforms import AugmentConfig, augment
 from trajpred.scenario import Scenario, TrackCategory
 
 

@@ -116,7 +116,7 @@ def test_few_scenarios_come_in_any_order() -> None:
 def test_every_pair_of_like_scenarios_meets_sooner_or_later() -> None:
     """One kind of 64 scenarios: within 200 epochs each has shared a batch of 8 with every other."""
     batches, met = TrainBatches(sizes_of(64), 8), np.zeros((64, 64), bool)
-    assert batches.kind.max() == 0
+    assert batches.group.max() == 0
     for epoch in range(200):
         for rows in batches.steps(epoch):
             met[np.ix_(rows, rows)] = True

@@ -10,11 +10,11 @@ import torch
 
 from tests.graph.scenes import features_of, straight
 from trajpred.errors import DataError
-from trajpred.graph.augment import AugmentConfig, augment
 from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.graph.relations import RELATIONS
 from trajpred.graph.scene_graph import build_batch
+from trajpred.graph.transforms import AugmentConfig, augment
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch

@@ -14,11 +14,10 @@ import torch
 from tests.conftest import ROOT
 from tests.graph.batches import equal_batches
 from trajpred.errors import DataError
-from trajpred.graph.augment import AugmentConfig
 from trajpred.graph.config import FeatureConfig, SceneConfig
-from trajpred.graph.data_module import SceneData
-from trajpred.graph.dataset import SceneDataset
+from trajpred.graph.data_module import SceneData, SceneDataset
 from trajpred.graph.scene_graph import SceneBatch
+from trajpred.graph.transforms import AugmentConfig
 from trajpred.store import ScenarioStore, prepare
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)

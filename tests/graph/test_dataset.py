@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.graph.batches import equal_batches
-from trajpred.graph.augment import AugmentConfig
 from trajpred.graph.batch_sampler import BatchKey
 from trajpred.graph.config import SceneConfig
-from trajpred.graph.dataset import SceneDataset
+from trajpred.graph.data_module import SceneDataset
 from trajpred.graph.scene_graph import build_batch
+from trajpred.graph.transforms import AugmentConfig
 from trajpred.store import ScenarioStore
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)

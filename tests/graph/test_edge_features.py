@@ -8,7 +8,7 @@ import torch
 
 from trajpred.geometry import Pose, rotate
 from trajpred.graph.channels import DISTANCES, edge_channels
-from trajpred.graph.edge_features import edge_features, pair_features
+from trajpred.graph.relations import edge_features, pair_features
 
 KINDS = 3
 HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tests.graph.scenes import features_of, in_a_mirror, moved, straight
-from trajpred.graph.augment import AugmentConfig, augment
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
-from trajpred.graph.mirror import mirrored
+from trajpred.graph.transforms import AugmentConfig, augment, mirrored
 from trajpred.lane_map import MARK_TYPES, LaneMap
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajpred.graph.polylines import resample
+from trajpred.graph.ragged import resample
 from trajpred.lane_map import Ragged
 from trajpred.scenario import Scenario
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trajpred.graph.random import hashed, uniform
+from trajpred.graph.transforms import hashed, uniform
 
 
 def test_known_values() -> None:

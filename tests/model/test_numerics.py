@@ -26,10 +26,10 @@ from tests.model.test_published_encoders import each_system, small
 from tests.training.test_lit_forecaster import trainer
 from trajpred.benchmark.timing import own_process, use_threads
 from trajpred.geometry import norm
-from trajpred.graph.augment import AugmentConfig
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.scene_graph import SceneBatch, build_batch
+from trajpred.graph.transforms import AugmentConfig
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.model import Forecaster, Prediction
 from trajpred.scenario import Scenario

@@ -21,8 +21,8 @@ from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 from tests.conftest import ROOT
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
-from trajpred.graph.augment import AugmentConfig
 from trajpred.graph.data_module import SceneData
+from trajpred.graph.transforms import AugmentConfig
 from trajpred.training.callbacks import STOPPED
 from trajpred.training.lit_forecaster import LitForecaster
 

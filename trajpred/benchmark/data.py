@@ -14,7 +14,7 @@ import torch
 from trajpred.benchmark.model import DEFAULT_MODEL, training_step
 from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.graph.config import SceneConfig
-from trajpred.graph.dataset import SceneDataset
+from trajpred.graph.data_module import SceneDataset
 from trajpred.metrics import agent_metrics, world_metrics
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
 from trajpred.store import ScenarioStore, prepare

@@ -15,7 +15,7 @@ from torch_geometric.nn import TransformerConv as PyGTransformerConv
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
 from trajpred.geometry import Pose
 from trajpred.graph.config import SceneConfig
-from trajpred.graph.edge_features import edge_features
+from trajpred.graph.relations import edge_features
 from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.nn import (
     DenseRelation,

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from trajpred.geometry import Pose
 from trajpred.graph.config import GraphConfig
-from trajpred.graph.edge_features import pair_features
 from trajpred.graph.relations import (
     AGENT_TO_AGENT,
     AGENT_TO_LANE,
@@ -21,6 +20,7 @@ from trajpred.graph.relations import (
     LANE_TO_AGENT,
     LANE_TO_LANE,
     distances,
+    pair_features,
     relation_kinds,
 )
 from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder

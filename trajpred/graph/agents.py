@@ -1,4 +1,4 @@
-"""Tracks -> agents: who becomes one, and its history in its own frame. NumPy only, all scenes at once."""
+"""Select the tracks that become agents, and express their states in their own frames. NumPy only."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class AgentFeatures:
         scene: ``[A]`` int64, ascending.
         track: ``[A]`` int64 row in ``ScenarioBatch.tracks``; track_id: ``[A]`` strings.
         position: ``[A, 2]`` metres from the scene's origin; ``heading``: ``[A]`` radians.
-        velocity: ``[A, 2]`` m/s in the own frame at the last observed step.
+        velocity: ``[A, 2]`` m/s in the own frame at the last observed state.
         elapsed_s: ``[A]`` seconds from the last observed state to the last observed step of the scenario.
         object_type: ``[A]`` int64; ``category``: ``[A]`` int64.
-        history: ``[A, observed, C]`` (:data:`~trajpred.graph.channels.HISTORY`), own frame; zeros where
-            not valid.
+        history: ``[A, observed, C]`` (:data:`~trajpred.graph.channels.HISTORY`), own frame; zeros where not
+            valid.
         target: ``[A, future, 2]`` metres, own frame; ``target_mask``: ``[A, future]``.
     """
 
@@ -46,52 +46,51 @@ class AgentFeatures:
 
 
 def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
-    """Last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``."""
+    """Return the last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``."""
     last = batch.tracks.last_seen(batch.num_observed)[batch.focal]
     return Pose(batch.tracks.position, batch.tracks.heading)[batch.focal, last]
 
 
 def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig) -> AgentFeatures:
-    """The agents of all scenes; ``origin``: ``[S, 2]`` metres, city frame."""
+    """Compute the agents of all scenes; ``origin``: ``[S, 2]`` metres, city frame."""
     tracks, now = batch.tracks, batch.num_observed
-    keep, at, elapsed = _chosen(batch, origin, config)
+    keep, last, elapsed = _select(batch, origin, config)
     scene, valid = batch.track_scene[keep], tracks.valid[keep]
-    place, heading = tracks.position[keep, at], tracks.heading[keep, at]
+    position, heading = tracks.position[keep, last], tracks.heading[keep, last]
 
-    frame = Pose(place[:, None], heading[:, None])
+    frame = Pose(position[:, None], heading[:, None])
     own = relative_pose(Pose(tracks.position[keep], tracks.heading[keep]), frame)
     velocity = rotate(tracks.velocity[keep], -heading[:, None])
-    shown = valid[:, :now, None]
+    observed = valid[:, :now, None]
     past = (own.position[:, :now] / LENGTH_SCALE, velocity[:, :now] / SPEED_SCALE)
-    history = np.concatenate((*past, unit_vector(own.heading[:, :now]), shown), -1)
+    history = np.concatenate((*past, unit_vector(own.heading[:, :now]), observed), -1)
     return AgentFeatures(
         scene=scene,
         track=keep,
         track_id=tracks.track_id[keep],
-        position=(place - origin[scene]).astype(np.float32),
+        position=(position - origin[scene]).astype(np.float32),
         heading=heading.astype(np.float32),
-        velocity=velocity[np.arange(len(keep)), at].astype(np.float32),
+        velocity=velocity[np.arange(len(keep)), last].astype(np.float32),
         elapsed_s=elapsed.astype(np.float32),
         object_type=tracks.object_type[keep].astype(np.int64),
         category=tracks.category[keep].astype(np.int64),
-        history=np.where(shown, history, 0.0).astype(np.float32),
+        history=np.where(observed, history, 0.0).astype(np.float32),
         target=np.where(valid[:, now:, None], own.position[:, now:], 0.0).astype(np.float32),
         target_mask=valid[:, now:],
     )
 
 
-def _chosen(
+def _select(
     batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Rows of the tracks that become agents, the step each was last seen at, and seconds since then."""
+    """Return the tracks that become agents, their last observed steps, and the seconds since then."""
     tracks, last = batch.tracks, batch.tracks.last_seen(batch.num_observed)
     step_s = batch.step_s[batch.track_scene]
     elapsed = (batch.num_observed - 1 - last) * step_s
-    judged = tracks.category >= TrackCategory.SCORED
-    recent = elapsed <= config.memory_s + step_s / 10  # clocks jitter: ten steps may be 1.00002 s
-    keep = np.flatnonzero((last >= 0) & (judged | recent))
+    scored = tracks.category >= TrackCategory.SCORED
+    recent = elapsed <= config.memory_s + step_s / 10  # clocks jitter: ten steps may take 1.00002 s
+    keep = np.flatnonzero((last >= 0) & (scored | recent))
     scene = batch.track_scene[keep]
-    far = norm(tracks.position[keep, last[keep]] - origin[scene])
-    first = smallest(scene, config.max_agents, keep != batch.focal[scene], ~judged[keep], far)
-    keep = keep[first]
+    distance = norm(tracks.position[keep, last[keep]] - origin[scene])
+    keep = keep[smallest(scene, config.max_agents, keep != batch.focal[scene], ~scored[keep], distance)]
     return keep, last[keep], elapsed[keep]

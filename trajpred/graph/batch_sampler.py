@@ -1,13 +1,13 @@
-"""Which scenarios make a batch, and in which order. NumPy only; all follows from sizes, seed and epoch.
+"""Compose batches of scenes of similar size in random order, as a function of sizes, seed and epoch.
 
-A model pads the scenes of a batch to the largest of them, so scenes of a size belong together. And a prepared
-store is read fastest in order. Hence:
+Models pad the scenes of a batch to the largest, so batches should hold scenes of similar size; and a store is
+read fastest in order. Therefore:
 
-- The scenarios are sorted by size once and cut into *kinds*, each large enough to be shuffled within.
-- In each epoch blocks of neighbouring rows come in random order and are mixed within windows of many blocks.
-- Each kind fills its batches from that stream; batches follow one another as their scenarios do in it.
+- Scenarios are sorted by size once and divided into *groups*, each large enough to shuffle within.
+- In each epoch, blocks of adjacent rows are permuted and then mixed within windows of several blocks.
+- Each group fills its batches from that stream; batches are ordered by the position of their scenarios in it.
 
-Kinds, and with them the number of batches and their sizes, are the same in all epochs.
+Groups, and thus the number and sizes of batches, are the same in all epochs.
 """
 
 from __future__ import annotations
@@ -22,62 +22,68 @@ from torch.utils.data import Sampler
 
 from trajpred.errors import require
 
-#: Rows that stay near each other in the stream (a shard of a store), and rows that are mixed freely.
+#: Rows that stay close in the stream (one shard of a store), and rows that are mixed freely.
 BLOCK, WINDOW = 256, 4096
-#: A kind fills so many batches at least, and there are at most ``MOST_SLABS ** 2`` kinds.
-BATCHES_PER_KIND, MOST_SLABS = 8, 8
-#: Peak memory of a training step (default model, float32) as ``tools/benchmark.py step`` measures it: bytes
-#: per pair of tokens, per agent and per lane, all as padded, and of the process itself.
+#: Minimum number of batches of a group; there are at most ``MAX_SLABS ** 2`` groups.
+BATCHES_PER_GROUP, MAX_SLABS = 8, 8
+#: Peak memory of a training step (default model, float32) measured by ``tools/benchmark.py step``: bytes per
+#: padded pair of tokens, agent and lane, and of the process itself.
 PAIR_BYTES, AGENT_BYTES, LANE_BYTES, PROCESS_BYTES = 250, 650_000, 100_000, 700_000_000
-#: Every agent is a token, and this many more in the decoder: its modes.
+#: Mode tokens of each agent in the decoder.
 MODES = 6
 
 
 class BatchKey(NamedTuple):
-    """What a dataset is asked for: rows of the store, ``[S]`` int64, and the epoch, for variations."""
+    """Key of one batch: rows of the store, ``[S]`` int64, and the epoch, which seeds the variations."""
 
     rows: NDArray[np.int64]
     epoch: int
 
 
 class SceneSizes(NamedTuple):
-    """Agents and lanes of every scenario at most, ``[N]`` int64 each."""
+    """Upper bounds on the agents and lanes of every scenario, ``[N]`` int64 each."""
 
     agents: NDArray[np.int64]
     lanes: NDArray[np.int64]
 
     def bytes_per_scene(self, rows: NDArray[np.int64]) -> int:
-        """Memory that a training step needs for each scene of ``rows``, padded to the largest of them."""
+        """Estimate the memory of a training step per scene of ``rows``, padded to the largest of them."""
         agents, lanes = int(self.agents[rows].max()), int(self.lanes[rows].max())
         tokens = agents + lanes
         pairs = tokens * (tokens + MODES * agents)
         return PAIR_BYTES * pairs + AGENT_BYTES * agents + LANE_BYTES * lanes
 
-    def most(self, rows: NDArray[np.int64], batch_size: int, max_bytes: float) -> int:
-        """How many of ``rows`` a batch may hold, whichever they are; one at least."""
+    def limit(self, rows: NDArray[np.int64], batch_size: int, max_bytes: float) -> int:
+        """Return the number of scenes, at least 1, that any batch drawn from ``rows`` may hold."""
         return max(1, int(min(batch_size, max_bytes / self.bytes_per_scene(rows))))
 
 
 class TrainBatches(Sampler[BatchKey]):
-    """Every scenario once an epoch, over all processes together; all make the same number of steps.
+    """Yield every scenario once per epoch over all processes, in the same number of steps on each.
 
-    Steps are made of ``batch_size · world`` scenarios and then shared out: ``world`` processes see together
-    what one process with steps so large would see (as long as no memory limit binds).
+    Steps of ``batch_size · world`` scenarios are composed first and then divided between the processes, so
+    ``world`` processes train what one process with steps of that size trains (unless a memory limit binds).
 
     Args:
-        sizes: of the scenarios, as the model sees them.
-        batch_size: scenarios per step and process at most; steps may be smaller by a few to be alike.
+        sizes: of the scenarios after featurisation.
+        batch_size: maximum number of scenarios per step and process; steps may be slightly smaller, to be of
+            similar length.
         seed: of the order.
-        max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. Where only
-            one fits and their number is no multiple of ``world``, some processes get a second one.
-        rank, world: which process this is, of how many.
+        max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. If only one
+            fits and the number of scenes is no multiple of ``world``, some processes get a second one.
+        rank, world: index of this process and number of processes.
 
     Attributes:
         epoch: set by Lightning (:meth:`set_epoch`).
-        start: the first step given; those before were trained already.
+        start: first step to yield; earlier ones are already trained.
 
     Raises:
         DataError: fewer scenarios than processes.
+
+    Example:
+        >>> batches = TrainBatches(SceneSizes(np.full(100, 20), np.full(100, 60)), batch_size=8)
+        >>> len(batches), sum(len(key.rows) for key in batches)
+        (13, 100)
     """
 
     def __init__(
@@ -92,34 +98,31 @@ class TrainBatches(Sampler[BatchKey]):
         _check(sizes, world)
         self.sizes, self.seed, self.rank, self.world = sizes, seed, rank, world
         self.epoch = self.start = 0
-        self.kind = _kinds(sizes, batch_size * world)
-        members = (np.flatnonzero(self.kind == kind) for kind in range(int(self.kind.max()) + 1))
-        self._lengths = np.array(
-            [
-                len(step)
-                for rows in members
-                for step in _split(rows, sizes.most(rows, batch_size, max_bytes), world)
-            ]
+        self.group = _groups(sizes, batch_size * world)
+        members = (np.flatnonzero(self.group == i) for i in range(int(self.group.max()) + 1))
+        steps = (
+            step for rows in members for step in _split(rows, sizes.limit(rows, batch_size, max_bytes), world)
         )
+        self._lengths = np.array([len(step) for step in steps])
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Steps of a whole epoch, wherever it starts."""
+        """Return the number of steps of a whole epoch, regardless of :attr:`start`."""
         return len(self._lengths)
 
     def __iter__(self) -> Iterator[BatchKey]:
         for rows in self.steps(self.epoch)[self.start :]:
-            # Dealt out by size, so that no process waits long for another; then in the order of the store.
+            # Divided by size, so that processes take equally long; then sorted as in the store.
             size = self.sizes.agents[rows] + self.sizes.lanes[rows]
             own = rows[np.argsort(size, kind="stable")][self.rank :: self.world]
             yield BatchKey(np.sort(own), self.epoch)
 
     def steps(self, epoch: int) -> list[NDArray[np.int64]]:
-        """The rows of every step of an epoch, all processes together."""
-        stream = _stream(len(self.kind), np.random.default_rng((self.seed, epoch)))
-        place = np.argsort(self.kind[stream], kind="stable")  # places in the stream, kind by kind
+        """Return the rows of every step of an epoch, for all processes together."""
+        stream = _stream(len(self.group), np.random.default_rng((self.seed, epoch)))
+        place = np.argsort(self.group[stream], kind="stable")  # positions in the stream, group by group
         start = np.cumsum(self._lengths) - self._lengths
         rows = np.split(stream[place], start[1:])
         when = np.add.reduceat(place, start) / self._lengths
@@ -127,7 +130,7 @@ class TrainBatches(Sampler[BatchKey]):
 
 
 class OrderedBatches(Sampler[BatchKey]):
-    """Every scenario once, in the store's order. Arguments and errors: those of :class:`TrainBatches`."""
+    """Yield every scenario once, in the order of the store. Arguments as for :class:`TrainBatches`."""
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class OrderedBatches(Sampler[BatchKey]):
         self.batches = [
             step[rank::world]
             for rows in _split(np.arange(len(sizes.agents)), batch_size, world)
-            for step in _split(rows, sizes.most(rows, batch_size, max_bytes), world)
+            for step in _split(rows, sizes.limit(rows, batch_size, max_bytes), world)
         ]
 
     def __len__(self) -> int:
@@ -156,27 +159,27 @@ def _check(sizes: SceneSizes, world: int) -> None:
     require(count >= world, "store", f"holds {count} scenarios, too few for {world} processes")
 
 
-def _kinds(sizes: SceneSizes, batch: int) -> NDArray[np.int64]:
-    """Which kind each scenario is of, ``[N]``; all kinds but the last, of few agents, fill whole batches."""
+def _groups(sizes: SceneSizes, batch: int) -> NDArray[np.int64]:
+    """Assign scenarios to groups ``[N]``; all groups but the last, of few agents, fill whole batches."""
     count = len(sizes.agents)
     batches = -(-count // batch)
-    slabs = min(max(1, math.isqrt(batches // BATCHES_PER_KIND)), MOST_SLABS)
+    slabs = min(max(1, math.isqrt(batches // BATCHES_PER_GROUP)), MAX_SLABS)
     by_agents = np.argsort(-sizes.agents, kind="stable")
     slab = np.empty(count, np.int64)
     slab[by_agents] = np.arange(count) * slabs // count
-    # Lanes up and down in turns: neighbours are alike also where one slab ends.
+    # Alternately descending and ascending, so that adjacent slabs meet at similar sizes.
     order = np.lexsort((np.where(slab % 2, sizes.lanes, -sizes.lanes), slab))
-    kind = np.empty(count, np.int64)
-    kind[order] = np.arange(count) // batch * slabs**2 // batches
-    return kind
+    group = np.empty(count, np.int64)
+    group[order] = np.arange(count) // batch * slabs**2 // batches
+    return group
 
 
-def _split(rows: NDArray[np.int64], most: int, world: int) -> list[NDArray[np.int64]]:
-    """Few steps of like length: at most ``most`` scenarios for each process, and at least one."""
-    return np.array_split(rows, min(-(-len(rows) // (most * world)), len(rows) // world))
+def _split(rows: NDArray[np.int64], limit: int, world: int) -> list[NDArray[np.int64]]:
+    """Divide rows into few steps of similar length: 1 to ``limit`` scenarios for each process."""
+    return np.array_split(rows, min(-(-len(rows) // (limit * world)), len(rows) // world))
 
 
 def _stream(count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """All rows: blocks in random order, shuffled within windows. A single window is shuffled as a whole."""
+    """Permute all rows: blocks in random order, then rows within windows of several blocks."""
     block = random.permutation(-(-count // BLOCK))[np.arange(count) // BLOCK]
     return np.argsort(block * BLOCK // WINDOW + random.random(count))

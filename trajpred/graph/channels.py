@@ -3,7 +3,7 @@
 Encoders take their input sizes from here, augmentation its signs and the validity channel, and the onboard
 signature its shapes and descriptions. A feature is added by adding its channel here and its value where the
 array is filled (:mod:`~trajpred.graph.agents`, :mod:`~trajpred.graph.lanes`,
-:mod:`~trajpred.graph.edge_features`).
+:mod:`~trajpred.graph.relations`).
 """
 
 from __future__ import annotations

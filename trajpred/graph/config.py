@@ -1,4 +1,4 @@
-"""What a model sees of a scenario: who becomes a token, and who hears whom. Saved with every checkpoint."""
+"""Which parts of a scenario become tokens, and which tokens are connected. Saved with every checkpoint."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass, fields
 from trajpred.errors import require
 
 
-def _not_negative(config: FeatureConfig | GraphConfig) -> None:
+def _require_not_negative(config: FeatureConfig | GraphConfig) -> None:
     for f in fields(config):
         require(getattr(config, f.name) >= 0, f.name, "must not be negative")
 
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """What of a scenario becomes a token.
+    """Which tracks and lanes become tokens.
 
     Attributes:
-        memory_s: a track is an agent if it was seen this recently (focal and scored ones always are).
-        max_agents: at most so many agents; focal and scored first, then the nearest to the focal one.
-        max_lanes: at most so many lane segments and crossings; the nearest to any agent are kept.
-        lane_radius_m: lanes farther than this from every agent are left out.
+        memory_s: tracks last observed longer ago are omitted, unless they are focal or scored.
+        max_agents: maximum number of agents; the focal one first, then scored ones, then the nearest to it.
+        max_lanes: maximum number of lane segments and crossings; the nearest to any agent are kept.
+        lane_radius_m: lanes farther than this from every agent are omitted.
         lane_points: points per polyline, even.
 
-    Raises: DataError about a value that is out of range.
+    Raises: DataError if a value is out of range.
     """
 
     memory_s: float = 1.0
@@ -33,19 +33,19 @@ class FeatureConfig:
     lane_points: int = 10
 
     def __post_init__(self) -> None:
-        _not_negative(self)
+        _require_not_negative(self)
         require(self.max_agents > 0, "max_agents", "must be positive")
-        require(
-            self.lane_points > 0 and self.lane_points % 2 == 0, "lane_points", "must be even and positive"
-        )
+        even = self.lane_points > 0 and self.lane_points % 2 == 0
+        require(even, "lane_points", "must be even and positive")
 
 
 @dataclass(frozen=True)
 class GraphConfig:
-    """Who hears whom: the ``k`` nearest senders within ``radius`` metres of each receiver.
+    """How many senders each receiver attends to (``…_k``, named sender first), and within which radius.
 
-    ``k`` bounds memory on crowded scenes; lane topology is kept beyond both. Raises: DataError about a
-    negative value.
+    The numbers bound memory on crowded scenes; lanes related by topology are always connected.
+
+    Raises: DataError if a value is negative.
     """
 
     agent_agent_k: int = 32
@@ -56,12 +56,12 @@ class GraphConfig:
     lane_radius_m: float = 60.0
 
     def __post_init__(self) -> None:
-        _not_negative(self)
+        _require_not_negative(self)
 
 
 @dataclass(frozen=True)
 class SceneConfig:
-    """All that decides what a model sees of a scenario."""
+    """The complete conversion of a scenario into a graph."""
 
     features: FeatureConfig = FeatureConfig()
     graph: GraphConfig = GraphConfig()

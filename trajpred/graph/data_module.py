@@ -1,36 +1,66 @@
-"""Loaders over a prepared store for Lightning: batches of like size, within a limit of memory, resumable."""
+"""Load batches of a prepared store for Lightning: similar sizes, bounded memory, resumable."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from torch.utils.data import DataLoader
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
 
 from trajpred.errors import require
-from trajpred.graph.augment import AugmentConfig
-from trajpred.graph.batch_sampler import PROCESS_BYTES, OrderedBatches, SceneSizes, TrainBatches
+from trajpred.graph.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches, SceneSizes, TrainBatches
 from trajpred.graph.config import SceneConfig
-from trajpred.graph.dataset import SceneDataset
-from trajpred.graph.scene_graph import SceneBatch
+from trajpred.graph.features import scene_features
+from trajpred.graph.scene_graph import SceneBatch, scene_graph
+from trajpred.graph.transforms import AugmentConfig, augment, hashed
 from trajpred.store import ScenarioStore
 
 
+class SceneDataset(Dataset[SceneBatch]):
+    """Batches of scene graphs from one split of a store.
+
+    Index it with rows, or with a :class:`~trajpred.graph.batch_sampler.BatchKey` for a random variation. The
+    variation of a scene is a function of ``seed``, epoch and row alone, whichever worker computes it and (to
+    within rounding, since lanes are resampled along the whole batch) whichever batch it is in.
+
+    Example:
+        >>> data = SceneDataset(ScenarioStore("/data/av2-store", "val"), SceneConfig())
+        >>> data[0, 1, 2].num_graphs
+        3
+    """
+
+    def __init__(
+        self, store: ScenarioStore, config: SceneConfig, variation: AugmentConfig | None = None, seed: int = 0
+    ) -> None:
+        self.store, self.config, self.variation, self.seed = store, config, variation, seed
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch:
+        rows = key.rows if isinstance(key, BatchKey) else np.asarray(key)
+        scenes = scene_features(self.store.batch(rows), self.config.features)
+        if self.variation is not None and isinstance(key, BatchKey):
+            scenes = augment(scenes, self.variation, hashed(self.seed, key.epoch, rows).view(np.int64))
+        return scene_graph(scenes, self.config.graph)
+
+
 class SceneLoader(DataLoader[SceneBatch]):
-    """Loads the batches that a sampler names, ready made.
+    """Load the batches that a sampler yields.
 
     Args:
-        dataset, sampler: what to load, and in which batches.
-        workers: loading processes; 0 loads in this one.
-        trained: how many batches of the epoch have been trained, asked when the first one is wanted.
+        dataset: the scenes.
+        sampler: rows of each batch.
+        workers: loading processes; 0 loads in the calling process.
+        trained: returns the number of batches of this epoch that are already trained.
 
-    Under DDP use ``Trainer(use_distributed_sampler=False)``: the samplers share out the scenes themselves.
-    Lightning refuses otherwise, since it cannot make this class anew around a sampler of its own.
+    With DDP, use ``Trainer(use_distributed_sampler=False)``: the samplers distribute the scenes themselves.
     """
 
     def __init__(
@@ -47,37 +77,37 @@ class SceneLoader(DataLoader[SceneBatch]):
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=torch.cuda.is_available(),
-            # Its own: making an iterator must not shift the random numbers of a resumed run.
+            # A separate generator, so that creating an iterator does not change a resumed run.
             generator=torch.Generator(),
-            worker_init_fn=_own_session,
+            worker_init_fn=_start_session,
         )
         self.trained = trained
 
     def __iter__(self) -> Iterator[SceneBatch]:  # type: ignore[override]
-        # Nothing happens before the first batch is wanted: Lightning asks for an iterator long before it has
-        # restored which epoch, and which batch of it, comes next.
+        # Lightning creates the iterator before it restores epoch and batch, so nothing may run before the
+        # first batch is requested.
         if isinstance(self.sampler, TrainBatches):
             self.sampler.start = self.trained()
         yield from super().__iter__()
 
 
-def _own_session(worker: int) -> None:
-    """Ctrl-C, and what a scheduler sends to a process group, is for the trainer, which needs its workers."""
+def _start_session(worker: int) -> None:
+    """Detach a worker from the terminal, so that signals to the process group reach the trainer alone."""
     if hasattr(os, "setsid"):
         os.setsid()
 
 
 class SceneData(pl.LightningDataModule):
-    """Loaders over a prepared store.
+    """Training and validation loaders over a prepared store.
 
     Args:
         store: folder written by ``tools/prepare.py``.
-        augment: variations of training scenes.
+        augment: random variations of training scenes.
         batch_size: scenes per step and process.
         workers: loading processes; 0 loads in the training process.
-        seed: of order and variations.
-        memory_gb: memory of each training process (10^9 bytes, estimated for the default model in float32):
-            crowded scenes then come in smaller batches.
+        seed: of the order and the variations.
+        memory_gb: memory limit of each training process (10^9 bytes, estimated for the default model in
+            float32); crowded scenes are put into smaller batches.
     """
 
     def __init__(
@@ -100,18 +130,18 @@ class SceneData(pl.LightningDataModule):
         self.scene = SceneConfig()
 
     def setup(self, stage: str | None = None) -> None:
-        """Scenes are made as the model wants to see them."""
+        """Adopt the scene configuration of the model."""
         self.scene = getattr(self.trainer and self.trainer.lightning_module, "scene", self.scene)
 
     def train_dataloader(self) -> SceneLoader:
-        """All training scenes once an epoch, shuffled and varied; from where Lightning stands in it."""
+        """Load all training scenes once per epoch, shuffled and varied; resumes within an epoch."""
         data = SceneDataset(ScenarioStore(self.store, "train"), self.scene, self.augment, self.seed)
         sizes, process = self._sizes(data.store), self._process()
         sampler = TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, *process)
         return SceneLoader(data, sampler, self.workers, self._trained)
 
     def val_dataloader(self) -> SceneLoader:
-        """All validation scenes, in order."""
+        """Load all validation scenes in the order of the store."""
         data = SceneDataset(ScenarioStore(self.store, "val"), self.scene)
         sizes, process = self._sizes(data.store), self._process()
         return SceneLoader(
@@ -119,7 +149,7 @@ class SceneData(pl.LightningDataModule):
         )
 
     def _trained(self) -> int:
-        """Batches of this epoch that lie behind, in this run or in the one that is resumed."""
+        """Return the number of trained batches of this epoch, including those of a resumed run."""
         return self.trainer.fit_loop.batch_idx + 1 if self.trainer else 0
 
     def _sizes(self, store: ScenarioStore) -> SceneSizes:
@@ -127,5 +157,5 @@ class SceneData(pl.LightningDataModule):
         return SceneSizes(np.minimum(tracks, limits.max_agents), np.minimum(lanes, limits.max_lanes))
 
     def _process(self) -> tuple[int, int]:
-        """Rank of this process, and how many there are."""
+        """Return the rank of this process and the number of processes."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)

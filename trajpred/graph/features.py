@@ -1,8 +1,7 @@
-"""Scenarios -> the numbers a model sees: agents and lanes, each in its own local frame. NumPy only.
+"""Scenarios -> agents and lanes in their own frames. NumPy only, vectorised over all scenes of a batch.
 
-All scenes of a batch at once, without loops. A scene's origin is subtracted in float64; what leaves here is
-float32. Positions and headings of the local frames (``position``, ``heading``) serve relative poses only,
-never as features of their own.
+The origin of each scene is subtracted in float64; results are float32. Positions and headings of the local
+frames serve relative poses only and are never features themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from trajpred.scenario_batch import ScenarioBatch
 
 @dataclass(frozen=True)
 class SceneFeatures:
-    """``S`` scenarios as a model sees them.
+    """Features of ``S`` scenes.
 
     Attributes:
         scenario_id: ``[S]`` strings.
@@ -39,7 +38,13 @@ class SceneFeatures:
 
 
 def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures:
-    """Featurise ``batch``; the futures are used for ``target`` alone."""
+    """Compute the features of ``batch``; future states enter ``target`` alone.
+
+    Example:
+        >>> features = scene_features(ScenarioBatch.of([scenario]), FeatureConfig())
+        >>> features.agents.history.shape
+        (12, 50, 7)
+    """
     focal = focal_poses(batch)
     agents = agent_features(batch, focal.position, config)
     lanes = lane_features(batch, focal.position, agents, config)

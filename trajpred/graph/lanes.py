@@ -1,4 +1,4 @@
-"""Lane segments and crossings -> polylines in their own frames. NumPy only, all scenes at once."""
+"""Select lane segments and crossings, and express their polylines in their own frames. NumPy only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from trajpred.geometry import direction, norm, rotate, to_local
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.channels import LENGTH_SCALE, TOPOLOGY
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.polylines import resample
-from trajpred.graph.ragged import pairs, place_within, smallest
+from trajpred.graph.ragged import pairs, place_within, resample, smallest
 from trajpred.lane_map import LANE_TYPES, LaneMap
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -23,15 +22,16 @@ class LaneFeatures:
 
     Attributes:
         scene: ``[L]`` int64, ascending; within a scene crossings come last.
-        row: ``[L]`` int64, which it is of the scenario's lane segments and, counted on, its crossings.
+        row: ``[L]`` int64, index into the scenario's lane segments followed by its crossings.
         position: ``[L, 2]`` metres from the scene's origin; ``heading``: ``[L]`` radians.
-        points: ``[L, P, C]`` (:data:`~trajpred.graph.channels.LANE_POINT`), own frame; zeros for a boundary
-            that is not known.
+        points: ``[L, P, C]`` (:data:`~trajpred.graph.channels.LANE_POINT`), own frame; zeros for an
+            unknown boundary.
         kind: ``[L]`` int64, index into :data:`~trajpred.graph.channels.LANE_KINDS`.
         is_intersection: ``[L]`` int64, 0 or 1.
         marks: ``[L, 2]`` int64, left and right mark type.
-        topology: ``[2, E]`` int64 (sender, receiver): the sender is the receiver's …
-        topology_kind: ``[E]`` int64, index into :data:`~trajpred.graph.channels.TOPOLOGY`.
+        topology: ``[2, E]`` int64 (sender, receiver).
+        topology_kind: ``[E]`` int64, what the sender is to the receiver, index into
+            :data:`~trajpred.graph.channels.TOPOLOGY`.
     """
 
     scene: NDArray[np.int64]
@@ -48,10 +48,11 @@ class LaneFeatures:
 
 @dataclass(frozen=True)
 class LaneLines:
-    """Every lane segment and then every crossing of a map as polylines of ``P`` points, city frame, metres.
+    """All lane segments of a map, then all crossings, as polylines of ``P`` points; city frame, metres.
 
     Attributes:
-        center, left, right: ``[M, P, 2]`` float64; known: ``[2, M]``, whether left and right are known.
+        center, left, right: ``[M, P, 2]`` float64; known: ``[2, M]``, False for missing left or
+            right boundaries.
         midpoint: ``[M, 2]``.
     """
 
@@ -63,22 +64,22 @@ class LaneLines:
 
     @classmethod
     def of(cls, lane_map: LaneMap, points: int) -> LaneLines:
-        """``points`` of each, evenly spaced."""
+        """Resample every line to ``points`` evenly spaced points."""
         edges = [resample(edge, points) for edge in (lane_map.crossing_edge1, lane_map.crossing_edge2)]
         center = np.concatenate((resample(lane_map.centerline, points), (edges[0] + edges[1]) / 2))
         sides = (lane_map.left_boundary, lane_map.right_boundary)
         left, right = (
             np.concatenate((resample(side, points), edge)) for side, edge in zip(sides, edges, strict=True)
         )
-        there = np.ones(len(edges[0]), np.bool_)
-        known = np.stack([np.concatenate((side.lengths > 0, there)) for side in sides])
+        always = np.ones(len(edges[0]), np.bool_)
+        known = np.stack([np.concatenate((side.lengths > 0, always)) for side in sides])
         midpoint = (center[:, points // 2 - 1] + center[:, points // 2]) / 2
         return cls(center, left, right, known, midpoint)
 
 
 @dataclass(frozen=True)
 class LaneShapes:
-    """What lane segments and crossings are by themselves: fields of :class:`LaneFeatures`."""
+    """The fields of :class:`LaneFeatures` that depend on the map alone."""
 
     heading: NDArray[np.float32]
     points: NDArray[np.float32]
@@ -88,7 +89,7 @@ class LaneShapes:
 
     @classmethod
     def of(cls, lane_map: LaneMap, lines: LaneLines, rows: NDArray[np.int64]) -> LaneShapes:
-        """Of the ``rows`` of ``lines``, which are those of ``lane_map``."""
+        """Compute the shapes of the given ``rows`` of ``lines``, the lines of ``lane_map``."""
         center, P = lines.center[rows], lines.center.shape[1]
         heading = direction(center[:, P // 2] - center[:, P // 2 - 1])
         frame = (lines.midpoint[rows, None], heading[:, None])
@@ -116,10 +117,10 @@ class LaneShapes:
 def lane_features(
     batch: ScenarioBatch, origin: NDArray[np.float64], agents: AgentFeatures, config: FeatureConfig
 ) -> LaneFeatures:
-    """Lane segments and crossings near enough to an agent; ``origin``: ``[S, 2]``."""
+    """Compute the lanes within the radius of any agent; ``origin``: ``[S, 2]`` metres, city frame."""
     lines = LaneLines.of(batch.map, config.lane_points)
     scene = np.concatenate((batch.lane_scene, batch.crossing_scene))
-    # Rows of lanes, then of crossings; ``order`` brings them together scene by scene.
+    # Rows are all lanes, then all crossings; ``order`` sorts them by scene.
     order = np.argsort(scene, kind="stable")
     local = lines.midpoint - origin[scene]
     near = lanes_near(local[order], scene[order], agents, config)
@@ -140,7 +141,7 @@ def lane_features(
 def lanes_near(
     midpoint: NDArray[np.float64], scene: NDArray[np.int64], agents: AgentFeatures, config: FeatureConfig
 ) -> NDArray[np.int64]:
-    """Rows of the lanes within the radius of an agent of their scene, the ``max_lanes`` nearest of them."""
+    """Select the ``max_lanes`` lanes of each scene that are nearest to an agent, within the radius."""
     if not len(scene):
         return np.zeros(0, np.int64)
     lane, agent, begin = pairs(scene, agents.scene, int(agents.scene[-1]) + 1)
@@ -152,9 +153,9 @@ def lanes_near(
 def lane_topology(
     lane_map: LaneMap, lane_scene: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All edges among lanes of a scene: rows ``[2, E]`` (sender, receiver), kinds ``[E]`` (:data:`TOPOLOGY`).
+    """Find related lanes of each scene: edges ``[2, E]`` (sender, receiver), kinds ``[E]`` (``TOPOLOGY``).
 
-    Lanes related in two ways keep the first; no lane is its own neighbour.
+    A pair related in two ways keeps the first; self loops are omitted.
     """
     own = np.arange(len(lane_map))
     related = [
@@ -175,7 +176,7 @@ def lane_topology(
 def topology_among(
     keep: NDArray[np.int64], index: NDArray[np.int64], kind: NDArray[np.int64], rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The edges of :func:`lane_topology` with both ends in ``keep`` (of ``rows``), as places there."""
+    """Restrict the edges of :func:`lane_topology` to ``keep``, renumbered as positions in it."""
     node = np.full(rows, -1)
     node[keep] = np.arange(len(keep))
     within = node[index]
@@ -186,11 +187,11 @@ def topology_among(
 def _lane_rows(
     lane_map: LaneMap, lane_scene: NDArray[np.int64], scene: NDArray[np.int64], lane_id: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Row of the lane with that id in that scene, -1 where there is none."""
+    """Look up lanes by scene and id; -1 where there is none."""
     ids, code = np.unique(lane_map.lane_id, return_inverse=True)
     if not len(ids):
         return np.full(len(lane_id), -1)
-    # A lane is told by its scene and the rank of its id: one number, whatever the size of the ids.
+    # Scene and rank of the id make one integer key, however large the ids are.
     known = lane_scene * len(ids) + code
     order = np.argsort(known)
     rank = np.minimum(np.searchsorted(ids, lane_id), len(ids) - 1)

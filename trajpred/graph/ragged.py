@@ -1,25 +1,28 @@
-"""Arithmetic on rows that lie scene by scene, for all scenes at once."""
+"""Vectorised operations on rows that are grouped by scene, and on polylines of any length. NumPy only."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.geometry import norm
+from trajpred.lane_map import Ragged
+
 
 def starts(scene: NDArray[np.int64], scenes: int) -> NDArray[np.int64]:
-    """``[scenes + 1]``: scene s has the rows ``starts[s]:starts[s + 1]`` of ``scene`` ``[N]``, ascending."""
+    """Return ``[scenes + 1]``: scene s owns rows ``starts[s]:starts[s + 1]`` of the ascending ``scene``."""
     return np.searchsorted(scene, np.arange(scenes + 1)).astype(np.int64)
 
 
 def place_within(scene: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``[N]``: 0, 1, 2 … anew in every scene of the ascending ``scene`` ``[N]``."""
+    """Number the rows of each scene 0, 1, 2 …; ``scene`` ``[N]`` is ascending."""
     return np.arange(len(scene)) - np.searchsorted(scene, scene)
 
 
 def smallest(
     scene: NDArray[np.int64], count: int, *keys: NDArray[np.float64 | np.bool_]
 ) -> NDArray[np.int64]:
-    """Rows of the ``count`` smallest of each scene by ``keys`` (the first one decides), in their order."""
+    """Select the ``count`` smallest rows of each scene by ``keys``, most significant first; ascending."""
     order = np.lexsort((*reversed(keys), scene))
     return np.sort(order[place_within(scene[order]) < count])
 
@@ -27,13 +30,38 @@ def smallest(
 def pairs(
     scene: NDArray[np.int64], other: NDArray[np.int64], scenes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Every row of ``scene`` with every row of ``other`` of the same scene; both ascending.
+    """Pair every row of ``scene`` with every row of ``other`` of the same scene; both ascending.
 
     Returns:
-        The rows of both ``[pairs]``, the first ascending, and ``[N]`` where each of its rows begins.
+        The rows of both ``[pairs]``, the first ascending, and ``[N]`` the first pair of each row.
     """
     start = starts(other, scenes)
     count = np.diff(start)[scene]
     begin = np.cumsum(count) - count
     row = np.repeat(np.arange(len(scene)), count)
     return row, np.arange(len(row)) - (begin - start[scene])[row], begin
+
+
+def resample(lines: Ragged, points: int) -> NDArray[np.float64]:
+    """Interpolate ``points`` points at equal distances along each polyline, both ends included.
+
+    Args:
+        lines: M polylines, ``[N, 2]`` or ``[N, 3]``; heights are ignored.
+
+    Returns:
+        ``[M, points, 2]``; zeros for polylines without points.
+    """
+    out = np.zeros((len(lines), points, 2))
+    filled = np.flatnonzero(lines.lengths > 0)
+    if not len(filled):
+        return out
+    xy = lines.values[:, :2]
+    start, end = lines.offsets[filled], lines.offsets[filled + 1] - 1
+    # One arc length over all polylines, separated by gaps of 1 m, so that one interpolation covers them all.
+    gap = np.zeros(len(xy))
+    gap[1:] = norm(np.diff(xy, axis=0))
+    gap[start] = 1.0
+    arc = np.cumsum(gap)
+    along = arc[start, None] + (arc[end] - arc[start])[:, None] * np.linspace(0, 1, points)
+    out[filled] = np.stack((np.interp(along, arc, xy[:, 0]), np.interp(along, arc, xy[:, 1])), -1)
+    return out

@@ -1,6 +1,6 @@
-"""Relations between the agents and lanes of a scene: nearest senders within a radius, and lane topology.
+"""Edges between the agents and lanes of a scene: nearest senders, lane topology, and edge features.
 
-The same functions build the padded scenes of a training batch and, traced for one scene, the exported graph.
+The same functions serve the padded scenes of a training batch and, traced for one scene, the exported graph.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trajpred.graph.channels import TOPOLOGY
+from trajpred.geometry import POSE_SCALE, Pose, norm, relative_pose, unit_vector
+from trajpred.graph.channels import DISTANCES, TOPOLOGY
 from trajpred.graph.config import GraphConfig
 
 LANE_TO_LANE = ("lane", "to", "lane")
@@ -19,6 +20,11 @@ RELATIONS = (AGENT_TO_AGENT, LANE_TO_AGENT, AGENT_TO_LANE, LANE_TO_LANE)
 #: Kinds of edges: node types of sender and receiver, or what the sending lane is to the receiving one.
 #: The first entry stands for "no edge" in adjacency matrices.
 EDGE_KINDS = ("none", "agent_agent", "lane_agent", "agent_lane", "lane_lane", *TOPOLOGY)
+
+#: Widths (m) of the Gaussian kernels: the gap to the next centre.
+_WIDTHS = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 40.0)
+#: Below this distance (m) the bearing vector shrinks to zero.
+_NEAR = 0.1
 
 
 def distances(receiver: Tensor, sender: Tensor) -> Tensor:
@@ -91,3 +97,48 @@ def relation_kinds(
     related = topology + (EDGE_KINDS.index(TOPOLOGY[0]) - 1)
     kinds[LANE_TO_LANE] = torch.where(topology > 0, related, kinds[LANE_TO_LANE])
     return kinds
+
+
+def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
+    """Compute edge features ``[..., C]``, invariant to moving and rotating the whole scene.
+
+    Args:
+        sender, receiver: poses ``[..., 2]`` metres and ``[...]`` radians at both ends of each edge.
+        kind: ``[...]`` int64 below ``kinds``.
+
+    Returns:
+        The channels of :func:`~trajpred.graph.channels.edge_channels`: the sender's pose in the receiver's
+        frame, and the one-hot kind.
+    """
+    relative = relative_pose(sender, receiver)
+    return _features(relative.position, unit_vector(relative.heading), kind, kinds, -1)
+
+
+def pair_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
+    """Compute :func:`edge_features` between all senders ``[S]`` and receivers ``[R]``: ``[C, R, S]``.
+
+    Channels come first, and sines and cosines are computed per pose instead of per pair, which is fastest for
+    all pairs of a scene.
+    """
+    x, y = (sender.position[None, :, i] - receiver.position[:, i, None] for i in (0, 1))
+    (sender_cos, sender_sin), (cos, sin) = (unit_vector(p.heading).unbind(-1) for p in (sender, receiver))
+    cos, sin = cos[:, None], sin[:, None]
+    position = torch.stack((x * cos + y * sin, y * cos - x * sin))
+    heading_vector = torch.stack((sender_cos * cos + sender_sin * sin, sender_sin * cos - sender_cos * sin))
+    return _features(position, heading_vector, kind, kinds, 0)
+
+
+def _features(position: Tensor, heading_vector: Tensor, kind: Tensor, kinds: int, axis: int) -> Tensor:
+    """Compute features from relative position (m) and heading vector; ``axis`` holds their components."""
+    distance = norm(position.movedim(axis, -1)).unsqueeze(axis)
+    shape = [-1 if i == axis % distance.ndim else 1 for i in range(distance.ndim)]
+    centre, width = (distance.new_tensor(x).reshape(shape) for x in (DISTANCES, _WIDTHS))
+    parts = (
+        torch.exp(-0.5 * ((distance - centre) / width) ** 2),
+        position / POSE_SCALE,
+        # atan2 would depend on the sign of zero, which depends on the receiver's heading.
+        position / distance.clamp(min=_NEAR),
+        heading_vector,
+        torch.nn.functional.one_hot(kind, kinds).movedim(-1, axis).to(distance.dtype),
+    )
+    return torch.cat(parts, axis)

@@ -1,9 +1,9 @@
-"""Scenarios -> features -> SceneBatch: agents and lanes of many scenes as one graph with typed relations.
+"""Build one graph with typed relations from the agents and lanes of many scenes.
 
 Every relation holds ``edge_index [2, E]`` (row 0 sender, row 1 receiver, sorted by receiver) and
 ``edge_kind [E]``, an index into :data:`~trajpred.graph.relations.EDGE_KINDS`. Edge features are relative
 poses; the model computes them once per forward from the nodes' poses
-(:mod:`trajpred.graph.edge_features`), so a batch stays small.
+(:func:`~trajpred.graph.relations.edge_features`), so a batch stays small.
 """
 
 from __future__ import annotations
@@ -27,26 +27,31 @@ from trajpred.scenario_batch import ScenarioBatch
 
 
 class SceneBatch(HeteroData):
-    """``S`` scenes as one flattened graph, node types ``agent`` and ``lane``, scene by scene.
+    """``S`` scenes as one flattened graph with node types ``agent`` and ``lane``, sorted by scene.
 
     Nodes hold the fields of ``AgentFeatures`` and ``LaneFeatures`` as tensors, with ``batch [N]`` (their
-    scene) and ``ptr [S + 1]`` as in PyG's batches. Of the scenes: ``scenario_id`` (list), ``origin [S, 2]``
-    float64, ``heading [S]``, ``step_s [S]``.
+    scene) and ``ptr [S + 1]`` as in PyG's batches. The graph holds ``scenario_id`` (list), ``origin [S, 2]``
+    float64, ``heading [S]`` and ``step_s [S]``.
+
+    Example:
+        >>> batch = build_batch([scenario], SceneConfig())
+        >>> batch["agent"].history.shape, batch["lane", "to", "agent"].edge_index.shape
+        (torch.Size([12, 50, 7]), torch.Size([2, 384]))
     """
 
     @property
     def num_graphs(self) -> int:
-        """S."""
+        """Return S."""
         return len(self.scenario_id)
 
 
 def build_batch(scenarios: Sequence[Scenario], config: SceneConfig) -> SceneBatch:
-    """Scenarios of one window length as one graph. Raises: DataError."""
+    """Build the graph of scenarios of one window length. Raises: DataError."""
     return scene_graph(scene_features(ScenarioBatch.of(scenarios), config.features), config.graph)
 
 
 def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
-    """Turn features into a graph; no edge is there twice, no node is its own neighbour."""
+    """Build the graph of featurised scenes, without duplicate edges and self loops."""
     data = SceneBatch()
     data.scenario_id = scenes.scenario_id.tolist()
     for name in ("origin", "heading"):
@@ -66,7 +71,7 @@ def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
 
 
 def _tensors(features: Any) -> dict[str, Any]:
-    """The fields of a record as tensors; strings stay what they are, scene and topology have their places."""
+    """Convert the fields of a record to tensors, except strings, the scene index and topology."""
     values = {f.name: getattr(features, f.name) for f in fields(features)}
     return {
         name: value if value.dtype.kind in "OUT" else torch.from_numpy(value)

@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
-from trajpred.graph.edge_features import edge_features
+from trajpred.graph.relations import edge_features
 from trajpred.model.heads import CurveHead, at_least_float32
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias

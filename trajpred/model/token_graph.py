@@ -11,8 +11,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
 from trajpred.graph.channels import edge_channels
-from trajpred.graph.edge_features import edge_features
-from trajpred.graph.relations import EDGE_KINDS, RELATIONS
+from trajpred.graph.relations import EDGE_KINDS, RELATIONS, edge_features
 from trajpred.nn import Padding
 
 #: Channels of :attr:`TokenGraph.features`.

@@ -16,8 +16,8 @@ from trajpred.errors import DataError, require
 from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import wrap_angle
 from trajpred.graph.features import scene_features
-from trajpred.graph.mirror import mirrored
 from trajpred.graph.scene_graph import scene_graph
+from trajpred.graph.transforms import mirrored
 from trajpred.metrics.calibration import apply_temperature
 from trajpred.metrics.conformal import ConformalRegions
 from trajpred.model import Forecaster
@@ -132,6 +132,6 @@ def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[At
 
 
 def _reflect(forecast: Forecast) -> Forecast:
-    """Reflect about the city's x axis, as :func:`trajpred.graph.mirror.mirrored` reflects scenes."""
+    """Reflect about the city's x axis, as :func:`trajpred.graph.transforms.mirrored` reflects scenes."""
     path = forecast.trajectory * [1.0, -1.0]
     return replace(forecast, trajectory=path, heading=wrap_angle(-forecast.heading))

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from trajpred.errors import require
-from trajpred.graph.dataset import SceneDataset
+from trajpred.graph.data_module import SceneDataset
 from trajpred.metrics import columns, metric_of
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.viz.scene import draw_scene

@@ -1,0 +1,137 @@
+"""Random variations of training scenes, and reflection. NumPy only, applied before scenes become graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trajpred.errors import require
+from trajpred.graph.agents import AgentFeatures
+from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT, PLANE, TOPOLOGY, VALID, other_side
+from trajpred.graph.features import SceneFeatures
+from trajpred.graph.lanes import LaneFeatures
+from trajpred.graph.ragged import place_within
+from trajpred.scenario import TrackCategory
+
+#: Keys of independent random numbers.
+_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR = range(5)
+
+
+def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
+    """Hash the integer ``keys`` (broadcast, order matters) into well mixed 64-bit numbers.
+
+    Source: the finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number
+    generators"), once per key.
+    """
+    state = np.zeros(1, np.uint64)
+    for key in keys:
+        # Through int64, so that negative keys are accepted.
+        state = state + np.uint64(0x9E3779B97F4A7C15) + np.asarray(key).astype(np.int64).view(np.uint64)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
+    return state
+
+
+def uniform(*keys: ArrayLike) -> NDArray[np.float64]:
+    """Draw numbers in [0, 1) that are functions of the integer ``keys`` (broadcast) alone."""
+    return (hashed(*keys) >> np.uint64(11)) * np.float64(2.0**-53)
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """Random variations of training scenes; the default is none.
+
+    Attributes:
+        drop_agents: share of the agents to omit; focal and scored ones always stay.
+        drop_lanes: share of the lanes to omit.
+        truncate_history: probability that an agent's history before a random step is masked.
+        mirror: probability that a scene is reflected, which exchanges left and right.
+    """
+
+    drop_agents: float = 0.0
+    drop_lanes: float = 0.0
+    truncate_history: float = 0.0
+    mirror: float = 0.0
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            require(0 <= getattr(self, f.name) <= 1, f"augment.{f.name}", "must be 0 to 1")
+
+
+def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
+    """Vary ``scenes``; the variation of each is a function of its number in ``keys`` ``[S]`` alone."""
+
+    def draw(scene: NDArray[np.int64], purpose: int) -> NDArray[np.float64]:
+        return uniform(keys[scene], purpose, place_within(scene))
+
+    agents, lanes = scenes.agents, scenes.lanes
+    truncated = _truncate(agents, config, draw(agents.scene, _TRUNCATE), draw(agents.scene, _FIRST_STEP))
+    scored = agents.category >= TrackCategory.SCORED
+    agents = _take_agents(truncated, scored | (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
+    lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
+    return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)
+
+
+def _take_agents(agents: AgentFeatures, keep: NDArray[np.bool_]) -> AgentFeatures:
+    return AgentFeatures(**{f.name: getattr(agents, f.name)[keep] for f in fields(agents)})
+
+
+def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:
+    row = np.cumsum(keep) - 1
+    edges = keep[lanes.topology].all(axis=0)
+    kept = {f.name: getattr(lanes, f.name)[keep] for f in fields(lanes) if not f.name.startswith("topology")}
+    topology, kind = row[lanes.topology[:, edges]], lanes.topology_kind[edges]
+    return LaneFeatures(**kept, topology=topology, topology_kind=kind)
+
+
+def _truncate(
+    agents: AgentFeatures, config: AugmentConfig, chance: NDArray[np.float64], where: NDArray[np.float64]
+) -> AgentFeatures:
+    """Mask the steps before a random one; the last tenth and the last observed state always stay."""
+    T = agents.history.shape[1]
+    last = np.where(agents.history[..., VALID] > 0, np.arange(T), 0).max(axis=1, initial=0)
+    first = np.floor(where * max(1, T - T // 10))
+    first = np.where(chance < config.truncate_history, np.minimum(first, last), 0)
+    visible = np.arange(T) >= first[:, None]
+    return replace(agents, history=agents.history * visible[..., None].astype(np.float32))
+
+
+def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
+    """Reflect the ``chosen`` scenes ``[S]`` about the city's x axis (y becomes -y).
+
+    Models read relative poses only, so any axis gives the same result. Mark types change sides and keep
+    their names: av2 names them from the lane outwards.
+    """
+    return replace(
+        scenes,
+        origin=PLANE.reflect(scenes.origin, chosen),
+        heading=np.where(chosen, -scenes.heading, scenes.heading),
+        agents=_mirrored_agents(scenes.agents, chosen[scenes.agents.scene]),
+        lanes=_mirrored_lanes(scenes.lanes, chosen[scenes.lanes.scene]),
+    )
+
+
+def _mirrored_agents(agents: AgentFeatures, chosen: NDArray[np.bool_]) -> AgentFeatures:
+    return replace(
+        agents,
+        position=PLANE.reflect(agents.position, chosen),
+        heading=np.where(chosen, -agents.heading, agents.heading),
+        velocity=PLANE.reflect(agents.velocity, chosen),
+        history=HISTORY.reflect(agents.history, chosen),
+        target=PLANE.reflect(agents.target, chosen),
+    )
+
+
+def _mirrored_lanes(lanes: LaneFeatures, chosen: NDArray[np.bool_]) -> LaneFeatures:
+    kind, receiver = lanes.topology_kind, lanes.topology[1]
+    return replace(
+        lanes,
+        position=PLANE.reflect(lanes.position, chosen),
+        heading=np.where(chosen, -lanes.heading, lanes.heading),
+        points=LANE_POINT.reflect(lanes.points, chosen),
+        marks=LANE_MARKS.reflect(lanes.marks, chosen),
+        topology_kind=np.where(chosen[receiver], other_side(TOPOLOGY)[kind], kind),
+    )
