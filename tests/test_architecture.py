@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,3 +66,9 @@ def test_no_circle_of_files() -> None:
     while leaves := {module for module, others in graph.items() if not others & graph.keys()}:
         graph = {module: others for module, others in graph.items() if module not in leaves}
     assert not graph
+
+
+def test_the_table_of_promises_names_tests_that_exist() -> None:
+    page = (ROOT / "tests" / "README.md").read_text("utf-8")
+    paths = set(re.findall(r"`([\w/]+(?:/|\.py))`", page))
+    assert len(paths) > 15 and not [path for path in paths if not (ROOT / "tests" / path).exists()]

@@ -187,5 +187,5 @@ def _processes(bundle: Path, threads: int, updates: int, scenarios: dict[str, Sc
 
 
 def _process(bundle: Path, threads: int, scenario: Path, marks: Sequence[int], targets: int) -> list[float]:
-    """Return start-up in wall and CPU seconds, then MB at ``marks``, NaN if unknown (``targets``: 0 for all)."""
+    """Return start-up in wall and CPU seconds, then MB at ``marks``, NaN if unknown; 0 ``targets``: all."""
     return own_process(_PROCESS, bundle, threads, scenario, ",".join(map(str, marks)), targets)
