@@ -106,12 +106,9 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
 
 def normalise(tokens: Sequence[str]) -> list[str]:
     """Spell ``--flag true`` as ``--flag=true``, and name the default subcommand of ``benchmark``."""
-    if tokens[:1] == ["benchmark"] and (len(tokens) == 1 or tokens[1].startswith("-")):
-        tokens = (
-            tokens
-            if {"--help", "-h"} & {*tokens[1:2]}
-            else ["benchmark", BENCHMARKS[0].__name__, *tokens[1:]]
-        )
+    first = tokens[1] if len(tokens) > 1 else "-"
+    if tokens[:1] == ["benchmark"] and first.startswith("-") and first not in ("--help", "-h"):
+        tokens = ["benchmark", BENCHMARKS[0].__name__, *tokens[1:]]
     spelled: list[str] = []
     for token in tokens:
         if token in ("true", "false") and spelled and spelled[-1].startswith("--") and "=" not in spelled[-1]:

@@ -197,11 +197,9 @@ def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
 
 
 def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) -> tuple[list[str], str, str]:
-    """Rank the focal agents of an evaluation: the ids with the worst values, their split, and a caption.
+    """Find the ids of the worst scenarios by a metric, their split, and a caption.
 
-    Args:
-        results: JSON of evaluate. Of several evaluations that of ``checkpoint`` is taken, else the first.
-        by: A metric per scenario, such as minFDE6.
+    Of several evaluations in ``results``, that of ``checkpoint`` is taken, else the first.
 
     Raises: DataError if the file lacks the metric.
     """
@@ -226,10 +224,7 @@ def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) 
 
 
 def file_stems(names: Sequence[str]) -> list[str]:
-    """Return a distinct file name without suffix for each of ``names``, valid on every system.
-
-    Letters, digits, ``_``, ``.`` and ``-`` are kept, so that most ids do not change.
-    """
+    """Return a distinct file name without suffix for each of ``names``, valid on every system."""
     stems: list[str] = []
     taken: set[str] = set()
     for name in names:
