@@ -1,27 +1,32 @@
-"""The losses against torch.distributions and their closed forms."""
+"""The losses against torch.distributions, finite loops, and their invariances."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Laplace, MixtureSameFamily
+from torch_geometric.data import HeteroData
 
+from tests.model.small import batch_of, small_model
+from trajpred.model import Prediction
+from trajpred.scenario import Scenario, TrackCategory
 from trajpred.training.losses import (
+    LossConfig,
+    agent_weight,
     average_displacement,
     endpoint_nll,
-    laplace_nll,
-    masked_mean,
     mixture_nll,
+    prediction_losses,
     winner_takes_all,
 )
 
 A, K, F = 5, 3, 7
-
-
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
+CONFIG = LossConfig(proposal=0.5, refinement=2.0, mode=3.0, focal=1.5, scored=1.0, others=0.25)
+each_kind = pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])
 
 
 @pytest.fixture
@@ -36,24 +41,18 @@ def target() -> Tensor:
 
 @pytest.fixture
 def valid() -> Tensor:
-    """Everything, gaps, the first step only, all but the last one, nothing."""
+    """All steps, some, the first only, all but the last, none."""
     valid = torch.rand(A, F) < 0.5
     valid[0], valid[2], valid[3], valid[4] = True, False, True, False
     valid[2, 0], valid[3, -1] = True, False
     return valid
 
 
-def test_laplace_nll_is_that_of_torch(modes: tuple[Tensor, Tensor], target: Tensor) -> None:
-    location, scale = modes
-    expected = -Laplace(location, scale).log_prob(target[:, None]).sum(-1)
-    torch.testing.assert_close(laplace_nll(location, scale, target[:, None]), expected)
-
-
-def test_average_displacement_is_the_mean_over_valid_steps(
+def test_average_displacement_is_the_detached_mean_over_valid_steps(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
-    assert not average_displacement(modes[0].clone().requires_grad_(), target, valid).requires_grad
-    found = average_displacement(modes[0], target, valid)
+    found = average_displacement(modes[0].clone().requires_grad_(), target, valid)
+    assert not found.requires_grad
     for a in range(A):
         for k in range(K):
             errors = [float((modes[0][a, k, f] - target[a, f]).norm()) for f in range(F) if valid[a, f]]
@@ -74,55 +73,109 @@ def test_winner_takes_all_is_the_error_and_the_likelihood_of_the_scale(
         error, b = (location[a, k, steps] - target[a, steps]).detach(), scale[a, k, steps].detach()
         expected = (error.abs() - Laplace(0.0, b).log_prob(error)).sum() * share
         torch.testing.assert_close(found[a].detach(), expected)
-        # Locations are pulled alike wherever they are; scales towards the error.
+        # The gradient of a location does not depend on its scale.
         slope[0][a, k, steps] = error.sign() * share
         slope[1][a, k, steps] = (1 / b - error.abs() / b**2) * share
     torch.testing.assert_close((location.grad, scale.grad), slope)
 
 
-def last_valid(valid: Tensor) -> list[int]:
-    """Of all but the last agent, which has none."""
-    return [max(f for f in range(F) if valid[a, f]) for a in range(A - 1)]
-
-
-def test_end_points_are_those_of_the_last_valid_step(
+def test_endpoint_nll_is_torch_s_at_the_last_valid_step(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
     location, scale = (x.requires_grad_() for x in modes)
     found = endpoint_nll(location, scale, target, valid)
     assert found.shape == (A, K) and not found.requires_grad
-    for a, end in enumerate(last_valid(valid)):
+    for a in range(A - 1):  # the last agent has no valid step
+        end = int(valid[a].nonzero().max())
         law = Independent(Laplace(location[a, :, end], scale[a, :, end]), 1)
         torch.testing.assert_close(found[a], -law.log_prob(target[a, end]).detach())
 
 
-def test_mixture_nll_is_that_of_torch() -> None:
-    location, scale, logits = torch.randn(A, K), 0.1 + torch.rand(A, K), torch.randn(A, K)
+def test_mixture_nll_is_torch_s_with_the_posterior_as_gradient() -> None:
+    location, scale = torch.randn(A, K), 0.1 + torch.rand(A, K)
+    logits = torch.randn(A, K, requires_grad=True)
     law = MixtureSameFamily(Categorical(logits=logits), Laplace(location, scale))
     nll = -Laplace(location, scale).log_prob(torch.ones(A, 1))
-    torch.testing.assert_close(mixture_nll(logits, nll), -law.log_prob(torch.ones(A)))
+    found = mixture_nll(logits, nll)
+    torch.testing.assert_close(found, -law.log_prob(torch.ones(A)))
+    found.sum().backward()
+    posterior = (logits.log_softmax(1) - nll).softmax(1)
+    torch.testing.assert_close(logits.grad, (logits.softmax(1) - posterior).detach())
 
 
-def test_mixture_nll_moves_probability_to_what_explains_best() -> None:
-    logits, nll = torch.zeros(A, K, requires_grad=True), 5 * torch.randn(A, K)
-    mixture_nll(logits, nll).sum().backward()
-    torch.testing.assert_close(logits.grad, 1 / K - (-nll).softmax(1))
+@pytest.fixture
+def batch(real: list[Scenario]) -> HeteroData:
+    batch = batch_of(real)
+    batch["agent"].target_mask[::7] = False  # agents without a future
+    return batch
 
 
-def test_what_is_not_valid_changes_nothing(
-    modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
+@pytest.fixture
+def prediction(batch: HeteroData) -> Prediction:
+    """Modes around the truth, with different winners."""
+    target = batch["agent"].target[:, None]
+    path = [target + 5 * torch.randn(len(target), 6, 1, 2) for _ in range(2)]
+    scale = [0.5 + torch.rand(len(target), 6, 60, 2) for _ in range(2)]
+    return Prediction(path[0], scale[0], torch.randn(len(target), 6), path[1], scale[1])
+
+
+def test_agents_are_weighted_by_category_if_they_have_a_future(batch: HeteroData) -> None:
+    weights = {TrackCategory.FOCAL: 1.5, TrackCategory.SCORED: 1.0}
+    pairs = zip(batch["agent"].category.tolist(), batch["agent"].target_mask.any(1).tolist(), strict=True)
+    expected = [weights.get(TrackCategory(category), 0.25) * mask for category, mask in pairs]
+    assert agent_weight(batch, CONFIG).tolist() == expected and len(set(expected)) == 4
+
+
+@each_kind
+def test_losses_are_weighted_means_over_agents(
+    batch: HeteroData, prediction: Prediction, joint: bool
 ) -> None:
-    def every(target: Tensor) -> list[Tensor]:
-        error = average_displacement(modes[0], target, valid)
-        regression = winner_takes_all(*modes, target, valid, error.argmin(1))
-        return [error, regression, endpoint_nll(*modes, target, valid)[:-1]]
+    """Each agent has its winner; with joint futures, each scene."""
+    p, agent = prediction, batch["agent"]
+    weight, truth = agent_weight(batch, CONFIG).numpy(), (agent.target, agent.target_mask)
 
-    other = torch.where(valid[..., None], target, 1e6)
-    for a, b in zip(every(target), every(other), strict=True):
-        assert torch.equal(a, b)
+    def over_scene(values: np.ndarray) -> np.ndarray:
+        out = values.copy()
+        for scene in range(batch.num_graphs if joint else 0):
+            rows = np.flatnonzero(agent.batch.numpy() == scene)
+            out[rows] = np.average(values[rows], axis=0, weights=weight[rows])
+        return out
+
+    def stage(path: Tensor, scale: Tensor) -> tuple[float, float]:
+        error = average_displacement(path, *truth).numpy()
+        best = over_scene(error).argmin(1)
+        nll = winner_takes_all(path, scale, *truth, torch.from_numpy(best)).numpy()
+        return np.average(nll, weights=weight), np.average(error[range(len(best)), best], weights=weight)
+
+    end = torch.from_numpy(over_scene(endpoint_nll(p.trajectory, p.scale, *truth).numpy()))
+    expected = {
+        "proposal": stage(p.proposal, p.proposal_scale)[0],
+        "refinement": stage(p.trajectory, p.scale)[0],
+        "mode": np.average(mixture_nll(p.logits, end).numpy(), weights=weight),
+        "minADE": stage(p.trajectory, p.scale)[1],
+    }
+    expected["loss"] = 0.5 * expected["proposal"] + 2 * expected["refinement"] + 3 * expected["mode"]
+    found = prediction_losses(prediction, batch, CONFIG, joint)
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(expected, rel=1e-4)
 
 
-def test_masked_mean() -> None:
-    values = torch.tensor([[1.0, 2, 6], [1, 2, 6], [1, 2, 6]])
-    mask = torch.tensor([[True, True, True], [False, True, True], [False, False, False]])
-    assert masked_mean(values, mask).tolist() == [3, 4, 0]
+@each_kind
+def test_steps_without_truth_change_nothing(batch: HeteroData, prediction: Prediction, joint: bool) -> None:
+    before = prediction_losses(prediction, batch, CONFIG, joint)
+    absent = ~batch["agent"].target_mask
+    batch["agent"].target[absent] = 1e3
+    path = prediction.trajectory.masked_fill(absent[:, None, :, None], -1e3)
+    after = prediction_losses(replace(prediction, trajectory=path), batch, CONFIG, joint)
+    for name in ("proposal", "refinement", "minADE"):
+        torch.testing.assert_close(after[name], before[name])
+
+
+def test_the_losses_of_joint_futures_are_added_with_their_weight(real: list[Scenario]) -> None:
+    batch, model = batch_of(real[:1]), small_model(loss={"joint": 0.3})
+    found = model.losses(batch)
+    marginal, joint = (
+        prediction_losses(model.forecaster(batch, kind), batch, model.loss, kind) for kind in (False, True)
+    )
+    torch.testing.assert_close(found["loss"], marginal["loss"] + 0.3 * joint["loss"])
+    model.forecaster.decoder.joint = False
+    torch.testing.assert_close(model.losses(batch)["loss"], marginal["loss"])

@@ -1,22 +1,34 @@
-"""The schedule's shape, and what is decayed."""
+"""The schedule, weight decay, gradient clipping, and the check for non-finite numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch_geometric.data import HeteroData
 
+from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
+from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
+from trajpred.errors import DataError
+from trajpred.graph.data_module import SceneData
+from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.optimizer import OptimizerConfig, configure
+
+POISONED = "forecaster.encoder.layers.1.attention.value.weight"
 
 
 def rates(config: OptimizerConfig, total: int, more: int = 0) -> list[float]:
     configured = configure(nn.Linear(2, 2), config, total)
-    optimizer: Optimizer = configured["optimizer"]
-    scheduler: LRScheduler = configured["lr_scheduler"]["scheduler"]
+    optimizer, scheduler = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
     assert configured["lr_scheduler"]["interval"] == "step"
     found = []
     for _ in range(total + more):
@@ -26,27 +38,115 @@ def rates(config: OptimizerConfig, total: int, more: int = 0) -> list[float]:
     return found
 
 
-def test_the_rate_rises_in_a_line_and_falls_as_a_cosine() -> None:
+def test_the_rate_rises_linearly_and_decays_as_a_cosine() -> None:
     found = rates(OptimizerConfig(learning_rate=2.0, warmup=0.1, final=0.25), 100, more=5)
     rise = [2.0 * (i + 1) / 10 for i in range(10)]
-    fall = [2.0 * (0.25 + 0.75 * (1 + math.cos(math.pi * i / 90)) / 2) for i in range(90)]
-    assert found == pytest.approx(rise + fall + [0.5] * 5)
+    decay = [2.0 * (0.25 + 0.75 * (1 + math.cos(math.pi * i / 90)) / 2) for i in range(90)]
+    assert found == pytest.approx(rise + decay + [0.5] * 5)
+    assert all(0 < rate <= 1e-3 for total in (1, 2, 3) for rate in rates(OptimizerConfig(), total))
 
 
-@pytest.mark.parametrize("total", [1, 2, 3])
-def test_short_runs_have_a_positive_rate(total: int) -> None:
-    config = OptimizerConfig()
-    assert all(0 < rate <= config.learning_rate for rate in rates(config, total))
-
-
-def test_vectors_are_not_decayed_and_nothing_is_left_out() -> None:
+def test_only_matrices_decay_and_every_trainable_parameter_is_optimised() -> None:
     model = small_model()
     model.forecaster.decoder.logit_head.requires_grad_(False)
     groups = configure(model, OptimizerConfig(weight_decay=0.3), 10)["optimizer"].param_groups
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
-    names = {name: decay.get(id(p)) for name, p in model.named_parameters()}
-    assert names["forecaster.encoder.layers.0.attention.query.weight"] == 0.3
-    assert names["forecaster.encoder.layers.0.attention.query.bias"] == 0
-    assert names["forecaster.encoder.layers.0.norm1.weight"] == 0
-    frozen = {name for name, value in names.items() if value is None}
-    assert frozen == {name for name in names if "logit_head" in name}
+    for name, p in model.named_parameters():
+        assert decay.get(id(p)) == (None if "logit_head" in name else 0.3 if p.ndim > 1 else 0.0)
+
+
+class HarmAt(pl.Callback):
+    """Damage model or batch before one step; record the scenarios of its batches, and the gradient norms."""
+
+    def __init__(
+        self, step: int = -1, harm: Callable[[LitForecaster, HeteroData], None] | None = None
+    ) -> None:
+        self.step, self.harm = step, harm
+        self.scenarios: list[str] = []
+        self.before: list[float] = []
+        self.after: list[float] = []
+        self.logged: list[float] = []
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == self.step:
+            if self.harm and not self.scenarios:
+                self.harm(module, batch)
+            self.scenarios += batch.scenario_id
+
+    def on_before_optimizer_step(self, trainer: Any, module: Any, optimizer: Any) -> None:
+        self.before.append(self._norm(module))
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        if len(self.logged) < len(self.before):
+            self.logged.append(float(trainer.callback_metrics["train/grad_norm"]))
+            self.after.append(self._norm(module))
+
+    def _norm(self, module: pl.LightningModule) -> float:
+        gradients = [p.grad.flatten().numpy() for p in module.parameters() if p.grad is not None]
+        return float(np.linalg.norm(np.concatenate(gradients).astype(float)))
+
+
+def fit(store: Path, folder: Path, harm: HarmAt, **options: Any) -> LitForecaster:
+    """Train for three epochs of two batches."""
+    model = small_model(seed=4, scene=SMALL_SCENES).train()
+    saver = ModelCheckpoint(folder, "last", save_on_train_epoch_end=True, enable_version_counter=False)
+    run = trainer(folder, max_epochs=3, limit_val_batches=0, callbacks=[harm, saver], **options)
+    run.fit(model, SceneData(store, batch_size=5, seed=3))
+    return model
+
+
+def harm_weight(model: LitForecaster, batch: HeteroData) -> None:
+    dict(model.named_parameters())[POISONED].data[0, 0] = math.nan
+
+
+def harm_target(model: LitForecaster, batch: HeteroData) -> None:
+    batch["agent"].target[batch["agent"].target_mask] = math.inf
+
+
+def harm_gradient(model: LitForecaster, batch: HeteroData) -> None:
+    dict(model.named_parameters())[POISONED].register_hook(lambda g: g * math.inf)
+
+
+@pytest.mark.parametrize(
+    ("harm", "cause"),
+    [
+        (harm_weight, f"not finite: weight {POISONED};"),
+        (harm_target, "not finite: loss refinement, mode, proposal, loss, and"),
+        (harm_gradient, f"not finite: gradient of {POISONED};"),
+    ],
+)
+def test_a_non_finite_number_stops_training_by_name_before_it_is_saved(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    harm: Any,
+    cause: str,
+) -> None:
+    at = HarmAt(3, harm)
+    with pytest.raises(DataError) as error:
+        fit(store_path, tmp_path, at)
+    message = str(error.value)
+    assert message.startswith("training stopped at step 3 (epoch 1), ") and cause in message
+    assert f"scenarios: {', '.join(at.scenarios[:4])}, and 1 more" in message and "\n" not in message
+    content = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert content["global_step"] == 2
+    assert all(value.isfinite().all() for value in content["state_dict"].values())
+
+
+def test_every_batch_of_an_accumulated_step_is_checked(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+    at = HarmAt(1, harm_target)  # the first of the step's two batches
+    with pytest.raises(DataError, match=r"step 1 \(epoch 1\), not finite: loss ") as error:
+        fit(store_path, tmp_path, at, accumulate_grad_batches=2)
+    assert f"scenarios: {', '.join(at.scenarios[:4])}, and 6 more" in str(error.value)
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_the_gradient_norm_is_logged_before_clipping(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    clip: float | None,
+) -> None:
+    norms = HarmAt()
+    fit(store_path, tmp_path, norms, gradient_clip_val=clip)
+    assert norms.logged == pytest.approx(norms.before, rel=1e-5) and max(norms.before) > 0.5
+    clipped = norms.before if clip is None else [min(clip, norm) for norm in norms.before]
+    assert norms.after == pytest.approx(clipped, rel=1e-4)

@@ -66,6 +66,11 @@ class LitForecaster(pl.LightningModule):
         model.config = config
         return model
 
+    @property
+    def scene(self) -> SceneConfig:
+        """The forecaster's scene config, which the data module reads."""
+        return self.forecaster.scene
+
     def forward(self, batch: HeteroData) -> Prediction:
         self.forecaster.check(batch)
         return self.forecaster(batch)
