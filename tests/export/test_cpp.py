@@ -1,6 +1,6 @@
-"""The C++ example: it builds, gives what the bundle says, and notices what differs.
+"""The C++ example builds, reproduces the bundle's example and detects differences.
 
-ONNX Runtime is looked for where CMake looks, and in the folder ``ONNXRUNTIME_ROOT``.
+CMake finds ONNX Runtime where it is installed, or in the folder ``ONNXRUNTIME_ROOT``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trajpred.scenario import Scenario
 pytestmark = pytest.mark.slow
 
 SOURCE = ROOT / "tools" / "onboard_cpp"
-#: What CMake says where something is missing; any other failure is the example's.
+#: CMake's messages about missing requirements; any other failure is one of the example.
 MISSING = ("ONNX Runtime was not found", "No CMAKE_CXX_COMPILER could be found")
 
 
@@ -53,7 +53,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(
     program: Path, tmp_path_factory: pytest.TempPathFactory, sample_scenarios: list[Scenario]
 ) -> Path:
-    """A bundle with its example unpacked; ``program`` comes first so as not to export in vain."""
+    """A bundle with its example unpacked. Depends on ``program`` to skip before exporting."""
     folder = tmp_path_factory.mktemp("exported") / "bundle"
     export_bundle("argoverse2-demo", folder, sample_scenarios[:1])
     with ZipFile(folder / EXAMPLE) as archive:
@@ -63,7 +63,7 @@ def exported(
 
 @pytest.fixture
 def bundle(exported: Path, tmp_path: Path) -> Path:
-    """A copy to do harm to."""
+    """A copy to modify."""
     return Path(shutil.copytree(exported, tmp_path / "bundle"))
 
 
@@ -78,18 +78,18 @@ def change(file: Path, by: float, where: int = 0) -> None:
     np.save(file, values)
 
 
-def test_gives_what_the_bundle_says_and_tells_how_long_it_took(program: Path, bundle: Path) -> None:
+def test_reproduces_the_example_and_prints_times(program: Path, bundle: Path) -> None:
     done = run(program, bundle, "--runs", "3", "--threads", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = dict(line.split()[:2] for line in done.stdout.splitlines() if line)
+    printed = dict(line.split()[:2] for line in done.stdout.splitlines() if line)
     for graph in GRAPHS:
-        assert float(told[graph]) > 0
+        assert float(printed[graph]) > 0
         for port in SIGNATURES[graph].outputs:
-            assert float(told[f"{graph}/{port.name}"]) < 1e-3
+            assert float(printed[f"{graph}/{port.name}"]) < 1e-3
 
 
 @pytest.mark.parametrize("by", [0.02, -0.02, float("nan")])
-def test_tells_an_output_beyond_the_tolerance(program: Path, bundle: Path, by: float) -> None:
+def test_reports_outputs_beyond_the_tolerance(program: Path, bundle: Path, by: float) -> None:
     change(bundle / "example" / "decoder" / "trajectory.npy", by, where=-1)
     done = run(program, bundle, "--runs", "1")
     far = [line.split()[0] for line in done.stdout.splitlines() if "TOO FAR" in line]
@@ -97,8 +97,8 @@ def test_tells_an_output_beyond_the_tolerance(program: Path, bundle: Path, by: f
     assert run(program, bundle, "--runs", "1", "--tolerance", "0.1").returncode == (1 if np.isnan(by) else 0)
 
 
-def test_what_a_graph_gives_is_what_the_next_one_takes(program: Path, bundle: Path) -> None:
-    """Lanes changed: encoder and decoder hear of it from the lane encoder, not from their own files."""
+def test_outputs_of_a_graph_are_inputs_of_the_next(program: Path, bundle: Path) -> None:
+    """Changed lanes reach encoder and decoder through the lane encoder, not through their own files."""
     points = np.load(bundle / "example" / "lane_encoder" / "points.npy")
     np.save(bundle / "example" / "lane_encoder" / "points.npy", points + np.float32(1))
     done = run(program, bundle, "--runs", "1", "--tolerance", "1e-4")
@@ -106,46 +106,30 @@ def test_what_a_graph_gives_is_what_the_next_one_takes(program: Path, bundle: Pa
     assert done.stdout.count("TOO FAR") == sum(len(SIGNATURES[graph].outputs) for graph in GRAPHS)
 
 
-def _missing(file: Path) -> None:
-    file.unlink()
-
-
-def _short(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-1])
-
-
-def _wide(file: Path) -> None:
-    np.save(file, np.load(file).astype(np.float64))
-
-
-def _turned(file: Path) -> None:
-    np.save(file, np.asfortranarray(np.load(file)))
-
-
-def _long(file: Path) -> None:
-    np.save(file, np.pad(np.load(file), ((0, 0), (0, 1), (0, 0))))
+def rewrite(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
+    return lambda file: np.save(file, change(np.load(file)))
 
 
 @pytest.mark.parametrize(
-    ("harm", "told"),
+    ("damage", "message"),
     [
-        (_missing, "example.npz unpacked"),
-        (_short, "too short"),
-        (_wide, "not of type '<f4'"),
-        (_turned, "not in C order"),
-        (_long, "Got invalid dimensions for input: history"),
+        (Path.unlink, "example.npz unpacked"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-1]), "too short"),
+        (rewrite(lambda values: values.astype(np.float64)), "not of type '<f4'"),
+        (rewrite(np.asfortranarray), "not in C order"),
+        (rewrite(lambda x: np.pad(x, ((0, 0), (0, 1), (0, 0)))), "Got invalid dimensions for input: history"),
     ],
 )
-def test_bad_input_is_told_by_name(
-    program: Path, bundle: Path, harm: Callable[[Path], None], told: str
+def test_invalid_input_is_named(
+    program: Path, bundle: Path, damage: Callable[[Path], None], message: str
 ) -> None:
-    harm(bundle / "example" / "encoder" / "history.npy")
+    damage(bundle / "example" / "encoder" / "history.npy")
     done = run(program, bundle, "--runs", "1")
     assert done.returncode == 2 and done.stderr.startswith("onboard: ")
-    assert "history" in done.stderr and told in done.stderr
+    assert "history" in done.stderr and message in done.stderr
 
 
 @pytest.mark.parametrize("words", ["", "--runs 3", "bundle --runs", "bundle --runs x", "bundle --fast 1"])
-def test_wrong_arguments_show_the_usage(program: Path, words: str) -> None:
+def test_invalid_arguments_print_the_usage(program: Path, words: str) -> None:
     done = run(program, *words.split())
     assert done.returncode == 2 and "usage: onboard BUNDLE" in done.stderr

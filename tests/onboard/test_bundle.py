@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
@@ -12,7 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 from trajpred.errors import DataError
-from trajpred.onboard import Bundle, OnboardForecaster, open_bundle
+from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import MANIFEST, is_bundle
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import BundlePredictor
@@ -102,5 +103,9 @@ def test_paths_that_are_not_bundles(tmp_path: Path) -> None:
         assert not is_bundle(tmp_path / name)
         with pytest.raises(DataError, match=name):
             Bundle(tmp_path / name)
-    with pytest.raises(DataError, match=r"make one with python tools/export\.py"):
-        open_bundle(tmp_path / "missing", 1)
+
+
+def test_missing_onnxruntime_is_reported(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(DataError, match="pip install onnxruntime"):
+        OnboardForecaster(bundle)

@@ -1,5 +1,5 @@
-// Runs the graphs of an onboard bundle with ONNX Runtime and compares what they give with the bundle's
-// example. Nothing here knows the model: names, types and shapes come from the graphs.
+// Runs the graphs of an onboard bundle with ONNX Runtime and compares the outputs with the bundle's example.
+// The code is independent of the model: names, types and shapes come from the graphs.
 
 #include <onnxruntime_cxx_api.h>
 
@@ -36,7 +36,7 @@ struct Port {
   ONNXTensorElementDataType type;
 };
 
-// One ONNX file, and what it takes and gives.
+// One ONNX file with its inputs and outputs.
 struct Graph {
   std::string name;
   Ort::Session session;
@@ -53,7 +53,7 @@ struct Graph {
                          session.GetOutputTypeInfo(i).GetTensorTypeAndShapeInfo().GetElementType()});
   }
 
-  // Takes the inputs from `values` and puts the outputs there, where the next graph finds them.
+  // Reads the inputs from `values` and stores the outputs there, for the next graph.
   void run(Values& values) {
     Ort::IoBinding binding(session);
     for (const Port& port : inputs) binding.BindInput(port.name.c_str(), values.at(port.name));
@@ -65,7 +65,7 @@ struct Graph {
   }
 };
 
-// How NumPy writes a type, and the bytes of one element.
+// NumPy's notation of a type, and the size of one element in bytes.
 std::pair<std::string, size_t> numpy_type(ONNXTensorElementDataType type) {
   switch (type) {
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT: return {"'<f4'", 4};
@@ -114,7 +114,7 @@ Ort::Value read_npy(const fs::path& path, ONNXTensorElementDataType type) try {
   throw std::runtime_error(path.string() + ": " + error.what());
 }
 
-// The largest absolute difference; NaN if there is one on either side.
+// The largest absolute difference; NaN if either side has one.
 double largest_difference(const Ort::Value& a, const Ort::Value& b) {
   const auto info = a.GetTensorTypeAndShapeInfo();
   if (info.GetShape() != b.GetTensorTypeAndShapeInfo().GetShape()) throw std::runtime_error("another shape");
@@ -128,20 +128,20 @@ double largest_difference(const Ort::Value& a, const Ort::Value& b) {
   return largest;
 }
 
-// Inputs of all graphs, but for those that another graph makes.
+// Reads the inputs of all graphs, except those that another graph computes.
 Values read_inputs(const std::vector<Graph>& graphs, const fs::path& example) {
   Values values;
-  std::vector<std::string> made;
+  std::vector<std::string> computed;
   for (const Graph& graph : graphs) {
     for (const Port& port : graph.inputs)
-      if (std::find(made.begin(), made.end(), port.name) == made.end())
+      if (std::find(computed.begin(), computed.end(), port.name) == computed.end())
         values.insert_or_assign(port.name, read_npy(example / graph.name / (port.name + ".npy"), port.type));
-    for (const Port& port : graph.outputs) made.push_back(port.name);
+    for (const Port& port : graph.outputs) computed.push_back(port.name);
   }
   return values;
 }
 
-// Prints how far each output is from the stored one; whether all are within the tolerance.
+// Prints the difference of each output from the stored one; returns whether all are within the tolerance.
 bool compare(const std::vector<Graph>& graphs, const Values& values, const fs::path& example,
              double tolerance) {
   bool all = true;
@@ -190,7 +190,7 @@ Settings parse(const std::vector<std::string>& words) try {
   }
   if (settings.bundle.empty() || settings.runs < 1) throw std::invalid_argument(kUsage);
   return settings;
-} catch (const std::logic_error&) {  // a word that is no number, or none where one was due
+} catch (const std::logic_error&) {  // not a number, or a missing value
   throw std::invalid_argument(kUsage);
 }
 

@@ -17,7 +17,6 @@ from trajpred.benchmark.timing import own_process, use_threads
 from trajpred.errors import require
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
-from trajpred.onboard import open_bundle
 from trajpred.onboard.bundle import COMPILED, FUSED, Bundle
 from trajpred.onboard.forecaster import STAGES, OnboardForecaster
 from trajpred.onboard.replay import detections
@@ -64,7 +63,7 @@ def onboard_figures(
     """Measure a bundle beside its checkpoint: times in ms, sizes in MB, memory on Linux only."""
     require(repeats > 0, "repeats", "must be positive")
     require(updates >= 1000, "updates", "must be 1000 at least")
-    forecaster, predictor = open_bundle(bundle, threads), CheckpointPredictor(checkpoint)
+    forecaster, predictor = OnboardForecaster(bundle, threads=threads), CheckpointPredictor(checkpoint)
     predictor.device, predictor.model = torch.device("cpu"), predictor.model.cpu()
     native, crowded = (read_scenario(SAMPLE_RAW / "val" / name) for name in (NATIVE, CROWDED))
     figures = {"bundle without the fused graph, MB": _size_mb(forecaster.bundle)}

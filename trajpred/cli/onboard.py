@@ -114,11 +114,11 @@ def replay(
     """
     require(repeat > 0, "repeat", "must be positive")
     from trajpred.cli.visualize import choose
-    from trajpred.onboard import open_bundle
+    from trajpred.onboard import OnboardForecaster
     from trajpred.onboard.replay import Replay, resident_mb
     from trajpred.onboard.replay import replay as stream
 
-    forecaster = open_bundle(bundle, threads)
+    forecaster = OnboardForecaster(bundle, threads=threads)
     if out is not None:
         from trajpred.viz.film_file import film_writer
 

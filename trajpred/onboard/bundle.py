@@ -150,6 +150,9 @@ class Bundle:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        if not self.path.exists():
+            advice = f"no such bundle; make one with python tools/export.py --out {path}"
+            raise DataError(advice, file=self.path)
         if not self.path.is_dir() and not is_zipfile(self.path):
             raise DataError("not a bundle: neither a folder nor a zip file", file=self.path)
         try:

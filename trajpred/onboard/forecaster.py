@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
@@ -78,12 +77,16 @@ class OnboardForecaster:
         stage_ms: milliseconds that each of :data:`STAGES` took in the latest forecast.
         lanes: the map and its lane tokens, which are kept between calls.
 
-    Raises: DataError if the bundle is damaged or its graphs have other inputs.
+    Raises: DataError if onnxruntime is missing, the bundle is damaged, or its graphs have other inputs.
     """
 
     def __init__(
         self, bundle: str | Path, *, threads: int = 0, providers: Sequence[str] = ("CPUExecutionProvider",)
     ) -> None:
+        try:
+            import onnxruntime  # optional: bundles are the only user
+        except ImportError as error:
+            raise DataError(f"bundles need onnxruntime ({error}): pip install onnxruntime") from None
         self.bundle = Bundle(bundle)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = threads, 3
