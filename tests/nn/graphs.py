@@ -1,4 +1,4 @@
-"""Random ragged graphs, and attention over them as plain loops that share nothing with the package."""
+"""Random ragged graphs, and attention over them as plain loops, independent of the package."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import torch
 from torch import Tensor
 
 from trajpred.geometry import Pose
-from trajpred.nn import DenseRelation, EdgeRelation, Padding
+from trajpred.nn import DenseRelation, EdgeRelation, MatrixRelation, Padding, Relation
 
 HEADS, CHANNELS = 2, 4
-#: Senders and receivers of each scene of a batch: sizes differ, some scenes have none of a kind.
+#: Senders and receivers of each scene: sizes differ, some scenes have none of a kind.
 RAGGED = ((3, 2), (0, 4), (5, 1), (1, 3))
+#: Forms of a relation: flattened edges; dense scene by scene (CPU) and all together (GPU); one matrix.
+FORMS = ("edges", "dense", "padded", "matrix")
+
+Graph = tuple[EdgeRelation, Padding, Padding]
 
 
 def padding(sizes: list[int]) -> Padding:
@@ -24,11 +28,11 @@ def poses(count: int, dtype: torch.dtype = torch.float32) -> Pose[Tensor]:
 
 def ragged(
     scenes: tuple[tuple[int, int], ...] = RAGGED,
-    share: float = 0.6,
+    share: float = 0.5,
     dtype: torch.dtype = torch.float32,
     heads: int = HEADS,
-) -> tuple[EdgeRelation, Padding, Padding]:
-    """Edges within scenes, a ``share`` of all pairs, with poses; where senders and receivers lie."""
+) -> Graph:
+    """Edges within scenes, a ``share`` of all pairs, with poses; places of senders and receivers."""
     senders, receivers = padding([s for s, _ in scenes]), padding([r for _, r in scenes])
     scene_of = [torch.repeat_interleave(torch.tensor(n)) for n in zip(*scenes, strict=True)]
     together = scene_of[1][:, None] == scene_of[0]
@@ -39,18 +43,27 @@ def ragged(
     return EdgeRelation(torch.stack((sender, receiver)), bias, S, R, ends), senders, receivers
 
 
-def evaluated(graph: tuple[EdgeRelation, Padding, Padding], evaluation: str) -> EdgeRelation | DenseRelation:
-    """``edges``; ``dense``, scene by scene as on a CPU; ``padded``, all scenes together as on a GPU."""
-    return graph[0] if evaluation == "edges" else DenseRelation.of(*graph, together=evaluation == "padded")
+def in_form(graph: Graph, form: str) -> Relation:
+    """The graph in one of ``FORMS``."""
+    edges, senders, receivers = graph
+    if form == "edges":
+        return edges
+    if form != "matrix":
+        return DenseRelation.of(edges, senders, receivers, together=form == "padded")
+    pair = edges.index[1], edges.index[0]
+    edge = torch.zeros(edges.num_receivers, edges.num_senders, dtype=torch.bool).index_put(
+        pair, torch.tensor(True)
+    )
+    bias = torch.randn(edges.bias.shape[1], *edge.shape, dtype=edges.bias.dtype)  # of other pairs: no effect
+    bias = bias.permute(1, 2, 0).index_put(pair, edges.bias).permute(2, 0, 1)
+    return MatrixRelation.of(bias, edge, edges.poses)
 
 
-def loop_attend(
-    edges: list[tuple[int, int]], bias: Tensor, query: Tensor, key: Tensor, value: Tensor
-) -> Tensor:
+def loop_attend(index: Tensor, bias: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Attention receiver by receiver; zeros where there is no edge."""
     rows = []
     for i in range(len(query)):
-        incoming = [(e, j) for e, (j, receiver) in enumerate(edges) if receiver == i]
+        incoming = [(e, j) for e, (j, receiver) in enumerate(index.T.tolist()) if receiver == i]
         total = value.new_zeros(value.shape[1:]) + 0 * query[i].sum()  # part of the graph even without edges
         if incoming:
             score = [(query[i] * key[j]).sum(-1) / query.shape[-1] ** 0.5 + bias[e] for e, j in incoming]
@@ -58,7 +71,3 @@ def loop_attend(
                 total = total + weight[:, None] * value[j]
         rows.append(total)
     return torch.stack(rows)
-
-
-def pairs(index: Tensor) -> list[tuple[int, int]]:
-    return [(int(j), int(i)) for j, i in index.T]

@@ -1,42 +1,67 @@
-"""The small network of Graph Transformer layers: inputs, readouts, batches, gradients."""
+"""The network of Graph Transformer layers, and positional encodings against their definitions and PyG's."""
 
 from __future__ import annotations
 
-import doctest
 import inspect
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor
+from torch.testing import assert_close
+from torch_geometric.data import Data
+from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
+from torch_geometric.utils import to_undirected
 
-from trajpred.nn.published import graph_transformer_net
-from trajpred.nn.published.graph_transformer_net import GraphTransformerNet
+from tests.nn.published.operators import EDGES
+from trajpred.nn import (
+    GraphTransformerNet,
+    LaplacianPositionalEncoding,
+    laplacian_positional_encoding,
+    random_walk_positional_encoding,
+)
+from trajpred.nn.published.graph_transformer_net import normalized_laplacian
 
-NODES = 5
-EDGES = torch.tensor([[3, 1, 1, 2, 0, 2], [0, 0, 0, 1, 2, 2]])
-NODE_TYPE, EDGE_TYPE = torch.tensor([0, 4, 2, 1, 3]), torch.tensor([0, 3, 1, 2, 2, 0])
-BATCH = torch.zeros(NODES, dtype=torch.int64)
+NO_EDGES = torch.zeros(2, 0, dtype=torch.int64)
+#: Graphs of very different sizes; a random graph has simple eigenvalues, a complete one has not.
+SIZES = (7, 1, 12, 2, 5)
+NODE_TYPE, EDGE_TYPE = torch.tensor([0, 4, 2, 1, 3, 0]), torch.tensor([0, 3, 1, 2, 2, 0, 1, 1])
+BATCH = torch.zeros(6, dtype=torch.int64)
 
 
 def net(**options: Any) -> GraphTransformerNet:
     small = {"hidden_dim": 8, "out_dim": 8, "n_heads": 2, "L": 2, "pos_enc_dim": 3}
-    sources = (
-        {} if {"in_dim", "edge_dim", "edge_feat"} & set(options) else {"num_atom_type": 5, "num_bond_type": 4}
+    given = {"in_dim", "edge_dim", "edge_feat"} & set(options)
+    return GraphTransformerNet(
+        **({} if given else {"num_atom_type": 5, "num_bond_type": 4}) | small | options
     )
-    return GraphTransformerNet(**{**small, **sources, **options})
+
+
+def random_graphs() -> list[Tensor]:
+    pairs = [torch.combinations(torch.arange(n)) for n in SIZES]
+    share = (0.5, 1, 0.5, 1, 1)
+    edges = [p[torch.rand(len(p)) <= s].T.reshape(2, -1) for p, s in zip(pairs, share, strict=True)]
+    return [to_undirected(index, num_nodes=n) for index, n in zip(edges, SIZES, strict=True)]
+
+
+def flatten(graphs: list[Tensor]) -> tuple[Tensor, Tensor]:
+    sizes = torch.tensor(SIZES)
+    offsets = (sizes.cumsum(0) - sizes).tolist()
+    edge_index = torch.cat([graph + offset for graph, offset in zip(graphs, offsets, strict=True)], 1)
+    return edge_index[:, torch.randperm(edge_index.shape[1])], torch.repeat_interleave(sizes)
+
+
+def alone(nodes: int) -> Tensor:
+    return torch.zeros(nodes, dtype=torch.int64)
 
 
 def test_net_takes_the_published_parameters() -> None:
-    published = {
-        *("num_atom_type", "num_bond_type", "hidden_dim", "out_dim", "n_heads", "in_feat_dropout", "dropout"),
-        *("L", "readout", "layer_norm", "batch_norm", "residual", "edge_feat", "lap_pos_enc", "pos_enc_dim"),
-    }
-    assert set(inspect.signature(GraphTransformerNet).parameters) - published == {
-        "in_dim",
-        "edge_dim",
-        "n_classes",
-    }
+    published = (
+        "num_atom_type num_bond_type hidden_dim out_dim n_heads in_feat_dropout dropout L readout layer_norm "
+        "batch_norm residual edge_feat lap_pos_enc pos_enc_dim"
+    )
+    added = {"in_dim", "edge_dim", "n_classes"}
+    assert set(inspect.signature(GraphTransformerNet).parameters) - set(published.split()) == added
 
 
 @pytest.mark.parametrize(
@@ -51,82 +76,113 @@ def test_net_takes_the_published_parameters() -> None:
         ({"out_dim": 2, "residual": False}, "halved"),
     ],
 )
-def test_net_refuses(options: dict[str, Any], message: str) -> None:
+def test_net_errors(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         net(**options)
 
 
-def test_net_needs_the_edge_features_it_was_made_for() -> None:
-    with pytest.raises(ValueError, match="edge_attr"):
-        net()(NODE_TYPE, EDGES)
-
-
 @pytest.mark.parametrize("readout", ["mean", "sum", "max"])
-def test_every_parameter_of_the_net_gets_a_gradient(readout: Any) -> None:
-    model = net(readout=readout, n_classes=3, layer_norm=True)
-    out = model(NODE_TYPE, EDGES, EDGE_TYPE, BATCH)
-    assert out.shape == (1, 3)
-    out.square().sum().backward()
+def test_net_on_a_batch_equals_graphs_one_by_one_and_trains_every_parameter(readout: Any) -> None:
+    model = net(readout=readout, n_classes=3, layer_norm=True).double()
+    model(NODE_TYPE, EDGES, EDGE_TYPE, BATCH).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    model = net(readout=readout, lap_pos_enc=False).double().eval()
+    one = model(NODE_TYPE, EDGES, EDGE_TYPE)
+    other = model(NODE_TYPE[:2], EDGES[:, :0], EDGE_TYPE[:0])
+    batch = torch.tensor([0, 0, 2, 2, 2, 2, 2, 2])  # graphs 1, 3 and 4 have no nodes
+    found = model(torch.cat((NODE_TYPE[:2], NODE_TYPE)), EDGES + 2, EDGE_TYPE, batch, batch_size=5)
+    assert_close(found[[0, 2]], torch.cat((other, one)), rtol=1e-12, atol=1e-12)
+    assert_close(found[[1, 3, 4]], model.mlp(torch.zeros(8).double()).expand(3, -1))
 
 
-def test_net_on_features_and_without_edge_features() -> None:
-    x, edge_attr = torch.randn(NODES, 3), torch.randn(EDGES.shape[1], 2)
+def test_net_on_features_without_edge_features_and_on_nothing() -> None:
+    x, edge_attr = torch.randn(6, 3), torch.randn(EDGES.shape[1], 2)
     options = {"residual": False, "out_dim": 4, "lap_pos_enc": False}
     assert net(in_dim=3, edge_dim=2, **options)(x, EDGES, edge_attr).shape == (1, 1)
     model = net(num_atom_type=5, edge_feat=False).eval()
     assert model(NODE_TYPE, EDGES).equal(model(NODE_TYPE, EDGES, EDGE_TYPE))
+    with pytest.raises(ValueError, match="edge_attr"):
+        net()(NODE_TYPE, EDGES)
+    empty = torch.zeros(0, dtype=torch.int64)
+    for model in (net().train(), net().eval()):
+        out = model(empty, EDGES[:, :0], empty, empty)
+        out.sum().backward()
+        assert out.shape == (0, 1)
 
 
-def test_input_dropout_is_on_the_nodes_only() -> None:
+def test_net_adds_its_positional_encoding_after_the_dropout_of_the_nodes() -> None:
     model = net(in_feat_dropout=0.999999, batch_norm=False)
-    encoding = torch.randn(NODES, 3)
-    found = model.encode(NODE_TYPE, EDGES, EDGE_TYPE, BATCH, pos_enc=encoding)
-    torch.nn.init.zeros_(model.node_in.weight)
-    assert found.equal(model.eval().encode(NODE_TYPE, EDGES, EDGE_TYPE, BATCH, pos_enc=encoding))
-
-
-def test_net_computes_its_positional_encoding() -> None:
-    model = net()
+    inputs = NODE_TYPE, EDGES, EDGE_TYPE, BATCH
     assert model.position is not None
     encoding = model.position.eval()(EDGES, BATCH)
-    found, expected = (
-        model.eval().encode(NODE_TYPE, EDGES, EDGE_TYPE, BATCH, pos_enc=given) for given in (None, encoding)
-    )
+    found, expected = (model.eval().encode(*inputs, pos_enc=given) for given in (None, encoding))
     assert found.equal(expected)
-    assert not found.allclose(model.encode(NODE_TYPE, EDGES, EDGE_TYPE, BATCH, pos_enc=0 * encoding))
+    assert not found.allclose(model.encode(*inputs, pos_enc=0 * encoding))
+    dropped = model.train().encode(*inputs, pos_enc=encoding)
+    torch.nn.init.zeros_(model.node_in.weight)
+    assert dropped.equal(model.eval().encode(*inputs, pos_enc=encoding))
 
 
-@pytest.mark.parametrize("readout", ["mean", "sum", "max"])
-def test_net_on_a_batch_equals_graphs_one_by_one(readout: Any) -> None:
-    model = net(readout=readout, lap_pos_enc=False).double().eval()
-    one = model(NODE_TYPE, EDGES, EDGE_TYPE)
-    other = model(NODE_TYPE[:2], EDGES[:, :0], EDGE_TYPE[:0])
-    batch = torch.tensor([0, 0, 2, 2, 2, 2, 2])  # graph 1 has no nodes, 3 and 4 neither
-    found = model(torch.cat((NODE_TYPE[:2], NODE_TYPE)), EDGES + 2, EDGE_TYPE, batch, batch_size=5)
-    torch.testing.assert_close(found[[0, 2]], torch.cat((other, one)), rtol=1e-12, atol=1e-12)
-    nothing = model.mlp(torch.zeros(8, dtype=torch.float64))
-    torch.testing.assert_close(found[[1, 3, 4]], nothing.expand(3, -1))
+@pytest.mark.parametrize("k", [1, 4, 20])
+def test_laplacian_encoding_of_a_batch_is_that_of_each_graph(k: int) -> None:
+    graphs = random_graphs()
+    edge_index, batch = flatten(graphs)
+    encoding = laplacian_positional_encoding(edge_index, batch, k).double()
+    assert encoding.shape == (sum(SIZES), k)
+    for i, (graph, n) in enumerate(zip(graphs, SIZES, strict=True)):
+        laplacian = normalized_laplacian(graph, alone(n))[0][0]
+        found, columns = encoding[batch == i], min(k, n - 1)
+        values = torch.linalg.eigvalsh(laplacian)[1 : columns + 1]
+        # Orthonormal eigenvectors of the right eigenvalues: equal up to signs and bases of eigenspaces.
+        vectors = found[:, :columns]
+        assert_close(laplacian @ vectors, vectors * values, rtol=0, atol=1e-6)
+        assert_close(vectors.T @ vectors, torch.eye(columns).double(), rtol=0, atol=1e-6)
+        assert not found[:, columns:].any()
+        if n in (7, 12) and k == 4:  # PyG's needs more nodes than columns and simple eigenvalues
+            data = Data(edge_index=graph, num_nodes=n)
+            expected = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True)(data).pe
+            assert_close(found.abs(), expected.double().abs(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_net_on_nothing(training: bool) -> None:
-    empty = torch.zeros(0, dtype=torch.int64)
-    model = net().train(training)
-    out = model(empty, EDGES[:, :0], empty, empty)
-    assert out.shape == (0, 1)
-    out.sum().backward()
-    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+def test_laplacian_of_directed_parallel_and_loop_edges_and_of_padding() -> None:
+    # A directed edge counts in both directions, parallel edges count twice, a loop is kept.
+    edge_index, batch = torch.tensor([[0, 0, 1], [1, 1, 1]]), torch.tensor([0, 0, 0, 2, 2])
+    adjacency = torch.tensor([[0.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]]).double()
+    scale = torch.tensor([2.0, 3.0, 1.0]).double().rsqrt()
+    laplacian, mask = normalized_laplacian(edge_index, batch)
+    assert_close(laplacian[0], torch.eye(3).double() - scale[:, None] * adjacency * scale)
+    assert mask.tolist() == [[True] * 3, [False] * 3, [True, True, False]]
+    assert not laplacian[1].any() and laplacian[2].equal(torch.diag(torch.tensor([1.0, 1, 0])).double())
 
 
-def test_initialisation_follows_the_global_generator() -> None:
-    torch.manual_seed(3)
-    first = net()
-    torch.manual_seed(3)
-    assert all(a.equal(b) for a, b in zip(first.parameters(), net().parameters(), strict=True))
-    assert isinstance(first.mlp[0], nn.Linear) and first.mlp[0].out_features == 4
+def test_random_walk_encoding_of_a_batch_is_pygs_of_each_graph() -> None:
+    graphs = random_graphs()
+    graphs[0] = torch.randint(0, 7, (2, 15)).unique(dim=1)  # directed, with loops
+    edge_index, batch = flatten(graphs)
+    encoding = random_walk_positional_encoding(edge_index, batch, 6)
+    for i, (graph, n) in enumerate(zip(graphs, SIZES, strict=True)):
+        expected = AddRandomWalkPE(6, attr_name="pe")(Data(edge_index=graph, num_nodes=n)).pe
+        assert_close(encoding[batch == i], expected)
+    parallel = torch.tensor([[0, 0, 0, 1, 2], [1, 1, 2, 0, 0]])  # twice as likely as single ones
+    found = random_walk_positional_encoding(parallel, alone(3), 2)[:, 1]
+    assert_close(found, torch.tensor([1, 2 / 3, 1 / 3]))
 
 
-def test_examples_of_the_docstrings() -> None:
-    result = doctest.testmod(graph_transformer_net)
-    assert result.attempted and not result.failed
+@pytest.mark.parametrize("nodes", [0, 1, 3])
+def test_encodings_of_graphs_without_edges(nodes: int) -> None:
+    laplacian = laplacian_positional_encoding(NO_EDGES, alone(nodes), 2)
+    walk = random_walk_positional_encoding(NO_EDGES, alone(nodes), 2)
+    assert laplacian.shape == walk.shape == (nodes, 2) and laplacian.isfinite().all() and not walk.any()
+    for encode in (laplacian_positional_encoding, random_walk_positional_encoding):
+        with pytest.raises(ValueError, match="at least 1"):
+            encode(NO_EDGES, alone(nodes), 0)
+
+
+def test_signs_are_drawn_per_column_in_training_only() -> None:
+    edge_index, batch, module = random_graphs()[2], alone(12), LaplacianPositionalEncoding(4)
+    fixed = module.eval()(edge_index, batch)
+    assert fixed.equal(laplacian_positional_encoding(edge_index, batch, 4))
+    drawn = torch.stack([module.train()(edge_index, batch) for _ in range(100)])
+    sign = (drawn * fixed).sum(1).sign()
+    assert_close(drawn, sign[:, None] * fixed)
+    assert len(sign.unique(dim=0)) == 16  # every combination occurs

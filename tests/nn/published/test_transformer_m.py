@@ -1,51 +1,50 @@
-"""The whole encoder: inputs at hand, batches, sharing, modes, gradients, export."""
+"""Biased encoder layer and the whole encoder: batches, inputs, sharing, modes, gradients, export."""
 
 from __future__ import annotations
 
-import doctest
 import inspect
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 from tests.nn.published.test_structural_bias import graph
-from trajpred.nn.published import transformer_m
-from trajpred.nn.published.graph_structure import GraphStructure
-from trajpred.nn.published.structural_bias import NodeEncoding
-from trajpred.nn.published.transformer_m import TransformerMEncoder, probabilities
+from trajpred.nn import BiasedEncoderLayer, GraphStructure, TransformerMEncoder
+from trajpred.nn.published.transformer_m import ACTIVATIONS, BiasedAttention, probabilities
 
-DIM, TYPES = 8, 3
+DIM, HEADS, TYPES = 8, 2, 3
 SMALL: dict[str, Any] = {
-    "num_atoms": TYPES,
-    "num_in_degree": 6,
-    "num_out_degree": 6,
-    "num_edges": 4,
-    "num_spatial": 8,
-    "num_edge_dis": 5,
-    "num_encoder_layers": 2,
-    "embedding_dim": DIM,
-    "ffn_embedding_dim": 12,
-    "num_attention_heads": 2,
-    "num_3d_bias_kernel": 6,
-    "activation_fn": "gelu",
+    **{"num_atoms": TYPES, "num_in_degree": 6, "num_out_degree": 6, "num_edges": 4, "num_spatial": 8},
+    **{"num_edge_dis": 5, "num_encoder_layers": 2, "embedding_dim": DIM, "ffn_embedding_dim": 12},
+    **{"num_attention_heads": HEADS, "num_3d_bias_kernel": 6, "activation_fn": "gelu"},
 }
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+MASK = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+each_norm = pytest.mark.parametrize("norm", ["pre", "post", "sandwich"])
+
+
+def randomise(module: nn.Module) -> Any:
+    for parameter in module.parameters():  # values of 0, 1 or 0.02 would hide errors
+        nn.init.normal_(parameter, std=0.5)
+    return module.double()
+
+
+def layer_of(norm: Any = "pre", **rates: float) -> BiasedEncoderLayer:
+    options: dict[str, Any] = {"activation_fn": "gelu", "norm": norm} | NO_DROPOUT | rates
+    return randomise(BiasedEncoderLayer(DIM, 12, HEADS, **options))
 
 
 def encoder_of(**options: Any) -> TransformerMEncoder:
-    rates = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-    encoder = TransformerMEncoder(**(SMALL | rates | options))
-    for parameter in encoder.parameters():  # what starts as 0, 1 or 0.02 would hide much
-        nn.init.normal_(parameter, std=0.5)
-    return encoder.double().eval()
+    return randomise(TransformerMEncoder(**(SMALL | NO_DROPOUT | options))).eval()
 
 
 def batch_of(sizes: list[int], dim: int = 3) -> dict[str, Any]:
     mask, structure = graph(sizes)
-    kind = torch.randint(1, TYPES + 1, (*mask.shape, 2)) * mask[..., None]
+    types = torch.randint(1, TYPES + 1, (*mask.shape, 2)) * mask[..., None]
     positions = torch.randn(*mask.shape, dim).double() * mask[..., None]
-    return {"node_type": kind, "mask": mask, "structure": structure, "positions": positions}
+    return {"node_type": types, "mask": mask, "structure": structure, "positions": positions}
 
 
 def cut(batch: dict[str, Any], b: int, nodes: Any) -> dict[str, Any]:
@@ -57,240 +56,176 @@ def cut(batch: dict[str, Any], b: int, nodes: Any) -> dict[str, Any]:
     return rest | {"structure": own}
 
 
-def test_doctests() -> None:
-    assert doctest.testmod(transformer_m).failed == 0
-
-
-def test_names_and_defaults_are_the_publication_s() -> None:
-    defaults = {name: p.default for name, p in inspect.signature(TransformerMEncoder).parameters.items()}
-    assert defaults == {
-        "num_atoms": 4608,
-        "num_in_degree": 512,
-        "num_out_degree": 512,
-        "num_edges": 1536,
-        "num_spatial": 512,
-        "num_edge_dis": 128,
-        "edge_type": "multi_hop",
-        "multi_hop_max_dist": 5,
-        "num_encoder_layers": 6,
-        "embedding_dim": 768,
-        "ffn_embedding_dim": 3072,
-        "num_attention_heads": 8,
-        "dropout": 0.1,
-        "attention_dropout": 0.1,
-        "activation_dropout": 0.1,
-        "encoder_normalize_before": False,
-        "activation_fn": "relu",
-        "droppath_prob": 0.0,
-        "num_3d_bias_kernel": 128,
-        "mode_prob": "0.2,0.2,0.6",
-        "mode": "2d+3d",
-        "norm": "pre",
-        "max_spd": None,
-        "share_bias_across_layers": True,
-        "num_pair_types": None,
-    }
-
-
-@pytest.mark.parametrize("wrong", ["0.2,0.8", "0.5,0.5,0.5", (0.6, 0.6, -0.2), "a,b,c"])
-def test_mode_probabilities_must_be_three(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"mode_prob|float"):
-        TransformerMEncoder(**SMALL, mode_prob=wrong)
-    assert probabilities("0.2,0.2,0.6") == probabilities([0.2, 0.2, 0.6]) == (0.2, 0.2, 0.6)
-
-
 @pytest.mark.parametrize(
-    "wrong", [{"mode": "4d"}, {"norm": "none"}, {"activation_fn": "swish"}, {"max_spd": 0}]
+    "wrong",
+    [
+        *({"mode": "4d"}, {"norm": "none"}, {"activation_fn": "swish"}, {"max_spd": 0}),
+        *({"mode_prob": probability} for probability in ("0.2,0.8", "0.5,0.5,0.5", (0.6, 0.6, -0.2))),
+    ],
+    ids=str,
 )
 def test_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong)))):
         TransformerMEncoder(**(SMALL | wrong))
+    with pytest.raises(ValueError, match="divisible"):
+        BiasedEncoderLayer(DIM, num_attention_heads=3)
+    assert probabilities("0.2,0.2,0.6") == probabilities([0.2, 0.2, 0.6]) == (0.2, 0.2, 0.6)
 
 
-@pytest.mark.parametrize("num_kernel", [6, DIM])  # the publication fails where it equals embedding_dim
-def test_node_encoding_formula(num_kernel: int) -> None:
-    nodes = NodeEncoding(TYPES, 6, 6, DIM, num_kernel)
-    batch = batch_of([4, 2])
-    structure, mask, kind = batch["structure"], batch["mask"], batch["node_type"]
-    psi = torch.rand(2, 4, 4, num_kernel)
-    out = nodes(kind, mask, structure, psi)
-    assert nodes.in_degree is not None and nodes.out_degree is not None and nodes.distance is not None
-    for b, i in mask.nonzero().tolist():
-        total = psi[b, i, mask[b]].sum(0) @ nodes.distance.weight.T + nodes.distance.bias
-        expected = nodes.kind.weight[kind[b, i]].sum(0) + 0.01 * total
-        expected = expected + nodes.in_degree.weight[structure.in_degree[b, i] + 1]
-        expected = expected + nodes.out_degree.weight[structure.out_degree[b, i] + 1]
-        torch.testing.assert_close(out[b, i + 1], expected)
-    torch.testing.assert_close(out[:, 0], nodes.graph_token.expand(2, -1))
+def test_defaults_are_the_published_ones() -> None:
+    published = {"num_atoms": 4608, "num_edges": 1536, "num_spatial": 512, "multi_hop_max_dist": 5}
+    published |= {"num_encoder_layers": 6, "embedding_dim": 768, "ffn_embedding_dim": 3072}
+    published |= {"num_attention_heads": 8, "num_3d_bias_kernel": 128, "mode_prob": "0.2,0.2,0.6"}
+    found = {name: p.default for name, p in inspect.signature(TransformerMEncoder).parameters.items()}
+    assert found | published == found and set(ACTIVATIONS) >= {"relu", "gelu", "gelu_accurate", "tanh"}
 
 
-def test_high_degrees_share_the_last_row() -> None:
-    nodes, batch = NodeEncoding(TYPES, 3, 3, DIM, mode="2d"), batch_of([4])
-    high = batch["structure"]._replace(in_degree=torch.full((1, 4), 99), out_degree=torch.full((1, 4), 99))
-    last = high._replace(in_degree=torch.full((1, 4), 1), out_degree=torch.full((1, 4), 1))
-    found = (nodes(batch["node_type"], batch["mask"], structure) for structure in (high, last))
-    torch.testing.assert_close(*found)
+@pytest.mark.parametrize("bias", [None, torch.randn(2, HEADS, 4, 5), torch.randn(1, 1, 1, 5)])
+def test_attention_on_request(bias: Tensor | None) -> None:
+    attention, x, z = BiasedAttention(DIM, HEADS), torch.randn(2, 4, DIM), torch.randn(2, 5, DIM)
+    out, weight = attention(x, z, bias, return_attention=True)
+    assert_close(out, attention(x, z, bias))
+    assert_close(weight.sum(-1), torch.ones(2, HEADS, 4))
 
 
-def test_untrained_padding_rows_are_zero() -> None:
-    nodes = NodeEncoding(TYPES, 6, 6, DIM)
-    for rows in (nodes.kind, nodes.in_degree, nodes.out_degree):
-        assert rows is not None and not rows.weight[0].any() and rows.weight[1:].all()
+def test_scores_and_softmax_stay_in_float32_under_half_precision() -> None:
+    layer, x, bias = layer_of().float().eval(), torch.randn(2, 5, DIM), torch.full((2, HEADS, 5, 5), 1000.0)
+    bias[..., 0] = 1001.0  # bfloat16 cannot represent 1001
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(x, bias, MASK)
+    assert_close(found, layer(x, bias, MASK), rtol=5e-2, atol=0.1)
+    assert layer.half()(x.half(), bias, MASK).isfinite().all()
+
+
+@each_norm
+def test_the_layer_never_attends_to_padding(norm: str) -> None:
+    layer, bias = layer_of(norm), torch.randn(2, HEADS, 5, 5).double()
+    x = torch.randn(2, 5, DIM).double().requires_grad_()
+    assert_close(layer(x, bias, MASK)[1:, :3], layer(x[1:, :3], bias[1:, :, :3, :3]))
+    assert_close(layer(x, None, MASK)[1:, :3], layer(x[1:, :3]))
+    out = layer(x, bias, torch.zeros_like(MASK))
+    (gradient,) = torch.autograd.grad(out.sum(), x)
+    assert out.isfinite().all() and gradient.isfinite().all()
+    assert layer(x[:, :0], bias[..., :0, :0], MASK[:, :0]).shape == (2, 0, DIM)
+    small, mask = x[:1, :3].detach().requires_grad_(), torch.tensor([[True, True, False]])
+    inputs = small, bias[:1, :, :3, :3].clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, b: layer(x, b, mask)[:, :2], inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("rate", ["dropout", "droppath_prob", "attention_dropout", "activation_dropout"])
+def test_dropout_applies_in_training_only(rate: str) -> None:
+    layer, x = layer_of(**{rate: 0.5}), torch.randn(2, 5, DIM).double()
+    assert not torch.allclose(layer.train()(x), layer(x))
+    assert torch.equal(layer.eval()(x), layer(x))
+    if rate in ("dropout", "droppath_prob"):  # of both residual branches
+        assert_close(layer_of(**{rate: 0.999999}).train()(x), x)
 
 
 @pytest.mark.parametrize("dim", [2, 3])
 @pytest.mark.parametrize(
-    "options", [{}, {"max_spd": 2}, {"norm": "sandwich", "encoder_normalize_before": True}]
+    "options", [{}, {"max_spd": 2, "norm": "sandwich", "encoder_normalize_before": True}]
 )
-def test_a_batch_is_its_graphs_one_by_one(dim: int, options: dict[str, Any]) -> None:
+def test_a_batch_equals_its_graphs_one_by_one(dim: int, options: dict[str, Any]) -> None:
     sizes = [5, 1, 3]
     encoder, batch = encoder_of(**options), batch_of(sizes, dim)
     out = encoder(**batch)
     assert out.shape == (3, 6, DIM) and out.isfinite().all()
     for b, n in enumerate(sizes):
-        torch.testing.assert_close(out[b, : n + 1], encoder(**cut(batch, b, slice(n)))[0])
+        assert_close(out[b, : n + 1], encoder(**cut(batch, b, slice(n)))[0])
 
 
-def test_permuting_the_nodes_permutes_the_output() -> None:
+def test_order_of_nodes_and_rigid_motion_do_not_matter() -> None:
     encoder, batch, order = encoder_of(), batch_of([6]), torch.randperm(6)
     expected = encoder(**batch)[:, torch.cat((torch.zeros(1).long(), order + 1))]
-    torch.testing.assert_close(encoder(**cut(batch, 0, order)), expected)
-
-
-def test_distances_only_matter() -> None:
-    encoder, batch = encoder_of(), batch_of([5, 3])
+    assert_close(encoder(**cut(batch, 0, order)), expected)
     turn = torch.linalg.qr(torch.randn(3, 3).double()).Q
-    moved = batch | {"positions": batch["positions"] @ turn + 10}
-    torch.testing.assert_close(encoder(**moved), encoder(**batch))
+    assert_close(encoder(**(batch | {"positions": batch["positions"] @ turn + 10})), encoder(**batch))
 
 
 @pytest.mark.parametrize("absent", ["structure", "positions"])
-def test_one_description_alone(absent: str) -> None:
-    """What is not given is as if it had not been built."""
+def test_an_absent_input_is_as_if_its_terms_were_not_built(absent: str) -> None:
     both, batch = encoder_of(), batch_of([5, 3]) | {absent: None}
     alone = encoder_of(mode="3d" if absent == "structure" else "2d")
     missing, extra = alone.load_state_dict(both.state_dict(), strict=False)
     assert not missing and extra
-    torch.testing.assert_close(both(**batch), alone(**batch))
-    torch.testing.assert_close(both.train()(**batch), alone(**batch))  # and no mode is drawn
+    assert_close(both(**batch), alone(**batch))
+    assert_close(both.train()(**batch), alone(**batch))  # no mode is drawn
 
 
-def test_types_tell_padding_and_features_are_added() -> None:
+def test_default_mask_features_and_pair_types() -> None:
     encoder, batch = encoder_of(), batch_of([5, 3])
-    torch.testing.assert_close(encoder(**(batch | {"mask": None})), encoder(**batch))
-    one = batch["node_type"][..., 0]
-    torch.testing.assert_close(encoder(one), encoder(one[..., None]))
+    expected = encoder(**batch)
+    assert_close(encoder(**(batch | {"mask": None})), expected)
+    types = batch["node_type"][..., 0]
+    assert_close(encoder(types), encoder(types[..., None]))
     features = torch.randn(2, 5, DIM).double()
-    states = encoder(**batch, features=features, return_states=True)
-    torch.testing.assert_close(states[0][:, 1:], encoder(**batch, return_states=True)[0][:, 1:] + features)
-    assert len(states) == 3
-
-
-def test_pair_types_tell_the_two_ends_apart() -> None:
-    encoder, batch = encoder_of(), batch_of([5, 3])
-    kind = batch["node_type"][..., 0]
-    ends = kind[:, :, None].expand(-1, -1, 5), (kind + TYPES + 1)[:, None].expand(-1, 5, -1)
-    torch.testing.assert_close(encoder(**batch, pair_type=torch.stack(ends, -1)), encoder(**batch))
+    states = [encoder(**batch, features=f, return_states=True) for f in (features, None)]
+    assert_close(states[0][0][:, 1:], states[1][0][:, 1:] + features)
+    assert len(states[0]) == 3
+    ends = types[:, :, None].expand(-1, -1, 5), (types + TYPES + 1)[:, None].expand(-1, 5, -1)
+    assert_close(encoder(**batch, pair_type=torch.stack(ends, -1)), expected)
     other_way = torch.stack(ends, -1).transpose(1, 2)
-    assert not torch.allclose(encoder(**batch, pair_type=other_way), encoder(**batch))
+    assert not torch.allclose(encoder(**batch, pair_type=other_way), expected)
 
 
-def test_every_layer_its_own_bias() -> None:
+def test_each_layer_may_have_its_own_bias() -> None:
     shared, own, batch = encoder_of(), encoder_of(share_bias_across_layers=False), batch_of([5, 3])
-    assert len(shared.biases) == 1 and len(own.biases) == 2
-    own.load_state_dict(
-        shared.state_dict() | {k.replace("biases.0", "biases.1"): v for k, v in shared.state_dict().items()}
-    )
-    torch.testing.assert_close(own(**batch), shared(**batch))
+    state = shared.state_dict()
+    own.load_state_dict(state | {k.replace("biases.0", "biases.1"): v for k, v in state.items()})
     states = own(**batch, return_states=True)
+    assert_close(states[-1], shared(**batch))
     nn.init.normal_(own.biases[1].path.table.weight)
     changed = own(**batch, return_states=True)
-    torch.testing.assert_close(changed[1], states[1])
+    assert_close(changed[1], states[1])
     assert not torch.allclose(changed[2], states[2])
 
 
 def test_training_draws_a_mode_for_every_graph() -> None:
-    encoder = encoder_of(mode_prob=(0.5, 0.3, 0.2))
-    one = batch_of([4])
-    repeat = 2000
+    encoder, one, repeat = encoder_of(mode_prob=(0.5, 0.3, 0.2)), batch_of([4]), 1000
     many = {name: x.expand(repeat, *x.shape[1:]) for name, x in one.items() if name != "structure"}
     many["structure"] = GraphStructure(*(x.expand(repeat, *x.shape[1:]) for x in one["structure"]))
     drawn = encoder.train()(**many)[:, 0]
     encoder.eval()
-    # A graph shown in 3-D only has no path or degree terms; in 2-D only, no distances.
+    # In 3-D a graph has no path or degree terms, in 2-D no distances.
     modes = [encoder(**(one | hide))[:, 0] for hide in ({}, {"positions": None}, {"structure": None})]
     share = [(drawn - mode).abs().amax(-1).lt(1e-9).double().mean().item() for mode in modes]
-    assert share == pytest.approx([0.5, 0.3, 0.2], abs=0.05) and sum(share) == pytest.approx(1)
+    assert share == pytest.approx([0.5, 0.3, 0.2], abs=0.06) and sum(share) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("mode", ["2d", "3d", "2d+3d"])
-@pytest.mark.parametrize("share", [True, False])
-@pytest.mark.parametrize("edge_type", ["multi_hop", "single"])
-def test_every_parameter_learns(mode: str, share: bool, edge_type: str) -> None:
-    encoder = encoder_of(mode=mode, share_bias_across_layers=share, edge_type=edge_type)
+@pytest.mark.parametrize(("share", "edge_type"), [(True, "multi_hop"), (False, "single")])
+def test_every_parameter_gets_a_finite_gradient(mode: str, share: bool, edge_type: str) -> None:
+    encoder = encoder_of(mode=mode, share_bias_across_layers=share, edge_type=edge_type).float()
     batch = batch_of([5, 3])
+    batch["positions"] = batch["positions"].float()
     if edge_type == "single":
         batch["structure"] = batch["structure"]._replace(edges=batch["structure"].edges[..., :1, :])
-    encoder(**batch).square().sum().backward()
-    for name, parameter in encoder.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        assert parameter.grad.any() or name.endswith("key.bias"), name
+    for autocast in (False, True):
+        encoder.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            encoder(**batch).float().square().mean().backward()
+        for name, parameter in encoder.named_parameters():
+            assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+            assert autocast or parameter.grad.any() or name.endswith("key.bias"), name
 
 
-@pytest.mark.parametrize("sizes", [[1], [0, 2]])
-def test_lonely_nodes_and_empty_graphs(sizes: list[int]) -> None:
-    n = max(sizes)
+@pytest.mark.parametrize("sizes", [[1], [0, 2], []])
+def test_isolated_nodes_in_one_place_and_empty_graphs(sizes: list[int]) -> None:
+    B, n = len(sizes), max(sizes, default=3)
     mask = torch.arange(n) < torch.tensor(sizes)[:, None]
-    lonely = GraphStructure(
-        torch.where(torch.eye(n).bool(), 0, 510).expand(len(sizes), n, n),
-        torch.zeros(len(sizes), n, n, 0, 1).long(),
-        torch.zeros(len(sizes), n).long(),
-        torch.zeros(len(sizes), n).long(),
-    )
-    encoder = encoder_of(max_spd=3)
-    positions = torch.zeros(len(sizes), n, 3).double().requires_grad_()  # all in one place
-    out = encoder(mask.long(), mask, lonely, positions)
+    hops = torch.where(torch.eye(n).bool(), 0, 510).expand(B, n, n)
+    zero = torch.zeros(B, n).long()
+    isolated = GraphStructure(hops, torch.zeros(B, n, n, 0, 1).long(), zero, zero)
+    encoder, positions = encoder_of(max_spd=3).train(), torch.zeros(B, n, 3).double().requires_grad_()
+    out = encoder(mask.long(), mask, isolated, positions)
     out.sum().backward()
-    assert out.isfinite().all() and positions.grad is not None and positions.grad.isfinite().all()
-    assert all(p.grad.isfinite().all() for p in encoder.parameters() if p.grad is not None)
+    assert out.shape == (B, n + 1, DIM) and out.isfinite().all()
+    gradients = [positions.grad, *(p.grad for p in encoder.parameters())]
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 
-def test_no_graph_at_all() -> None:
-    encoder, batch = encoder_of().train(), batch_of([3])
-    none = {name: batch[name][:0] for name in ("node_type", "mask", "positions")}
-    nothing = encoder(**none, structure=GraphStructure(*(x[:0] for x in batch["structure"])))
-    assert nothing.shape == (0, 4, DIM)
-    nothing.sum().backward()
-
-
-def test_gradients() -> None:
-    encoder, batch = encoder_of(norm="sandwich"), batch_of([3, 2])
-
-    def run(positions: Tensor) -> Tensor:
-        return encoder(**(batch | {"positions": positions}))[:, :3]
-
-    positions = torch.randn(2, 3, 2, dtype=torch.double, requires_grad=True)
-    assert torch.autograd.gradcheck(run, positions)
-
-
-def test_the_same_seed_makes_the_same_weights() -> None:
-    made = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        made.append(TransformerMEncoder(**SMALL).state_dict())
-    assert all(torch.equal(made[0][name], made[1][name]) for name in made[0])
-
-
-def test_it_trains_in_half_precision() -> None:
-    encoder, batch = encoder_of().float().train(), batch_of([5, 3])
-    batch["positions"] = batch["positions"].float()
-    with torch.autocast("cpu", torch.bfloat16):
-        encoder(**batch).float().square().mean().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())
-
-
+@pytest.mark.slow
 def test_the_encoder_exports() -> None:
     encoder, batch = encoder_of(), batch_of([5, 3])
     inputs = batch["node_type"], batch["mask"], batch["structure"], batch["positions"]
-    exported = torch.export.export(encoder, inputs).module()
-    torch.testing.assert_close(exported(*inputs), encoder(*inputs))
+    assert_close(torch.export.export(encoder, inputs).module()(*inputs), encoder(*inputs))

@@ -37,6 +37,7 @@ class LazyDense(nn.LazyLinear):
         self.initializer = initializer
 
     def reset_parameters(self) -> None:
+        super().reset_parameters()
         if hasattr(self, "initializer") and not self.has_uninitialized_params():
             with torch.no_grad():
                 self.initializer(self.weight)

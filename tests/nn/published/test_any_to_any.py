@@ -1,0 +1,175 @@
+"""The receiver-tag contract: tags, graphs and tensors, own convolutions, refused inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch_geometric.data import Batch, HeteroData
+
+from tests.nn.published.operators import EDGES
+from trajpred.nn import CONTEXT, SOURCE, TARGET, MultiHeadAttentionConv, ReceiverTag, segment_softmax
+from trajpred.nn.published.any_to_any import AnyToAnyConvolution
+
+N, NODE, EDGE, CONTEXT_WIDTH = 7, 5, 3, 4
+BATCH = torch.tensor([0, 0, 0, 1, 1, 3, 3])  # graph 2 is empty
+BY_EDGE: dict[str, Any] = {"sender_edge_feature": "hidden_state"}
+OVER_EDGES: dict[str, Any] = {"sender_node_feature": None, **BY_EDGE}
+
+
+def make(**options: Any) -> MultiHeadAttentionConv:
+    return MultiHeadAttentionConv(num_heads=2, per_head_channels=4, **options).eval()
+
+
+def features() -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes, edges and contexts."""
+    return torch.randn(N, NODE), torch.randn(EDGES.shape[1], EDGE), torch.randn(4, CONTEXT_WIDTH)
+
+
+@pytest.fixture
+def graph() -> HeteroData:
+    data, (x, edge_attr, context) = HeteroData(), features()
+    data["paper"].hidden_state, data["paper"].x = x, torch.randn(N, 2)
+    data["paper"].batch = BATCH
+    data["paper", "cites", "paper"].edge_index = EDGES[:, [0, 2, 5, 7]]
+    data["paper", "cites", "paper"].hidden_state = edge_attr[:4]
+    data["context"].hidden_state = context
+    return data
+
+
+def test_tag_at_construction_or_call() -> None:
+    assert (SOURCE, TARGET, CONTEXT) == (0, 1, 2)
+    (x, *_), conv = features(), make()
+    with pytest.raises(ValueError, match="neither"):
+        conv(x, EDGES)
+    expected = conv(x, EDGES, receiver_tag=TARGET)
+    for tag in (1, "TARGET", "target", ReceiverTag.TARGET):
+        assert_close(conv(x, EDGES, receiver_tag=tag), expected)
+    conv.receiver_tag = TARGET
+    assert_close(conv(x, EDGES, receiver_tag="target"), expected)
+    with pytest.raises(ValueError, match="differ"):
+        conv(x, EDGES, receiver_tag=SOURCE)
+    for tag in ("NOWHERE", 3):
+        with pytest.raises(ValueError):
+            make(receiver_tag=tag)
+    with pytest.raises(ValueError, match="receiver_feature"):
+        make(receiver_feature=None)
+
+
+def test_source_is_target_of_reversed_edges() -> None:
+    conv, (x, edge_attr, _) = make(**BY_EDGE), features()
+    found = conv(x, EDGES, edge_attr, receiver_tag=SOURCE)
+    assert_close(found, conv(x, EDGES.flip(0), edge_attr, receiver_tag=TARGET))
+
+
+def test_context_is_a_node_with_an_edge_from_every_item() -> None:
+    (x, edge_attr, context), nodes, edges = features(), make(), make(**OVER_EDGES)
+    star = torch.stack((torch.arange(N), BATCH))
+    found = nodes((x, context), batch=BATCH, receiver_tag=CONTEXT)
+    assert_close(found, nodes((x, context), star, receiver_tag=TARGET))
+    assert not found[2].any()  # without items
+    edge_batch = BATCH[EDGES[0]]
+    star = torch.stack((torch.arange(len(edge_attr)), edge_batch))
+    assert_close(
+        edges((None, context), edge_attr=edge_attr, edge_batch=edge_batch, receiver_tag=CONTEXT),
+        edges((None, context), star, edge_attr, receiver_tag=TARGET),
+    )
+
+
+def test_a_graph_and_its_tensors_give_the_same(graph: HeteroData) -> None:
+    x, context, edges = graph["paper"].hidden_state, graph["context"].hidden_state, graph["cites"]
+    both, other = make(**BY_EDGE), make(receiver_feature="x")
+    for tag in (TARGET, SOURCE):
+        expected = both(x, edges.edge_index, edges.hidden_state, receiver_tag=tag)
+        for name in ("cites", ("paper", "cites", "paper")):
+            assert_close(both(graph, edge_set_name=name, receiver_tag=tag), expected)
+            assert_close(both.call(graph, edge_set_name=name, receiver_tag=tag), expected)
+    expected = other((x, graph["paper"].x), edges.edge_index, receiver_tag=TARGET)
+    assert_close(other(graph, edge_set_name="cites", receiver_tag=TARGET), expected)
+    nodes, pool = make(receiver_tag=CONTEXT), make(receiver_tag=CONTEXT, **OVER_EDGES)
+    assert_close(nodes(graph, node_set_name="paper"), nodes((x, context), batch=BATCH))
+    of_edge = BATCH[edges.edge_index[0]]
+    for edge_batch in (None, of_edge.flip(0)):  # that of the source node, or its own
+        if edge_batch is not None:
+            edges.batch = edge_batch
+        of_edge = of_edge if edge_batch is None else edge_batch
+        expected = pool((None, context), edge_attr=edges.hidden_state, edge_batch=of_edge)
+        assert_close(pool(graph, edge_set_name="cites"), expected)
+
+
+def test_graphs_batched_by_pyg_equal_graphs_one_by_one() -> None:
+    graphs = []
+    for size in (3, 5):
+        data = HeteroData()
+        data["a"].x, data["b"].x = torch.randn(size, NODE), torch.randn(2, NODE)
+        data["a", "to", "b"].edge_index = torch.stack((torch.arange(size), torch.arange(size) % 2))
+        data["a", "to", "b"].x = torch.randn(size, EDGE)
+        data["context"].x = torch.randn(1, CONTEXT_WIDTH)
+        graphs.append(data)
+    x = {"receiver_feature": "x"}
+    target = make(receiver_tag=TARGET, sender_node_feature="x", **x)
+    nodes = make(receiver_tag=CONTEXT, sender_node_feature="x", **x)
+    edges = make(receiver_tag=CONTEXT, sender_node_feature=None, sender_edge_feature="x", **x)
+    together = Batch.from_data_list(graphs)
+    for conv, over in ((target, {"edge_set_name": "to"}), (nodes, {"node_set_name": "a"}), (edges, None)):
+        over = {"edge_set_name": "to"} if over is None else over
+        assert_close(conv(together, **over), torch.cat([conv(data, **over) for data in graphs]))
+
+
+@pytest.mark.parametrize(
+    ("tag", "options", "names"),
+    [
+        (CONTEXT, {}, {}),
+        (CONTEXT, {}, {"edge_set_name": "cites", "node_set_name": "paper"}),
+        (TARGET, {}, {"node_set_name": "paper"}),
+        (TARGET, {}, {"edge_set_name": "cites", "node_set_name": "paper"}),
+        (SOURCE, {}, {}),
+        (TARGET, {}, {"edge_set_name": "unknown"}),
+        # The published layer silently ignores an input in these three:
+        (CONTEXT, {}, {"edge_set_name": "cites"}),
+        (CONTEXT, BY_EDGE, {"edge_set_name": "cites"}),
+        (CONTEXT, BY_EDGE, {"node_set_name": "paper"}),
+    ],
+    ids=str,
+)
+def test_names_that_do_not_fit_the_tag(
+    tag: ReceiverTag, options: dict[str, Any], names: dict[str, Any], graph: HeteroData
+) -> None:
+    with pytest.raises(ValueError, match=r"receiver_tag|edge_set_name|_feature"):
+        make(receiver_tag=tag, **options)(graph, **names)
+
+
+def test_tensors_that_do_not_fit() -> None:
+    x, edge_attr, context = features()
+    edge_batch = torch.zeros(EDGES.shape[1], dtype=torch.int64)
+    target, by_context = make(receiver_tag=TARGET), make(receiver_tag=CONTEXT)
+    wrong: list[tuple[MultiHeadAttentionConv, tuple[Any, ...], dict[str, Any]]] = [
+        (target, (x,), {}),
+        (target, (x, EDGES), {"batch": BATCH}),
+        (target, (x, EDGES, edge_attr), {}),
+        (target, ((None, x), EDGES), {}),
+        (make(receiver_tag=TARGET, **BY_EDGE), (x, EDGES), {}),
+        (by_context, (x,), {"batch": BATCH}),
+        (by_context, ((x, context),), {}),
+        (by_context, ((x, context),), {"batch": BATCH, "edge_batch": edge_batch}),
+    ]
+    for conv, args, call in wrong:
+        with pytest.raises(ValueError):
+            conv(*args, **call)
+
+
+def test_a_convolution_of_the_user() -> None:
+    class SoftmaxSum(AnyToAnyConvolution):
+        def convolve(self, *, sender_node_input, broadcast_from_sender_node, pool_to_receiver, **rest):  # type: ignore
+            message = broadcast_from_sender_node(sender_node_input)
+            with pytest.raises(ValueError, match="reduce_type"):
+                pool_to_receiver(message, reduce_type="median")
+            return pool_to_receiver(rest["extra_receiver_ops"]["softmax"](message), reduce_type="sum")
+
+    conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops={"softmax": segment_softmax})
+    reached = torch.zeros(N, 1).index_fill(0, EDGES[1], 1.0)
+    assert_close(conv(torch.randn(N, NODE), EDGES), reached.expand(-1, NODE))
+    assert conv.takes_receiver_input and conv.takes_sender_node_input and not conv.takes_sender_edge_input

@@ -1,0 +1,104 @@
+"""Hop counts, paths and degrees against a plain search over each graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.nn.graphs import padding as padding_of
+from trajpred.nn import GraphStructure, Padding, shortest_paths
+from trajpred.nn.published.graph_structure import UNREACHABLE, direct_edges, path_edges
+
+SIZES = [6, 1, 9, 4]
+
+
+def random_edges(sizes: list[int], share: float = 0.2) -> Tensor:
+    graph = torch.repeat_interleave(torch.tensor(sizes))
+    chosen = (graph[:, None] == graph) & (torch.rand(len(graph), len(graph)) < share)
+    edges = chosen.nonzero().T  # self loops among them
+    return edges[:, torch.randperm(edges.shape[1])]
+
+
+def search(edges: Tensor, start: int) -> dict[int, int]:
+    """Hops from ``start`` to every reachable node."""
+    found, front = {start: 0}, [start]
+    while front:
+        node = front.pop(0)
+        for sender, receiver in edges.T.tolist():
+            if sender == node and receiver not in found:
+                found[receiver] = found[node] + 1
+                front.append(receiver)
+    return found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1.0])
+def test_hops_and_paths_are_those_of_a_plain_search(share: float) -> None:
+    edges, padding = random_edges(SIZES, share), padding_of(SIZES)
+    hops, first = shortest_paths(edges, padding)
+    path = path_edges(first, edges, padding, length=8)
+    for i in range(sum(SIZES)):
+        found = search(edges, i)
+        for place in range(padding.size):
+            j = i - int(padding.within[i]) + place
+            length = found.get(j, UNREACHABLE)
+            steps = [edges[:, e].tolist() for e in path[i, place].tolist() if e >= 0]
+            assert hops[i, place] == length
+            assert len(steps) == (0 if length == UNREACHABLE else length)
+            assert [a for a, _ in steps] + [j] == [i] + [b for _, b in steps] or not steps
+
+
+def test_paths_are_cut_off_and_far_nodes_unreachable() -> None:
+    edges, padding = torch.stack((torch.arange(5), torch.arange(1, 6))), padding_of([6])
+    assert path_edges(shortest_paths(edges, padding)[1], edges, padding, 2)[0, 5].tolist() == [0, 1]
+    near = shortest_paths(edges, padding, max_hops=2)[0][0]
+    assert near.tolist() == [0, 1, 2, UNREACHABLE, UNREACHABLE, UNREACHABLE]
+
+
+def test_parallel_edges_self_loops_and_padding() -> None:
+    edges, types, padding = torch.tensor([[0, 0, 1, 0], [1, 1, 1, 1]]), torch.arange(5, 9), padding_of([2, 1])
+    assert direct_edges(edges, padding)[:2].tolist() == [[-1, 3], [-1, 2]]
+    many = GraphStructure.of(edges, types, padding)
+    assert many.hops.tolist() == [[[0, 1], [UNREACHABLE, 0]], [[0, -1], [-1, -1]]]
+    assert many.edges.shape == (2, 2, 2, 5, 1) and many.edges[0, :, :, 0, 0].tolist() == [[0, 8], [0, 0]]
+    assert many.out_degree.tolist() == [[1, 1], [0, -1]] and many.in_degree.tolist() == [[0, 2], [0, -1]]
+    single = GraphStructure.of(edges, types, padding, edge_type="single")
+    assert single.edges[0, :, :, 0, 0].tolist() == [[0, 8], [0, 7]]
+    wrong: Any = "two"
+    with pytest.raises(ValueError, match="multi_hop"):
+        GraphStructure.of(edges, types, padding, edge_type=wrong)
+
+
+@pytest.mark.parametrize("edge_type", ["multi_hop", "single"])
+def test_a_batch_equals_its_graphs_one_by_one(edge_type: Any) -> None:
+    edges, padding = random_edges(SIZES), padding_of(SIZES)
+    types, start = torch.randint(1, 5, (edges.shape[1], 2)), 0
+    batch = GraphStructure.of(edges, types, padding, edge_type=edge_type)
+    for b, n in enumerate(SIZES):
+        own = (edges[0] >= start) & (edges[0] < start + n)
+        alone = GraphStructure.of(edges[:, own] - start, types[own], padding_of([n]), edge_type=edge_type)
+        assert batch.hops[b, :n, :n].equal(alone.hops[0]) and batch.edges[b, :n, :n].equal(alone.edges[0])
+        assert batch.in_degree[b, :n].equal(alone.in_degree[0])
+        assert batch.out_degree[b, :n].equal(alone.out_degree[0])
+        start += n
+
+
+def test_order_of_nodes_and_edges_does_not_matter() -> None:
+    edges, order, padding = random_edges([9]), torch.randperm(9), padding_of([9])
+    types = torch.ones(edges.shape[1], dtype=torch.long)  # of one type, so that any shortest path will do
+    shuffled = order.argsort()[edges][:, torch.randperm(edges.shape[1])]
+    first, second = (GraphStructure.of(index, types, padding) for index in (edges, shuffled))
+    for a, b in zip(first[:2], second[:2], strict=True):
+        assert b[0].equal(a[0][order][:, order])
+    assert second.in_degree[0].equal(first.in_degree[0][order])
+
+
+@pytest.mark.parametrize("sizes", [[0, 2], [1], []])
+def test_graphs_without_edges_or_nodes(sizes: list[int]) -> None:
+    padding = padding_of(sizes) if sizes else Padding(torch.zeros(0, dtype=torch.long), 0, 0)
+    n = max(sizes, default=0)
+    structure = GraphStructure.of(torch.zeros(2, 0).long(), torch.zeros(0, 3).long(), padding)
+    assert structure.hops.shape == (len(sizes), n, n) and not structure.edges.any()
+    assert structure.edges.shape[4] == 3
