@@ -16,9 +16,8 @@ import pytest
 
 from tests.store.damage import refused
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.codec import MOST_BYTES, SCHEMA
-from trajpred.store.packing import pack
-from trajpred.store.shards import PACKED
+from trajpred.store.codec import MAX_BYTES, SCHEMA
+from trajpred.store.shards import PACKED, pack
 
 
 @pytest.fixture
@@ -167,12 +166,12 @@ def test_any_changed_bit_of_a_payload_is_noticed(packed: Path) -> None:
         assert scenarios[0].validate()
 
 
-@pytest.mark.parametrize("size", [-1, 0, 1, 2**20, MOST_BYTES + 1, 2**31 - 1])
+@pytest.mark.parametrize("size", [-1, 0, 1, 2**20, MAX_BYTES + 1, 2**31 - 1])
 def test_a_payload_that_claims_another_size(packed: Path, size: int) -> None:
     path = packed / "val" / "shard-00000.arrow"
     rewritten(path, spoilt("payload_bytes", lambda _: size), PACKED)
     error = refused(lambda: ScenarioStore(packed, "val")[1], path)
-    assert ("claims to be" in error.message) == (not 0 <= size <= MOST_BYTES)  # before any memory is taken
+    assert ("claims a length" in error.message) == (not 0 <= size <= MAX_BYTES)  # before any memory is taken
 
 
 def payloads() -> dict[str, bytes]:

@@ -21,9 +21,8 @@ from trajpred.errors import DataError
 from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, Source
 from trajpred.sources.argoverse2 import discover
-from trajpred.store import ScenarioStore, prepare, shard_job
-from trajpred.store.shard_job import ShardJob, make
-from trajpred.store.writer import sole_writer
+from trajpred.store import ScenarioStore, jobs, prepare
+from trajpred.store.jobs import ShardJob, make, sole_writer
 
 Tree = Callable[[Path], dict[str, bytes]]
 OPTIONS: dict[str, Any] = {"workers": 1, "shard_size": 3, "progress": False}
@@ -41,7 +40,7 @@ def test_a_full_disk_is_said_and_what_was_made_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     fails: int,
 ) -> None:
-    write, calls = shard_job.write_shard, []
+    write, calls = jobs.write_shard, []
 
     def full(path: Path, *rest: Any) -> None:
         calls.append(path)
@@ -51,7 +50,7 @@ def test_a_full_disk_is_said_and_what_was_made_is_kept(
         write(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard_job, "write_shard", full)
+        patch.setattr(jobs, "write_shard", full)
         with pytest.raises(DataError, match=r"No space left on device.*the same command continues") as caught:
             prepare("argoverse2", sample, tmp_path, **OPTIONS)
     assert Path(str(caught.value.file)).suffix == ".arrow"
@@ -217,9 +216,9 @@ def broken(_: Any) -> Any:
     ("discover", "says"),
     [
         (broken, "source 'made' cannot list it (KeyError: 'no such table')"),
-        (lambda raw: {"../up": [raw / "a"]}, "a split must be named like a folder, not '../up'"),
-        (lambda raw: {"": [raw / "a"]}, "a split must be named like a folder, not ''"),
-        (lambda raw: {"..": [raw / "a"]}, "a split must be named like a folder, not '..'"),
+        (lambda raw: {"../up": [raw / "a"]}, "a split must be a plain folder name, not '../up'"),
+        (lambda raw: {"": [raw / "a"]}, "a split must be a plain folder name, not ''"),
+        (lambda raw: {"..": [raw / "a"]}, "a split must be a plain folder name, not '..'"),
         (
             lambda raw: {"train": [raw / "a" / "x", raw / "b" / "x"]},
             "2 scenarios of split 'train' are called 'x'",

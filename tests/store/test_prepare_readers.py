@@ -79,5 +79,5 @@ def test_who_reads_a_split_that_changes_is_told(tmp_path: Path, monkeypatch: pyt
     provide(monkeypatch, train="abcdef")
     prepare("made", tmp_path, tmp_path / "store", **OPTIONS)
     assert equal(reader[0], first), "a shard that is open stays as it was"
-    with pytest.raises(DataError, match="is not the file that the manifest names; prepare it again"):
+    with pytest.raises(DataError, match="is not the file named in the manifest; prepare it again"):
         reader[3]

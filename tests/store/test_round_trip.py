@@ -245,7 +245,7 @@ def test_a_shard_that_would_overflow_its_offsets_is_refused() -> None:
 
 def test_a_scenario_too_large_to_be_believed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     encode_row(made(), heights=False)
-    monkeypatch.setattr("trajpred.store.codec.MOST_BYTES", 500)
+    monkeypatch.setattr("trajpred.store.codec.MAX_BYTES", 500)
     with pytest.raises(DataError, match="more than 500") as caught:
         encode_row(made(), heights=False)
     assert caught.value.field == "scenario"

@@ -20,8 +20,7 @@ from tests.store.scenarios import ORIGIN, made
 from trajpred.sources.argoverse2 import discover, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
-from trajpred.store.packing import pack, unpack
-from trajpred.store.shards import INDEX, write_shard
+from trajpred.store.shards import INDEX, pack, unpack, write_shard
 
 NATIVE = ("0000b0f9", "0a0a2bb7", "0a0af725", "0a1e6f0a")
 Raw = Callable[..., Path]

@@ -1,4 +1,4 @@
-"""The store: prepared scenarios in memory-mapped Arrow shards. See README.md here for the format."""
+"""Prepared scenarios in memory-mapped Arrow shards; README.md in this folder documents the format."""
 
 from trajpred.store.prepare import prepare
 from trajpred.store.reader import ScenarioStore, find_splits

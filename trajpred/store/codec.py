@@ -1,7 +1,6 @@
-"""Scenarios <-> rows of an Arrow record batch.
+"""Encode scenarios as rows of an Arrow record batch; :mod:`trajpred.store.decoder` is the inverse.
 
-:func:`encode_row` makes the columns of one scenario, :func:`encode_batch` a batch of such rows.
-README.md in this folder lists the columns. :mod:`trajpred.store.decoder` is the way back.
+README.md in this folder lists the columns.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from trajpred.errors import DataError, require
 from trajpred.lane_map import Ragged
 from trajpred.scenario import Scenario
 
-#: Raised whenever the columns or their meaning change.
+#: Version of the columns and their meaning.
 VERSION = 2
-#: Positions are whole millimetres.
+#: Units of a position per metre.
 PER_METRE = 1000.0
-#: Headings are whole numbers of this angle: int16 goes round once, so half a turn is -half a turn.
+#: Unit of a heading in radians: int16 spans one turn, so π wraps to -π.
 HEADING_UNIT = np.pi / 2**15
-#: The least ``velocity_unit``, m/s: finer than any source.
+#: Smallest ``velocity_unit``, m/s; finer than any source.
 FINEST_VELOCITY = 2.0**-14
-#: A thousand times the usual scenario. No row is larger, so a reader need not believe one that claims to be.
-MOST_BYTES = 2**26
+#: Maximum size of a row, a thousand times the usual one; readers reject larger claims.
+MAX_BYTES = 2**26
 
 POLYLINES = (
     "centerline",
@@ -70,7 +69,7 @@ SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _fiel
 
 
 def encode_batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """The rows made by :func:`encode_row` as one batch. Raises: DataError if they are too many."""
+    """Combine rows of :func:`encode_row` into one batch. Raises: DataError if there are too many."""
     arrays = [_array([row[column.name] for row in rows], column) for column in SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
@@ -89,7 +88,7 @@ def _array(values: list[Any], column: pa.Field) -> pa.Array:
 
 
 def ends_within(lengths: Sequence[int], name: str) -> pa.Array:
-    """Offsets ``[M + 1]`` of values with ``lengths`` ``[M]``. Raises: DataError if int32 is too small."""
+    """Compute offsets ``[M + 1]`` of ``lengths`` ``[M]``. Raises: DataError if int32 overflows."""
     ends = np.cumsum([0, *lengths], dtype=np.int64)
     if ends[-1] > np.iinfo(np.int32).max:
         raise DataError("is too long for one shard; choose a smaller shard_size", field=name)
@@ -97,9 +96,16 @@ def ends_within(lengths: Sequence[int], name: str) -> pa.Array:
 
 
 def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
-    """The columns of one scenario. Heights of the map are dropped unless ``heights``. Raises: DataError."""
+    """Encode one scenario; heights of the map are omitted unless ``heights``. Raises: DataError.
+
+    Example:
+        >>> scenario = Scenario.from_arrays(np.zeros((1, 20, 2)), num_observed=10, scenario_id="a")
+        >>> row = encode_row(scenario, heights=False)
+        >>> row["scenario_id"], row["tracks"]
+        ('a', 1)
+    """
     tracks, lane_map, observed = scenario.tracks, scenario.map, scenario.num_observed
-    # Whole metres near the focal agent: the rounding to a millimetre is then exact in city coordinates too.
+    # A whole number of metres, so that rounding to millimetres is exact in city coordinates too.
     at = np.flatnonzero(tracks.valid[scenario.focal, :observed])[-1]
     origin = np.floor(tracks.position[scenario.focal, at])
     row: dict[str, Any] = {"scenario_id": scenario.scenario_id, "city": scenario.city}
@@ -119,12 +125,12 @@ def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
         ids: Ragged = getattr(lane_map, name)
         row |= {name: ids.values, f"{name}_lengths": ids.lengths}
     size = sum(value.nbytes for value in row.values() if isinstance(value, np.ndarray))
-    require(size <= MOST_BYTES, "scenario", f"takes {size} bytes, more than {MOST_BYTES}")
+    require(size <= MAX_BYTES, "scenario", f"takes {size} bytes, more than {MAX_BYTES}")
     return row
 
 
 def _states(scenario: Scenario, origin: NDArray[np.float64]) -> dict[str, Any]:
-    """The columns of the tracks; of their states, only the valid ones."""
+    """Encode the tracks; only valid states are stored."""
     tracks, kept = scenario.tracks, scenario.tracks.valid
     velocity = tracks.velocity[kept]
     unit = _velocity_unit(velocity)
@@ -134,14 +140,14 @@ def _states(scenario: Scenario, origin: NDArray[np.float64]) -> dict[str, Any]:
         **{name: getattr(tracks, name) for name in TRACK_CODES},
         "valid": np.packbits(kept, axis=1).ravel(),
         "position": _to_mm(tracks.position[kept], origin, "position"),
-        "heading": heading.astype(np.int32).astype(np.int16),  # the second cast wraps
+        "heading": heading.astype(np.int32).astype(np.int16),  # the second cast wraps around
         "velocity_unit": unit,
         "velocity": np.round(velocity / unit).astype(np.int16),
     }
 
 
 def _velocity_unit(velocity: NDArray[np.float64]) -> float:
-    """The smallest power of two, m/s, in which every value of ``velocity`` ``[N, 2]`` fits into int16."""
+    """Return the smallest power of two, m/s, in units of which ``velocity`` ``[N, 2]`` fits into int16."""
     largest = np.abs(velocity).max(initial=0.0) / np.iinfo(np.int16).max
     return float(2.0 ** np.ceil(np.log2(max(largest, FINEST_VELOCITY))))
 

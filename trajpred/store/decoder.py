@@ -1,8 +1,8 @@
-"""Rows of a shard -> scenarios, many at a time.
+"""Decode rows of a shard into scenarios, many at once.
 
-A row's *parts* are its columns as arrays, named by :data:`PARTS`; strings are UTF-8 bytes, and a list of
-strings is two parts. :func:`views` finds them in a shard; :func:`decode` and :func:`decode_batch` lay those
-of ``S`` rows end to end, part by part, and work on all of them at once. Damage raises ValueError.
+The *parts* of a row are its columns as arrays, named by :data:`PARTS`; strings are UTF-8 bytes, and a list of
+strings makes two parts. :func:`views` locates them in a shard; :func:`decode` and :func:`decode_batch`
+concatenate the parts of ``S`` rows and decode them together. Damage raises ValueError.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def _parts() -> Iterator[tuple[str, tuple[np.dtype[Any], int]]]:
             yield f"{column.name}_lengths", (np.dtype(np.int32), 1)
 
 
-#: Name -> type and width of each of the ``P`` parts: ``[n]``, or ``[n, width]`` where that is not 1.
+#: Type and width of each of the ``P`` parts, ``[n]`` or, if the width is not 1, ``[n, width]``.
 PARTS = dict(_parts())
 
 
 def _same_length() -> Iterator[tuple[str, str]]:
-    """Pairs of parts that have equally many entries."""
+    """Yield pairs of parts with the same number of entries."""
     scalars = [column.name for column in SCHEMA if pa.types.is_primitive(column.type)]
     yield from ((name, "num_observed") for name in scalars)
     yield from ((name, "track_id_lengths") for name in TRACK_CODES)
@@ -61,13 +61,13 @@ _MEMBER, _MODEL = (
 
 
 def views(batch: pa.RecordBatch) -> tuple[list[NDArray[Any]], NDArray[np.int32]]:
-    """Where the parts of all rows of a ``SCHEMA`` batch lie; only offsets are copied.
+    """Locate the parts of all rows of a ``SCHEMA`` batch, copying only offsets.
 
     Returns:
-        For each part the values of all rows, and ``[P, rows + 1]`` where those of each row begin.
+        For each part the values of all rows, and their offsets ``[P, rows + 1]``.
 
     Raises:
-        ValueError: offsets that lead out of the values.
+        ValueError: offsets out of range.
     """
     columns = zip(SCHEMA.names, batch.columns, strict=True)
     pairs = [pair for name, column in columns for pair in _views(name, column)]
@@ -77,7 +77,7 @@ def views(batch: pa.RecordBatch) -> tuple[list[NDArray[Any]], NDArray[np.int32]]
 
 
 def _views(name: str, column: pa.Array) -> list[tuple[NDArray[Any], NDArray[np.int32]]]:
-    """Values and offsets of the parts of one column. Arrow's buffers: validity, offsets …, values."""
+    """Return values and offsets of the parts of one column. Arrow's buffers: validity, offsets …, values."""
     buffers, (kind, width) = column.buffers(), PARTS[name]
     values = _numbers(buffers[-1], kind)
     values = values if width == 1 else values.reshape(-1, width)
@@ -104,11 +104,11 @@ def _offsets(buffer: pa.Buffer | None, rows: int) -> NDArray[np.int32]:
 def _check(offsets: NDArray[np.int32], end: int, name: str) -> None:
     inside = len(offsets) > 0 and offsets[0] >= 0 and offsets[-1] <= end
     if not inside or (offsets[1:] < offsets[:-1]).any():
-        raise ValueError(f"offsets of {name} lead out of its values")
+        raise ValueError(f"offsets of {name} are out of range")
 
 
 def decode(parts: Sequence[NDArray[Any]]) -> Scenario:
-    """The scenario with these parts. Raises: ValueError."""
+    """Decode the parts of one scenario. Raises: ValueError."""
     columns = _joined([parts])
     tracks, stamps = _tracks(columns), columns["timestamps_ns"].values
     return Scenario(
@@ -123,8 +123,8 @@ def decode(parts: Sequence[NDArray[Any]]) -> Scenario:
 
 
 def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
-    """The scenarios with these parts. Raises: DataError if window lengths differ; ValueError."""
-    require(len(rows) > 0, "scenarios", "must be one at least")
+    """Decode the parts of ``S`` scenarios. Raises: DataError if window lengths differ; ValueError."""
+    require(len(rows) > 0, "scenarios", "must not be empty")
     columns = _joined(rows)
     observed, stamps = columns["num_observed"].values, columns["timestamps_ns"]
     windows = set(zip(observed.tolist(), stamps.lengths.tolist(), strict=True))
@@ -145,14 +145,14 @@ def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
 
 
 def _joined(rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, Ragged]:
-    """For each part the values of all ``S`` rows: a ragged with a row for each scenario."""
+    """Concatenate each part over the ``S`` rows: a ragged array with one row per scenario."""
     counts = np.array([[len(part) for part in row] for row in rows])
     offsets = np.zeros((len(PARTS), len(rows) + 1), np.int64)
     np.cumsum(counts.T, axis=1, out=offsets[:, 1:])
     wrong = np.flatnonzero((offsets[_MEMBER] != offsets[_MODEL]).any(1))
     if len(wrong):
         member, model = _NAMES[_MEMBER[wrong[0]]], _NAMES[_MODEL[wrong[0]]]
-        raise ValueError(f"{member} has not as many entries as {model}")
+        raise ValueError(f"{member} and {model} differ in the number of entries")
     values = map(np.concatenate, zip(*rows, strict=True))
     return {name: Ragged(part, own) for name, part, own in zip(PARTS, values, offsets, strict=True)}
 
@@ -172,7 +172,7 @@ def _tracks(columns: dict[str, Ragged]) -> Tracks:
     valid = np.unpackbits(bits, axis=1, count=steps).view(np.bool_)
     at = np.flatnonzero(valid)
     if bits.shape[1] != -(-steps // 8) or len(at) != len(columns["position"].values):
-        raise ValueError("valid does not fit the states")
+        raise ValueError("valid does not match the states")
 
     def states(kept: NDArray[np.float64]) -> NDArray[np.float64]:
         dense = np.zeros((valid.size, *kept.shape[1:]))
@@ -201,23 +201,23 @@ def _lane_map(columns: dict[str, Ragged]) -> LaneMap:
 def _polylines(name: str, columns: dict[str, Ragged]) -> Ragged:
     points, height = _metres(columns[name], columns), columns[f"{name}_height"]
     if ((height.lengths > 0) & (height.lengths != columns[name].lengths)).any():
-        raise ValueError(f"{name}_height has not one entry for each point")
-    if height.lengths.all():  # as ScenarioBatch.of: heights only where all have them
+        raise ValueError(f"{name}_height does not have one entry per point")
+    if height.lengths.all():  # as in ScenarioBatch.of: heights only if all scenarios have them
         points = np.concatenate((points, height.values[:, None]), axis=1)
     return Ragged(points, _nested(name, columns).offsets)
 
 
 def _nested(name: str, columns: dict[str, Ragged]) -> Ragged:
-    """The values of a part of all scenarios in rows of the lengths that stand in another part."""
+    """Divide a part into rows whose lengths are in another part."""
     values, lengths = columns[name], columns[f"{name}_lengths"]
     rows = Ragged.from_lengths(values.values, lengths.values)
     if (lengths.values < 0).any() or (rows.offsets[lengths.offsets] != values.offsets).any():
-        raise ValueError(f"{name} is not as long as its lengths say")
+        raise ValueError(f"{name} does not match its lengths")
     return rows
 
 
 def _metres(points: Ragged, columns: dict[str, Ragged]) -> NDArray[np.float64]:
-    """``[N, 2]`` metres, city frame, of points in millimetres from their scenario's origin."""
+    """Convert millimetres from each scenario's origin to metres in the city frame, ``[N, 2]``."""
     origin = np.stack((columns["origin_x"].values, columns["origin_y"].values), -1)
     metres: NDArray[np.float64] = points.values / codec.PER_METRE
     metres += np.repeat(origin, points.lengths, axis=0)
@@ -225,8 +225,8 @@ def _metres(points: Ragged, columns: dict[str, Ragged]) -> NDArray[np.float64]:
 
 
 def _texts(letters: Ragged) -> NDArray[np.str_]:
-    # NumPy gives each text the room of the longest.
-    if len(letters) * int(letters.lengths.max(initial=0)) > codec.MOST_BYTES:
+    # NumPy pads every string to the longest.
+    if len(letters) * int(letters.lengths.max(initial=0)) > codec.MAX_BYTES:
         raise ValueError("a text is too long")
     ends = pa.py_buffer(letters.offsets.astype(np.int32))
     texts = pa.StringArray.from_buffers(len(letters), ends, pa.py_buffer(letters.values))

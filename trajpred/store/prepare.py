@@ -1,4 +1,4 @@
-"""Raw scenarios -> store: in parallel, shard by shard, resumable, never stopped by one bad scenario."""
+"""Convert raw scenarios into a store: parallel, resumable, skipping scenarios that cannot be read."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from tqdm import tqdm
 from trajpred.errors import DataError, require
 from trajpred.sources import find_source
 from trajpred.store.codec import VERSION
+from trajpred.store.jobs import ShardJob, Writer, is_finished, make, sole_writer
 from trajpred.store.reader import MANIFEST, is_plain, is_split
-from trajpred.store.shard_job import ShardJob, is_finished, make
 from trajpred.store.shards import COMPRESSIONS, INDEX, INDEX_FILE, write_index
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
-from trajpred.store.writer import Writer, sole_writer
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What :func:`prepare` did.
+    """The result of :func:`prepare`.
 
     Attributes:
-        scenarios: for each split how many scenarios the store now holds.
-        skipped: for each split ``{scenario folder: what was wrong}``.
+        scenarios: number of scenarios in the store, by split.
+        skipped: error message by scenario name, by split.
     """
 
     scenarios: dict[str, int]
@@ -51,29 +50,32 @@ def prepare(
     patience_s: float = 0.0,
     progress: bool = True,
 ) -> Summary:
-    """Read every scenario below ``raw`` and write a store.
+    """Read all scenarios below ``raw`` and write a store.
 
-    Shards already made from the same scenarios are kept, so a stopped run continues where it was, and a
-    finished one changes nothing; what earlier runs left is removed. The same bytes come out however often a
-    run was stopped and however many workers there are.
+    Complete shards of the same scenarios are kept, so an interrupted run resumes and a repeated one changes
+    nothing. The bytes of the store depend on neither interruptions nor the number of workers.
 
     Args:
-        source: as :func:`trajpred.sources.find_source` takes it.
-        raw: the data set's own layout.
+        source: name or location of a source, see :func:`trajpred.sources.find_source`.
+        raw: folder in the layout of the data set.
         store: target folder.
         workers: processes; -1 for all cores.
-        scheduler: address of a Dask scheduler whose workers do it instead; they see the same folders.
+        scheduler: address of a Dask scheduler whose workers are used instead; they need the same folders.
         shard_size: scenarios per shard.
         compression: None or ``"zstd"``.
-        heights: keep the heights of the map's points.
-        overwrite: let the store lose scenarios that this run does not make. Without it, splits not in ``raw``
-            stay if they were made with the same options, and else nothing is done.
-        patience_s: how long to wait for another run that is at work on the store.
+        heights: keep the heights of map points.
+        overwrite: allow the store to lose scenarios. By default splits that ``raw`` lacks are kept if they
+            have the same options; otherwise the run is rejected.
+        patience_s: seconds to wait for another run on the same store.
         progress: show a progress bar.
 
     Raises:
-        DataError: unknown source, no raw data, a wrong option, another run at work on the store, or a store
-            that cannot be written or would lose scenarios.
+        DataError: unknown source, no raw data, invalid option, another run on the store, or a store that is
+            read-only or would lose scenarios.
+
+    Example:
+        >>> prepare("argoverse2", "datasets/argoverse2/sample", "/tmp/store", progress=False).scenarios
+        {'test': 1, 'train': 10, 'val': 5}
     """
     raw, store = Path(raw).absolute(), Path(store).absolute()
     require(shard_size > 0, "shard_size", "must be positive")
@@ -94,13 +96,13 @@ def prepare(
 
 
 def _config(settings: dict[str, Any]) -> dict[str, Any]:
-    """``settings``, which with the raw data decide the content of a store, and ``config``, a hash of them."""
+    """Add ``config``, a hash of the ``settings`` that determine the content of a store."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     return {**settings, "config": digest[:16]}
 
 
 def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
-    """The scenarios of each split that has any. Raises: DataError."""
+    """Find the scenarios of each non-empty split. Raises: DataError."""
     discover = find_source(source).discover
     if not raw.is_dir():
         raise DataError("no such folder", file=raw)
@@ -108,25 +110,25 @@ def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
         found = {split: list(paths) for split, paths in discover(raw).items() if paths}
     except DataError:
         raise
-    except Exception as error:  # other people's sources may raise anything
+    except Exception as error:  # third-party sources may raise anything
         problem = f"source {source!r} cannot list it ({type(error).__name__}: {error})"
         raise DataError(problem, file=raw) from None
     if not found:
         raise DataError(f"source {source!r} finds no scenarios here", file=raw)
     for split, paths in found.items():
-        require(is_plain(split), "source", f"a split must be named like a folder, not {split!r}")
+        require(is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
         name, count = Counter(path.name for path in paths).most_common(1)[0]
         require(count == 1, "source", f"{count} scenarios of split {split!r} are called {name!r}")
     return found
 
 
 class _Target:
-    """The store of one run.
+    """The store that a run writes.
 
     Attributes:
-        manifest: as it was before.
-        kept: entries in the manifest of splits that the raw data lack, and that stay.
-        dropped: splits that the store loses.
+        manifest: manifest before the run.
+        kept: manifest entries of splits that the raw data lack and the store keeps.
+        dropped: splits that the run removes.
     """
 
     def __init__(self, store: Path, raw: Path, config: dict[str, Any], writer: Writer) -> None:
@@ -136,7 +138,7 @@ class _Target:
         self.dropped: set[str] = set()
 
     def jobs(self, found: dict[str, list[Path]], size: int) -> dict[str, list[ShardJob]]:
-        """What is to be made of each split."""
+        """List the shards of each split."""
 
         def job(split: str, start: int) -> ShardJob:
             target = self.store / split / f"shard-{start // size:05d}.arrow"
@@ -146,10 +148,10 @@ class _Target:
         return {split: [job(split, start) for start in range(0, len(found[split]), size)] for split in found}
 
     def protect(self, jobs: dict[str, list[ShardJob]], overwrite: bool) -> None:
-        """Find out what becomes of the store's other splits. Raises: DataError if scenarios would be lost."""
-        advice = "choose another folder, or let the store lose them (--overwrite)"
+        """Decide which other splits are kept. Raises: DataError if the store would lose scenarios."""
+        advice = "choose another folder, or allow the loss with --overwrite"
         others = {split: entry for split, entry in self.manifest["splits"].items() if split not in jobs}
-        if self._made_alike():
+        if self._same_options():
             self.kept = {split: entry for split, entry in others.items() if is_split(split, entry)}
         else:
             self.dropped = set(others)
@@ -159,13 +161,13 @@ class _Target:
             how = _differences(self.manifest, self.config)
             problem = f"split {split!r} was prepared with {how}, and the raw data lack its scenarios"
             raise DataError(f"{problem}; {advice}", file=self.store, field="store")
-        for split, made in jobs.items():
-            lost = _recorded(self.store / split) - {path.name for job in made for path in job.paths}
+        for split, shards in jobs.items():
+            lost = _recorded(self.store / split) - {path.name for job in shards for path in job.paths}
             problem = f"split {split!r} holds {len(lost)} scenarios that the raw data lack"
             require(not lost, "store", f"{problem}; {advice}")
 
     def fill(self, jobs: dict[str, list[ShardJob]], run: Run, progress: bool) -> Summary:
-        """Make what is missing: the shards, then each split's index, and last the manifest."""
+        """Write missing shards, then the index of each split, and finally the manifest."""
         everything = list(chain.from_iterable(jobs.values()))
         missing = _missing(everything, run, progress)
         changing = {job.target.parent.name for job in missing}
@@ -190,12 +192,12 @@ class _Target:
         self.writer.put(self.store / MANIFEST, lambda path: path.write_text(content, newline="\n"))
 
     def _withdraw(self, whole: dict[str, _Content]) -> None:
-        """Name no split that is about to change: nobody shall read old and new mixed.
+        """Remove splits that are about to change from the manifest, so that readers never mix old and new.
 
-        Who reads another, a training that takes hours, say, shall not notice.
+        Unchanged splits stay readable, for a running training, say.
         """
         before, stay = self.manifest["splits"], dict(self.kept)
-        if self._made_alike():
+        if self._same_options():
             stay |= {split: one.entry for split, one in whole.items() if before.get(split) == one.entry}
         if stay == before:
             return
@@ -205,12 +207,12 @@ class _Target:
         else:
             (self.store / MANIFEST).unlink(missing_ok=True)
 
-    def _made_alike(self) -> bool:
-        """Whether the manifest is of a store made with the same options."""
+    def _same_options(self) -> bool:
+        """Return whether the store was prepared with the same options."""
         return bool(self.manifest.get("config") == self.config["config"])
 
     def _tidy(self, jobs: dict[str, list[ShardJob]]) -> None:
-        """Remove what stopped runs and runs with other options left, and what the store was to lose."""
+        """Remove obsolete shards and dropped splits."""
         needed = {path for made in jobs.values() for job in made for path in (job.target, job.record)}
         left = {path for split in {*jobs, *self.dropped} for path in (self.store / split).glob("shard-*")}
         left |= {self.store / split / INDEX_FILE for split in self.dropped}
@@ -220,10 +222,10 @@ class _Target:
 
 
 class _Content(NamedTuple):
-    """What the records of a split's shards say.
+    """The combined records of a split's shards.
 
     Attributes:
-        entry: the split's, in the manifest.
+        entry: manifest entry of the split.
         rows: columns of its index.
     """
 
@@ -252,14 +254,14 @@ class _Content(NamedTuple):
 
 
 def _missing(jobs: list[ShardJob], run: Run, progress: bool) -> list[ShardJob]:
-    """The jobs that are not finished."""
+    """Select the jobs that are not finished."""
     with closing(run(is_finished, jobs)) as results:
         checked = tqdm(results, "checking", len(jobs), leave=False, unit=" shards", disable=not progress)
         return [job for job, finished in zip(jobs, checked, strict=True) if not finished]
 
 
 def _make(jobs: list[ShardJob], missing: list[ShardJob], run: Run, progress: bool) -> None:
-    total, left = (sum(len(job.paths) for job in some) for some in (jobs, missing))
+    total, left = (sum(len(job.paths) for job in group) for group in (jobs, missing))
     bar = tqdm(total=total, initial=total - left, unit=" scenarios", disable=not progress)
     with bar, closing(run(make, missing)) as results:
         for job, _ in zip(missing, results, strict=True):
@@ -267,10 +269,10 @@ def _make(jobs: list[ShardJob], missing: list[ShardJob], run: Run, progress: boo
 
 
 def _manifest(store: Path) -> dict[str, Any]:
-    """The manifest of an earlier run, of whatever version; one without splits where there is none."""
+    """Read the manifest of an earlier run of any version; without splits if there is none."""
     try:
         manifest: dict[str, Any] = json.loads((store / MANIFEST).read_text())
-        # A split is a folder of this store: others may be removed, and are not ours to remove.
+        # Splits may be removed, so they must be folders of this store.
         splits = {split: entry for split, entry in manifest["splits"].items() if is_plain(split)}
         return {**manifest, "splits": splits}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -278,13 +280,13 @@ def _manifest(store: Path) -> dict[str, Any]:
 
 
 def _differences(manifest: dict[str, Any], config: dict[str, Any]) -> str:
-    """Which settings the manifest has that ``config`` has not."""
+    """Describe the settings of the manifest that differ from ``config``."""
     names = [name for name in config if name != "config" and manifest.get(name) != config[name]]
     return ", ".join(f"{name} {manifest.get(name)}" for name in names)
 
 
 def _recorded(folder: Path) -> set[str]:
-    """The scenarios that the shards in ``folder`` were made from."""
+    """Return the names of the scenarios recorded for the shards in ``folder``."""
     names: set[str] = set()
     for record in folder.glob("shard-*.json"):
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):

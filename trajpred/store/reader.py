@@ -1,4 +1,4 @@
-"""Random access to prepared scenarios, memory-mapped."""
+"""Random access to the memory-mapped scenarios of a store."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from trajpred.store.decoder import decode, decode_batch
 from trajpred.store.shards import INDEX_FILE, Shard, are_windows, open_index, open_shard
 
 MANIFEST = "manifest.json"
-#: Shards kept open at a time, in each process.
+#: Maximum number of open shards per process.
 OPEN_SHARDS = 64
 
 T = TypeVar("T")
 
 
 def read_manifest(store: Path) -> dict[str, Any]:
-    """The manifest of a store. Raises: DataError that says how to make the store."""
+    """Read the manifest of a store. Raises: DataError with the command that prepares the store."""
     path = store / MANIFEST
     if not path.is_file():
         raise DataError(f"no store here; {_advice(store, {})}", file=store)
@@ -50,7 +50,7 @@ def read_manifest(store: Path) -> dict[str, Any]:
 
 
 def is_split(name: str, entry: Any) -> bool:
-    """Whether ``entry`` describes the split ``name`` as a manifest does; all paths stay in the store."""
+    """Return whether ``entry`` is a valid manifest entry of split ``name``, with plain file names."""
     try:
         files = [name, *(shard["file"] for shard in entry["shards"])]
         counts = [entry["scenarios"], *(shard["scenarios"] for shard in entry["shards"])]
@@ -66,7 +66,7 @@ def is_split(name: str, entry: Any) -> bool:
 
 
 def is_plain(name: str) -> bool:
-    """Whether ``name`` names a file or folder right here, and none that is hidden. Raises: TypeError."""
+    """Return whether ``name`` is a plain file name, without folders and not hidden. Raises: TypeError."""
     return Path(name).name == name and not name.startswith(".") and name != ""
 
 
@@ -75,7 +75,7 @@ def _advice(store: Path, manifest: dict[str, Any]) -> str:
 
 
 def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
-    """What makes a store as its ``manifest`` says, as far as it says it."""
+    """Return the command that prepares a store with the options of ``manifest``."""
     words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
     words += ["--heights", "true"] if manifest.get("heights") else []
     for name in ("compression", "shard_size"):
@@ -84,14 +84,19 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
 
 
 class ScenarioStore:
-    """The scenarios of one split of a store; a sequence that can be pickled and shared by processes.
+    """The scenarios of one split of a store: a sequence that can be pickled and shared by processes.
 
     Args:
-        path: the store's folder.
+        path: folder of the store.
         split: ``train``, ``val`` or ``test``.
 
     Raises:
-        DataError: no such store or split, a version this code does not read, a damaged shard.
+        DataError: no such store or split, another version, or a damaged shard.
+
+    Example:
+        >>> store = ScenarioStore("/data/av2-store", "val")
+        >>> store[0].scenario_id == store.scenario_ids[0], len(store.batch([3, 1]))
+        (True, 2)
     """
 
     def __init__(self, path: str | Path, split: str) -> None:
@@ -107,7 +112,7 @@ class ScenarioStore:
         self._opened_index: pa.RecordBatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A memory map cannot travel to another process; every process opens its own.
+        # Every process opens its own memory maps.
         return {**self.__dict__, "_open": OrderedDict(), "_opened_index": None}
 
     def __len__(self) -> int:
@@ -120,24 +125,22 @@ class ScenarioStore:
         return (self[i] for i in range(len(self)))
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> ScenarioBatch:
-        """The scenarios in ``rows``, end to end: any order, and a row may stand there several times.
-
-        The same as ``ScenarioBatch.of`` of them, without making each.
+        """Read the scenarios of ``rows``, in any order and with repetitions; equals ``ScenarioBatch.of``.
 
         Raises:
             DataError: no rows, differing window lengths, or a damaged shard.
-            IndexError: a row that is not there.
+            IndexError: a row out of range.
         """
         parts = [self._located(int(row), list) for row in rows]
         try:
             return decode_batch(parts)
         except ValueError:
             for row in rows:
-                self[int(row)]  # names the shard at fault, if one is
+                self[int(row)]  # raises an error that names the damaged shard
             raise
 
     def _located(self, index: int, decoder: Callable[[Any], T]) -> T:
-        """What ``decoder`` makes of a row's parts; an error says in which shard."""
+        """Decode the parts of a row; errors name its shard."""
         if not 0 <= index < len(self):
             raise IndexError(f"scenario {index} of {len(self)}")
         number = bisect_right(self._ends, index)
@@ -150,18 +153,18 @@ class ScenarioStore:
 
     @property
     def scenario_ids(self) -> list[str]:
-        """Ids in the order of the rows."""
+        """Return the ids in the order of the rows."""
         ids: list[str] = self._index.column("scenario_id").to_pylist()
         return ids
 
     @property
     def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """``[N]`` tracks seen in the observed part, and ``[N]`` lane segments and crossings, of each row."""
+        """Return tracks with an observed state ``[N]``, and lane segments and crossings ``[N]``, of each row."""
         return self._index.column("tracks").to_numpy(), self._index.column("lanes").to_numpy()
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Observed and future steps, the same in all scenarios. Raises: DataError if they differ."""
+        """Return the observed and future steps of all scenarios. Raises: DataError if they differ."""
         if not self._lengths:
             raise DataError(f"split {self.split!r} holds no scenario", file=self.path)
         if len(self._lengths) != 1:
@@ -173,14 +176,14 @@ class ScenarioStore:
         return self._find(scenario_id) >= 0
 
     def index(self, scenario_id: str) -> int:
-        """Row of a scenario. Raises: DataError."""
+        """Return the row of a scenario. Raises: DataError if there is none."""
         row = self._find(scenario_id)
         if row < 0:
             raise DataError(f"split {self.split!r} holds no scenario {scenario_id!r}", file=self.path)
         return row
 
     def _find(self, scenario_id: str) -> int:
-        """Row of a scenario, or -1."""
+        """Return the row of a scenario, or -1."""
         return int(pc.index(self._index.column("scenario_id"), scenario_id).as_py())
 
     @property
@@ -204,9 +207,9 @@ class ScenarioStore:
 
 
 def find_splits(store: Path, scenario_ids: Sequence[str], first: str = "") -> list[ScenarioStore]:
-    """For each of these ids the split that holds it; ids may repeat over splits: ``first`` comes first.
+    """Find the split of each id; if several splits hold an id, ``first`` takes precedence.
 
-    Raises: DataError.
+    Raises: DataError if no split holds an id.
     """
     names = sorted(read_manifest(store)["splits"], key=lambda split: split != first)
     splits = [ScenarioStore(store, split) for split in names]

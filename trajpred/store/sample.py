@@ -1,4 +1,4 @@
-"""The sample that ships in the repository, so that every tool works without arguments."""
+"""Paths of the sample in the repository, on which the tools run by default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trajpred.store.reader import read_manifest
 ROOT = Path(__file__).parents[2]
 SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"
 SAMPLE_STORE = ROOT / "datasets" / "argoverse2" / "store"
-#: Those of the sample that are Argoverse 2's own; the others are windows cut from its sensor logs.
+#: Argoverse 2 motion-forecasting scenarios of the sample; the others are windows of its sensor logs.
 SAMPLE_NATIVE = (
     "0000b0f9-99f9-4a1f-a231-5be9e4c523f7",
     "0a0a2bb7-c4f4-44cd-958a-9ee15cb34aca",
@@ -31,6 +31,6 @@ def ensure_store(store: Path | None = None) -> Path:
     except DataError:
         if store.resolve() != SAMPLE_STORE.resolve():
             raise
-        # Several processes may start at once; all but the first find it done.
+        # Several processes may start at once; the others wait for the first one.
         prepare("argoverse2", SAMPLE_RAW, store, workers=1, overwrite=True, patience_s=120, progress=False)
     return store

@@ -1,9 +1,9 @@
-"""The files of a store: shards, plain or compressed, and the index of a split. Memory-mapped for reading."""
+"""Write and memory-map the files of a store: shards, plain or compressed, and the index of a split."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError
-from trajpred.store.codec import MOST_BYTES, SCHEMA, encode_batch, ends_within
+from trajpred.store.codec import MAX_BYTES, SCHEMA, encode_batch, ends_within
 from trajpred.store.decoder import PARTS, views
-from trajpred.store.packing import pack, unpack
 
-#: Where a split keeps the index of its scenarios, :data:`INDEX`.
+#: File of a split's index, with the columns :data:`INDEX`.
 INDEX_FILE = "index.arrow"
-#: The first columns of every shard, and all of ``index.arrow``: name, tracks seen in the observed part,
-#: lane segments and crossings.
+#: First columns of every shard, and all columns of the index: name, number of tracks with an observed state,
+#: number of lane segments and crossings.
 INDEX = pa.schema([SCHEMA.field(name) for name in ("scenario_id", "tracks", "lanes")])
 _PAYLOAD = (("payload", pa.binary()), ("payload_bytes", pa.int32()), ("payload_crc32", pa.uint32()))
 #: The columns of a shard written with ``compression="zstd"``.
 PACKED = pa.schema([*INDEX, *(pa.field(name, kind, nullable=False) for name, kind in _PAYLOAD)])
-#: What ``compression`` may be.
+#: Values of ``compression``.
 COMPRESSIONS = (None, "zstd")
 _LEVEL = 3
 _KINDS = list(PARTS.values())
 
-#: Row -> its parts, see :mod:`trajpred.store.decoder`. Raises: ValueError on damage.
+#: Function from a row to its parts, see :mod:`trajpred.store.decoder`. Raises ValueError on damage.
 Shard = Callable[[int], list[NDArray[Any]]]
 
 
@@ -38,17 +37,17 @@ def write_shard(path: Path, rows: list[dict[str, Any]], compression: str | None)
     """Write rows made by :func:`~trajpred.store.codec.encode_row` to ``path``.
 
     Args:
-        compression: None, or ``"zstd"`` to pack every row for itself.
+        compression: None, or ``"zstd"`` to compress every row separately.
 
     Raises:
-        DataError: they are too many for one shard.
+        DataError: too many rows for one shard.
         OSError: the file cannot be written.
     """
     _write(path, encode_batch(rows) if compression is None else _packed(rows))
 
 
 def write_index(path: Path, scenario_id: list[str], tracks: list[int], lanes: list[int]) -> None:
-    """Write a split's ``index.arrow``: what the columns of these names hold in its shards, one after another.
+    """Write a split's ``index.arrow`` from the columns of its shards, concatenated.
 
     Raises: OSError.
     """
@@ -56,9 +55,9 @@ def write_index(path: Path, scenario_id: list[str], tracks: list[int], lanes: li
 
 
 def are_windows(lengths: Any) -> bool:
-    """Whether each of ``lengths`` is a window: observed steps, and all steps with these among them.
+    """Return whether ``lengths`` holds pairs of observed steps and total steps.
 
-    Raises: TypeError or ValueError where they are no pairs.
+    Raises: TypeError or ValueError if the entries are not pairs.
     """
     return all(
         type(observed) is type(steps) is int and 0 < observed <= steps < 2**31 for observed, steps in lengths
@@ -90,15 +89,15 @@ def _packed(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def open_index(path: Path, rows: int) -> pa.RecordBatch:
-    """A split's ``index.arrow``. Raises: DataError."""
+    """Open the index of a split. Raises: DataError."""
     return _mapped(path, rows, INDEX)
 
 
 def open_shard(path: Path, index: pa.RecordBatch) -> Shard:
-    """Open a shard that holds the scenarios in ``index``; reads offsets and names only. Raises: DataError."""
+    """Open the shard with the scenarios of ``index``; reads offsets and names only. Raises: DataError."""
     batch = _mapped(path, index.num_rows, SCHEMA, PACKED)
     if not batch.column("scenario_id").equals(index.column("scenario_id")):
-        raise DataError("does not hold the scenarios that the index names; prepare it again", file=path)
+        raise DataError("does not hold the scenarios of the index; prepare it again", file=path)
     if batch.schema == PACKED:
         return partial(_unpacked, *(batch.column(name) for name, _ in _PAYLOAD))
     try:
@@ -108,9 +107,9 @@ def open_shard(path: Path, index: pa.RecordBatch) -> Shard:
 
 
 def holds(path: Path, rows: dict[str, list[Any]]) -> bool:
-    """Whether the columns of :data:`INDEX` in a shard are ``rows``.
+    """Return whether the columns :data:`INDEX` of a shard equal ``rows``.
 
-    Raises: DataError; TypeError or ValueError if ``rows`` cannot be such columns.
+    Raises: DataError if the shard is damaged; TypeError or ValueError if ``rows`` is.
     """
     expected = _record_batch(rows, INDEX)
     return bool(_mapped(path, expected.num_rows, SCHEMA, PACKED).select(INDEX.names).equals(expected))
@@ -120,16 +119,16 @@ def _mapped(path: Path, rows: int, *schemas: pa.Schema) -> pa.RecordBatch:
     try:
         file = pa.ipc.open_file(pa.memory_map(str(path)))
         known = file.schema in schemas and file.num_record_batches == 1
-        batch = file.get_batch(0) if known else pa.record_batch({})  # others are not worth their memory
+        batch = file.get_batch(0) if known else pa.record_batch({})  # other files are not read
         batch.validate()
         for column in batch.columns:
-            if not pa.types.is_list(column.type):  # those are left to views()
-                column.validate(full=True)  # Arrow would follow offsets out of memory
+            if not pa.types.is_list(column.type):  # views() checks lists
+                column.validate(full=True)  # otherwise Arrow would follow offsets out of bounds
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"cannot be opened ({error}); prepare it again", file=path) from None
     nulls = any(column.null_count for column in batch.columns)
     if not known or batch.num_rows != rows or nulls:
-        raise DataError("is not the file that the manifest names; prepare it again", file=path)
+        raise DataError("is not the file named in the manifest; prepare it again", file=path)
     return batch
 
 
@@ -142,8 +141,69 @@ def _unpacked(
     payloads: pa.BinaryArray, sizes: pa.Int32Array, checksums: pa.UInt32Array, row: int
 ) -> list[NDArray[Any]]:
     size, payload = sizes[row].as_py(), payloads[row].as_buffer()
-    if not 0 <= size <= MOST_BYTES:
-        raise ValueError(f"row {row} claims to be {size} bytes long")
+    if not 0 <= size <= MAX_BYTES:
+        raise ValueError(f"row {row} claims a length of {size} bytes")
     if zlib.crc32(payload) != checksums[row].as_py():
-        raise ValueError(f"row {row} does not have its checksum")
+        raise ValueError(f"row {row} has a wrong checksum")
     return unpack(pa.decompress(payload, decompressed_size=size, codec="zstd"), _KINDS)
+
+
+#: Bytes per value of the groups of a packed row, in order.
+_SIZES = (1, 2, 4, 8)
+
+
+def pack(parts: Sequence[NDArray[Any]]) -> bytes:
+    """Serialise ``P`` arrays ``[n]`` or ``[n, width]`` so that zstd compresses them twice as well.
+
+    The result holds P counts n (int32), then four groups: the arrays with values of 1, 2, 4 and 8 bytes. A
+    group is an integer array of differences to the value two places before (x to x, y to y), modulo the
+    range, stored as all lowest bytes first, then all second bytes, and so on.
+    """
+    counts = np.array([len(part) for part in parts], "<i4")
+    groups = [
+        np.concatenate([np.zeros(0, f"<i{size}"), *(_whole(part) for part in parts if part.itemsize == size)])
+        for size in _SIZES
+    ]
+    return b"".join([counts.tobytes(), *(_shuffled(group) for group in groups)])
+
+
+def _whole(part: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(part).reshape(-1).view(f"<i{part.itemsize}")
+
+
+def _shuffled(values: NDArray[Any]) -> bytes:
+    steps = values.copy()
+    steps[2:] -= values[:-2]
+    return steps.view(np.uint8).reshape(len(values), values.itemsize).T.tobytes()
+
+
+def unpack(data: Any, kinds: Sequence[tuple[np.dtype[Any], int]]) -> list[NDArray[Any]]:
+    """Invert :func:`pack` for these types and widths. Raises: ValueError if the length is wrong."""
+    counts = np.frombuffer(data, "<i4", len(kinds)).astype(np.int64)
+    values = counts * [width for _, width in kinds]
+    sizes = np.array([kind.itemsize for kind, _ in kinds])
+    if (counts < 0).any() or counts.size * 4 + values @ sizes != len(data):
+        raise ValueError("a packed row does not have the length that its counts imply")
+    parts: dict[int, NDArray[Any]] = {}
+    start = counts.size * 4
+    for size in _SIZES:
+        own = np.flatnonzero(sizes == size)
+        ends = np.cumsum(values[own])
+        total = int(ends[-1])
+        group = _unshuffled(np.frombuffer(data, np.uint8, total * size, start), size)
+        start += total * size
+        for i, stop, count in zip(own.tolist(), ends.tolist(), values[own].tolist(), strict=True):
+            kind, width = kinds[i]
+            part = group[stop - count : stop].view(kind)
+            parts[i] = part if width == 1 else part.reshape(-1, width)
+    return [parts[i] for i in range(len(kinds))]
+
+
+def _unshuffled(data: NDArray[np.uint8], size: int) -> NDArray[Any]:
+    steps = np.empty((len(data) // size, size), np.uint8)
+    for place, plane in enumerate(data.reshape(size, -1)):
+        steps[:, place] = plane
+    values = steps.reshape(-1).view(f"<i{size}")
+    for half in (values[0::2], values[1::2]):
+        np.add.accumulate(half, out=half)
+    return values

@@ -1,4 +1,4 @@
-"""Where the jobs of a run are worked on: in this process, in several processes, or on a Dask cluster."""
+"""Run jobs in this process, in several processes, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from trajpred.errors import DataError, require
 
 J = TypeVar("J")
 R = TypeVar("R")
-#: How long to wait for the scheduler, and for the first of its workers.
+#: Timeout for the scheduler, and for the first of its workers.
 TIMEOUT_S = 10
 _WATCH_S = 0.5
 
 
 class Run(Protocol):
-    """Calls a function on each of the jobs, several at once; its results come in the jobs' order."""
+    """Apply a function to all jobs in parallel and yield the results in order."""
 
     def __call__(self, function: Callable[[J], R], jobs: Sequence[J]) -> Generator[R, None, None]: ...
 
 
 @contextmanager
 def workers(count: int, scheduler: str | None) -> Iterator[Run]:
-    """The workers of one run.
+    """Provide the workers of one run.
 
     Args:
-        count: processes of this machine; -1 for all cores.
-        scheduler: address of a Dask scheduler, whose workers take the place of these processes.
+        count: local processes; -1 for all cores.
+        scheduler: address of a Dask scheduler whose workers replace the local processes.
 
     Raises:
-        DataError: no such number, no answer from the scheduler within ten seconds, no ``distributed``.
+        DataError: invalid count, no answer from the scheduler in time, or ``distributed`` is missing.
     """
     require(count != 0, "workers", "must be a number of processes, or -1 for all cores")
     if scheduler is None:
@@ -52,11 +52,11 @@ def workers(count: int, scheduler: str | None) -> Iterator[Run]:
 def _run_here(count: int, function: Callable[[J], R], jobs: Sequence[J]) -> Generator[R, None, None]:
     options: dict[str, Any] = {"n_jobs": max(1, min(count, len(jobs)))}
     if options["n_jobs"] > 1:
-        options |= {"backend": "loky", "initializer": _follow, "initargs": (os.getpid(),)}
+        options |= {"backend": "loky", "initializer": _exit_with, "initargs": (os.getpid(),)}
     try:
         yield from _run(options, function, jobs)
     except BrokenExecutor:
-        problem = "a process died, perhaps for want of memory; try fewer, the same command continues"
+        problem = "a process died, possibly out of memory; try fewer workers, the same command continues"
         raise DataError(problem, field="workers") from None
 
 
@@ -68,7 +68,7 @@ def _run_on_cluster(
     try:
         yield from _run(options, function, jobs)
     except (CancelledError, KilledWorker, TimeoutError) as error:
-        problem = f"the cluster's workers are gone ({type(error).__name__}); the same command continues"
+        problem = f"the cluster lost its workers ({type(error).__name__}); the same command continues"
         raise DataError(problem, field="scheduler") from None
 
 
@@ -80,8 +80,8 @@ def _run(options: dict[str, Any], function: Callable[[J], R], jobs: Sequence[J])
             yield from results
 
 
-def _follow(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and end when it does; joblib's processes would go on for a while."""
+def _exit_with(parent: int) -> None:
+    """Ignore Ctrl-C, which the parent handles, and exit with the parent, which joblib's processes outlive."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
@@ -101,9 +101,9 @@ def _client(scheduler: str) -> Iterator[Any]:
         problem = "needs dask.distributed: pip install 'trajpred[cluster]'"
         raise DataError(problem, field="scheduler") from None
     try:
-        resolve_address(scheduler)  # else Client would hang for 20 s after its error
+        resolve_address(scheduler)  # otherwise Client hangs for 20 s after its error
         client = Client(scheduler, timeout=TIMEOUT_S, set_as_default=False)
-    except Exception as error:  # an address where something else answers provokes anything
+    except Exception as error:  # anything may happen if another service answers
         problem = f"no Dask scheduler answers at {scheduler} ({str(error) or type(error).__name__})"
         raise DataError(problem, field="scheduler") from None
     with client:

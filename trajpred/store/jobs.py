@@ -1,0 +1,209 @@
+"""Make single shards of a store, and guard the store against concurrent writers."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from filelock import FileLock, Timeout
+
+from trajpred.errors import DataError
+from trajpred.sources import Source, find_source
+from trajpred.store.codec import encode_row
+from trajpred.store.shards import INDEX, are_windows, holds, write_shard
+
+#: Empty file, locked by the current run; the operating system releases the lock when the process ends.
+LOCK = ".lock"
+_SCRATCH = ".unfinished-"
+
+
+class ShardJob(NamedTuple):
+    """The inputs and the output file of one shard.
+
+    Attributes:
+        config: version, source and options of the store.
+        raw: raw folder.
+        paths: scenarios of the shard, in the order of its rows.
+        target: file of the shard.
+        scratch: folder of unfinished files.
+    """
+
+    config: dict[str, Any]
+    raw: Path
+    paths: list[Path]
+    target: Path
+    scratch: Path
+
+    @property
+    def record(self) -> Path:
+        """Return the file beside the shard that records its inputs and marks it as complete."""
+        return self.target.with_suffix(".json")
+
+
+def is_finished(job: ShardJob) -> bool:
+    """Return whether the shard is complete, of unchanged inputs, and its skipped scenarios still fail.
+
+    The record must be undamaged too, since the split's index is made from it.
+    """
+    try:
+        found: dict[str, Any] = json.loads(job.record.read_text())
+        if found | _task(job) != found or job.target.stat().st_size != found["bytes"]:
+            return False
+        skipped, rows = found["skipped"], {name: found[name] for name in INDEX.names}
+        counts = found["scenarios"] == len(rows["scenario_id"]) == len(job.paths) - len(skipped)
+        windows = are_windows(found["lengths"]) and bool(found["lengths"]) == (found["scenarios"] > 0)
+        if not (counts and windows and holds(job.target, rows)):
+            return False
+        return bool(_read(job, [path for path in job.paths if path.name in skipped]) == skipped)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return False
+
+
+def make(job: ShardJob) -> None:
+    """Write the shard and then its record. Raises: DataError if the source is unknown or writing fails."""
+    task = _task(job)
+    read = _read(job, job.paths)
+    rows = [row for row in read.values() if not isinstance(row, str)]
+    record = {
+        **task,
+        "scenarios": len(rows),
+        "skipped": {name: row for name, row in read.items() if isinstance(row, str)},
+        "lengths": sorted({(row["num_observed"], len(row["timestamps_ns"])) for row in rows}),
+        **{name: [row[name] for row in rows] for name in ("scenario_id", "tracks", "lanes")},
+    }
+    shard, text = job.scratch / uuid4().hex, job.scratch / uuid4().hex
+    try:
+        write_shard(shard, rows, job.config["compression"])
+        content = json.dumps({**record, "bytes": shard.stat().st_size}, indent=1) + "\n"
+        text.write_text(content, newline="\n")
+        job.target.parent.mkdir(exist_ok=True)
+        # Without a record the shard counts as unfinished, until the new record is in place.
+        with suppress(FileNotFoundError):
+            job.record.replace(job.scratch / uuid4().hex)
+        shard.replace(job.target)
+        text.replace(job.record)
+    except DataError as error:
+        raise error.located(job.target) from None
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error}); the same command continues"
+        raise DataError(problem, file=job.target) from None
+
+
+def _task(job: ShardJob) -> dict[str, Any]:
+    """Return the inputs of the shard as recorded."""
+    names = [path.name for path in job.paths]
+    return {**job.config, "paths": names, "fingerprints": [_fingerprint(path) for path in job.paths]}
+
+
+def _fingerprint(path: Path) -> int:
+    """Hash the sizes of a scenario's files; times are ignored, since copying changes them.
+
+    The files are ``path``, the files of that folder, or the pack of scenarios that contains ``path``.
+    """
+    sizes: list[Any] = []
+    with suppress(OSError):  # unreadable files are reported when they are read
+        if path.is_dir():
+            with os.scandir(path) as files:
+                sizes = sorted((file.name, file.stat().st_size) for file in files if file.is_file())
+        else:
+            sizes = [(path if path.exists() else path.parent).stat().st_size]
+    return zlib.crc32(repr(sizes).encode())
+
+
+def _read(job: ShardJob, paths: list[Path]) -> dict[str, dict[str, Any] | str]:
+    """Read scenarios: for each path name the encoded row, or the error message."""
+    source = find_source(
+        job.config["source"]
+    )  # outside the loop: a missing source must not be recorded as damage
+    return {path.name: _row(job, source, path) for path in paths}
+
+
+def _row(job: ShardJob, source: Source, path: Path) -> dict[str, Any] | str:
+    try:
+        return encode_row(source.read(path), job.config["heights"])
+    except Exception as error:  # third-party readers may raise anything
+        problem = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+        # The bytes of a store must not depend on the location of the raw folder.
+        return problem.removeprefix(f"{job.raw}{os.sep}")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Exclusive write access to a store.
+
+    Attributes:
+        scratch: folder of unfinished files, which are renamed into the store when complete.
+        problem: why the store is read-only, or None; ``scratch`` is outside a read-only store.
+    """
+
+    scratch: Path
+    problem: DataError | None
+
+    def require(self) -> None:
+        """Raise :class:`DataError` if the store is read-only."""
+        if self.problem is not None:
+            raise self.problem
+
+    def put(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Create the file ``path`` with ``write``, unless it already has the same content."""
+        new = self.scratch / uuid4().hex
+        write(new)
+        if not (path.is_file() and filecmp.cmp(new, path, shallow=False)):
+            self.require()
+            new.replace(path)
+
+
+@contextmanager
+def sole_writer(store: Path, patience_s: float) -> Iterator[Writer]:
+    """Lock ``store``, creating it if needed; a read-only store gets a writer that rejects every change.
+
+    Raises: DataError if another run still holds the lock after ``patience_s``.
+    """
+    try:
+        lock = _locked(store, patience_s)
+    except OSError as error:
+        problem = DataError(f"cannot be written ({error.strerror or error})", file=error.filename or store)
+        with TemporaryDirectory() as folder:
+            yield Writer(Path(folder), problem)
+        return
+    scratch = store / f"{_SCRATCH}{uuid4().hex}"
+    try:
+        for left in store.glob(f"{_SCRATCH}*"):
+            _discard(left)
+        scratch.mkdir()
+        yield Writer(scratch, None)
+    finally:
+        _discard(scratch)
+        lock.release()
+
+
+def _locked(store: Path, patience_s: float) -> FileLock:
+    store.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(store / LOCK)
+    try:
+        lock.acquire(timeout=patience_s)
+    except Timeout:
+        raise DataError("another prepare is writing this store; wait until it ends", file=store) from None
+    return lock
+
+
+def _discard(scratch: Path) -> None:
+    """Remove the unfinished files of a run.
+
+    The folder is renamed first, so that a worker that outlives its run (on a cluster, say) can neither
+    rename a file into the store nor write another one.
+    """
+    doomed = scratch.with_name(f"{scratch.name}-{uuid4().hex[:8]}")
+    with suppress(OSError):
+        scratch.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
