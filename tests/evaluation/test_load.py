@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.evaluation.test_evaluate import Scattered
+from tests.evaluation.predictors import Scattered
 from tests.footprint import highest
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
@@ -45,11 +45,11 @@ class Worlds:
     training: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self) -> None:
-        self.said = Scattered().one(straight(AGENTS))
-        self.said.probability[:] = self.said.probability[0]
+        self.forecast = Scattered().one(straight(AGENTS))
+        self.forecast.probability[:] = self.forecast.probability[0]
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        return [replace(self.said, scenario_id=one.scenario_id) for one in scenarios]
+        return [replace(self.forecast, scenario_id=one.scenario_id) for one in scenarios]
 
 
 def work(store: str, count: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Facts beside figures: what git, the machine and the store say."""
+"""The origin of results: git, the machine and the store."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def git(folder: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_commit_is_told_and_whether_the_package_has_changes(tmp_path: Path) -> None:
+def test_commit_and_changes_of_the_package_are_reported(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
     assert commit(package) == {}, "no repository"
     git(tmp_path, "init")
-    assert commit(package) == {}, "somebody else's repository"
+    assert commit(package) == {}, "another repository"
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "first")
     head = git(tmp_path, "rev-parse", "HEAD")
@@ -36,12 +36,12 @@ def test_the_commit_is_told_and_whether_the_package_has_changes(tmp_path: Path) 
     assert commit(package) == {"commit": head, "dirty": True}
 
 
-def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_is_empty_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert commit() == {}
 
 
-def test_machine_and_versions_are_plain_values(tmp_path: Path) -> None:
+def test_environment_is_plain_values(tmp_path: Path) -> None:
     found = environment()
     assert found["trajpred"] == __version__ and found["threads"] == torch.get_num_threads()
     torch.save(found, tmp_path / "facts.pt")
@@ -51,7 +51,7 @@ def test_machine_and_versions_are_plain_values(tmp_path: Path) -> None:
     assert cpu_model(tmp_path / "none")
 
 
-def test_a_store_tells_source_config_and_counts(tmp_path: Path) -> None:
+def test_store_facts_are_source_config_and_counts(tmp_path: Path) -> None:
     made = prepare("argoverse2", SAMPLE, tmp_path / "a", workers=1, progress=False)
     prepare("argoverse2", SAMPLE, tmp_path / "b", workers=1, shard_size=3, progress=False)
     a, b = store_facts(tmp_path / "a"), store_facts(tmp_path / "b")

@@ -34,10 +34,10 @@ from tests.fuzz.strategies import (
 )
 from tests.sources.argoverse1_files import made_map, made_rows, write
 from trajpred.errors import DataError
+from trajpred.evaluation.comparison import by_recipe, format_recipes
 from trajpred.evaluation.results import read_results
-from trajpred.evaluation.table import by_recipe, format_recipes
 from trajpred.forecast import Forecast
-from trajpred.metrics.conformal import ConformalRegions
+from trajpred.metrics.calibration import ConformalRegions
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_weights, read_checkpoint
 from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
 from trajpred.predictors.predict import write_predictions

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.evaluation.test_evaluate import Scattered
+from tests.evaluation.predictors import Scattered
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
 from trajpred.predictors.ensemble import cluster, merge

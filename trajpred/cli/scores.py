@@ -69,7 +69,7 @@ def evaluate(
     """
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
-    from trajpred.evaluation.intervals import in_common
+    from trajpred.evaluation.comparison import in_common
     from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.perturbed import perturbed
@@ -137,9 +137,9 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: int = 0) -> 
         group: Agents of the table of means; intervals are always those of focal agents.
         scenes: Number of most improved and most degraded scenarios of two recipes to list.
     """
+    from trajpred.evaluation.comparison import by_recipe, format_intervals, format_origin, format_recipes
     from trajpred.evaluation.report import changed, show
     from trajpred.evaluation.results import read_results
-    from trajpred.evaluation.table import by_recipe, format_intervals, format_origin, format_recipes
 
     recipes = by_recipe([one for path in results for one in read_results(path)])
     print(f"{format_recipes(recipes, group)}\n")
@@ -164,7 +164,7 @@ def _suggest_pictures(
     checkpoint: str = "CHECKPOINT",
 ) -> None:
     """Print the commands that draw the scenarios that changed most."""
-    from trajpred.evaluation.intervals import changes
+    from trajpred.evaluation.comparison import changes
 
     for how, found in zip(("better", "worse"), changes(after, before, count), strict=True):
         if found:

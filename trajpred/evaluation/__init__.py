@@ -1,9 +1,8 @@
-"""Evaluation of predictors on labelled scenarios: one code path for models and baselines."""
+"""Evaluation of predictors on labelled scenarios: models, baselines and predictions files alike."""
 
+from trajpred.evaluation.comparison import Interval, bootstrap, by_recipe, compare, format_table
 from trajpred.evaluation.evaluate import evaluate
-from trajpred.evaluation.intervals import Interval, bootstrap, compare
 from trajpred.evaluation.results import Evaluation, read_results, write_results
-from trajpred.evaluation.table import by_recipe, format_table
 
 __all__ = [
     "Evaluation",

@@ -1,23 +1,27 @@
-"""Score a predictor on the labelled scenarios of a store."""
+"""Evaluate a predictor on the labelled scenarios of a store."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation.intervals import bootstrap_each
-from trajpred.evaluation.judged import FACTS, Columns
+from trajpred.evaluation.agents import FACTS
+from trajpred.evaluation.comparison import bootstrap_columns
 from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
-from trajpred.metrics import METRICS, columns, metric_of
-from trajpred.predictors.predictor import Predictor, in_batches
+from trajpred.metrics import columns, metric_of
+from trajpred.predictors.predictor import in_batches
 from trajpred.store import ScenarioStore
+
+if TYPE_CHECKING:
+    from trajpred.predictors import Predictor
 
 
 def evaluate(
@@ -30,28 +34,32 @@ def evaluate(
     beyond: bool = False,
     progress: bool = True,
 ) -> Evaluation:
-    """Metrics of ``predictor`` over a split.
+    """Compute the metrics of a predictor over a split.
 
     Args:
-        predictor: a model, a baseline or a predictions file.
+        predictor: a model, a baseline, a predictions file or an ensemble.
         store: the split.
         batch_size: scenarios at once.
-        limit: only the first so many scenarios of the split.
-        ks: for each k, judge the k most probable modes.
-        beyond: also judge what displacement does not tell, which takes longer.
-        progress: show a bar.
+        limit: evaluate only the first ``limit`` scenarios.
+        ks: for each k, evaluate the k most probable modes.
+        beyond: also compute plausibility and calibration, which takes longer.
+        progress: show a progress bar.
 
-    Raises: DataError if no scenario of it has a labelled future.
+    Raises: DataError if no scenario has a labelled future, or the predictor forecasts no scored agent.
+
+    Example:
+        >>> result = evaluate(load_predictor("constant_velocity"), ScenarioStore(path, "val"))
+        >>> result.metrics["focal"]["minFDE6"]
     """
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
-    # K = 6 is always looked at: breakdowns, horizons and comparisons tell of it.
+    # K = 6 is always computed: breakdowns, horizons and comparisons use it.
     scores = Scores(sorted({*ks, 6}), beyond, getattr(predictor, "joint", False))
     scenarios, start = 0, time.monotonic()
-    asked = range(len(store) if limit is None else min(limit, len(store)))
-    with tqdm(total=len(asked), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
-        for rows in in_batches(asked, batch_size):
+    chosen = range(len(store) if limit is None else min(limit, len(store)))
+    with tqdm(total=len(chosen), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
+        for rows in in_batches(chosen, batch_size):
             labelled = [s for s in (store[row] for row in rows) if s.has_future]
             if labelled:
                 scores.add(labelled, predictor(labelled))
@@ -59,8 +67,8 @@ def evaluate(
             bar.update(len(rows))
     if not scenarios:
         raise DataError(f"split {store.split!r} has no scenario with a future to score", file=store.path)
-    if not scores.judged:
-        raise DataError(f"{predictor.name} says nothing about any judged track of split {store.split!r}")
+    if not scores.agents:
+        raise DataError(f"{predictor.name} forecasts no scored agent of split {store.split!r}")
     return Evaluation(
         predictor.name,
         store.split,
@@ -75,13 +83,8 @@ def evaluate(
 
 
 def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
-    """What an :class:`Evaluation` says of all agents and scenes together."""
-    asked = {str(k) for k in ks}
-    names = [
-        n
-        for n in scores.names
-        if n.removeprefix(metric_of(n).name) in asked or metric_of(n).ks or n in METRICS
-    ]
+    """Collect the means, breakdowns and values per scenario of an :class:`Evaluation`."""
+    names = [name for name in scores.names if _is_asked(name, ks)]
     focal = scores.focal()
     return {
         "metrics": scores.means(names),
@@ -90,17 +93,21 @@ def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
         "worlds": scores.worlds.means(),
         "horizons": scores.horizons(),
         "breakdowns": {fact: scores.breakdown(fact) for fact in FACTS},
-        "per_scenario": _per_scenario(focal),
+        "per_scenario": {
+            "scenario_id": focal["scenario_id"].tolist(),
+            **{n: np.round(focal[n].astype(np.float64), 4).tolist() for n in columns("breakdown")},
+        },
     }
 
 
-def _intervals(focal: Columns) -> dict[str, list[float]]:
-    """Of the means over focal agents, where each of them has a value."""
+def _is_asked(column: str, ks: Sequence[int]) -> bool:
+    """Whether a column is to be reported: K = 6 may have been computed for breakdowns only."""
+    metric = metric_of(column)
+    return metric.kind != "displacement" or bool(metric.ks) or int(column.removeprefix(metric.name)) in ks
+
+
+def _intervals(focal: dict[str, NDArray[Any]]) -> dict[str, list[float]]:
+    """Compute intervals of the means over focal agents, for metrics that all of them have."""
     known = {name: each for name, each in focal.items() if len(each) > 1 and np.isfinite(each).all()}
-    found = bootstrap_each(known) if known else {}
+    found = bootstrap_columns(known) if known else {}
     return {name: [interval.low, interval.high] for name, interval in found.items()}
-
-
-def _per_scenario(focal: Columns) -> dict[str, list[Any]]:
-    values = {name: np.round(focal[name].astype(np.float64), 4).tolist() for name in columns("breakdown")}
-    return {"scenario_id": focal["scenario_id"].tolist(), **values}

@@ -1,4 +1,4 @@
-"""What a figure needs beside it to be believed and made again: code, machine and data."""
+"""The origin of results: code, machine and data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajpred.store.reader import read_manifest
 
 
 def environment() -> dict[str, Any]:
-    """Versions and hardware of this process, as plain values.
+    """Describe versions and hardware of this process, as plain values.
 
     ``trajpred`` (version), ``commit`` and ``dirty`` (in a git checkout only), ``torch``, ``cpu``, ``threads``
     and ``gpu`` (None without one).
@@ -25,10 +25,10 @@ def environment() -> dict[str, Any]:
 
 
 def commit(package: Path = Path(__file__).parent) -> dict[str, Any]:
-    """``commit``, and whether files of the package differ from it (``dirty``); empty outside a checkout.
+    """Return ``commit``, and whether the package differs from it (``dirty``); empty outside a checkout.
 
-    Installed into an environment that lies in somebody's repository, the package is not that repository's:
-    it has to be tracked by it. What lies beside the package (results, notes) does not make it dirty.
+    The package must be tracked by the repository: an environment may lie inside another project's checkout.
+    Files beside the package (results, notes) do not make it dirty.
     """
     if _git(package, "ls-files", "--", "__init__.py") in (None, ""):
         return {}
@@ -37,7 +37,7 @@ def commit(package: Path = Path(__file__).parent) -> dict[str, Any]:
 
 
 def _git(folder: Path, *command: str) -> str | None:
-    """What git says, None where it fails or is not installed."""
+    """Return the output of git; None if it fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", folder, *command], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -46,14 +46,14 @@ def _git(folder: Path, *command: str) -> str | None:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name, as far as the system tells."""
+    """Return the processor's name, as far as the system reports it."""
     lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
 
 
 def store_facts(store: Path) -> dict[str, Any]:
-    """``source`` of a store, ``config`` (a hash of how it was made), ``scenarios`` of each split.
+    """Return a store's ``source``, ``config`` (a hash of how it was made), and ``scenarios`` of each split.
 
     Raises: DataError.
     """

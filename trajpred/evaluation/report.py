@@ -1,4 +1,4 @@
-"""An evaluation as tables: in the terminal, and as Markdown."""
+"""Evaluations as tables, in the terminal or as Markdown."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from trajpred.errors import require
-from trajpred.evaluation.intervals import changes, compare
-from trajpred.evaluation.judged import FACTS
+from trajpred.evaluation.agents import FACTS
+from trajpred.evaluation.comparison import changes, compare, markdown
 from trajpred.evaluation.results import Evaluation
-from trajpred.evaluation.table import markdown
 from trajpred.metrics import columns, metrics_of
 
-#: Said below every report, because tables of this field do not agree on them.
+#: Printed below every report, because published tables follow different conventions.
 CONVENTIONS = (
     "Metres; MR: share of agents whose best endpoint is more than 2 m off; headings in radians. minADE is "
-    "the least over the modes, as av2 has it; ADE-of-best-FDE is what QCNet, HiVT and others call minADE. "
+    "the minimum over the modes, as in av2; ADE-of-best-FDE is what QCNet, HiVT and others call minADE. "
     "Brier metrics add (1 - p)² of the best mode, probabilities as given. K modes: the most probable ones."
 )
 
@@ -34,17 +33,17 @@ class Table(NamedTuple):
 
 
 def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:
-    """The tables of ``result``.
+    """Build the tables of a result.
 
     Args:
         by: facts to break results down by (:attr:`Evaluation.breakdowns`), or ``all``.
-        groups: ``focal``, ``scored``, ``all``; of several fewer metrics are told, side by side.
+        groups: ``focal``, ``scored``, ``all``; several are side by side, with fewer metrics.
 
     Raises: DataError naming an unknown fact.
     """
     chosen = list(result.breakdowns) if "all" in by else [fact_name(name) for name in by]
     return [
-        *_groups(result),
+        *_main(result),
         *_worlds(result),
         *_parts("as if the future ended after", result.horizons, groups),
         *(table for fact in chosen for table in _parts(f"by {fact}", result.breakdowns[fact], groups)),
@@ -52,43 +51,39 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
 
 
 def fact_name(name: str) -> str:
-    """The fact that starts with ``name``: ``speed (m/s)`` for ``speed``. Raises: DataError if none does."""
+    """Return the fact that starts with ``name``: ``speed (m/s)`` for ``speed``. Raises: DataError."""
     found = [fact for fact in FACTS if fact.startswith(name)]
     known = ", ".join([*(fact.split(" (")[0] for fact in FACTS), "all"])
     require(bool(found), "by", f"{name!r} is none of {known}")
     return found[0]
 
 
-def _groups(result: Evaluation) -> Iterable[Table]:
-    """One table per K, the groups side by side: so many metrics in a row would not fit a terminal."""
-    known = {name for means in result.metrics.values() for name in means}
-    ks = sorted({int(name.removeprefix("minADE")) for name in known if name.startswith("minADE")})
+def _main(result: Evaluation) -> Iterable[Table]:
+    """Build a table for each K, with the groups side by side; plausibility is in the last one."""
+    names = [metric.name for metric in metrics_of("displacement")]
+    known = dict.fromkeys(name for means in result.metrics.values() for name in means)
+    ks = sorted({int(text) for name in known for n in names if (text := name.removeprefix(n)).isdecimal()})
     (focal, *others) = (f"{group} ({means['count']:,})" for group, means in result.metrics.items())
-    head = ["", focal, "95 % interval", *others]
+    groups = list(result.metrics.values())
     for k in ks:
-        names = [f"{metric.name}{k}" for metric in metrics_of("displacement")]
-        rows = [_line(result, name) for name in names]
-        shown = [row for row, name in zip(rows, names, strict=True) if name in known]
-        if k == ks[-1]:
-            shown += _beyond(result)
-        yield Table(f"{result.predictor}: {result.scenarios:,} scenarios, K = {k}", head, shown)
+        shown = [column for column in (f"{name}{k}" for name in names) if column in known]
+        last = k == ks[-1]
+        if last:
+            shown += [metric.name for metric in metrics_of("plausibility") if metric.name in known]
+        rows = [_cells(name, groups, interval=result.intervals.get(name)) for name in shown]
+        title = f"{result.predictor}: {result.scenarios:,} scenarios, K = {k}"
+        yield Table(
+            title, ["", focal, "95 % interval", *others], rows + (_calibration(result) if last else [])
+        )
 
 
-def _beyond(result: Evaluation) -> list[list[str]]:
-    """Lines on what displacement does not tell, the groups side by side; none if it was not looked at."""
-    told = [result.calibration.get(group, {}) for group in result.metrics]
-    names = [m.name for m in metrics_of("plausibility")]
-    names = [n for n in names if any(n in means for means in result.metrics.values())]
-    rows = [_line(result, name) for name in names]
-    rows += [_cells(name, told) for name in ("ECE", "top ECE") if any(told)]
-    held = [one.get("coverage", {}) for one in told]
-    levels = dict.fromkeys(level for one in held for level in one)
-    return rows + [_cells(level, held, f"held by {level} interval") for level in levels]
-
-
-def _line(result: Evaluation, name: str) -> list[str]:
-    """A metric of the groups side by side, behind the focal agents' its interval."""
-    return _cells(name, list(result.metrics.values()), interval=result.intervals.get(name))
+def _calibration(result: Evaluation) -> list[list[str]]:
+    """Build the rows of calibration errors and coverage, if they were computed."""
+    found = [result.calibration.get(group, {}) for group in result.metrics]
+    rows = [_cells(name, found) for name in ("ECE", "top ECE") if any(found)]
+    coverage = [one.get("coverage", {}) for one in found]
+    levels = dict.fromkeys(level for one in coverage for level in one)
+    return rows + [_cells(level, coverage, f"held by {level} interval") for level in levels]
 
 
 def _cells(
@@ -97,63 +92,73 @@ def _cells(
     title: str = "",
     interval: Sequence[float] | None = None,
 ) -> list[str]:
+    """Build the row of a metric: its title, the focal agents' value and interval, the other groups."""
     focal, *others = (_cell(means, name) for means in groups)
-    between = "[{:.2f}, {:.2f}]".format(*interval) if interval else ""
-    return [title or name, focal, between, *others]
+    bounds = "[{:.2f}, {:.2f}]".format(*interval) if interval else ""
+    return [title or name, focal, bounds, *others]
+
+
+def _cell(means: Mapping[str, float], name: str) -> str:
+    return f"{means[name]:.2f}" if name in means else "-"
 
 
 def _worlds(result: Evaluation) -> Iterable[Table]:
     if result.worlds.get("count"):
         names = [metric.name for metric in metrics_of("world")]
-        head = ["scenarios", "incomplete", "actors", *names]
         cells = [str(result.worlds[name]) for name in ("count", "incomplete", "actors")]
         values = [_cell(result.worlds, name) for name in names]
-        yield Table("worlds of scored agents", head, [[*cells, *values]])
+        yield Table(
+            "worlds of scored agents", ["scenarios", "incomplete", "actors", *names], [[*cells, *values]]
+        )
 
 
 def _parts(
     title: str, parts: Mapping[str, Mapping[str, Mapping[str, float]]], groups: Sequence[str]
 ) -> Iterable[Table]:
-    """One line per part that has agents of any of ``groups``."""
-    names = columns("breakdown" if len(groups) == 1 else "side by side")
+    """Build a table with a row for each part that has agents of any of ``groups``."""
+    names = ("agents", *columns("breakdown" if len(groups) == 1 else "side by side"))
     head, rows = [""], []
     for group in groups:
-        head += ["agents", *names] if len(groups) == 1 else [f"{group} {name}" for name in ("agents", *names)]
+        head += names if len(groups) == 1 else [f"{group} {name}" for name in names]
     for part, means in parts.items():
         if any(means[group]["count"] for group in groups):
-            cells = ((str(means[g]["count"]), *(_cell(means[g], name) for name in names)) for g in groups)
-            rows.append([part, *(cell for some in cells for cell in some)])
+            cells = ((str(means[g]["count"]), *(_cell(means[g], name) for name in names[1:])) for g in groups)
+            rows.append([part, *(cell for group in cells for cell in group)])
     if rows:
         yield Table(f"{' | '.join(groups)} agents {title}", head, rows)
+
+
+def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
+    """Build a table of how much worse the others are than the first, in a group; none of a single result."""
+    if len(results) < 2:
+        return []
+    first = results[0].metrics[group]
+    names = [name for name in columns("breakdown") if name in first]
+    rows = [
+        [
+            one.predictor,
+            str(one.metrics[group]["count"]),
+            *(_cell(one.metrics[group], name) + _change(one.metrics[group], first, name) for name in names),
+        ]
+        for one in results
+    ]
+    return [Table(f"{group} agents, perturbed scenarios", ["", "agents", *names], rows)]
 
 
 def _change(means: Mapping[str, float], first: Mapping[str, float], name: str) -> str:
     return f" ({means[name] / first[name] - 1:+.0%})" if means.get(name) is not None and first[name] else ""
 
 
-def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
-    """How much worse the others are than the first, in the ``group``; nothing of one alone."""
-    if len(results) < 2:
-        return []
-    first = results[0].metrics[group]
-    known = [name for name in columns("breakdown") if name in first] or [
-        name for name in first if name.startswith("min")
-    ]
-    rows = []
-    for one in results:
-        means = one.metrics[group]
-        more = [_cell(means, name) + _change(means, first, name) for name in known]
-        rows.append([one.predictor, str(means["count"]), *more])
-    return [Table(f"{group} agents, what is seen made worse", ["", "agents", *known], rows)]
-
-
 def changed(
     before: Sequence[Evaluation], after: Sequence[Evaluation], count: int, names: tuple[str, str]
 ) -> list[Table]:
-    """How the focal agents fare ``after`` what was ``before``, seeds of one recipe each, called ``names``.
+    """Build tables of the change of the focal agents' metrics from ``before`` to ``after``.
 
-    The mean change, paired by scenario, with its 95 % interval, and the ``count`` scenarios that changed
-    most to either side.
+    The mean change, paired by scenario, with its 95 % interval, and the ``count`` most improved and most
+    degraded scenarios.
+
+    Args:
+        before, after: seeds of one recipe each; names: of the two recipes.
     """
     old, new = names
     differences = {name: compare(after, before, name) for name in columns("breakdown")}
@@ -162,24 +167,20 @@ def changed(
         for name, found in differences.items()
     ]
     agents = f"{len(after[0].per_scenario['scenario_id']):,} focal agents"
-    shown = [Table(f"{new} against {old}, {agents}", ["", "change", "from", "to (95 %)"], rows)]
-    for how, found in zip(("better", "worse"), changes(after, before, count), strict=True):
-        lines = [[scenario, f"{change:+.2f}"] for scenario, change in found]
-        shown += [Table(f"{how} minFDE6 than {old}", ["scenario", "change"], lines)] if lines else []
-    return shown
-
-
-def _cell(means: Mapping[str, float], name: str) -> str:
-    return f"{means[name]:.2f}" if name in means else "-"
+    found = [Table(f"{new} against {old}, {agents}", ["", "change", "from", "to (95 %)"], rows)]
+    for how, scenarios in zip(("better", "worse"), changes(after, before, count), strict=True):
+        lines = [[scenario, f"{change:+.2f}"] for scenario, change in scenarios]
+        found += [Table(f"{how} minFDE6 than {old}", ["scenario", "change"], lines)] if lines else []
+    return found
 
 
 def to_markdown(shown: Sequence[Table]) -> str:
-    """The tables under their titles, and the conventions."""
+    """Format the tables under their titles, and the conventions."""
     return "\n\n".join([*(f"**{t.title}**\n\n{markdown(t.head, t.rows)}" for t in shown), CONVENTIONS]) + "\n"
 
 
 def show(shown: Sequence[Table]) -> None:
-    """Print: for people in a terminal, as Markdown into a file or a pipe."""
+    """Print the tables: formatted in a terminal, as Markdown into a file or a pipe."""
     if not sys.stdout.isatty():
         print(to_markdown(shown))
         return
@@ -190,6 +191,6 @@ def show(shown: Sequence[Table]) -> None:
             table.add_column(name, justify="right" if i else "left", no_wrap=not i)
         for row in one.rows:
             table.add_row(*row)
-        console.print(one.title, style="bold", markup=False)  # the table's own title would be as narrow as it
+        console.print(one.title, style="bold", markup=False)  # rich wraps a table's own title to its width
         console.print(table)
     console.print(CONVENTIONS, style="dim", highlight=False)

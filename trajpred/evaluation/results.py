@@ -1,4 +1,4 @@
-"""The outcome of an evaluation, and the JSON files that keep it."""
+"""The outcome of an evaluation, and its JSON files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from trajpred.errors import DataError
+from trajpred.files import atomic_file
 
-#: Version of the JSON files: what a key means changes with it; new keys do not change it.
+#: Version of the JSON files: it changes with the meaning of a key, not with new keys.
 VERSION = 3
-#: Metres, seconds, shares: no figure of ours is larger, and sums of such do not overflow.
+#: No metric in metres, seconds or shares is larger; sums of such numbers do not overflow.
 LARGEST = 1e12
-#: What is known of trainings, stores and machines, as far as tables tell of it.
+#: Types of the facts about trainings, stores and machines that tables use.
 _FACTS: dict[str, Any] = {
     **dict.fromkeys(("recipe", "weights", "gpu"), str | None),
     **dict.fromkeys(("trajpred", "torch", "commit"), str),
@@ -28,27 +29,26 @@ _FACTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What :func:`trajpred.evaluation.evaluate` found.
+    """The outcome of :func:`trajpred.evaluation.evaluate`.
 
     Attributes:
-        predictor: name of what was scored.
+        predictor: name of the predictor.
         split: of the store.
-        scenarios: how many labelled scenarios were scored.
-        missing: ``missing[group]`` judged tracks that the predictor said nothing about; they count in no
-            metric.
-        how: in what way the predictor was asked, where there are several: ``joint``, ``mirrored`` …
-        metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``all``;
-            ``count`` is the number of agents.
-        worlds: means over scenes of the world metrics, ``count`` of the scenes that have worlds, and how many
-            scenes are ``incomplete``.
-        calibration: ``calibration[group]``: how honest probabilities and scales are, if it was looked at.
+        scenarios: number of labelled scenarios that were evaluated.
+        missing: ``missing[group]`` agents without a forecast; they count in no metric.
+        how: the predictor's way of forecasting, where it has several: ``joint``, ``mirrored`` …
+        metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``all``; ``count``
+            is the number of agents.
+        worlds: means of the world metrics over scenes, ``count`` of the scenes that have worlds, number of
+            ``actors``, and of ``incomplete`` scenes.
+        calibration: ``calibration[group]``: calibration of probabilities and scales, if computed.
         horizons: ``horizons["3 s"][group][name]``: as if the future ended there.
         breakdowns: ``breakdowns[fact][value][group][name]``: by class, city, manoeuvre, speed …
-        per_scenario: of each focal agent judged ``scenario_id``, ``minADE6``, ``minFDE6``, ``MR6`` and
-            ``brier-minFDE6`` (metres, to 0.1 mm); lists of one length.
+        per_scenario: ``scenario_id`` and the breakdown metrics of each focal agent (metres, to 0.1 mm); lists
+            of equal length.
         intervals: ``intervals[name]`` 95 % bootstrap bounds over scenarios of the focal agents' mean.
-        training: what the checkpoint says of its training (:class:`trajpred.training.TrainingRecord`).
-        store: what was scored on (:func:`trajpred.evaluation.provenance.store_facts`).
+        training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
+        store: the data (:func:`trajpred.evaluation.provenance.store_facts`).
         environment: code and machine (:func:`trajpred.evaluation.provenance.environment`), and ``wall_s``.
     """
 
@@ -68,43 +68,41 @@ class Evaluation:
     intervals: dict[str, list[float]] = field(default_factory=dict)
     how: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        return {"schema": VERSION, **asdict(self)}
-
     @property
     def recipe(self) -> str:
-        """What the same training from another seed, asked in the same way, shares; a baseline's own name."""
+        """Name shared by the seeds of one training used in one way; a baseline's own name."""
         trained, weights = self.training.get("recipe"), self.training.get("weights")
         start = f"from {weights}" if weights else ""
         return ", ".join(filter(None, (trained, start, self.how))) if trained else self.predictor
 
     def focal(self, metric: str) -> dict[str, float]:
-        """``metric`` of the focal agent by scenario. Raises: DataError if the file does not hold it."""
+        """Return ``metric`` of the focal agent by scenario. Raises: DataError if it is not recorded."""
         if metric not in self.per_scenario:
-            raise DataError(f"the result of {self.predictor} does not tell {metric} of each scenario")
+            raise DataError(f"the result of {self.predictor} has no {metric} of each scenario")
         values = [math.nan if value is None else value for value in self.per_scenario[metric]]
         return dict(zip(self.per_scenario["scenario_id"], values, strict=True))
 
 
 def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) -> None:
-    """One evaluation as a JSON object, several as a list; what is kept per scenario on one line."""
+    """Write one evaluation as a JSON object, several as a list; values per scenario on one line."""
     if isinstance(evaluations, Evaluation):
         text = _to_text(evaluations)
     else:
         text = "[\n" + ",\n".join(map(_to_text, evaluations)) + "\n]"
-    path.write_text(text + "\n", encoding="utf-8")
+    with atomic_file(path) as unfinished:
+        unfinished.write_text(text + "\n", encoding="utf-8")
 
 
 def _to_text(evaluation: Evaluation) -> str:
     values = {
         name: json.dumps(finite(value), indent=None if name == "per_scenario" else 1, allow_nan=False)
-        for name, value in evaluation.to_json().items()
+        for name, value in {"schema": VERSION, **asdict(evaluation)}.items()
     }
     return "{\n" + ",\n".join(f'"{name}": {value}' for name, value in values.items()) + "\n}"
 
 
 def finite(value: Any) -> Any:
-    """``value`` with null for every number that is not finite: JSON has no other word for it."""
+    """Replace non-finite numbers, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {name: finite(x) for name, x in value.items()}
     if isinstance(value, list):
@@ -112,70 +110,67 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _numbers(one: dict[str, Any], known: set[str]) -> dict[str, Any]:
-    """The ``known`` keys, with NaN for every metric that is null."""
-    means = {"metrics", "worlds", "horizons", "breakdowns"}
-    return {name: _nan(one[name]) if name in means else one[name] for name in known & one.keys()}
-
-
-def _nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _nan(x) for name, x in value.items()}
-    return math.nan if value is None else value
-
-
 def read_results(path: str | Path) -> list[Evaluation]:
-    """The evaluations in a file of :func:`write_results`. Raises: DataError, also on other versions."""
+    """Read the evaluations of a file of :func:`write_results`. Raises: DataError, also on other versions."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         found = content if isinstance(content, list) else [content]
         known = {one.name for one in fields(Evaluation)}
         versions = {one["schema"] for one in found} - {VERSION}
-        read = [] if versions else [Evaluation(**_numbers(one, known)) for one in found]
+        read = [] if versions else [Evaluation(**_with_nan(one, known)) for one in found]
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DataError(f"is no result of tools/evaluate.py ({error})", file=path) from None
     if versions:
-        problem = f"is version {versions.pop()} of our results, this program reads {VERSION}: score again"
+        problem = f"is version {versions.pop()} of the results format, expected {VERSION}: evaluate again"
         raise DataError(problem, file=path, field="schema")
     for one in read:
-        wrong = next((name for name, right in _looks(one) if not right), None)
+        wrong = next((name for name, correct in _checks(one) if not correct), None)
         if wrong is not None:
             raise DataError("is not what tools/evaluate.py writes", file=path, field=wrong)
     return read
 
 
-def _looks(one: Evaluation) -> Iterator[tuple[str, bool]]:
-    """For each field of an evaluation that was read, whether it looks like it: what tables rely on."""
-    for name, kind in get_type_hints(Evaluation).items():
-        yield name, _fits(getattr(one, name), kind)
-    yield "wall_s", one.training.get("wall_s", 0) == one.training.get("wall_s", 0)  # NaN is no time
+def _with_nan(one: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """Select the ``known`` keys, with NaN for every metric that is null."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: convert(x) for name, x in value.items()}
+        return math.nan if value is None else value
+
+    means = {"metrics", "worlds", "horizons", "breakdowns"}
+    return {name: convert(one[name]) if name in means else one[name] for name in known & one.keys()}
+
+
+def _checks(one: Evaluation) -> Iterator[tuple[str, bool]]:
+    """Yield for each field whether it has the type and keys that tables rely on."""
+    for name, expected in get_type_hints(Evaluation).items():
+        yield name, _has_type(getattr(one, name), expected)
+    yield "wall_s", one.training.get("wall_s", 0) == one.training.get("wall_s", 0)  # not NaN
     nested = [one.training.get(name) for name in ("store", "environment")]
     for facts in filter(None, (one.training, one.store, one.environment, *nested)):
         yield "training", isinstance(facts, dict)
-        yield from ((name, name not in facts or _fits(facts[name], kind)) for name, kind in _FACTS.items())
+        yield from ((name, name not in facts or _has_type(facts[name], t)) for name, t in _FACTS.items())
         yield "store", not facts.get("scenarios") or {"source", "config"} <= facts.keys()
     for facts in filter(None, (one.environment, nested[1])):
         yield "environment", {"trajpred", "torch"} <= facts.keys()
     yield "metrics", "focal" in one.metrics and all("count" in group for group in one.metrics.values())
-    yield "per_scenario", _is_table(one.per_scenario)
+    table = one.per_scenario
+    lengths = {len(values) for values in table.values()}
+    yield "per_scenario", not table or ("scenario_id" in table and len(lengths) == 1)
+    for name, values in table.items():
+        expected = str if name == "scenario_id" else float
+        optional = name != "scenario_id"
+        yield "per_scenario", all((x is None and optional) or _has_type(x, expected) for x in values)
 
 
-def _is_table(columns: dict[str, list[Any]]) -> bool:
-    """Whether ``columns`` have one length, ids are texts and all else is numbers or unknown."""
-    ids, lengths = columns.get("scenario_id", []), {len(values) for values in columns.values()}
-    others = [x for name, values in columns.items() if name != "scenario_id" for x in values]
-    numbers = all(x is None or _fits(x, float) for x in others)
-    named = not columns or ("scenario_id" in columns and len(lengths) == 1)
-    return named and numbers and all(isinstance(x, str) for x in ids)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value from a JSON file is of ``kind``, as the annotations of :class:`Evaluation` write it."""
-    outer, inner = get_origin(kind), get_args(kind)
+def _has_type(value: Any, expected: Any) -> bool:
+    """Return whether a value from a JSON file has the ``expected`` type, in the notation of annotations."""
+    outer, inner = get_origin(expected), get_args(expected)
     if outer is dict:
-        return isinstance(value, dict) and all(_fits(x, inner[1]) for x in value.values())
+        return isinstance(value, dict) and all(_has_type(x, inner[1]) for x in value.values())
     if outer is list:
-        return isinstance(value, list) and all(_fits(x, inner[0]) for x in value)
-    if kind is float:
+        return isinstance(value, list) and all(_has_type(x, inner[0]) for x in value)
+    if expected is float:
         return isinstance(value, int | float) and (abs(value) <= LARGEST or value != value)
-    return kind is Any or isinstance(value, kind)
+    return expected is Any or isinstance(value, expected)

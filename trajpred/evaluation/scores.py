@@ -1,95 +1,278 @@
-"""What a predictor scores over a split: means by group, horizon and part; of focal agents every value."""
+"""Scores of agents, averaged by group, horizon and fact, batch by batch.
+
+Each batch is a table: a row per agent, with its groups, facts and metrics. Its sums by group are added up and
+the table is dropped, so that memory grows with the number of focal agents only, whose values are kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from trajpred.evaluation.beyond import Calibration, beyond_columns
-from trajpred.evaluation.columns import displacement, horizons, in_worlds, worlds
-from trajpred.evaluation.judged import BOUNDS, FACTS, GROUPS, Columns, Judged, require_step
-from trajpred.evaluation.tally import AgentTally, Means, WorldTally
+from trajpred.evaluation.agents import BOUNDS, FACTS, GROUPS, ScoredAgents, require_step
 from trajpred.forecast import Forecast
-from trajpred.metrics import columns as columns_of
+from trajpred.geometry import rotate
+from trajpred.metrics import (
+    METRICS,
+    agent_metrics,
+    columns,
+    final_error,
+    horizon_metrics,
+    metrics_of,
+    names_in,
+    world_metrics,
+)
+from trajpred.metrics.calibration import Reliability, laplace_levels, reliability
 from trajpred.scenario import Scenario
+
+Means = dict[str, dict[str, float]]
+#: Central intervals of the predicted Laplace distributions whose coverage is measured.
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+#: Bins of the reliability diagram.
+BINS = 10
+
+
+def agent_scores(
+    agents: ScoredAgents, ks: Sequence[int], plausibility: bool = False
+) -> dict[str, NDArray[Any]]:
+    """Compute all metrics of each agent: ``[A]`` by column.
+
+    Args:
+        ks: evaluate the k most probable modes for each k.
+        plausibility: also compute the registry's ``plausibility`` metrics.
+    """
+    heading, target_heading = _tensors(agents, "heading", "target_heading")
+    path, p, target, valid = _tensors(agents)
+    found = agent_metrics(path, p, target, valid, ks, heading=heading, target_heading=target_heading)
+    scores = {name: x.float().numpy() for name, x in found.items()}
+    if plausibility:
+        scores |= {one.name: one.compute(agents) for one in metrics_of("plausibility")}
+    return scores
+
+
+def horizon_scores(agents: ScoredAgents) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.float32]]]:
+    """Compute the breakdown metrics as if the future ended after ``"1 s"``, ``"2 s"`` …
+
+    Returns:
+        For each horizon the agents ``[A]`` visible then, and their metrics ``[A, M]``.
+    """
+    ends = whole_seconds(agents.valid.shape[1], agents.step_s)
+    path, p, target, valid = _tensors(agents)
+    found = horizon_metrics(path, p, target, valid, [*ends.values()], names_in("breakdown"))
+    tables = {s: np.stack([x.float().numpy() for x in found[step].values()], 1) for s, step in ends.items()}
+    return {f"{s:g} s": (agents.valid[:, ends[s] - 1], table) for s, table in tables.items()}
+
+
+def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
+    """Map the whole seconds within ``steps`` to numbers of steps; seconds between two steps are omitted."""
+    count = {s: round(s / step_s) for s in range(1, int(1.01 * steps * step_s) + 1)}
+    return {s: n for s, n in count.items() if n <= steps and abs(n * step_s - s) < 0.01 * s}
+
+
+def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:
+    """Return the mode ``[A]`` with the least final error; the first one of an agent without a known step."""
+    error = final_error(*_tensors(agents, "trajectory", "target", "valid")).numpy()
+    return np.where(np.isnan(error), np.inf, error).argmin(axis=1)
+
+
+def _tensors(agents: ScoredAgents, *names: str) -> list[torch.Tensor]:
+    names = names or ("trajectory", "probability", "target", "valid")
+    return [torch.from_numpy(getattr(agents, name)) for name in names]
+
+
+class GroupMeans:
+    """Means of metrics by part (a horizon, a class …) and group of agents, from sums.
+
+    Args:
+        names: of the metrics.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        #: By part and group: agents; by metric, agents with a value, and the sum of these.
+        self.count: dict[str, dict[str, int]] = {}
+        self._sums: dict[str, dict[str, NDArray[np.float64]]] = {}
+
+    def add(self, part: str, member: dict[str, NDArray[np.bool_]], values: NDArray[np.floating]) -> None:
+        """Add agents, with the metrics ``values`` ``[A, M]``, to a part."""
+        count = self.count.setdefault(part, dict.fromkeys(GROUPS, 0))
+        sums = self._sums.setdefault(part, {group: np.zeros((2, len(self.names))) for group in GROUPS})
+        for group in GROUPS:
+            rows = values[member[group]].astype(np.float64)
+            count[group] += len(rows)
+            sums[group] += np.stack(((~np.isnan(rows)).sum(0), np.nansum(rows, 0)))
+
+    def add_by(self, fact: NDArray[np.str_], member: dict[str, Any], values: NDArray[np.floating]) -> None:
+        """Add agents to the parts that ``fact`` ``[A]`` names."""
+        for part in np.unique(fact).tolist():
+            rows = fact == part
+            self.add(part, {group: x & rows for group, x in member.items()}, values)
+
+    def means(self, part: str, names: Sequence[str] | None = None) -> Means:
+        """Return for each group ``count`` and the means of ``names``, by default of all.
+
+        Agents without a value (NaN) are omitted from a metric's mean.
+        """
+        found: Means = {}
+        for group, (known, total) in self._sums[part].items():
+            rows = [self.names.index(name) for name in names or self.names]
+            means = {self.names[i]: float(total[i] / known[i]) for i in rows if known[i]}
+            found[group] = {"count": self.count[part][group], **means}
+        return found
 
 
 class Scores:
-    """Sums that take in batch after batch; of each scenario only the focal agent's values are kept.
+    """Scores of a predictor over a split, batch by batch.
 
     Args:
-        ks: for each k, judge the k most probable modes.
-        beyond: also look at what displacement does not tell (:mod:`trajpred.evaluation.beyond`).
+        ks: evaluate the k most probable modes for each k.
+        plausibility: also compute plausibility metrics and calibration.
         joint: whether mode k of all agents of a scene is one world.
+
+    Attributes:
+        agents: number of scored agents; missing: of agents without a forecast, by group.
     """
 
-    def __init__(self, ks: Sequence[int] = (1, 6), beyond: bool = False, joint: bool = False) -> None:
-        self.ks, self.joint, self.judged = tuple(ks), joint, 0
+    def __init__(self, ks: Sequence[int] = (1, 6), plausibility: bool = False, joint: bool = False) -> None:
+        self.ks, self.joint, self.agents = tuple(ks), joint, 0
         self.missing = dict.fromkeys(GROUPS, 0)
-        self.calibration = Calibration() if beyond else None
-        self.worlds = WorldTally()
-        self._whole: AgentTally | None = None
-        self._horizons: dict[str, AgentTally] = {}
-        self._parts: dict[str, dict[str, AgentTally]] = {fact: {} for fact in FACTS}
+        self.calibration = Calibration() if plausibility else None
+        self.worlds = WorldMeans()
+        self.names: tuple[str, ...] = ()
+        short = columns("breakdown")
+        self._all, self._horizons = GroupMeans(()), GroupMeans(short)
+        self._facts = {fact: GroupMeans(short) for fact in FACTS}
         self._focal_id: list[str] = []
         self._focal: list[NDArray[np.float32]] = []
         self._step_s = 0.0
 
     def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> None:
         """Score a batch. Raises: DataError if a forecast does not fit its scenario."""
-        some = Judged.of(scenarios, forecasts)
-        self._step_s = self._step_s or some.step_s
-        require_step(some.step_s, self._step_s, scenarios[0].scenario_id)
-        self.judged += len(some)
-        self.missing = {group: count + some.missing[group] for group, count in self.missing.items()}
-        chosen = in_worlds(some) if self.joint else np.zeros(len(some), bool)
-        self.worlds.add(*worlds(some, chosen))
-        self.worlds.incomplete += int((~some.complete).sum())
-        columns = displacement(some, self.ks)
+        agents = ScoredAgents.of(scenarios, forecasts, self.joint)
+        self._step_s = self._step_s or agents.step_s
+        require_step(agents.step_s, self._step_s, scenarios[0].scenario_id)
+        self.agents += len(agents)
+        self.missing = {group: count + agents.missing[group] for group, count in self.missing.items()}
+        self.worlds.add(agents)
+        scores = agent_scores(agents, self.ks, self.calibration is not None)
         if self.calibration is not None:
-            columns |= beyond_columns(some, scenarios, chosen)
-            self.calibration.add(some)
-        focal = some.member["focal"]
-        self._focal_id += [scenarios[scene].scenario_id for scene in some.scene[focal]]
-        self._focal.append(np.stack([values[focal] for values in columns.values()]).astype(np.float32))
-        self._count(some, columns)
-
-    def _count(self, some: Judged, columns: Columns) -> None:
-        """Add the agents' values to the sums of everything that they are part of."""
-        self._whole = self._whole or AgentTally([*columns])
-        self._whole.add(some.member | columns)
-        for second, values in horizons(some).items():
-            self._horizons.setdefault(second, AgentTally(columns_of("breakdown"))).add(values)
-        for fact, words in some.facts.items():
-            for word in np.unique(words).tolist():
-                part = self._parts[fact].setdefault(word, AgentTally(columns_of("breakdown")))
-                part.add(some.member | columns, words == word)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of all metrics; none before the first batch."""
-        return self._whole.names if self._whole else ()
+            self.calibration.add(agents)
+        if not self.names:
+            self.names = tuple(scores)
+            self._all = GroupMeans(self.names)
+        table, focal = np.stack([*scores.values()], axis=1), agents.member["focal"]
+        self._focal_id += [scenarios[scene].scenario_id for scene in agents.scene[focal]]
+        self._focal.append(table[focal].astype(np.float32))
+        self._all.add("", agents.member, table)
+        for second, (visible, values) in horizon_scores(agents).items():
+            member = {group: x & visible for group, x in agents.member.items()}
+            self._horizons.add(second, member, values)
+        short = np.stack([scores[name] for name in columns("breakdown")], axis=1)
+        for fact, means in self._facts.items():
+            means.add_by(agents.facts[fact], agents.member, short)
 
     def means(self, names: Sequence[str]) -> Means:
-        """Of all agents of each group."""
-        return self._whole.means(names) if self._whole else {}
+        """Return the means of ``names`` over the agents of each group."""
+        return self._all.means("", names)
 
     def horizons(self) -> dict[str, Means]:
-        """For ``"1 s"``, ``"2 s"`` … the breakdown metrics over the agents that are there then."""
-        return {second: tally.means() for second, tally in self._horizons.items()}
+        """Return the means of the breakdown metrics over the agents visible at each horizon."""
+        return {second: self._horizons.means(second) for second in self._horizons.count}
 
     def breakdown(self, fact: str) -> dict[str, Means]:
-        """The breakdown metrics for each value of ``fact``: numbers in order, words by frequency."""
-        parts = self._parts[fact]
-        if fact in BOUNDS:
-            ordered = sorted(parts, key=lambda text: float(text.split()[0]))
-        else:
-            ordered = sorted(parts, key=lambda word: (-parts[word].count["all"], word))
-        return {value: parts[value].means() for value in ordered}
+        """Return the means for each value of ``fact``: intervals in order, words by descending frequency."""
+        means = self._facts[fact]
+        by_number = fact in BOUNDS
+        order = (lambda x: float(x.split()[0])) if by_number else (lambda x: (-means.count[x]["all"], x))
+        return {value: means.means(value) for value in sorted(means.count, key=order)}
 
-    def focal(self) -> Columns:
-        """``scenario_id`` and all metrics of the focal agents, ``[S]`` each."""
-        values = np.concatenate(self._focal, axis=1) if self._focal else np.zeros((len(self.names), 0))
-        return {"scenario_id": np.array(self._focal_id), **dict(zip(self.names, values, strict=True))}
+    def focal(self) -> dict[str, NDArray[Any]]:
+        """Return ``scenario_id`` and all metrics of the focal agents, ``[S]`` each."""
+        table = np.concatenate(self._focal) if self._focal else np.zeros((0, len(self.names)))
+        return {"scenario_id": np.array(self._focal_id), **dict(zip(self.names, table.T, strict=True))}
+
+
+class WorldMeans:
+    """Means of the world metrics over scenes, or over actors where av2's leaderboard did so."""
+
+    def __init__(self) -> None:
+        self.count = self.actors = self.incomplete = 0
+        self._sum = {metric.name: 0.0 for metric in metrics_of("world")}
+
+    def add(self, agents: ScoredAgents) -> None:
+        """Add the scenes with worlds."""
+        self.incomplete += agents.incomplete
+        rows = agents.in_world
+        if not rows.any():
+            return
+        _, index, actors = np.unique(agents.scene[rows], return_inverse=True, return_counts=True)
+        first = np.searchsorted(index, np.arange(len(actors)))
+        path, p, target, valid = (x[torch.from_numpy(rows)] for x in _tensors(agents))
+        self.count, self.actors = self.count + len(actors), self.actors + int(actors.sum())
+        for name, x in world_metrics(path, p[first], target, valid, torch.from_numpy(index)).items():
+            values = x.numpy()
+            self._sum[name] += float((values * actors if METRICS[name].per_actor else values).sum())
+
+    def means(self) -> dict[str, float]:
+        """Return the means, and the numbers of scenes (``count``), ``actors`` and ``incomplete`` scenes.
+
+        A scene is incomplete if it misses a scored agent. There are no means if no scene has worlds.
+        """
+        if not self.count:
+            return {"count": 0, "incomplete": self.incomplete}
+        found = {n: x / (self.actors if METRICS[n].per_actor else self.count) for n, x in self._sum.items()}
+        return {"count": self.count, "incomplete": self.incomplete, "actors": self.actors, **found}
+
+
+class Calibration:
+    """Calibration of probabilities and Laplace scales by group, from sums."""
+
+    def __init__(self) -> None:
+        self._modes = {(group, top): Reliability.empty(BINS) for group in GROUPS for top in (False, True)}
+        #: By group, the number of true coordinates within each of LEVELS, and of all.
+        self._within = {group: np.zeros(len(LEVELS) + 1) for group in GROUPS}
+
+    def add(self, agents: ScoredAgents) -> None:
+        """Add the agents of a batch."""
+        best = best_modes(agents)
+        for group, member in agents.member.items():
+            for k in np.unique(agents.modes[member]):
+                rows = member & (agents.modes == k)
+                for top in (False, True):
+                    self._modes[group, top] += reliability(
+                        agents.probability[rows, :k], best[rows], BINS, top
+                    )
+            if agents.scale is not None:
+                rows = np.flatnonzero(member)
+                mode = best[rows]
+                error = agents.target[rows] - agents.trajectory[rows, mode]
+                error = rotate(error, -agents.origin_heading[rows, None])
+                level = laplace_levels(error, agents.scale[rows, mode])[agents.valid[rows]]
+                self._within[group] += [*((level <= q).sum() for q in LEVELS), level.size]
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """Summarise each group that has agents.
+
+        Returns:
+            ``ECE`` over all modes and ``top ECE`` of the most probable one (Guo et al. 2017), ``reliability``
+            (lists ``probability``, ``frequency``, ``count`` of the bins in use), ``coverage`` by level.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for group, (*within, known) in self._within.items():
+            modes = self._modes[group, False]
+            if not modes.count.any():
+                continue
+            found[group] = {
+                "ECE": modes.expected_calibration_error,
+                "top ECE": self._modes[group, True].expected_calibration_error,
+                "reliability": modes.diagram(),
+            }
+            if known:
+                found[group]["coverage"] = {
+                    f"{q:.0%}": n / known for q, n in zip(LEVELS, within, strict=True)
+                }
+        return found

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate
-from trajpred.evaluation.intervals import bootstrap
-from trajpred.evaluation.table import format_origin, format_table
+from trajpred.evaluation.comparison import bootstrap, format_origin, format_table
 from trajpred.files import atomic_file
 from trajpred.geometry import norm
 from trajpred.graph.scene_graph import build_batch

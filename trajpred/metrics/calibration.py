@@ -1,88 +1,104 @@
-"""Do the probabilities and spreads of a forecast mean what they say, and how to make them.
+"""Calibration of mode probabilities and spreads, temperature scaling, and conformal regions.
 
-``A`` agents, ``K`` modes, ``F`` future steps; which mode is an agent's best is the caller's choice (usually
-the one with the least final error).
+``A`` agents, ``K`` modes, ``F`` future steps. The caller decides which mode is an agent's best (usually the
+one with the least final error).
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import require
+from trajpred.errors import DataError, as_array, require
+from trajpred.geometry import norm
+from trajpred.scenario import OBJECT_TYPES
 
-Floats = NDArray[np.float64]
-
-#: A probability of zero counts as this: a mode that was excluded and came true costs much, not everything.
-SMALLEST_PROBABILITY = 1e-12
-#: Temperatures are sought between 1 / this and this.
-EXTREME_TEMPERATURE = 1e3
+#: Smaller probabilities count as this: the cost of an excluded mode that comes true is bounded.
+MIN_PROBABILITY = 1e-12
+#: Bounds of a fitted temperature.
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
+#: A class with fewer agents than this at a horizon shares the radius of all classes.
+MIN_COUNT = 100
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """A reliability diagram of ``B`` bins of equal width over [0, 1].
+    """A reliability diagram of ``B`` bins of equal width over [0, 1], as sums, which can be added.
 
     Attributes:
-        probability: ``[B]`` mean predicted probability; NaN in an empty bin.
-        frequency: ``[B]`` share of the modes there that were the best one; NaN in an empty bin.
-        count: ``[B]`` int64.
+        count: ``[B]`` modes; total: ``[B]`` sum of their probabilities; hits: ``[B]`` how many were the best.
     """
 
-    probability: Floats
-    frequency: Floats
-    count: NDArray[np.int64]
+    count: NDArray[np.float64]
+    total: NDArray[np.float64]
+    hits: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, bins: int) -> Reliability:
+        """Return a diagram without modes."""
+        return cls(np.zeros(bins), np.zeros(bins), np.zeros(bins))
+
+    def __add__(self, other: Reliability) -> Reliability:
+        return Reliability(self.count + other.count, self.total + other.total, self.hits + other.hits)
 
     @property
     def expected_calibration_error(self) -> float:
         """``Σ_b n_b / n |frequency_b - probability_b|`` (Guo et al. 2017, "On Calibration of Modern Neural
-        Networks", equation 3); NaN without any prediction."""
-        gap = np.where(self.count > 0, np.abs(self.frequency - self.probability), 0.0)
-        total = int(self.count.sum())
-        return float((self.count * gap).sum() / total) if total else float("nan")
+        Networks", equation 3); NaN without modes."""
+        n = self.count.sum()
+        return float(np.abs(self.hits - self.total).sum() / n) if n else float("nan")
+
+    def diagram(self) -> dict[str, list[float]]:
+        """Return mean ``probability``, ``frequency`` of hits and ``count`` of each bin in use."""
+        used = self.count > 0
+        count, total, hits = self.count[used], self.total[used], self.hits[used]
+        frequency = {"probability": (total / count).tolist(), "frequency": (hits / count).tolist()}
+        return {**frequency, "count": count.astype(np.int64).tolist()}
 
 
 def reliability(
-    probability: Floats, best: NDArray[np.int64], bins: int = 10, top_only: bool = False
+    probability: NDArray[np.float64], best: NDArray[np.int64], bins: int = 10, top_only: bool = False
 ) -> Reliability:
-    """How often modes of a predicted probability turn out to be the best one.
+    """Count how often modes of a predicted probability are the best one.
 
     Args:
         probability: ``[A, K]`` in [0, 1].
         best: ``[A]`` each agent's best mode.
         bins: how many.
-        top_only: judge each agent's most probable mode alone (confidence and accuracy, as Guo et al. do;
-            ties go to the lower index) instead of all modes.
+        top_only: count each agent's most probable mode alone (confidence and accuracy, as Guo et al. do; of
+            equal ones the first) instead of all modes.
     """
     hit = np.arange(probability.shape[1]) == best[:, None]
     if top_only:
         top = probability.argmax(1)[:, None]
         probability, hit = (np.take_along_axis(x, top, 1) for x in (probability, hit))
-    p, came_true = probability.ravel(), hit.ravel().astype(np.float64)
+    p = probability.ravel()
     index = np.clip((p * bins).astype(np.int64), 0, bins - 1)
-    count, mass, hits = (np.bincount(index, weight, bins) for weight in (None, p, came_true))
-    some = np.where(count > 0, count, np.nan)
-    return Reliability(mass / some, hits / some, count.astype(np.int64))
+    count, total, hits = (np.bincount(index, x, bins).astype(float) for x in (None, p, hit.ravel()))
+    return Reliability(count, total, hits)
 
 
 def expected_calibration_error(
-    probability: Floats, best: NDArray[np.int64], bins: int = 10, top_only: bool = False
+    probability: NDArray[np.float64], best: NDArray[np.int64], bins: int = 10, top_only: bool = False
 ) -> float:
-    """That of :func:`reliability`, in [0, 1]."""
+    """Compute the expected calibration error of :func:`reliability`, in [0, 1]."""
     return reliability(probability, best, bins, top_only).expected_calibration_error
 
 
-def fit_temperature(logits: Floats, best: NDArray[np.int64]) -> float:
-    """The temperature T > 0 with the least negative log-likelihood of the best modes (Guo et al. 2017, 4.2).
+def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> float:
+    """Fit the temperature T > 0 with the least negative log-likelihood of the best modes.
 
-    The likelihood of softmax(logits / T) is convex in 1/T, its slope ``Σ E[logit] - logit of the best``
-    grows with 1/T: bisection of log(1/T) finds the root to machine precision. Where there is none (every best
-    mode is the top one, or worse than chance) T is 1e-3 or 1e3.
+    Guo et al. 2017, section 4.2.
+
+    The likelihood of softmax(logits / T) is convex in 1/T, and its slope ``Σ E[logit] - logit of the best``
+    grows with 1/T: bisection of log(1/T) finds the root to machine precision. Without a root (every best mode
+    is the top one, or worse than chance) T is at a bound.
 
     Args:
-        logits: ``[A, K]`` logits or log-probabilities; -inf counts as :data:`SMALLEST_PROBABILITY`.
+        logits: ``[A, K]`` logits or log-probabilities; -inf counts as :data:`MIN_PROBABILITY`.
         best: ``[A]`` each agent's best mode.
 
     Raises:
@@ -90,9 +106,9 @@ def fit_temperature(logits: Floats, best: NDArray[np.int64]) -> float:
     """
     require(len(best) > 0, "best", "has no agent to fit a temperature to")
     logits = np.asarray(logits, np.float64)
-    shifted = np.maximum(logits - logits.max(1, keepdims=True), np.log(SMALLEST_PROBABILITY))
+    shifted = np.maximum(logits - logits.max(1, keepdims=True), np.log(MIN_PROBABILITY))
     of_best = np.take_along_axis(shifted, best[:, None], 1)[:, 0]
-    low, high = -np.log(EXTREME_TEMPERATURE), np.log(EXTREME_TEMPERATURE)
+    low, high = -np.log(MAX_TEMPERATURE), -np.log(MIN_TEMPERATURE)
     while low < (middle := (low + high) / 2) < high:
         weight = np.exp(shifted * np.exp(middle))
         expected = (weight * shifted).sum(1) / weight.sum(1)
@@ -100,30 +116,148 @@ def fit_temperature(logits: Floats, best: NDArray[np.int64]) -> float:
     return float(np.exp(-middle))
 
 
-def apply_temperature(probability: Floats, temperature: float) -> Floats:
-    """``p^(1/T)``, rows made to sum to 1: ``[A, K]``. T > 1 flattens, T < 1 sharpens; zeros stay zero."""
+def apply_temperature(probability: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
+    """Return ``p^(1/T)``, normalised: ``[A, K]``. T > 1 flattens, T < 1 sharpens; zeros stay zero."""
     require(temperature > 0, "temperature", f"must be positive, is {temperature}")
     relative = probability / probability.max(1, keepdims=True)  # before the power, which could underflow
-    powered: Floats = relative ** (1 / temperature)
+    powered: NDArray[np.float64] = relative ** (1 / temperature)
     return powered / powered.sum(1, keepdims=True)
 
 
-def laplace_coverage(error: Floats, scale: Floats, levels: ArrayLike) -> Floats:
-    """How many true coordinates lie within the central interval of each level; a calibrated spread gives
-    the levels back.
+def laplace_levels(error: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the level in [0, 1) of the central Laplace interval that just contains each true coordinate.
 
-    The central interval of a Laplace distribution that holds a share q is ``|error| <= -scale ln(1 - q)``.
+    The interval that contains a share q is ``|error| <= -scale ln(1 - q)``. The levels of a calibrated
+    forecast are uniform: a share q of them is at most q.
 
     Args:
-        error: ``[A, F, 2]`` metres, truth minus the best mode, along the axes of the agent's own frame at its
-            last observed pose; NaN where the truth is unknown.
-        scale: ``[A, F, 2]`` metres, the best mode's.
-        levels: ``[Q]`` in [0, 1).
+        error: ``[..., 2]`` metres, truth minus the best mode, along the axes of the agent's own frame at its
+            last observed pose.
+        scale: ``[..., 2]`` metres, the best mode's.
+    """
+    return -np.expm1(-np.abs(error) / scale)
+
+
+def conformal_radius(score: NDArray[np.float64], coverage: float) -> float:
+    """Return the ``⌈(N + 1) coverage⌉``-th smallest of ``score`` ``[N]``; infinite if N is too small.
+
+    Raises:
+        DataError: a score is not finite, or ``coverage`` is not between 0 and 1.
+    """
+    require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
+    require(bool(np.isfinite(score).all()), "score", "is not finite")
+    rank = int(np.ceil((len(score) + 1) * coverage - 1e-9))  # 0.55 * 100 is 55.00000000000001
+    return float(np.partition(score, rank - 1)[rank - 1]) if rank <= len(score) else float("inf")
+
+
+def endpoint_scores(
+    trajectory: NDArray[np.float64],
+    target: NDArray[np.float64],
+    valid: NDArray[np.bool_],
+    horizons_s: ArrayLike,
+    step_s: float = 0.1,
+) -> NDArray[np.float64]:
+    """Compute the distance from the truth to the nearest of the K modes at each horizon.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres.
+        target: ``[A, F, 2]`` metres; ignored where ``valid`` ``[A, F]`` is False.
+        horizons_s: ``[H]`` seconds after the last observed step.
+        step_s: seconds between steps.
 
     Returns:
-        ``[Q]`` shares; NaN where no coordinate is known.
+        ``[A, H]`` metres; NaN where the truth is not known.
+
+    Raises:
+        DataError: a horizon is outside the future.
     """
-    needed = -np.expm1(-np.abs(error) / scale)  # the level that just reaches the truth
-    needed = np.sort(needed[np.isfinite(needed)])
-    within = np.searchsorted(needed, np.asarray(levels, np.float64), side="right")
-    return within / (len(needed) or np.nan)
+    step = np.round(np.asarray(horizons_s, np.float64) / step_s).astype(np.int64) - 1
+    inside = bool(((step >= 0) & (step < trajectory.shape[2])).all())
+    require(inside, "horizons_s", f"must lie within the {trajectory.shape[2]} future steps")
+    nearest = norm(trajectory[:, :, step] - target[:, None, step]).min(1)
+    return np.where(valid[:, step], nearest, np.nan)
+
+
+@dataclass(frozen=True)
+class ConformalRegions:
+    """Split conformal regions: discs around all modes that contain the truth with a given probability.
+
+    The guarantee does not depend on the model: fitted on N agents exchangeable with those to come, the region
+    contains a new one's true position with a probability between ``coverage`` and ``coverage + 1 / (N + 1)``,
+    on average over calibration sets (Angelopoulos & Bates 2021, "A Gentle Introduction to Conformal
+    Prediction and Distribution-Free Uncertainty Quantification"). Agents of one scene depend on each other:
+    where the guarantee matters, fit on one agent of each scenario.
+
+    Attributes:
+        coverage: the guaranteed probability.
+        horizons_s: ``[H]`` seconds.
+        radius: ``[10, H]`` metres by :data:`OBJECT_TYPES`; infinite where there is no guarantee.
+        count: ``[10, H]`` int64, agents of the type that were fitted on; types with few share one radius.
+    """
+
+    coverage: float
+    horizons_s: NDArray[np.float64]
+    radius: NDArray[np.float64]
+    count: NDArray[np.int64]
+
+    @classmethod
+    def fit(
+        cls,
+        score: NDArray[np.float64],
+        object_type: NDArray[np.integer],
+        horizons_s: ArrayLike,
+        coverage: float = 0.9,
+        min_count: int = MIN_COUNT,
+    ) -> ConformalRegions:
+        """Fit to the scores of agents that the model was not trained on.
+
+        Args:
+            score: ``[A, H]`` metres, see :func:`endpoint_scores`; NaN entries are omitted.
+            object_type: ``[A]`` index into OBJECT_TYPES.
+            horizons_s: ``[H]`` seconds.
+            coverage: the probability to guarantee, between 0 and 1.
+            min_count: a type with fewer agents at a horizon gets the radius of all types together.
+        """
+        horizons = as_array(horizons_s, np.float64, "horizons_s")
+        expected = (len(object_type), len(horizons))
+        require(score.shape == expected, "score", f"must be {expected}, is {score.shape}")
+        known = np.isfinite(score)
+        member = object_type == np.arange(len(OBJECT_TYPES))[:, None]  # [10, A]
+        count = member.astype(np.int64) @ known.astype(np.int64)
+        radius = np.empty(count.shape)
+        for (row, column), enough in np.ndenumerate(count >= min_count):
+            chosen = known[:, column] & (member[row] if enough else True)
+            radius[row, column] = conformal_radius(score[chosen, column], coverage)
+        return cls(float(coverage), horizons, radius, count)
+
+    def covered(self, score: NDArray[np.float64], object_type: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return whether the truth is in the region: ``[A, H]`` of ``score`` ``[A, H]``, False where NaN."""
+        inside: NDArray[np.bool_] = score <= self.radius[object_type]
+        return inside
+
+    def to_json(self) -> str:
+        """Serialise as a JSON object; an infinite radius is null."""
+        radius = [[r if np.isfinite(r) else None for r in row] for row in self.radius.tolist()]
+        types = zip(OBJECT_TYPES, radius, self.count.tolist(), strict=True)
+        rows = {name: {"radius_m": r, "count": n} for name, r, n in types}
+        horizons = self.horizons_s.tolist()
+        return json.dumps({"coverage": self.coverage, "horizons_s": horizons, "object_types": rows})
+
+    @classmethod
+    def from_json(cls, text: str) -> ConformalRegions:
+        """Invert :meth:`to_json`, exactly. Raises: DataError."""
+        try:
+            record = json.loads(text)
+            rows = [record["object_types"][name] for name in OBJECT_TYPES]
+            horizons = np.array(record["horizons_s"], np.float64)
+            radius = [[np.inf if r is None else r for r in row["radius_m"]] for row in rows]
+            shape = (len(OBJECT_TYPES), len(horizons))
+            table = np.array(radius, np.float64).reshape(shape)
+            count = np.array([row["count"] for row in rows], np.int64).reshape(shape)
+            coverage = float(record["coverage"])
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise DataError(f"are no conformal regions ({error!r})", field="regions") from None
+        require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
+        require(bool((np.isfinite(horizons) & (horizons > 0)).all()), "horizons_s", "must be positive")
+        require(bool((table >= 0).all() and (count >= 0).all()), "object_types", "must not be negative")
+        return cls(coverage, horizons, table, count)

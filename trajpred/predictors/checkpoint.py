@@ -18,8 +18,7 @@ from trajpred.geometry import wrap_angle
 from trajpred.graph.features import scene_features
 from trajpred.graph.scene_graph import scene_graph
 from trajpred.graph.transforms import mirrored
-from trajpred.metrics.calibration import apply_temperature
-from trajpred.metrics.conformal import ConformalRegions
+from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint, training_facts
 from trajpred.scenario import Scenario

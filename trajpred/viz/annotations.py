@@ -106,9 +106,9 @@ def describe_metrics(
 
 def _describe_scored(scenario: Scenario, forecast: Forecast, world: int | None) -> str:
     """Describe the scored tracks if there are several; of joint forecasts, the best world."""
-    from trajpred.evaluation.judged import judged
+    from trajpred.evaluation.agents import groups_of
 
-    rows = np.flatnonzero(judged(scenario)["scored"])
+    rows = np.flatnonzero(groups_of(scenario)["scored"])
     found = track_metrics(scenario, forecast, rows, world)
     agents = len(found.get("minFDE", ()))
     if agents < 2:

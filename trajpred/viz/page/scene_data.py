@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from trajpred.errors import require
-from trajpred.evaluation.judged import Judged, facts_of
+from trajpred.evaluation.agents import ScoredAgents, facts_of
 from trajpred.evaluation.results import finite
 from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import norm
@@ -77,7 +77,7 @@ def evaluate_tracks(
     """
     if not scenario.has_future:
         return {}, {}
-    agents = Judged.of([scenario], [forecast])
+    agents = ScoredAgents.of([scenario], [forecast])
     if not len(agents):
         return {}, {}
     arrays = (agents.trajectory, agents.probability, agents.target, agents.valid)

@@ -1,0 +1,50 @@
+"""Predictors of random futures around the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trajpred.forecast import Forecast
+from trajpred.scenario import Scenario
+
+
+class Scattered:
+    """Six random futures around the truth of each track, except for the ``omitted`` ones."""
+
+    name = "scattered"
+    training: dict[str, Any] = {"seed": 3}  # noqa: RUF012
+
+    def __init__(self, omitted: frozenset[str] = frozenset()) -> None:
+        self.omitted = omitted
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        return [self.one(scenario) for scenario in scenarios]
+
+    def one(self, scenario: Scenario) -> Forecast:
+        tracks, now = scenario.tracks, scenario.num_observed
+        rows = np.array([i for i, name in enumerate(tracks.track_id.tolist()) if name not in self.omitted])
+        random = np.random.default_rng(len(tracks))
+        path = tracks.position[rows, None, now:] + random.normal(0, 2, (len(rows), 6, 1, 2))
+        return Forecast.from_trajectories(
+            scenario.scenario_id,
+            tracks.track_id[rows],
+            path,
+            random.dirichlet(np.ones(6), len(rows)),
+            origin=path[:, 0, 0],
+            origin_heading=np.zeros(len(rows)),
+            step_s=scenario.step_s,
+        )
+
+
+class ScatteredWorlds(Scattered):
+    """The same futures, mode k of all tracks being one world with a common probability."""
+
+    joint = True
+
+    def one(self, scenario: Scenario) -> Forecast:
+        forecast = super().one(scenario)
+        return replace(forecast, probability=np.repeat(forecast.probability[:1], len(forecast.track_id), 0))

@@ -1,0 +1,112 @@
+"""Scored agents: groups, facts and manoeuvres, against the tracks themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.evaluation.predictors import Scattered
+from tests.graph.conftest import store_path  # noqa: F401
+from tests.graph.scenes import straight
+from trajpred.errors import DataError
+from trajpred.evaluation.agents import MANOEUVRES, ScoredAgents, facts_of, groups_of, manoeuvres
+from trajpred.forecast import Forecast
+from trajpred.predictors import load_predictor
+from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.store import ScenarioStore
+
+STEPS = np.arange(1, 61) / 60
+Path2 = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@pytest.fixture
+def rows(store_path: Path) -> list[Scenario]:  # noqa: F811
+    return list(ScenarioStore(store_path, "val"))
+
+
+def test_groups_contain_visible_agents_with_a_future() -> None:
+    valid = np.ones((5, 110), bool)
+    valid[1, 49] = valid[2, 50:] = False
+    scored, unscored = TrackCategory.SCORED, TrackCategory.UNSCORED
+    groups = groups_of(straight(5, valid=valid, category=[3, scored, scored, scored, unscored]))
+    found = {name: np.flatnonzero(member).tolist() for name, member in groups.items()}
+    assert found == {"focal": [0], "scored": [0, 3], "all": [0, 3, 4]}
+
+
+def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:
+    agents = ScoredAgents.of(rows, Scattered()(rows))
+    for i in range(0, len(agents), 17):
+        scenario = rows[agents.scene[i]]
+        tracks, now = scenario.tracks, scenario.num_observed - 1
+        row = tracks.index(agents.track_id[i])
+        facts = {name: values[i] for name, values in agents.facts.items()}
+        assert facts["class"] == OBJECT_TYPES[tracks.object_type[row]] and facts["city"] == scenario.city
+        seen = tracks.position[tracks.valid[:, now], now]
+        near = int((np.linalg.norm(seen - tracks.position[row, now], axis=1) <= 30).sum()) - 1
+        speed = float(np.linalg.norm(tracks.velocity[row, now]))
+        last = np.flatnonzero(tracks.valid[row])[-1]
+        steady = tracks.position[row, now] + tracks.velocity[row, now] * (last - now) * 0.1
+        error = float(np.linalg.norm(steady - tracks.position[row, last]))
+        for value, text in zip((speed, near, error), [*facts.values()][3:], strict=True):
+            low, *_, high = text.split()  # "0", "1 to 4", "20 and more"
+            assert float(low) <= value and (high == "more" or value <= float(high) or low == high == "0")
+        assert facts == facts_of(scenario)[agents.track_id[i]]
+
+
+def test_forecasts_that_do_not_fit_are_rejected(rows: list[Scenario]) -> None:
+    [forecast] = load_predictor("constant_velocity")(rows[:1])
+    longer = Forecast.from_trajectories(
+        forecast.scenario_id, forecast.track_id, np.concatenate([forecast.trajectory] * 2, 2),
+        forecast.probability, origin=forecast.trajectory[:, 0, 0],
+        origin_heading=np.zeros(len(forecast.track_id)), step_s=0.1,
+    )  # fmt: skip
+    broken = replace(forecast, trajectory=forecast.trajectory.copy())
+    broken.trajectory[:, 0, 30] = np.nan
+    for wrong, message in ((longer, "120 steps, 60 are known"), (broken, "not finite")):
+        with pytest.raises(DataError, match=message):
+            ScoredAgents.of(rows[:1], [wrong])
+
+
+def arc(length: float, turn: float) -> Path2:
+    """A circular arc of a length (metres) that turns by ``turn`` radians, and its headings."""
+    angle = turn * STEPS
+    z = length / turn * (np.exp(1j * angle) - 1) / 1j if turn else length * STEPS + 0j
+    return np.stack((z.real, z.imag), -1), angle
+
+
+def aside(ahead: float, left: float) -> Path2:
+    """A smooth step to the left while driving ahead, parallel at the end."""
+    x, y = ahead * STEPS, left * (3 * STEPS**2 - 2 * STEPS**3)
+    return np.stack((x, y), -1), np.arctan2(left * 6 * STEPS * (1 - STEPS), ahead)
+
+
+@pytest.mark.parametrize(
+    ("expected", "path"),
+    [
+        ("stationary", arc(1.9, 0)),
+        ("straight", arc(2.1, 0)),
+        ("straight", arc(60, np.deg2rad(25))),
+        ("left turn", arc(30, np.deg2rad(90))),
+        ("right turn", arc(30, -np.deg2rad(90))),
+        ("U-turn", arc(25, np.deg2rad(170))),
+        ("U-turn", arc(25, -np.deg2rad(170))),
+        ("lane change", aside(60, 3.5)),
+        ("lane change", aside(60, -3.5)),
+        ("straight", aside(60, 1.5)),
+        ("straight", aside(8, 3.5)),  # too steep
+    ],
+)
+def test_manoeuvres_of_known_futures(expected: str, path: Path2) -> None:
+    [found] = manoeuvres(path[0][None], path[1][None], np.ones((1, 60), bool))
+    assert MANOEUVRES[found] == expected
+
+
+def test_manoeuvres_use_valid_steps_only() -> None:
+    future, heading = arc(30, np.deg2rad(90))
+    valid = np.stack((STEPS < 0.2, STEPS < 0))  # 18 degrees of the turn, and nothing
+    found = manoeuvres(np.stack((future, future)), np.stack((heading, heading)), valid)
+    assert [MANOEUVRES[i] for i in found] == ["straight", "stationary"]

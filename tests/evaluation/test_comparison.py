@@ -1,0 +1,128 @@
+"""Bootstrap intervals against the laws of means, and comparisons of recipes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.evaluation.test_results import MACHINE, STORE, result, seeds
+from trajpred.errors import DataError
+from trajpred.evaluation import Evaluation, bootstrap, by_recipe, compare, format_table
+from trajpred.evaluation.comparison import changes, format_intervals, format_origin, format_recipes
+
+
+def scored(
+    values: NDArray[np.float64], name: str = "a", order: NDArray[np.int64] | None = None
+) -> Evaluation:
+    """An evaluation with these focal minFDE6, the scenarios in ``order``."""
+    rows = np.arange(len(values)) if order is None else order
+    per_scenario = {"scenario_id": [f"s{i}" for i in rows], "minFDE6": values[rows].tolist()}
+    return Evaluation(name, "val", len(values), {}, {}, per_scenario)
+
+
+def test_interval_of_a_mean_is_that_of_the_normal_approximation() -> None:
+    values = np.random.default_rng(1).gamma(2, 1, 2000)
+    found = bootstrap(values)
+    half = 1.959964 * values.std() / np.sqrt(len(values))
+    assert found.mean == pytest.approx(values.mean())
+    # 10,000 resamples leave about 2 % of the half width to chance.
+    bounds = (values.mean() - half, values.mean() + half)
+    assert (found.low, found.high) == pytest.approx(bounds, abs=0.05 * half)
+
+
+def test_interval_of_a_share_is_that_of_the_binomial_law() -> None:
+    n, p = 40, 0.3
+    found = bootstrap(np.arange(n) < p * n, resamples=50_000)
+    draws = np.random.default_rng(5).binomial(n, p, 500_000) / n
+    assert (found.low, found.high) == pytest.approx(np.quantile(draws, (0.025, 0.975)), abs=1e-9)
+
+
+def test_differences_are_paired_by_scenario() -> None:
+    random = np.random.default_rng(2)
+    hard, gain = random.gamma(1, 3, 600), random.normal(0.1, 0.2, 600)
+    a, b = scored(hard), scored(hard + gain, "b", random.permutation(600))
+    found = compare([a], [b])
+    half = 1.959964 * gain.std() / np.sqrt(600)
+    bounds = (-gain.mean() - half, -gain.mean() + half)
+    assert found.mean == pytest.approx(-gain.mean())
+    assert (found.low, found.high) == pytest.approx(bounds, abs=0.1 * half)
+    assert found.high < 0 < bootstrap(hard).high - bootstrap(hard + gain).low
+
+
+def test_seeds_are_averaged_in_every_scenario() -> None:
+    random = np.random.default_rng(3)
+    one, two, base = random.normal(2, 1, (3, 50))
+    both = [scored(one), scored(two, order=random.permutation(50))]
+    assert compare(both, [scored(base)]) == compare([scored((one + two) / 2)], [scored(base)])
+
+
+def test_resamples_depend_on_the_seed_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(4).normal(size=37)
+    whole = bootstrap(values, resamples=500)
+    assert bootstrap(values, resamples=500) == whole != bootstrap(values, resamples=500, seed=1)
+    monkeypatch.setattr("trajpred.evaluation.comparison._DRAWN", 100)
+    assert bootstrap(values, resamples=500) == whole
+
+
+def test_changes_are_the_largest_in_either_direction() -> None:
+    before, after = scored(np.array([1.0, 2.0, 3.0, 4.0])), scored(np.array([1.5, 1.0, 3.0, 0.5]))
+    improved, degraded = changes([after], [before], 2)
+    assert [round(change, 6) for _, change in improved] == [-3.5, -1.0]
+    assert [round(change, 6) for _, change in degraded] == [0.5]
+
+
+def test_incomparable_results_are_rejected() -> None:
+    a, b, (one, two, _) = scored(np.ones(5)), scored(np.ones(6), "b"), seeds()
+    for message, wrong in {
+        "1 have no pair": lambda: compare([a], [b]),
+        "no minADE6 of each scenario": lambda: compare([a], [a], "minADE6"),
+        "values": lambda: bootstrap([]),
+        "one recipe, small, and one seed": lambda: by_recipe([one, replace(two, training=one.training)]),
+        "different data: val of argoverse1": lambda: by_recipe([one, replace(two, split="train")]),
+        "no results given": lambda: by_recipe([]),
+        "of scored agents": lambda: format_recipes(by_recipe(seeds()), "scored"),
+    }.items():
+        with pytest.raises(DataError, match=message):
+            wrong()
+
+
+def cells(table: str) -> dict[str, dict[str, str]]:
+    """The cells of a Markdown table by row and column."""
+    head, _, *rows = ([c.strip() for c in line.strip("|").split("|")] for line in table.splitlines())
+    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+
+
+def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_first() -> None:
+    base: Any = result("base", (4.0, 6.0))
+    recipes = by_recipe([base, *seeds(), base])
+    table, intervals = cells(format_recipes(recipes)), cells(format_intervals(recipes))
+    assert list(table) == list(intervals) == ["base", "small, 3 seeds"]
+    # Means of two scenarios: (1 + 2) / 2, (2 + 2) / 2, (3 + 2) / 2.
+    assert table["small, 3 seeds"]["minFDE6"] == "2.00 (1.50\N{EN DASH}2.50)"
+    assert table["base"]["minFDE6"] == "5.00" and table["base"]["MR6"] == "-"
+    assert cells(format_table([base]))["base"] == table["base"]
+    # A resample of two scenarios is one, the other, or both: the bounds are the extremes.
+    assert intervals["small, 3 seeds"]["minFDE6"] == "2.00 [2.00, 2.00]"
+    assert intervals["small, 3 seeds"]["minFDE6 against base"] == "-3.00 [-4.00, -2.00]"
+    assert intervals["base"]["minFDE6 against base"] == "-"
+
+
+def test_recipes_depend_on_training_and_way_of_forecasting() -> None:
+    one = seeds()[0]
+    assert [*by_recipe([one, replace(one, how="mirrored")])] == ["small", "small, mirrored"]
+    tuned = replace(one, training={**one.training, "weights": "argoverse1-small"}, how="mirrored")
+    assert tuned.recipe == "small, from argoverse1-small, mirrored"
+    assert "starting with argoverse1-small; epochs 3;" in format_origin([tuned])
+
+
+def test_origin_names_seeds_data_machine_and_code() -> None:
+    origin = format_origin(seeds())
+    parts = ("seeds 0, 1, 2;", "7,377 scenarios of argoverse1", "minutes 2;", "on H200, Xeon (2 threads)")
+    assert all(part in origin for part in parts) and STORE["source"] in origin
+    assert "code trajpred 0.1.0, aaaaaaaaaa with changes, torch 2.13" in origin
+    untrained = f"scored by trajpred {MACHINE['trajpred']}, aaaaaaaaaa, torch 2.13"
+    assert format_origin([result("base", (4.0, 6.0))]) == untrained

@@ -1,0 +1,142 @@
+"""Displacement metrics of agents against av2's own functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from av2.datasets.motion_forecasting.eval import metrics as av2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trajpred.metrics import agent_metrics
+from trajpred.metrics.displacement import missed, with_brier
+from trajpred.predictors.predictor import BASELINES
+from trajpred.scenario import Scenario
+
+#: In the order of :func:`by_av2`.
+NAMES = ("minADE", "minFDE", "MR", "ADE-of-best-FDE", "brier-minFDE", "brier-minADE")
+
+
+def random_case(seed: int, A: int = 5, K: int = 6, F: int = 7) -> tuple[Tensor, Tensor, Tensor]:
+    """Trajectories a few metres off a target somewhere in a city, and probabilities."""
+    draw = np.random.default_rng(seed)
+    target = draw.normal(0, 30, (A, F, 2)) + draw.normal(0, 1000, 2)
+    trajectory = target[:, None] + draw.normal(0, 2, (A, K, F, 2))
+    probability = draw.dirichlet(np.ones(K), A)
+    return torch.from_numpy(trajectory), torch.from_numpy(probability), torch.from_numpy(target)
+
+
+def all_valid(target: Tensor) -> Tensor:
+    return torch.ones(target.shape[:2], dtype=torch.bool)
+
+
+def by_av2(
+    trajectory: NDArray[np.float64], probability: NDArray[np.float64], target: NDArray[np.float64]
+) -> list[float]:
+    """The metrics :data:`NAMES` of one agent."""
+    ade, fde = av2.compute_ade(trajectory, target), av2.compute_fde(trajectory, target)
+    is_missed = av2.compute_is_missed_prediction(trajectory, target)
+    brier = av2.compute_brier_fde(trajectory, target, probability)[fde.argmin()]
+    brier_ade = av2.compute_brier_ade(trajectory, target, probability)[ade.argmin()]
+    return [ade.min(), fde.min(), float(is_missed.all()), ade[fde.argmin()], brier, brier_ade]
+
+
+def by_us(trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> NDArray[np.float64]:
+    """``[A, 6]``: the same for all agents at once, over all modes."""
+    k = trajectory.shape[1]
+    found = agent_metrics(trajectory, probability, target, valid, ks=[k], names=NAMES)
+    return torch.stack([found[f"{name}{k}"] for name in NAMES], dim=1).numpy()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 6), st.integers(1, 8), st.integers(1, 9))
+def test_metrics_of_random_futures_equal_av2(seed: int, A: int, K: int, F: int) -> None:
+    """Partly valid futures, too: with the invalid steps cut out, av2 computes what we define."""
+    trajectory, probability, target = random_case(seed, A, K, F)
+    valid = torch.from_numpy(np.random.default_rng(seed).random((A, F)) < 0.6)
+    full = by_us(trajectory, probability, target, all_valid(target))
+    partial = by_us(trajectory, probability, target.masked_fill(~valid[..., None], torch.nan), valid)
+    assert full.shape == (A, 6)
+    for i, steps in enumerate(valid.numpy()):
+        agent = [x[i].numpy() for x in (trajectory, probability, target)]
+        np.testing.assert_allclose(full[i], by_av2(*agent), rtol=1e-12, atol=1e-12)
+        if steps.any():
+            expected = by_av2(agent[0][:, steps], agent[1], agent[2][steps])
+            np.testing.assert_allclose(partial[i], expected, rtol=1e-12, atol=1e-12)
+        else:
+            assert np.isnan(partial[i]).all()
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_metrics_of_real_focal_tracks_equal_av2(sample_scenarios: list[Scenario], baseline: str) -> None:
+    labelled = [scenario for scenario in sample_scenarios if scenario.has_future]
+    assert len(labelled) > 1
+    for scenario in labelled:
+        forecast = BASELINES[baseline](scenario)
+        row = forecast.rows(np.array([scenario.focal_id]))[0]
+        target = scenario.tracks.position[scenario.focal, scenario.num_observed :]
+        arrays = forecast.trajectory[row], forecast.probability[row], target
+        modes, p, truth = (torch.from_numpy(x)[None] for x in arrays)
+        np.testing.assert_allclose(by_us(modes, p, truth, all_valid(truth))[0], by_av2(*arrays), rtol=1e-12)
+
+
+def test_min_ade_is_the_true_minimum_not_that_of_the_best_endpoint() -> None:
+    # Mode 0 is near all the way and ends 1 m off; mode 1 strays by 5 m and ends exactly right.
+    trajectory = torch.tensor([[[[0.0, 0.0], [0.0, 1.0]], [[5.0, 0.0], [0.0, 0.0]]]])
+    target = torch.zeros(1, 2, 2)
+    found = agent_metrics(trajectory, torch.full((1, 2), 0.5), target, all_valid(target), ks=[2])
+    assert [found[name].item() for name in ("minADE2", "minFDE2", "ADE-of-best-FDE2")] == [0.5, 0.0, 2.5]
+
+
+def test_missed_is_strictly_farther_than_the_threshold() -> None:
+    fde = torch.tensor([2.0, 2.0000002, 1.0, torch.nan])
+    assert missed(fde).tolist()[:3] == [0, 1, 0] and missed(fde)[3].isnan()
+    assert missed(fde, threshold=0.5).tolist()[:3] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("probability", [[0.3, 0.7], [0.7, 0.3], [0.1, 0.2]])
+def test_brier_score_uses_the_most_probable_of_equal_modes_as_given(probability: list[float]) -> None:
+    expected = (1 - max(probability)) ** 2  # probabilities need not sum to 1
+    assert with_brier(torch.zeros(1, 2), torch.tensor([probability])).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("probability", "order"),
+    [
+        ([0.1, 0.4, 0.1, 0.4], [1, 3, 0, 2]),
+        # Many equal values: an unstable sort passes by luck with four.
+        ([1 / 300] * 300, list(range(300))),
+    ],
+)
+def test_top_k_modes_are_the_most_probable_and_of_equal_ones_the_first(
+    probability: list[float], order: list[int]
+) -> None:
+    """Only mode i of agent i is right: for each k those agents are right whose mode is among the top k."""
+    K, p = len(order), torch.tensor(probability)
+    trajectory = (1 - torch.eye(K))[..., None, None].expand(K, K, 1, 2)
+    target, names = torch.zeros(K, 1, 2), ("minFDE", "brier-minFDE")
+    found = agent_metrics(trajectory, p.expand(K, K), target, all_valid(target), range(1, K + 3), names)
+    for k in range(1, K + 3):  # with fewer than k modes, all of them
+        assert (found[f"minFDE{k}"] == 0).nonzero()[:, 0].tolist() == sorted(order[:k])
+    torch.testing.assert_close(found["brier-minFDE3"][order[:3]], (1 - p[order[:3]]) ** 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_heading_errors_are_of_the_mode_with_the_best_endpoint(dtype: torch.dtype) -> None:
+    trajectory, probability, target = (x.to(dtype) for x in random_case(1))
+    draw = np.random.default_rng(1)
+    heading, truth = draw.uniform(-3, 3, (5, 6, 7)), draw.uniform(-3, 3, (5, 7))
+    valid = draw.random((5, 7)) < 0.7
+    valid[0] = False
+    angles = {"heading": torch.from_numpy(heading), "target_heading": torch.from_numpy(truth)}
+    found = agent_metrics(trajectory, probability, target, torch.from_numpy(valid), ks=[1], **angles)
+    assert found["minADE1"].dtype == dtype and np.isnan(found["average heading error6"][0])
+    for i in range(1, 5):
+        last = np.flatnonzero(valid[i])[-1]
+        best = np.hypot(*(trajectory[i, :, last] - target[i, last]).double().numpy().T).argmin()
+        error = np.abs(np.angle(np.exp(1j * (heading[i, best] - truth[i]))))
+        assert found["average heading error6"][i] == pytest.approx(error[valid[i]].mean())
+        assert found["final heading error6"][i] == pytest.approx(error[last])

@@ -1,0 +1,114 @@
+"""ForecastMetrics: the same means for any batches, and over two processes."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trajpred.metrics import ForecastMetrics, agent_metrics, names_in
+
+A = 23
+#: Agents of each update, for each of two processes: uneven, and one of them has no focal agent.
+SPLITS = ((slice(0, 4), slice(4, 5), slice(5, 17)), (slice(17, 23),))
+Batch = tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Tensor]]
+
+
+def batch(agents: slice = slice(None)) -> Batch:
+    """The same random agents every time, some partly or entirely without a future."""
+    draw = torch.Generator().manual_seed(7)
+    target = torch.randn(A, 8, 2, generator=draw) * 10
+    trajectory = target[:, None] + torch.randn(A, 6, 8, 2, generator=draw) * 1.5
+    probability = torch.rand(A, 6, generator=draw).softmax(dim=1)
+    valid = torch.rand(A, 8, generator=draw) < 0.7
+    valid[3] = False
+    scored = torch.rand(A, generator=draw) < 0.6
+    focal = (torch.arange(A) < 16) & scored
+    groups = {"focal": focal[agents], "scored": scored[agents]}
+    return trajectory[agents], probability[agents], target[agents], valid[agents], groups
+
+
+def computed(*slices: slice) -> dict[str, dict[str, float]]:
+    metrics = ForecastMetrics()
+    for agents in slices:
+        metrics.update(*batch(agents))
+    return metrics.compute()
+
+
+def assert_same(found: dict[str, dict[str, float]], expected: dict[str, dict[str, float]]) -> None:
+    """Equal up to the order of addition of float64 numbers."""
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert found[name] == pytest.approx(values, rel=1e-13, abs=0)
+
+
+def test_means_are_those_of_the_agents_of_each_group() -> None:
+    *tensors, valid, groups = batch()
+    found, known = computed(slice(None)), valid.any(dim=1)
+    each = agent_metrics(*tensors, valid, names=names_in("training"))
+    for group, member in (groups | {"all": torch.ones(A, dtype=torch.bool)}).items():
+        expected = {name: x[member & known].double().mean().item() for name, x in each.items()}
+        assert found[group] == pytest.approx({"count": int((member & known).sum()), **expected}, rel=1e-13)
+    assert found["all"]["count"] == A - 1  # agent 3 has no future
+
+
+def test_means_do_not_depend_on_batches_or_processes() -> None:
+    expected = computed(slice(None))
+    assert_same(computed(*SPLITS[0], *SPLITS[1]), expected)
+    assert_same(computed(*(slice(i, i + 1) for i in reversed(range(A))), slice(0, 0)), expected)
+    metrics = ForecastMetrics()
+    for agents in SPLITS[0]:
+        assert_same(metrics(*batch(agents)), computed(agents))  # the batch's own
+    other = ForecastMetrics()
+    other.update(*batch(SPLITS[1][0]))
+    metrics.merge_state(other)
+    assert_same(metrics.compute(), expected)
+
+
+def test_sums_are_float64() -> None:
+    """A float32 sum stops growing by 1 m at 2²⁴ m: fewer agents than a validation split has."""
+    metrics = ForecastMetrics(ks=(1,), groups=("all",))
+    one = (torch.tensor([[[[1.0, 0.0]]]]), torch.ones(1, 1), torch.zeros(1, 1, 2), torch.ones(1, 1).bool())
+    metrics.update(one[0] * 2**25, *one[1:])
+    metrics.update(*one)
+    assert metrics.compute()["all"]["minFDE1"] == (2**25 + 1) / 2
+
+
+def test_non_finite_forecasts_make_their_groups_nan_and_empty_groups_have_no_means() -> None:
+    trajectory, probability, target, valid, groups = batch()
+    broken = int((groups["scored"] & ~groups["focal"] & valid.any(1)).nonzero()[0])
+    trajectory[broken] = torch.nan
+    metrics = ForecastMetrics()
+    metrics.update(trajectory, probability, target, valid, groups)
+    assert math.isnan(metrics.compute()["scored"]["minADE6"])
+    assert metrics.compute()["focal"] == pytest.approx(computed(slice(None))["focal"], rel=1e-13)
+    assert computed(*SPLITS[1])["focal"] == {"count": 0}
+    with pytest.raises(ValueError, match="focal"):
+        metrics.update(trajectory, probability, target, valid, {"scored": groups["scored"]})
+
+
+def work(rank: int, folder: str) -> None:
+    """One of two processes: its share of the updates, then the result over both."""
+    store = dist.FileStore(f"{folder}/store", 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    metrics = ForecastMetrics()
+    for agents in SPLITS[rank]:
+        metrics.update(*batch(agents))
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(metrics.compute()))
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo")
+def test_two_processes_compute_the_means_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.platform == "linux":
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
+    for rank in range(2):
+        assert_same(json.loads((tmp_path / f"{rank}.json").read_text()), computed(slice(None)))

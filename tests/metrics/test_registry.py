@@ -1,0 +1,55 @@
+"""The metric registry: a registered metric appears in tables, JSON, training curves and comparisons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.predictors import Scattered
+from tests.graph.conftest import store_path  # noqa: F401
+from trajpred.evaluation import evaluate, format_table, write_results
+from trajpred.evaluation.report import tables
+from trajpred.metrics import METRICS, ForecastMetrics, Metric, columns, metric_of, register
+from trajpred.store import ScenarioStore
+
+EVERYWHERE = ("training", "progress", "chart", "results", "interval", "breakdown", "side by side")
+
+
+@pytest.fixture
+def metric() -> Iterator[Metric]:
+    """The median final error over the modes, in every table."""
+    tables = dict.fromkeys(EVERYWHERE, (6,))
+    one = Metric("medianFDE", lambda errors: errors.final.median(1).values, "Median error", tables=tables)
+    register(one)
+    yield one
+    del METRICS[one.name]
+
+
+def test_registered_metric_appears_in_tables_and_json(
+    metric: Metric,
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    result = evaluate(Scattered(), ScenarioStore(store_path, "val"), ks=(6,), progress=False)
+    write_results(tmp_path / "results.json", result)
+    found = json.loads((tmp_path / "results.json").read_text())
+    mean = found["metrics"]["focal"]["medianFDE6"]
+    assert mean > found["metrics"]["focal"]["minFDE6"]
+    assert found["horizons"]["6 s"]["focal"]["medianFDE6"] == pytest.approx(mean)
+    assert (
+        len(found["per_scenario"]["medianFDE6"]) == found["scenarios"] and "medianFDE6" in found["intervals"]
+    )
+    main, horizons, *_ = tables(result)
+    assert ["medianFDE6", f"{mean:.2f}"] in [list(row[:2]) for row in main.rows]
+    assert "medianFDE6" in horizons.head and "medianFDE6" in format_table([result])
+    assert "medianFDE6" in ForecastMetrics().names
+
+
+def test_columns_and_units() -> None:
+    assert columns("results") == (*("minADE1", "minFDE1", "MR1"), *columns("breakdown"))
+    assert columns("breakdown") == ("minADE6", "minFDE6", "MR6", "brier-minFDE6")
+    assert metric_of("brier-minFDE6").unit == "m" and metric_of("average heading error6").unit == "rad"
+    assert metric_of("spread").lower_is_better is None and metric_of("actorMR").per_actor

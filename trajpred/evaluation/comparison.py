@@ -1,0 +1,254 @@
+"""Comparison of evaluations: bootstrap intervals over scenarios, and Markdown tables by recipe over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trajpred.errors import DataError, require
+from trajpred.evaluation.results import Evaluation
+from trajpred.metrics import columns
+
+RESAMPLES = 10_000
+#: Indices drawn at a time: 8 MB for any number of scenarios.
+_DRAWN = 1 << 20
+#: Evaluations of one recipe from several seeds, by the recipe's name.
+Recipes = Mapping[str, Sequence[Evaluation]]
+
+
+class Interval(NamedTuple):
+    """A mean over scenarios, with the bounds of 95 % of its bootstrap resamples."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap(values: ArrayLike, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
+    """Compute the mean of ``values`` ``[N]`` with its interval. Raises: DataError if there are none."""
+    sample = np.asarray(values, np.float64)
+    require(sample.ndim == 1 and len(sample) > 0, "values", f"must be [N], is {list(sample.shape)}")
+    return bootstrap_columns({"": sample}, resamples, seed)[""]
+
+
+def bootstrap_columns(
+    columns: Mapping[str, NDArray[np.floating]], resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, Interval]:
+    """Compute the means of ``columns`` ``[N]`` with their percentile intervals, from the same resamples."""
+    sample = np.stack([*columns.values()], axis=1).astype(np.float64)
+    random, size = np.random.default_rng(seed), len(sample)
+    rows, means = max(1, _DRAWN // size), list[NDArray[np.float64]]()
+    for start in range(0, resamples, rows):
+        drawn = random.integers(size, size=(min(rows, resamples - start), size))
+        # Count how often each was drawn: one product serves all columns, instead of a gather for each.
+        drawn += np.arange(len(drawn))[:, None] * size
+        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
+        means += [row @ sample / size for row in times]  # one by one: rounding is the same for any portion
+    low, high = np.quantile(means, (0.025, 0.975), axis=0)
+    bounds = zip(sample.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True)
+    return {name: Interval(*each) for name, each in zip(columns, bounds, strict=True)}
+
+
+def compare(
+    first: Sequence[Evaluation],
+    second: Sequence[Evaluation],
+    metric: str = "minFDE6",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Compute ``first`` minus ``second`` in the focal agent's ``metric``, paired by scenario.
+
+    Pairing removes the variance of difficulty between scenarios. Each side is one evaluation, or several of
+    different seeds, averaged in every scenario; the interval covers scenarios, not the spread over seeds.
+
+    Raises: DataError if the two sides were not evaluated on the same scenarios.
+    """
+    return bootstrap(np.array([*_differences(first, second, metric).values()]), resamples, seed)
+
+
+def changes(
+    first: Sequence[Evaluation], second: Sequence[Evaluation], count: int, metric: str = "minFDE6"
+) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+    """List the ``count`` scenarios in which ``first`` improves most over ``second``, and degrades most.
+
+    Each with ``first`` minus ``second``, the largest change first. Lower is better in all metrics of
+    scenarios. Raises: DataError as :func:`compare`.
+    """
+    ordered = sorted(_differences(first, second, metric).items(), key=lambda pair: pair[1])
+    improved = [pair for pair in ordered[:count] if pair[1] < 0]
+    return improved, [pair for pair in ordered[::-1][:count] if pair[1] > 0]
+
+
+def in_common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evaluation]:
+    """Reduce both to the scenarios that both predict: a predictions file may contain a part of a split."""
+    shared = set(first.per_scenario["scenario_id"]) & set(second.per_scenario["scenario_id"])
+
+    def reduced(one: Evaluation) -> Evaluation:
+        rows = [i for i, name in enumerate(one.per_scenario["scenario_id"]) if name in shared]
+        return replace(one, per_scenario={k: [x[i] for i in rows] for k, x in one.per_scenario.items()})
+
+    return reduced(first), reduced(second)
+
+
+def _differences(first: Sequence[Evaluation], second: Sequence[Evaluation], metric: str) -> dict[str, float]:
+    a, b = _per_scenario(first, metric), _per_scenario(second, metric)
+    _require_same_scenarios(a, b, first[0], second[0])
+    return {scenario: a[scenario] - b[scenario] for scenario in a}
+
+
+def _per_scenario(seeds: Sequence[Evaluation], metric: str) -> dict[str, float]:
+    """Return the focal agent's ``metric`` by scenario, averaged over ``seeds``."""
+    each = [one.focal(metric) for one in seeds]
+    for values, one in zip(each, seeds, strict=True):
+        _require_same_scenarios(each[0], values, seeds[0], one)
+    return {scenario: float(np.mean([values[scenario] for values in each])) for scenario in each[0]}
+
+
+def _require_same_scenarios(
+    a: dict[str, float], b: dict[str, float], first: Evaluation, second: Evaluation
+) -> None:
+    """Raise :class:`DataError` unless both contain the same scenarios, at least one, in any order."""
+    if not a and not b:
+        raise DataError(f"{first.predictor} and {second.predictor} predict no focal agent to compare by")
+    if a.keys() != b.keys():
+        names = f"{first.predictor} and {second.predictor}"
+        raise DataError(f"{names} were evaluated on other scenarios: {len(a.keys() ^ b.keys())} have no pair")
+
+
+def by_recipe(evaluations: Sequence[Evaluation]) -> dict[str, list[Evaluation]]:
+    """Group evaluations by recipe, in the order in which the recipes first appear.
+
+    Duplicates (a baseline beside every run) count once.
+
+    Raises: DataError if there are none, they are of different data, or of one recipe and seed but differ.
+    """
+    if not evaluations:
+        raise DataError("no results given")
+    recipes: dict[str, list[Evaluation]] = {}
+    for one in evaluations:
+        _require_same_data(evaluations[0], one)
+        seeds = recipes.setdefault(one.recipe, [])
+        twins = [other for other in seeds if other.training.get("seed") == one.training.get("seed")]
+        if not twins:
+            seeds.append(one)
+        elif not _agree(twins[0], one):
+            names = f"{twins[0].predictor} and {one.predictor} differ"
+            raise DataError(f"{names}, but are of one recipe, {one.recipe}, and one seed; give one of them")
+    return recipes
+
+
+def _agree(first: Evaluation, other: Evaluation) -> bool:
+    """Whether results are equal up to the rounding of another machine."""
+    a, b = first.metrics["focal"], other.metrics["focal"]
+    return all(abs(a[name] - b[name]) < 1e-3 for name in columns("results") if name in a and name in b)
+
+
+def _require_same_data(first: Evaluation, other: Evaluation) -> None:
+    data = [(one.split, one.scenarios, one.store.get("source")) for one in (first, other)]
+    if data[0] != data[1]:
+        both = " and ".join(f"{split} of {source} ({count} scenarios)" for split, count, source in data)
+        raise DataError(f"{first.predictor} and {other.predictor} were evaluated on different data: {both}")
+
+
+def format_table(evaluations: Sequence[Evaluation], group: str = "focal") -> str:
+    """Format one Markdown row per evaluation; metres, miss rates as shares."""
+    return _metrics_table([(one.predictor, [one]) for one in evaluations], group)
+
+
+def format_recipes(recipes: Recipes, group: str = "focal") -> str:
+    """Format one Markdown row per recipe: the mean over its seeds, with minimum and maximum."""
+    return _metrics_table([(_with_count(name, seeds), seeds) for name, seeds in recipes.items()], group)
+
+
+def _with_count(name: str, seeds: Sequence[Evaluation]) -> str:
+    return f"{name}, {len(seeds)} seeds" if len(seeds) > 1 else name
+
+
+def _metrics_table(lines: Sequence[tuple[str, Sequence[Evaluation]]], group: str) -> str:
+    names, rows = columns("results"), []
+    for name, seeds in lines:
+        require(
+            all(group in one.metrics for one in seeds), "group", f"{name} has no results of {group} agents"
+        )
+        each = [one.metrics[group] for one in seeds]
+        rows.append([name, str(each[0]["count"]), *(_over_seeds(each, column) for column in names)])
+    return markdown(["predictor", "agents", *names], rows)
+
+
+def _over_seeds(each: Sequence[Mapping[str, float]], name: str) -> str:
+    """Format ``mean (minimum–maximum)``; the value alone of one seed, a dash if there is none."""
+    values = [metrics[name] for metrics in each if name in metrics]
+    if not values:
+        return "-"
+    mean = f"{sum(values) / len(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
+
+
+def format_intervals(recipes: Recipes) -> str:
+    """Format one Markdown row per recipe: means and differences from the first, with 95 % intervals.
+
+    Raises: DataError if they were not evaluated on the same scenarios, or have no values per scenario.
+    """
+    names, (reference, first) = columns("interval"), next(iter(recipes.items()))
+    rows = []
+    for name, seeds in recipes.items():
+        own = [_interval(bootstrap(list(_per_scenario(seeds, metric).values()))) for metric in names]
+        less = ["-" if seeds is first else _interval(compare(seeds, first, metric), "+") for metric in names]
+        rows.append([_with_count(name, seeds), *own, *less])
+    return markdown(["predictor", *names, *(f"{metric} against {reference}" for metric in names)], rows)
+
+
+def _interval(interval: Interval, sign: str = "") -> str:
+    return "{:{s}.2f} [{:{s}.2f}, {:{s}.2f}]".format(*interval, s=sign)
+
+
+def format_origin(seeds: Sequence[Evaluation]) -> str:
+    """Describe the origin of a recipe's figures in one line: seeds, training, data, machine and code."""
+    training, evaluated = [one.training for one in seeds], seeds[0].environment
+    machine = training[0].get("environment", {})
+    parts = {
+        "seeds": _listed([facts.get("seed") for facts in training]),
+        "trained on": _data(training[0].get("store", {}), "train"),
+        "starting with": _listed([facts.get("weights") for facts in training]),
+        "epochs": _listed([facts.get("epochs") for facts in training]),
+        "steps": _listed([facts.get("steps") for facts in training]),
+        "minutes": _listed([round(facts["wall_s"] / 60) for facts in training if "wall_s" in facts]),
+        "on": _machine(machine),
+        "code": _code(machine),
+        "scored by": _code(evaluated),
+    }
+    return "; ".join(f"{name} {value}" for name, value in parts.items() if value)
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def _data(store: Mapping[str, Any], split: str) -> str:
+    count = store.get("scenarios", {}).get(split)
+    return f"{count:,} scenarios of {store['source']} (store {store['config']})" if count else ""
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    cpu = f"{environment.get('cpu')} ({environment.get('threads')} threads)" if environment else ""
+    return ", ".join(filter(None, (environment.get("gpu"), cpu)))
+
+
+def _code(environment: Mapping[str, Any]) -> str:
+    if not environment:
+        return ""
+    commit = environment.get("commit", "")[:10] + (" with changes" if environment.get("dirty") else "")
+    versions = f"trajpred {environment['trajpred']}", commit, f"torch {environment['torch']}"
+    return ", ".join(filter(None, versions))
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a Markdown table with columns aligned to the right."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    lines = [" | ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in (head, *rows)]
+    rule = "|".join("-" * (w + 1) + ":" for w in widths)
+    return "\n".join((f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])))
