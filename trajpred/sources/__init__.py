@@ -1,6 +1,6 @@
-"""Sources: one reader per data set, each yielding :class:`~trajpred.scenario.Scenario`.
+"""Sources: one reader for each data set, which yields :class:`~trajpred.scenario.Scenario` records.
 
-Other packages register theirs by entry point; README.md in this folder says how.
+Other packages register theirs by entry point; README.md in this folder describes how.
 """
 
 from __future__ import annotations
@@ -15,24 +15,29 @@ from trajpred.errors import DataError, require
 from trajpred.scenario import Scenario
 from trajpred.sources import argoverse1, argoverse2
 
-#: The entry points of this group are sources.
+#: Entry point group of sources.
 GROUP = "trajpred.sources"
 
 
 @dataclass(frozen=True)
 class Source:
-    """How to find and read one data set.
+    """The functions that find and read the scenarios of a data set.
 
     Attributes:
-        discover: raw folder -> for each split the paths of its scenarios, sorted.
-        read: one of those paths -> the scenario. Raises :class:`~trajpred.errors.DataError`.
+        discover: raw folder -> sorted paths of the scenarios of each split.
+        read: one of those paths -> scenario. Raises :class:`~trajpred.errors.DataError`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> source = find_source("argoverse2")
+        >>> scenario = source.read(source.discover(Path("datasets/argoverse2/sample"))["val"][0])
     """
 
     discover: Callable[[Path], dict[str, list[Path]]]
     read: Callable[[Path], Scenario]
 
 
-#: The built-in ones; :func:`find_source` also finds those of other packages.
+#: Built-in sources; :func:`find_source` also finds those of other packages.
 SOURCES: dict[str, Source] = {
     "argoverse1": Source(argoverse1.discover, argoverse1.read_scenario),
     "argoverse2": Source(argoverse2.discover, argoverse2.read_scenario),
@@ -40,11 +45,11 @@ SOURCES: dict[str, Source] = {
 
 
 def find_source(name: str) -> Source:
-    """The source called ``name``: built in, registered by another package, or ``package.module:OBJECT``.
+    """Return a source: built in, registered by another package, or given as ``package.module:OBJECT``.
 
-    A built-in source keeps its name whatever others register.
+    Built-in sources take precedence.
 
-    Raises: DataError if there is none, if packages clash over the name, or if it cannot be imported.
+    Raises: DataError if the name is unknown or ambiguous, or if the source cannot be imported.
     """
     return SOURCES[name] if name in SOURCES else _load(_entry_point(name))
 
@@ -58,7 +63,7 @@ def _entry_point(name: str) -> EntryPoint:
     if not values:
         known = ", ".join([*SOURCES, *sorted(others.names - SOURCES.keys())])
         raise DataError(f"unknown source {name!r}; known: {known}", field="source")
-    advice = f"{name!r} is registered more than once; name the one that you mean: {' or '.join(values)}"
+    advice = f"{name!r} is registered more than once; give {' or '.join(values)}"
     require(len(values) == 1, "source", advice)
     return EntryPoint(name, values[0], GROUP)
 
@@ -67,9 +72,9 @@ def _entry_point(name: str) -> EntryPoint:
 def _load(point: EntryPoint) -> Source:
     try:
         source = point.load()
-    except Exception as error:  # what other people's modules do on import
+    except Exception as error:  # anything that a foreign module raises on import
         problem = f"{point.value!r} cannot be loaded ({type(error).__name__}: {error})"
         raise DataError(problem, field="source") from None
     if not isinstance(source, Source):
-        raise DataError(f"{point.value!r} is no trajpred.sources.Source, but {source!r}", field="source")
+        raise DataError(f"{point.value!r} is not a trajpred.sources.Source: {source!r}", field="source")
     return source

@@ -1,7 +1,7 @@
-"""Argoverse 1 motion forecasting: ``<split>/data/<id>.csv`` and ``map_files/pruned_argoverse_*.xml``.
+"""Read Argoverse 1 motion forecasting: ``<split>/data/<id>.csv`` and ``map_files/pruned_argoverse_*.xml``.
 
-A row is one position of one track; ``OBJECT_TYPE`` says AGENT (the focal track), AV or OTHERS. There are no
-headings, velocities or lasting types: motion is derived causally from the positions (`trajpred.geometry`).
+A row is one position of one track; ``OBJECT_TYPE`` is AGENT (the focal track), AV or OTHERS. Headings and
+velocities are not in the files and are estimated causally (:mod:`trajpred.geometry`).
 Sequences packed as ``<split>.parquet`` (datasets/argoverse1/README.md lists the columns) are read too.
 """
 
@@ -18,21 +18,21 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_strings, encode, require
+from trajpred.errors import DataError, as_strings, encode, require, require_finite
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse1_map import city_map
-from trajpred.sources.argoverse2 import require_few_states, require_small_groups
+from trajpred.sources.argoverse2 import require_small_groups, text_codes, valid_states
 
-#: Where each split lies below the raw folder: as the archives unpack, or under its plain name.
+#: Folders of each split: as the archives unpack, or under its plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
 #: Observed steps (2 s at 10 Hz), and observed and future steps together.
 NUM_OBSERVED, NUM_STEPS = 20, 50
-#: The nominal pace. Stamps jitter, and in some recordings frames are missing, but the task counts steps: 30
-#: of them are to be predicted whenever they were taken. A model needs one pace, too.
+#: Nominal step. Recorded timestamps jitter, and some frames are missing, but the task is defined in steps: 30
+#: are to be predicted, whenever they were recorded.
 STEP_NS = 100_000_000
-#: A scenario holds the lanes this near to the box around the focal track's observed positions: what a car at
-#: 30 m/s can reach in the 3 s to predict, and some more.
+#: A scenario contains the lanes within this distance of the box around the focal track's observed positions:
+#: more than a car at 30 m/s covers in the 3 s to predict.
 LANE_RADIUS_M = 100.0
 
 _ROLES = ("AGENT", "AV", "OTHERS")
@@ -45,9 +45,9 @@ _PACK |= {"x_dmm": pa.int32(), "y_dmm": pa.int32(), "CITY_NAME": _NAMES}
 
 
 def discover(raw: Path) -> dict[str, list[Path]]:
-    """The sequences of each split below ``raw``, by number; one inside a pack is ``<split>.parquet/<id>``.
+    """Return the sequences of each split, by number; those of a pack as ``<split>.parquet/<id>``.
 
-    Raises: DataError where there are none, or no map folder.
+    Raises: DataError if there are none, or no map folder.
     """
     found = {split: _sequences(raw, split) for split in FOLDERS}
     found = {split: paths for split, paths in found.items() if paths}
@@ -59,7 +59,7 @@ def discover(raw: Path) -> dict[str, list[Path]]:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Read one of the paths that :func:`discover` found. Raises: DataError naming file and field at fault."""
+    """Read a path from :func:`discover`. Raises: DataError naming the file and the field at fault."""
     packed = path.parent.suffix == ".parquet"
     folder = path.absolute().parent.parent
     try:
@@ -68,8 +68,8 @@ def read_scenario(path: Path) -> Scenario:
     except DataError as error:
         raise error.located(path) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        kind = "parquet" if packed else "CSV"
-        raise DataError(f"is no readable {kind} file ({error})", file=path) from None
+        file_type = "parquet" if packed else "CSV"
+        raise DataError(f"is not a readable {file_type} file ({error})", file=path) from None
 
 
 def _sequences(raw: Path, split: str) -> list[Path]:
@@ -87,10 +87,12 @@ def _read_csv(path: Path) -> pa.Table:
     try:
         table = _parse_csv(path, _CSV)
     except pa.ArrowInvalid as error:
-        raise DataError(f"is no readable CSV ({error})", file=path, field=_culprit(path)) from None
+        raise DataError(
+            f"is not a readable CSV file ({error})", file=path, field=_unreadable_column(path)
+        ) from None
     for name in _CSV:
         found = table.column_names.count(name)
-        require(found == 1, name, "column stands there twice" if found else "column is missing")
+        require(found == 1, name, "column is duplicated" if found else "column is missing")
     return table
 
 
@@ -102,8 +104,8 @@ def _parse_csv(path: Path, types: dict[str, pa.DataType]) -> pa.Table:
     )
 
 
-def _culprit(path: Path) -> str | None:
-    """The column that alone keeps the file from being read, if there is one."""
+def _unreadable_column(path: Path) -> str | None:
+    """Return the column that prevents parsing, None if it is not a single one."""
     raw = dict.fromkeys(_CSV, pa.binary())
     for name in (None, *_CSV):
         try:
@@ -115,25 +117,25 @@ def _culprit(path: Path) -> str | None:
 
 def _pack_ids(pack: Path) -> list[int]:
     try:
-        return sorted({one for seq_id in _seq_ids(_open_pack(pack)) for one in np.unique(seq_id).tolist()})
+        return sorted({one for ids in _seq_ids(_open_pack(pack)) for one in np.unique(ids).tolist()})
     except DataError as error:
         raise error.located(pack) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"is no readable pack ({error})", file=pack, field="seq_id") from None
+        raise DataError(f"is not a readable pack ({error})", file=pack, field="seq_id") from None
 
 
 def _open_pack(pack: Path) -> pq.ParquetFile:
     file = pq.ParquetFile(pack)
     require_small_groups(file.metadata)
     schema = file.metadata.schema.to_arrow_schema()
-    for name, kind in _PACK.items():
-        alone = schema.names.count(name) == 1 and schema.field(name).type == kind
-        require(alone, name, f"must be a column of {kind}")
+    for name, dtype in _PACK.items():
+        matches = schema.names.count(name) == 1 and schema.field(name).type == dtype
+        require(matches, name, f"must be a column of {dtype}")
     return file
 
 
 def _seq_ids(file: pq.ParquetFile) -> Iterator[NDArray[np.int32]]:
-    """The ``seq_id`` of the rows of each row group that has any."""
+    """Yield the ``seq_id`` column of each row group that has rows."""
     for i in range(file.num_row_groups):
         rows = file.read_row_group(i, ["seq_id"], use_threads=False)
         if rows.num_rows:
@@ -148,14 +150,14 @@ def _seq_id(rows: pa.Table) -> NDArray[np.int32]:
 
 
 def _read_pack(pack: Path, seq_id: str) -> pa.Table:
-    """The rows of one sequence, as the CSV file would give them."""
-    require(seq_id.isdecimal() and len(seq_id) < 19, "seq_id", f"is no number: {seq_id!r}")
+    """Return the rows of one sequence with the columns of a CSV file."""
+    require(seq_id.isdecimal() and len(seq_id) < 19, "seq_id", f"is not a number: {seq_id!r}")
     wanted, modified_ns = int(seq_id), pack.stat().st_mtime_ns
     group = int(np.searchsorted(_last_ids(pack, modified_ns), wanted))
-    require(group < len(_last_ids(pack, modified_ns)), "seq_id", "the pack holds no such sequence")
+    require(group < len(_last_ids(pack, modified_ns)), "seq_id", "is not in the pack")
     table = _row_group(pack, modified_ns, group)
     start, stop = np.searchsorted(table["seq_id"].to_numpy(), [wanted, wanted + 1])
-    require(start < stop, "seq_id", "the pack holds no such sequence")
+    require(start < stop, "seq_id", "is not in the pack")
     rows = table.slice(start, stop - start)
     number = pc.utf8_lpad(rows["TRACK_ID"].cast(pa.string()), 12, padding="0")
     columns = {
@@ -170,13 +172,13 @@ def _read_pack(pack: Path, seq_id: str) -> pa.Table:
 
 @lru_cache(maxsize=4)
 def _last_ids(pack: Path, modified_ns: int) -> NDArray[np.int64]:
-    """The last ``seq_id`` ``[G]`` of each row group; ``modified_ns`` tells the cache of a changed file."""
+    """Return the last ``seq_id`` ``[G]`` of each row group; cached until the file changes."""
     return np.array([seq_id[-1] for seq_id in _seq_ids(_open_pack(pack))], np.int64)
 
 
 @lru_cache(maxsize=1)
 def _row_group(pack: Path, modified_ns: int, group: int) -> pa.Table:
-    """One row group, kept for the sequences that follow: they lie one behind another."""
+    """Read a row group; cached, since consecutive sequences share it."""
     table = _open_pack(pack).read_row_group(group, list(_PACK), use_threads=False)
     _seq_id(table)
     return table
@@ -186,17 +188,17 @@ def _row_group(pack: Path, modified_ns: int, group: int) -> pa.Table:
 
 
 def _scenario(rows: pa.Table, scenario_id: str, maps: Path) -> Scenario:
-    require(rows.num_rows > 0, "TIMESTAMP", "the file holds no rows")
+    require(rows.num_rows > 0, "TIMESTAMP", "the file has no rows")
     for name in _CSV:
         require(rows[name].null_count == 0, name, "is missing in at least one row")
     for name in _NUMBERS:
-        require(bool(np.isfinite(rows[name].to_numpy()).all()), name, "has a value that is not finite")
+        require_finite(rows[name].to_numpy(), name)
     stamps, step = _steps(rows["TIMESTAMP"].to_numpy())
-    _, cities = _codes(rows, "CITY_NAME")
+    _, cities = text_codes(rows, "CITY_NAME")
     require(len(cities) == 1, "CITY_NAME", f"must be the same in all rows, has {len(cities)} values")
     tracks = _tracks(rows, step, len(stamps))
     focal = int(np.flatnonzero(tracks.category == TrackCategory.FOCAL)[0])
-    seen = tracks.position[focal, :NUM_OBSERVED]
+    observed = tracks.position[focal, :NUM_OBSERVED]
     return Scenario(
         scenario_id=scenario_id,
         city=cities[0],
@@ -204,12 +206,12 @@ def _scenario(rows: pa.Table, scenario_id: str, maps: Path) -> Scenario:
         num_observed=NUM_OBSERVED,
         focal_id=str(tracks.track_id[focal]),
         tracks=tracks,
-        map=city_map(maps, cities[0]).near(seen.min(axis=0), seen.max(axis=0), LANE_RADIUS_M),
+        map=city_map(maps, cities[0]).near(observed.min(axis=0), observed.max(axis=0), LANE_RADIUS_M),
     ).validate()
 
 
 def _steps(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct timestamps in nanoseconds, sorted, and for each row the index of its own among them."""
+    """Return the sorted distinct timestamps in nanoseconds, and the index of each row's among them."""
     inside = bool(((seconds >= 0) & (seconds < 9e9)).all())
     require(inside, "TIMESTAMP", "must be seconds, from 0 to 9e9")
     stamps, step = np.unique(np.round(seconds * 1e9).astype(np.int64), return_inverse=True)
@@ -220,37 +222,34 @@ def _steps(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
-    """All tracks, sorted by their id in the file; the ego, where it is labelled, is called EGO_ID.
+    """Return all tracks, sorted by their id in the file; the AV, if labelled, is renamed EGO_ID.
 
     Args:
-        step: ``[N]`` for each row.
-        num_steps: steps in the file; the AGENT must be there at each.
+        rows: the file's N rows.
+        step: ``[N]`` step of each row.
+        num_steps: number of steps in the file; the AGENT must be present at each.
     """
-    row, ids = _codes(rows, "TRACK_ID")
+    row, ids = text_codes(rows, "TRACK_ID")
     require("" not in ids, "TRACK_ID", "is empty in at least one row")
-    require_few_states(len(ids), NUM_STEPS)
-    valid = np.zeros((len(ids), NUM_STEPS), np.bool_)
-    valid[row, step] = True
-    require(int(valid.sum()) == len(row), "TIMESTAMP", "a track has the same step twice")
+    valid = valid_states(row, step, len(ids), NUM_STEPS, "TIMESTAMP")
     role = _roles(rows, row, len(ids))
     is_focal, is_ego = role == _ROLES.index("AGENT"), role == _ROLES.index("AV")
     require(int(is_focal.sum()) == 1, "OBJECT_TYPE", f"must name one AGENT, names {int(is_focal.sum())}")
     require(int(is_ego.sum()) <= 1, "OBJECT_TYPE", f"must name at most one AV, names {int(is_ego.sum())}")
     complete = bool(valid[is_focal, :num_steps].all())
-    require(complete, "TIMESTAMP", "the AGENT is not there at every step")
+    require(complete, "TIMESTAMP", "the AGENT is not present at every step")
 
     position = np.zeros((len(ids), NUM_STEPS, 2))
     position[row, step] = np.stack([rows[axis].to_numpy() for axis in ("X", "Y")], -1)
     velocity = causal_velocity(position, valid, STEP_NS / 1e9)
-    # The files do not say what OTHERS are: most are vehicles, some walk. "unknown" is true of all of them.
+    # The type of OTHERS is not given: most are vehicles, some are pedestrians.
     vehicle, unknown = OBJECT_TYPES.index("vehicle"), OBJECT_TYPES.index("unknown")
-    # Seen throughout the observed part or not: what happens later must not show in an input.
+    # From the observed steps only: the future must not affect an input.
     throughout = valid[:, :NUM_OBSERVED].all(axis=1)
     rank = np.where(throughout, int(TrackCategory.UNSCORED), int(TrackCategory.FRAGMENT))
+    names = [EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)]
     return Tracks(
-        track_id=as_strings(
-            [EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)], "TRACK_ID"
-        ),
+        track_id=as_strings(names, "TRACK_ID"),
         object_type=np.where(is_focal | is_ego, vehicle, unknown).astype(np.int8),
         category=np.where(is_focal, int(TrackCategory.FOCAL), rank).astype(np.int8),
         valid=valid,
@@ -261,19 +260,10 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
 
 
 def _roles(rows: pa.Table, row: NDArray[np.int64], num_tracks: int) -> NDArray[np.int8]:
-    """``[A]`` index into ``_ROLES`` of the tracks that ``row`` assigns the rows to."""
-    code, names = _codes(rows, "OBJECT_TYPE")
+    """Return the index ``[A]`` into ``_ROLES`` of each track; ``row`` ``[N]`` is the track of each row."""
+    code, names = text_codes(rows, "OBJECT_TYPE")
     given = encode(names, _ROLES, "OBJECT_TYPE")[code]
     role = np.zeros(num_tracks, np.int8)
     role[row] = given
     require(bool((role[row] == given).all()), "OBJECT_TYPE", "changes within a track")
     return role
-
-
-def _codes(rows: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
-    """For each row the index of its text among the column's sorted distinct texts, and these texts."""
-    column = rows[name].combine_chunks().dictionary_encode()
-    texts: list[str] = column.dictionary.to_pylist()
-    ordered = sorted(texts)
-    rank = {text: i for i, text in enumerate(ordered)}
-    return np.array([rank[text] for text in texts], np.int64)[column.indices.to_numpy()], ordered

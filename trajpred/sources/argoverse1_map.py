@@ -1,7 +1,7 @@
-"""The vector map of one Argoverse 1 city (``pruned_argoverse_<city>_<n>_vector_map.xml``) and cut-outs of it.
+"""Read the vector map of an Argoverse 1 city (``pruned_argoverse_<city>_<n>_vector_map.xml``).
 
-A ``<way>`` is a lane: tags and references to ``<node>`` points. There are centrelines and no lane
-boundaries; crossings do not exist and the drivable area is a raster, which is left alone.
+A ``<way>`` is a lane: tags, and references to ``<node>`` points of its centreline. The maps contain neither
+lane boundaries nor crossings; the drivable area is a raster, which is not read.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_array, encode, require
+from trajpred.errors import DataError, as_array, encode, require, require_finite
 from trajpred.lane_map import NO_LANE, TURN_DIRECTIONS, LaneMap, Ragged
 
 #: The number in each city's file name.
 CITIES = {"MIA": 10316, "PIT": 10314}
-#: No map is larger, unpacked; the largest shipped one has 11 MB.
+#: Maximum decompressed size of a map; the largest shipped one has 11 MB.
 MAX_BYTES = 64 * 1024 * 1024
-#: The values of each key of a lane's tags; a key may stand there several times.
+#: The values of each key of a lane's tags; a key may occur several times.
 Tags = dict[str | None, list[str | None]]
 
 
 @dataclass(frozen=True)
 class CityMap:
-    """All ``L`` lanes of a city, and what a cut-out needs to find some of them.
+    """All ``L`` lanes of a city, and their bounding boxes.
 
     Attributes:
         lanes: the map, city frame; all lanes are ``VEHICLE`` lanes, boundaries are empty.
@@ -43,21 +43,20 @@ class CityMap:
     high: NDArray[np.float64]
 
     def near(self, low: NDArray[np.float64], high: NDArray[np.float64], radius_m: float) -> LaneMap:
-        """The lanes whose box lies within ``radius_m`` of the box from ``low`` ``[2]`` to ``high`` ``[2]``.
+        """Select the lanes within ``radius_m`` of the box from ``low`` to ``high`` ``[2]``, by their boxes.
 
-        Links may name lanes outside the cut-out.
+        Links to lanes that are not selected are kept.
         """
         gap = np.maximum(np.maximum(self.low - high, low - self.high), 0.0)
         return _take(self.lanes, np.flatnonzero(np.square(gap).sum(-1) <= radius_m**2))
 
 
 def _take(lanes: LaneMap, index: NDArray[np.int64]) -> LaneMap:
-    """The lanes at ``index``; crossings and areas, which Argoverse 1 lacks, stay empty."""
-    own = [one.name for one in fields(LaneMap) if not one.name.startswith(("crossing", "drivable"))]
     taken: dict[str, Any] = {}
-    for name in own:
-        values = getattr(lanes, name)
-        taken[name] = _take_rows(values, index) if isinstance(values, Ragged) else values[index]
+    for one in fields(LaneMap):
+        values = getattr(lanes, one.name)
+        if not one.name.startswith(("crossing", "drivable")):  # which Argoverse 1 does not have
+            taken[one.name] = _take_rows(values, index) if isinstance(values, Ragged) else values[index]
     return LaneMap(**taken)
 
 
@@ -68,59 +67,51 @@ def _take_rows(rows: Ragged, index: NDArray[np.int64]) -> Ragged:
 
 
 def city_map(folder: Path, city: str) -> CityMap:
-    """The map of ``city`` from ``folder``, as XML or packed with gzip; parsed once per process.
+    """Return the map of ``city`` in ``folder``, XML or gzip-compressed XML; parsed once per process.
 
-    Raises: DataError naming the expected path, or the file and the field at fault.
+    Raises: DataError naming the missing file, or the file and the field at fault.
     """
     if city not in CITIES:
         raise DataError(f"unknown value {city!r}; known: {', '.join(CITIES)}", field="CITY_NAME")
     plain = folder / f"pruned_argoverse_{city}_{CITIES[city]}_vector_map.xml"
     path = plain if plain.is_file() else plain.with_name(f"{plain.name}.gz")
     if not path.is_file():
-        raise DataError("the city's map is missing (also looked for with .gz)", file=plain)
+        raise DataError("the map is missing, also as .gz", file=plain)
     return _read_once(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=4)
 def _read_once(path: Path, modified_ns: int) -> CityMap:
-    """``modified_ns`` is there for the cache alone: a file that was mended is read again."""
+    """Read a map; ``modified_ns`` is part of the cache's key, so that a changed file is read again."""
     return read_city_map(path)
 
 
 def read_city_map(path: Path) -> CityMap:
-    """Read a vector map, ``.xml`` or ``.xml.gz``. Raises: DataError naming file and field at fault."""
+    """Read a vector map, ``.xml`` or ``.xml.gz``. Raises: DataError naming file and field."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-        require(len(content) <= MAX_BYTES, "file", "is larger than any map")
+        require(len(content) <= MAX_BYTES, "file", f"is larger than {MAX_BYTES} bytes")
         return _city_map(ElementTree.fromstring(content))
     except DataError as error:
         raise error.located(path) from None
     except (ElementTree.ParseError, OSError, EOFError, zlib.error, ValueError, LookupError) as error:
-        raise DataError(f"is no readable XML ({error})", file=path) from None
+        raise DataError(f"is not readable XML ({error})", file=path) from None
 
 
 def _city_map(root: ElementTree.Element) -> CityMap:
     ways = root.findall("way")
-    require(len(ways) > 0, "way", "the map holds no lanes")
-    tags = [_tags(way) for way in ways]
-    L = len(ways)
+    require(len(ways) > 0, "way", "the map has no lanes")
+    tags, flags = [_tags(way) for way in ways], ("False", "True")
 
     def codes(key: str, known: tuple[str, ...]) -> NDArray[np.int8]:
         return encode(_single(tags, key), known, f"way.{key}")
 
-    flags = ("False", "True")
     centerline = _centerlines(root, ways)
-    bare, unmarked = Ragged.from_lengths(np.zeros((0, 2)), np.zeros(L)), np.zeros(L, np.int8)
     lanes = LaneMap(
         lane_id=_lane_ids([way.get("lane_id") for way in ways], "way.lane_id"),
-        lane_type=np.zeros(L, np.int8),
         is_intersection=codes("is_intersection", flags).astype(np.bool_),
         centerline=centerline,
-        left_boundary=bare,
-        right_boundary=bare,
-        left_mark=unmarked,
-        right_mark=unmarked,
         left_neighbor=_neighbors(tags, "l_neighbor_id"),
         right_neighbor=_neighbors(tags, "r_neighbor_id"),
         predecessors=_links(tags, "predecessor"),
@@ -129,26 +120,23 @@ def _city_map(root: ElementTree.Element) -> CityMap:
         has_traffic_control=codes("has_traffic_control", flags) + np.int8(1),
     )
     lanes.validate()
-    return CityMap(
-        lanes=lanes,
-        low=np.minimum.reduceat(centerline.values, centerline.offsets[:-1]),
-        high=np.maximum.reduceat(centerline.values, centerline.offsets[:-1]),
-    )
+    points, starts = centerline.values, centerline.offsets[:-1]
+    return CityMap(lanes, np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts))
 
 
 def _centerlines(root: ElementTree.Element, ways: list[ElementTree.Element]) -> Ragged:
     nodes = root.findall("node")
     row = {node.get("id"): i for i, node in enumerate(nodes)}
-    require(len(row) == len(nodes), "node.id", "holds the same node twice")
+    require(len(row) == len(nodes), "node.id", "contains a duplicate")
     xy = [as_array([node.get(axis, "nan") for node in nodes], np.float64, f"node.{axis}") for axis in "xy"]
     for axis, values in zip("xy", xy, strict=True):
-        require(bool(np.isfinite(values).all()), f"node.{axis}", "is missing or not finite in one node")
+        require_finite(values, f"node.{axis}")
     points = [[nd.get("ref") for nd in way.iter("nd")] for way in ways]
     require(min(map(len, points)) >= 2, "way.nd", "a lane has fewer than 2 points")
     try:
         index = [row[ref] for ref in chain.from_iterable(points)]
     except KeyError as error:
-        raise DataError(f"refers to a node that is not there: {error}", field="way.nd") from None
+        raise DataError(f"refers to the missing node {error}", field="way.nd") from None
     return Ragged.from_lengths(np.stack(xy, -1)[index], [len(row) for row in points])
 
 
@@ -160,9 +148,9 @@ def _tags(way: ElementTree.Element) -> Tags:
 
 
 def _single(tags: list[Tags], key: str) -> list[str | None]:
-    """The value ``[L]`` of a tag that every lane has once."""
+    """Return the value ``[L]`` of a tag that every lane must have once."""
     values = [one.get(key, []) for one in tags]
-    require(all(len(one) == 1 for one in values), f"way.{key}", "must stand once in every lane")
+    require(all(len(one) == 1 for one in values), f"way.{key}", "must occur once in every lane")
     return [one[0] for one in values]
 
 
@@ -182,6 +170,5 @@ def _neighbors(tags: list[Tags], key: str) -> NDArray[np.int64]:
 
 def _links(tags: list[Tags], key: str) -> Ragged:
     rows = [one.get(key, []) for one in tags]
-    return Ragged.from_lengths(
-        _lane_ids(list(chain.from_iterable(rows)), f"way.{key}"), [len(row) for row in rows]
-    )
+    ids = _lane_ids(list(chain.from_iterable(rows)), f"way.{key}")
+    return Ragged.from_lengths(ids, [len(row) for row in rows])

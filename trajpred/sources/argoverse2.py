@@ -1,7 +1,7 @@
-"""Argoverse 2 motion forecasting: ``<split>/<id>/scenario_<id>.parquet`` and ``log_map_archive_<id>.json``.
+"""Read Argoverse 2 motion forecasting: ``scenario_<id>.parquet`` and ``log_map_archive_<id>.json``.
 
-The parquet columns are read with pyarrow and laid out with NumPy; av2's own loader makes one Python
-object per state and takes some ten times as long.
+The parquet columns are read with pyarrow and arranged with NumPy, about ten times as fast as av2's own
+loader, which creates one Python object per state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_strings, encode, require
+from trajpred.errors import DataError, as_strings, encode, require, require_finite, within
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
 from trajpred.splits import SPLITS
@@ -29,18 +29,18 @@ from trajpred.splits import SPLITS
 MAX_STEPS, MAX_STATES, MAX_GROUP_BYTES = 10_000, 2**22, 2**28
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+def _is_text(dtype: pa.DataType) -> bool:
+    value = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
     return pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)
 
 
-def _is_time(kind: pa.DataType) -> bool:
-    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
+def _is_time(dtype: pa.DataType) -> bool:
+    return pa.types.is_floating(dtype) or pa.types.is_integer(dtype)
 
 
 _TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
 _STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
-#: The columns that are read, and what tells whether one has the right type.
+#: The columns to read, and the check of their type.
 _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
     "observed": pa.types.is_boolean,
     **dict.fromkeys(_TEXT, _is_text),
@@ -51,48 +51,42 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def discover(raw: Path) -> dict[str, list[Path]]:
-    """Scenario folders of each split below ``raw``, sorted by id. Raises: DataError where there are none."""
-    found = {
-        split: sorted(path for path in (raw / split).iterdir() if path.is_dir())
-        for split in SPLITS
-        if (raw / split).is_dir()
-    }
+    """Return the scenario folders of each split below ``raw``, by id. Raises: DataError if there are none."""
+    folders = {split: raw / split for split in SPLITS if (raw / split).is_dir()}
+    found = {split: sorted(p for p in folder.iterdir() if p.is_dir()) for split, folder in folders.items()}
     if not any(found.values()):
         raise DataError(f"no scenario folders; expected {raw}/{{train,val,test}}/<id>/", file=raw)
     return found
 
 
 def read_scenario(folder: Path) -> Scenario:
-    """Read one scenario folder. Raises: DataError naming the file and the field at fault."""
+    """Read a scenario folder. Raises: DataError naming the file and the field at fault."""
     tracks_file = _only_file(folder, "scenario_*.parquet")
-    map_file = _only_file(folder, "log_map_archive_*.json")
-    lane_map = read_map(map_file)
+    lane_map = read_map(_only_file(folder, "log_map_archive_*.json"))
     try:
         return _scenario(_read_table(tracks_file), lane_map)
     except DataError as error:
         raise error.located(tracks_file) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"is no readable parquet file ({error})", file=tracks_file) from None
+        raise DataError(f"is not a readable parquet file ({error})", file=tracks_file) from None
 
 
 def read_map(path: Path) -> LaneMap:
     """Read a ``log_map_archive_<id>.json``. Raises: DataError naming the file and the field at fault."""
     try:
-        archive = json.loads(path.read_bytes())
-        lane_map = _lane_map(archive)
+        lane_map = _lane_map(json.loads(path.read_bytes()))
         lane_map.validate()
+    except DataError as error:
+        raise error.located(path) from None
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, DataError):
-            raise error.located(path) from None
-        raise DataError(f"is no readable JSON ({error})", file=path) from None
+        raise DataError(f"is not readable JSON ({error})", file=path) from None
     return lane_map
 
 
 def _only_file(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        problem = "is missing" if not found else "stands there more than once"
-        raise DataError(f"{pattern} {problem}", file=folder)
+        raise DataError(f"{pattern} is {'ambiguous' if found else 'missing'}", file=folder)
     return found[0]
 
 
@@ -106,18 +100,29 @@ def _read_table(path: Path) -> pa.Table:
     schema = metadata.schema.to_arrow_schema()
     for name, is_type in _COLUMNS.items():
         found = schema.get_all_field_indices(name)
-        require(len(found) == 1, name, "column stands there twice" if found else "column is missing")
-        kind = schema.field(name).type
-        require(is_type(kind), name, f"has the wrong type {kind}")
-    # Text is read as codes into its distinct values: five strings per state would cost far more.
+        require(len(found) == 1, name, "column is duplicated" if found else "column is missing")
+        dtype = schema.field(name).type
+        require(is_type(dtype), name, f"has the wrong type {dtype}")
+    # Text is read as codes, since five strings per state would be much slower.
     file = pq.ParquetFile(path, metadata=metadata, read_dictionary=list(_TEXT))
     return file.read(columns=list(_COLUMNS), use_threads=False)
 
 
+def require_small_groups(metadata: pq.FileMetaData) -> None:
+    """Raise DataError if a row group of a parquet file declares more rows or bytes than the limits.
+
+    Does not touch the metadata of single columns: damaged statistics there crash Arrow.
+    """
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        rows, size = group.num_rows, group.total_byte_size
+        require(rows <= MAX_STATES, "rows", f"a row group declares {rows} rows, more than {MAX_STATES}")
+        require(size <= MAX_GROUP_BYTES, "rows", f"a row group declares {size} bytes")
+
+
 def _scenario(table: pa.Table, lane_map: LaneMap) -> Scenario:
-    require(table.num_rows > 0, "track_id", "the file holds no rows")
+    require(table.num_rows > 0, "track_id", "the file has no rows")
     for name in _COLUMNS:
-        require(table[name].null_count == 0, name, "holds nulls")
+        require(table[name].null_count == 0, name, "contains nulls")
     T = int(_constant(table, "num_timestamps"))
     require(1 <= T <= MAX_STEPS, "num_timestamps", f"must be 1 to {MAX_STEPS}, is {T}")
     tracks, num_observed = _tracks(table, T)
@@ -136,35 +141,30 @@ def _scenario(table: pa.Table, lane_map: LaneMap) -> Scenario:
 
 
 def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
-    """All tracks, sorted by id, and the number of observed steps."""
-    step = table["timestep"].to_numpy()
-    require(bool(((step >= 0) & (step < T)).all()), "timestep", f"must be 0 to {T - 1}")
-    observed = table["observed"].to_numpy()
-    require(bool(observed.any()), "observed", "no state is observed")
+    """Return all tracks, sorted by id, and the number of observed steps."""
+    step, observed = table["timestep"].to_numpy(), table["observed"].to_numpy()
+    require(within(step, T), "timestep", f"must be 0 to {T - 1}")
+    require(bool(observed.any()), "observed", "is False in all rows")
     num_observed = int(step[observed].max()) + 1
-    split = bool((observed == (step < num_observed)).all())
-    require(split, "observed", "must be True up to one step and False after it")
+    in_order = bool((observed == (step < num_observed)).all())
+    require(in_order, "observed", "must be True up to one step and False after it")
 
-    row, ids = _codes(table, "track_id")
-    require_few_states(len(ids), T)
+    row, ids = text_codes(table, "track_id")
+    valid = valid_states(row, step, len(ids), T, "timestep")
     first = np.full(len(ids), -1)
     first[row[::-1]] = np.arange(len(row))[::-1]
-    valid = np.zeros((len(ids), T), np.bool_)
-    valid[row, step] = True
-    require(int(valid.sum()) == len(row), "timestep", "a track has the same step twice")
-
-    type_code, type_names = _codes(table, "object_type")
+    type_code, type_names = text_codes(table, "object_type")
     object_type = encode(type_names, OBJECT_TYPES, "object_type")[type_code]
     category = table["object_category"].to_numpy()
     for name, values in (("object_type", object_type), ("object_category", category)):
         require(bool((values == values[first][row]).all()), name, "changes within a track")
-    require(bool(((category >= 0) & (category <= 3)).all()), "object_category", "must be 0 to 3")
+    require(within(category, 4), "object_category", "must be 0 to 3")
 
     def states(*names: str) -> NDArray[np.float64]:
         dense = np.zeros((len(ids), T, len(names)))
         for i, name in enumerate(names):
             values = table[name].to_numpy()
-            require(bool(np.isfinite(values).all()), name, "has a value that is not finite")
+            require_finite(values, name)
             dense[row, step, i] = values
         return dense
 
@@ -180,137 +180,139 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
     return tracks, num_observed
 
 
-def _codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
-    """For each row the index of its text among the column's sorted distinct texts, and these texts."""
-    column = table[name].unify_dictionaries().combine_chunks()
-    # A table filtered by its writer may carry texts that no row uses any more.
-    used, code = np.unique(column.indices.to_numpy(), return_inverse=True)
+def valid_states(
+    row: NDArray[np.int64], step: NDArray[np.int64], num_tracks: int, num_steps: int, field: str
+) -> NDArray[np.bool_]:
+    """Return a mask ``[A, T]`` of the states in a table.
+
+    Args:
+        row, step: ``[N]`` track and step of each state.
+        num_tracks, num_steps: A and T.
+        field: column at fault if a track has two states at one step.
+
+    Raises: DataError also if A times T exceeds :data:`MAX_STATES`.
+    """
+    too_large = f"{num_tracks} tracks of {num_steps} steps exceed {MAX_STATES} states"
+    require(num_tracks * num_steps <= MAX_STATES, "track_id", too_large)
+    valid = np.zeros((num_tracks, num_steps), np.bool_)
+    valid[row, step] = True
+    require(int(valid.sum()) == len(row), field, "contains two states of a track at the same step")
+    return valid
+
+
+def text_codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Return for each row its text's index among the sorted distinct texts of the column, and those texts."""
+    column = table[name] if pa.types.is_dictionary(table[name].type) else table[name].dictionary_encode()
+    codes = column.unify_dictionaries().combine_chunks()
+    # The dictionary of a table that was filtered may contain unused texts.
+    used, code = np.unique(codes.indices.to_numpy(), return_inverse=True)
     try:
-        texts: list[str] = column.dictionary.take(used).to_pylist()
+        texts: list[str] = codes.dictionary.take(used).to_pylist()
     except UnicodeDecodeError:
-        raise DataError("holds text that is not UTF-8", field=name) from None
+        raise DataError("contains text that is not UTF-8", field=name) from None
     ordered = sorted(set(texts))
     rank = {text: i for i, text in enumerate(ordered)}
     return np.array([rank[text] for text in texts], np.int64)[code], ordered
 
 
 def _constant(table: pa.Table, name: str) -> Any:
-    """The one value that all rows of a column share."""
-    values = _codes(table, name)[1] if name in _TEXT else np.unique(table[name].to_numpy()).tolist()
+    """Return the value that all rows of a column share."""
+    values = text_codes(table, name)[1] if name in _TEXT else np.unique(table[name].to_numpy()).tolist()
     require(len(values) == 1, name, f"must be the same in all rows, has {len(values)} values")
     return values[0]
-
-
-def require_few_states(tracks: int, steps: int) -> None:
-    """Raise DataError if tracks times steps exceed :data:`MAX_STATES`."""
-    message = f"{tracks} tracks of {steps} steps exceed {MAX_STATES} states"
-    require(tracks * steps <= MAX_STATES, "track_id", message)
-
-
-def require_small_groups(metadata: pq.FileMetaData) -> None:
-    """Raise DataError if a row group of a parquet file declares more rows or bytes than the limits.
-
-    Does not touch the metadata of single columns: damaged statistics there crash Arrow.
-    """
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        rows, size = group.num_rows, group.total_byte_size
-        require(rows <= MAX_STATES, "rows", f"a row group declares {rows} rows, more than {MAX_STATES}")
-        require(size <= MAX_GROUP_BYTES, "rows", f"a row group declares {size} bytes")
 
 
 # ------------------------------------------------------------------------------------------------- map
 
 
 def _lane_map(archive: Any) -> LaneMap:
-    lanes = _records(archive, "lane_segments")
-    crossings = _records(archive, "pedestrian_crossings")
-    areas = _records(archive, "drivable_areas")
-
-    def lane(key: str) -> list[Any]:
-        return _column(lanes, "lane_segments", key)
-
-    def polylines(records: list[Any], group: str, key: str) -> Ragged:
-        return _polylines(_column(records, group, key), f"{group}.{key}")
-
+    lanes, crossings, areas = (
+        _Records(archive, group) for group in ("lane_segments", "pedestrian_crossings", "drivable_areas")
+    )
     return LaneMap(
-        lane_id=_integers(lane("id"), "lane_segments.id"),
-        lane_type=encode(lane("lane_type"), LANE_TYPES, "lane_segments.lane_type"),
-        is_intersection=_flags(lane("is_intersection"), "lane_segments.is_intersection"),
-        centerline=polylines(lanes, "lane_segments", "centerline"),
-        left_boundary=polylines(lanes, "lane_segments", "left_lane_boundary"),
-        right_boundary=polylines(lanes, "lane_segments", "right_lane_boundary"),
-        left_mark=encode(lane("left_lane_mark_type"), MARK_TYPES, "lane_segments.left_lane_mark_type"),
-        right_mark=encode(lane("right_lane_mark_type"), MARK_TYPES, "lane_segments.right_lane_mark_type"),
-        left_neighbor=_neighbors(lane("left_neighbor_id"), "lane_segments.left_neighbor_id"),
-        right_neighbor=_neighbors(lane("right_neighbor_id"), "lane_segments.right_neighbor_id"),
-        predecessors=_id_lists(lane("predecessors"), "lane_segments.predecessors"),
-        successors=_id_lists(lane("successors"), "lane_segments.successors"),
-        crossing_id=_integers(_column(crossings, "pedestrian_crossings", "id"), "pedestrian_crossings.id"),
-        crossing_edge1=polylines(crossings, "pedestrian_crossings", "edge1"),
-        crossing_edge2=polylines(crossings, "pedestrian_crossings", "edge2"),
-        drivable_area_id=_integers(_column(areas, "drivable_areas", "id"), "drivable_areas.id"),
-        drivable_area=polylines(areas, "drivable_areas", "area_boundary"),
+        lane_id=lanes.integers("id"),
+        lane_type=lanes.codes("lane_type", LANE_TYPES),
+        is_intersection=lanes.flags("is_intersection"),
+        centerline=lanes.polylines("centerline"),
+        left_boundary=lanes.polylines("left_lane_boundary"),
+        right_boundary=lanes.polylines("right_lane_boundary"),
+        left_mark=lanes.codes("left_lane_mark_type", MARK_TYPES),
+        right_mark=lanes.codes("right_lane_mark_type", MARK_TYPES),
+        left_neighbor=lanes.integers("left_neighbor_id", null=NO_LANE),
+        right_neighbor=lanes.integers("right_neighbor_id", null=NO_LANE),
+        predecessors=lanes.id_lists("predecessors"),
+        successors=lanes.id_lists("successors"),
+        crossing_id=crossings.integers("id"),
+        crossing_edge1=crossings.polylines("edge1"),
+        crossing_edge2=crossings.polylines("edge2"),
+        drivable_area_id=areas.integers("id"),
+        drivable_area=areas.polylines("area_boundary"),
     )
 
 
-def _records(archive: Any, group: str) -> list[Any]:
-    require(isinstance(archive, dict), group, "the file must hold an object")
-    require(group in archive, group, "is missing")
-    require(isinstance(archive[group], dict), group, "must be an object of id -> record")
-    return list(archive[group].values())
+class _Records:
+    """The records of one group of a map archive, read key by key."""
 
+    def __init__(self, archive: Any, group: str) -> None:
+        require(isinstance(archive, dict), group, "the file must contain an object")
+        require(group in archive, group, "is missing")
+        require(isinstance(archive[group], dict), group, "must be an object of id -> record")
+        self.group, self.records = group, list(archive[group].values())
 
-def _column(records: list[Any], group: str, key: str) -> list[Any]:
-    try:
-        return [record[key] for record in records]
-    except (KeyError, TypeError):
-        raise DataError("is missing in at least one record", field=f"{group}.{key}") from None
+    def column(self, key: str) -> list[Any]:
+        try:
+            return [record[key] for record in self.records]
+        except (KeyError, TypeError):
+            raise DataError("is missing in at least one record", field=f"{self.group}.{key}") from None
 
+    def codes(self, key: str, known: tuple[str, ...]) -> NDArray[np.int8]:
+        return encode(self.column(key), known, f"{self.group}.{key}")
 
-def _polylines(rows: list[Any], name: str) -> Ragged:
-    """Lists of ``{"x", "y", "z"}`` objects -> polylines with height."""
-    try:
-        points = chain.from_iterable(_only(rows, list))
-        numbers = _only(chain.from_iterable(map(itemgetter("x", "y", "z"), points)), int, float)
-        values = np.array(numbers, np.float64).reshape(-1, 3)
-    except (KeyError, TypeError, OverflowError):
-        raise DataError('must be lists of points {"x", "y", "z"} of numbers', field=name) from None
-    require(bool(np.isfinite(values).all()), name, "has a value that is not finite")
-    return Ragged.from_lengths(values, [len(row) for row in rows])
+    def flags(self, key: str) -> NDArray[np.bool_]:
+        try:
+            return np.array(_only(self.column(key), bool), np.bool_)
+        except TypeError:
+            raise DataError("must be true or false", field=f"{self.group}.{key}") from None
+
+    def integers(self, key: str, null: int | None = None) -> NDArray[np.int64]:
+        values = self.column(key)
+        values = values if null is None else [null if value is None else value for value in values]
+        return _integers(values, f"{self.group}.{key}")
+
+    def id_lists(self, key: str) -> Ragged:
+        rows, name = self.column(key), f"{self.group}.{key}"
+        try:
+            ids = chain.from_iterable(_only(rows, list))
+        except TypeError:
+            raise DataError("must be lists of ids", field=name) from None
+        return Ragged.from_lengths(_integers(ids, name), [len(row) for row in rows])
+
+    def polylines(self, key: str) -> Ragged:
+        """Convert lists of ``{"x", "y", "z"}`` objects to polylines with heights."""
+        rows, name = self.column(key), f"{self.group}.{key}"
+        try:
+            points = chain.from_iterable(_only(rows, list))
+            numbers = _only(chain.from_iterable(map(itemgetter("x", "y", "z"), points)), int, float)
+            values = np.array(numbers, np.float64).reshape(-1, 3)
+        except (KeyError, TypeError, OverflowError):
+            raise DataError('must be lists of points {"x", "y", "z"} of numbers', field=name) from None
+        require_finite(values, name)
+        return Ragged.from_lengths(values, [len(row) for row in rows])
 
 
 def _integers(values: Iterable[Any], name: str) -> NDArray[np.int64]:
     try:
         return np.array(_only(values, int), np.int64)
     except (TypeError, OverflowError):
-        raise DataError("must hold whole numbers of 64 bits", field=name) from None
+        raise DataError("must be 64-bit integers", field=name) from None
 
 
-def _neighbors(values: list[Any], name: str) -> NDArray[np.int64]:
-    return _integers((NO_LANE if value is None else value for value in values), name)
-
-
-def _id_lists(rows: list[Any], name: str) -> Ragged:
-    try:
-        ids = _integers(chain.from_iterable(_only(rows, list)), name)
-    except TypeError:
-        raise DataError("must hold lists of ids", field=name) from None
-    return Ragged.from_lengths(ids, [len(row) for row in rows])
-
-
-def _flags(values: list[Any], name: str) -> NDArray[np.bool_]:
-    try:
-        return np.array(_only(values, bool), np.bool_)
-    except TypeError:
-        raise DataError("must be true or false", field=name) from None
-
-
-def _only(values: Iterable[Any], *kinds: type) -> list[Any]:
-    """``values``, each of exactly one of ``kinds``: NumPy would take true for 1 and "1.5" for 1.5.
+def _only(values: Iterable[Any], *types: type) -> list[Any]:
+    """Return ``values`` if all have one of ``types`` exactly, since NumPy would convert True and "1.5".
 
     Raises: TypeError.
     """
     listed = list(values)
-    if not set(map(type, listed)) <= set(kinds):
+    if not set(map(type, listed)) <= set(types):
         raise TypeError
     return listed

@@ -1,0 +1,440 @@
+"""The Argoverse 2 reader: equal to av2's, indifferent to encodings, and exact about invalid files."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
+from av2.map.map_api import ArgoverseStaticMap
+
+from tests.conftest import SAMPLE
+from trajpred.errors import DataError
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
+from trajpred.scenario import OBJECT_TYPES, Scenario, equal
+from trajpred.sources import SOURCES
+from trajpred.sources.argoverse2 import MAX_STEPS, discover, read_scenario
+from trajpred.sources.argoverse2_writer import map_archive, scenario_table
+from trajpred.sources.synthetic import make_scenario
+from trajpred.splits import SPLITS
+
+TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
+STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
+TIME = ("start_timestamp", "end_timestamp")
+INTEGER = ("timestep", "object_category", "num_timestamps")
+COLUMNS = ("observed", *TEXT, *STATE, *TIME, *INTEGER)
+POLYLINES = {
+    "lane_segments": ("centerline", "left_lane_boundary", "right_lane_boundary"),
+    "pedestrian_crossings": ("edge1", "edge2"),
+    "drivable_areas": ("area_boundary",),
+}
+SMALL = make_scenario(0, 2, steps=8, observed=5)
+TABLE = scenario_table(SMALL)
+ARCHIVE = {
+    group: dict(list(records.items())[:3]) for group, records in json.loads(map_archive(SMALL.map)).items()
+}
+
+
+def read(folder: Path, tracks: Any = TABLE, archive: Any = ARCHIVE, **options: Any) -> Scenario:
+    """Write both files of a scenario, bytes as they are, and read them."""
+    folder.mkdir(exist_ok=True)
+    parquet, log_map = folder / "scenario_0.parquet", folder / "log_map_archive_0.json"
+    if isinstance(tracks, bytes):
+        parquet.write_bytes(tracks)
+    else:
+        pq.write_table(tracks, parquet, **options)
+    log_map.write_bytes(archive if isinstance(archive, bytes) else json.dumps(archive).encode())
+    return read_scenario(folder)
+
+
+def replaced(name: str, values: Any, row: int | None = None) -> pa.Table:
+    """Return the table with other values in a column, or in one row of it."""
+    if row is not None:
+        column = TABLE[name].to_pylist()
+        column[row] = values
+        values = pa.array(column, TABLE[name].type)
+    return TABLE.set_column(TABLE.column_names.index(name), name, pa.array(values))
+
+
+def rejects(file: str, field: str | None, folder: Path, *arguments: Any) -> str:
+    """Return the message of the DataError that names ``file`` and ``field``."""
+    with pytest.raises(DataError) as caught:
+        read(folder, *arguments)
+    error = caught.value
+    assert Path(str(error.file)).match(file) and error.field == field, error
+    assert len(str(error).splitlines()) == 1 and 5 < len(error.message) < 300
+    return error.message
+
+
+def check_tracks(scenario: Scenario, path: Path) -> None:
+    expected = load_argoverse_scenario_parquet(path)
+    assert scenario.scenario_id == expected.scenario_id
+    assert (scenario.city, scenario.focal_id) == (expected.city_name, expected.focal_track_id)
+    # av2 keeps its interpolated timestamps as floats, with a resolution of 64 ns.
+    np.testing.assert_array_equal(scenario.timestamps_ns, np.round(expected.timestamps_ns).astype(np.int64))
+    tracks = scenario.tracks
+    assert tracks.track_id.tolist() == [track.track_id for track in expected.tracks]
+    for row, track in enumerate(expected.tracks):
+        states = track.object_states
+        steps = [state.timestep for state in states]
+        assert OBJECT_TYPES[tracks.object_type[row]] == track.object_type.value
+        assert tracks.category[row] == track.category.value
+        assert np.flatnonzero(tracks.valid[row]).tolist() == sorted(steps)
+        assert [step < scenario.num_observed for step in steps] == [state.observed for state in states]
+        for name in ("position", "heading", "velocity"):
+            values = getattr(tracks, name)[row]
+            np.testing.assert_array_equal(values[steps], [getattr(state, name) for state in states])
+            assert not values[~tracks.valid[row]].any()
+
+
+def check_map(lanes: LaneMap, path: Path) -> None:
+    expected = ArgoverseStaticMap.from_json(path)
+    archive = json.loads(path.read_text())
+    centerline = {record["id"]: record["centerline"] for record in archive["lane_segments"].values()}
+    assert sorted(lanes.lane_id.tolist()) == sorted(expected.vector_lane_segments)
+    for row, lane_id in enumerate(lanes.lane_id.tolist()):
+        lane = expected.vector_lane_segments[lane_id]
+        codes = (
+            LANE_TYPES[lanes.lane_type[row]],
+            *(MARK_TYPES[m[row]] for m in (lanes.left_mark, lanes.right_mark)),
+        )
+        assert codes == (lane.lane_type.value, lane.left_mark_type.value, lane.right_mark_type.value)
+        assert bool(lanes.is_intersection[row]) == lane.is_intersection
+        for found, given in (
+            (lanes.left_neighbor, lane.left_neighbor_id),
+            (lanes.right_neighbor, lane.right_neighbor_id),
+        ):
+            assert found[row] == (NO_LANE if given is None else given)
+        assert lanes.predecessors[row].tolist() == lane.predecessors
+        assert lanes.successors[row].tolist() == lane.successors
+        np.testing.assert_array_equal(lanes.left_boundary[row], lane.left_lane_boundary.xyz)
+        np.testing.assert_array_equal(lanes.right_boundary[row], lane.right_lane_boundary.xyz)
+        points = [[point["x"], point["y"], point["z"]] for point in centerline[lane_id]]
+        np.testing.assert_array_equal(lanes.centerline[row], points)
+    assert sorted(lanes.crossing_id.tolist()) == sorted(expected.vector_pedestrian_crossings)
+    for row, crossing_id in enumerate(lanes.crossing_id.tolist()):
+        crossing = expected.vector_pedestrian_crossings[crossing_id]
+        np.testing.assert_array_equal(lanes.crossing_edge1[row], crossing.edge1.xyz)
+        np.testing.assert_array_equal(lanes.crossing_edge2[row], crossing.edge2.xyz)
+    assert sorted(lanes.drivable_area_id.tolist()) == sorted(expected.vector_drivable_areas)
+    for row, area_id in enumerate(lanes.drivable_area_id.tolist()):
+        area = expected.vector_drivable_areas[area_id].xyz[:-1]  # av2 repeats the first vertex
+        np.testing.assert_array_equal(lanes.drivable_area[row], area)
+
+
+def check(folder: Path) -> None:
+    scenario = read_scenario(folder)
+    check_tracks(scenario, next(folder.glob("scenario_*.parquet")))
+    check_map(scenario.map, next(folder.glob("log_map_archive_*.json")))
+
+
+def test_every_value_of_the_sample_equals_av2(sample_folders: list[Path]) -> None:
+    for folder in sample_folders:
+        check(folder)
+
+
+@pytest.mark.slow
+def test_every_value_of_the_shared_scenarios_equals_av2(shared: Path) -> None:
+    folders = [path.parent for path in shared.glob("data/argoverse2/*/*/*/scenario_*.parquet")]
+    if not folders:
+        pytest.skip("no scenarios in TRAJPRED_SHARED")
+    for folder in folders:
+        check(folder)
+
+
+def test_only_the_test_split_has_no_future(
+    sample_scenarios: list[Scenario], sample_folders: list[Path]
+) -> None:
+    for scenario, folder in zip(sample_scenarios, sample_folders, strict=True):
+        assert (scenario.num_observed, scenario.num_steps) == (50, 110)
+        assert scenario.has_future == (folder.parent.name != "test")
+
+
+def test_discover_returns_the_folders_of_each_split(tmp_path: Path) -> None:
+    found = SOURCES["argoverse2"].discover(SAMPLE)
+    assert sorted(found) == sorted(SPLITS)
+    assert all(paths == sorted((SAMPLE / split).iterdir()) for split, paths in found.items())
+    for _ in range(2):
+        with pytest.raises(DataError, match="train,val,test"):
+            discover(tmp_path)
+        (tmp_path / "val").mkdir(exist_ok=True)
+    (tmp_path / "val" / "a").mkdir()
+    (tmp_path / "val" / "list.txt").touch()
+    assert discover(tmp_path) == {"val": [tmp_path / "val" / "a"]}
+
+
+# ------------------------------------------------------------------------------------- valid variants
+
+
+def cast(names: tuple[str, ...], dtype: pa.DataType) -> pa.Table:
+    table = TABLE
+    for name in names:
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(dtype, safe=False))
+    return table
+
+
+def with_unused_texts() -> pa.Table:
+    """Return text columns whose dictionaries contain more than the rows use, as filtering leaves them."""
+    table = TABLE
+    for name in TEXT:
+        codes = table[name].combine_chunks().dictionary_encode()
+        texts = pa.concat_arrays([pa.array(["unused"]), codes.dictionary])
+        column = pa.DictionaryArray.from_arrays(pc.add(codes.indices, 1), texts)
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+VARIANTS: dict[str, Callable[[], pa.Table]] = {
+    "large_string": lambda: cast(TEXT, pa.large_string()),
+    "string_view": lambda: cast(TEXT, pa.string_view()),
+    "dictionary": lambda: cast(TEXT, pa.dictionary(pa.int8(), pa.string())),
+    "unused texts": with_unused_texts,
+    "uint8": lambda: cast(INTEGER, pa.uint8()),
+    "uint64": lambda: cast(INTEGER, pa.uint64()),
+    "integer timestamps": lambda: cast(TIME, pa.int64()),
+    "shuffled rows": lambda: TABLE.take(np.random.default_rng(0).permutation(len(TABLE))),
+    "other columns": lambda: TABLE.select(TABLE.column_names[::-1]).append_column(
+        "map_id", [[[1]] * len(TABLE)]
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "options", [{"row_group_size": 37}, {"use_dictionary": False, "compression": "zstd"}]
+)
+def test_types_order_and_encoding_do_not_matter(tmp_path: Path, options: Any) -> None:
+    plain = read(tmp_path / "plain")
+    assert equal(plain, read(tmp_path / "again"))
+    for name, change in VARIANTS.items():
+        assert equal(read(tmp_path / name, change(), **options), plain), name
+    for encoding in ("utf-8-sig", "utf-16"):
+        more = {**copy.deepcopy(ARCHIVE), "traffic_lights": None}
+        assert equal(read(tmp_path / encoding, TABLE, json.dumps(more).encode(encoding)), plain)
+
+
+def test_float32_states_become_float64(tmp_path: Path) -> None:
+    tracks = read(tmp_path / "narrow", cast(STATE, pa.float32())).tracks
+    assert {getattr(tracks, name).dtype for name in ("position", "heading", "velocity")} == {
+        np.dtype(np.float64)
+    }
+    np.testing.assert_allclose(tracks.position, read(tmp_path / "wide").tracks.position, atol=1e-3)
+
+
+def test_every_type_category_and_mark_is_known(tmp_path: Path) -> None:
+    for i, name in enumerate(OBJECT_TYPES):
+        table = replaced("object_type", [name] * len(TABLE))
+        assert set(read(tmp_path / name, table).tracks.object_type.tolist()) == {i}
+    for category in range(4):
+        table = replaced("object_category", [category] * len(TABLE))
+        assert set(read(tmp_path / str(category), table).tracks.category.tolist()) == {category}
+    for key, names in (("left_lane_mark_type", MARK_TYPES), ("lane_type", LANE_TYPES)):
+        for i, name in enumerate(names):
+            lanes = read(tmp_path / f"{key} {name}", TABLE, placed("lane_segments", key, name)).map
+            assert (lanes.left_mark if "mark" in key else lanes.lane_type)[0] == i
+
+
+@pytest.mark.parametrize("name", ["ÄÖ 東京", "", "a\nb"])
+def test_any_text_is_a_valid_id(tmp_path: Path, name: str) -> None:
+    ids = [name if track == SMALL.focal_id else track for track in TABLE["track_id"].to_pylist()]
+    table = replaced("track_id", ids)
+    at = table.column_names.index("focal_track_id")
+    scenario = read(tmp_path, table.set_column(at, "focal_track_id", pa.array([name] * len(table))))
+    assert scenario.focal_id == name and scenario.tracks.valid[scenario.focal].all()
+
+
+def test_tracks_without_observed_or_future_states_are_kept(tmp_path: Path) -> None:
+    observed, other = TABLE["observed"], pc.equal(TABLE["track_id"], "AV")
+    scenario = read(tmp_path / "late", TABLE.filter(pc.invert(pc.and_(other, observed))))
+    assert scenario.last_seen[scenario.tracks.index("AV")] == -1
+    scenario = read(tmp_path / "past", TABLE.filter(observed))
+    assert (scenario.num_observed, scenario.num_steps, scenario.has_future) == (5, 8, False)
+    focal = TABLE.filter(pc.and_(observed, pc.equal(TABLE["track_id"], SMALL.focal_id)))
+    assert (
+        read(
+            tmp_path / "one", focal.slice(len(focal) - 1), {group: {} for group in ARCHIVE}
+        ).tracks.valid.sum()
+        == 1
+    )
+
+
+# ------------------------------------------------------------------------------------- invalid tracks
+
+WRONG: dict[str, Any] = {
+    "text": ["1"],
+    "integer": [1],
+    "real": [1.0],
+    "boolean": [True],
+    "bytes": [b"1"],
+    "list": [[1.0]],
+    "struct": [{"a": "1"}],
+    "decimal": pa.array([1], pa.decimal128(5)),
+    "date": pa.array([1], pa.timestamp("ns")),
+    "null": pa.nulls(1),
+}
+RIGHT = {"observed": ("boolean",), **dict.fromkeys(TEXT, ("text",)), **dict.fromkeys(STATE, ("real",))}
+RIGHT |= {**dict.fromkeys(TIME, ("real", "integer")), **dict.fromkeys(INTEGER, ("integer",))}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_missing_duplicate_null_and_mistyped_columns_are_named(tmp_path: Path, name: str) -> None:
+    file = "scenario_*.parquet"
+    assert "missing" in rejects(file, name, tmp_path, TABLE.drop_columns([name]))
+    assert "duplicated" in rejects(file, name, tmp_path, TABLE.append_column(name, TABLE[name]))
+    assert "null" in rejects(file, name, tmp_path, replaced(name, None, row=0))
+    for dtype, value in WRONG.items():
+        if dtype not in RIGHT[name]:
+            column = pa.array(value).take(pa.array(np.zeros(len(TABLE), np.int64)))
+            assert "type" in rejects(file, name, tmp_path, replaced(name, column))
+    if name in TEXT:
+        letters = pa.array([b"\xff\xfe"] * len(TABLE), pa.binary()).buffers()
+        rejects(file, name, tmp_path, replaced(name, pa.Array.from_buffers(pa.string(), len(TABLE), letters)))
+
+
+ROWS = len(TABLE)
+FOCAL_ROW = TABLE["track_id"].to_pylist().index(SMALL.focal_id)
+INVALID_TRACKS: list[tuple[str, Callable[[], pa.Table]]] = [
+    *((name, lambda name=name, x=x: replaced(name, x, row=5)) for name in STATE for x in (np.nan, -np.inf)),
+    *((name, lambda name=name: replaced(name, [np.nan] * ROWS)) for name in TIME),
+    *(
+        (name, lambda name=name: replaced(name, "7", row=3))
+        for name in ("scenario_id", "focal_track_id", "city")
+    ),
+    *((name, lambda name=name: replaced(name, 9, row=3)) for name in ("num_timestamps", *TIME)),
+    *(
+        ("num_timestamps", lambda n=n: replaced("num_timestamps", [n] * ROWS))
+        for n in (0, -1, MAX_STEPS + 1, 2**62)
+    ),
+    *(("timestep", lambda n=n: replaced("timestep", n, row=5)) for n in (-1, 8, 2**40)),
+    ("timestep", lambda: pa.concat_tables([TABLE, TABLE.slice(4, 1)])),
+    ("track_id", lambda: TABLE.slice(0, 0)),
+    ("observed", lambda: replaced("observed", [False] * ROWS)),
+    ("observed", lambda: replaced("observed", True, row=7)),
+    ("object_type", lambda: replaced("object_type", "tram", row=0)),
+    ("object_type", lambda: replaced("object_type", "bus", row=FOCAL_ROW)),
+    ("object_category", lambda: replaced("object_category", 0, row=FOCAL_ROW)),
+    *(("object_category", lambda n=n: replaced("object_category", [n] * ROWS)) for n in (4, -1)),
+    ("focal_id", lambda: replaced("focal_track_id", ["other"] * ROWS)),
+    (
+        "focal_id",
+        lambda: TABLE.filter(
+            pc.invert(pc.and_(TABLE["observed"], pc.equal(TABLE["track_id"], SMALL.focal_id)))
+        ),
+    ),
+    ("start_timestamp", lambda: replaced("start_timestamp", [4e17] * ROWS)),
+    ("start_timestamp", lambda: replaced("start_timestamp", [-1.0] * ROWS)),
+    *(("end_timestamp", lambda x=x: replaced("end_timestamp", [x] * ROWS)) for x in (1e300, -2e9)),
+    ("timestamps_ns", lambda: replaced("end_timestamp", TABLE["start_timestamp"].to_pylist())),
+]
+
+
+@pytest.mark.parametrize(("field", "table"), INVALID_TRACKS)
+def test_invalid_tracks_are_named(tmp_path: Path, field: str, table: Callable[[], pa.Table]) -> None:
+    rejects("scenario_*.parquet", field, tmp_path, table())
+
+
+@pytest.mark.parametrize("pattern", ["scenario_*.parquet", "log_map_archive_*.json"])
+def test_missing_ambiguous_and_unreadable_files_are_named(tmp_path: Path, pattern: str) -> None:
+    def rejected(file: str) -> str:
+        with pytest.raises(DataError) as caught:
+            read_scenario(tmp_path)
+        assert Path(str(caught.value.file)).match(file) and caught.value.field is None
+        return caught.value.message
+
+    read(tmp_path)
+    path = next(tmp_path.glob(pattern))
+    content = path.read_bytes()
+    for share in (0, 0.01, 0.5, 0.99):
+        path.write_bytes(content[: int(share * len(content))])
+        rejected(pattern)
+    for damaged in (b"PAR1" * 20, b"\xff\xfe\xfa", b"[" * 100_000, b"9" * 10_000, b"{} {}", b"\0" * 9):
+        path.write_bytes(damaged)
+        rejected(pattern)
+    path.with_stem(f"{path.stem}b").touch()
+    assert pattern in rejected(tmp_path.name)
+    path.with_stem(f"{path.stem}b").unlink()
+    path.unlink()
+    assert pattern in rejected(tmp_path.name)
+    path.mkdir()
+    rejected(pattern)
+
+
+# --------------------------------------------------------------------------------------- invalid maps
+
+
+def placed(group: str, key: str, value: Any) -> Any:
+    """Return the archive with another value under ``key`` of the first record of ``group``."""
+    archive = copy.deepcopy(ARCHIVE)
+    next(iter(archive[group].values()))[key] = value
+    return archive
+
+
+NOT_AN_ID = ("12", 1.5, True, 2**63, [], {})
+NOT_A_LINE = (None, 3, "xyz", {"x": 1}, [[1, 2, 3]] * 3, [{"x": 1, "y": 2}] * 3, [None])
+NOT_A_NUMBER = ("1.5", None, True, float("nan"), [1.0], 10**400)
+INVALID_MAPS = [
+    *((f"{g}.{key}", g, key, line) for g, keys in POLYLINES.items() for key in keys for line in NOT_A_LINE),
+    *(
+        (f"{g}.{key}", g, key, [{"x": 0, "y": x, "z": 0}] * 3)
+        for g, keys in POLYLINES.items()
+        for key in keys
+        for x in NOT_A_NUMBER
+    ),
+    *((f"{g}.id", g, "id", x) for g in POLYLINES for x in (*NOT_AN_ID, None)),
+    *(
+        (f"lane_segments.{k}_neighbor_id", "lane_segments", f"{k}_neighbor_id", x)
+        for k in ("left", "right")
+        for x in NOT_AN_ID
+    ),
+    *(
+        (f"lane_segments.{k}", "lane_segments", k, [x])
+        for k in ("predecessors", "successors")
+        for x in NOT_AN_ID
+    ),
+    *(
+        (f"lane_segments.{k}", "lane_segments", k, x)
+        for k in ("predecessors", "successors")
+        for x in (None, 3, "12", {})
+    ),
+    *(
+        (f"lane_segments.{k}", "lane_segments", k, x)
+        for k in ("lane_type", "left_lane_mark_type", "right_lane_mark_type")
+        for x in ("TRAM", None, 3, [], {})
+    ),
+    *(
+        ("lane_segments.is_intersection", "lane_segments", "is_intersection", x)
+        for x in (None, 0, "true", [])
+    ),
+    ("lane_id", "lane_segments", "id", 1),
+    ("centerline", "lane_segments", "centerline", [{"x": 0.0, "y": 0.0, "z": 0.0}]),
+    ("crossing_edge1", "pedestrian_crossings", "edge1", []),
+    ("drivable_area", "drivable_areas", "area_boundary", [{"x": 0.0, "y": 0.0, "z": 0.0}] * 2),
+]
+
+
+def test_invalid_values_of_maps_are_named(tmp_path: Path) -> None:
+    for field, group, key, value in INVALID_MAPS:
+        rejects("log_map_archive_*.json", field, tmp_path, TABLE, placed(group, key, value))
+
+
+def test_missing_and_mistyped_groups_records_and_keys_of_maps_are_named(tmp_path: Path) -> None:
+    file = "log_map_archive_*.json"
+    for content in ([], None, 3, "map", [{}]):
+        rejects(file, "lane_segments", tmp_path, TABLE, content)
+    for group, records in ARCHIVE.items():
+        rejects(file, group, tmp_path, TABLE, {name: x for name, x in ARCHIVE.items() if name != group})
+        for value in (None, [], "lanes"):
+            rejects(file, group, tmp_path, TABLE, {**ARCHIVE, group: value})
+        for record in (None, 3, "lane", []):
+            rejects(file, f"{group}.id", tmp_path, TABLE, {**ARCHIVE, group: {**records, "x": record}})
+        for key in next(iter(records.values())):
+            archive = copy.deepcopy(ARCHIVE)
+            del next(iter(archive[group].values()))[key]
+            assert "missing" in rejects(file, f"{group}.{key}", tmp_path, TABLE, archive)
