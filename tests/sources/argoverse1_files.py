@@ -1,4 +1,4 @@
-"""A small sequence and map in Argoverse 1's layout, and the shared scenes unpacked into it."""
+"""A small sequence and map in Argoverse 1's format, and the shared scenes unpacked to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = list[Any]
 
 
 def made_rows(steps: int = 50) -> list[Row]:
-    """The focal car drives along x, the ego along y, "late" comes at step 15, "parked" stands."""
+    """Return rows of a focal car along x, the ego along y, a late and a parked track, and a future one."""
     random = np.random.default_rng(0)
     rows: list[Row] = []
     for k in range(steps):
@@ -39,7 +39,7 @@ def made_rows(steps: int = 50) -> list[Row]:
 
 
 def made_map() -> str:
-    """Three lanes along x: 11 leads to 12 and has 13 beside it; 13 lies 500 m away and is named by none."""
+    """Return a map of three lanes along x: 12 succeeds 11; 13 is 500 m away."""
     lanes = {11: ((80, 50), (120, 50)), 12: ((120, 50), (150, 51), (180, 52)), 13: ((700, 50), (740, 50))}
     tags = {
         11: {"turn_direction": "LEFT", "successor": "12", "l_neighbor_id": "13", "is_intersection": "True"},
@@ -60,7 +60,7 @@ def made_map() -> str:
 
 
 def write_csv(path: Path, rows: list[Row] | str | bytes) -> None:
-    """Text and bytes are written as they are."""
+    """Write rows below a header, or text and bytes unchanged."""
     if isinstance(rows, list):
         lines = [["TIMESTAMP", "TRACK_ID", "OBJECT_TYPE", "X", "Y", "CITY_NAME"], *rows]
         rows = "".join(",".join(map(str, line)) + "\n" for line in lines)
@@ -70,7 +70,7 @@ def write_csv(path: Path, rows: list[Row] | str | bytes) -> None:
 def write(
     raw: Path, rows: list[Row] | str | bytes, map_xml: str | bytes | None = None, split: str = "val"
 ) -> Path:
-    """A raw folder with one sequence, which is returned, and Miami's map."""
+    """Write a sequence, whose path is returned, and Miami's map to a raw folder."""
     path, xml = raw / split / "data" / "7.csv", made_map() if map_xml is None else map_xml
     path.parent.mkdir(parents=True, exist_ok=True)
     write_csv(path, rows)
@@ -80,7 +80,7 @@ def write(
 
 
 def unpack(shared: Path, raw: Path) -> Path:
-    """The shared validation scenes in the official layout, by their own unpack.py; returns ``raw``."""
+    """Unpack the shared validation scenes to the official format, and return ``raw``."""
     source = shared / "data" / "argoverse1"
     command = [sys.executable, str(source / "unpack.py"), str(raw), "--splits", "val", "--workers", "1"]
     subprocess.run(command, check=True, capture_output=True)
