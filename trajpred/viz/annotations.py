@@ -139,7 +139,8 @@ def track_metrics(
     from trajpred.metrics import agent_metrics, names_in
 
     modes = forecast if world is None else forecast.world(world)
-    path, p, truth, valid = map(torch.from_numpy, _forecast_and_truth(scenario, modes, rows))
+    _, *arrays = forecast_and_truth(scenario, modes, rows)
+    path, p, truth, valid = map(torch.from_numpy, arrays)
     if not len(path):
         return {}
     K, names = path.shape[1], names_in("breakdown")
@@ -153,16 +154,18 @@ def _best_world_error(scenario: Scenario, forecast: Forecast, rows: np.ndarray) 
 
     from trajpred.metrics import world_metrics
 
-    path, p, truth, valid = map(torch.from_numpy, _forecast_and_truth(scenario, forecast, rows))
+    _, *arrays = forecast_and_truth(scenario, forecast, rows)
+    path, p, truth, valid = map(torch.from_numpy, arrays)
     scene = torch.zeros(len(path), dtype=torch.int64)
     return float(world_metrics(path, p[:1], truth, valid, scene)["avgMinFDE"])
 
 
-def _forecast_and_truth(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+def forecast_and_truth(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> tuple[np.ndarray, ...]:
     """Select those of ``rows`` with a forecast and a future.
 
     Returns:
-        trajectory ``[R, K, F, 2]``, probability ``[R, K]``, truth ``[R, F, 2]`` and valid ``[R, F]``.
+        the ``R`` rows, trajectory ``[R, K, F, 2]``, probability ``[R, K]``, truth ``[R, F, 2]`` and valid
+        ``[R, F]``, with F limited to the steps of the truth.
     """
     tracks, F = scenario.tracks, forecast.trajectory.shape[2]
     future = slice(scenario.num_observed, scenario.num_observed + F)
@@ -171,7 +174,7 @@ def _forecast_and_truth(scenario: Scenario, forecast: Forecast, rows: np.ndarray
     rows, predicted = rows[both], predicted[both]
     valid = tracks.valid[rows, future]
     path = forecast.trajectory[predicted, :, : valid.shape[1]]
-    return path, forecast.probability[predicted], tracks.position[rows, future], valid
+    return rows, path, forecast.probability[predicted], tracks.position[rows, future], valid
 
 
 def draw_legend(

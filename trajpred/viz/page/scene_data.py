@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from trajpred.errors import require
-from trajpred.evaluation.agents import ScoredAgents, facts_of
+from trajpred.evaluation.agents import facts_of, groups_of
 from trajpred.evaluation.results import finite
 from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import norm
@@ -23,6 +23,7 @@ from trajpred.lane_map import LaneMap
 from trajpred.metrics import agent_metrics, columns, final_error
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz.agent_layer import roles
+from trajpred.viz.annotations import forecast_and_truth
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.map_layer import (
     arc_length,
@@ -72,21 +73,16 @@ def evaluate_tracks(
     """Compute ``metrics`` and ``end_error`` of :class:`ModelResult` for every track that can be evaluated.
 
     Metrics equal those of ``Evaluation.per_scenario``, in metres to 0.1 mm, None where undefined.
-
-    Raises: DataError if the forecast does not fit the scenario.
     """
-    if not scenario.has_future:
+    rows, *arrays = forecast_and_truth(scenario, forecast, np.flatnonzero(groups_of(scenario)["all"]))
+    if not len(rows):
         return {}, {}
-    agents = ScoredAgents.of([scenario], [forecast])
-    if not len(agents):
-        return {}, {}
-    arrays = (agents.trajectory, agents.probability, agents.target, agents.valid)
     path, p, target, valid = map(torch.from_numpy, arrays)
     found = agent_metrics(path, p, target, valid, (6,))
     # Through float32 and rounded in this order, as in evaluate, so that both report the same digits.
     values = [found[name].float().numpy().astype(np.float64) for name in columns("breakdown")]
     ends = final_error(path, target, valid).numpy()
-    names = agents.track_id.tolist()
+    names = scenario.tracks.track_id[rows].tolist()
     metrics = dict(zip(names, finite(np.stack(values, axis=1).round(4).tolist()), strict=True))
     return metrics, dict(zip(names, finite(ends.round(2).tolist()), strict=True))
 

@@ -109,15 +109,10 @@ function drawShares(pane, scene, step, colors, labels) {
   }
 }
 
-/** The attended lane at a pixel, or null. */
+/** The lane with the largest share at a pixel, or null. */
 function attendedLaneAt(pane, scene, pixel) {
-  let best = null;
-  for (const sender of drawnSenders(pane, scene)) {
-    if (sender.lane === null) continue;
-    const distance = distanceTo(pixel, attentionLanes(scene)[sender.lane].line.map((point) => pane.toPixels(point)));
-    if (distance <= 3 + 3 * sender.strength && (!best || distance < best.distance)) best = { ...sender, distance };
-  }
-  return best;
+  const isHit = ({ lane, strength }) => lane !== null && pane.isOnLine(pixel, attentionLanes(scene)[lane].line, 6 + 6 * strength);
+  return drawnSenders(pane, scene).toReversed().find(isHit) ?? null;
 }
 
 /** Whose attention is shown, and of which heads. */

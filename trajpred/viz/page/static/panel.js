@@ -108,42 +108,21 @@ function updateLegend(scene, colors) {
   }
 }
 
-/** Distance in pixels from a pixel to a polyline. */
-function distanceTo([x, y], line) {
-  return Math.min(...line.map((b, i) => {
-    const a = line[Math.max(0, i - 1)];
-    const [dx, dy] = [b[0] - a[0], b[1] - a[1]];
-    const share = Math.min(1, Math.max(0, ((x - a[0]) * dx + (y - a[1]) * dy) / (dx * dx + dy * dy || 1)));
-    return Math.hypot(x - a[0] - share * dx, y - a[1] - share * dy);
-  }));
-}
-
-/** The nearest track whose body is at a pixel, or null. */
+/** The topmost track whose body is at a pixel, or null. */
 function trackAt(pane, scene, pixel) {
-  let best = null;
   const step = scene.recorded(state.step);
-  for (const track of visibleTracks(pane, scene, step, state.layers.agents)) {
-    const center = pane.toPixels(scene.position(track, step));
-    const [length, width] = bodySize(scene, track);
-    const heading = scene.headings[track][step];
-    const [dx, dy] = [pixel[0] - center[0], center[1] - pixel[1]];
-    const forward = Math.abs(dx * Math.cos(heading) + dy * Math.sin(heading));
-    const lateral = Math.abs(dy * Math.cos(heading) - dx * Math.sin(heading));
-    const hit = forward <= length / 2 + 3 && lateral <= width / 2 + 3;
-    if (hit && (!best || Math.hypot(dx, dy) < best.distance)) best = { track, distance: Math.hypot(dx, dy) };
-  }
-  return best?.track ?? null;
+  pane.usePixels();
+  return visibleTracks(pane, scene, step, state.layers.agents).toReversed().find((track) => {
+    traceBody(pane, scene, track, step, { extra: 6 });
+    return pane.ctx.isPointInPath(...pixel.map((value) => value * pane.ratio));
+  }) ?? null;
 }
 
-/** The mode of the selected track at a pixel, the likeliest where several coincide, or null. */
+/** The likeliest mode of the selected track at a pixel, or null. */
 function modeAt(pane, scene, pixel) {
   if (pane.m < 0 || !state.layers.modes) return null;
-  let best = null;
-  for (const mode of scene.modes(pane.forecast, state.selected)) {
-    const distance = distanceTo(pixel, mode.line.map((point) => pane.toPixels(point)));
-    if (distance <= HOVER_PX && (!best || distance <= best.distance + 1)) best = { mode, distance };
-  }
-  return best?.mode ?? null;
+  const modes = scene.modes(pane.forecast, state.selected).toReversed();
+  return modes.find(({ line }) => pane.isOnLine(pixel, line, 2 * HOVER_PX)) ?? null;
 }
 
 /** Lines of the tooltip for a track, a mode or an attended lane; the first one is the heading. */

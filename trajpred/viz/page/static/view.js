@@ -73,6 +73,16 @@ class Surface {
     });
   }
 
+  /** Whether a pixel is on a line through points in metres that is `width` pixels wide. */
+  isOnLine(pixel, points, width) {
+    this.usePixels();
+    Object.assign(this.ctx, { lineWidth: width, lineCap: "round" });
+    this.ctx.setLineDash([]);
+    this.ctx.beginPath();
+    this.tracePixels(points);
+    return this.ctx.isPointInStroke(...pixel.map((value) => value * this.ratio));
+  }
+
   fillCircle(point, radius, color, border, width) {
     const { ctx } = this;
     this.usePixels();
