@@ -1,4 +1,4 @@
-"""What a training writes for TensorBoard, read back from its event files."""
+"""What TensorBoard receives, read back from its event files, and the best checkpoint of a moved run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import pytorch_lightning as pl
+import torch
 from av2.datasets.motion_forecasting.eval.metrics import compute_fde
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -20,14 +22,22 @@ from tests.model.small import small_model
 from trajpred.errors import DataError
 from trajpred.graph.data_module import SceneData
 from trajpred.store import ScenarioStore
-from trajpred.training.callbacks import CURVES, ERRORS, PICTURES, LearningCurves, PredictionPictures
+from trajpred.training.callbacks import (
+    CURVES,
+    ERRORS,
+    PICTURES,
+    LearningCurves,
+    LearningRate,
+    PredictionPictures,
+    RunCheckpoint,
+)
 from trajpred.training.lit_forecaster import LitForecaster
 
 
 def fit(
-    store: Path, folder: Path, callbacks: Sequence[pl.Callback], logger: Any, epochs: int = 2
+    store: Path, folder: Path, callbacks: Sequence[pl.Callback], logger: Any, epochs: int
 ) -> LitForecaster:
-    """Epochs of one batch, validated after each."""
+    """Train epochs of one batch, each followed by a validation."""
     run = pl.Trainer(
         default_root_dir=folder,
         accelerator="cpu",
@@ -47,7 +57,6 @@ def fit(
 
 
 def read(file: Path) -> EventAccumulator:
-    """All that it holds."""
     return EventAccumulator(str(file), dict.fromkeys(("histograms", "images", "tensors"), 0)).Reload()
 
 
@@ -57,18 +66,17 @@ def run(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[LitForecaster, EventAccumulator]:
     folder = tmp_path_factory.mktemp("runs")
-    callbacks = [LearningCurves(), PredictionPictures(scenes=2, every_n_validations=2)]
-    model = fit(store_path, folder, callbacks, TensorBoardLogger(folder, default_hp_metric=False))
+    callbacks = [LearningCurves(), LearningRate(), PredictionPictures(scenes=2, every_n_validations=2)]
+    model = fit(store_path, folder, callbacks, TensorBoardLogger(folder, default_hp_metric=False), 2)
     return model, read(next(folder.rglob("events*")))
 
 
-def test_the_histogram_is_of_the_focal_agents_of_the_validation(
+def test_the_histogram_holds_av2_s_error_of_the_focal_agents(
     run: tuple[LitForecaster, EventAccumulator],
     store_path: Path,  # noqa: F811
 ) -> None:
-    """Each focal agent's error by av2, from forecasts in the city frame; nothing of the sanity check."""
     model, events = run
-    first, last = events.Histograms(ERRORS)
+    first, last = events.Histograms(ERRORS)  # none of the sanity check
     assert first.step < last.step
     data = SceneData(store_path, batch_size=5)
     data.setup("validate")
@@ -79,13 +87,12 @@ def test_the_histogram_is_of_the_focal_agents_of_the_validation(
         truth = scene.tracks.position[scene.focal, scene.num_observed :]
         error.append(compute_fde(modes, truth).min())
     value = last.histogram_value
-    assert value.num == len(scenarios) == 5
-    found = [value.min, value.max, value.sum, value.sum_squares]
-    expected = [min(error), max(error), sum(error), sum(x**2 for x in error)]
+    found = [value.num, value.min, value.max, value.sum, value.sum_squares]
+    expected = [5, min(error), max(error), sum(error), sum(x**2 for x in error)]
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
-def test_every_curve_has_its_place_and_every_chart_its_curve(
+def test_every_chart_has_curves_and_pictures_come_every_second_validation(
     run: tuple[LitForecaster, EventAccumulator],
 ) -> None:
     events = run[1]
@@ -93,39 +100,56 @@ def test_every_curve_has_its_place_and_every_chart_its_curve(
     parsed = layout_pb2.Layout.FromString(layout.tensor_proto.string_val[0])
     assert [category.title for category in parsed.category] == list(CURVES)
     charts = [chart for category in parsed.category for chart in category.chart]
-    logged = {tag for tag in events.Tags()["scalars"] if tag != "epoch"}
+    logged = set(events.Tags()["scalars"]) - {"epoch"}
     found = [{t for t in logged for each in chart.multiline.tag if re.match(each, t)} for chart in charts]
-    empty = [chart.title for chart, tags in zip(charts, found, strict=True) if not tags]
-    assert empty == ["Learning rate"], "logged by another callback"
-    left = {
-        f"val/{group}/{name}" for group in ("focal", "scored", "all") for name in ("MR1", "brier-minFDE1")
-    }
-    assert logged - set().union(*found) == left
-
-
-def test_pictures_come_every_second_validation(run: tuple[LitForecaster, EventAccumulator]) -> None:
-    images = run[1].Images(PICTURES)
-    assert [image.step for image in images] == [run[1].Histograms(ERRORS)[0].step]
+    assert all(found)
+    missing = logged - set().union(*found)
+    assert {tag.rsplit("/", 1)[1] for tag in missing} <= {"MR1", "brier-minFDE1"}
+    images = events.Images(PICTURES)
+    assert [image.step for image in images] == [events.Histograms(ERRORS)[0].step]
     assert images[0].width > 1.5 * images[0].height
 
 
-@pytest.mark.parametrize("wrong", [{"scenes": -1}, {"every_n_validations": 0}, {"every_n_validations": -1}])
-def test_impossible_numbers_are_refused_before_training(wrong: dict[str, int]) -> None:
-    with pytest.raises(DataError, match=next(iter(wrong))):
-        PredictionPictures(**wrong)
-
-
-@pytest.mark.parametrize("callback", [LearningCurves(), PredictionPictures(scenes=1)])
-def test_silent_without_a_logger_and_on_other_processes(
-    callback: pl.Callback,
+def test_nothing_is_written_without_a_logger_and_by_other_processes(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fit(store_path, tmp_path, [callback], False, epochs=1)
+    callbacks = [LearningCurves(), LearningRate(), PredictionPictures(scenes=1)]
+    fit(store_path, tmp_path, callbacks, False, 1)
     assert not list(tmp_path.rglob("events*"))
     monkeypatch.setattr(pl.Trainer, "is_global_zero", property(lambda self: False))
-    fit(store_path, tmp_path, [callback], TensorBoardLogger(tmp_path, default_hp_metric=False), epochs=1)
+    fit(store_path, tmp_path, callbacks[::2], TensorBoardLogger(tmp_path, default_hp_metric=False), 1)
     for file in tmp_path.rglob("events*"):
         tags = read(file).Tags()
         assert not {"images", "histograms", "tensors"} & {kind for kind, found in tags.items() if found}
+
+
+@pytest.mark.parametrize("wrong", [{"scenes": -1}, {"every_n_validations": 0}])
+def test_impossible_numbers_of_pictures_are_rejected(wrong: dict[str, int]) -> None:
+    with pytest.raises(DataError, match=next(iter(wrong))):
+        PredictionPictures(**wrong)
+
+
+def best_of(folder: Path, cls: type[ModelCheckpoint] = RunCheckpoint) -> ModelCheckpoint:
+    return cls(folder, "best", monitor="val/loss", enable_version_counter=False)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_moved_run_knows_its_best_checkpoint_if_it_is_there(tmp_path: Path, kept: bool) -> None:
+    before, path = best_of(tmp_path / "before"), str(tmp_path / "before" / "best.ckpt")
+    before.best_k_models, before.kth_best_model_path = {path: torch.tensor(1.5)}, path
+    before.best_model_path, before.best_model_score = path, torch.tensor(1.5)
+    folder = tmp_path / "now"
+    folder.mkdir()
+    now = best_of(folder)
+    if kept:
+        (folder / "best.ckpt").touch()
+        now.load_state_dict(before.state_dict())
+        assert now.best_model_path == now.kth_best_model_path == str(folder / "best.ckpt")
+        assert now.best_model_score == 1.5 and now.best_k_models == {str(folder / "best.ckpt"): 1.5}
+    else:
+        with pytest.warns(UserWarning, match="dirpath has changed"):
+            now.load_state_dict(before.state_dict())
+        assert (now.best_k_models, now.best_model_path, now.best_model_score) == ({}, "", None)
+    assert now.state_key == best_of(folder, ModelCheckpoint).state_key

@@ -1,4 +1,4 @@
-"""Several processes train what one would, stop together, and none waits for one that is gone."""
+"""Several processes train what one process does, stop together, and do not wait for a lost one."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from trajpred.training.callbacks import STOPPED
 from trajpred.training.checkpoint_io import newest_checkpoint
 from trajpred.training.train import train
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not distributed.is_available(), reason="processes as on Linux"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux" or not distributed.is_available(), reason="needs Linux"),
+]
 #: Ten scenes: four, three and three to a step, so that with two processes most steps are shared unevenly.
 STEPS, EPOCHS = 3, 2
 LOST = "another process has ended or hangs"
 
 
 class SignalAt(pl.Callback):
-    """Sends one of the processes a signal before a step."""
+    """Send one of the processes a signal before a step."""
 
     def __init__(self, step: int, number: int, rank: int = 1) -> None:
         self.step, self.number, self.rank = step, number, rank
@@ -44,7 +45,7 @@ class SignalAt(pl.Callback):
 
 
 def command(runs: Path, store: Path, processes: int, *args: str, dropout: float = 0.0) -> list[str]:
-    """A training of a tiny model with steps of four scenes, however many processes share them."""
+    """The command that trains a tiny model with four scenes per step on any number of processes."""
     parts = ("encoder", "decoder")
     model = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
     model += [f"{part}.init_args.{x}" for part in parts for x in ("dim=16", "heads=2", f"dropout={dropout}")]
@@ -95,7 +96,7 @@ def weights(runs: Path) -> dict[str, torch.Tensor]:
 
 
 def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
-    """The same curves to float32's rounding, in training and validation, and the same weights."""
+    """Curves and weights agree up to the rounding of float32."""
     train(command(tmp_path / "one", store_path, 1)[1:])
     two = call(torchrun(command(tmp_path / "two", store_path, 2)))
     assert two.returncode == 0, two.stderr
@@ -110,18 +111,17 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
         torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-5, msg=name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "small"),
     [("joint", ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]), ("gatv2_star", [])],
 )
-def test_no_parameter_goes_without_a_gradient(
+def test_every_parameter_gets_a_gradient(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
     model: str,
     small: list[str],
 ) -> None:
-    """DDP does not look for any (``find_unused_parameters``), and ends with an error at the second step."""
+    """Otherwise DDP, without ``find_unused_parameters``, fails at the second step."""
     given = [x for x in command(tmp_path, store_path, 2) if not x.startswith("--model.")]
     config = [f"--config={ROOT / 'configs' / 'model' / f'{model}.yaml'}", *(f"--model.{x}" for x in small)]
     config += [f"--model.{part}.init_args.dim=16" for part in ("encoder", "decoder")]
@@ -129,9 +129,8 @@ def test_no_parameter_goes_without_a_gradient(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
-def test_when_a_process_is_killed_the_other_ends_and_says_so(
+def test_a_process_ends_with_a_message_when_another_is_killed(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
     rank: int,
@@ -144,23 +143,21 @@ def test_when_a_process_is_killed_the_other_ends_and_says_so(
     assert newest_checkpoint(folder(tmp_path))[1]["global_step"] == STEPS
 
 
-@pytest.mark.slow
-def test_a_process_that_hangs_is_not_waited_for_longer_than_the_timeout(
+def test_a_hanging_process_is_abandoned_after_the_timeout(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     stop = [*signal_at(STEPS + 1, signal.SIGSTOP), "--trainer.strategy.init_args.timeout=00:00:05"]
-    # Lightning's own launcher: torchrun would wait half a minute more for the one that hangs.
+    # Lightning's own launcher; torchrun waits half a minute more for the hanging process.
     done = call([sys.executable, *command(tmp_path, store_path, 2, *stop, "--trainer.max_epochs=1000")])
     assert done.returncode != 0 and f"process 0 stops: {LOST}" in done.stderr, done.stderr
 
 
-@pytest.mark.slow
-def test_processes_stop_together_and_go_on_with_the_dropout_of_each(
+def test_processes_stop_together_and_resume_each_with_its_own_dropout(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    """Though but one of them is told, all stop; the resumed run ends with the same bits."""
+    """A signal to one process stops all; the resumed run ends with the same weights, bit for bit."""
 
     def start(name: str, *args: str) -> subprocess.CompletedProcess[str]:
         return call([sys.executable, *command(tmp_path / name, store_path, 2, *args, dropout=0.3)])
@@ -171,13 +168,13 @@ def test_processes_stop_together_and_go_on_with_the_dropout_of_each(
     path, content = newest_checkpoint(folder(tmp_path / "stopped"))
     states = [state["cpu"] for state in content["trajpred_random"]]
     assert content["global_step"] == STEPS + 2 and len(states) == 2
-    assert not torch.equal(*states), "each draws a dropout of its own"
+    assert not torch.equal(*states), "dropout differs between processes"
     assert start("stopped", f"--resume={path}").returncode == 0
     a, b = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-#: Argoverse 2's, but a scenario to test is not read before the file "go" lies beside this module.
+#: Argoverse 2's source, which waits with the test split for a file "go" beside this module.
 WAITING = """
 import time
 from pathlib import Path
@@ -193,11 +190,10 @@ SOURCE = Source(argoverse2.discover, read)
 """
 
 
-@pytest.mark.slow
 def test_trainings_and_prepare_on_one_store_do_not_disturb_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two trainings into one folder of runs, all the time that ``prepare`` adds a split to their store."""
+    """Two trainings write to one folder of runs while ``prepare`` adds a split to their store."""
     raw, store, runs = tmp_path / "raw", tmp_path / "store", tmp_path / "runs"
     (tmp_path / "waiting.py").write_text(WAITING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
@@ -216,7 +212,7 @@ def test_trainings_and_prepare_on_one_store_do_not_disturb_each_other(
         train = [sys.executable, *command(runs, store, 1)]
         trainings = [subprocess.Popen(train, stdout=subprocess.DEVNULL) for _ in range(2)]
         assert [process.wait(300) for process in trainings] == [0, 0]
-        assert adding.poll() is None, "it was at work all the time"
+        assert adding.poll() is None, "prepare was still running"
     finally:
         (tmp_path / "go").touch()
         assert adding.wait(300) == 0

@@ -1,4 +1,4 @@
-"""A run that is stopped anywhere and resumed ends with the weights of one that was not."""
+"""A run that is stopped anywhere and resumed ends with the weights, bit for bit, of one that was not."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import pytorch_lightning as pl
@@ -21,33 +23,30 @@ from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 from tests.conftest import ROOT
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
+from tests.training.test_lit_forecaster import SMALL_SCENES
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
-from trajpred.training.callbacks import STOPPED
-from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.training.callbacks import SIGNALS, STOPPED, RecentCheckpoint, StoppedError
+from trajpred.training.checkpoint_io import AtomicCheckpointIO
 
-VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
-#: Ten scenes in batches of three at most.
-STEPS, EPOCHS = 4, 3
-needs_signals = pytest.mark.skipif(
-    sys.platform == "win32", reason="on Windows whatever signal a process is sent ends it at once"
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="on Windows every signal ends a process at once"
 )
-
-
-class Seen(pl.Callback):
-    """The scenarios of every step."""
-
-    def __init__(self) -> None:
-        self.steps: list[list[str]] = []
-
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.steps.append(list(batch.scenario_id))
+AUGMENT = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
+SIZES = {"dim": 16, "heads": 2}
+MODEL: dict[str, Any] = {
+    "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**SIZES, "layers": 1}},
+    "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "propose_layers": 1}},
+    "scene": SMALL_SCENES,
+}
+#: Ten scenes in batches of at most three.
+STEPS, EPOCHS = 4, 3
 
 
 class SignalAt(pl.Callback):
-    """Sends this process a signal when so many steps are done: before the next one, or while validating.
+    """Send this process a signal after ``step`` steps: before the next one, or during validation.
 
-    By name: not every system has every signal.
+    By name, since not every system has every signal.
     """
 
     def __init__(self, step: int, name: str, validating: bool = False) -> None:
@@ -66,31 +65,80 @@ class SignalAt(pl.Callback):
             self._send(trainer)
 
 
+class SignalEarly(SignalAt):
+    """Send it while Lightning's own handlers are still in place."""
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._send(trainer)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        pass
+
+
+@dataclass
+class Record(pl.Callback):
+    """The scenarios of every step, the validation losses by step, and the final weights."""
+
+    steps: list[list[str]] = field(default_factory=list)
+    losses: dict[int, float] = field(default_factory=dict)
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.steps.append(list(batch.scenario_id))
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert trainer.global_step not in self.losses, "validated twice"
+        self.losses[trainer.global_step] = float(trainer.callback_metrics["val/loss"])
+
+    def __add__(self, other: Self) -> Record:
+        assert not self.losses.keys() & other.losses.keys(), "validated twice"
+        return Record(self.steps + other.steps, self.losses | other.losses, other.weights)
+
+
 def fit(
     store: Path,
     folder: Path,
-    workers: int = 0,
     resume: Path | None = None,
     callbacks: Sequence[pl.Callback] = (),
+    stop: SignalAt | None = None,
+    workers: int = 0,
     **options: Any,
-) -> tuple[LitForecaster, list[list[str]]]:
-    """The trained model, and the scenarios of its steps; a checkpoint after every step lies in ``folder``."""
+) -> tuple[Record, Path]:
+    """Train, or resume, until the end or ``stop``: what was recorded, and the last checkpoint."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    seen, model = Seen(), small_model(seed=4)
-    every_step = {"every_n_train_steps": 1, "save_top_k": -1, "auto_insert_metric_name": False}
+    record, model = Record(), small_model(seed=4, **MODEL)
+    every_step = ModelCheckpoint(
+        folder, "{step}", every_n_train_steps=1, save_top_k=-1, auto_insert_metric_name=False
+    )
+    recent = RecentCheckpoint(
+        folder, "last", train_time_interval=timedelta(hours=1), enable_version_counter=False
+    )
     off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = pl.Trainer(
         max_epochs=EPOCHS,
-        callbacks=[*callbacks, seen, ModelCheckpoint(folder, "{step}", **every_step)],  # type: ignore[arg-type]
+        callbacks=[*callbacks, record, *([stop] if stop else []), recent if stop else every_step],
         accelerator="cpu",
         num_sanity_val_steps=0,
+        plugins=[AtomicCheckpointIO()],
         **off,  # type: ignore[arg-type]
         **options,
     )
-    torch.manual_seed(1 if resume is None else 2)  # of dropout; the checkpoint knows better
-    data = SceneData(store, VARIED, batch_size=3, workers=workers, seed=3)
-    trainer.fit(model, data, ckpt_path=resume)
-    return model, seen.steps
+    torch.manual_seed(1 if resume is None else 2)  # the checkpoint restores dropout's
+    data = SceneData(store, AUGMENT, batch_size=3, workers=workers, seed=3)
+    if stop is None:
+        trainer.fit(model, data, ckpt_path=resume)
+    else:
+        with pytest.raises(StoppedError) as stopped:
+            trainer.fit(model, data, ckpt_path=resume)
+        assert Path(stopped.value.checkpoint) == folder / "last.ckpt"
+    record.weights = model.state_dict()
+    return record, folder / "last.ckpt"
+
+
+def assert_same(found: Record, expected: Record) -> None:
+    """The same scenarios, validations and weights."""
+    assert found.steps == expected.steps and found.losses == expected.losses
+    assert_same_weights(found.weights, expected.weights)
 
 
 def assert_same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
@@ -101,45 +149,121 @@ def assert_same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) 
 def whole(
     store_path: Path,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Path, LitForecaster, list[list[str]]]:
-    """Checkpoints, model and steps of a run that nothing disturbed."""
+) -> tuple[Record, Path]:
+    """An undisturbed run, with a checkpoint after every step."""
     folder = tmp_path_factory.mktemp("whole")
-    return folder, *fit(store_path, folder)
+    return fit(store_path, folder)[0], folder
 
 
-@pytest.mark.parametrize(("done", "workers"), [(1, 0), (6, 0), (8, 0), (4, 2), (7, 2), (11, 2)])
-def test_a_run_resumed_anywhere_sees_the_rest_and_ends_with_the_same_weights(
+@pytest.fixture(autouse=True)
+def ignored_signals() -> Iterator[None]:
+    """Signals that training misses do not end the tests; afterwards the handlers are restored."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    yield
+    after = {signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert after == {signal.SIG_IGN}
+
+
+@pytest.mark.parametrize(
+    ("done", "workers"),
+    [(6, 0), (8, 0), pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(7, 2, marks=pytest.mark.slow)],
+)
+def test_a_run_resumes_from_the_checkpoint_of_any_step(
     store_path: Path,  # noqa: F811
-    whole: tuple[Path, LitForecaster, list[list[str]]],
+    whole: tuple[Record, Path],
     tmp_path: Path,
     done: int,
     workers: int,
 ) -> None:
-    folder, model, steps = whole
-    assert len(steps) == STEPS * EPOCHS
-    resumed, rest = fit(store_path, tmp_path, workers, folder / f"{done}.ckpt")
-    assert rest == steps[done:]
-    assert_same_weights(model.state_dict(), resumed.state_dict())
+    expected, folder = whole
+    assert len(expected.steps) == STEPS * EPOCHS
+    rest, _ = fit(store_path, tmp_path, folder / f"{done}.ckpt", workers=workers)
+    assert rest.steps == expected.steps[done:]
+    assert_same_weights(rest.weights, expected.weights)
 
 
-def test_with_accumulated_gradients_too(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
-    model, steps = fit(store_path, tmp_path, accumulate_grad_batches=2)
-    resumed, rest = fit(store_path, tmp_path / "rest", 0, tmp_path / "3.ckpt", accumulate_grad_batches=2)
-    assert rest == steps[6:]
-    assert_same_weights(model.state_dict(), resumed.state_dict())
+@pytest.mark.parametrize(
+    ("stop", "done"),
+    [
+        (SignalEarly(0, "SIGTERM"), 1),
+        (SignalAt(5, "SIGINT"), 6),
+        (SignalAt(7, "SIGTERM"), 8),  # the last step of an epoch: its validation follows
+        (SignalAt(8, "SIGUSR1", validating=True), 8),
+        (SignalAt(12, "SIGINT", validating=True), 12),  # only a validation is left
+    ],
+)
+def test_a_stopped_run_resumes_as_if_it_had_not_been(
+    store_path: Path,  # noqa: F811
+    whole: tuple[Record, Path],
+    tmp_path: Path,
+    stop: SignalAt,
+    done: int,
+) -> None:
+    before, saved = fit(store_path, tmp_path, stop=stop)
+    assert torch.load(saved, weights_only=True)["global_step"] == done
+    after, _ = fit(store_path, tmp_path / "rest", saved)
+    assert_same(before + after, whole[0])
 
 
-def test_with_averaged_weights_too(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
-    def average() -> list[pl.Callback]:
-        return [EMAWeightAveraging(decay=0.8, use_buffers=False)]
+@pytest.mark.parametrize("second", [9, 11])
+def test_a_run_stopped_in_the_last_batch_of_an_epoch_without_validation_stops_and_resumes_again(
+    store_path: Path,  # noqa: F811
+    whole: tuple[Record, Path],
+    tmp_path: Path,
+    second: int,
+) -> None:
+    options = {"check_val_every_n_epoch": EPOCHS}
+    first, saved = fit(store_path, tmp_path / "1", stop=SignalAt(STEPS - 1, "SIGTERM"), **options)
+    next_, saved = fit(store_path, tmp_path / "2", saved, stop=SignalAt(second - 1, "SIGTERM"), **options)
+    assert len(first.steps) == STEPS and len(first.steps + next_.steps) == second
+    last, _ = fit(store_path, tmp_path / "3", saved, **options)
+    found = first + next_ + last
+    assert found.steps == whole[0].steps and list(found.losses) == [STEPS * EPOCHS]
+    assert_same_weights(found.weights, whole[0].weights)
 
-    model, steps = fit(store_path, tmp_path, callbacks=average())
-    resumed, rest = fit(store_path, tmp_path / "rest", 0, tmp_path / "6.ckpt", average())
-    assert rest == steps[6:]
-    assert_same_weights(model.state_dict(), resumed.state_dict())
-    ends = [torch.load(folder / "12.ckpt", weights_only=True) for folder in (tmp_path, tmp_path / "rest")]
-    for part in ("state_dict", "current_model_state"):  # averaged, and as they are
+
+def average() -> list[pl.Callback]:
+    return [EMAWeightAveraging(decay=0.8, use_buffers=False)]
+
+
+@pytest.mark.parametrize("stop", [SignalAt(8, "SIGTERM", validating=True), SignalAt(5, "SIGTERM")])
+def test_averaged_weights_resume_beside_the_model_s_own(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    stop: SignalAt,
+) -> None:
+    expected, _ = fit(store_path, tmp_path / "whole", callbacks=average())
+    before, saved = fit(store_path, tmp_path, callbacks=average(), stop=stop)
+    after, _ = fit(store_path, tmp_path / "rest", saved, average())
+    assert_same(before + after, expected)
+    ends = [torch.load(tmp_path / name / "12.ckpt", weights_only=True) for name in ("whole", "rest")]
+    for part in ("state_dict", "current_model_state"):  # averaged, and as trained
         assert_same_weights(*(end[part] for end in ends))
+
+
+def test_accumulated_gradients_complete_their_step_before_a_stop(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+    options = {"accumulate_grad_batches": 2, "limit_val_batches": 0}
+    expected, _ = fit(store_path, tmp_path / "whole", **options)
+    before, saved = fit(store_path, tmp_path, stop=SignalAt(2, "SIGTERM"), **options)
+    assert len(before.steps) == 6, "the signal came in the fifth batch"
+    after, _ = fit(store_path, tmp_path / "rest", saved, **options)
+    assert_same(before + after, expected)
+
+
+@pytest.mark.slow
+def test_a_validation_within_an_epoch_resumes_too(
+    store_path: Path,  # noqa: F811
+    whole: tuple[Record, Path],
+    tmp_path: Path,
+) -> None:
+    options = {"val_check_interval": 2}
+    before, saved = fit(store_path, tmp_path, stop=SignalAt(6, "SIGTERM", validating=True), **options)
+    after, _ = fit(store_path, tmp_path / "rest", saved, **options)
+    found = before + after
+    assert found.steps == whole[0].steps and list(found.losses) == [2, 4, 6, 8, 10, 12]
+    assert_same_weights(found.weights, whole[0].weights)
 
 
 def run(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -166,56 +290,36 @@ def weights_of(runs: Path) -> dict[str, torch.Tensor]:
 
 def signal_at(step: int, name: str) -> list[str]:
     option = "--trainer.callbacks"
-    return [
-        f"{option}=tests.training.test_resume.SignalAt",
-        f"{option}.init_args.step={step}",
-        f"{option}.init_args.name={name}",
-    ]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(
-    store_path: Path,  # noqa: F811
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, torch.Tensor]:
-    runs = tmp_path_factory.mktemp("undisturbed")
-    done = run(store_path, runs)
-    assert done.returncode == 0, done.stderr
-    assert {x.name for x in runs.rglob("*.ckpt")} == {"last.ckpt"}, "a finished run needs no other"
-    return weights_of(runs)
-
-
-@needs_signals
-def test_a_killed_run_goes_on_from_its_last_checkpoint(
-    store_path: Path,  # noqa: F811
-    tmp_path: Path,
-    undisturbed: dict[str, torch.Tensor],
-) -> None:
-    assert run(store_path, tmp_path, *signal_at(5, "SIGKILL")).returncode == -signal.SIGKILL
-    folder = tmp_path / "forecaster" / "version_0"
-    last, previous = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous"))
-    steps = [torch.load(path, weights_only=True)["global_step"] for path in (previous, last)]
-    assert steps == [4, 5], "the middle of the second epoch"
-    last.write_bytes(last.read_bytes()[:-1000])  # as a disk may damage it
-    done = run(store_path, tmp_path, f"--resume={folder}")
-    assert done.returncode == 0 and f"warning: {last}" in done.stderr and str(previous) in done.stderr
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert config["resume"] is None and config["trainer"]["logger"]["init_args"]["version"] is None
-    assert_same_weights(undisturbed, weights_of(tmp_path))
+    arguments = [f"{option}.init_args.step={step}", f"{option}.init_args.name={name}"]
+    return [f"{option}=tests.training.test_resume.SignalAt", *arguments]
 
 
 @pytest.mark.slow
-@needs_signals
-def test_a_stopped_run_says_how_to_go_on(
+def test_the_command_resumes_after_a_kill_damage_and_a_stop(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
-    undisturbed: dict[str, torch.Tensor],
 ) -> None:
-    done = run(store_path, tmp_path, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
+    done = run(store_path, tmp_path / "whole")
+    assert done.returncode == 0, done.stderr
+    assert {x.name for x in (tmp_path / "whole").rglob("*.ckpt")} == {"last.ckpt"}
+    runs = tmp_path / "killed"
+    assert run(store_path, runs, *signal_at(5, "SIGKILL")).returncode == -signal.SIGKILL
+    folder = runs / "forecaster" / "version_0"
+    last, previous = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous"))
+    assert torch.load(last, weights_only=True)["global_step"] in (4, 5)
+    last.write_bytes(last.read_bytes()[:-1000])  # as a disk may damage it
+    done = run(store_path, runs, f"--resume={folder}")
+    assert done.returncode == 0 and f"warning: {last}" in done.stderr and str(previous) in done.stderr
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["resume"] is None and config["trainer"]["logger"]["init_args"]["version"] is None
+    assert_same_weights(weights_of(tmp_path / "whole"), weights_of(runs))
+
+    runs = tmp_path / "stopped"
+    done = run(store_path, runs, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
     assert done.returncode == STOPPED and "Traceback" not in done.stderr
-    *_, said, command = done.stdout.splitlines()
-    assert said.startswith(f"Stopped as requested; saved {tmp_path}") and said.endswith("Resume with:")
+    *_, message, command = done.stdout.splitlines()
+    assert message.startswith(f"Stopped as requested; saved {runs}") and message.endswith("Resume with:")
     python, *rest = shlex.split(command)
     done = call([sys.executable, *rest, "--trainer.callbacks=null"])
     assert python == "python" and done.returncode == 0, done.stderr
-    assert_same_weights(undisturbed, weights_of(tmp_path))
+    assert_same_weights(weights_of(tmp_path / "whole"), weights_of(runs))

@@ -1,28 +1,78 @@
-"""A run's folder belongs to one training at a time."""
+"""The command trains a user's own encoder and decoder as in configs/README.md, and locks a run's folder."""
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 
+from tests.conftest import ROOT
+from tests.graph.conftest import store_path  # noqa: F401
 from trajpred.errors import DataError
+from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
+from trajpred.predictors import load_predictor
+from trajpred.store import ScenarioStore
 from trajpred.training import train
 
 
-def trainer(folder: Path, version: str) -> pl.Trainer:
-    logger = TensorBoardLogger(folder, name="run", version=version)
-    return pl.Trainer(accelerator="cpu", logger=logger, enable_checkpointing=False)
+def blocks(heading: str, language: str) -> list[str]:
+    """The code blocks in a section of configs/README.md."""
+    text = (ROOT / "configs" / "README.md").read_text("utf-8")
+    section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", section, flags=re.DOTALL)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_nobody_else_goes_on_with_a_run_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_trains_the_encoder_and_decoder_of_the_readme(
+    store_path: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    [module], [config] = (blocks("Your own encoder or decoder", x) for x in ("python", "yaml"))
+    (tmp_path / "my_model.py").write_text(module, "utf-8")
+    (tmp_path / "my_model.yaml").write_text(config, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    small = [
+        "--trainer.max_epochs=1",
+        "--trainer.limit_train_batches=2",
+        "--trainer.accelerator=cpu",
+        "--trainer.enable_progress_bar=false",
+    ]
+    small += ["--pictures.scenes=0", "--trainer.check_val_every_n_epoch=1", "--trainer.limit_val_batches=1"]
+    runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
+    train.train([f"--config={tmp_path / 'my_model.yaml'}", f"--data.store={store_path}", runs, *small])
+    out = capsys.readouterr().out
+    assert "Validation, 5 scenarios" in out and "All scored agents" in out
+    checkpoint = tmp_path / "runs" / "forecaster" / "version_0" / "checkpoints" / "best.ckpt"
+    model = Forecaster.load(checkpoint)
+    custom = sys.modules["my_model"]
+    assert type(model.decoder) is custom.LinearDecoder and isinstance(model.decoder, SceneDecoder)
+    assert type(model.encoder) is custom.MeanEncoder and isinstance(model.encoder, TokenEncoder)
+    torch.manual_seed(0)
+    fresh = Forecaster.build(model.config).state_dict()
+    assert any(not torch.equal(value, fresh[name]) for name, value in model.state_dict().items())
+    [forecast] = load_predictor(checkpoint)([ScenarioStore(store_path, "val")[0]])
+    assert forecast.trajectory.shape[1:] == (6, 60, 2)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_training_at_a_time_writes_to_a_run_s_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trainer(version: str) -> pl.Trainer:
+        logger = TensorBoardLogger(tmp_path, name="run", version=version)
+        return pl.Trainer(accelerator="cpu", logger=logger, enable_checkpointing=False)
+
     monkeypatch.setattr(train, "LOCK_S", 0.0)
-    said = pytest.raises(DataError, match=r"run.a: another training is writing here")
-    first, other, second = (train.lock_run(trainer(tmp_path, version)) for version in "aba")
-    with first, other, said, second:
-        pytest.fail("two at once")
-    with train.lock_run(trainer(tmp_path, "a")):
+    rejected = pytest.raises(DataError, match=r"run.a: another training is writing here")
+    first, other, second = (train.lock_run(trainer(version)) for version in "aba")
+    with first, other, rejected, second:
+        pytest.fail("two trainings hold the lock")
+    with train.lock_run(trainer("a")):
         pass
