@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,6 +20,7 @@ from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.onboard import OnboardForecaster
+from trajpred.onboard.bundle import MANIFEST
 from trajpred.onboard.forecaster import STAGES, pad
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -71,6 +74,27 @@ def test_bundle_is_a_predictor(bundle: Path, predictor: CheckpointPredictor, sce
     assert onboard.name == f"{predictor.name}, onboard fp32" and onboard.training == predictor.training
     with pytest.raises(DataError, match="joint"):
         load_predictor(bundle, joint=True)
+
+
+def test_padding_to_fixed_sizes_changes_no_forecast(
+    bundle: Path, shared_forecaster: OnboardForecaster, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    """The same graphs, with sizes in the manifest; beyond them the nearest agents are kept."""
+    copy = Path(shutil.copytree(bundle, tmp_path / "fixed"))
+    info = json.loads((copy / MANIFEST).read_text())
+    info["sizes"] = {"A": 40, "L": 200}
+    info["scene"]["features"] |= {"max_agents": 40, "max_lanes": 200}
+    (copy / MANIFEST).write_text(json.dumps(info))
+    fixed = OnboardForecaster(copy, threads=1)
+    for scene in (scenes[0], replace(scenes[0], map=LaneMap())):
+        expected = shared_forecaster.forecast(ScenarioBatch.of([scene]))
+        assert_same(fixed.forecast(ScenarioBatch.of([scene])), expected)
+        target = expected.track_id[:1].tolist()
+        found = fixed.forecast(ScenarioBatch.of([scene]), target)
+        np.testing.assert_allclose(found.trajectory, expected.trajectory[:1], rtol=0, atol=1e-3)
+    assert len(fixed.forecast(ScenarioBatch.of([scenes[-1]])).validate().track_id) == 40
+    tokens = fixed.encode(ScenarioBatch.of([scenes[0]]))
+    assert len(tokens.agent) == len(tokens.track_id) < 40 and len(tokens.lane_context) == len(tokens.lane)
 
 
 @pytest.mark.parametrize(("away_m", "atol"), [(1e4, 1e-3), (1e6, 1e-2)])

@@ -187,14 +187,11 @@ class OnboardForecaster:
         return inputs | {"lane_topology": np.pad(lanes.topology, (0, L - len(lanes.row)))}
 
     def _encode_lanes(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Compute lane tokens ``[L, D]``, in portions of the bundle's fixed size if it has one."""
+        """Compute lane tokens ``[L, D]``; the selection is never larger than the bundle's fixed size."""
         count = len(inputs["kind"])
         size = self.bundle.sizes[1] if self.bundle.sizes else count
-        tokens = [
-            self.run("lane_encoder", {name: pad(x[i : i + size], size) for name, x in inputs.items()})[0]
-            for i in range(0, count, size)
-        ]
-        return np.concatenate(tokens)[:count]
+        [tokens] = self.run("lane_encoder", {name: pad(values, size) for name, values in inputs.items()})
+        return tokens[:count]
 
     def _encode(self, scene: LocalScene) -> dict[str, NDArray[np.float32]]:
         with self._timed("encoder"):
