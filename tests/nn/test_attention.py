@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from tests.nn.graphs import RAGGED, Graph, in_form, loop_attend, poses, ragged
 from trajpred.geometry import Pose, rotate
-from trajpred.nn import EdgeBias, EdgeRelation, GraphAttention
+from trajpred.nn import EdgeBias, GraphAttention
 from trajpred.nn.attention import POSE_SCALE
 
 DIM, HEADS = 32, 4
@@ -79,33 +79,6 @@ def test_without_poses_places_have_no_effect() -> None:
         attention(x, z, replace(graph[0], poses=p)) for p in (graph[0].poses, elsewhere, None)
     )
     assert torch.equal(before, after) and torch.equal(before, none)
-
-
-def test_order_of_nodes_and_edges_does_not_matter() -> None:
-    (relation, *_), attention, x, z = setting("edges")
-    new_x, new_z = torch.randperm(len(x)), torch.randperm(len(z))
-    order = torch.randperm(relation.index.shape[1])
-    index = torch.stack((new_z.argsort()[relation.index[0]], new_x.argsort()[relation.index[1]]))
-    ends = tuple(
-        Pose(p.position[n], p.heading[n]) for p, n in zip(relation.poses, (new_z, new_x), strict=True)
-    )
-    shuffled = replace(relation, index=index[:, order], bias=relation.bias[order], poses=ends)
-    found = attention(x[new_x], z[new_z], shuffled)
-    assert_close(found, attention(x, z, relation)[new_x], rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("form", ["edges", "dense", "padded"])
-def test_a_batch_equals_its_scenes_one_by_one(form: str) -> None:
-    graph, attention, x, z = setting(form)
-    relation, together, s, r = graph[0], attention(x, z, in_form(graph, form)), 0, 0
-    for senders, receivers in RAGGED:
-        inside = (relation.index[1] >= r) & (relation.index[1] < r + receivers)
-        here = [slice(s, s + senders), slice(r, r + receivers)]
-        ends = tuple(Pose(p.position[h], p.heading[h]) for p, h in zip(relation.poses, here, strict=True))
-        index = relation.index[:, inside] - torch.tensor([[s], [r]])
-        alone = EdgeRelation(index, relation.bias[inside], senders, receivers, ends)
-        assert_close(attention(x[here[1]], z[here[0]], alone), together[here[1]], rtol=0, atol=1e-9)
-        s, r = s + senders, r + receivers
 
 
 @each_form

@@ -3,8 +3,7 @@
 A relation holds edges from senders j to receivers i, a per-head bias on their scores (computed once, shared
 by all layers) and, optionally, the poses of both ends. :class:`EdgeRelation` evaluates flattened edges of
 any graph, :class:`~trajpred.nn.dense_relation.DenseRelation` the same edges as padded matrices,
-:class:`MatrixRelation` all pairs of one scene (for export), :class:`GroupRelation` complete graphs of equal
-size.
+:class:`MatrixRelation` all pairs of one scene (for export), :class:`GroupRelation` complete graphs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How each layer folder of the parity vectors is compared with our operator: one module per folder.
+"""Comparison of each layer folder of the parity vectors with our operator, one module per folder.
 
-Each module has ``check(case)``: build the operator from ``case.options``, load ``case``'s weights, compare.
+Each has ``check(case)``: build the operator from ``case.options``, load the weights, compare the outputs.
 """

@@ -9,20 +9,15 @@ from trajpred.nn.published.transformer_m import BiasedEncoderLayer
 def load_layer(layer: BiasedEncoderLayer, case: Case, prefix: str = "") -> None:
     attention, feed_forward = layer.block.attention.attention, layer.block.feed_forward
     for name in ("query", "key", "value", "out"):
-        linear = getattr(attention, name)
-        case.load(linear.weight, f"{prefix}W_{name}")
-        case.load(linear.bias, f"{prefix}b_{name}")
-    for i, name in ((0, "ff_1"), (3, "ff_2")):
-        case.load(feed_forward[i].weight, f"{prefix}W_{name}")
-        case.load(feed_forward[i].bias, f"{prefix}b_{name}")
+        case.load_linear(getattr(attention, name), name, prefix)
+    case.load_linear(feed_forward[0], "ff_1", prefix)
+    case.load_linear(feed_forward[3], "ff_2", prefix)
+    sandwich = len(layer.block.attention.after) > 1
     norms = {"ln1": layer.block.norm1, "ln2": layer.block.norm2}
-    closed = len(layer.block.attention.after) > 1
-    assert closed == (f"{prefix}ln1_post_gamma" in case), "the operator and the case disagree"
-    if closed:
-        norms |= {"ln1_post": layer.block.attention.after[-1], "ln2_post": feed_forward[-1]}
+    norms["ln1_post"] = layer.block.attention.after[-1] if sandwich else None
+    norms["ln2_post"] = feed_forward[-1] if sandwich else None
     for name, norm in norms.items():
-        case.load(norm.weight, f"{prefix}{name}_gamma")
-        case.load(norm.bias, f"{prefix}{name}_beta")
+        case.load_norm(norm, f"{prefix}{name}")
 
 
 def check(case: Case) -> None:

@@ -1,4 +1,4 @@
-"""One parity case: options, arrays, tolerance; and how a case is checked."""
+"""One parity case: its options, arrays and tolerance, and how it is checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class Options(Mapping[str, Any]):
-    """The options of a case; remembers which were read, so that an unknown one cannot pass unnoticed."""
+    """Options of a case, which record what was read, so that an unknown option is an error."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values, self.unread = values, set(values)
@@ -31,12 +31,12 @@ class Options(Mapping[str, Any]):
         return len(self._values)
 
     def ignore(self, *names: str) -> None:
-        """These describe how the case was made and change nothing in the operator."""
+        """Mark options that describe how the case was made and do not concern the operator."""
         self.unread -= set(names)
 
 
 class Case:
-    """``case["x"]`` is the array ``x`` as a tensor; ``"x" in case`` tells whether there is one."""
+    """Arrays as tensors by name: ``case["x"]``, ``"x" in case``."""
 
     def __init__(self, path: Path) -> None:
         description = json.loads(path.read_text())
@@ -59,20 +59,39 @@ class Case:
         return [name for name in self._arrays if name.startswith(prefix)]
 
     def load(self, parameter: Tensor | None, name: str) -> None:
-        """Copy array ``name`` into ``parameter``; both must be there, or both be absent."""
+        """Copy array ``name`` into ``parameter``; both must exist, or neither."""
         assert (parameter is None) == (name not in self), f"{name}: the operator and the case disagree"
         if parameter is not None:
             assert parameter.shape == self[name].shape, f"{name}: {parameter.shape} != {self[name].shape}"
             with torch.no_grad():
                 parameter.copy_(self[name])
 
-    def load_linear(self, linear: nn.Linear, name: str) -> None:
-        """``W_name`` and, where there is one, ``b_name``."""
-        self.load(linear.weight, f"W_{name}")
-        self.load(linear.bias, f"b_{name}")
+    def load_linear(self, linear: nn.Linear, name: str, prefix: str = "") -> None:
+        """Load ``W_name`` and, if there is one, ``b_name``."""
+        self.load(linear.weight, f"{prefix}W_{name}")
+        self.load(linear.bias, f"{prefix}b_{name}")
+
+    def load_norm(self, norm: nn.Module | None, name: str) -> None:
+        """Load a layer or batch normalisation; neither the operator nor the case may have it alone."""
+        norm = getattr(norm, "module", norm)  # PyG's BatchNorm holds torch's
+        names = {
+            "weight": "gamma",
+            "bias": "beta",
+            "running_mean": "running_mean",
+            "running_var": "running_var",
+        }
+        for ours, theirs in names.items():
+            self.load(getattr(norm, ours, None), f"{name}_{theirs}")
+
+    def close_statistics(self, norm: nn.Module | None, name: str, training: bool) -> None:
+        """Compare the running statistics of a batch normalisation after a forward in training."""
+        for statistic in ("running_mean", "running_var"):
+            assert (f"after_{name}_{statistic}" in self) == (norm is not None and training)
+            if norm is not None and training:
+                self.close(getattr(norm.module, statistic), f"after_{name}_{statistic}")
 
     def close(self, actual: Tensor, name: str, rows: Tensor | None = None) -> None:
-        """Assert that ``actual`` equals array ``name`` (its ``rows`` only) to the case's tolerance."""
+        """Assert that ``actual`` equals array ``name`` in ``rows``, to the tolerance of the case."""
         expected = self[name] if rows is None else self[name][rows]
         torch.testing.assert_close(
             actual.detach() if rows is None else actual.detach()[rows],
@@ -82,12 +101,12 @@ class Case:
 
 
 def cases(root: Path) -> list[Path]:
-    """All cases of all layer folders below ``root``."""
+    """List the cases of all layer folders below ``root``."""
     return sorted(root.glob("*/*.json"))
 
 
 def check(path: Path) -> None:
-    """Compare one case with our operator; a layer or an option that the tests do not know is a failure."""
+    """Compare one case with our operator; an unknown layer or option is a failure."""
     case = Case(path)
     importlib.import_module(f"tests.nn.parity.{case.layer}").check(case)
-    assert not case.options.unread, f"options that the test does not know: {sorted(case.options.unread)}"
+    assert not case.options.unread, f"unknown options: {sorted(case.options.unread)}"

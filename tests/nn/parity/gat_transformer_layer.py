@@ -33,9 +33,7 @@ def check(case: Case) -> None:
 def load(layer: GATLayer, case: Case, prefix: str) -> None:
     conv = gat_conv if case.options["conv"] == "gat" else gatv2_conv
     conv.load(layer.conv, case, prefix)
-    for linear, name in ((layer.feed_forward[0], "ff_1"), (layer.feed_forward[-1], "ff_2")):
-        case.load(linear.weight, f"{prefix}W_{name}")
-        case.load(linear.bias, f"{prefix}b_{name}")
-    for norm, name in ((layer.norm1, "ln1"), (layer.norm2, "ln2")):
-        case.load(norm.weight, f"{prefix}{name}_gamma")
-        case.load(norm.bias, f"{prefix}{name}_beta")
+    case.load_linear(layer.feed_forward[0], "ff_1", prefix)
+    case.load_linear(layer.feed_forward[-1], "ff_2", prefix)
+    case.load_norm(layer.norm1, f"{prefix}ln1")
+    case.load_norm(layer.norm2, f"{prefix}ln2")

@@ -14,8 +14,7 @@ def check(case: Case) -> None:
 
 def load(conv: GATv2Conv, case: Case, prefix: str = "") -> None:
     conv.double()
-    for linear, name in ((conv.lin_l, "source"), (conv.lin_r, "target")):
-        case.load(linear.weight, f"{prefix}W_{name}")
-        case.load(linear.bias, f"{prefix}b_{name}")
+    case.load_linear(conv.lin_l, "source", prefix)
+    case.load_linear(conv.lin_r, "target", prefix)
     case.load(conv.att[0], f"{prefix}att")
     load_rest(conv, case, prefix)

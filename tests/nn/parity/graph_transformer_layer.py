@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
-
 from tests.nn.parity.case import Case
 from trajpred.nn.published.graph_transformer import (
     ClampedAttention,
@@ -37,45 +35,23 @@ def layer_options(case: Case) -> dict[str, Any]:
 
 
 def load_attention(case: Case, attention: ClampedAttention, prefix: str = "") -> None:
-    """W_query, W_key, W_value and, where the operator has one, W_edge, with their biases."""
-    for name in ("query", "key", "value"):
-        load_linear(case, getattr(attention, name), prefix, name)
-    if attention.edge is not None:
-        load_linear(case, attention.edge, prefix, "edge")
-    else:
-        assert f"{prefix}W_edge" not in case
+    for name in ("query", "key", "value", "edge"):
+        linear = getattr(attention, name)
+        assert (linear is None) == (f"{prefix}W_{name}" not in case)
+        if linear is not None:
+            case.load_linear(linear, name, prefix)
 
 
 def load_update(case: Case, update: StreamUpdate, stream: str, prefix: str = "") -> None:
-    """O, the feed-forward network and the norms of ``stream`` (node or edge)."""
-    load_linear(case, update.out, prefix, f"out_{stream}")
-    load_linear(case, update.ffn1, prefix, f"ffn_{stream}_1")
-    load_linear(case, update.ffn2, prefix, f"ffn_{stream}_2")
+    """Load O, the feed-forward network and the norms of ``stream`` (node or edge)."""
+    case.load_linear(update.out, f"out_{stream}", prefix)
+    case.load_linear(update.ffn1, f"ffn_{stream}_1", prefix)
+    case.load_linear(update.ffn2, f"ffn_{stream}_2", prefix)
     for i, norms in enumerate((update.norm1, update.norm2), 1):
-        for kind, name in (("layer", "ln"), ("batch", "bn")):
-            load_norm(case, getattr(norms, kind, None), f"{prefix}{name}{i}_{stream}")
-
-
-def load_linear(case: Case, linear: nn.Linear, prefix: str, name: str) -> None:
-    case.load(linear.weight, f"{prefix}W_{name}")
-    case.load(linear.bias, f"{prefix}b_{name}")
-
-
-def load_norm(case: Case, norm: nn.Module | None, name: str) -> None:
-    norm = getattr(norm, "module", norm)  # PyG's BatchNorm holds torch's
-    for ours, theirs in (("weight", "gamma"), ("bias", "beta")):
-        case.load(getattr(norm, ours, None), f"{name}_{theirs}")
-    for statistic in ("running_mean", "running_var"):
-        case.load(getattr(norm, statistic, None), f"{name}_{statistic}")
+        for ours, theirs in (("layer", "ln"), ("batch", "bn")):
+            case.load_norm(getattr(norms, ours, None), f"{prefix}{theirs}{i}_{stream}")
 
 
 def check_statistics(case: Case, update: StreamUpdate, stream: str) -> None:
-    """The running statistics after one forward in training."""
     for i, norms in enumerate((update.norm1, update.norm2), 1):
-        for statistic in ("running_mean", "running_var"):
-            name = f"after_bn{i}_{stream}_{statistic}"
-            batch_norm = getattr(norms, "batch", None)
-            assert (name in case) == (batch_norm is not None and update.training)
-            if name in case:
-                found: Tensor = getattr(batch_norm.module, statistic)
-                case.close(found, name)
+        case.close_statistics(getattr(norms, "batch", None), f"bn{i}_{stream}", update.training)

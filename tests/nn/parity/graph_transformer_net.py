@@ -32,7 +32,7 @@ def load(case: Case, net: GraphTransformerNet) -> None:
     for i, layer in enumerate(net.layers):
         load_attention(case, layer.attention, f"layer{i}_")
         load_update(case, layer.nodes, "node", f"layer{i}_")
-        if layer.edges is not None:  # nobody reads those of the last layer
+        if layer.edges is not None:  # the last layer does not update them
             load_update(case, layer.edges, "edge", f"layer{i}_")
     linears = [module for module in net.mlp if isinstance(module, nn.Linear)]
     assert len(linears) == len(case.names("W_readout_"))

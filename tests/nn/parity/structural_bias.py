@@ -1,19 +1,16 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.nn.parity.case import Case
 from tests.nn.parity.gaussian_distance_kernel import load_kernel
 from trajpred.nn import Padding
 from trajpred.nn.published.graph_structure import UNREACHABLE, GraphStructure
 from trajpred.nn.published.structural_bias import (
-    DistanceBias,
-    EdgeBias2D,
     GaussianDistanceKernel,
     Mode,
     NodeEncoding,
-    ShortestPathBias,
     StructuralBias,
     relative_positions,
 )
@@ -45,9 +42,12 @@ def check(case: Case) -> None:
     case_rows = mask[:, None].expand(-1, heads, -1)
     case.close(space, "out_attn_bias_3d", case_rows)
     both = flat[..., 1:, 1:] + space
-    torch.testing.assert_close(_inf(bias(mask, structure, gaussians)[..., 1:, 1:]), _inf(both))
+    found = bias(mask, structure, gaussians)[..., 1:, 1:]
+    torch.testing.assert_close(*(x.masked_fill(x <= LOWEST, -torch.inf) for x in (found, both)))
 
-    nodes = node_encoding(case, dim, K, "2d+3d")
+    degrees = len(case["in_degree_table"]), len(case["out_degree_table"])
+    nodes = NodeEncoding(len(case["node_table"]) - 1, *degrees, dim, K)
+    load_nodes(nodes, case)
     case.close(nodes.summed_distance(gaussians, mask), "out_sum3d")
     case.close(nodes(case["node_index"], mask, structure), "out_node_features")
 
@@ -73,45 +73,29 @@ def structural_bias(
         mode=mode,
         max_spd=max_spd,
     )
-    case.load(bias.graph_token, "graph_token_bias")
-    if bias.path is not None and bias.edge is not None:
-        load_path(bias.path, case)
-        load_edge(bias.edge, case)
-    if bias.distance is not None:
-        load_distance(bias.distance, case)
+    load_bias(bias, case)
     return bias
 
 
-def load_path(path: ShortestPathBias, case: Case) -> None:
-    """The case has the first rows of the publication's table and the last."""
-    rows = case["spd_table"]
-    with torch.no_grad():
-        path.table.weight[: len(rows)] = rows
-        path.table.weight[-1] = case["spd_table_unreachable"]
+def load_bias(bias: StructuralBias, case: Case) -> None:
+    case.load(bias.graph_token, "graph_token_bias")
+    if bias.path is not None and bias.edge is not None:
+        rows = case["spd_table"]  # the first rows of the published table; its last row is apart
+        with torch.no_grad():
+            bias.path.table.weight[: len(rows)] = rows
+            bias.path.table.weight[-1] = case["spd_table_unreachable"]
+        case.load(bias.edge.table.weight, "edge_table")
+        hop = None if bias.edge.hop is None else bias.edge.hop[: len(case["path_hop_table"])]
+        case.load(hop, "path_hop_table")
+    if bias.distance is not None:
+        first, last = (layer for layer in bias.distance.net if isinstance(layer, nn.Linear))
+        case.load_linear(first, "dist_1")
+        case.load_linear(last, "dist_2")
 
 
 def num_edge_dis(case: Case, cut: int) -> int:
     """Matrices to make; the case may have fewer than the cut-off if its paths are shorter."""
     return max(cut, len(case["path_hop_table"])) if "path_hop_table" in case else cut
-
-
-def load_edge(edge: EdgeBias2D, case: Case) -> None:
-    case.load(edge.table.weight, "edge_table")
-    given = None if edge.hop is None else edge.hop[: len(case["path_hop_table"])]
-    case.load(given, "path_hop_table")
-
-
-def load_distance(distance: DistanceBias, case: Case) -> None:
-    first, last = (layer for layer in distance.net if isinstance(layer, nn.Linear))
-    case.load_linear(first, "dist_1")
-    case.load_linear(last, "dist_2")
-
-
-def node_encoding(case: Case, dim: int, K: int, mode: Mode) -> NodeEncoding:
-    degrees = len(case["in_degree_table"]), len(case["out_degree_table"])
-    nodes = NodeEncoding(len(case["node_table"]) - 1, *degrees, dim, K, mode)
-    load_nodes(nodes, case)
-    return nodes
 
 
 def load_nodes(nodes: NodeEncoding, case: Case) -> None:
@@ -136,7 +120,3 @@ def _check_raw_graphs(case: Case, expected: GraphStructure) -> None:
     found = GraphStructure.of(edges, torch.ones_like(edges[0]), padding)
     for name in ("hops", "in_degree", "out_degree"):
         assert (getattr(found, name) == getattr(expected, name)).all(), name
-
-
-def _inf(bias: Tensor) -> Tensor:
-    return bias.masked_fill(bias <= LOWEST, -torch.inf)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from torch import nn
-
 from tests.nn.parity.case import Case
 from trajpred.nn.published.transformer_conv import TransformerConv
 
@@ -22,9 +20,7 @@ def check(case: Case) -> None:
         case.load_linear(conv.feed_forward[2], "ff_2")
     norms = [(conv.norm1, "bn1"), (conv.norm2, "bn2")]
     for norm, name in norms:
-        assert (norm is None) == (f"{name}_gamma" not in case)
-        if norm is not None:
-            load_batch_norm(norm.module, case, name)
+        case.load_norm(norm, name)
     conv.train(options["training"])
     edge_attr = case["edge_attr"] if conv.ein else None
     out, attention = conv(case["x"], case["edge_index"], edge_attr, return_attention=True)
@@ -34,9 +30,7 @@ def check(case: Case) -> None:
     case.close(again, "attention")
     case.close(aggregated, "aggregated")
     for norm, name in norms:
-        if norm is not None and conv.training:
-            case.close(norm.module.running_mean, f"after_{name}_running_mean")
-            case.close(norm.module.running_var, f"after_{name}_running_var")
+        case.close_statistics(norm, name, conv.training)
 
 
 def load_attention(conv: TransformerConv, case: Case) -> None:
@@ -48,10 +42,3 @@ def load_attention(conv: TransformerConv, case: Case) -> None:
             case.load_linear(linear, name)
     if conv.gate is not None:  # without a root the case may have a gate that nothing uses
         case.load_linear(conv.gate, "gate")
-
-
-def load_batch_norm(norm: nn.BatchNorm1d, case: Case, name: str) -> None:
-    case.load(norm.weight, f"{name}_gamma")
-    case.load(norm.bias, f"{name}_beta")
-    case.load(norm.running_mean, f"{name}_running_mean")
-    case.load(norm.running_var, f"{name}_running_var")

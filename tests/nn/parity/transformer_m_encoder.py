@@ -6,14 +6,11 @@ from tests.nn.parity.biased_encoder_layer import load_layer
 from tests.nn.parity.case import Case
 from tests.nn.parity.gaussian_distance_kernel import load_kernel
 from tests.nn.parity.structural_bias import (
-    load_distance,
-    load_edge,
+    load_bias,
     load_nodes,
-    load_path,
     num_edge_dis,
     structure_of,
 )
-from trajpred.nn.published.structural_bias import StructuralBias
 from trajpred.nn.published.transformer_m import TransformerMEncoder
 from trajpred.nn.segment import LOWEST
 
@@ -25,7 +22,8 @@ def check(case: Case) -> None:
     inputs = {"pair_type": case.get("pair_type"), "return_states": True}
     for share in (True, False):  # with equal weights in every layer it must not matter
         encoder = encoder_of(case, share)
-        _check_mask(case, encoder.biases[0](mask, structure))
+        hidden = encoder.biases[0](mask, structure) <= LOWEST
+        assert (hidden == (case["base_attn_bias"] < 0)[:, None]).all()
         states = encoder(case["node_index"], mask, structure, case["pos"], **inputs)
         rows = ~case["padding_mask_with_token"]
         assert len(states) == len(case.names("state_"))
@@ -75,23 +73,8 @@ def encoder_of(case: Case, share: bool, mode: str | None = None) -> TransformerM
     if encoder.kernel is not None:
         load_kernel(encoder.kernel, case, "kernel_")
     for bias in encoder.biases:
-        _load_bias(bias, case)
-    if encoder.norm is not None:
-        case.load(encoder.norm.weight, "ln_in_gamma")
-        case.load(encoder.norm.bias, "ln_in_beta")
+        load_bias(bias, case)
+    case.load_norm(encoder.norm, "ln_in")
     for i, layer in enumerate(encoder.layers):
         load_layer(layer, case, f"layer{i}_")
     return encoder
-
-
-def _load_bias(bias: StructuralBias, case: Case) -> None:
-    case.load(bias.graph_token, "graph_token_bias")
-    if bias.path is not None and bias.edge is not None:
-        load_path(bias.path, case)
-        load_edge(bias.edge, case)
-    if bias.distance is not None:
-        load_distance(bias.distance, case)
-
-
-def _check_mask(case: Case, bias: torch.Tensor) -> None:
-    assert ((bias <= LOWEST) == (case["base_attn_bias"] < 0)[:, None]).all()

@@ -85,16 +85,6 @@ def test_a_batch_equals_its_graphs_one_by_one(edge_type: Any) -> None:
         start += n
 
 
-def test_order_of_nodes_and_edges_does_not_matter() -> None:
-    edges, order, padding = random_edges([9]), torch.randperm(9), padding_of([9])
-    types = torch.ones(edges.shape[1], dtype=torch.long)  # of one type, so that any shortest path will do
-    shuffled = order.argsort()[edges][:, torch.randperm(edges.shape[1])]
-    first, second = (GraphStructure.of(index, types, padding) for index in (edges, shuffled))
-    for a, b in zip(first[:2], second[:2], strict=True):
-        assert b[0].equal(a[0][order][:, order])
-    assert second.in_degree[0].equal(first.in_degree[0][order])
-
-
 @pytest.mark.parametrize("sizes", [[0, 2], [1], []])
 def test_graphs_without_edges_or_nodes(sizes: list[int]) -> None:
     padding = padding_of(sizes) if sizes else Padding(torch.zeros(0, dtype=torch.long), 0, 0)

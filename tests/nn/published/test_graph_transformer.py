@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
@@ -23,15 +22,6 @@ def outputs(layer: Any, x: Any, *, seed: int = 0, **options: Any) -> tuple[torch
     given = (torch.linspace(-1, 1, E * DIM).reshape(E, DIM),)
     found = layer(x, EDGES, *(given if hasattr(layer, "edges") else ()), **options)
     return found if isinstance(found, tuple) else (found,)
-
-
-@each_layer
-def test_names_and_defaults_are_the_published_ones(kind: type) -> None:
-    published = {"dropout": 0.0, "layer_norm": False, "batch_norm": True, "residual": True, "use_bias": False}
-    parameters = list(inspect.signature(kind).parameters.items())
-    assert [name for name, _ in parameters[:8]] == ["in_dim", "out_dim", "num_heads", *published]
-    assert {name: p.default for name, p in parameters[3:8]} == published
-    assert all(p.kind is p.KEYWORD_ONLY for _, p in parameters[8:])
 
 
 @each_layer

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from tests.nn.published.operators import DIM, EDGES, NODES, OPERATORS, Operator
+from tests.nn.published.operators import EDGES, NODES, OPERATORS, Operator, Runner
 
 each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 GRAPHS = [(NODES, EDGES), (1, EDGES[:, :0]), (3, EDGES[:, :4]), (0, EDGES[:, :0])]
@@ -71,17 +71,14 @@ def test_any_graph_is_finite_forward_and_backward(
 
 @each_operator
 def test_gradients_equal_finite_differences(operator: Operator) -> None:
-    module, (x, index, e) = operator.make().eval(), operator.inputs()
-    names, values = zip(*module.named_parameters(), strict=True)
+    runner, (x, index, e) = Runner(operator), operator.inputs()
+    names, values = zip(*runner.named_parameters(), strict=True)
 
-    def run(x: Tensor, *rest: Tensor) -> Tensor:
-        e, *parameters = rest if operator.edges else (None, *rest)
-        with torch.nn.utils.stateless._reparametrize_module(
-            module, dict(zip(names, parameters, strict=True))
-        ):
-            return operator(module, x, index, e)
+    def run(x: Tensor, e: Tensor | None, *parameters: Tensor) -> Tensor:
+        state = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(runner, state, (x, index, e))
 
-    assert torch.autograd.gradcheck(run, (x, *([e] if operator.edges else []), *values), fast_mode=True)
+    assert torch.autograd.gradcheck(run, (x, e, *values), fast_mode=True)
 
 
 @pytest.mark.parametrize("operator", [o for o in OPERATORS if o.bipartite], ids=lambda o: o.name)
@@ -113,21 +110,11 @@ def test_half_precision_is_near_and_seeds_repeat_the_weights(operator: Operator)
 def test_graphs_of_any_size_export(index: int) -> None:
     """One exported program serves other numbers of nodes and edges."""
     operator = OPERATORS[index]
-    module, (x, edges, e) = operator.make().eval(), operator.inputs()
-
-    class Exported(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, x: Tensor, edges: Tensor, e: Tensor) -> Tensor:
-            return operator(self.module, x, edges, e)
-
+    runner, (x, edges, e) = Runner(operator), operator.inputs()
     N, E = torch.export.Dim("N", min=2), torch.export.Dim("E", min=2)
-    program = torch.export.export(
-        Exported(), (x.detach(), edges, e.detach()), dynamic_shapes=({0: N}, {1: E}, {0: E})
-    )
+    shapes = {0: N}, {1: E}, {0: E} if operator.edges else None
+    inputs = x.detach(), edges, None if e is None else e.detach()
+    program = torch.export.export(runner, inputs, dynamic_shapes=shapes).module()
     for nodes, count in ((NODES, 8), (9, 5)):
-        x, edges, e = operator.inputs(nodes, EDGES[:, :count])
-        assert_close(program.module()(x, edges, e), operator(module, x, edges, e))
-        assert x.shape == (nodes, DIM)
+        given = operator.inputs(nodes, EDGES[:, :count])
+        assert_close(program(*given), runner(*given))

@@ -110,13 +110,6 @@ def test_sum_of_the_terms_token_and_mask(mode: Any) -> None:
     assert built == {"graph_token"} | {part for part, term in parts.items() if term in mode}
 
 
-def test_terms_omitted_for_single_graphs() -> None:
-    bias, (mask, structure), psi = StructuralBias(HEADS, **SMALL), graph([4, 4]), torch.rand(2, 4, 4, K)
-    out = bias(mask, structure, psi, torch.tensor([True, False]), torch.tensor([False, True]))
-    assert_close(out[0], bias(mask, structure)[0])
-    assert_close(out[1], bias(mask, None, psi)[1])
-
-
 def test_max_spd_masks_far_pairs_but_never_the_token() -> None:
     mask, structure = graph([6])
     for max_spd, far in ((2, structure.hops >= 2), (None, structure.hops < 0), (511, structure.hops < 0)):
@@ -124,14 +117,6 @@ def test_max_spd_masks_far_pairs_but_never_the_token() -> None:
         assert (hidden[..., 1:, 1:] == far[:, None]).all()
         assert not hidden[..., 0].any() and not hidden[..., 0, :].any()
     assert StructuralBias(HEADS, **SMALL).half()(mask, structure).dtype == torch.float32
-
-
-@pytest.mark.parametrize("sizes", [[0, 0], [1], []])
-def test_batches_without_pairs(sizes: list[int]) -> None:
-    n = max(sizes, default=0)
-    mask = torch.ones(len(sizes), n, dtype=torch.bool)
-    bias = StructuralBias(HEADS, **SMALL)(mask, None, torch.rand(len(sizes), n, n, K))
-    assert bias.shape == (len(sizes), HEADS, n + 1, n + 1) and bias.isfinite().all()
 
 
 @each_edge_type

@@ -85,9 +85,8 @@ class AnyToAnyConvolution(nn.Module):
     CONTEXT      nodes (``batch``)       graphs                the nodes
     ============ ======================= ===================== =================
 
-    A feature name of None switches an input off, any other switches it on: then every call must give it.
-        Names
-    are looked up in a graph; for plain tensors their value does not matter.
+    A feature name of None switches an input off; any other switches it on, and then every call must give it.
+    Names are looked up in a graph; for plain tensors their value does not matter.
 
     Args:
         receiver_tag: a :class:`ReceiverTag`, its number or its name; if None, every call must give one.
@@ -109,7 +108,6 @@ class AnyToAnyConvolution(nn.Module):
 
     def __init__(
         self,
-        *,
         receiver_tag: ReceiverTag | int | str | None = None,
         receiver_feature: str = HIDDEN_STATE,
         sender_node_feature: str | None = HIDDEN_STATE,

@@ -111,13 +111,11 @@ class GraphStructure(NamedTuple):
     ) -> GraphStructure:
         """Build from flattened edges.
 
-        Direction matters: the pair (query i, key j) is described by the path i → j. For an undirected graph
-        give both directions of every edge, as the publication does.
+        The pair (query i, key j) is described by the path i → j; give both directions of undirected edges.
 
         Args:
             edge_index: ``[2, E]`` int64 of the flattened batch.
-            edge_attr: ``[E]`` or ``[E, F]`` int64 edge types from 1 on. Columns share one table: give each
-                its own range of types.
+            edge_attr: ``[E]`` or ``[E, F]`` int64 edge types from 1 on, all columns from one table.
             padding: place of each node in the padded batch.
             edge_type: ``multi_hop`` (edges along the path) or ``single`` (the direct edge).
             multi_hop_max_dist: L, the cut-off of the path.

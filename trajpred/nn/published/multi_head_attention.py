@@ -132,17 +132,10 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         sender_node_channels: int | None = None,
         sender_edge_channels: int | None = None,
     ) -> None:
-        super().__init__(
-            receiver_tag=receiver_tag,
-            receiver_feature=receiver_feature,
-            sender_node_feature=sender_node_feature,
-            sender_edge_feature=sender_edge_feature,
-            extra_receiver_ops={"softmax": segment_softmax},
-        )
-        if num_heads <= 0 or per_head_channels <= 0:
-            raise ValueError(
-                f"num_heads {num_heads} and per_head_channels {per_head_channels} must be positive"
-            )
+        features = receiver_feature, sender_node_feature, sender_edge_feature
+        super().__init__(receiver_tag, *features, {"softmax": segment_softmax})
+        if min(num_heads, per_head_channels) <= 0:
+            raise ValueError(f"num_heads {num_heads} and per_head_channels {per_head_channels} must be > 0")
         if not (self.takes_sender_node_input or self.takes_sender_edge_input):
             raise ValueError("sender_node_feature and sender_edge_feature must not both be None")
         if not (0 <= edge_dropout <= 1 and 0 <= inputs_dropout <= 1):
@@ -154,8 +147,10 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         self.attention_activation, self.activation = attention_activation, activation
         self.kernel_initializer, self.kernel_regularizer = kernel_initializer, kernel_regularizer
         self.transform_keys, self.share_key_transform = transform_keys, share_key_transform
-        self.score_scaling = score_scaling
-        self.transform_values_after_pooling = transform_values_after_pooling
+        self.score_scaling, self.transform_values_after_pooling = (
+            score_scaling,
+            transform_values_after_pooling,
+        )
         self.receiver_channels = receiver_channels
         self.sender_node_channels, self.sender_edge_channels = sender_node_channels, sender_edge_channels
         activation_of(activation), activation_of(attention_activation)  # reject unknown names now

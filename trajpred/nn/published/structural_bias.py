@@ -53,9 +53,8 @@ def mask_graphs(term: Tensor, keep: Tensor | None) -> Tensor:
 class ShortestPathBias(nn.Module):
     r"""Φ^SPD_ij: one learnable scalar per head and hop count.
 
-    Rows of the table: 0 padding, h + 1 for h hops, the last one for pairs without a path. Hop counts beyond
-        the
-    table share the last row but one.
+    Rows of the table: 0 for padding, h + 1 for h hops (the last but one also for more), the last for pairs
+    without a path.
 
     Args:
         num_heads: number of heads H.
@@ -206,7 +205,6 @@ class StructuralBias(nn.Module):
     def __init__(
         self,
         num_heads: int,
-        *,
         num_edges: int = 512 * 3,
         num_spatial: int = 512,
         num_edge_dis: int = 128,
@@ -268,8 +266,8 @@ class NodeEncoding(nn.Module):
         x_i = \sum_f E[t_{if}] + z_i + E_{in}[d^{in}_i + 1] + E_{out}[d^{out}_i + 1]
             + 0.01\, \Big(W \sum_j ψ_{ij} + b\Big)
 
-    The sum of distance Gaussians includes i itself and excludes padding. Degrees beyond the table share its
-    last row. z are further features of the nodes, if any.
+    The sum over j includes i and excludes padding. Degrees beyond the table share its last row. z are further
+    features of the nodes, if any.
 
     Args:
         num_atoms: number of node types, 1 to ``num_atoms``; 0 is padding, a zero row.

@@ -62,9 +62,9 @@ class TransformerConv(nn.Module):
     Per head, over the edges j → i:
 
     .. math::
-        s_{ij} &= (W_3 x_i)^T (W_4 x_j + W_6 e_{ij}) / \sqrt{out}, \quad α_{ij} = \mathrm{softmax}_j\,
-        s_{ij} \\ m_i &= \sum_j α_{ij} (W_2 x_j + W_6 e_{ij}) \quad \text{(heads concatenated or averaged)}
-        \\ h_i &= m_i + r_i, \quad r_i = W_1 x_i \quad \text{or, gated,} \quad
+        s_{ij} &= (W_3 x_i)^T (W_4 x_j + W_6 e_{ij}) / \sqrt{out}, \quad α = \mathrm{softmax}_j\, s \\
+        m_i &= \sum_j α_{ij} (W_2 x_j + W_6 e_{ij}) \quad \text{(heads concatenated or averaged)} \\
+        h_i &= m_i + r_i, \quad r_i = W_1 x_i \quad \text{or, gated,} \quad
             h_i = β_i r_i + (1 - β_i) m_i, \quad β_i = σ(W_5 [m_i, r_i, m_i - r_i])
 
     then, if requested, ``h ← BN₁(h + x)`` and ``h ← BN₂(h + W_b relu(W_a h))``. A node without incoming edges
@@ -145,11 +145,7 @@ class TransformerConv(nn.Module):
         self.edge = EdgeProjection(ein, heads, out, bias=edge_bias) if ein > 0 else None
         self.root = nn.Linear(received, dim, bias=bias_root) if root_weight else None
         self.gate = nn.Linear(3 * dim, 1, bias=False) if gating and root_weight else None
-        self.feed_forward = (
-            nn.Sequential(nn.Linear(dim, ff_channels), nn.ReLU(), nn.Linear(ff_channels, dim))
-            if ff_channels > 0
-            else None
-        )
+        self.feed_forward = _feed_forward(dim, ff_channels) if ff_channels > 0 else None
         # A single node has no variance: it is normalised by the running statistics.
         self.norm1 = BatchNorm(dim, allow_single_element=True) if batch_norm else None
         self.norm2 = BatchNorm(dim, allow_single_element=True) if batch_norm and ff_channels > 0 else None
@@ -239,6 +235,10 @@ class TransformerConv(nn.Module):
             found = None if edge_attr is None else tuple(edge_attr.shape)
             raise ValueError(f"edge_attr must have the shape [E, ein] = {expected}, not {found}")
         return edge_attr
+
+
+def _feed_forward(dim: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, dim))
 
 
 def routing_block(

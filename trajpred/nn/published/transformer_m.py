@@ -171,10 +171,9 @@ class TransformerMEncoder(nn.Module):
         x^0 = \mathrm{NodeEncoding}, \quad x^{l+1} = \mathrm{BiasedEncoderLayer}_l(x^l, Φ)
 
     One set of weights encodes graphs without positions, positions without a graph, or both: a term is used
-        if it was built (``mode``) and its input is given. If a batch has both, training draws for each
-        graph which terms to use, with probabilities ``mode_prob`` for (both, 2-D, 3-D). The mask of
-        ``max_spd`` and the bias of
-    the graph token apply in every mode, as in the published code.
+    if it was built (``mode``) and its input is given. If a batch has both, training draws for each graph
+    which terms to use, with probabilities ``mode_prob`` for (both, 2-D, 3-D). The mask of ``max_spd`` and the
+    bias of the graph token apply in every mode, as in the published code.
 
     Names and defaults are those of the published encoder, table sizes those of its task. Additions: ``norm``
     (published: ``sandwich_ln``), ``mode`` (``add_3d``, ``no_2d``), ``max_spd`` (of the data there),
@@ -241,18 +240,9 @@ class TransformerMEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.mode_prob, self.num_atoms = probabilities(mode_prob), num_atoms
+        bias = num_edges, num_spatial, num_edge_dis, edge_type, multi_hop_max_dist, num_3d_bias_kernel
         self.biases = nn.ModuleList(
-            StructuralBias(
-                num_attention_heads,
-                num_edges=num_edges,
-                num_spatial=num_spatial,
-                num_edge_dis=num_edge_dis,
-                edge_type=edge_type,
-                multi_hop_max_dist=multi_hop_max_dist,
-                num_3d_bias_kernel=num_3d_bias_kernel,
-                mode=mode,
-                max_spd=max_spd,
-            )
+            StructuralBias(num_attention_heads, *bias, mode, max_spd)
             for _ in range(1 if share_bias_across_layers else num_encoder_layers)
         )
         self.nodes = NodeEncoding(
