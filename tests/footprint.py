@@ -17,16 +17,16 @@ def own_mb(process: int | str = "self") -> float:
 @contextmanager
 def highest() -> Iterator[list[float]]:
     """Yield a list whose last number is the maximum of :func:`own_mb` so far, sampled every 20 ms."""
-    most, over = [own_mb()], threading.Event()
+    peak, over = [own_mb()], threading.Event()
 
     def watch() -> None:
         while not over.wait(0.02):
-            most.append(max(most.pop(), own_mb()))
+            peak.append(max(peak.pop(), own_mb()))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield most
+        yield peak
     finally:
         over.set()
         watcher.join()

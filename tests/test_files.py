@@ -1,4 +1,4 @@
-"""Atomic files: whole or not at all."""
+"""Atomic files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import pytest
 from trajpred.files import atomic_file
 
 
-def test_a_file_appears_whole_or_stays_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path, flush: bool) -> None:
     path = tmp_path / "results.json"
     path.write_text("before")
-    with pytest.raises(RuntimeError), atomic_file(path) as unfinished:
+    with pytest.raises(RuntimeError), atomic_file(path, flush) as unfinished:
         unfinished.write_text("half")
         assert path.read_text() == "before" and unfinished.parent == path.parent
         raise RuntimeError
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
-    with atomic_file(path) as unfinished:
+    with atomic_file(path, flush) as unfinished:
         unfinished.write_text("after")
     assert path.read_text() == "after" and list(tmp_path.iterdir()) == [path]

@@ -1,4 +1,4 @@
-"""Forecast: headings and speeds in closed form, and what is refused."""
+"""Forecast: headings and speeds in closed form, and rejected values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from trajpred.errors import DataError
-from trajpred.forecast import STILL_STEP, Forecast
-from trajpred.geometry import unit_vector, wrap_angle
+from trajpred.forecast import STILL_STEP, Attention, Forecast
+from trajpred.geometry import Pose, unit_vector, wrap_angle
 
 STEP = 0.1
 
 
 def forecast(mode: Any = ((1.0, 0.0),), heading: float = 0.3, **changes: Any) -> Forecast:
-    """One track that follows ``mode`` ``[F, 2]`` from the origin; ``changes`` replace any argument."""
+    """Return a forecast of one track that follows ``mode`` ``[F, 2]``; ``changes`` replace any argument."""
     inputs = {
         "scenario_id": "s",
         "track_id": np.array(["a"]),
@@ -30,68 +30,66 @@ def forecast(mode: Any = ((1.0, 0.0),), heading: float = 0.3, **changes: Any) ->
 
 
 def two_by_three() -> Forecast:
-    """Two tracks, three modes, four steps."""
-    trajectory = np.random.default_rng(0).normal(size=(2, 3, 4, 2))
-    probability = np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
-    return Forecast.from_trajectories(
-        "s",
-        np.array(["a", "b"]),
-        trajectory,
-        probability,
+    """Return two tracks, three modes, four steps."""
+    return forecast(
+        track_id=np.array(["a", "b"]),
+        trajectory=np.random.default_rng(0).normal(size=(2, 3, 4, 2)),
+        probability=np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]),
         origin=np.zeros((2, 2)),
         origin_heading=np.zeros(2),
-        step_s=STEP,
         scale=np.ones((2, 3, 4, 2)),
     )
 
 
-def test_a_straight_line_has_its_direction_and_speed_from_the_first_step_on() -> None:
+def test_lines_and_circles_have_exact_headings_and_speeds() -> None:
     origin = np.array([1e6, -1e6])
-    line = origin + 8.0 * STEP * np.arange(1, 61)[:, None] * unit_vector(np.float64(2.0))
-    result = forecast(line, origin=origin[None])
-    np.testing.assert_allclose(result.heading, 2.0, atol=1e-8)
-    np.testing.assert_allclose(result.speed, 8.0, atol=1e-8)
-
-
-def test_a_circle_is_followed_along_its_chords() -> None:
+    line = forecast(
+        origin + 8.0 * STEP * np.arange(1, 61)[:, None] * unit_vector(np.float64(2.0)), origin=origin[None]
+    )
+    np.testing.assert_allclose(line.heading, 2.0, atol=1e-8)
+    np.testing.assert_allclose(line.speed, 8.0, atol=1e-8)
     radius, rate = 20.0, 0.5
     course = rate * STEP * np.arange(0, 61)
-    circle = radius * unit_vector(course - np.pi / 2)
-    result = forecast(circle[1:], origin=circle[:1])
-    chord = course[1:] - rate * STEP / 2
-    np.testing.assert_allclose(wrap_angle(result.heading[0, 0] - chord), 0, atol=1e-9)
-    np.testing.assert_allclose(result.speed, 2 * radius * np.sin(rate * STEP / 2) / STEP)
+    points = radius * unit_vector(course - np.pi / 2)
+    circle = forecast(points[1:], origin=points[:1])
+    np.testing.assert_allclose(wrap_angle(circle.heading[0, 0] - course[1:] + rate * STEP / 2), 0, atol=1e-9)
+    np.testing.assert_allclose(circle.speed, 2 * radius * np.sin(rate * STEP / 2) / STEP)
 
 
-def test_a_standing_mode_keeps_the_observed_heading() -> None:
-    result = forecast(np.zeros((5, 2)), heading=-2.5)
-    assert (result.heading == -2.5).all()
-    assert not result.speed.any()
+def test_short_steps_keep_the_previous_heading() -> None:
+    short, long = STILL_STEP * 0.9, STILL_STEP * 1.1
+    mode = np.cumsum([[0, short], [0, long], [0, 0], [short, 0], [-1, 0]], axis=0)
+    found = forecast(mode, heading=-2.5)
+    np.testing.assert_allclose(found.heading[0, 0], [-2.5, np.pi / 2, np.pi / 2, np.pi / 2, np.pi])
+    np.testing.assert_allclose(found.speed[0, 0], [short / STEP, long / STEP, 0, short / STEP, 10])
 
 
-def test_a_mode_that_stops_keeps_its_last_direction() -> None:
-    result = forecast([[0, 1], [0, 2], [0, 2], [0.01, 2], [-1, 2]])
-    expected = [np.pi / 2, np.pi / 2, np.pi / 2, np.pi / 2, np.pi]
-    np.testing.assert_allclose(result.heading[0, 0], expected)
-
-
-@pytest.mark.parametrize(("length", "expected"), [(STILL_STEP * 0.9, 0.3), (STILL_STEP * 1.1, np.pi / 2)])
-def test_short_steps_tell_no_direction(length: float, expected: float) -> None:
-    assert forecast([[0, length]]).heading.item() == pytest.approx(expected)
-
-
-def test_modes_and_tracks_do_not_mix() -> None:
+def test_modes_and_tracks_are_independent() -> None:
     trajectory = np.zeros((2, 2, 1, 2))
     trajectory[0, 1, 0], trajectory[1, 0, 0] = [0, 3], [-4, 0]
-    result = forecast(
-        track_id=np.array(["a", "b"]),
-        trajectory=trajectory,
-        probability=np.full((2, 2), 0.5),
-        origin=np.zeros((2, 2)),
-        origin_heading=np.array([0.1, 0.2]),
+    pair = {
+        "track_id": np.array(["a", "b"]),
+        "origin": np.zeros((2, 2)),
+        "origin_heading": np.array([0.1, 0.2]),
+    }
+    found = forecast(trajectory=trajectory, probability=np.full((2, 2), 0.5), **pair)
+    np.testing.assert_allclose(found.heading[..., 0], [[0.1, np.pi / 2], [np.pi, 0.2]])
+    np.testing.assert_allclose(found.speed[..., 0], [[0, 30], [40, 0]])
+
+
+def test_local_forecasts_start_where_the_track_is_now() -> None:
+    """A track last observed 1 s ago at (5, 0), heading 90 degrees, at 10 m/s."""
+    found = Forecast.from_local(
+        *("s", np.array(["a"]), np.array([[[[11.0, 0.0], [11.0, 2.0]]]], np.float32)),
+        *(np.ones((1, 1), np.float32), np.ones((1, 1, 2, 2), np.float32)),
+        pose=Pose(np.array([[5.0, 0.0]]), np.array([np.pi / 2])),
+        velocity=np.array([[10.0, 0.0]]),
+        elapsed_s=np.array([1.0]),
+        step_s=STEP,
     )
-    np.testing.assert_allclose(result.heading[..., 0], [[0.1, np.pi / 2], [np.pi, 0.2]])
-    np.testing.assert_allclose(result.speed[..., 0], [[0, 30], [40, 0]])
+    np.testing.assert_allclose(found.trajectory[0, 0], [[5, 11], [3, 11]], atol=1e-9)
+    np.testing.assert_allclose(found.heading[0, 0], [np.pi / 2, np.pi], atol=1e-9)
+    np.testing.assert_allclose(found.speed[0, 0], [10, 20])
 
 
 @pytest.mark.parametrize(
@@ -99,44 +97,56 @@ def test_modes_and_tracks_do_not_mix() -> None:
     [
         ("trajectory", np.zeros((1, 3, 2))),
         ("trajectory", np.zeros((1, 1, 3, 3))),
-        ("trajectory", np.full((1, 1, 3, 2), np.nan)),
-        ("probability", np.ones(1)),
         ("probability", np.full((1, 1), 0.9)),
-        ("probability", np.full((1, 1), np.nan)),
         ("track_id", np.array(["a", "b"])),
         ("origin", np.zeros(2)),
         ("origin_heading", np.zeros((1, 1))),
         ("scale", np.ones((1, 1, 3))),
-        ("scale", np.full((1, 1, 3, 2), np.inf)),
     ],
 )
-def test_wrong_shapes_and_values_are_refused_by_name(field: str, value: np.ndarray) -> None:
+def test_invalid_arguments_are_named(field: str, value: np.ndarray) -> None:
     with pytest.raises(DataError) as caught:
         forecast(**{field: value})
     assert caught.value.field == field
 
 
 @pytest.mark.parametrize("field", ["trajectory", "probability", "heading", "speed", "scale"])
-def test_every_array_must_be_finite_and_of_its_shape(field: str) -> None:
-    good = two_by_three()
-    assert good.validate() is good
-    broken = getattr(good, field).copy()
+def test_arrays_must_be_finite_and_of_their_shape(field: str) -> None:
+    valid = two_by_three()
+    assert valid.validate() is valid and replace(valid, scale=None).validate().scale is None
+    broken = getattr(valid, field).copy()
     broken.flat[-1] = np.nan
-    for value in (broken, getattr(good, field)[:, :, ..., None]):
+    for value in (broken, getattr(valid, field)[:, :, ..., None]):
         with pytest.raises(DataError) as caught:
-            replace(good, **{field: value}).validate()
+            replace(valid, **{field: value}).validate()
         assert caught.value.field == field
 
 
-def test_a_negative_probability_is_refused_although_the_sum_is_one() -> None:
-    with pytest.raises(DataError, match="negative") as caught:
+def test_negative_probabilities_are_rejected() -> None:
+    with pytest.raises(DataError, match="'probability': has a negative entry"):
         replace(two_by_three(), probability=np.array([[-0.5, 1.0, 0.5], [1, 0, 0]])).validate()
-    assert caught.value.field == "probability"
 
 
-def test_scales_may_be_unknown() -> None:
-    assert replace(two_by_three(), scale=None).validate().scale is None
+def test_worlds_are_ranked_by_probability() -> None:
+    marginal = two_by_three()
+    joint = replace(marginal, probability=np.array([[0.2, 0.3, 0.5]] * 2))
+    assert joint.has_worlds and not marginal.has_worlds
+    for rank, mode in enumerate((2, 1, 0)):
+        world = joint.world(rank)
+        np.testing.assert_array_equal(world.trajectory, joint.trajectory[:, [mode]])
+        np.testing.assert_array_equal(world.probability, joint.probability[:, [mode]])
+    for forecast_, rank in ((marginal, 0), (joint, 3), (joint, -1)):
+        with pytest.raises(DataError, match="'world'"):
+            forecast_.world(rank)
 
 
-def test_rows_finds_tracks_by_name_in_any_order() -> None:
+def test_rows_finds_tracks_in_any_order() -> None:
     assert two_by_three().rows(np.array(["b", "x", "a", "b"])).tolist() == [1, -1, 0, 1]
+
+
+def test_attention_shares_average_layers_and_heads() -> None:
+    weight = np.random.default_rng(0).random((2, 3, 2, 4), np.float32)
+    attention = Attention("s", np.array(["a", "b"]), np.arange(2), weight)
+    np.testing.assert_allclose(attention.shares("b"), weight[:, :, 1].reshape(6, 4).mean(axis=0))
+    with pytest.raises(DataError, match="c is not an agent"):
+        attention.shares("c")

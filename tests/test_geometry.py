@@ -1,10 +1,9 @@
-"""Geometry against complex numbers and homogeneous matrices, for NumPy and torch alike."""
+"""Geometry against complex numbers and matrices, NumPy against torch, causal motion against polyfit."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from trajpred.geometry import (
+    STANDING_SPEED,
     Pose,
+    causal_heading,
+    causal_velocity,
     direction,
     norm,
     relative_pose,
@@ -26,64 +28,36 @@ from trajpred.geometry import (
     wrap_angle,
 )
 
-Function = Callable[..., Any]
-any_finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
-any_finite32 = st.floats(allow_nan=False, allow_infinity=False, width=32)
 angles = st.floats(-20.0, 20.0)
 points = arrays(np.float64, 2, elements=st.floats(-1e4, 1e4))
 poses = st.builds(Pose, points, angles.map(np.float64))
-both_kinds = pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor], ids=["numpy", "torch"])
+STEP = 0.1
 
 
 def matrix(pose: Any) -> np.ndarray:
-    """``[3, 3]``: from the pose's frame to the one it is given in."""
+    """Return the transformation ``[3, 3]`` from the pose's frame."""
     cos, sin = np.cos(pose.heading), np.sin(pose.heading)
     x, y = pose.position
     return np.array([[cos, -sin, x], [sin, cos, y], [0, 0, 1]])
 
 
-@given(any_finite)
-@example(np.pi)
-@example(-np.pi)
-@example(np.nextafter(np.pi, 0))
-@example(np.nextafter(-np.pi, -4))
-@example(-1e-17)
-@example(3 * np.pi)
-@example(-3 * np.pi)
-@example(1e308)
-def test_wrapped_angles_lie_in_the_half_open_circle(angle: float) -> None:
-    assert -np.pi <= wrap_angle(np.float64(angle)) < np.pi
-    assert -np.pi <= wrap_angle(torch.tensor(angle, dtype=torch.float64)).item() < np.pi
-
-
-@given(any_finite32)
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32))
+@example(float(np.pi))
 @example(float(np.float32(np.pi)))
 @example(float(-np.float32(np.pi)))
-@example(-1e-8)
-def test_wrapped_float32_angles_stay_float32_and_in_range(angle: float) -> None:
-    half = np.float32(np.pi)
-    array = wrap_angle(np.array([angle], np.float32))
-    tensor = wrap_angle(torch.tensor([angle], dtype=torch.float32))
-    assert array.dtype == np.float32
-    assert tensor.dtype == torch.float32
-    for wrapped in (array[0], tensor.numpy()[0]):
-        assert -half <= wrapped < half
-
-
-@given(st.floats(-1e4, 1e4))
-def test_wrapping_keeps_the_direction(angle: float) -> None:
-    assert abs(np.exp(1j * wrap_angle(np.float64(angle))) - np.exp(1j * angle)) < 1e-11
-
-
-def test_wrapping_changes_no_angle_that_is_in_range() -> None:
-    inside = np.linspace(-np.pi, np.pi, 1001)[:-1]
-    np.testing.assert_allclose(wrap_angle(inside), inside, rtol=0, atol=1e-15)
-
-
-@both_kinds
-def test_a_quarter_turn_is_counter_clockwise(kind: Function) -> None:
-    turned = rotate(kind(np.array([[1.0, 0.0], [0.0, 2.0]])), kind(np.array([np.pi / 2, np.pi / 2])))
-    np.testing.assert_allclose(turned, [[0, 1], [-2, 0]], atol=1e-15)
+@example(float(np.nextafter(-np.pi, -4)))
+@example(-1e-17)
+@example(-3 * np.pi)
+@example(1e308)
+def test_wrapped_angles_are_in_the_half_open_interval_and_keep_their_direction(angle: float) -> None:
+    for array in (np.float64(angle), torch.tensor(angle, dtype=torch.float64)):
+        assert -np.pi <= wrap_angle(array) < np.pi
+    if abs(angle) < 1e4:
+        assert abs(np.exp(1j * wrap_angle(np.float64(angle))) - np.exp(1j * angle)) < 1e-11
+    if abs(angle) < 1e38:
+        array, tensor = np.array([angle], np.float32), torch.tensor([angle], dtype=torch.float32)
+        for wrapped in (wrap_angle(array), wrap_angle(tensor).numpy()):
+            assert wrapped.dtype == np.float32 and -np.float32(np.pi) <= wrapped[0] < np.float32(np.pi)
 
 
 @given(points, angles)
@@ -92,103 +66,117 @@ def test_rotation_is_multiplication_of_complex_numbers(point: np.ndarray, angle:
     assert abs((x + 1j * y) - (point[0] + 1j * point[1]) * np.exp(1j * angle)) < 1e-9
 
 
-@given(poses)
-def test_local_axes_point_ahead_and_left(pose: Any) -> None:
-    ahead = pose.position + np.array([np.cos(pose.heading), np.sin(pose.heading)])
-    left = pose.position + np.array([-np.sin(pose.heading), np.cos(pose.heading)])
-    stacked = np.stack((pose.position, ahead, left))
-    local = to_local(stacked, pose.position, pose.heading)
-    np.testing.assert_allclose(local, [[0, 0], [1, 0], [0, 1]], atol=1e-11)
+@given(points, poses, poses, poses)
+def test_frames_are_homogeneous_matrices(point: np.ndarray, a: Any, b: Any, c: Any) -> None:
+    local = to_local(point, a.position, a.heading)
+    np.testing.assert_allclose(matrix(a) @ [*local, 1], [*point, 1], atol=1e-8)
+    np.testing.assert_allclose(to_global(local, a.position, a.heading), point, atol=1e-9)
+    relative = relative_pose(a, b)
+    assert -np.pi <= relative.heading < np.pi
+    np.testing.assert_allclose(matrix(relative), np.linalg.solve(matrix(b), matrix(a)), atol=1e-8)
+    composed = matrix(relative_pose(b, c)) @ matrix(relative)
+    np.testing.assert_allclose(composed, matrix(relative_pose(a, c)), atol=1e-8)
 
 
-@given(points, poses)
-def test_to_global_undoes_to_local(point: np.ndarray, pose: Any) -> None:
-    back = to_global(to_local(point, pose.position, pose.heading), pose.position, pose.heading)
-    np.testing.assert_allclose(back, point, atol=1e-9)
-
-
-def test_local_coordinates_are_exact_ten_thousand_kilometres_out() -> None:
+def test_local_coordinates_are_exact_at_ten_thousand_kilometres() -> None:
     origin = np.array([1e7, -1e7])
     local = to_local(origin + np.array([3.0, 4.0]), origin, np.float64(np.pi / 2))
     np.testing.assert_allclose(local, [4.0, -3.0], atol=1e-8)
 
 
-@given(poses, poses)
-def test_relative_pose_is_the_inverse_matrix_times_the_other(pose: Any, frame: Any) -> None:
-    relative = relative_pose(pose, frame)
-    np.testing.assert_allclose(matrix(relative), np.linalg.solve(matrix(frame), matrix(pose)), atol=1e-8)
-    assert -np.pi <= relative.heading < np.pi
+def test_direction_and_norm_are_polar_coordinates() -> None:
+    angle = np.linspace(-np.pi, np.pi, 101)
+    np.testing.assert_allclose(unit_vector(angle), np.stack((np.cos(angle), np.sin(angle)), -1))
+    np.testing.assert_allclose(direction(unit_vector(angle)), angle, atol=1e-14)
+    vectors = np.array([[3.0, 4.0], [0.0, 0.0], [-5e200, 12e200]])  # squares overflow
+    for array in (vectors, torch.as_tensor(vectors)):
+        np.testing.assert_allclose(norm(array), [5.0, 0.0, 13e200])
+        assert direction(array)[1] == 0
 
 
-@given(poses, poses, poses)
-def test_relative_poses_compose(a: Any, b: Any, c: Any) -> None:
-    composed = matrix(relative_pose(b, c)) @ matrix(relative_pose(a, b))
-    np.testing.assert_allclose(composed, matrix(relative_pose(a, c)), atol=1e-8)
-
-
-@given(angles)
-def test_direction_undoes_unit_vector(angle: float) -> None:
-    vector = unit_vector(np.float64(angle))
-    np.testing.assert_allclose(vector, [np.cos(angle), np.sin(angle)], atol=1e-15)
-    assert abs(wrap_angle(direction(vector) - angle)) < 1e-14
-
-
-@both_kinds
-def test_the_zero_vector_points_along_x(kind: Function) -> None:
-    assert direction(kind(np.zeros((1, 2)))).item() == 0
-
-
-@both_kinds
-def test_norm_is_the_euclidean_length_also_where_squares_overflow(kind: Function) -> None:
-    vectors = np.array([[3.0, 4.0], [0.0, 0.0], [-5e200, 12e200]])
-    np.testing.assert_allclose(norm(kind(vectors)), [5.0, 0.0, 13e200])
-
-
-RNG = np.random.default_rng(0)
-VECTOR, ORIGIN, ANGLE = (
-    RNG.normal(size=(4, 5, 2)) * 50,
-    RNG.normal(size=(4, 1, 2)),
-    RNG.normal(size=(4, 5)) * 4,
-)
-
-
-@pytest.mark.parametrize(
-    ("function", "inputs"),
-    [
-        (wrap_angle, (ANGLE,)),
-        (rotate, (VECTOR, ANGLE)),
-        (to_local, (VECTOR, ORIGIN, ANGLE)),
-        (to_global, (VECTOR, ORIGIN, ANGLE)),
-        (unit_vector, (ANGLE,)),
-        (direction, (VECTOR,)),
-        (norm, (VECTOR,)),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-4)])
-def test_torch_equals_numpy(
-    function: Function, inputs: tuple[np.ndarray, ...], dtype: type, tolerance: float
-) -> None:
-    cast = [array.astype(dtype) for array in inputs]
-    expected = function(*cast)
-    found = function(*(torch.from_numpy(array) for array in cast))
-    assert isinstance(expected, np.ndarray)
-    assert isinstance(found, torch.Tensor)
-    assert found.numpy().dtype == expected.dtype == dtype
-    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=tolerance)
-
-
-def test_relative_pose_in_torch_equals_numpy() -> None:
-    poses = [Pose(VECTOR, ANGLE), Pose(ORIGIN, ANGLE[:, :1])]
-    expected = relative_pose(*poses)
-    found = relative_pose(
-        *(Pose(torch.from_numpy(pose.position), torch.from_numpy(pose.heading)) for pose in poses)
+def test_torch_equals_numpy(dtype: type, tolerance: float) -> None:
+    rng = np.random.default_rng(0)
+    vector, origin, angle = (rng.normal(size=s, scale=50) for s in ((4, 5, 2), (4, 1, 2), (4, 5)))
+    functions = ((wrap_angle, angle), (rotate, vector, angle), (to_local, vector, origin, angle))
+    functions += (
+        (to_global, vector, origin, angle),
+        (unit_vector, angle),
+        (direction, vector),
+        (norm, vector),
     )
-    np.testing.assert_allclose(found.position.numpy(), expected.position, atol=1e-12)
-    np.testing.assert_allclose(found.heading.numpy(), expected.heading, atol=1e-12)
+    for function, *arrays_ in functions:
+        cast = [array.astype(dtype) for array in arrays_]
+        expected, found = function(*cast), function(*(torch.from_numpy(array) for array in cast))
+        assert isinstance(found, torch.Tensor) and found.numpy().dtype == expected.dtype == dtype
+        np.testing.assert_allclose(found.numpy(), expected, atol=tolerance)
 
 
-def test_the_records_and_the_store_need_no_torch() -> None:
+def test_records_sources_and_the_store_do_not_import_torch() -> None:
     modules = "trajpred, trajpred.scenario, trajpred.forecast, trajpred.sources, trajpred.store"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# ------------------------------------------------------------------------------------- causal motion
+
+
+def random_tracks(seed: int, tracks: int = 6, steps: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Return random walks far from the origin, with gaps, late starts and early ends; NaN where missing."""
+    rng = np.random.default_rng(seed)
+    position = 1e6 + np.cumsum(rng.normal(size=(tracks, steps, 2)), axis=1)
+    valid = rng.random((tracks, steps)) < 0.6
+    valid[0], valid[1, : steps // 2], valid[2, steps // 3 :] = True, False, False
+    position[~valid] = np.nan
+    return position, valid
+
+
+@pytest.mark.parametrize("window", [2, 3, 10, 100])
+def test_velocity_is_the_slope_of_a_line_fit(window: int) -> None:
+    position, valid = random_tracks(0)
+    expected = np.zeros_like(position)
+    for a, t in np.argwhere(valid):
+        used = [s for s in range(max(t - window + 1, 0), t + 1) if valid[a, s]]
+        if len(used) > 1:
+            expected[a, t] = np.polyfit(
+                STEP * (np.array(used) - t), position[a, used] - position[a, used[0]], 1
+            )[0]
+    np.testing.assert_allclose(causal_velocity(position, valid, STEP, window), expected, atol=1e-7)
+
+
+def test_motion_depends_on_no_later_step() -> None:
+    for now in (0, 1, 5, 20, 58):
+        (position, valid), (other, other_valid) = random_tracks(now), random_tracks(now + 100)
+        other[:, : now + 1], other_valid[:, : now + 1] = position[:, : now + 1], valid[:, : now + 1]
+        before, after = causal_velocity(position, valid, STEP), causal_velocity(other, other_valid, STEP)
+        headings = causal_heading(before, valid), causal_heading(after, other_valid)
+        for one, two in ((before, after), headings):
+            assert one[:, : now + 1].tobytes() == two[:, : now + 1].tobytes()
+
+
+def test_constant_velocity_is_exact_far_away_and_over_long_recordings() -> None:
+    for steps, offset, tolerance in ((110, 1e7, 1e-6), (10_000, 0.0, 1e-3)):
+        position = offset + np.array([12.0, -5.0]) * STEP * np.arange(steps)[:, None]
+        velocity = causal_velocity(position[None], np.ones((1, steps), bool), STEP)
+        np.testing.assert_allclose(
+            velocity[0, 1:], np.broadcast_to([12.0, -5.0], (steps - 1, 2)), atol=tolerance
+        )
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0), (2, 1)])
+def test_motion_of_empty_and_single_steps_is_zero(shape: tuple[int, int]) -> None:
+    velocity = causal_velocity(np.ones((*shape, 2)), np.ones(shape, bool), STEP)
+    heading = causal_heading(velocity, np.ones(shape, bool))
+    assert (
+        velocity.shape == (*shape, 2) and heading.shape == shape and not velocity.any() and not heading.any()
+    )
+
+
+def test_heading_is_the_direction_of_travel_or_the_last_one() -> None:
+    course = np.linspace(0, 12, 200)
+    heading = causal_heading(5 * unit_vector(course)[None], np.ones((1, 200), bool))
+    np.testing.assert_allclose(wrap_angle(heading[0] - course), 0, atol=1e-12)
+    slow, fast = STANDING_SPEED * 0.99, STANDING_SPEED * 1.01
+    velocity = np.array([[[slow, 0], [0, fast], [-slow, 0], [0, 0], [-fast, 0], [9, 9]]])
+    heading = causal_heading(velocity, np.array([[True] * 5 + [False]]))
+    np.testing.assert_allclose(heading, [[0, np.pi / 2, np.pi / 2, np.pi / 2, np.pi, np.pi]])

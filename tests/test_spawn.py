@@ -1,4 +1,4 @@
-"""Where processes start afresh (macOS, Windows), what they are given must travel, and change nothing."""
+"""Spawned processes (macOS, Windows) get picklable arguments and give the same results as forked ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import ROOT, SAMPLE
 from tests.graph.conftest import store_path  # noqa: F401
 from trajpred.graph.data_module import SceneData
 
-#: What is imported as the main module of every process, as a user's script is.
+#: The main module of every process, as a user's script is.
 SCRIPT = """
 import multiprocessing
 import sys
@@ -47,14 +47,14 @@ if __name__ == "__main__":
 """
 
 
-def test_what_a_loading_process_is_given_can_travel(store_path: Path) -> None:  # noqa: F811
+def test_arguments_of_loader_processes_can_be_pickled(store_path: Path) -> None:  # noqa: F811
     loader = SceneData(store_path, workers=1).train_dataloader()
     given = (loader.dataset, loader.collate_fn, loader.worker_init_fn, loader.sampler, loader.generator)
     assert len(ForkingPickler.dumps(given)) < 100_000
 
 
 @pytest.mark.slow
-def test_spawned_processes_prepare_and_load_the_same(tmp_path: Path) -> None:
+def test_spawned_processes_give_the_same_results(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
     command, path = [sys.executable, script, SAMPLE, tmp_path / "stores"], {"PYTHONPATH": str(ROOT)}

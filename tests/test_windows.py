@@ -1,4 +1,4 @@
-"""Windows lacks some of Python's modules and signals: what needs them is skipped there, and all else runs."""
+"""Every module can be imported on Windows, which lacks some of Python's modules and signals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 from tests.conftest import ROOT
 
-#: Imports the given modules, which find of ``signal`` what Windows has of it; prints what fails. Packages of
-#: others find what this system has: they know about Windows themselves.
+#: Imports the given modules, which get the modules and signals of Windows, and prints those that fail. Other
+#: packages get those of this system: they support Windows themselves.
 IMPORTING = """
 import builtins, importlib, signal, sys, types
 from contextlib import suppress
@@ -39,8 +39,8 @@ for name in sys.argv[1:]:
 """
 
 
-def test_every_module_can_be_imported_there() -> None:
-    """Before pytest can skip a test, it has to import it."""
+def test_every_module_can_be_imported_on_windows() -> None:
+    """Test modules too, since pytest imports a test before it can skip it."""
     files = [
         *ROOT.glob("tests/**/conftest.py"),
         *ROOT.glob("tests/**/test_*.py"),

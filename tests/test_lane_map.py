@@ -1,0 +1,99 @@
+"""LaneMap and Ragged: construction from centrelines, defaults, and rejected values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trajpred.errors import DataError
+from trajpred.lane_map import NO_LANE, LaneMap, Ragged
+
+LINES = [[[0, 0], [1, 0]], [[1, 0], [2, 0]], [[2, 0], [3, 1], [4, 1]]]
+
+
+def lane_map() -> LaneMap:
+    """Return a map with something in every field."""
+    return replace(
+        LaneMap.from_centerlines(LINES),
+        left_boundary=Ragged.from_rows(LINES, 2),
+        crossing_id=np.array([4]),
+        crossing_edge1=Ragged.from_rows([[[0, 0], [1, 1]]], 2),
+        crossing_edge2=Ragged.from_rows([[[0, 1], [1, 2]]], 2),
+        drivable_area_id=np.array([5]),
+        drivable_area=Ragged.from_rows([[[0, 0], [1, 1], [0, 1]]], 2),
+    )
+
+
+@pytest.mark.parametrize("width", [None, 2, 3])
+def test_ragged_rows_are_returned_as_given(width: int | None) -> None:
+    shape = () if width is None else (width,)
+    rows = [np.arange(n * int(np.prod(shape))).reshape(n, *shape).tolist() for n in (2, 0, 1)]
+    ragged = Ragged.from_rows(rows, width)
+    assert [row.tolist() for row in ragged] == rows
+    assert (ragged.lengths.tolist(), len(ragged), ragged.values.shape) == ([2, 0, 1], 3, (3, *shape))
+    assert Ragged.from_rows([], width).values.shape == (0, *shape)
+
+
+def test_predecessors_are_the_inverse_of_successors() -> None:
+    lanes = LaneMap.from_centerlines(LINES, lane_id=[10, 20, 30], successors=[[20, 30], [30], [99]])
+    assert [row.tolist() for row in lanes.successors] == [[20, 30], [30], [99]]
+    assert [row.tolist() for row in lanes.predecessors] == [[], [10], [10, 20]]
+
+
+def test_fields_that_are_not_given_have_defaults() -> None:
+    lanes = LaneMap.from_centerlines(LINES)
+    lanes.validate()
+    for name in ("lane_type", "is_intersection", "left_mark", "turn_direction", "has_traffic_control"):
+        assert getattr(lanes, name).tolist() == [0, 0, 0]
+    assert lanes.left_neighbor.tolist() == lanes.right_neighbor.tolist() == [NO_LANE] * 3
+    assert not lanes.left_boundary.lengths.any() and len(lanes.right_boundary) == 3
+    assert replace(lanes, turn_direction=np.array([1, 2, 3], np.int8)).turn_direction.tolist() == [1, 2, 3]
+    LaneMap().validate()
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("lane_id", {"lane_id": [1]}),
+        ("lane_id", {"lane_id": [1, "a", 2]}),
+        ("lane_id", {"lane_id": [1, 1, 2]}),
+        ("successors", {"successors": [[1]]}),
+    ],
+)
+def test_invalid_ids_of_centerlines_are_named(field: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(DataError) as caught:
+        LaneMap.from_centerlines(LINES, **changes).validate()
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("lane_type", np.array(codes, np.int8)) for codes in ([0, 0, 3], [0])),
+        ("turn_direction", np.array([0, 4, 0], np.int8)),
+        ("has_traffic_control", np.array([3, 0, 0], np.int8)),
+        ("is_intersection", np.zeros(4, bool)),
+        ("left_mark", np.array([0, 15, 0], np.int8)),
+        ("right_mark", np.array([-1, 0, 0], np.int8)),
+        ("left_neighbor", np.zeros(1, np.int64)),
+        ("right_neighbor", np.zeros((3, 2), np.int64)),
+        ("lane_id", np.array([1, 1, 2])),
+        ("centerline", Ragged.from_rows(LINES[:2], 2)),
+        ("centerline", Ragged.from_rows([*LINES[:2], [[0, 0]]], 2)),
+        ("left_boundary", Ragged.from_rows([*LINES[:2], [[np.inf, 0]]], 2)),
+        ("right_boundary", Ragged.from_rows([[]], 2)),
+        ("successors", Ragged.from_rows([[1]], dtype=np.int64)),
+        ("predecessors", Ragged(np.zeros(4, np.int64), np.array([0, 1, 2, 3]))),
+        ("crossing_edge1", Ragged.from_rows([[[0, 0]]], 2)),
+        ("crossing_edge2", Ragged.from_rows([], 2)),
+        ("drivable_area", Ragged.from_rows([[[0, 0], [1, 1]]], 2)),
+    ],
+)
+def test_invalid_fields_are_named(field: str, value: Any) -> None:
+    lane_map().validate()
+    with pytest.raises(DataError) as caught:
+        replace(lane_map(), **{field: value}).validate()
+    assert caught.value.field == field
