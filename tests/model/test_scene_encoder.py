@@ -16,7 +16,7 @@ from tests.model.small import batch_of, evaluate_as, small_config
 from trajpred.errors import DataError
 from trajpred.graph.relations import RELATIONS
 from trajpred.model import SceneEncoder, StarSceneEncoder
-from trajpred.model.input_encoders import AgentEncoder
+from trajpred.model.token_encoder import AgentEncoder
 from trajpred.model.token_graph import TokenGraph
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
