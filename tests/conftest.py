@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.offline import offline
-from tests.without_av2 import skip_tests_of_av2
+from tests.without_av2 import skip_its_users
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import discover, read_scenario
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "datasets" / "argoverse2" / "sample"
 
-skip_tests_of_av2()
+skip_its_users()
 
 
 def run(command: str | None, *args: object) -> int:
@@ -39,7 +39,7 @@ def no_network() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Return the folder of shared data (``TRAJPRED_SHARED``, by default beside the repository)."""
+    """The team's folder of data and vectors (``TRAJPRED_SHARED``, by default beside the repository)."""
     folder = Path(os.environ.get("TRAJPRED_SHARED", ROOT.parent / "shared"))
     if not folder.is_dir():
         pytest.skip(f"TRAJPRED_SHARED: no folder {folder}")
@@ -48,7 +48,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def sample_folders() -> list[Path]:
-    """Return every scenario folder of the shipped sample."""
+    """Every scenario folder of the shipped sample."""
     return [path for paths in discover(SAMPLE).values() for path in paths]
 
 

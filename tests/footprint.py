@@ -17,16 +17,16 @@ def own_mb(process: int | str = "self") -> float:
 @contextmanager
 def highest() -> Iterator[list[float]]:
     """Yield a list whose last number is the maximum of :func:`own_mb` so far, sampled every 20 ms."""
-    peak, over = [own_mb()], threading.Event()
+    most, over = [own_mb()], threading.Event()
 
     def watch() -> None:
         while not over.wait(0.02):
-            peak.append(max(peak.pop(), own_mb()))
+            most.append(max(most.pop(), own_mb()))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield peak
+        yield most
     finally:
         over.set()
         watcher.join()

@@ -26,13 +26,13 @@ class _Absent:
 
 class _Finder(MetaPathFinder, Loader):
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        is_av2 = fullname.partition(".")[0] == "av2"
-        return spec_from_loader(fullname, self, is_package=True) if is_av2 else None
+        ours = fullname.partition(".")[0] == "av2"
+        return spec_from_loader(fullname, self, is_package=True) if ours else None
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module)["__getattr__"] = _Absent().__getattr__
 
 
-def skip_tests_of_av2() -> None:
+def skip_its_users() -> None:
     if find_spec("av2") is None:
         sys.meta_path.append(_Finder())
