@@ -1,12 +1,11 @@
-"""Stores of the shipped sample, and a made-up source for what real data do not hold."""
+"""Stores of the sample, and a source of constructed scenarios."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from trajpred.errors import DataError
@@ -26,7 +25,7 @@ def sample() -> Path:
 
 @pytest.fixture(scope="session")
 def sample_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample prepared in one go. Not to be written to."""
+    """The sample prepared in one run; must not be modified."""
     store = tmp_path_factory.mktemp("sample") / "store"
     prepare("argoverse2", SAMPLE, store, workers=1, shard_size=SHARD_SIZE, progress=False)
     return store
@@ -34,7 +33,7 @@ def sample_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tree() -> Callable[[Path], dict[str, bytes]]:
-    """``tree(folder)`` -> the content of every file below it."""
+    """Return a function from a folder to the content of every file below it."""
 
     def read(folder: Path) -> dict[str, bytes]:
         return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
@@ -42,20 +41,17 @@ def tree() -> Callable[[Path], dict[str, bytes]]:
     return read
 
 
-def made(number: int, **changes: Any) -> Scenario:
-    """Two tracks, of which the second has a gap, over 12 steps near (1e7, -1e7)."""
-    rng = np.random.default_rng(number)
-    position = np.array([1e7, -1e7]) + np.cumsum(rng.normal(size=(2, 12, 2)), axis=1)
-    position[1, 3:6] = np.nan
-    inputs = {"position": position, "num_observed": 8, "scenario_id": f"made-{number}"}
-    return Scenario.from_arrays(**(inputs | changes))
+@pytest.fixture
+def copy(sample_store: Path, tmp_path: Path) -> Path:
+    """A store of the sample that may be modified."""
+    return Path(shutil.copytree(sample_store, tmp_path / "copy"))
 
 
 @pytest.fixture
 def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """``raw(scenarios)`` -> raw folder of the source "made", which reads them as split "train".
+    """Return a function from scenarios to the raw folder of source "made", with them as split "train".
 
-    A scenario given as an error is raised. The names sort in the order given.
+    Errors in place of scenarios are raised by the reader.
     """
 
     def folder(scenarios: list[Scenario | DataError]) -> Path:

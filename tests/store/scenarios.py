@@ -1,4 +1,4 @@
-"""Made-up scenarios that hold what real ones do not."""
+"""Constructed scenarios with features that the sample lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ORIGIN = np.array([1e7, -1e7])
 
 
 def made(**changes: Any) -> Scenario:
-    """Two tracks with gaps and a map of two lanes, far from the origin."""
+    """Return two tracks with gaps and a map of two lanes, far from the origin."""
     rng = np.random.default_rng(0)
     position = ORIGIN + np.cumsum(rng.normal(size=(2, 12, 2)), axis=1)
     position[0, 2] = position[1, 5:] = np.nan
@@ -24,7 +24,7 @@ def made(**changes: Any) -> Scenario:
 
 
 def full_map() -> LaneMap:
-    """Every part present, with heights, and ids that need 64 bits."""
+    """Return a map with every element, heights, and 64-bit ids."""
     lines = Ragged.from_rows([[[0, 0, 1.5], [5, 0, -2]], [[5, 0, 3], [6, 1, 3], [7, 1, 3]]], 3)
     return replace(
         LaneMap.from_centerlines([[[0, 0], [1, 0]]] * 2, lane_id=[2**62, -(2**62)], successors=[[7], [8, 9]]),

@@ -1,22 +1,20 @@
-"""prepare: the same bytes however it gets there, past bad scenarios, and again for nothing."""
+"""prepare: the same bytes on every path, minimal work when repeated, no lost scenarios, no mixed reads."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from tests.store.scenarios import made
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario, equal
+from trajpred.sources import SOURCES, Source
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, prepare
 
@@ -25,59 +23,61 @@ Raw = Callable[..., Path]
 OPTIONS: dict[str, Any] = {"workers": 1, "shard_size": 3, "progress": False}
 
 
-def made(number: int, steps: int = 12) -> Scenario:
-    position = np.random.default_rng(number).normal(size=(2, steps, 2))
-    return Scenario.from_arrays(position, num_observed=8, scenario_id=f"made-{number}")
+def stamps(store: Path) -> dict[str, tuple[int, int]]:
+    """Return inode and modification time of each file, which change whenever it is written."""
+    found = {str(path.relative_to(store)): path.stat() for path in store.rglob("*") if path.is_file()}
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items() if name != ".lock"}
 
 
-def times(store: Path) -> dict[Path, int]:
-    return {path: path.stat().st_mtime_ns for path in store.rglob("shard-*")}
+def changed(store: Path, before: dict[str, tuple[int, int]]) -> set[str]:
+    return {name for name, stamp in stamps(store).items() if stamp != before.get(name)}
+
+
+def manifest(store: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((store / "manifest.json").read_text())
+    return content
 
 
 @pytest.fixture
-def copy(sample_store: Path, tmp_path: Path) -> Path:
-    """A store of the sample that may be damaged."""
-    return Path(shutil.copytree(sample_store, tmp_path / "copy"))
+def raw_copy(sample: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sample, tmp_path / "raw"))
 
 
-# ------------------------------------------------------------------------------------------ one clean run
+def only(raw: Path, split: str) -> Path:
+    """Copy one split of ``raw``."""
+    target = raw.with_name(f"only {split}")
+    shutil.copytree(raw / split, target / split)
+    return target
 
 
-def test_the_summary_counts_what_the_store_holds(sample: Path, tmp_path: Path) -> None:
-    summary = prepare("argoverse2", sample, tmp_path, **OPTIONS)
+# ------------------------------------------------------------------------------------------ one run
+
+
+def test_a_store_holds_manifest_indices_shards_and_records(
+    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree
+) -> None:
+    summary = prepare("argoverse2", sample, tmp_path, **(OPTIONS | {"workers": 2}))
     assert summary.scenarios == {split: len(paths) for split, paths in discover(sample).items()}
     assert summary.skipped == {split: {} for split in summary.scenarios}
-    assert {split: len(ScenarioStore(tmp_path, split)) for split in summary.scenarios} == summary.scenarios
-
-
-def test_nothing_but_manifest_indices_shards_and_their_records_is_left(
-    sample_store: Path, tree: Tree
-) -> None:
+    content = tree(tmp_path)
+    assert content == tree(sample_store), "two workers write the bytes of one"
     shards = [
-        f"{split}/shard-{i:05}" for split, n in (("test", 1), ("train", 4), ("val", 2)) for i in range(n)
+        f"{split}/shard-{i:05}" for split, n in {"test": 1, "train": 4, "val": 2}.items() for i in range(n)
     ]
     expected = {f"{shard}{end}" for shard in shards for end in (".arrow", ".json")}
-    expected |= {f"{split}/index.arrow" for split in ("test", "train", "val")}
-    content = tree(sample_store)
-    assert set(content) == expected | {"manifest.json", ".lock"}
-    assert content[".lock"] == b""
+    expected |= {f"{split}/index.arrow" for split in summary.scenarios}
+    assert set(content) == expected | {"manifest.json", ".lock"} and content[".lock"] == b""
+    assert manifest(tmp_path)["source"] == "argoverse2" and manifest(tmp_path)["shard_size"] == 3
 
 
-@pytest.mark.parametrize("workers", [2, -1])
-def test_more_workers_write_the_same_bytes(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, workers: int
+def test_paths_may_be_relative_links_and_unicode(
+    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare("argoverse2", sample, tmp_path, **(OPTIONS | {"workers": workers}))
-    assert tree(tmp_path) == tree(sample_store)
-
-
-def test_the_size_of_shards_does_not_change_the_scenarios(
-    sample: Path, sample_store: Path, tmp_path: Path
-) -> None:
-    prepare("argoverse2", sample, tmp_path, **(OPTIONS | {"shard_size": 256}))
-    for split in ("train", "val", "test"):
-        for a, b in zip(ScenarioStore(tmp_path, split), ScenarioStore(sample_store, split), strict=True):
-            assert equal(a, b)
+    raw = Path(shutil.copytree(sample, tmp_path / "Rohdaten für 東京 100%"))
+    (tmp_path / "raw link").symlink_to(raw)
+    monkeypatch.chdir(tmp_path)
+    prepare("argoverse2", "raw link", "Ziel ü", **OPTIONS)
+    assert tree(tmp_path / "Ziel ü") == tree(sample_store)
 
 
 @pytest.mark.parametrize(
@@ -86,237 +86,300 @@ def test_the_size_of_shards_does_not_change_the_scenarios(
         ("source", {"source": "nuscenes"}),
         ("workers", {"workers": 0}),
         ("shard_size", {"shard_size": 0}),
-        ("shard_size", {"shard_size": -5}),
+        ("compression", {"compression": "gzip"}),
+        (None, {"raw": "absent"}),
     ],
 )
-def test_wrong_options_are_refused_and_nothing_is_written(
-    sample: Path, tmp_path: Path, field: str, changes: dict[str, Any]
+def test_invalid_options_are_rejected_before_writing(
+    sample: Path, tmp_path: Path, field: str | None, changes: dict[str, Any]
 ) -> None:
+    given = {"source": "argoverse2", "raw": sample, "store": tmp_path / "store", **OPTIONS, **changes}
     with pytest.raises(DataError) as caught:
-        prepare(**{"source": "argoverse2", "raw": sample, "store": tmp_path / "store", **OPTIONS, **changes})
-    assert caught.value.field == field
-    assert not (tmp_path / "store").exists()
+        prepare(**given)
+    assert caught.value.field == field and not (tmp_path / "store").exists()
 
 
-def test_a_missing_raw_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught:
-        prepare("argoverse2", tmp_path / "absent", tmp_path / "store", **OPTIONS)
-    assert caught.value.file == tmp_path / "absent"
-
-
-def test_a_target_that_cannot_be_written_is_named(sample: Path, tmp_path: Path) -> None:
+def test_raw_folder_and_files_are_no_target(raw_copy: Path, tmp_path: Path, tree: Tree) -> None:
+    before = tree(raw_copy)
+    with pytest.raises(DataError, match="another folder"):
+        prepare("argoverse2", raw_copy, raw_copy / "train" / "..", **OPTIONS)
+    assert tree(raw_copy) == before
     (tmp_path / "store").write_text("a file")
     with pytest.raises(DataError, match="cannot be written"):
-        prepare("argoverse2", sample, tmp_path / "store", **OPTIONS)
+        prepare("argoverse2", raw_copy, tmp_path / "store", **OPTIONS)
 
 
-# ---------------------------------------------------------------------------------------------- second run
+# -------------------------------------------------------------------------------------- bad scenarios
 
 
-def test_a_second_run_writes_no_shard(sample: Path, copy: Path, tree: Tree) -> None:
-    before, content = times(copy), tree(copy)
-    summary = prepare("argoverse2", sample, copy, **OPTIONS)
-    assert times(copy) == before
-    assert tree(copy) == content
-    assert sum(summary.scenarios.values()) == 16
+@pytest.mark.parametrize("good", [[], [0], [3, 4, 5], [0, 8]], ids=str)
+def test_bad_scenarios_are_skipped_and_shards_may_be_empty(raw: Raw, tmp_path: Path, good: list[int]) -> None:
+    bad = DataError("is bad", file=tmp_path / "raw" / "x")
+    scenarios = [made(scenario_id=f"made-{i}") if i in good else bad for i in range(9)]
+    summary = prepare("made", raw(scenarios), tmp_path / "store", **OPTIONS)
+    assert summary.scenarios == {"train": len(good)}
+    assert set(summary.skipped["train"].values()) == {"x: is bad"}, "messages omit the raw folder"
+    store = ScenarioStore(tmp_path / "store", "train")
+    assert [one.scenario_id for one in store] == store.scenario_ids == [f"made-{i}" for i in good]
+    if not good:
+        with pytest.raises(DataError, match="no scenario"):
+            _ = store.lengths
+    before = stamps(tmp_path / "store")
+    assert prepare("made", tmp_path / "raw", tmp_path / "store", **OPTIONS) == summary
+    assert stamps(tmp_path / "store") == before
 
 
-def damage_shard(path: Path, share: float) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
+def fail(_: Any) -> Any:
+    raise KeyError("no such table")
 
 
-DAMAGE: dict[str, Callable[[Path], Any]] = {
-    "deleted": lambda shard: shard.unlink(),
-    "empty": lambda shard: damage_shard(shard, 0),
-    "truncated": lambda shard: damage_shard(shard, 0.7),
-    "without record": lambda shard: shard.with_suffix(".json").unlink(),
-    "record truncated": lambda shard: damage_shard(shard.with_suffix(".json"), 0.5),
-    "record of another shape": lambda shard: shard.with_suffix(".json").write_text("[]"),
-    "record without content": lambda shard: shard.with_suffix(".json").write_text("{}"),
+@pytest.mark.parametrize(
+    ("discover", "message"),
+    [
+        (fail, "source 'made' cannot list it (KeyError: 'no such table')"),
+        (lambda raw: {"../up": [raw / "a"]}, "must be a plain folder name, not '../up'"),
+        (lambda raw: {"": [raw / "a"]}, "must be a plain folder name, not ''"),
+        (
+            lambda raw: {"train": [raw / "a" / "x", raw / "b" / "x"]},
+            "2 scenarios of split 'train' are called 'x'",
+        ),
+        (lambda raw: {"train": []}, "finds no scenarios"),
+    ],
+)
+def test_invalid_listings_of_a_source_are_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discover: Any, message: str
+) -> None:
+    monkeypatch.setitem(SOURCES, "made", Source(discover, fail))
+    with pytest.raises(DataError) as caught:
+        prepare("made", tmp_path, tmp_path / "store", **OPTIONS)
+    assert message in str(caught.value) and not (tmp_path / "store").exists()
+
+
+def test_exceptions_of_a_reader_skip_one_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: Path) -> Scenario:
+        if path.name == "b":
+            raise ZeroDivisionError("division by zero")
+        return made(scenario_id=path.name)
+
+    paths = [tmp_path / name for name in "abc"]
+    monkeypatch.setitem(SOURCES, "made", Source(lambda _: {"train": paths}, read))
+    summary = prepare("made", tmp_path, tmp_path / "store", **OPTIONS)
+    assert summary.skipped == {"train": {"b": "ZeroDivisionError: division by zero"}}
+    assert ScenarioStore(tmp_path / "store", "train").scenario_ids == ["a", "c"]
+
+
+# ------------------------------------------------------------------------------------------ repeated runs
+
+
+def test_a_repeated_run_of_copied_data_writes_nothing(sample: Path, raw_copy: Path, copy: Path) -> None:
+    before = stamps(copy)
+    for path in raw_copy.rglob("*"):
+        os.utime(path, (1, 1))
+    for raw in (sample, raw_copy):
+        assert sum(prepare("argoverse2", raw, copy, **OPTIONS).scenarios.values()) == 16
+        assert stamps(copy) == before
+
+
+def cut(path: Path, share: float = 0.7) -> None:
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+
+
+SHARD, RECORD = "train/shard-00001.arrow", "train/shard-00001.json"
+DAMAGE: dict[str, tuple[str, Callable[[Path], Any], set[str]]] = {
+    "shard deleted": (SHARD, Path.unlink, {SHARD, RECORD}),
+    "shard empty": (SHARD, lambda path: cut(path, 0), {SHARD, RECORD}),
+    "shard cut": (SHARD, cut, {SHARD, RECORD}),
+    "record deleted": (RECORD, Path.unlink, {SHARD, RECORD}),
+    "record cut": (RECORD, cut, {SHARD, RECORD}),
+    "record empty": (RECORD, lambda path: path.write_text("{}"), {SHARD, RECORD}),
+    "index cut": ("val/index.arrow", cut, {"val/index.arrow"}),
+    "manifest cut": ("manifest.json", cut, {"manifest.json"}),
+    "manifest deleted": ("manifest.json", Path.unlink, {"manifest.json"}),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_shard_alone_is_built_again(
-    sample: Path, sample_store: Path, copy: Path, tree: Tree, damage: Callable[[Path], Any]
+@pytest.mark.parametrize(("name", "damage", "expected"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_only_damaged_files_are_written_again(
+    sample: Path, sample_store: Path, copy: Path, tree: Tree, name: str, damage: Any, expected: set[str]
 ) -> None:
-    shard = copy / "train" / "shard-00001.arrow"
-    before = times(copy)
-    damage(shard)
+    before = stamps(copy)
+    damage(copy / name)
     prepare("argoverse2", sample, copy, **OPTIONS)
     assert tree(copy) == tree(sample_store)
-    rewritten = {path for path, when in times(copy).items() if when != before[path]}
-    assert rewritten == {shard, shard.with_suffix(".json")}
+    assert changed(copy, before) - {"manifest.json"} == expected - {"manifest.json"}
 
 
-def test_other_options_rewrite_the_store(sample: Path, sample_store: Path, copy: Path, tree: Tree) -> None:
-    prepare("argoverse2", sample, copy, **OPTIONS, heights=True)
-    assert ScenarioStore(copy, "train")[0].map.left_boundary.values.shape[1] == 3
-    prepare("argoverse2", sample, copy, **OPTIONS)
-    assert tree(copy) == tree(sample_store)
+def test_a_changed_scenario_rebuilds_its_shard_alone(raw_copy: Path, copy: Path) -> None:
+    path = next(discover(raw_copy)["train"][4].glob("*.json"))
+    archive = json.loads(path.read_text())
+    archive["drivable_areas"].popitem()
+    path.write_text(json.dumps(archive))
+    before, areas = stamps(copy), len(ScenarioStore(copy, "train")[4].map.drivable_area_id)
+    prepare("argoverse2", raw_copy, copy, **OPTIONS)
+    assert {SHARD, RECORD} <= changed(copy, before) <= {SHARD, RECORD, "train/index.arrow", "manifest.json"}
+    assert len(ScenarioStore(copy, "train")[4].map.drivable_area_id) == areas - 1
 
 
-def test_larger_shards_leave_no_smaller_ones_behind(
-    sample: Path, sample_store: Path, copy: Path, tree: Tree
+def test_a_changed_pack_is_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack, reads = tmp_path / "train.pack", []
+
+    def read(path: Path) -> Scenario:
+        reads.append(path.name)
+        return made(scenario_id=path.name)
+
+    names = [pack / str(number) for number in range(5)]
+    monkeypatch.setitem(SOURCES, "packed", Source(lambda _: {"train": names}, read))
+    for content, count in (("1.5", 5), ("1.5", 0), ("12.5", 5)):
+        pack.write_text(content)
+        reads.clear()
+        prepare("packed", tmp_path, tmp_path / "store", **OPTIONS)
+        assert len(reads) == count
+
+
+@pytest.mark.parametrize(
+    "changes", [{"heights": True}, {"compression": "zstd"}, {"shard_size": 100}], ids=str
+)
+def test_other_options_rewrite_the_store(
+    sample: Path, sample_store: Path, copy: Path, tree: Tree, changes: dict[str, Any]
 ) -> None:
-    prepare("argoverse2", sample, copy, **(OPTIONS | {"shard_size": 100}))
-    assert len(list(copy.glob("*/shard-*.arrow"))) == 3
-    assert len(ScenarioStore(copy, "train")) == 10
+    prepare("argoverse2", sample, copy, **(OPTIONS | changes))
+    assert manifest(copy)["config"] != manifest(sample_store)["config"]
+    heights = ScenarioStore(copy, "train")[0].map.left_boundary.values.shape[1] == 3
+    assert heights == ("heights" in changes)
+    if not heights:
+        assert all(map(equal, ScenarioStore(copy, "train"), ScenarioStore(sample_store, "train")))
     prepare("argoverse2", sample, copy, **OPTIONS)
-    assert tree(copy) == tree(sample_store)
+    assert tree(copy) == tree(sample_store), "nothing of the other options is left"
 
 
-def test_new_scenarios_are_added(raw: Raw, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    for number in (2, 4, 7):
-        prepare("made", raw([made(i) for i in range(number)]), store, **OPTIONS)
-        assert ScenarioStore(store, "train").scenario_ids == [f"made-{i}" for i in range(number)]
+# ---------------------------------------------------------------------------------- protected scenarios
 
 
-def test_leftovers_are_removed_and_foreign_files_are_not(
+def test_splits_prepared_separately_make_the_same_store(
+    raw_copy: Path, sample_store: Path, tmp_path: Path, tree: Tree
+) -> None:
+    for split in ("val", "test", "train"):
+        prepare("argoverse2", only(raw_copy, split), tmp_path / "store", **OPTIONS)
+    assert tree(tmp_path / "store") == tree(sample_store)
+
+
+def test_splits_of_other_options_sources_and_versions_are_not_lost(
+    raw_copy: Path, raw: Raw, copy: Path, tree: Tree
+) -> None:
+    val, before = only(raw_copy, "val"), tree(copy)
+    runs = [
+        ("argoverse2", val, {"heights": True}, "heights False"),
+        ("argoverse2", val, {"shard_size": 2}, "shard_size 3"),
+    ]
+    for source, folder, changes, message in runs:
+        with pytest.raises(DataError) as caught:
+            prepare(source, folder, copy, **(OPTIONS | changes))
+        assert message in str(caught.value) and "--overwrite" in str(caught.value)
+        assert tree(copy) == before
+    prepare("argoverse2", val, copy, **(OPTIONS | {"heights": True}), overwrite=True)
+    assert list(manifest(copy)["splits"]) == ["val"] and not list(copy.glob("train/*"))
+
+
+def test_scenarios_are_protected_when_the_manifest_is_damaged(raw_copy: Path, copy: Path) -> None:
+    (copy / "manifest.json").write_text("{")
+    shutil.rmtree(discover(raw_copy)["train"][0])
+    with pytest.raises(DataError, match="split 'train' holds 1 scenarios that the raw data lack"):
+        prepare("argoverse2", raw_copy, copy, **OPTIONS)
+
+
+# ------------------------------------------------------------------------------------------------ readers
+
+
+def provide(patch: pytest.MonkeyPatch, **splits: str) -> None:
+    """Make the source "made" find these splits, with one scenario per letter."""
+    found = {split: [Path(split, letter) for letter in letters] for split, letters in splits.items()}
+    patch.setitem(
+        SOURCES, "made", Source(lambda _: found, lambda path: made(scenario_id=path.name, map=None))
+    )
+
+
+def readable(store: Path) -> dict[str, str]:
+    """Read every split of the manifest and return its letters."""
+    path = store / "manifest.json"
+    splits = json.loads(path.read_text())["splits"] if path.is_file() else {}
+    return {split: "".join(one.scenario_id for one in ScenarioStore(store, split)) for split in splits}
+
+
+@pytest.mark.parametrize(
+    ("after", "options", "kept"),
+    [
+        ({"train": "bcdef", "val": "ghijk"}, {}, {"train"}),
+        ({"train": "bcdef", "val": "ghij", "test": "klmn"}, {}, {"train", "val"}),
+        ({"train": "abcdef", "test": "k"}, {}, {"val"}),
+        ({"train": "bcd", "val": "ghijk"}, {"overwrite": True}, set()),
+        ({"train": "bcd", "val": "ghij"}, {"overwrite": True}, {"val"}),  # no shard is made
+        ({"train": "bcdef", "val": "ghij"}, {"heights": True}, set()),
+    ],
+)
+def test_the_manifest_names_only_readable_splits_at_every_moment(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    after: dict[str, str],
+    options: dict[str, Any],
+    kept: set[str],
+) -> None:
+    """Checked after every file that enters the store, where a kill or a reader may come."""
+    store, moments, replace = tmp_path / "store", [], Path.replace
+    before = {"train": "bcdef", "val": "ghij"}
+    provide(monkeypatch, **before)
+    prepare("made", tmp_path, store, **OPTIONS)
+
+    def watched(self: Path, target: Path) -> Path:
+        result = replace(self, target)
+        moments.append(readable(store))
+        return result
+
+    provide(monkeypatch, **after)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", watched)
+        prepare("made", tmp_path, store, **OPTIONS, **options)
+    assert readable(store) == {split: before[split] for split in kept} | after and len(moments) > 1
+    assert all(moment == {split: before[split] for split in kept} for moment in moments[:-1])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="open files cannot be replaced on this system")
+def test_readers_of_a_changed_split_get_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    provide(monkeypatch, train="bcdef")
+    prepare("made", tmp_path, tmp_path / "store", **OPTIONS)
+    reader = ScenarioStore(tmp_path / "store", "train")
+    first = reader[0]
+    provide(monkeypatch, train="abcdef")
+    prepare("made", tmp_path, tmp_path / "store", **OPTIONS)
+    assert equal(reader[0], first), "an open shard stays as it was"
+    with pytest.raises(DataError, match="is not the file named in the manifest; prepare it again"):
+        reader[3]
+
+
+def test_skipped_scenarios_are_read_once_repaired_and_new_ones_added(
+    sample: Path, raw_copy: Path, sample_store: Path, tmp_path: Path, tree: Tree
+) -> None:
+    store, folder = tmp_path / "store", discover(raw_copy)["train"][2]
+    parquet = next(folder.glob("*.parquet"))
+    content = parquet.read_bytes()
+    parquet.write_bytes(content[:1000])
+    shutil.rmtree(raw_copy / "test")
+    summary = prepare("argoverse2", raw_copy, store, **OPTIONS)
+    assert (
+        summary.scenarios == {"train": 9, "val": 5} and parquet.name in summary.skipped["train"][folder.name]
+    )
+    assert manifest(store)["splits"]["train"]["skipped"] == summary.skipped["train"]
+    parquet.write_bytes(content)
+    shutil.copytree(sample / "test", raw_copy / "test")
+    assert prepare("argoverse2", raw_copy, store, **OPTIONS).skipped["train"] == {}
+    assert tree(store) == tree(sample_store)
+
+
+def test_leftovers_are_removed_and_other_files_kept(
     sample: Path, sample_store: Path, copy: Path, tree: Tree
 ) -> None:
     (copy / ".unfinished-1").mkdir()
     for name in (".unfinished-1/2", "train/shard-00000.1.partial", "val/shard-00099.arrow"):
         (copy / name).write_text("left over")
     (copy / "train" / "notes.txt").write_text("mine")
-    assert len(ScenarioStore(copy, "train")) == 10
     prepare("argoverse2", sample, copy, **OPTIONS)
     assert tree(copy) == tree(sample_store) | {"train/notes.txt": b"mine"}
-
-
-# ------------------------------------------------------------------------------------------- bad scenarios
-
-
-def test_bad_scenarios_are_skipped_reported_and_read_once_mended(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree
-) -> None:
-    raw, store = tmp_path / "raw", tmp_path / "store"
-    shutil.copytree(sample, raw)
-    no_map, cut = discover(raw)["train"][2:4]
-    map_file = next(no_map.glob("*.json")).rename(tmp_path / "map")
-    parquet = next(cut.glob("*.parquet"))
-    content = parquet.read_bytes()
-    parquet.write_bytes(content[:1000])
-
-    summary = prepare("argoverse2", raw, store, **OPTIONS)
-    assert summary.scenarios == {"train": 8, "val": 5, "test": 1}
-    assert set(summary.skipped["train"]) == {no_map.name, cut.name}
-    assert "log_map_archive" in summary.skipped["train"][no_map.name]
-    assert parquet.name in summary.skipped["train"][cut.name]
-    manifest = json.loads((store / "manifest.json").read_text())
-    assert manifest["splits"]["train"]["skipped"] == summary.skipped["train"]
-    assert {no_map.name, cut.name}.isdisjoint(ScenarioStore(store, "train").scenario_ids)
-
-    assert prepare("argoverse2", raw, store, **OPTIONS) == summary
-
-    map_file.rename(no_map / f"log_map_archive_{no_map.name}.json")
-    parquet.write_bytes(content)
-    assert prepare("argoverse2", raw, store, **OPTIONS).skipped["train"] == {}
-    assert tree(store) == tree(sample_store)
-
-
-def test_what_the_store_cannot_hold_is_skipped_too(raw: Raw, tmp_path: Path) -> None:
-    far = Scenario.from_arrays([[[0, 0]], [[1e8, 0]]], num_observed=1)
-    summary = prepare("made", raw([made(0), far, made(2)]), tmp_path / "store", **OPTIONS)
-    assert list(summary.skipped["train"]) == ["001"]
-    assert "2,147 km" in summary.skipped["train"]["001"]
-    assert ScenarioStore(tmp_path / "store", "train").scenario_ids == ["made-0", "made-2"]
-
-
-@pytest.mark.parametrize("good", [[], [0], [5], [3, 4, 5], [0, 8]], ids=str)
-def test_shards_may_be_empty(raw: Raw, tmp_path: Path, good: list[int]) -> None:
-    scenarios = [made(i) if i in good else DataError("is bad", file="here") for i in range(9)]
-    summary = prepare("made", raw(scenarios), tmp_path / "store", **OPTIONS)
-    assert summary.scenarios == {"train": len(good)}
-    assert set(summary.skipped["train"].values()) == {"here: is bad"}
-    store = ScenarioStore(tmp_path / "store", "train")
-    assert [scenario.scenario_id for scenario in store] == [f"made-{i}" for i in good]
-    assert store.scenario_ids == [f"made-{i}" for i in good]
-
-
-def test_a_store_without_scenarios_has_no_lengths(raw: Raw, tmp_path: Path) -> None:
-    prepare("made", raw([DataError("is bad")]), tmp_path / "store", **OPTIONS)
-    with pytest.raises(DataError, match="no scenario"):
-        _ = ScenarioStore(tmp_path / "store", "train").lengths
-
-
-def test_mixed_lengths_are_noticed(raw: Raw, tmp_path: Path) -> None:
-    prepare("made", raw([*(made(i) for i in range(4)), made(4, steps=13)]), tmp_path / "store", **OPTIONS)
-    with pytest.raises(DataError, match="mixes window lengths"):
-        _ = ScenarioStore(tmp_path / "store", "train").lengths
-
-
-# ------------------------------------------------------------------------------------------- interruptions
-
-#: Runs prepare and dies, without a chance to clean up, in place of the given file replacement.
-DYING = """
-import os, signal, sys
-from pathlib import Path
-from trajpred.store import prepare
-
-raw, store, countdown = sys.argv[1], sys.argv[2], [int(sys.argv[3])]
-replace = Path.replace
-
-def dying(self, target):
-    countdown[0] -= 1
-    if countdown[0] < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return replace(self, target)
-
-Path.replace = dying
-prepare("argoverse2", raw, store, workers=1, shard_size=3, progress=False)
-"""
-needs_sigkill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
-
-
-@needs_sigkill
-@pytest.mark.parametrize(("replaced", "files"), [(0, 0), (2, 1), (8, 5), (21, 14), (22, 15), (24, 17)])
-def test_a_killed_run_is_finished_to_the_same_bytes(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, replaced: int, files: int
-) -> None:
-    """Killed before the first shard, between shard and record, half way, before indices and the manifest.
-
-    Each shard replaces three files: an earlier record, which is not there, the shard, and the record.
-    """
-    command = [sys.executable, "-c", DYING, str(sample), str(tmp_path), str(replaced)]
-    assert subprocess.run(command).returncode == -signal.SIGKILL
-    assert len(list(tmp_path.glob(".unfinished-*/*"))) > 0
-    assert len(list(tmp_path.glob("*/*"))) - len(list(tmp_path.glob(".unfinished-*/*"))) == files
-    with pytest.raises(DataError, match="no store here"):
-        ScenarioStore(tmp_path, "train")
-    kept = times(tmp_path / "test") if files >= 2 else {}
-    prepare("argoverse2", sample, tmp_path, **OPTIONS)
-    assert tree(tmp_path) == tree(sample_store)
-    for path, when in kept.items():
-        assert path.stat().st_mtime_ns == when
-
-
-@needs_sigkill
-def test_a_killed_rewrite_never_mixes_old_and_new(sample: Path, copy: Path) -> None:
-    """From the first change on no manifest stands, so nobody reads shards of two kinds."""
-    prepare("argoverse2", sample, copy, **OPTIONS, heights=True)
-    assert subprocess.run([sys.executable, "-c", DYING, str(sample), str(copy), "8"]).returncode != 0
-    with pytest.raises(DataError, match="no store here"):
-        ScenarioStore(copy, "train")
-
-
-@pytest.mark.slow
-@needs_sigkill
-@pytest.mark.parametrize("delay", [0.0, 0.05, 0.2])
-def test_a_parallel_run_killed_at_any_time_is_finished_to_the_same_bytes(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, delay: float
-) -> None:
-    code = (
-        "import sys; from trajpred.store import prepare; "
-        "prepare('argoverse2', *sys.argv[1:], workers=2, shard_size=3, progress=False)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, str(sample), str(tmp_path)]) as process:
-        while not list(tmp_path.rglob("shard-*")) and process.poll() is None:
-            time.sleep(0.005)
-        time.sleep(delay)
-        process.kill()
-    time.sleep(2)  # its workers finish the shard at hand
-    prepare("argoverse2", sample, tmp_path, **OPTIONS)
-    assert tree(tmp_path) == tree(sample_store)

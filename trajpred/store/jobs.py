@@ -122,9 +122,8 @@ def _fingerprint(path: Path) -> int:
 
 def _read(job: ShardJob, paths: list[Path]) -> dict[str, dict[str, Any] | str]:
     """Read scenarios: for each path name the encoded row, or the error message."""
-    source = find_source(
-        job.config["source"]
-    )  # outside the loop: a missing source must not be recorded as damage
+    # Not in the loop: a missing source must not be recorded as damaged scenarios.
+    source = find_source(job.config["source"])
     return {path.name: _row(job, source, path) for path in paths}
 
 

@@ -1,0 +1,263 @@
+"""Full disks, missing rights, kills and second runs: one error, nothing half written, and the run resumes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from trajpred.errors import DataError
+from trajpred.sources.argoverse2 import discover
+from trajpred.store import ScenarioStore, jobs, prepare
+from trajpred.store.jobs import ShardJob, make, sole_writer
+
+Tree = Callable[[Path], dict[str, bytes]]
+OPTIONS: dict[str, Any] = {"workers": 1, "shard_size": 3, "progress": False}
+posix = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no POSIX processes on this system")
+
+
+@pytest.mark.parametrize("complete", [0, 4])
+def test_a_full_disk_keeps_complete_shards(
+    sample: Path,
+    sample_store: Path,
+    tmp_path: Path,
+    tree: Tree,
+    monkeypatch: pytest.MonkeyPatch,
+    complete: int,
+) -> None:
+    write, calls = jobs.write_shard, []
+
+    def full(path: Path, *rest: Any) -> None:
+        calls.append(path)
+        if len(calls) > complete:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "write_shard", full)
+        with pytest.raises(DataError, match=r"No space left on device.*the same command continues"):
+            prepare("argoverse2", sample, tmp_path, **OPTIONS)
+    assert len(list(tmp_path.glob("*/shard-*"))) == 2 * complete
+    assert not list(tmp_path.glob(".unfinished-*"))
+    prepare("argoverse2", sample, tmp_path, **OPTIONS)
+    assert tree(tmp_path) == tree(sample_store)
+
+
+def test_a_worker_that_outlives_its_run_changes_nothing(
+    sample: Path, sample_store: Path, copy: Path, tree: Tree
+) -> None:
+    with sole_writer(copy, 0) as writer:
+        config = {"source": "argoverse2", "heights": True, "compression": None}
+        paths = discover(sample)["val"][:3]
+        late = ShardJob(config, sample, paths, copy / "val" / "shard-00000.arrow", writer.scratch)
+    with pytest.raises(DataError, match="cannot be written"):
+        make(late)
+    assert tree(copy) == tree(sample_store)
+
+
+def test_one_run_at_a_time_writes_a_store(sample: Path, copy: Path) -> None:
+    with sole_writer(copy, 0), pytest.raises(DataError, match="another prepare is writing this store"):
+        prepare("argoverse2", sample, copy, **OPTIONS)
+    prepare("argoverse2", sample, copy, **OPTIONS)
+
+
+#: Kill the process, without any clean-up, in place of a given file replacement.
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from trajpred.store import prepare
+
+raw, store, countdown = sys.argv[1], sys.argv[2], [int(sys.argv[3])]
+replace = Path.replace
+
+def dying(self, target):
+    countdown[0] -= 1
+    if countdown[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(self, target)
+
+Path.replace = dying
+prepare("argoverse2", raw, store, workers=1, shard_size=3, progress=False)
+"""
+
+
+def killed(raw: Path, store: Path, replaced: int) -> None:
+    command = [sys.executable, "-c", DYING, str(raw), str(store), str(replaced)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+
+
+#: File replacements before the kill, and files in the store at that time: each shard replaces three files.
+KILLS = [(2, 1), (21, 14), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((0, 0), (8, 5), (24, 17)))]
+
+
+@posix
+@pytest.mark.parametrize(("replaced", "files"), KILLS)
+def test_a_killed_run_resumes_to_the_same_bytes(
+    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, replaced: int, files: int
+) -> None:
+    """Killed between shard and record, and before the indices."""
+    killed(sample, tmp_path, replaced)
+    unfinished = list(tmp_path.glob(".unfinished-*/*"))
+    assert unfinished and len(list(tmp_path.glob("*/*"))) - len(unfinished) == files
+    with pytest.raises(DataError, match="no store here"):
+        ScenarioStore(tmp_path, "train")
+    prepare("argoverse2", sample, tmp_path, **OPTIONS)
+    assert tree(tmp_path) == tree(sample_store)
+
+
+@pytest.mark.slow
+@posix
+def test_a_killed_rewrite_never_mixes_old_and_new(sample: Path, copy: Path) -> None:
+    prepare("argoverse2", sample, copy, **OPTIONS, heights=True)
+    killed(sample, copy, 8)
+    with pytest.raises(DataError, match="no store here"):
+        ScenarioStore(copy, "train")
+
+
+# ------------------------------------------------------------------------------------------ real processes
+
+
+def start(raw: Path, store: Path) -> subprocess.Popen[str]:
+    """Start the tool in a process group of its own."""
+    options = ["--raw", raw, "--store", store, "--shard_size", "2", "--workers", "2"]
+    return subprocess.Popen(
+        [sys.executable, ROOT / "tools" / "prepare.py", *options],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_shards(store: Path, process: subprocess.Popen[str], count: int = 1) -> None:
+    while len(list(store.glob("*/shard-*.json"))) < count:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.005)
+
+
+def members(group: int) -> list[int]:
+    """List the living processes of a group."""
+    listed = subprocess.run(["ps", "-eo", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return [int(pid) for pid, pgid, state in rows if int(pgid) == group and not state.startswith("Z")]
+
+
+@posix
+def test_ctrl_c_prints_one_line_and_leaves_no_process(sample: Path, tmp_path: Path) -> None:
+    process = start(sample, tmp_path)
+    wait_for_shards(tmp_path, process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors.endswith("\nstopped; the same command continues\n") and "Traceback" not in errors
+    assert not list(tmp_path.glob(".unfinished-*"))
+    time.sleep(0.5)
+    assert members(process.pid) == []
+
+
+@pytest.mark.slow
+@posix
+def test_workers_end_with_a_killed_parent(sample: Path, tmp_path: Path, tree: Tree) -> None:
+    process = start(sample, tmp_path / "store")
+    wait_for_shards(tmp_path / "store", process)
+    process.kill()
+    process.wait()
+    for name in ("store", "whole"):
+        prepare("argoverse2", sample, tmp_path / name, workers=1, shard_size=2, progress=False)
+    deadline = time.monotonic() + 5
+    while (left := members(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == [] and tree(tmp_path / "store") == tree(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@posix
+def test_forty_kills_end_with_the_same_bytes(sample: Path, tmp_path: Path, tree: Tree) -> None:
+    store, random_ = tmp_path / "store", random.Random(1)
+    for kill in range(40):
+        process = start(sample, store)
+        if kill % 3:
+            wait_for_shards(store, process, min(len(list(store.glob("*/shard-*.json"))) + 1, 8))
+            time.sleep(random_.uniform(0, 0.15))
+        else:
+            time.sleep(random_.uniform(0, 2.5))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    for name in ("store", "whole"):
+        prepare("argoverse2", sample, tmp_path / name, workers=1, shard_size=2, progress=False)
+    assert tree(store) == tree(tmp_path / "whole")
+
+
+#: Prepare, remove all write permissions, drop root's rights, and prepare again.
+READ_ONLY = """
+import os, sys
+from trajpred.errors import DataError
+from trajpred.store import prepare
+
+raw, store, unreadable = sys.argv[1:]
+
+def run(target, **options):
+    try:
+        summary = prepare("argoverse2", raw, target, workers=1, shard_size=3, progress=False, **options)
+        print(summary.scenarios, summary.skipped)
+    except DataError as error:
+        print(error)
+
+run(store)
+for folder, _, _ in os.walk(store):
+    os.chmod(folder, 0o555)
+os.chmod(unreadable, 0)
+os.mkdir(store + "-open")
+os.chmod(store + "-open", 0o777)
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+run(store, heights=True)
+run(store + "-new/below")
+os.chdir("/")
+run(store + "-open/mine")
+"""
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that every user may enter, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        for path in (folder, *(path for path in folder.rglob("*") if not path.is_symlink())):
+            path.chmod(stat.S_IRWXU)
+
+
+@posix
+def test_read_only_stores_and_unreadable_scenarios_are_reported(sample: Path, public: Path) -> None:
+    raw, store = public / "raw", public / "store"
+    for path in discover(sample)["val"][:3]:
+        shutil.copytree(path, raw / "val" / path.name)
+    hidden = discover(raw)["val"][1]
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ONLY, raw, store, hidden], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    first, changed, new, mine = done.stdout.splitlines()
+    assert first == "{'val': 3} {'val': {}}"
+    assert changed == f"{store}/.lock: cannot be written (Permission denied)"
+    assert new.startswith(str(public)) and new.endswith("cannot be written (Permission denied)")
+    assert mine.startswith("{'val': 2} {'val': {'" + hidden.name)

@@ -1,0 +1,294 @@
+"""Random access, batches equal to joined scenarios, bounded open files, and one DataError for any damage."""
+
+from __future__ import annotations
+
+import json
+import operator
+import pickle
+import shutil
+import zlib
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from joblib import Parallel, delayed
+
+from tests.store.scenarios import full_map, made
+from trajpred.errors import DataError
+from trajpred.lane_map import LaneMap, Ragged
+from trajpred.scenario import Scenario, Tracks, equal
+from trajpred.scenario_batch import ScenarioBatch
+from trajpred.store import ScenarioStore, find_splits, prepare
+from trajpred.store.codec import MAX_BYTES, SCHEMA
+from trajpred.store.shards import PACKED, pack
+
+Raw = Callable[..., Path]
+OPTIONS: dict[str, Any] = {"workers": 1, "progress": False}
+
+
+def rejected(read: Callable[[], Any], file: Path) -> DataError:
+    """Assert that ``read()`` raises one error that names ``file``, and return it."""
+    with pytest.raises(DataError) as caught:
+        read()
+    assert caught.value.file == file
+    return caught.value
+
+
+# ------------------------------------------------------------------------------------------------- batches
+
+
+def identical(found: Any, expected: Any, name: str = "batch") -> None:
+    assert type(found) is type(expected), name
+    if isinstance(found, (ScenarioBatch, Tracks, LaneMap, Ragged)):
+        for field in fields(found):
+            identical(getattr(found, field.name), getattr(expected, field.name), f"{name}.{field.name}")
+    elif isinstance(found, np.ndarray):
+        assert found.dtype == expected.dtype, name
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+    else:
+        assert found == expected, name
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_batches_equal_joined_scenarios(
+    sample: Path, raw: Raw, tmp_path: Path, compression: str | None
+) -> None:
+    """Real scenarios, and maps with and without heights, lanes and crossings; any rows in any order."""
+    kinds: list[dict[str, Any]] = [
+        {"map": None, "scenario_id": "no map"},
+        {"map": full_map(), "position": np.random.default_rng(1).normal(size=(1, 12, 2))},
+        {"map": full_map(), "position": np.zeros((300, 12, 2)), "scenario_id": "日本"},
+        {"track_id": ["", "Ä東京 and more"], "step_s": 1 / 3},
+        {"focal": 1, "velocity": np.full((2, 12, 2), 1e6)},
+    ]
+    options = OPTIONS | {"compression": compression, "heights": True, "shard_size": 3}
+    prepare("argoverse2", sample, tmp_path / "real", **options)
+    prepare("made", raw([made(**kind) for kind in kinds]), tmp_path / "made", **options)
+    for name in ("real", "made"):
+        store = ScenarioStore(tmp_path / name, "train")
+        one_by_one = list(store)
+        rows = np.random.default_rng(0).integers(len(store), size=12)
+        for chosen in (range(len(store)), [3, 1], [2, 1], [1, 1], rows):
+            identical(store.batch(chosen), ScenarioBatch.of([one_by_one[int(row)] for row in chosen]))
+        tracks, lanes = store.sizes
+        for one, seen, elements in zip(one_by_one, tracks, lanes, strict=True):
+            assert seen == one.tracks.valid[:, : one.num_observed].any(1).sum()
+            assert elements == len(one.map) + len(one.map.crossing_id)
+
+
+def test_batches_of_different_windows_and_rows_out_of_range_are_rejected(raw: Raw, tmp_path: Path) -> None:
+    prepare("made", raw([made(), made(num_observed=7), made()]), tmp_path / "store", **OPTIONS)
+    store = ScenarioStore(tmp_path / "store", "train")
+    assert len(store.batch([0, 2])) == 2
+    with pytest.raises(DataError, match="window lengths differ"):
+        store.batch([0, 1])
+    with pytest.raises(DataError, match="mixes window lengths"):
+        _ = store.lengths
+    with pytest.raises(DataError):
+        store.batch([])
+    for row in (-1, 3):
+        for read in (store.__getitem__, lambda row: store.batch([0, row])):
+            with pytest.raises(IndexError):
+                read(row)
+
+
+# -------------------------------------------------------------------------------------------------- access
+
+
+def test_rows_ids_and_lengths_agree_here_and_in_other_processes(sample_store: Path) -> None:
+    store = ScenarioStore(sample_store, "train")
+    given = list(store)
+    assert store.lengths == (50, 60)
+    assert [one.scenario_id for one in given] == store.scenario_ids
+    for row in np.random.default_rng(0).permutation(len(store)):
+        assert equal(store[row], given[row]) and store.index(given[row].scenario_id) == row
+    with pytest.raises(DataError, match="missing"):
+        store.index("missing")
+    content = pickle.dumps(store)
+    assert len(content) < 10_000 and equal(pickle.loads(content)[7], given[7])
+    found = Parallel(n_jobs=2)(delayed(operator.getitem)(store, i) for i in range(3))
+    assert all(map(equal, found, given[:3]))
+
+
+def test_few_shards_are_open_at_a_time(raw: Raw, tmp_path: Path) -> None:
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("no /proc on this system")
+
+    def maps() -> int:
+        return sum(f"{tmp_path / 'store'}/" in line for line in Path("/proc/self/maps").open())
+
+    folder = raw([made(scenario_id=f"{i:03}", map=None) for i in range(66)])
+    prepare("made", folder, tmp_path / "store", shard_size=1, **OPTIONS)
+    store = ScenarioStore(tmp_path / "store", "train")
+    assert [store[i].scenario_id for i in (0, 3, 0)] == ["000", "003", "000"]
+    assert maps() == 3  # two shards and the index
+    assert store.batch(range(66)).scenario_id.tolist() == store.scenario_ids
+    assert maps() == 65
+    del store
+    assert maps() == 0
+
+
+def test_ids_of_several_splits_are_found_in_the_preferred_one(sample_store: Path, copy: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    shutil.copytree(copy / "val", copy / "train2")
+    manifest["splits"]["train2"] = manifest["splits"]["val"]
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    name = ScenarioStore(copy, "val").scenario_ids[0]
+    assert [find_splits(copy, [name], first)[0].split for first in ("val", "train2")] == ["val", "train2"]
+    with pytest.raises(DataError, match="no split holds"):
+        find_splits(copy, ["missing"])
+
+
+# -------------------------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("name", ["absent", "my store"])
+def test_a_missing_store_names_the_command_that_prepares_it(tmp_path: Path, name: str) -> None:
+    error = rejected(lambda: ScenarioStore(tmp_path / name, "train"), tmp_path / name)
+    quoted = f"'{tmp_path / name}'" if " " in name else str(tmp_path / name)
+    assert error.message.endswith(f"--raw RAW_DIR --store {quoted}")
+
+
+def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path: Path) -> None:
+    recorded = {"version": 1, "source": "argoverse2", "heights": True, "compression": "zstd", "splits": {}}
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(recorded))
+    message = rejected(lambda: ScenarioStore(tmp_path, "train"), path).message
+    assert message.startswith("store version 1, this trajpred reads version 2; prepare it with: python")
+    assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights true --compression zstd")
+
+
+SPLITS = [None, [], {}, {"shards": None}, {"shards": [{}]}, {"shards": [1]}, 3]
+MANIFESTS = ["", "[]", "null", "{}", '{"version": 1}', "\xff", '{"splits": {}}', '{"version": "2"}']
+
+
+def test_damaged_manifests_are_rejected(copy: Path) -> None:
+    path = copy / "manifest.json"
+    whole = path.read_text()
+    manifest = json.loads(whole)
+    broken = [json.dumps({**manifest, "splits": {"train": split}}) for split in SPLITS]
+    outside = json.loads(whole)
+    outside["splits"]["train"]["shards"][0]["file"] = "../../etc/passwd"
+    for content in (*MANIFESTS, *broken, json.dumps(outside), *(whole[:n] for n in (1, 100, 500))):
+        path.write_bytes(content.encode("latin-1"))
+        rejected(lambda: ScenarioStore(copy, "train"), path)
+    path.write_text(whole)
+    assert "train" in rejected(lambda: ScenarioStore(copy, "validation"), copy).message
+
+
+@pytest.mark.parametrize("share", [0, 0.001, 0.9, 0.9999])
+@pytest.mark.parametrize("name", ["shard-00001.arrow", "index.arrow"])
+def test_truncated_files_are_named_and_others_stay_readable(copy: Path, name: str, share: float) -> None:
+    path = copy / "train" / name
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    store = ScenarioStore(copy, "train")
+    assert "prepare it again" in rejected(lambda: store[4], path).message
+    rejected(lambda: store.batch([0, 5, 7]), path)
+    if name != "index.arrow":
+        assert store[2].scenario_id != store[6].scenario_id
+
+
+def test_missing_and_exchanged_files_are_named(copy: Path) -> None:
+    folder = copy / "val"
+    shard, index = folder / "shard-00000.arrow", folder / "index.arrow"
+    shard.rename(folder / "moved")
+    rejected(lambda: ScenarioStore(copy, "val")[0], shard)
+    shutil.copy(folder / "shard-00001.arrow", shard)
+    rejected(lambda: ScenarioStore(copy, "val")[0], shard)
+    shutil.copy(copy / "train" / "shard-00000.arrow", shard)  # as many rows, other scenarios
+    rejected(lambda: ScenarioStore(copy, "val")[0], shard)
+    shutil.copy(copy / "train" / "index.arrow", index)
+    rejected(lambda: ScenarioStore(copy, "val").sizes, index)
+    index.unlink()
+    rejected(lambda: ScenarioStore(copy, "val").scenario_ids, index)
+
+
+def rewrite(path: Path, schema: pa.Schema, changes: dict[str, Callable[[Any], Any]]) -> None:
+    """Change values of the second scenario in an Arrow file."""
+    with pa.OSFile(str(path)) as source:
+        columns = pa.ipc.open_file(source).get_batch(0).to_pydict()
+    for name, change in changes.items():
+        columns[name][1] = change(columns[name][1])
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+INCONSISTENT: list[tuple[str, Callable[[Any], Any]]] = [
+    ("heading", lambda values: values[1:]),
+    ("position", lambda values: values[1:]),
+    ("valid", lambda values: [values[0] & 0x7F if values[0] & 0x80 else 0x80, *values[1:]]),
+    ("valid", lambda values: [*values, 0]),
+    ("track_id", lambda values: values[1:]),
+    ("object_type", lambda values: [*values, 0]),
+    ("lane_id", lambda values: values[1:]),
+    ("centerline_lengths", lambda values: [values[0] + 1, *values[1:]]),
+    ("successors_lengths", lambda v: [-1, v[0] + v[1] + 1, *v[2:]]),
+    ("centerline_height", lambda values: [1.0]),
+    ("timestamps_ns", lambda values: []),
+    ("focal", lambda value: 10**6),
+    ("focal", lambda value: -1),
+]
+
+
+def test_inconsistent_columns_are_rejected(copy: Path) -> None:
+    path = copy / "val" / "shard-00000.arrow"
+    whole = path.read_bytes()
+    for name, change in INCONSISTENT:
+        path.unlink()  # not overwritten: earlier stores have it mapped
+        path.write_bytes(whole)
+        rewrite(path, SCHEMA, {name: change})
+        store = ScenarioStore(copy, "val")
+        rejected(lambda store=store: store[1], path)
+        rejected(lambda store=store: store.batch([4, 0, 1]), path)
+        assert len(store.batch([0, 2])) == 2
+
+
+@pytest.mark.parametrize("wrong", [-1, 0, 2**30])
+def test_offsets_out_of_range_are_rejected(copy: Path, wrong: int) -> None:
+    path = copy / "val" / "shard-00000.arrow"
+    content = path.read_bytes()
+    with pa.OSFile(str(path)) as source:
+        offsets = pa.ipc.open_file(source).get_batch(0).column("position").offsets.to_numpy().copy()
+    start = content.index(offsets.tobytes())
+    offsets[2] = wrong
+    path.write_bytes(content[:start] + offsets.tobytes() + content[start + offsets.nbytes :])
+    for row in (0, 1, 2):
+        assert "offsets of" in rejected(lambda row=row: ScenarioStore(copy, "val")[row], path).message
+
+
+def test_damaged_payloads_are_rejected(sample: Path, tmp_path: Path) -> None:
+    """Flipped bits, wrong sizes, and foreign content with a correct checksum."""
+    shutil.copytree(sample / "val", tmp_path / "raw" / "val")
+    options = OPTIONS | {"shard_size": 3, "compression": "zstd"}
+    prepare("argoverse2", tmp_path / "raw", tmp_path / "store", **options)
+    path = tmp_path / "store" / "val" / "shard-00000.arrow"
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    with pa.OSFile(str(path)) as source:
+        payload = pa.ipc.open_file(source).get_batch(0).column("payload")[1].as_py()
+
+    def message(content: bytes, changes: dict[str, Callable[[Any], Any]]) -> str:
+        path.unlink()
+        path.write_bytes(content)
+        if changes:
+            rewrite(path, PACKED, changes)
+        store = ScenarioStore(tmp_path / "store", "val")
+        assert isinstance(store[0], Scenario)
+        return rejected(lambda: store[1], path).message
+
+    for place in rng.integers(len(payload), size=5):
+        damaged = bytearray(whole)
+        damaged[whole.index(payload) + place] ^= 1 << rng.integers(8)
+        assert "checksum" in message(bytes(damaged), {})
+    for size in (-1, 0, 2**20, MAX_BYTES + 1, 2**31 - 1):
+        found = message(whole, {"payload_bytes": lambda _, size=size: size})
+        assert ("claims a length" in found) == (not 0 <= size <= MAX_BYTES)  # before memory is allocated
+    for data in (b"", bytes(10**6), pack([np.zeros(3, np.int32)]), b"\xff" * 400):
+        other = pa.compress(data, codec="zstd", asbytes=True)
+        values = {"payload": other, "payload_bytes": len(data), "payload_crc32": zlib.crc32(other)}
+        message(whole, {name: lambda _, value=value: value for name, value in values.items()})

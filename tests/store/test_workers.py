@@ -1,0 +1,123 @@
+"""Worker processes that die, and Dask clusters: the bytes of a local run, or one error."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import LocalCluster
+
+from tests.conftest import ROOT
+from trajpred.errors import DataError
+from trajpred.store import prepare
+
+Tree = Callable[[Path], dict[str, bytes]]
+OPTIONS: dict[str, Any] = {"shard_size": 3, "progress": False}
+#: A source whose reader ends its process, as the system does when memory runs out.
+DEADLY = """
+import os
+from trajpred.sources import Source
+SOURCE = Source(lambda raw: {"train": [raw / str(i) for i in range(9)]}, lambda path: os._exit(9))
+"""
+
+
+def test_a_dead_worker_process_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "deadly_source.py").write_text(DEADLY)
+    command = [sys.executable, ROOT / "tools" / "prepare.py", "--source", "deadly_source:SOURCE"]
+    command += ["--raw", tmp_path, "--store", tmp_path / "store", "--workers", "2", "--shard_size", "3"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: field 'workers': a process died") and "the same command continues" in last
+
+
+def test_a_cluster_of_threads_writes_the_bytes_of_a_local_run(
+    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree
+) -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster:
+        prepare("argoverse2", sample, tmp_path, scheduler=cluster.scheduler_address, **OPTIONS)
+    assert tree(tmp_path) == tree(sample_store)
+
+
+def test_an_unreachable_scheduler_is_reported_in_time(
+    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trajpred.store.workers.TIMEOUT_S", 1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    for scheduler in (address, "somewhere"):
+        with pytest.raises(DataError, match=f"no Dask scheduler answers at {scheduler}") as caught:
+            prepare("argoverse2", sample, tmp_path / "store", scheduler=scheduler, **OPTIONS)
+        assert caught.value.field == "scheduler" and not (tmp_path / "store").exists()
+        gc.collect()  # a half-connected client would block here
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(DataError, match=r"pip install 'trajpred\[cluster\]'"):
+        prepare("argoverse2", sample, tmp_path / "store", scheduler=address, **OPTIONS)
+
+
+@pytest.mark.slow
+def test_a_scheduler_without_workers_is_reported(
+    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trajpred.store.workers.TIMEOUT_S", 2)
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None) as empty,
+        pytest.raises(DataError, match="workers"),
+    ):
+        prepare("argoverse2", sample, tmp_path / "store", scheduler=empty.scheduler_address, **OPTIONS)
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        yield cluster
+
+
+def start(cluster: LocalCluster, raw: Path, store: Path) -> subprocess.Popen[str]:
+    """Start the tool and wait for the first shard."""
+    options = ["--raw", raw, "--store", store, "--shard_size", "1", "--scheduler", cluster.scheduler_address]
+    command = [sys.executable, ROOT / "tools" / "prepare.py", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(store.glob("*/shard-*.json")):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.005)
+    return process
+
+
+@pytest.mark.slow
+def test_a_cluster_replaces_a_lost_worker(
+    cluster: LocalCluster, sample: Path, tmp_path: Path, tree: Tree
+) -> None:
+    process = start(cluster, sample, tmp_path / "store")
+    os.kill(cluster.workers[0].pid, signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    prepare("argoverse2", sample, tmp_path / "local", workers=1, shard_size=1, progress=False)
+    assert tree(tmp_path / "store") == tree(tmp_path / "local")
+
+
+@pytest.mark.slow
+def test_a_local_run_takes_over_from_a_killed_client(
+    cluster: LocalCluster, sample: Path, tmp_path: Path, tree: Tree
+) -> None:
+    process = start(cluster, sample, tmp_path / "store")
+    process.kill()
+    process.communicate()
+    # At once and with other options, while the cluster may still work on its jobs.
+    prepare("argoverse2", sample, tmp_path / "store", workers=1, heights=True, **OPTIONS)
+    after = tree(tmp_path / "store")
+    time.sleep(2)
+    assert tree(tmp_path / "store") == after
+    prepare("argoverse2", sample, tmp_path / "local", workers=1, heights=True, **OPTIONS)
+    assert tree(tmp_path / "local") == after
