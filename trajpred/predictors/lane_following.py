@@ -1,49 +1,73 @@
-"""Everyone follows a lane: six futures from ways along the lanes and ways of speeding up or braking.
+"""Lane following: six futures per track, from paths along the lanes and accelerations.
 
-All constants here and in :mod:`trajpred.predictors.lane_paths` are round numbers, chosen by hand on the focal
-tracks of 800 Argoverse 1 training sequences; no validation scene was looked at.
+All constants are round numbers, chosen by hand on the focal tracks of 800 Argoverse 1 training sequences, not
+on validation scenes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.forecast import Forecast
-from trajpred.geometry import STANDING_SPEED, Pose, direction, norm, unit_vector
-from trajpred.graph.ragged import place_within
-from trajpred.predictors.lane_paths import Ways, lane_ways
+from trajpred.geometry import STANDING_SPEED, Pose, direction, norm, rotate, unit_vector, wrap_angle
+from trajpred.graph.ragged import place_within, smallest
+from trajpred.lane_map import LaneMap
 from trajpred.predictors.motion import arc, as_forecast, last_observed, time_ahead
 from trajpred.scenario import OBJECT_TYPES, Scenario
 
-Floats = NDArray[np.float64]
-
-#: Futures of each track, and points of the curves they run on.
+#: Futures of each track, and points of a path.
 MODES, POINTS = 6, 64
-#: What a driver may do (m/s²) for the next ACCELERATING_S seconds, and how likely. Not factors of the speed:
-#: where cars are after 3 s is equally uncertain (±4 m, quartiles) whether they drive 3 or 12 m/s.
+#: Accelerations (m/s²) for the next ACCELERATING_S seconds, and their weights. They are not proportional to
+#: the speed: positions after 3 s are equally uncertain (±4 m, quartiles) at 3 and at 12 m/s.
 ACCELERATIONS = np.array([0.0, -1.0, 1.0, -2.0, 2.0, -4.0])
 ACCELERATION_WEIGHTS = np.array([0.4, 0.2, 0.2, 0.08, 0.08, 0.04])
 ACCELERATING_S = 3.0
-#: Turn rates (rad/s) of the ways that no lane leads, and their weights beside the lanes' (at most 1).
+#: Turn rates (rad/s) of paths off the lanes, and their weights beside the lanes' (at most 1).
 TURN_RATES = np.array([0.0, 0.15, -0.15])
 TURN_WEIGHTS = np.array([0.04, 0.01, 0.01])
-#: The offset to the centreline has faded after so many seconds at the present speed, or metres.
+#: The offset to the centreline fades out over this time at the present speed, or at least this distance.
 FADE_S, MIN_FADE_M = 5.0, 20.0
-#: Futures that end less than this (metres) apart are one.
+#: Futures that end closer than this (metres) are merged.
 SAME_END_M = 3.0
-#: Who follows lanes. Everyone else walks or stands: goes straight or turns, and changes speed this much less.
+#: Types that follow lanes. Others go straight or turn, and change speed less by this factor.
 DRIVERS = [OBJECT_TYPES.index(name) for name in ("vehicle", "motorcyclist", "cyclist", "bus", "unknown")]
 WALKER_SHARE = 0.25
+#: A lane matches if its centreline is this near (metres) in a direction this near (radians): adjacent lanes,
+#: 3 to 4 m aside, match too, as lane changes.
+MATCH_RADIUS_M, MATCH_ANGLE = 5.0, np.pi / 4
+#: Standard deviations of both, and of the total turn of a path (radians), which weigh the paths.
+OFFSET_SD_M, ANGLE_SD, TURN_SD = 1.5, 0.3, 1.0
+#: How many of the best matching lanes are followed, and how many paths from each.
+MAX_LANES, MAX_PATHS = 4, 8
+
+
+@dataclass(frozen=True)
+class LanePaths:
+    """``N`` paths, ascending by agent.
+
+    Attributes:
+        agent: ``[N]`` row of the agent.
+        curve: ``[N, P, 2]`` metres, equidistant points from the agent's position.
+        weight: ``[N]``, at most 1: how well the agent's pose fits the path.
+    """
+
+    agent: NDArray[np.int64]
+    curve: NDArray[np.float64]
+    weight: NDArray[np.float64]
 
 
 def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecast:
-    """Six futures of every track, the likeliest first: along lanes where there are some, at several speeds.
+    """Forecast six futures of every track, the most probable first: along lanes, at several speeds.
 
-    A future is a way times an acceleration. Ways lead along the lanes beside the track (the neighbours'
-    too, as lane changes) through their successors; one goes straight on and two turn, which is all there
-    is for walkers and far from lanes. The likeliest future is kept, those that end where it ends count
-    towards its probability, and so on. Between when a track was last seen and now, its speed is constant.
+    A future is a path with an acceleration. Paths lead along the lanes beside the track (adjacent ones too,
+    as lane changes) through their successors; one goes straight and two turn, which are the only ones of
+    pedestrians and far from lanes. The most probable future is chosen, those that end nearby add to its
+    probability, and so on. Between a track's last observation and the present its speed is constant.
 
     Args and errors: see :func:`trajpred.predictors.motion.constant_velocity`.
     """
@@ -54,19 +78,20 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
     course = np.where(speed > STANDING_SPEED, direction(velocity), tracks.heading[rows, last])
     distance = _distances(speed, share[:, None] * ACCELERATIONS, time)
     reach, pose = distance.max(axis=(1, 2)), Pose(tracks.position[rows, last], course)
-    curve, way_weight = _ways(scenario, pose, speed, drives, reach)
-    # The ways and accelerations of a track are joined to N futures; the whole path is made of the chosen.
-    way, change = (index.ravel() for index in np.indices((curve.shape[1], len(ACCELERATIONS))))
-    end = _positions(curve, way[None], distance[:, change, -1:], reach)[:, :, 0]
-    weight = way_weight[:, way] * ACCELERATION_WEIGHTS[change]
+    curve, path_weight = _paths(scenario.map, pose, speed, drives, reach)
+    # All pairs of path and acceleration are N futures: their endpoints decide which ones are chosen.
+    path, change = (index.ravel() for index in np.indices((curve.shape[1], len(ACCELERATIONS))))
+    end = _positions(curve, path[None], distance[:, change, -1:], reach)[:, :, 0]
+    weight = path_weight[:, path] * ACCELERATION_WEIGHTS[change]
     chosen, probability = _choose(end, weight, SAME_END_M * share)
     travelled = distance[np.arange(len(rows))[:, None], change[chosen]]
-    path = _positions(curve, way[chosen], travelled, reach)
-    return as_forecast(scenario, rows, last, path, probability)
+    return as_forecast(scenario, rows, last, _positions(curve, path[chosen], travelled, reach), probability)
 
 
-def _distances(speed: Floats, acceleration: Floats, time: Floats) -> Floats:
-    """Metres travelled ``[A, M, T]``; who brakes to a standstill stays there.
+def _distances(
+    speed: NDArray[np.float64], acceleration: NDArray[np.float64], time: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Compute the metres travelled ``[A, M, T]``; agents that brake to a standstill stay there.
 
     Args:
         speed: ``[A]`` m/s at time 0.
@@ -80,64 +105,77 @@ def _distances(speed: Floats, acceleration: Floats, time: Floats) -> Floats:
     changing = np.minimum(elapsed, duration)
     # The speed in the middle of the change is its mean speed.
     changed = (v + a * changing / 2) * changing + (v + a * changing) * (elapsed - changing)
-    metres: Floats = v * time[:, None, :1] + changed
+    metres: NDArray[np.float64] = v * time[:, None, :1] + changed
     return metres
 
 
-def _ways(
-    scenario: Scenario, pose: Pose[np.ndarray], speed: Floats, drives: NDArray[np.bool_], reach: Floats
-) -> tuple[Floats, Floats]:
-    """Curves ``[A, C, P, 2]`` of ``reach`` ``[A]`` metres, and their weights ``[A, C]``.
+def _paths(
+    lanes: LaneMap,
+    pose: Pose[np.ndarray],
+    speed: NDArray[np.float64],
+    drives: NDArray[np.bool_],
+    reach: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return paths ``[A, C, P, 2]`` of ``reach`` ``[A]`` metres, and their weights ``[A, C]``.
 
-    C is the largest number of ways anyone has; the others' curves are filled up with weight 0.
+    C is the largest number of paths of an agent; other agents have further ones of weight 0.
     """
     driver, fade = np.flatnonzero(drives), np.maximum(FADE_S * speed, MIN_FADE_M)
-    lanes = lane_ways(scenario.map, pose[driver], reach[driver], fade[driver], POINTS)
-    steady = _steady_ways(pose, speed, reach)
-    agent = np.concatenate((driver[lanes.agent], steady.agent))
+    along = lane_paths(lanes, pose[driver], reach[driver], fade[driver], POINTS)
+    steady = _steady_paths(pose, speed, reach)
+    agent = np.concatenate((driver[along.agent], steady.agent))
     order = np.argsort(agent, kind="stable")
     agent = agent[order]
     slot = place_within(agent)
     curve = np.zeros((len(speed), int(slot.max(initial=-1)) + 1, POINTS, 2))
     weight = np.zeros(curve.shape[:2])
-    curve[agent, slot] = np.concatenate((lanes.curve, steady.curve))[order]
-    weight[agent, slot] = np.concatenate((lanes.weight, steady.weight))[order]
+    curve[agent, slot] = np.concatenate((along.curve, steady.curve))[order]
+    weight[agent, slot] = np.concatenate((along.weight, steady.weight))[order]
     return curve, weight
 
 
-def _steady_ways(pose: Pose[np.ndarray], speed: Floats, reach: Floats) -> Ways:
-    """Ways that turn steadily, as at the present ``speed`` ``[A]`` with :data:`TURN_RATES`."""
+def _steady_paths(
+    pose: Pose[np.ndarray], speed: NDArray[np.float64], reach: NDArray[np.float64]
+) -> LanePaths:
+    """Return paths that turn at :data:`TURN_RATES` at the present ``speed`` ``[A]``."""
     agent = np.repeat(np.arange(len(speed)), len(TURN_RATES))
     # Below 1 m/s a given turn rate would be a turn on the spot.
     curvature = np.tile(TURN_RATES, len(speed)) / np.maximum(speed[agent], 1.0)
     distance = reach[agent, None] * np.linspace(0, 1, POINTS)
     curve = pose.position[agent, None] + arc(unit_vector(pose.heading[agent]), curvature, distance)
-    return Ways(agent, curve, np.tile(TURN_WEIGHTS, len(speed)))
+    return LanePaths(agent, curve, np.tile(TURN_WEIGHTS, len(speed)))
 
 
-def _positions(curve: Floats, way: NDArray[np.int64], distance: Floats, reach: Floats) -> Floats:
-    """Points ``[A, N, T, 2]`` at ``distance`` ``[A, N, T]`` along N of the curves ``[A, C, P, 2]``.
+def _positions(
+    curve: NDArray[np.float64],
+    path: NDArray[np.int64],
+    distance: NDArray[np.float64],
+    reach: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return points ``[A, N, T, 2]`` at ``distance`` ``[A, N, T]`` along N of the paths ``[A, C, P, 2]``.
 
     Args:
-        way: ``[A, N]``, or ``[1, N]`` for all, which of them.
-        reach: ``[A]`` metres, their length.
+        path: ``[A, N]``, or ``[1, N]`` for all agents, index of the path.
+        reach: ``[A]`` metres, length of the paths.
     """
     at = (POINTS - 1) * distance / reach[:, None, None]
     before = np.minimum(at.astype(np.int64), POINTS - 2)
     row = np.arange(len(curve))[:, None, None]
-    start, end = curve[row, way[..., None], before], curve[row, way[..., None], before + 1]
-    points: Floats = start + (at - before)[..., None] * (end - start)
+    start, end = curve[row, path[..., None], before], curve[row, path[..., None], before + 1]
+    points: NDArray[np.float64] = start + (at - before)[..., None] * (end - start)
     return points
 
 
-def _choose(end: Floats, weight: Floats, same_end: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """The likeliest of N futures that end in different places, and their probabilities, both ``[A, K]``.
+def _choose(
+    end: NDArray[np.float64], weight: NDArray[np.float64], same_end: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Choose the most probable of N futures that end apart: indices and probabilities, both ``[A, K]``.
 
-    Where there are not K such places, the likeliest of the others follow, with hardly any probability.
+    If there are fewer than K such futures, the most probable others follow, with hardly any probability.
 
     Args:
-        end: ``[A, N, 2]`` where they end.
-        weight: ``[A, N]``, positive for K of them at least.
+        end: ``[A, N, 2]`` endpoints.
+        weight: ``[A, N]``, positive for at least K of them.
         same_end: ``[A]`` metres.
     """
     row, left = np.arange(len(end)), weight.copy()
@@ -152,3 +190,131 @@ def _choose(end: Floats, weight: Floats, same_end: Floats) -> tuple[NDArray[np.i
     order = np.argsort(-covered, axis=1, kind="stable")
     covered = np.take_along_axis(covered, order, axis=1)
     return np.take_along_axis(chosen, order, axis=1), covered / covered.sum(axis=1, keepdims=True)
+
+
+def lane_paths(
+    lanes: LaneMap,
+    pose: Pose[np.ndarray],
+    reach: NDArray[np.float64],
+    fade: NDArray[np.float64],
+    points: int,
+) -> LanePaths:
+    """Return paths of all agents along the lanes beside them; agents far from any lane have none.
+
+    Where the map ends a path goes straight. It starts at the agent: the offset to the centreline is kept at
+    first and fades out smoothly.
+
+    Args:
+        pose: ``[A]`` positions and directions of motion.
+        reach: ``[A]`` metres, length of the paths.
+        fade: ``[A]`` metres, above 0, after which they are on the centreline.
+        points: P.
+    """
+    agents, starts, alongs, weights = _match(lanes, pose)
+    lengths = _arc(lanes)[lanes.centerline.offsets[1:] - 1].tolist()
+    row = {lane_id: i for i, lane_id in enumerate(lanes.lane_id.tolist())}
+    following = [[row[i] for i in dict.fromkeys(ids.tolist()) if i in row] for ids in lanes.successors]
+    chains: list[list[int]] = []
+    match: list[int] = []
+    for i, (agent, lane) in enumerate(zip(agents.tolist(), starts.tolist(), strict=True)):
+        found = list(islice(_walk(lane, alongs[i] + reach[agent], lengths, following), MAX_PATHS))
+        chains += found
+        match += [i] * len(found)
+    if not chains:
+        return LanePaths(agents, np.zeros((0, points, 2)), weights)
+    agents, alongs = agents[match], alongs[match]
+    distance = reach[agents, None] * np.linspace(0, 1, points)
+    center = _points_along(*_join(lanes, chains), alongs[:, None] + distance)
+    heading = direction(np.gradient(center, axis=1))
+    offset = rotate(pose.position[agents] - center[:, 0], -heading[:, 0])
+    x = np.clip(1 - distance / fade[agents, None], 0, 1)
+    kept = x * x * (3 - 2 * x)  # from 1 to 0, level at both ends
+    curve = center + rotate(offset[:, None] * kept[..., None], heading)
+    turn = wrap_angle(heading[:, -1] - heading[:, 0])
+    # Resample to equal distances: the offset has changed the length.
+    first = np.arange(len(curve)) * points
+    curve = _points_along(curve.reshape(-1, 2), first, first + points - 1, distance)
+    return LanePaths(agents, curve, weights[match] * np.exp(-0.5 * (turn / TURN_SD) ** 2))
+
+
+def _match(
+    lanes: LaneMap, pose: Pose[np.ndarray]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Match each agent with the :data:`MAX_LANES` best lanes within radius and angle.
+
+    Returns:
+        ``[N]`` each: agent, lane, metres along the lane, and weight.
+    """
+    xy, owner = lanes.centerline.values[:, :2], np.repeat(np.arange(len(lanes)), lanes.centerline.lengths)
+    step = np.diff(xy, axis=0)
+    real = np.flatnonzero((owner[1:] == owner[:-1]) & (norm(step) > 1e-6))  # others have no direction
+    start, step, owner = xy[real], step[real], owner[real]
+    size, heading = norm(step), direction(step)
+    to_agent = pose.position[:, None] - start
+    share = np.clip((to_agent * step).sum(-1) / size**2, 0, 1)
+    gap, angle = norm(to_agent - share[..., None] * step), wrap_angle(pose.heading[:, None] - heading)
+    agent, segment = np.nonzero((gap <= MATCH_RADIUS_M) & (np.abs(angle) <= MATCH_ANGLE))
+    cost = (gap[agent, segment] / OFFSET_SD_M) ** 2 + (angle[agent, segment] / ANGLE_SD) ** 2
+    best = smallest(agent * max(len(lanes), 1) + owner[segment], 1, cost)
+    best = best[smallest(agent[best], MAX_LANES, cost[best])]
+    agent, segment = agent[best], segment[best]
+    along = _arc(lanes)[real[segment]] + share[agent, segment] * size[segment]
+    return agent, owner[segment], along, np.exp(-0.5 * cost[best])
+
+
+def _arc(lanes: LaneMap) -> NDArray[np.float64]:
+    """Return the metres ``[N]`` from the start of its lane to each point."""
+    gap = np.concatenate((np.zeros(1), norm(np.diff(lanes.centerline.values[:, :2], axis=0))))
+    arc = np.cumsum(gap[: len(lanes.centerline.values)])
+    return arc - np.repeat(arc[lanes.centerline.offsets[:-1]], lanes.centerline.lengths)
+
+
+def _walk(lane: int, reach: float, length: list[float], following: list[list[int]]) -> Iterator[list[int]]:
+    """Yield every chain of lanes of ``reach`` metres from ``lane``, depth first and without loops."""
+    stack = [([lane], reach - length[lane])]
+    while stack:
+        chain, left = stack.pop()
+        onward = [i for i in following[chain[-1]] if i not in chain] if left > 0 else []
+        if not onward:
+            yield chain
+        stack += [([*chain, i], left - length[i]) for i in reversed(onward)]
+
+
+def _join(
+    lanes: LaneMap, chains: list[list[int]]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Join the centrelines of N chains to one array ``[Q, 2]``, with the first and last row ``[N]``."""
+    lane, chain_size = np.array([i for chain in chains for i in chain], np.int64), [len(c) for c in chains]
+    size = lanes.centerline.lengths[lane]
+    shift = lanes.centerline.offsets[lane] - (np.cumsum(size) - size)
+    xy = lanes.centerline.values[np.repeat(shift, size) + np.arange(size.sum()), :2]
+    end = np.cumsum(size)[np.cumsum(chain_size) - 1]
+    return xy, np.concatenate((np.zeros(1, np.int64), end[:-1])), end - 1
+
+
+def _points_along(
+    xy: NDArray[np.float64],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    distance: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return points ``[N, P, 2]`` at ``distance`` ``[N, P]`` metres along N polylines, extended straight.
+
+    Args:
+        xy: ``[Q, 2]``, one polyline after another.
+        first, last: ``[N]`` rows of their ends.
+    """
+    # One arc length over all polylines, with a gap of a metre before each: a single interpolation suffices.
+    gap = np.ones(len(xy))
+    gap[1:] = norm(np.diff(xy, axis=0))
+    gap[first] = 1.0
+    arc = np.cumsum(gap)
+
+    def interpolate(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.stack((np.interp(at, arc, xy[:, 0]), np.interp(at, arc, xy[:, 1])), -1)
+
+    inside = np.minimum(distance, (arc[last] - arc[first])[:, None])
+    # Straight on in the direction of the last metre: the last two points may coincide.
+    ahead = xy[last] - interpolate(np.maximum(arc[last] - 1, arc[first]))
+    ahead /= np.maximum(norm(ahead), 1e-9)[:, None]
+    return interpolate(inside + arc[first, None]) + ahead[:, None] * (distance - inside)[..., None]

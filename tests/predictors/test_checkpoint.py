@@ -1,0 +1,76 @@
+"""Predictors of models, and loading of any predictor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.graph.scenes import in_a_mirror, straight
+from tests.predictors.saved import saved
+from trajpred.errors import DataError
+from trajpred.predictors import CheckpointPredictor, EnsemblePredictor, load_ensemble, load_predictor
+from trajpred.scenario import Scenario
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path) -> CheckpointPredictor:
+    return CheckpointPredictor(checkpoint)
+
+
+def test_mirrored_model_equals_the_model_on_mirrored_scenes(
+    model: CheckpointPredictor, sample_scenarios: list[Scenario]
+) -> None:
+    scenes = sample_scenarios[:2]
+    plain, found = model(scenes), model.mirrored()(scenes)
+    expected = model([in_a_mirror(scene) for scene in scenes])
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.trajectory, other.trajectory * [1, -1], atol=5e-3)
+        turned = np.exp(1j * one.heading) * np.exp(1j * other.heading)
+        np.testing.assert_allclose(turned, 1, atol=5e-2)
+        np.testing.assert_allclose(one.probability, other.probability, atol=1e-4)
+    assert np.abs(found[0].trajectory - plain[0].trajectory).max() > 0.1, "mirroring must matter"
+    assert model.mirrored().name != model.name and not model.mirror
+
+
+def test_joint_forecasts_are_worlds(
+    checkpoint: Path, sample_scenarios: list[Scenario], tmp_path: Path
+) -> None:
+    [found] = load_predictor(checkpoint, joint=True)(sample_scenarios[:1])
+    assert found.has_worlds and len(found.track_id) > 1
+    with pytest.raises(DataError, match="no joint modes"):
+        load_predictor(saved(tmp_path, joint=False), joint=True)
+    with pytest.raises(DataError, match="cannot be merged"):
+        load_ensemble([checkpoint, checkpoint], joint=True)
+
+
+def test_ensemble_contains_the_modes_of_all_members(
+    model: CheckpointPredictor, sample_scenarios: list[Scenario]
+) -> None:
+    members = [model, model.mirrored(), load_predictor("constant_velocity")]
+    [merged] = EnsemblePredictor(members, modes=100)(sample_scenarios[:1])
+    assert merged.trajectory.shape[1] == 13
+    for member in members:
+        [one] = member(sample_scenarios[:1])
+        ends = one.trajectory[one.rows(merged.track_id)][:, :, -1]
+        near = np.linalg.norm(merged.trajectory[:, None, :, -1] - ends[:, :, None], axis=-1).min(2)
+        assert near.max() < 1.0, "every mode is a merged one, or beside one"
+    [six] = EnsemblePredictor(members)(sample_scenarios[:1])
+    assert six.trajectory.shape[1] == 6
+    np.testing.assert_allclose(six.probability.sum(1), 1)
+
+
+def test_scenarios_of_other_lengths_and_unknown_names_are_rejected(model: CheckpointPredictor) -> None:
+    with pytest.raises(DataError, match="predicts 60 steps from 50"):
+        model([replace(straight(1), num_observed=40)])
+    with pytest.raises(DataError, match="constant_velocity"):
+        load_predictor("nothing")
+    with pytest.raises(DataError, match="no joint futures"):
+        load_predictor("lane_following", joint=True)

@@ -1,0 +1,76 @@
+"""Merging of modes: clusters, probabilities, and forecasts that cannot be merged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.evaluation.predictors import Scattered
+from tests.graph.scenes import straight
+from trajpred.errors import DataError
+from trajpred.predictors.ensemble import cluster, merge
+from trajpred.predictors.predictions_file import no_forecast
+from trajpred.scenario import Scenario
+
+
+def test_distant_clusters_are_found() -> None:
+    """Three clusters of four modes, in another order for each of five agents."""
+    random = np.random.default_rng(0)
+    centre = np.array([[0.0, 0], [50, 0], [0, 50]])
+    order = np.stack([random.permutation(12) for _ in range(5)])
+    end = (np.repeat(centre, 4, 0) + random.normal(0, 0.5, (12, 2)))[order]
+    probability = random.dirichlet(np.ones(12), 5)
+    share, weight = cluster(end, probability, 3)
+    for agent in range(5):
+        bunch = order[agent] // 4
+        expected = {tuple(np.flatnonzero(bunch == b)) for b in range(3)}
+        assert {tuple(np.flatnonzero(row)) for row in share[agent]} == expected
+        for row, p in zip(share[agent], weight[agent], strict=True):
+            members = row > 0
+            assert p == pytest.approx(probability[agent, members].sum())
+            np.testing.assert_allclose(row[members], probability[agent, members] / p)
+
+
+@pytest.mark.parametrize("spread", [0.0, 10.0])
+@pytest.mark.parametrize("modes", [1, 6])
+def test_shares_and_probabilities_sum_to_one(modes: int, spread: float) -> None:
+    random = np.random.default_rng(1)
+    end, probability = random.normal(0, spread, (30, 12, 2)), random.dirichlet(np.full(12, 0.2), 30)
+    share, weight = cluster(end, probability, modes)
+    np.testing.assert_allclose(share.sum(2), 1)
+    np.testing.assert_allclose(weight.sum(1), 1)
+
+
+def test_as_many_clusters_as_places_are_those_places() -> None:
+    random = np.random.default_rng(2)
+    place = 20 * random.permutation(60).reshape(10, 6, 1) * np.ones(2)
+    end = np.concatenate((place, place), 1)
+    share, _ = cluster(end, random.dirichlet(np.ones(12), 10), 6)
+    np.testing.assert_allclose(np.sort((share @ end)[..., 0], 1), np.sort(place[..., 0], 1))
+
+
+def test_forecast_merged_with_itself_is_unchanged(sample_scenarios: list[Scenario]) -> None:
+    one = Scattered().one(next(s for s in sample_scenarios if s.has_future))
+    both = merge([one, one])
+    for agent in range(len(one.track_id)):
+        order = [np.lexsort(f.trajectory[agent, :, -1].T) for f in (one, both)]
+        for name in ("trajectory", "probability", "speed"):
+            a, b = (getattr(f, name)[agent][o] for f, o in zip((one, both), order, strict=True))
+            np.testing.assert_allclose(a, b, atol=1e-6, err_msg=name)
+
+
+def test_only_common_tracks_of_one_scenario_and_horizon_are_merged() -> None:
+    scenario = straight(3)
+    one, omitted = Scattered().one(scenario), frozenset({str(scenario.tracks.track_id[1])})
+    found = merge([one, Scattered(omitted).one(scenario)])
+    assert found.track_id.tolist() == scenario.tracks.track_id[[0, 2]].tolist()
+    assert merge([one, no_forecast(scenario)]).trajectory.shape == (0, 6, 60, 2)
+    short = {name: getattr(one, name)[:, :, :30] for name in ("trajectory", "heading", "speed")}
+    for other, message in (
+        (replace(one, scenario_id="x"), "cannot be merged"),
+        (replace(one, **short), "60 and 30"),
+    ):
+        with pytest.raises(DataError, match=message):
+            merge([one, other])

@@ -1,0 +1,364 @@
+"""Predictions files: av2 reads ours and we read av2's; every fault is reported by scenario and track."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.graph.conftest import store_path  # noqa: F401
+from tests.graph.scenes import straight
+from trajpred.errors import DataError
+from trajpred.evaluation import evaluate
+from trajpred.forecast import Forecast
+from trajpred.predictors import FilePredictor, load_predictor
+from trajpred.predictors.motion import constant_velocity
+from trajpred.predictors.predict import select_tracks, write_predictions
+from trajpred.predictors.predictions_file import problems_of, read_predictions
+from trajpred.scenario import Scenario, TrackCategory
+from trajpred.store import ScenarioStore
+
+K, F = 6, 60
+COLUMNS = ["scenario_id", "track_id", "probability", "predicted_trajectory_x", "predicted_trajectory_y"]
+X, Y = COLUMNS[3:]
+Row = dict[str, Any]
+
+
+def random_forecast(
+    scenario_id: str, tracks: int, seed: int = 0, modes: int = K, steps: int = F, shared: bool = True
+) -> Forecast:
+    """Random futures of the tracks of :func:`straight`, thousands of metres from the origin."""
+    random = np.random.default_rng(seed)
+    path = 5e3 + random.normal(0, 50, (tracks, modes, steps, 2))
+    weight = random.dirichlet(np.ones(modes), 1 if shared else tracks)
+    return Forecast.from_trajectories(
+        scenario_id,
+        np.arange(tracks).astype(str),
+        path,
+        np.broadcast_to(weight, (tracks, modes)).copy(),
+        origin=path[:, 0, 0],
+        origin_heading=np.zeros(tracks),
+        step_s=0.1,
+    )
+
+
+def scene(scenario_id: str, tracks: int, **options: Any) -> Scenario:
+    return straight(tracks, scenario_id=scenario_id, **options)
+
+
+def sorted_modes(forecast: Forecast) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Trajectories and probabilities by descending probability."""
+    order = np.argsort(-forecast.probability, axis=1, kind="stable")
+    path = np.take_along_axis(forecast.trajectory, order[..., None, None], 1)
+    return path, np.take_along_axis(forecast.probability, order, 1)
+
+
+def assert_same(found: Forecast, expected: Forecast) -> None:
+    path, weight = sorted_modes(expected)
+    assert found.track_id.tolist() == expected.track_id.tolist()
+    np.testing.assert_array_equal(found.trajectory, path)
+    np.testing.assert_allclose(found.probability, weight, rtol=0, atol=1e-12)
+
+
+def rows_of(*tracks: tuple[str, str], p: Sequence[float] = (0.5, 0.3, 0.2)) -> list[Row]:
+    """Rows of ``(scenario, track)`` with a mode of three steps for each of ``p``."""
+    random = np.random.default_rng(0)
+    return [
+        dict(zip(COLUMNS, (*name, weight, *random.normal(0, 9, (2, 3)).tolist()), strict=True))
+        for name in tracks
+        for weight in p
+    ]
+
+
+def write_rows(path: Path, rows: list[Row]) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+@pytest.mark.parametrize("tracks", [1, 4])
+def test_av2_reads_our_files(tmp_path: Path, tracks: int) -> None:
+    forecasts = [random_forecast(f"s{i}", tracks, seed=i) for i in range(3)]
+    # av2 requires a sum closer to 1 than Forecast does.
+    given = [replace(forecasts[0], probability=forecasts[0].probability * 1.0009), *forecasts[1:]]
+    assert write_predictions(tmp_path / "p.parquet", iter(given)) == (3, 3 * tracks)
+    found = ChallengeSubmission.from_parquet(tmp_path / "p.parquet").predictions
+    assert found.keys() == {"s0", "s1", "s2"}
+    for forecast in forecasts:
+        probability, paths = found[forecast.scenario_id]
+        path, weight = sorted_modes(forecast)
+        np.testing.assert_allclose(probability, weight[0], rtol=0, atol=1e-12)
+        for track, expected in zip(forecast.track_id.tolist(), path, strict=True):
+            np.testing.assert_array_equal(paths[track], expected)
+
+
+def test_we_read_files_of_av2(tmp_path: Path) -> None:
+    forecasts = [random_forecast(f"s{i}", 3, seed=i) for i in range(4)]
+    paths = [dict(zip(f.track_id.tolist(), f.trajectory, strict=True)) for f in forecasts]
+    given = {f.scenario_id: (f.probability[0], p) for f, p in zip(forecasts, paths, strict=True)}
+    ChallengeSubmission(given).to_parquet(tmp_path / "p.parquet")
+    file = read_predictions(tmp_path / "p.parquet")
+    assert file.scenario_ids == list(given) and len(file) == 4 and not file.problems and not file.note
+    assert file.joint == dict.fromkeys(given, True) and not file.single
+    for forecast in forecasts:
+        assert_same(file.forecast(scene(forecast.scenario_id, 3)), forecast)
+
+
+def test_real_scenarios_keep_headings_and_speeds(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+    scenarios = list(ScenarioStore(store_path, "val"))
+    forecasts = [constant_velocity(one) for one in scenarios]
+    write_predictions(tmp_path / "p.parquet", forecasts)
+    file = read_predictions(tmp_path / "p.parquet")
+    for scenario, expected in zip(scenarios, forecasts, strict=True):
+        found = file.forecast(scenario)
+        assert_same(found, expected)
+        np.testing.assert_allclose(found.speed, expected.speed, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(found.heading, expected.heading, rtol=0, atol=1e-9)
+        assert file.missing(scenario) == []
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_any_forecasts_in_any_row_order(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Any sizes, ties among the probabilities, rows in any order and row groups of any size."""
+    path, forecasts = tmp_path_factory.mktemp("any") / "p.parquet", []
+    for i in range(data.draw(st.integers(0, 4), "scenarios")):
+        A, modes, steps = (data.draw(st.integers(1, n), name) for n, name in ((4, "A"), (7, "K"), (5, "F")))
+        weight = np.array(data.draw(st.lists(st.integers(1, 3), min_size=modes, max_size=modes), "p"), float)
+        one = random_forecast(f"s{i}", A, seed=i, modes=modes, steps=steps)
+        forecasts.append(replace(one, probability=np.tile(weight / weight.sum(), (A, 1))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trajpred.predictors.predict.CHUNK", 2)
+        write_predictions(path, forecasts)
+    table = pq.read_table(path)
+    if len(table) and data.draw(st.booleans(), "interleaved"):
+        # The first mode of every track, then the second ones: the order of modes within a track stays.
+        place = table.to_pandas().groupby(["scenario_id", "track_id"]).cumcount()
+        table = table.take(np.argsort(place.to_numpy(), kind="stable"))
+    pq.write_table(table, path, row_group_size=data.draw(st.integers(1, 50), "rows"))
+    file = read_predictions(path)
+    assert len(file) == len(forecasts) and not file.problems and all(file.joint.values())
+    for one in forecasts:
+        assert_same(file.forecast(scene(one.scenario_id, len(one.track_id))), one)
+        assert file.steps(one.scenario_id) == one.trajectory.shape[2]
+
+
+def test_modes_of_equal_probability_stay_in_the_same_world(tmp_path: Path) -> None:
+    """Mode k of every track ends at x = k, whatever ties and rounding there are."""
+    one = random_forecast("s", 3)
+    world = np.broadcast_to(np.arange(K)[None, :, None, None], one.trajectory.shape).astype(float)
+    weight = np.array([[0.1, 0.2, 0.2, 0.2, 0.2, 0.1]])
+    rounding = np.array([[0], [1], [-1]]) * np.array([0, 1, -1, 1, -1, 0]) * 1e-9
+    for probability in (np.tile(weight, (3, 1)), weight + rounding):
+        write_predictions(tmp_path / "p.parquet", [replace(one, trajectory=world, probability=probability)])
+        rows = pq.read_table(tmp_path / "p.parquet").to_pandas()
+        rows["probability"] = probability.ravel()
+        rows.to_parquet(tmp_path / "foreign.parquet")
+        for name in ("p.parquet", "foreign.parquet"):
+            file = read_predictions(tmp_path / name)
+            assert file.joint == {"s": True}
+            end = file.forecast(scene("s", 3)).trajectory[:, :, -1, 0]
+            assert end.tolist() == [[1, 2, 3, 4, 0, 5]] * 3
+
+
+def test_probabilities_per_track_are_marginal_predictions(tmp_path: Path) -> None:
+    """Before 0.3, av2 wrote probabilities per track, in any order."""
+    old = random_forecast("old", 3, shared=False)
+    rows = [
+        (old.scenario_id, track, p, path[:, 0], path[:, 1])
+        for track, paths, weights in zip(old.track_id, old.trajectory, old.probability, strict=True)
+        for path, p in zip(paths, weights, strict=True)
+    ]
+    new = [("new", "0", 1.0, np.zeros(F), np.zeros(F))]
+    pd.DataFrame(rows + new, columns=COLUMNS).to_parquet(tmp_path / "p.parquet")
+    file = read_predictions(tmp_path / "p.parquet")
+    assert file.joint == {"old": False, "new": True} and not file.problems
+    assert "1 of 2 scenarios" in file.note and "marginal" in file.note
+    assert_same(file.forecast(scene("old", 3)), old)
+
+
+def test_other_column_types_are_read(tmp_path: Path) -> None:
+    """Float32, fixed-size lists, categories, numbers as ids, additional columns."""
+    one = random_forecast("7", 2, steps=3)
+    x, y = (pa.FixedSizeListArray.from_arrays(one.trajectory[..., i].astype("f4").ravel(), 3) for i in (0, 1))
+    columns = {
+        **{"extra": np.arange(2 * K), Y: y, X: x},
+        "probability": one.probability.astype("f4").ravel(),
+        "track_id": np.repeat([0, 1], K),
+        "scenario_id": pa.array(["7"] * 2 * K).dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "p.parquet")
+    found = read_predictions(tmp_path / "p.parquet").forecast(scene("7", 2))
+    np.testing.assert_allclose(found.trajectory, sorted_modes(one)[0], rtol=1e-6)
+
+
+def put(row: int, **values: Any) -> Callable[[list[Row]], object]:
+    names = {"x": X, "y": Y, "p": "probability"}
+    return lambda rows: rows[row].update({names[name]: value for name, value in values.items()})
+
+
+def every(**values: Any) -> Callable[[list[Row]], object]:
+    return lambda rows: [put(row, **values)(rows) for row in (3, 4, 5)]
+
+
+#: Faults in track 1 of scenario s, whose rows are 3 to 5, and their descriptions.
+FAULTS: dict[str, tuple[Callable[[list[Row]], object], str]] = {
+    "nan first": (put(3, x=[np.nan, 1.0, 2.0]), "coordinate that is not finite"),
+    "nan last": (put(5, x=[1.0, 2.0, np.nan]), "coordinate that is not finite"),
+    "null": (put(4, x=[1.0, None, 2.0]), "coordinate that is not finite"),
+    "infinite": (put(4, y=[1.0, np.inf, 2.0]), "coordinate that is not finite"),
+    "empty": (put(4, x=[], y=[]), "empty trajectory"),
+    "no list": (put(4, x=None), "empty trajectory"),
+    "all empty": (every(x=[], y=[]), "empty trajectory"),
+    "more x than y": (put(4, x=[1.0] * 4), "different numbers of x and y"),
+    "ragged": (put(4, x=[1.0], y=[1.0]), "modes of different lengths"),
+    "shorter": (every(x=[1.0], y=[1.0]), "modes and steps"),
+    "fewer modes": (lambda rows: (rows.pop(5), put(3, p=0.6)(rows), put(4, p=0.4)(rows)), "modes and steps"),
+    "negative": (lambda rows: (put(3, p=-0.5)(rows), put(4, p=1.3)(rows)), "negative probability"),
+    "probability nan": (put(4, p=np.nan), "probability that is not finite"),
+    "probability null": (put(4, p=None), "probability that is not finite"),
+    "sum": (put(4, p=0.25), "sum to 0.95, not to 1"),
+    "zero": (every(p=0.0), "sum to 0, not to 1"),
+    "duplicate": (lambda rows: rows.extend(rows[3:6]), "in the file 2 times"),
+    "duplicate in a row": (lambda rows: rows.__setitem__(slice(3, 3), rows[3:6]), "in the file 2 times"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_is_reported_by_scenario_and_track_and_removes_that_track_only(
+    tmp_path: Path, fault: str
+) -> None:
+    rows = rows_of(("s", "0"), ("s", "1"), ("s", "2"), ("t", "1"))
+    change, text = FAULTS[fault]
+    sound = [row.copy() for row in rows]
+    change(rows)
+    file = read_predictions(write_rows(tmp_path / "p.parquet", rows))
+    assert file.problems.keys() == {"s"} and file.scenario_ids == ["s", "t"]
+    assert all(problem.startswith("track 1: ") for problem in file.problems["s"])
+    assert any(text in problem for problem in file.problems["s"]), file.problems
+    assert file.track_ids("s") == ["0", "2"] and file.track_ids("t") == ["1"]
+    assert file.joint == {"s": True, "t": True}
+    found = file.forecast(scene("s", 3))
+    expected = [[[*zip(row[X], row[Y], strict=True)] for row in sound[i : i + 3]] for i in (0, 6)]
+    np.testing.assert_array_equal(found.trajectory, expected)
+
+
+def test_the_most_frequent_shape_of_a_scenario_is_kept(tmp_path: Path) -> None:
+    rows = rows_of(("s", "0"), p=[1.0]) + rows_of(("s", "1"), ("s", "2")) + rows_of(("t", "0"), p=[0.5])
+    file = read_predictions(write_rows(tmp_path / "p.parquet", rows))
+    assert file.track_ids("s") == ["1", "2"] and set(file.problems) == {"s", "t"}
+    assert file.scenario_ids == ["s", "t"] and file.steps("t") == 0
+    assert file.forecast(scene("t", 1)).trajectory.shape == (0, 1, 60, 2)
+    assert file.missing(scene("t", 1)) == ["focal track 0 is missing"]
+
+
+@pytest.mark.parametrize("kind", ["absent", "folder", "empty", "text", "cut", "scrambled"])
+def test_unreadable_files_are_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "bad.parquet"
+    assert write_predictions(path, []) == (0, 0) and len(read_predictions(path)) == 0
+    write_predictions(path, [random_forecast("s", 2)])
+    content = path.read_bytes()
+    scrambled = content[:4] + bytes(200) + content[204:]
+    other = {"empty": b"", "text": b"scenario_id\n", "cut": content[:-99], "scrambled": scrambled}
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind != "absent":
+        path.write_bytes(other[kind])
+    with pytest.raises(DataError, match=r"bad\.parquet"):
+        load_predictor(path)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_missing_and_unusable_columns_are_named(tmp_path: Path, column: str) -> None:
+    table, path = pa.Table.from_pylist(rows_of(("s", "0"))), tmp_path / "bad.parquet"
+    i = table.column_names.index(column)
+    others = [(table.set_column(i, column, pa.array([[["a"]]] * len(table))), "cannot be read")]
+    others.append((table.drop_columns([column]), f"no column {column}"))
+    if column.endswith("_id"):
+        others.append((table.set_column(i, column, pa.array(["a", None, "a"])), "missing in 1 rows"))
+    for other, message in others:
+        pq.write_table(other, path)
+        with pytest.raises(DataError, match=rf"bad\.parquet.*{message}") as found:
+            read_predictions(path)
+        assert found.value.field == column
+
+
+def test_failed_writing_keeps_the_old_file(tmp_path: Path) -> None:
+    def failing() -> Iterator[Forecast]:
+        yield from (random_forecast(f"s{i}", 1) for i in range(300))
+        raise KeyboardInterrupt
+
+    path = tmp_path / "deeper" / "p.parquet"
+    for before in ([], [path]):
+        with pytest.raises(KeyboardInterrupt):
+            write_predictions(path, failing())
+        assert list(path.parent.iterdir()) == before
+        write_predictions(path, [random_forecast("old", 1)])
+    assert read_predictions(path).scenario_ids == ["old"]
+
+
+def test_forecasts_that_cannot_be_written_are_rejected(tmp_path: Path) -> None:
+    one, marginal = random_forecast("s", 2), random_forecast("s", 3, shared=False)
+    for forecasts, message in (
+        ([marginal], "scenario s have different probabilities.*focal track alone"),
+        ([one, one], "scenario s was forecast twice"),
+        ([replace(one, trajectory=one.trajectory * np.nan)], r"p\.parquet.*not finite"),
+    ):
+        with pytest.raises(DataError, match=message):
+            write_predictions(tmp_path / "p.parquet", forecasts)
+    assert list(tmp_path.iterdir()) == []
+    alone = select_tracks(marginal, np.array(["1"]))
+    write_predictions(tmp_path / "p.parquet", [alone])
+    assert_same(read_predictions(tmp_path / "p.parquet").forecast(scene("s", 3)), alone)
+
+
+def test_missing_and_unknown_tracks_are_reported(tmp_path: Path) -> None:
+    one = replace(random_forecast("s", 4, steps=30), track_id=np.array(["1", "9", "AV", "3"]))
+    write_predictions(tmp_path / "p.parquet", [one])
+    file = read_predictions(tmp_path / "p.parquet")
+    valid = np.ones((6, 110), bool)
+    valid[5, 49] = valid[1, :50] = False
+    scored, unscored = TrackCategory.SCORED, TrackCategory.UNSCORED
+    scenario = scene("s", 6, valid=valid, category=[3, unscored, scored, unscored, unscored, scored])
+    assert file.missing(scenario) == [
+        "focal track 0 is missing",
+        "scored track 2 is missing",
+        "track 9 is not in the scenario",
+        "track AV is not in the scenario",
+        "30 steps are predicted instead of 60",
+    ]
+    assert file.missing(scene("t", 2)) == ["the scenario is not in the file"]
+    assert file.forecast(scenario).track_id.tolist() == ["3"], "track 1 was never observed"
+    write_predictions(tmp_path / "single.parquet", [random_forecast("s", 1), random_forecast("t", 1)])
+    single = read_predictions(tmp_path / "single.parquet")
+    assert single.single and single.missing(scene("s", 3)) == []
+
+
+def test_incomplete_files_are_evaluated_and_reported(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+    store = ScenarioStore(store_path, "val")
+    kept, short, *others = list(store)
+    forecasts = [constant_velocity(kept), constant_velocity(short, 30), random_forecast("unknown", 2)]
+    write_predictions(tmp_path / "p.parquet", forecasts)
+    predictor = FilePredictor(tmp_path / "p.parquet")
+    found = evaluate(predictor, store, batch_size=2, progress=False)
+    whole = evaluate(load_predictor("constant_velocity"), store, progress=False)
+    assert found.metrics["focal"]["count"] == 1 and found.scenarios == len(store)
+    assert found.metrics["all"]["count"] + found.missing["all"] == whole.metrics["all"]["count"]
+    expected = {one.scenario_id: ["the scenario is not in the file"] for one in others}
+    expected |= {short.scenario_id: ["30 steps are predicted instead of 60"]}
+    assert predictor.problems == expected
+    expected |= {"unknown": ["is not in this split"]}
+    assert problems_of(predictor, store.scenario_ids) == expected
