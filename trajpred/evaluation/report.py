@@ -62,7 +62,7 @@ def _main(result: Evaluation) -> Iterable[Table]:
     """Build a table for each K, with the groups side by side; plausibility is in the last one."""
     names = [metric.name for metric in metrics_of("displacement")]
     known = dict.fromkeys(name for means in result.metrics.values() for name in means)
-    ks = sorted({int(text) for name in known for n in names if (text := name.removeprefix(n)).isdecimal()})
+    ks = sorted({int(name.removeprefix("minADE")) for name in known if name.startswith("minADE")})
     (focal, *others) = (f"{group} ({means['count']:,})" for group, means in result.metrics.items())
     groups = list(result.metrics.values())
     for k in ks:
