@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgb
 
 from trajpred.geometry import to_global
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory
 from trajpred.viz.style import Layer, Role
-from trajpred.viz.view import View
+from trajpred.viz.view import View, add_lines, add_polygons
 
 
 def _ellipse(vertices: int) -> np.ndarray:
@@ -105,17 +104,10 @@ def draw_agents(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) ->
     ):
         bodies, noses = agent_outlines(view, scenario, chosen)
         role = [Role(r) for r in roles(scenario)[chosen].tolist()]
-        boxes = PolyCollection(
-            bodies,
-            facecolors=[view.theme.role[r] for r in role],
-            edgecolors=[view.theme.role_edge[r] for r in role],
-            linewidths=width,
-            zorder=layer,
-            gid=gid,
-        )
-        axes.add_collection(boxes, autolim=False)
-        marks = PolyCollection(noses, facecolors=view.theme.nose, edgecolors="none", alpha=0.85, zorder=layer)
-        axes.add_collection(marks, autolim=False)
+        colors = {"facecolors": [view.theme.role[r] for r in role]}
+        colors["edgecolors"] = [view.theme.role_edge[r] for r in role]
+        add_polygons(axes, bodies, layer, linewidths=width, gid=gid, **colors)
+        add_polygons(axes, noses, layer, facecolors=view.theme.nose, edgecolors="none", alpha=0.85)
 
 
 def draw_histories(
@@ -129,13 +121,6 @@ def draw_histories(
     drawn = valid[:, :-1] & valid[:, 1:] & view.contains(pairs, margin=1.0).any(axis=2)
     role = np.broadcast_to(roles(scenario)[rows][:, None], drawn.shape)[drawn]
     fade = np.broadcast_to(np.linspace(*FADE, drawn.shape[1]), drawn.shape)[drawn]
-    colors = np.array([to_rgb(view.theme.role[r]) for r in Role])[role]
-    histories = LineCollection(
-        list(pairs[drawn]),
-        colors=np.concatenate((colors, fade[:, None]), axis=1),
-        linewidths=HISTORY_WIDTHS[role],
-        capstyle="butt",
-        zorder=Layer.HISTORY,
-        gid="histories",
-    )
-    axes.add_collection(histories, autolim=False)
+    rgb = np.array([to_rgb(view.theme.role[r]) for r in Role])[role]
+    look = {"colors": np.concatenate((rgb, fade[:, None]), axis=1), "linewidths": HISTORY_WIDTHS[role]}
+    add_lines(axes, pairs[drawn], Layer.HISTORY, capstyle="butt", gid="histories", **look)

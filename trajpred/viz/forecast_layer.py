@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import shapely
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba_array
 from matplotlib.patheffects import withStroke
 
@@ -18,7 +17,7 @@ from trajpred.scenario import TYPICAL_SIZES, Scenario
 from trajpred.viz.agent_layer import place, roles
 from trajpred.viz.map_layer import arc_length, points_along
 from trajpred.viz.style import PROBABILITY_NORM, Layer, Role
-from trajpred.viz.view import View, percent, place_labels
+from trajpred.viz.view import View, add_lines, add_polygons, percent, place_labels
 
 #: Font size of labels (points).
 LABEL_SIZE = 7.0
@@ -67,14 +66,8 @@ def _draw_bands(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, 
     colors = view.theme.mode_colors(probability)
     colors[:, 3] = BAND_OPACITY * np.asarray(PROBABILITY_NORM(probability))
     outlines = band_outlines(scenario, forecast, row)
-    shades = PolyCollection(
-        [outlines[k] for k in order.tolist()],
-        facecolors=colors,
-        edgecolors="none",
-        zorder=Layer.BAND,
-        gid="bands",
-    )
-    axes.add_collection(shades, autolim=False)
+    shades = [outlines[k] for k in order.tolist()]
+    add_polygons(axes, shades, Layer.BAND, facecolors=colors, edgecolors="none", gid="bands")
 
 
 def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> None:
@@ -84,15 +77,10 @@ def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> N
     colors, widths = view.theme.mode_colors(probability), _line_widths(probability, FOCAL_WIDTHS)
     border = np.broadcast_to(to_rgba_array(view.theme.halo, 0.9), colors.shape)
     # Each mode directly above its own border, so that crossing modes stay separate.
-    modes = LineCollection(
-        list(np.repeat(lines, 2, axis=0)),
-        colors=np.stack((border, colors), axis=1).reshape(-1, 4),
-        linewidths=np.stack((widths + BORDER_WIDTH, widths), axis=1).ravel(),
-        capstyle="round",
-        zorder=Layer.MODES,
-        gid="focal-modes",
-    )
-    axes.add_collection(modes, autolim=False)
+    look: dict[str, Any] = {"colors": np.stack((border, colors), axis=1).reshape(-1, 4)}
+    look["linewidths"] = np.stack((widths + BORDER_WIDTH, widths), axis=1).ravel()
+    twice = np.repeat(lines, 2, axis=0)
+    add_lines(axes, twice, Layer.MODES, capstyle="round", gid="focal-modes", **look)
     end: dict[str, Any] = {"edgecolors": view.theme.halo, "linewidths": 0.7, "zorder": Layer.END}
     axes.scatter(lines[:, -1, 0], lines[:, -1, 1], s=26, c=to_rgba_array(colors, 1.0), **end)
 
@@ -105,10 +93,7 @@ def _draw_other_modes(axes: Axes, view: View, forecast: Forecast, rows: np.ndarr
     single = forecast.trajectory.shape[1] == 1
     colors = view.theme.mode_colors(probability, 1.0 if single else OTHER_OPACITY)
     widths = _line_widths(probability, SINGLE_WIDTHS if single else OTHER_WIDTHS)
-    modes = LineCollection(
-        list(lines), colors=colors, linewidths=widths, zorder=Layer.OTHER_MODES, gid="other-modes"
-    )
-    axes.add_collection(modes, autolim=False)
+    add_lines(axes, lines, Layer.OTHER_MODES, colors=colors, linewidths=widths, gid="other-modes")
     x, y = lines[:, -1].T
     axes.scatter(x, y, c=colors, s=6, linewidths=0.0, zorder=Layer.OTHER_MODES)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
 
 from trajpred.geometry import direction, norm
 from trajpred.lane_map import LANE_TYPES, LaneMap, Ragged
 from trajpred.viz.agent_layer import CHEVRON, place
 from trajpred.viz.style import DASH, PAINT, SOLID, TINTS, Layer, mark_strokes, paint_of
-from trajpred.viz.view import View
+from trajpred.viz.view import View, add_lines, add_polygons
 
 #: Half the distance between the two lines of a double mark (points): to scale they would merge.
 DOUBLE_GAP = 0.85
@@ -25,7 +24,7 @@ def draw_map(axes: Axes, view: View, lanes: LaneMap) -> None:
     areas = view.visible(polylines(lanes.drivable_area))
     # Edges first: where two areas abut, the fill of the second hides the line between them.
     edges = [np.concatenate((area, area[:1])) for area in areas]
-    _stroke(axes, edges, view.theme.ground_edge, 1.6, Layer.GROUND - 0.5)
+    add_lines(axes, edges, Layer.GROUND - 0.5, colors=view.theme.ground_edge, linewidths=1.6)
     _fill(axes, areas, view.theme.ground, Layer.GROUND)
     tinted = lane_tints(view, lanes)
     for tint, color in enumerate(view.theme.tints):
@@ -44,12 +43,7 @@ def polylines(ragged: Ragged) -> list[np.ndarray]:
 
 def _fill(axes: Axes, polygons: list[np.ndarray], color: str, layer: float) -> None:
     if polygons:
-        artist = PolyCollection(polygons, facecolors=color, edgecolors="none", linewidths=0.7, zorder=layer)
-        axes.add_collection(artist, autolim=False)
-
-
-def _stroke(axes: Axes, lines: list[np.ndarray], color: str, width: float, layer: float) -> None:
-    axes.add_collection(LineCollection(lines, colors=color, linewidths=width, zorder=layer), autolim=False)
+        add_polygons(axes, polygons, layer, facecolors=color, edgecolors="none", linewidths=0.7)
 
 
 def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
@@ -57,7 +51,7 @@ def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
     # Without boundaries the centrelines are the whole map and are drawn stronger.
     bare = not lanes.left_boundary.lengths.any()
     color = view.theme.centerline_bare if bare else view.theme.centerline
-    _stroke(axes, lines, color, 1.0 if bare else 0.6, Layer.CENTERLINE)
+    add_lines(axes, lines, Layer.CENTERLINE, colors=color, linewidths=1.0 if bare else 0.6)
     poses = [middle_pose(line) for line in lines if arc_length(line)[-1] > view.metres(MIN_ARROW_LANE)]
     if poses:
         pose = np.stack(poses)
@@ -72,17 +66,12 @@ def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
     for mark in np.unique(marks).tolist():
         chosen = [lines[i] for i in np.flatnonzero(marks == mark).tolist()]
         painted = paint_of(mark) in PAINT
+        look = {"colors": view.theme.mark_color(mark), "linewidths": 0.9 if painted else 0.6}
         for side, dashed in mark_strokes(mark):
             shift = view.metres(DOUBLE_GAP) * side
-            strokes = LineCollection(
-                [offset_line(line, shift) for line in chosen] if side else chosen,
-                colors=view.theme.mark_color(mark),
-                linewidths=0.9 if painted else 0.6,
-                linestyles=[DASH if dashed else SOLID],
-                capstyle="butt",
-                zorder=Layer.MARK if painted else Layer.CENTERLINE,
-            )
-            axes.add_collection(strokes, autolim=False)
+            strokes = [offset_line(line, shift) for line in chosen] if side else chosen
+            layer, style = Layer.MARK if painted else Layer.CENTERLINE, [DASH if dashed else SOLID]
+            add_lines(axes, strokes, layer, linestyles=style, capstyle="butt", **look)
 
 
 def lane_tints(view: View, lanes: LaneMap) -> list[tuple[np.ndarray, int]]:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
@@ -20,7 +19,7 @@ from trajpred.viz.agent_layer import agent_outlines
 from trajpred.viz.forecast_layer import draw_labels
 from trajpred.viz.map_layer import arc_length, lane_line, points_along
 from trajpred.viz.style import Layer
-from trajpred.viz.view import View, focal_position, percent
+from trajpred.viz.view import View, add_lines, add_polygons, focal_position, percent
 
 #: Senders with less than this fraction of the largest share are omitted.
 MIN_STRENGTH = 0.12
@@ -64,15 +63,8 @@ def draw_attention(
     _draw_lines(axes, view, senders, ~lanes, 0.45, Layer.HISTORY, "attention-lines")
     strength = senders.strength[~lanes]
     bodies, _ = agent_outlines(view, scenario, senders.track[~lanes])
-    rings = PolyCollection(
-        bodies,
-        facecolors="none",
-        edgecolors=_colors(view, strength),
-        linewidths=0.8 + 1.8 * strength,
-        zorder=Layer.AGENT + 0.5,
-        gid="attention-agents",
-    )
-    axes.add_collection(rings, autolim=False)
+    look = {"facecolors": "none", "edgecolors": _colors(view, strength), "linewidths": 0.8 + 1.8 * strength}
+    add_polygons(axes, bodies, Layer.AGENT + 0.5, gid="attention-agents", **look)
     avoid = [*(view.to_paper(body) for body in bodies), *_future_points(view, scenario, forecast)]
     _draw_shares(axes, view, senders, np.concatenate((np.zeros((1, 2)), *avoid)))
     _draw_totals(axes, view, scenario, attention)
@@ -99,15 +91,9 @@ def visible_senders(view: View, scenario: Scenario, attention: Attention) -> Sen
 def _draw_lines(
     axes: Axes, view: View, senders: Senders, chosen: np.ndarray, scale: float, layer: float, gid: str
 ) -> None:
-    lines = LineCollection(
-        [senders.line[row] for row in np.flatnonzero(chosen).tolist()],
-        colors=_colors(view, senders.strength[chosen]),
-        linewidths=scale * (0.8 + 4.2 * senders.strength[chosen]),
-        capstyle="butt",
-        zorder=layer,
-        gid=gid,
-    )
-    axes.add_collection(lines, autolim=False)
+    lines, strength = [senders.line[row] for row in np.flatnonzero(chosen).tolist()], senders.strength[chosen]
+    look = {"colors": _colors(view, strength), "linewidths": scale * (0.8 + 4.2 * strength)}
+    add_lines(axes, lines, layer, capstyle="butt", gid=gid, **look)
 
 
 def _colors(view: View, strength: np.ndarray) -> np.ndarray:
@@ -225,19 +211,11 @@ def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) ->
     lines = what_if.forecast.trajectory[_forecast_row(what_if.forecast, scenario.focal_id)]
     # Thinner than the original modes and with open ends, so that both stay visible where they agree.
     look: dict[str, Any] = {"colors": color, "linewidths": 1.1, "linestyles": [WHAT_IF_DASHES]}
-    modes = LineCollection(list(lines), zorder=Layer.TRUTH, gid="what-if-modes", **look)
-    axes.add_collection(modes, autolim=False)
+    add_lines(axes, lines, Layer.TRUTH, gid="what-if-modes", **look)
     ring: dict[str, Any] = {"facecolors": "none", "edgecolors": color, "linewidths": 1.3, "zorder": Layer.END}
     axes.scatter(lines[:, -1, 0], lines[:, -1, 1], s=38, **ring)
     rows = np.array([scenario.tracks.index(name) for name in what_if.removed], np.int64)
-    bodies = PolyCollection(
-        agent_outlines(view, scenario, rows[scenario.last_seen[rows] >= 0])[0],
-        facecolors=view.theme.ground,
-        edgecolors=color,
-        linewidths=1.3,
-        linestyles=[(0.0, (2.2, 1.1))],
-        zorder=Layer.FOCAL_AGENT,
-        gid="removed",
-    )
-    axes.add_collection(bodies, autolim=False)
+    bodies, _ = agent_outlines(view, scenario, rows[scenario.last_seen[rows] >= 0])
+    look = {"facecolors": view.theme.ground, "edgecolors": color, "linestyles": [(0.0, (2.2, 1.1))]}
+    add_polygons(axes, bodies, Layer.FOCAL_AGENT, linewidths=1.3, gid="removed", **look)
     return Line2D([], [], color=color, linewidth=1.1, linestyle=WHAT_IF_DASHES, label=what_if.name)

@@ -1,11 +1,14 @@
-"""The window of a picture on the city frame, and where labels fit in it."""
+"""The window of a picture on the city frame, and how lines, polygons and labels are placed in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
 
 from trajpred.errors import require
 from trajpred.forecast import Forecast
@@ -136,6 +139,16 @@ def place_labels(
 def _count_within(centres: np.ndarray, points: np.ndarray, reach: np.ndarray) -> np.ndarray:
     """Count the ``points`` ``[M, 2]`` within ``reach`` (x, y) of each of ``centres`` ``[C, 2]``."""
     return (np.abs(centres[:, None] - points) < reach).all(axis=-1).sum(axis=1)
+
+
+def add_lines(axes: Axes, lines: Iterable[np.ndarray], layer: float, **look: Any) -> None:
+    """Draw ``lines`` ``[P, 2]`` without changing the limits of ``axes``; ``look``: of a LineCollection."""
+    axes.add_collection(LineCollection(list(lines), zorder=layer, **look), autolim=False)
+
+
+def add_polygons(axes: Axes, polygons: Iterable[np.ndarray], layer: float, **look: Any) -> None:
+    """Draw ``polygons`` ``[V, 2]`` likewise; ``look``: of a PolyCollection."""
+    axes.add_collection(PolyCollection(list(polygons), zorder=layer, **look), autolim=False)
 
 
 def percent(probability: float) -> str:
