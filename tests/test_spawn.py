@@ -20,7 +20,7 @@ import multiprocessing
 import sys
 from pathlib import Path
 
-from tests.graph.batches import equal_batches
+from tests.graph.scenes import equal_batches
 from trajpred.graph.data_module import SceneData
 from trajpred.sources.synthetic import synthesize
 from trajpred.store import prepare

@@ -1,28 +1,29 @@
-"""Scenarios to make graphs of, and what may be done to a scenario without changing what it means."""
+"""Scenarios for graphs, and transformations that leave predictions unchanged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
+from trajpred.graph.scene_graph import SceneBatch
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
-#: Ten kilometres away and a quarter turn, and back.
+#: A translation by 10 km and a quarter turn.
 FAR, QUARTER = (6000.0, -8000.0), np.pi / 2
 
 
 def moved(
     scenario: Scenario, shift: tuple[float, float] = FAR, angle: float = QUARTER, map_too: bool = True
 ) -> Scenario:
-    """``scenario`` turned by ``angle`` about the city's origin, then moved by ``shift``."""
+    """Rotate ``scenario`` by ``angle`` about the city's origin, then translate it by ``shift``."""
     turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
 
     def place(xy: NDArray[Any]) -> NDArray[Any]:
@@ -44,7 +45,7 @@ def moved(
 
 
 def in_a_mirror(scenario: Scenario) -> Scenario:
-    """``scenario`` with y turned into -y, left into right; what a map says of its lanes else is unchanged."""
+    """Reflect ``scenario``: y becomes -y and left becomes right; other attributes of lanes are unchanged."""
     up, tracks, m = np.array([1.0, -1.0]), scenario.tracks, scenario.map
 
     def polylines(lines: Ragged) -> Ragged:
@@ -71,7 +72,7 @@ def in_a_mirror(scenario: Scenario) -> Scenario:
 
 
 def other_future(scenario: Scenario) -> Scenario:
-    """Another future with the same past."""
+    """Replace the future and keep the past."""
     random, now = np.random.default_rng(3), scenario.num_observed
     tracks, shape = scenario.tracks, scenario.tracks.valid[:, now:].shape
 
@@ -91,23 +92,38 @@ def other_future(scenario: Scenario) -> Scenario:
 
 
 def with_tracks(scenario: Scenario, rows: NDArray[np.int64]) -> Scenario:
-    """Only these tracks, in this order."""
+    """Select tracks, in this order."""
     chosen = {f.name: getattr(scenario.tracks, f.name)[rows] for f in fields(scenario.tracks)}
     return replace(scenario, tracks=replace(scenario.tracks, **chosen))
 
 
 def features_of(scenario: Scenario, config: FeatureConfig = FeatureConfig()) -> SceneFeatures:
-    """A batch of one."""
+    """Featurise a batch of one scenario."""
     return scene_features(ScenarioBatch.of([scenario]), config)
 
 
 def straight(cars: int = 3, gap_m: float = 20.0, **options: Any) -> Scenario:
-    """Cars one behind another at 10 m/s along x, 50 steps observed of 110; the first is the focal one."""
+    """Return cars in a line at 10 m/s along x, with 50 of 110 steps observed; the first is the focal one."""
     x = 10 * 0.1 * np.arange(110) - gap_m * np.arange(cars)[:, None]
     return Scenario.from_arrays(np.stack((x, 0 * x), -1), num_observed=50, **options)
 
 
-def each_array(features: Any, same: Callable[[str, Any, Any], None], other: Any) -> None:
-    """Call ``same(name, a, b)`` for every field of two feature records."""
-    for f in fields(features):
-        same(f.name, getattr(features, f.name), getattr(other, f.name))
+def equal_batches(a: SceneBatch, b: SceneBatch) -> bool:
+    """Return whether two batches are equal, bit by bit."""
+    return all(
+        set(one.keys()) == set(two.keys()) and all(_equal(value, two[name]) for name, value in one.items())
+        for one, two in zip(a.stores, b.stores, strict=True)
+    )
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.dtype == b.dtype and np.array_equal(a.numpy(), b.numpy(), equal_nan=a.is_floating_point())
+    return bool(np.all(np.asarray(a) == np.asarray(b)))
+
+
+def assert_same(a: Any, b: Any, skip: tuple[str, ...] = ()) -> None:
+    """Assert that two feature records are equal, bit by bit, except for some fields."""
+    for f in fields(a):
+        if f.name not in skip:
+            np.testing.assert_array_equal(getattr(a, f.name), getattr(b, f.name), err_msg=f.name)

@@ -1,24 +1,26 @@
-"""nearest and scene_graph: who hears whom."""
+"""Scene graphs: form and number of edges, topology, and batches equal to single scenes."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from tests.graph.scenes import features_of, straight
+from tests.graph.scenes import assert_same, features_of, straight
+from trajpred.errors import DataError
 from trajpred.graph.channels import TOPOLOGY
 from trajpred.graph.config import FeatureConfig, GraphConfig, SceneConfig
-from trajpred.graph.relations import EDGE_KINDS, LANE_TO_LANE, RELATIONS, nearest
+from trajpred.graph.features import SceneFeatures, scene_features
+from trajpred.graph.relations import EDGE_KINDS, LANE_TO_LANE, RELATIONS
 from trajpred.graph.scene_graph import build_batch, scene_graph
+from trajpred.graph.transforms import AugmentConfig, augment
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 
 DENSE = GraphConfig(5, 4, 3, 2, agent_radius_m=40.0, lane_radius_m=30.0)
 BOUNDS = {
@@ -27,21 +29,6 @@ BOUNDS = {
     ("agent", "lane"): (DENSE.agent_lane_k, DENSE.lane_radius_m),
     ("lane", "lane"): (DENSE.lane_lane_k, DENSE.lane_radius_m),
 }
-
-# Integers make ties frequent and keep every distance away from the radii.
-lengths = st.lists(st.one_of(st.integers(0, 4), st.just(float("inf"))), max_size=8)
-
-
-@settings(deadline=None)
-@given(st.lists(lengths, min_size=1, max_size=4), st.integers(0, 10), st.sampled_from([0.5, 2.5, torch.inf]))
-def test_nearest_are_the_first_k_of_a_stable_sort(rows: list[list[float]], k: int, radius: float) -> None:
-    columns = max(map(len, rows))
-    distance = torch.full((len(rows), columns), torch.inf)
-    for i, row in enumerate(rows):
-        distance[i, : len(row)] = torch.tensor(row)
-    rank = distance.argsort(stable=True).argsort()
-    expected = (rank < k) & (distance <= radius) & distance.isfinite()
-    assert torch.equal(nearest(distance, k, radius), expected)
 
 
 def pairs(index: Tensor) -> list[tuple[int, int]]:
@@ -53,34 +40,20 @@ def check_form(graph: HeteroData) -> None:
         index, kind = graph[relation].edge_index, graph[relation].edge_kind
         assert index.dtype == torch.int64 and len(kind) == index.shape[1]
         assert (index[1].diff() >= 0).all(), "not sorted by receiver"
-        assert len(set(pairs(index))) == index.shape[1], "a pair twice"
+        assert len(set(pairs(index))) == index.shape[1], "a duplicate edge"
         assert relation[0] != relation[2] or not (index[0] == index[1]).any(), "a self loop"
         assert (index < torch.tensor([[graph[relation[0]].num_nodes], [graph[relation[2]].num_nodes]])).all()
         near, topology = EDGE_KINDS.index(f"{relation[0]}_{relation[2]}"), EDGE_KINDS.index(TOPOLOGY[0])
         assert ((kind == near) | ((relation == LANE_TO_LANE) & (kind >= topology))).all()
 
 
-def test_edges_are_sorted_unique_and_of_the_right_kind(scenario: Scenario) -> None:
+def test_edges_are_sorted_unique_and_of_a_valid_kind(scenario: Scenario) -> None:
     check_form(build_batch([scenario], SceneConfig()))
     check_form(build_batch([scenario], SceneConfig(graph=DENSE)))
 
 
-def test_a_batch_keeps_the_form(sample_scenarios: list[Scenario]) -> None:
-    scenarios = [*sample_scenarios[:3], straight(2)]
-    graphs = [build_batch([s], SceneConfig()) for s in scenarios]
-    batch = build_batch(scenarios, SceneConfig())
-    check_form(batch)
-    for relation in RELATIONS:
-        scene = [
-            batch[node].batch[ends]
-            for node, ends in zip(relation[::2], batch[relation].edge_index, strict=True)
-        ]
-        assert torch.equal(*scene), "an edge between scenes"
-        assert batch[relation].num_edges == sum(g[relation].num_edges for g in graphs)
-
-
 @pytest.mark.parametrize("ends", BOUNDS)
-def test_edges_keep_to_their_number_and_radius(scenario: Scenario, ends: tuple[str, str]) -> None:
+def test_edges_respect_number_and_radius(scenario: Scenario, ends: tuple[str, str]) -> None:
     graph, (k, radius) = build_batch([scenario], SceneConfig(graph=DENSE)), BOUNDS[ends]
     store = graph[ends[0], "to", ends[1]]
     place = {name: graph[name].position.double().numpy() for name in ends}
@@ -89,14 +62,14 @@ def test_edges_keep_to_their_number_and_radius(scenario: Scenario, ends: tuple[s
     distance = np.linalg.norm(place[ends[0]][sender] - place[ends[1]][receiver], axis=1)
     count = np.bincount(receiver[near], minlength=graph[ends[1]].num_nodes)
     assert distance[near].max() <= radius + 1e-3 and count.max() == k
-    # Every receiver hears as many as there are, up to k: nobody near is left out.
+    # Receivers attend to every sender within the radius, up to k.
     every = np.linalg.norm(place[ends[1]][:, None] - place[ends[0]], axis=-1)
     around = (every <= radius).sum(1) - (ends[0] == ends[1])
     topology = np.bincount(receiver[~near], minlength=len(count))
     assert (count + topology >= np.minimum(around, k)).all()
 
 
-def test_lane_topology_is_kept_beyond_number_and_radius(scenario: Scenario) -> None:
+def test_related_lanes_are_connected_at_any_distance(scenario: Scenario) -> None:
     config = FeatureConfig()
     features = features_of(scenario, config)
     graph = scene_graph(features, GraphConfig(lane_lane_k=1, lane_radius_m=0.5))
@@ -114,7 +87,7 @@ def test_lane_topology_is_kept_beyond_number_and_radius(scenario: Scenario) -> N
 
 @pytest.mark.parametrize("cars", [1, 3])
 @pytest.mark.parametrize("lane_map", [None, [[[0, 0], [50, 0]]]], ids=["no map", "one lane"])
-def test_scenes_with_next_to_nothing(cars: int, lane_map: list[list[list[float]]] | None) -> None:
+def test_minimal_scenes(cars: int, lane_map: list[list[list[float]]] | None) -> None:
     graph = build_batch([straight(cars, map=lane_map)], SceneConfig())
     check_form(graph)
     lanes = 0 if lane_map is None else 1
@@ -124,13 +97,92 @@ def test_scenes_with_next_to_nothing(cars: int, lane_map: list[list[list[float]]
     assert twice["lane"].num_nodes == 2 * lanes
 
 
-def test_track_ids_are_those_of_the_agents(scenario: Scenario) -> None:
+def test_track_ids_match_the_agents(scenario: Scenario) -> None:
     graph = build_batch([scenario], SceneConfig())
     index = [scenario.tracks.index(name) for name in graph["agent"].track_id.tolist()]
     assert index == graph["agent"].track.tolist() and scenario.focal in index
 
 
-def test_a_scene_without_a_map_loses_nothing_else(scenario: Scenario) -> None:
-    graphs = [build_batch([s], SceneConfig()) for s in (scenario, replace(scenario, map=LaneMap()))]
-    assert torch.equal(graphs[0]["agent"].history, graphs[1]["agent"].history)
-    assert torch.equal(*(g["agent", "to", "agent"].edge_index for g in graphs))
+#: Limits that bind in the sample.
+TIGHT = FeatureConfig(max_agents=9, max_lanes=30, lane_radius_m=50.0)
+
+
+@pytest.fixture(scope="module")
+def scenes(sample_scenarios: list[Scenario]) -> list[Scenario]:
+    """Return real scenes, one without a map, two with the same lane ids."""
+    crowded, sparse = sample_scenarios[0], sample_scenarios[-1]
+    return [crowded, replace(sparse, map=LaneMap()), sparse, straight(3), crowded, sample_scenarios[5]]
+
+
+def part(features: SceneFeatures, scene: int) -> SceneFeatures:
+    """Extract one scene of a batch."""
+    alone = {}
+    for name in ("agents", "lanes"):
+        nodes = getattr(features, name)
+        mine = nodes.scene == scene
+        alone[name] = {
+            f.name: getattr(nodes, f.name)[mine] for f in fields(nodes) if "topology" not in f.name
+        }
+        alone[name]["scene"] = np.zeros(mine.sum(), np.int64)
+    lanes = features.lanes
+    first = np.searchsorted(lanes.scene, scene)
+    edges = lanes.scene[lanes.topology[1]] == scene
+    alone["lanes"] |= {
+        "topology": lanes.topology[:, edges] - first,
+        "topology_kind": lanes.topology_kind[edges],
+    }
+    own = {f.name: getattr(features, f.name)[scene : scene + 1] for f in fields(features)[:4]}
+    return SceneFeatures(
+        **own, agents=type(features.agents)(**alone["agents"]), lanes=type(lanes)(**alone["lanes"])
+    )
+
+
+@pytest.mark.parametrize("config", [FeatureConfig(), TIGHT], ids=["default", "tight"])
+def test_features_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario], config: FeatureConfig) -> None:
+    together = scene_features(ScenarioBatch.of(scenes), config)
+    counts = np.cumsum([0, *(len(s.tracks) for s in scenes)])
+    for i, scenario in enumerate(scenes):
+        found, alone = part(together, i), features_of(scenario, config)
+        assert_same(found, alone, skip=("agents", "lanes"))
+        assert_same(found.agents, alone.agents, skip=("track",))
+        assert np.array_equal(found.agents.track - counts[i], alone.agents.track)
+        points = (found.lanes.points, alone.lanes.points)  # interpolated along another arc length
+        np.testing.assert_allclose(*points, rtol=0, atol=1e-6)
+        assert_same(found.lanes, alone.lanes, skip=("points",))
+    assert together.lanes.topology.shape[1] > 0
+
+
+def test_variations_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario]) -> None:
+    config = AugmentConfig(drop_agents=0.4, drop_lanes=0.4, truncate_history=0.6)
+    keys = np.array([7, -1, 7, 3, 8, 2**62])
+    features = scene_features(ScenarioBatch.of(scenes), FeatureConfig())
+    varied = augment(features, config, keys)
+    for i in range(len(scenes)):
+        alone = augment(part(features, i), config, keys[i : i + 1])
+        assert_same(part(varied, i).agents, alone.agents)
+        assert_same(part(varied, i).lanes, alone.lanes)
+    same_scene = [part(varied, i).agents.track_id.tolist() for i in (0, 4)]
+    assert same_scene[0] != same_scene[1], "two keys with one variation"
+
+
+def test_edges_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario]) -> None:
+    batch = build_batch(scenes, SceneConfig())
+    check_form(batch)
+    graphs = [build_batch([s], SceneConfig()) for s in scenes]
+    assert batch.num_graphs == len(scenes) and batch.scenario_id == [s.scenario_id for s in scenes]
+    for relation in RELATIONS:
+        offset = torch.tensor([[0], [0]])
+        index, kind = [], []
+        for graph in graphs:
+            index.append(graph[relation].edge_index + offset)
+            kind.append(graph[relation].edge_kind)
+            offset = offset + torch.tensor([[graph[node].num_nodes] for node in relation[::2]])
+        assert torch.equal(batch[relation].edge_index, torch.cat(index, 1)), relation
+        assert torch.equal(batch[relation].edge_kind, torch.cat(kind)), relation
+
+
+def test_windows_of_different_lengths_are_rejected(scenes: list[Scenario]) -> None:
+    with pytest.raises(DataError, match="lengths differ"):
+        ScenarioBatch.of([scenes[0], replace(scenes[0], num_observed=40)])
+    with pytest.raises(DataError, match="must not be empty"):
+        ScenarioBatch.of([])

@@ -1,20 +1,36 @@
-"""edge_features: the closed form, and that nothing depends on where the scene lies."""
+"""Nearest neighbours with deterministic ties, and edge features that depend on relative poses alone."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trajpred.geometry import Pose, rotate
 from trajpred.graph.channels import DISTANCES, edge_channels
-from trajpred.graph.relations import edge_features, pair_features
+from trajpred.graph.relations import edge_features, nearest, pair_features
 
 KINDS = 3
 HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)
+# Integers make ties frequent and keep every distance away from the radii.
+lengths = st.lists(st.one_of(st.integers(0, 4), st.just(float("inf"))), max_size=8)
 
 
-def test_closed_form() -> None:
+@settings(deadline=None)
+@given(st.lists(lengths, min_size=1, max_size=4), st.integers(0, 10), st.sampled_from([0.5, 2.5, torch.inf]))
+def test_nearest_are_the_first_k_of_a_stable_sort(rows: list[list[float]], k: int, radius: float) -> None:
+    columns = max(map(len, rows))
+    distance = torch.full((len(rows), columns), torch.inf)
+    for i, row in enumerate(rows):
+        distance[i, : len(row)] = torch.tensor(row)
+    rank = distance.argsort(stable=True).argsort()
+    expected = (rank < k) & (distance <= radius) & distance.isfinite()
+    assert torch.equal(nearest(distance, k, radius), expected)
+
+
+def test_edge_features_are_the_closed_form() -> None:
     random = np.random.default_rng(0)
     z, at = (random.normal(0, 40, (20, 2)) @ [1, 1j] for _ in range(2))
     turn, face = random.uniform(-4, 4, (2, 20))
@@ -37,8 +53,8 @@ def test_closed_form() -> None:
 
 
 @pytest.mark.parametrize("apart", [0.0, 1e-3, 5.0])
-def test_turning_both_ends_changes_nothing(apart: float) -> None:
-    """Also where sender and receiver are one: zeros have a sign, and atan2 reads it."""
+def test_rotating_both_ends_changes_nothing(apart: float) -> None:
+    """Including coinciding ends, where atan2 would depend on the sign of zero."""
     ahead = torch.tensor([apart, 0.0], dtype=torch.float64).expand(len(HEADINGS), 2)
     place = torch.tensor([3.0, -4.0], dtype=torch.float64).expand(len(HEADINGS), 2)
     receiver, sender = Pose(place, HEADINGS), Pose(place + rotate(ahead, HEADINGS), HEADINGS + 0.5)
@@ -46,15 +62,15 @@ def test_turning_both_ends_changes_nothing(apart: float) -> None:
     torch.testing.assert_close(features, features[:1].expand_as(features), rtol=0, atol=1e-9)
 
 
-def test_pairs_are_edges_from_everyone_to_everyone() -> None:
+def test_pair_features_are_edge_features_of_all_pairs() -> None:
     torch.manual_seed(0)
 
-    def some(count: int) -> Pose[torch.Tensor]:
+    def poses(count: int) -> Pose[torch.Tensor]:
         place = 40 * torch.randn(count, 2, dtype=torch.float64)
         return Pose(place, 7 * torch.randn(count, dtype=torch.float64))
 
-    sender, receiver = some(6), some(4)
-    receiver.position[2], sender.position[5] = sender.position[1], receiver.position[0] + 0.03  # in one place
+    sender, receiver = poses(6), poses(4)
+    receiver.position[2], sender.position[5] = sender.position[1], receiver.position[0] + 0.03  # coinciding
     kind = torch.randint(KINDS, (4, 6))
     found = pair_features(sender, receiver, kind, KINDS)
     assert found.shape == (len(edge_channels("abc")), 4, 6)

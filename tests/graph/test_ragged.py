@@ -1,4 +1,4 @@
-"""resample against one np.interp per polyline."""
+"""resample equals one np.interp per polyline."""
 
 from __future__ import annotations
 
@@ -24,21 +24,17 @@ point = st.tuples(st.integers(-100, 100), st.integers(-100, 100))
 
 
 @given(st.lists(st.lists(point, max_size=6), max_size=6), st.integers(2, 12))
-def test_equals_one_interpolation_per_polyline(lines: list[list[tuple[int, int]]], points: int) -> None:
+def test_resampling_equals_interpolation_per_polyline(
+    lines: list[list[tuple[int, int]]], points: int
+) -> None:
     found = resample(Ragged.from_rows(lines, 2), points)
     expected = [one(np.array(line, float).reshape(-1, 2), points) for line in lines]
     np.testing.assert_allclose(found, np.array(expected).reshape(-1, points, 2), atol=1e-8)
 
 
 @pytest.mark.parametrize("part", ["centerline", "left_boundary", "crossing_edge1"])
-def test_real_maps(scenario: Scenario, part: str) -> None:
+def test_resampling_of_real_maps(scenario: Scenario, part: str) -> None:
     lines = getattr(scenario.map, part)
     assert len(lines)
     expected = [one(line[:, :2], 10) for line in lines]
     np.testing.assert_allclose(resample(lines, 10), expected, rtol=0, atol=1e-6)
-
-
-def test_heights_are_left_aside() -> None:
-    flat, steep = [[0, 0], [3, 4]], [[0, 0, 0], [3, 4, 100]]
-    found = resample(Ragged.from_rows([steep], 3), 6)
-    assert np.array_equal(found, resample(Ragged.from_rows([flat], 2), 6))

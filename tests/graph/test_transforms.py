@@ -1,0 +1,204 @@
+"""Variations keep what they must, are functions of their keys, and reflection equals a reflected scene."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from tests.graph.scenes import features_of, in_a_mirror, moved, straight
+from trajpred.graph.channels import VALID
+from trajpred.graph.config import FeatureConfig, GraphConfig
+from trajpred.graph.features import SceneFeatures, scene_features
+from trajpred.graph.scene_graph import scene_graph
+from trajpred.graph.transforms import AugmentConfig, augment, hashed, mirrored, uniform
+from trajpred.lane_map import MARK_TYPES, LaneMap
+from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario_batch import ScenarioBatch
+
+
+@pytest.fixture
+def features(scenario: Scenario) -> SceneFeatures:
+    return features_of(scenario)
+
+
+def vary(features: SceneFeatures, seed: int = 0, **config: float) -> SceneFeatures:
+    return augment(features, AugmentConfig(**config), np.array([seed]))
+
+
+def same(a: SceneFeatures, b: SceneFeatures) -> bool:
+    return all(
+        np.array_equal(getattr(x, name), getattr(y, name))
+        for x, y in ((a.agents, b.agents), (a.lanes, b.lanes))
+        for name in x.__dataclass_fields__
+    )
+
+
+def test_variations_are_functions_of_the_seed(features: SceneFeatures) -> None:
+    config = {"drop_agents": 0.5, "drop_lanes": 0.5, "truncate_history": 0.5}
+    assert same(vary(features), features)
+    assert same(vary(features, 1, **config), vary(features, 1, **config))
+    assert not same(vary(features, 1, **config), vary(features, 2, **config))
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_scored_agents_are_never_dropped(features: SceneFeatures, share: float) -> None:
+    left = vary(features, drop_agents=share).agents
+    scored = features.agents.category >= TrackCategory.SCORED
+    assert set(features.agents.track[scored]) <= set(left.track)
+    others = (left.category < TrackCategory.SCORED).sum()
+    assert others == 0 if share == 1 else 0 < others < (~scored).sum()
+    row = [features.agents.track.tolist().index(track) for track in left.track]
+    for name in left.__dataclass_fields__:  # the others are unchanged
+        assert np.array_equal(getattr(left, name), getattr(features.agents, name)[row]), name
+
+
+def test_kept_lanes_keep_their_topology(features: SceneFeatures) -> None:
+    left = vary(features, drop_lanes=0.5).lanes
+    old = [int(np.flatnonzero((features.lanes.points == points).all((1, 2)))[0]) for points in left.points]
+    assert 0 < len(old) < len(features.lanes.kind)
+    for name in ("position", "heading", "kind", "marks", "is_intersection"):
+        assert np.array_equal(getattr(left, name), getattr(features.lanes, name)[old]), name
+    before = set(zip(*features.lanes.topology.tolist(), features.lanes.topology_kind.tolist(), strict=True))
+    found = zip(*left.topology.tolist(), left.topology_kind.tolist(), strict=True)
+    assert {(old[s], old[r], k) for s, r, k in found} == {
+        (s, r, k) for s, r, k in before if s in old and r in old
+    }
+
+
+def test_all_lanes_may_be_dropped(features: SceneFeatures) -> None:
+    graph = scene_graph(vary(features, drop_lanes=1.0, drop_agents=1.0), GraphConfig())
+    assert graph["lane"].num_nodes == 0 and graph["lane", "to", "lane"].num_edges == 0
+
+
+def test_truncation_masks_the_beginning(features: SceneFeatures) -> None:
+    before, after = features.agents.history, vary(features, truncate_history=1.0).agents.history
+    starts = []
+    for old, new in zip(before, after, strict=True):
+        changed = np.flatnonzero((old != new).any(1))
+        start = changed.max() + 1 if len(changed) else 0
+        assert (new[:start] == 0).all() and np.array_equal(new[start:], old[start:])
+        assert new[:, -1].any(), "no observed step is left"
+        starts.append(start)
+    assert 0 < max(starts) <= 45 and len(set(starts)) > 5
+
+
+def test_truncation_keeps_the_last_observed_step() -> None:
+    valid = np.ones((2, 110), bool)
+    valid[1, 20:50] = False  # scored, hence an agent although unobserved for 3 s
+    features = features_of(straight(2, valid=valid))
+    for seed in range(20):
+        history = vary(features, seed, truncate_history=1.0).agents.history
+        assert history[1, 19, VALID] == 1
+
+
+def test_lanes_and_agents_are_dropped_independently() -> None:
+    lanes = [[[5 * i, 0], [5 * i + 4, 0]] for i in range(20)]
+    unscored = [TrackCategory.FOCAL] + [TrackCategory.UNSCORED] * 19
+    before = features_of(straight(20, category=unscored, map=lanes))
+    after = vary(before, drop_agents=0.5, drop_lanes=0.5)
+    assert len(before.agents.track) == len(before.lanes.kind) == 20
+    agents = np.isin(before.agents.track, after.agents.track)
+    left = np.isin(before.lanes.position[:, 0], after.lanes.position[:, 0])
+    assert (agents[1:] != left[1:]).any()
+
+
+@pytest.fixture(scope="module")
+def scenes(sample_scenarios: list[Scenario]) -> list[Scenario]:
+    """Return real scenes, one of them without a map."""
+    crowded, sparse = sample_scenarios[0], sample_scenarios[-1]
+    return [crowded, sparse, replace(sparse, map=LaneMap()), moved(crowded, angle=2.0), sample_scenarios[5]]
+
+
+def features_of_all(scenes: list[Scenario]) -> SceneFeatures:
+    return scene_features(ScenarioBatch.of(scenes), FeatureConfig())
+
+
+def edges(scenes: SceneFeatures) -> set[tuple[int, int, int]]:
+    """Return the topology as a set."""
+    return set(zip(*scenes.lanes.topology.tolist(), scenes.lanes.topology_kind.tolist(), strict=True))
+
+
+def assert_close(a: SceneFeatures, b: SceneFeatures, atol: float = 0.0) -> None:
+    assert edges(a) == edges(b)
+    for x, y in ((a, b), (a.agents, b.agents), (a.lanes, b.lanes)):
+        for name in {f.name for f in fields(x)} - {"agents", "lanes", "topology", "topology_kind"}:
+            one, two = getattr(x, name), getattr(y, name)
+            assert one.dtype == two.dtype, name
+            if one.dtype.kind == "f":
+                np.testing.assert_allclose(one, two, rtol=0, atol=atol, err_msg=name)
+            else:
+                assert np.array_equal(one, two), name
+
+
+@pytest.mark.parametrize("chosen", [[1, 1, 1, 1, 1], [0, 1, 1, 0, 1]], ids=str)
+def test_reflected_features_equal_features_of_the_reflected_scene(
+    scenes: list[Scenario], chosen: list[int]
+) -> None:
+    truth = [in_a_mirror(s) if turned else s for s, turned in zip(scenes, chosen, strict=True)]
+    found = mirrored(features_of_all(scenes), np.array(chosen, bool))
+    assert_close(found, features_of_all(truth), atol=1e-5)
+    assert len(set(found.lanes.topology_kind.tolist())) == 4 and len(np.unique(found.lanes.marks)) > 2
+
+
+def test_reflection_is_an_involution(scenes: list[Scenario]) -> None:
+    before, every = features_of_all(scenes), np.ones(len(scenes), bool)
+    assert_close(mirrored(mirrored(before, every), every), before)
+    assert np.array_equal(mirrored(mirrored(before, every), every).lanes.topology, before.lanes.topology)
+
+
+def test_left_turns_and_marks_become_right() -> None:
+    angle = np.linspace(0, 1, 110)
+    left = Scenario.from_arrays(
+        30 * np.stack((np.sin(angle), 1 - np.cos(angle)), -1)[None],
+        num_observed=50,
+        map=replace(
+            LaneMap.from_centerlines([[[0, 0], [9, 0]]]),
+            left_mark=np.array([MARK_TYPES.index("SOLID_DASH_WHITE")], np.int8),
+        ),
+    )
+    before = features_of(left)
+    after = mirrored(before, np.array([True]))
+    assert before.agents.target[0, -1, 1] > 1 and after.agents.target[0, -1, 1] < -1
+    assert after.lanes.marks.tolist() == [[0, MARK_TYPES.index("SOLID_DASH_WHITE")]]
+
+
+def test_scenes_are_reflected_with_the_given_probability_by_their_keys() -> None:
+    many, keys = features_of_all([straight(2)] * 400), np.arange(400)
+    many = replace(many, heading=np.ones(400, np.float32))
+
+    def turned(mirror: float, keys: np.ndarray = keys) -> np.ndarray:
+        return augment(many, AugmentConfig(mirror=mirror), keys).heading < 0
+
+    assert not turned(0.0).any() and turned(1.0).all()
+    assert 0.2 < turned(0.3).mean() < 0.4
+    assert np.array_equal(turned(0.3, keys[::-1]), turned(0.3)[::-1])
+
+
+def test_hash_equals_splitmix64() -> None:
+    """The first output of the authors' C code from state 0."""
+    assert hashed(0).tolist() == [0xE220A8397B1DCDAF]
+
+
+def test_every_key_and_their_order_matter() -> None:
+    keys = [(1, 2, 3), (3, 2, 1), (1, 2, 4), (1, 3, 2), (-1, 2, 3), (1, 2), (0, 1, 2, 3)]
+    assert len({float(uniform(*key)[0]) for key in keys}) == len(keys)
+
+
+def test_numbers_are_uniform_and_uncorrelated() -> None:
+    """Four standard errors of 10^5 draws, for neighbouring keys."""
+    row, item = np.arange(1000)[:, None], np.arange(100)[None]
+    numbers = uniform(row, 5, item)
+    assert numbers.shape == (1000, 100) and numbers.min() >= 0 and numbers.max() < 1
+    assert abs(numbers.mean() - 0.5) < 4 * np.sqrt(1 / 12 / numbers.size)
+    share = np.histogram(numbers, 10, (0, 1))[0] / numbers.size
+    assert np.abs(share - 0.1).max() < 4 * np.sqrt(0.09 / numbers.size)
+    for other in (uniform(row + 1, 5, item), uniform(row, 6, item), uniform(row, 5, item + 1)):
+        correlation = np.corrcoef(numbers.ravel(), other.ravel())[0, 1]
+        assert abs(correlation) < 4 / np.sqrt(numbers.size)
+
+
+def test_numbers_do_not_depend_on_the_batch() -> None:
+    rows = np.array([4, 9, 2])
+    assert uniform(rows, 1)[1] == uniform(np.array([9]), 1)[0] == uniform(9, 1)[0]
