@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to through its debugging pipe."""
+"""Headless Chromium, controlled through its debugging pipe."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ import pytest
 from matplotlib.image import imread
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-#: What a module of tests in a browser is marked with.
+#: Marks of test modules that use a browser.
 IN_BROWSER = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform == "win32", reason="no pipes to the browser on Windows"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt install chromium"),
 ]
-#: Seconds until a browser that does not answer is given up.
-PATIENCE_S = 60.0
+#: Seconds until an unresponsive browser fails the test.
+TIMEOUT_S = 60.0
 
 
 class Browser:
-    """One tab. Messages are JSON that end with a zero byte: written to its file 3, read from its file 4."""
+    """One tab. Messages are JSON terminated by a zero byte, in the browser's files 3 (input) and 4 (output)."""
 
     def __init__(self, folder: Path) -> None:
-        ours, theirs = _pipes()
+        (self.reading, self.writing), ends = _pipes()
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
         options += ["--disable-background-networking", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
         self.process = subprocess.Popen(
@@ -40,14 +40,13 @@ class Browser:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(3, 4),
-            preexec_fn=lambda: [os.dup2(end, 3 + i) for i, end in enumerate(theirs)],
+            preexec_fn=lambda: [os.dup2(end, 3 + i) for i, end in enumerate(ends)],
         )
-        for end in theirs:
+        for end in ends:
             os.close(end)
-        self.reading, self.writing = ours
         os.set_blocking(self.reading, False)
         self.rest, self.number, self.session = b"", 0, ""
-        #: What went wrong in the page, and what it asked the network for.
+        #: Errors and warnings of the page, and its network requests.
         self.errors: list[str] = []
         self.requests: list[str] = []
         target = self("Target.createTarget", url="about:blank")["targetId"]
@@ -63,19 +62,18 @@ class Browser:
         os.close(self.writing)
 
     def __call__(self, method: str, **params: Any) -> Any:
-        """The result of a command of the DevTools protocol."""
+        """Return the result of a command of the DevTools protocol."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
         message |= {"sessionId": self.session} if self.session else {}
         os.write(self.writing, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._read()
-            if answer.get("id") == self.number:
-                assert "error" not in answer, (method, answer["error"])
-                return answer["result"]
+        while (answer := self._read()).get("id") != self.number:
+            self._record(answer.get("method"), answer.get("params", {}))
+        assert "error" not in answer, (method, answer["error"])
+        return answer["result"]
 
     def _read(self) -> dict[str, Any]:
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while b"\0" not in self.rest:
             assert time.monotonic() < until, "the browser does not answer"
             try:
@@ -84,10 +82,9 @@ class Browser:
                 time.sleep(0.005)
         line, self.rest = self.rest.split(b"\0", 1)
         message: dict[str, Any] = json.loads(line)
-        self._note(message.get("method"), message.get("params", {}))
         return message
 
-    def _note(self, method: str | None, params: dict[str, Any]) -> None:
+    def _record(self, method: str | None, params: dict[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
             self.errors.append(json.dumps(params["exceptionDetails"])[:800])
         if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
@@ -98,13 +95,8 @@ class Browser:
             self.requests.append(params["request"]["url"])
 
     def size(self, width: int, height: int) -> None:
-        self(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self("Emulation.setDeviceMetricsOverride", **metrics)
 
     def prefer(self, theme: str) -> None:
         self("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
@@ -118,13 +110,13 @@ class Browser:
         self.do("0")
 
     def ask(self, expression: str) -> Any:
-        """The value of JavaScript; promises are awaited."""
-        told = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        """Return the value of JavaScript, awaiting promises."""
+        answer = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while not self.ask(expression):
             assert time.monotonic() < until, expression
             time.sleep(0.05)
@@ -145,23 +137,20 @@ class Browser:
         self.do("0")
 
     def at(self, point: str) -> tuple[float, float]:
-        """Where a point in metres, given in JavaScript, lies in the window."""
+        """Return where a JavaScript point in metres lies in the window."""
         corner = "panes[0].canvas.getBoundingClientRect()"
         x, y = self.ask(f"(([x, y], r) => [x + r.left, y + r.top])(panes[0].toPixels({point}), {corner})")
         return x, y
 
-    def png(self) -> bytes:
-        return base64.b64decode(self("Page.captureScreenshot", format="png")["data"])
-
     def picture(self) -> np.ndarray:
-        """The first canvas as pixels ``[H, W, channels]``."""
+        """Return the pixels ``[H, W, channels]`` of the first canvas."""
         data = self.ask("panes[0].canvas.toDataURL().split(',')[1]")
         return np.asarray(imread(BytesIO(base64.b64decode(data)), format="png"))
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """(our reading end, our writing end) and (the browser's), both of the latter above 4."""
-    import fcntl  # not on Windows, where this module is imported too
+    """Return our (reading, writing) ends and the browser's, the latter numbered above 4."""
+    import fcntl  # missing on Windows, where this module is imported too
 
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
