@@ -139,10 +139,15 @@ def test_tracks_are_predicted_for_a_second_after_their_last_detection(stream: St
         assert list(found.not_predicted) == ([] if step <= 15 else ["b"])
     assert found.not_predicted["b"] == "not seen for 2.4 s"
     found = stream.update(5.0, Detections([], []))
-    assert len(found.track_id) == 0 and found.not_predicted == {
-        "a": "not seen for 2.1 s",
-        "b": "not seen for 4.5 s",
-    }
+    assert len(found.track_id) == 0
+    assert found.not_predicted == {"a": "not seen for 2.1 s", "b": "not seen for 4.5 s"}
+
+
+def test_last_track_is_predicted_for_a_second(stream: StreamingForecaster) -> None:
+    drive(stream)
+    assert stream.update(1.5, Detections([], [])).track_id.tolist() == ["a"]
+    found = stream.update(1.6, Detections([], []))
+    assert len(found.track_id) == 0 and found.not_predicted == {"a": "not seen for 1.1 s"}
 
 
 def test_jump_drops_the_history(stream: StreamingForecaster) -> None:
