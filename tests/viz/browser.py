@@ -29,7 +29,7 @@ TIMEOUT_S = 60.0
 
 
 class Browser:
-    """One tab. Messages are JSON terminated by a zero byte, in the browser's files 3 (input) and 4 (output)."""
+    """One tab, with JSON messages terminated by a zero byte in its files 3 (input) and 4 (output)."""
 
     def __init__(self, folder: Path) -> None:
         (self.reading, self.writing), ends = _pipes()
