@@ -1,1 +1,7 @@
-"""Training: the LightningModule, its losses, and the ``train`` command."""
+"""Training of forecasters. To follow one step from the command on, read in this order:
+
+``train`` (command, config, run folder), ``lit_forecaster`` (the step: losses, gradients, validation),
+``losses``, ``optimizer`` (AdamW, schedule, check for non-finite numbers). Around it: ``callbacks``
+(TensorBoard, when checkpoints are saved, signals), ``checkpoint_io`` (how they are written and found),
+``record`` (facts of the training) and ``distributed`` (sums over processes).
+"""
