@@ -106,7 +106,7 @@ def fit(
 ) -> tuple[Record, Path]:
     """Train, or resume, until the end or ``stop``: what was recorded, and the last checkpoint."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    record, model = Record(), small_model(seed=4, **MODEL)
+    record, model = Record(), small_model(seed=4, **MODEL).train()
     every_step = ModelCheckpoint(
         folder, "{step}", every_n_train_steps=1, save_top_k=-1, auto_insert_metric_name=False
     )
