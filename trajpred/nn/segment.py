@@ -28,13 +28,15 @@ def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tens
         >>> segment_softmax(torch.tensor([0.0, 0.0, 5.0]), torch.tensor([0, 0, 2]), 3)
         tensor([0.5000, 0.5000, 1.0000])
     """
-    wide = score.float() if score.dtype in (torch.float16, torch.bfloat16) else score
+    logits = score.float() if score.dtype in (torch.float16, torch.bfloat16) else score
     shape = (num_receivers, *score.shape[1:])
-    index = receiver.reshape(-1, *[1] * (score.ndim - 1)).expand_as(wide)
+    index = receiver.reshape(-1, *[1] * (score.ndim - 1)).expand_as(logits)
     # The maximum cancels in the quotient, so it needs no gradient.
-    highest = wide.new_full(shape, LOWEST).scatter_reduce(0, index, wide.detach(), "amax", include_self=True)
-    weight = torch.exp(wide - highest.index_select(0, receiver))
-    total = wide.new_zeros(shape).index_add(0, receiver, weight)
+    highest = logits.new_full(shape, LOWEST).scatter_reduce(
+        0, index, logits.detach(), "amax", include_self=True
+    )
+    weight = torch.exp(logits - highest.index_select(0, receiver))
+    total = logits.new_zeros(shape).index_add(0, receiver, weight)
     return (weight / total.index_select(0, receiver)).to(score.dtype)
 
 

@@ -88,12 +88,12 @@ class ClampedAttention(nn.Module):
         edge = None if self.edge is None else self.edge(edge_attr).unflatten(-1, (self.num_heads, -1))
         # Exponentials and sums over many edges stay out of half precision.
         with torch.autocast(q.device.type, enabled=False):
-            wide = torch.promote_types(q.dtype, torch.float32)
-            score = q.to(wide).index_select(0, receiver) * k.to(wide).index_select(0, sender)
+            dtype = torch.promote_types(q.dtype, torch.float32)
+            score = q.to(dtype).index_select(0, receiver) * k.to(dtype).index_select(0, sender)
             score = score / q.shape[-1] ** 0.5
             score = score if edge is None else score * edge
             weight = clamped_softmax(score.sum(-1), receiver, q.shape[0], self.epsilon)
-            message = weight[..., None] * v.to(wide).index_select(0, sender)
+            message = weight[..., None] * v.to(dtype).index_select(0, sender)
             pooled = segment_sum(message, receiver, q.shape[0])
         return pooled.flatten(1).to(q.dtype), score.flatten(1).to(q.dtype), weight
 

@@ -132,5 +132,5 @@ class PaddedAttention(nn.Module):
 
 def masked_softmax(score: Tensor, allowed: Tensor) -> Tensor:
     """Softmax over the last dimension in float32 or wider; 0 where not ``allowed``, even if nothing is."""
-    wide = score.to(torch.promote_types(score.dtype, torch.float32)).masked_fill(~allowed, LOWEST)
-    return torch.softmax(wide, -1).masked_fill(~allowed, 0).to(score.dtype)
+    logits = score.to(torch.promote_types(score.dtype, torch.float32)).masked_fill(~allowed, LOWEST)
+    return torch.softmax(logits, -1).masked_fill(~allowed, 0).to(score.dtype)

@@ -162,9 +162,9 @@ class GaussianDistanceKernel(nn.Module):
 
     def forward(self, distance: Tensor, pair_type: Tensor) -> Tensor:
         with torch.autocast(distance.device.type, enabled=False):
-            wide = torch.promote_types(self.mean.dtype, torch.float32)
-            mean, std = self.mean.to(wide), self.std.to(wide).abs() + 1e-2
-            scaled = self.scale[pair_type].sum(-1) * distance.to(wide) + self.offset[pair_type].sum(-1)
+            dtype = torch.promote_types(self.mean.dtype, torch.float32)
+            mean, std = self.mean.to(dtype), self.std.to(dtype).abs() + 1e-2
+            scaled = self.scale[pair_type].sum(-1) * distance.to(dtype) + self.offset[pair_type].sum(-1)
             density = torch.exp(-0.5 * ((scaled[..., None] - mean) / std) ** 2) / ((2 * PI) ** 0.5 * std)
             return density.to(self.mean.dtype)
 

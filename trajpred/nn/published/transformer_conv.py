@@ -182,9 +182,9 @@ class TransformerConv(nn.Module):
         )
         # Sums over many edges stay out of half precision.
         with torch.autocast(q.device.type, enabled=False):
-            wide = torch.promote_types(q.dtype, torch.float32)
-            e = None if edge_attr is None else edge_attr.to(wide)
-            attention, message = self._aggregate(q.to(wide), k.to(wide), v.to(wide), e, edge_index)
+            dtype = torch.promote_types(q.dtype, torch.float32)
+            e = None if edge_attr is None else edge_attr.to(dtype)
+            attention, message = self._aggregate(q.to(dtype), k.to(dtype), v.to(dtype), e, edge_index)
         message = message.to(v.dtype)
         return message.flatten(1) if self.concat else message.mean(1), attention
 

@@ -66,9 +66,9 @@ class BiasedAttention(nn.Module):
         )
         rate = self.dropout if self.training else 0.0
         with torch.autocast(receiver.device.type, enabled=False):
-            wide = torch.promote_types(q.dtype, torch.float32)
-            q, k, v = q.to(wide), k.to(wide), v.to(wide)
-            bias = None if bias is None else bias.to(wide)
+            dtype = torch.promote_types(q.dtype, torch.float32)
+            q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
             if return_attention:
                 score = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
                 weight = torch.softmax(score if bias is None else score + bias, -1)
@@ -147,8 +147,8 @@ class BiasedEncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, attn_bias: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         if mask is not None:
-            wide = torch.promote_types(x.dtype, torch.float32)  # float16 cannot hold LOWEST
-            bias = x.new_zeros(1, 1, 1, 1, dtype=wide) if attn_bias is None else attn_bias.to(wide)
+            dtype = torch.promote_types(x.dtype, torch.float32)  # float16 cannot hold LOWEST
+            bias = x.new_zeros(1, 1, 1, 1, dtype=dtype) if attn_bias is None else attn_bias.to(dtype)
             attn_bias = torch.where(mask[:, None, None], bias, LOWEST)
         return self.block(x, attn_bias)
 
