@@ -22,10 +22,13 @@ import pytest
 from tests.graph.scenes import features_of
 from tests.sources.argoverse1_files import MAPS, SHIPPED, Row, made_map, made_rows, unpack, write, write_csv
 from trajpred.errors import DataError
+from trajpred.evaluation import evaluate
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap
+from trajpred.predictors import load_predictor
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks, equal
 from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read_scenario
 from trajpred.sources.argoverse1_map import city_map, read_city_map
+from trajpred.store import ScenarioStore, prepare
 
 HEADER = ["TIMESTAMP", "TRACK_ID", "OBJECT_TYPE", "X", "Y", "CITY_NAME"]
 
@@ -161,6 +164,20 @@ def test_constant_velocity_has_the_published_errors_on_the_shipped_scenes() -> N
         errors.append(np.hypot(*(line - position[20:]).T))
     assert np.mean(errors) == pytest.approx(2.212, abs=2e-3)
     assert np.mean(errors, axis=0)[-1] == pytest.approx(4.991, abs=2e-3)
+
+
+@pytest.mark.slow
+def test_evaluation_of_the_shipped_scenes_gives_the_metrics_of_their_readme(tmp_path: Path) -> None:
+    summary = prepare("argoverse1", SHIPPED, tmp_path / "store", workers=1, progress=False)
+    assert (summary.scenarios, summary.skipped) == ({"val": 616}, {"val": {}})
+    rows = ScenarioStore(tmp_path / "store", "val")
+    focal = evaluate(load_predictor("constant_velocity"), rows, progress=False).metrics["focal"]
+    figures = "a focal minADE1 of {} m, minFDE1 of {} m and MR1 of {}".format(
+        *(round(focal[name], 2) for name in ("minADE1", "minFDE1", "MR1"))
+    )
+    assert figures in " ".join((SHIPPED / "README.md").read_text().split())
+    for index, path in list(enumerate(discover(SHIPPED)["val"]))[::50]:
+        assert equal(rows[index], read_scenario(path), tolerance=6e-4)
 
 
 # ------------------------------------------------------------------------------------------- meaning
