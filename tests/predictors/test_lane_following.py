@@ -1,4 +1,4 @@
-"""Lane following: closed forms on made-up maps, and finite whatever the map."""
+"""Lane following: closed forms on simple maps, and finite forecasts on any map."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 def car_at(
     position: tuple[float, float], speed: float, lanes: LaneMap | list[Floats], object_type: str = "vehicle"
 ) -> Scenario:
-    """Ten observed steps along the x axis at constant ``speed``, to ``position``; nobody else."""
+    """Ten observed steps along the x axis at constant ``speed``, to ``position``; no other agent."""
     path = np.array(position) + np.arange(-9, 1)[:, None] * [0.1 * speed, 0.0]
     return Scenario.from_arrays(path[None], num_observed=10, object_type=object_type, map=lanes)
 
@@ -64,7 +64,7 @@ def test_six_accelerations_on_a_straight_lane() -> None:
     np.testing.assert_allclose(standing[:, 0], expected, rtol=1e-9)
 
 
-def test_the_offset_to_the_centreline_fades_out() -> None:
+def test_offset_to_the_centreline_fades_out() -> None:
     """At 10 m/s over 50 m: half of it is left after 25 m, nothing after 50 m."""
     path = futures(car_at((0.0, 1.0), 10.0, [straight_lane()])).trajectory[0, 0]
     offset = np.interp([0.1, 25.0, 50.0], path[:, 0], path[:, 1], left=np.nan)
@@ -73,7 +73,7 @@ def test_the_offset_to_the_centreline_fades_out() -> None:
 
 
 @pytest.mark.parametrize("side", [1, -1])
-def test_a_bend_is_followed_at_the_present_speed(side: int) -> None:
+def test_bends_are_followed_at_the_present_speed(side: int) -> None:
     bend = arc_lane(60.0, -0.5, 1.4) * [1, side]
     path = futures(car_at((0.0, 0.0), 8.0, [bend])).trajectory[0, 0]
     angle = 8.0 * np.arange(1, 61) * 0.1 / 60.0
@@ -90,7 +90,7 @@ def fork(outside: int = 999) -> LaneMap:
     return LaneMap.from_centerlines(lines, lane_id=ids, successors=[[30, outside, 20, 10], [], [], [outside]])
 
 
-def test_every_branch_of_a_fork_is_a_future_and_straight_on_the_likeliest() -> None:
+def test_every_branch_of_a_fork_is_a_mode_and_straight_the_most_probable() -> None:
     forecast = futures(car_at((0.0, 0.0), 8.0, fork()))
     end = forecast.trajectory[0, :, -1]
     np.testing.assert_allclose(end[0], [48.0, 0.0], atol=1e-6)
@@ -101,14 +101,14 @@ def test_every_branch_of_a_fork_is_a_future_and_straight_on_the_likeliest() -> N
         assert norm(end - expected).min() < 0.05
 
 
-def test_where_the_map_ends_it_goes_straight_on() -> None:
+def test_paths_go_straight_where_the_map_ends() -> None:
     bend = arc_lane(40.0, -0.5, 0.5)
     path = futures(car_at((0.0, 0.0), 10.0, [bend])).trajectory[0, 0]
     after = np.diff(path[23:], axis=0)  # the lane ends 20 m ahead
     np.testing.assert_allclose(after, np.tile(unit_vector(np.array(0.5)), (len(after), 1)), atol=0.02)
 
 
-def test_a_lane_that_begins_ahead_is_found() -> None:
+def test_lanes_that_begin_ahead_are_found() -> None:
     bend = arc_lane(40.0, 0.05, 1.5)  # its first point is 2 m ahead; no lane leads to it
     end = ends(car_at((0.0, 0.0), 10.0, [bend]), 40)
     assert abs(norm(end[0] - [0.0, 40.0]) - 40.0) < 0.1
@@ -116,21 +116,21 @@ def test_a_lane_that_begins_ahead_is_found() -> None:
 
 
 @pytest.mark.parametrize("speed", [0.0, 0.3])
-def test_who_stands_most_likely_stays(speed: float) -> None:
+def test_standing_agents_most_probably_stay(speed: float) -> None:
     forecast = futures(car_at((0.0, 0.5), speed, [straight_lane()]))
     assert norm(forecast.trajectory[0, 0] - [0.0, 0.5]).max() <= 6 * speed + 1e-9
     assert forecast.probability[0, 0] > 0.5
-    assert forecast.trajectory[0, :, -1, 0].max() > 10.0, "it may as well start"
+    assert forecast.trajectory[0, :, -1, 0].max() > 10.0, "it may also start"
 
 
-def test_the_next_lane_is_a_future() -> None:
+def test_adjacent_lanes_are_modes() -> None:
     lanes = [straight_lane(), straight_lane() + np.array([0.0, 3.5])]
     end = ends(car_at((0.0, 1.7), 10.0, lanes))
     assert (np.abs(end[:, 1]) < 1e-6).any() and (np.abs(end[:, 1] - 3.5) < 1e-6).any()
 
 
 @pytest.mark.parametrize("case", ["far", "oncoming", "pedestrian", "coincident"])
-def test_who_has_no_lane_does_without_the_map(case: str) -> None:
+def test_agents_without_a_lane_do_not_use_the_map(case: str) -> None:
     bend = arc_lane(40.0, -0.5, 1.5) + np.array([0.0, 20.0 if case == "far" else 0.0])
     lanes = [np.full((2, 2), 0.1)] if case == "coincident" else [bend[::-1] if case == "oncoming" else bend]
     kind = "pedestrian" if case == "pedestrian" else "vehicle"
@@ -144,16 +144,16 @@ def test_who_has_no_lane_does_without_the_map(case: str) -> None:
     assert np.ptp(norm(end)) > 5, "and change its speed"
 
 
-def test_a_loop_of_lanes_is_walked_once() -> None:
-    """Two halves of a small circle, each the other's successor, and driven round several times."""
+def test_loops_of_lanes_are_followed_once() -> None:
+    """Two halves of a small circle, each the other's successor, driven several times."""
     halves = [arc_lane(5.0, 0.0, np.pi), arc_lane(5.0, np.pi, 2 * np.pi)]
     lanes = LaneMap.from_centerlines(halves, successors=[[1, 0], [0]])
     path = futures(car_at((0.0, 0.0), 15.0, lanes)).trajectory
     assert np.isfinite(path).all()
 
 
-def test_many_branches_take_no_time() -> None:
-    """3^40 ways through forty layers of three lanes, of no length at first."""
+def test_many_branches_are_fast() -> None:
+    """3^40 paths through forty layers of three lanes, the first ones of no length."""
     layers = [i for i in range(40) for _ in range(3)]
     lines = [straight_lane(max(i - 20, 0), max(i - 19, 0)) for i in layers]
     onward = [[3 * (i + 1) + j for j in range(3)] if i < 39 else [] for i in layers]
@@ -163,8 +163,8 @@ def test_many_branches_take_no_time() -> None:
     np.testing.assert_allclose(end[0, 0], 89.0, rtol=1e-6)
 
 
-def test_a_track_lost_sight_of_goes_on_until_now() -> None:
-    """Last seen 1 s ago at x = 0, at 10 m/s: now it is at 10 m, whatever it does from now on."""
+def test_lost_tracks_continue_until_now() -> None:
+    """Last seen 1 s ago at x = 0, at 10 m/s: now it is at 10 m."""
     seen = car_at((0.0, 0.0), 10.0, [straight_lane()])
     position = np.full((1, 20, 2), np.nan)
     position[0, :10] = seen.tracks.position[0]
@@ -173,7 +173,7 @@ def test_a_track_lost_sight_of_goes_on_until_now() -> None:
     np.testing.assert_allclose(ahead, np.broadcast_to([10.0, 0.0], ahead.shape), atol=1e-6)
 
 
-def test_moving_and_turning_the_scene_moves_and_turns_the_futures(sample_scenarios: list[Scenario]) -> None:
+def test_forecast_is_equivariant_to_moving_and_turning_the_scene(sample_scenarios: list[Scenario]) -> None:
     scenario, angle, shift = sample_scenarios[0], 2.0, np.array([3000.0, -900.0])
     tracks, line = scenario.tracks, scenario.map.centerline
     moved_line = rotate(line.values[:, :2], np.array(angle)) + shift
@@ -194,10 +194,10 @@ def test_moving_and_turning_the_scene_moves_and_turns_the_futures(sample_scenari
     np.testing.assert_allclose(after.probability, before.probability, atol=1e-6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(1, 6), st.sampled_from([0.0, 1.0, 1e6]))
-def test_any_map_gives_finite_futures(seed: int, lanes: int, agents: int, far: float) -> None:
-    """Short lanes, coincident points, loops, the same successor twice, ids of no lane, any speed."""
+def test_forecasts_are_finite_on_any_map(seed: int, lanes: int, agents: int, far: float) -> None:
+    """Short lanes, coincident points, loops, duplicate and unknown successors, any speed."""
     draw = np.random.default_rng(seed)
     size = draw.integers(2, 6, lanes)
     lines = [np.round(draw.normal(0, 10, (n, 2)) * draw.integers(0, 2, (n, 1))) + far for n in size]
@@ -211,16 +211,16 @@ def test_any_map_gives_finite_futures(seed: int, lanes: int, agents: int, far: f
         object_type=draw.choice(["vehicle", "pedestrian", "unknown", "static"], agents).tolist(),
         map=LaneMap.from_centerlines(lines, successors=onward),
     )
-    forecast = futures(scenario, int(draw.integers(1, 40)))  # Forecast refuses what is not finite
+    forecast = futures(scenario, int(draw.integers(1, 40)))  # Forecast rejects non-finite values
     assert forecast.trajectory.shape[:2] == (agents, 6)
     assert (np.diff(forecast.probability, axis=1) <= 0).all()
     np.testing.assert_allclose(forecast.probability.sum(axis=1), 1, rtol=1e-9)
 
 
-def test_it_beats_constant_velocity_on_real_tracks() -> None:
-    """A tenth of the shipped Argoverse 1 scenes: better with one future, half the error with six."""
+def test_lane_following_beats_constant_velocity_on_real_tracks() -> None:
+    """A twentieth of the shipped Argoverse 1 scenes: better with one future, half the error with six."""
     one, six, straight = [], [], []
-    for path in discover(ARGOVERSE1)["val"][::10]:
+    for path in discover(ARGOVERSE1)["val"][::20]:
         scenario = read_scenario(path)
         truth = scenario.tracks.position[scenario.focal, -1]
         forecast = lane_following(scenario)
