@@ -159,7 +159,7 @@ class ScenarioStore:
 
     @property
     def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the tracks with an observed state ``[N]`` and the lanes and crossings ``[N]`` of each row."""
+        """Return the observed tracks ``[N]`` and the lanes and crossings ``[N]`` of each row."""
         return self._index.column("tracks").to_numpy(), self._index.column("lanes").to_numpy()
 
     @property
