@@ -88,8 +88,8 @@ def _nearest(scenario: Scenario) -> str:
     tracks, now = scenario.tracks, scenario.num_observed - 1
     present = tracks.valid[:, now] & ~np.isin(tracks.object_type, STATIC_TYPES)
     present[scenario.focal] = False
-    nobody = f"scenario {scenario.scenario_id} has no road user besides the focal agent"
-    require(bool(present.any()), "without", nobody)
+    problem = f"scenario {scenario.scenario_id} has no road user besides the focal agent"
+    require(bool(present.any()), "without", problem)
     last = np.flatnonzero(tracks.valid[scenario.focal, : now + 1])[-1]
     gap = norm(tracks.position[:, now] - tracks.position[scenario.focal, last])
     return str(tracks.track_id[np.where(present, gap, np.inf).argmin()])
