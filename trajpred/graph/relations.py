@@ -48,10 +48,13 @@ def nearest(distance: Tensor, k: int, radius: float) -> Tensor:
     missing = k if torch.compiler.is_exporting() else max(0, k - distance.shape[-1])
     columns = torch.nn.functional.pad(distance, (0, missing), value=torch.inf)
     kth = columns.topk(k, largest=False, sorted=False).values.amax(-1, keepdim=True)
-    closer, tied = distance < kth, distance == kth
-    room = k - closer.sum(-1, keepdim=True, dtype=torch.int32)
-    within = distance <= min(radius, torch.finfo(distance.dtype).max)
-    return (closer | (tied & (tied.cumsum(-1, dtype=torch.int32) <= room))) & within
+    near = (distance <= kth) & (distance <= min(radius, torch.finfo(distance.dtype).max))
+    if torch.compiler.is_exporting() or bool((near.sum(-1, dtype=torch.int32) > k).any()):
+        # Several senders at the k-th distance, which is rare: keep the first ones.
+        closer, tied = distance < kth, distance == kth
+        room = k - closer.sum(-1, keepdim=True, dtype=torch.int32)
+        near = near & (closer | (tied & (tied.cumsum(-1, dtype=torch.int32) <= room)))
+    return near
 
 
 def relation_kinds(
