@@ -46,16 +46,12 @@ def evaluate(
         progress: show a progress bar.
 
     Raises: DataError if no scenario has a labelled future, or the predictor forecasts no scored agent.
-
-    Example:
-        >>> result = evaluate(load_predictor("constant_velocity"), ScenarioStore(path, "val"))
-        >>> result.metrics["focal"]["minFDE6"]
     """
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
-    # K = 6 is always computed: breakdowns, horizons and comparisons use it.
-    scores = Scores(sorted({*ks, 6}), beyond, getattr(predictor, "joint", False))
+    used = sorted({*ks, 6})  # breakdowns, horizons and comparisons use K = 6
+    scores = Scores(used, beyond, getattr(predictor, "joint", False))
     scenarios, start = 0, time.monotonic()
     chosen = range(len(store) if limit is None else min(limit, len(store)))
     with tqdm(total=len(chosen), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
