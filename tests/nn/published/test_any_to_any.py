@@ -172,4 +172,3 @@ def test_a_convolution_of_the_user() -> None:
     conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops={"softmax": segment_softmax})
     reached = torch.zeros(N, 1).index_fill(0, EDGES[1], 1.0)
     assert_close(conv(torch.randn(N, NODE), EDGES), reached.expand(-1, NODE))
-    assert conv.takes_receiver_input and conv.takes_sender_node_input and not conv.takes_sender_edge_input

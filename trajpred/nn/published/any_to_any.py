@@ -1,15 +1,9 @@
-"""Convolutions from any piece of a graph to any other: to the target or source nodes of edges, or to context.
-
-The receiver tag selects where messages end. They start at *items*: edges, or the nodes of a graph. A subclass
-implements ``convolve`` in terms of functions that carry values between receivers, senders and items, without
-indices. Source: TF-GNN's ``AnyToAnyConvolutionBase``.
-"""
+"""Convolutions whose receivers are the targets or sources of edges, or the context: TF-GNN's any-to-any."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -37,7 +31,6 @@ class ReceiverTag(IntEnum):
 
     @classmethod
     def of(cls, tag: ReceiverTag | int | str) -> ReceiverTag:
-        """Convert a tag, its number, or its name in upper or lower case."""
         if isinstance(tag, str):
             if tag.upper() not in cls.__members__:
                 raise ValueError(f"receiver_tag must be one of {', '.join(cls.__members__)}, not {tag!r}")
@@ -48,33 +41,11 @@ class ReceiverTag(IntEnum):
 SOURCE, TARGET, CONTEXT = ReceiverTag
 
 
-@dataclass(frozen=True)
-class _Items:
-    """Receiver and sender of each item; without ``sender`` every item is its own sender."""
-
-    receiver: Tensor
-    num_receivers: int
-    sender: Tensor | None
-
-    def from_receiver(self, value: Tensor) -> Tensor:
-        return value.index_select(0, self.receiver)
-
-    def from_sender(self, value: Tensor) -> Tensor:
-        return value if self.sender is None else value.index_select(0, self.sender)
-
-    def pool(self, value: Tensor, reduce_type: str = "sum") -> Tensor:
-        if reduce_type != "sum":
-            raise ValueError(
-                f"reduce_type must be 'sum', not {reduce_type!r}; pass an extra_receiver_op for others"
-            )
-        return segment_sum(value, self.receiver, self.num_receivers)
-
-    def bind(self, op: ReceiverOp) -> Callable[..., Tensor]:
-        return lambda value, **options: op(value, self.receiver, self.num_receivers, **options)
-
-
 class AnyToAnyConvolution(nn.Module):
-    """Base class of convolutions whose receiver is selected by a tag.
+    """Base class of convolutions whose receiver is selected by a tag, as TF-GNN's ``AnyToAnyConvolutionBase``.
+
+    A subclass implements :meth:`convolve` with functions that carry values between receivers, senders and
+    *items* (edges, or the nodes of a graph), without indices.
 
     ============ ======================= ===================== =================
     receiver_tag items                   receivers             senders
@@ -122,18 +93,6 @@ class AnyToAnyConvolution(nn.Module):
         self.sender_node_feature, self.sender_edge_feature = sender_node_feature, sender_edge_feature
         self.extra_receiver_ops = None if extra_receiver_ops is None else dict(extra_receiver_ops)
 
-    @property
-    def takes_receiver_input(self) -> bool:
-        return self.receiver_feature is not None
-
-    @property
-    def takes_sender_node_input(self) -> bool:
-        return self.sender_node_feature is not None
-
-    @property
-    def takes_sender_edge_input(self) -> bool:
-        return self.sender_edge_feature is not None
-
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor, plain values where plain values were given."""
         return {
@@ -160,20 +119,16 @@ class AnyToAnyConvolution(nn.Module):
         extra_receiver_ops: Mapping[str, Callable[..., Tensor]] | None = None,
         **kwargs: Any,
     ) -> Result:
-        """Convolve; to be implemented by subclasses.
+        """Convolve; implemented by subclasses. Returns ``[R, ...]``.
 
         Args:
-            sender_node_input: ``[S, ...]``, None if off.
-            sender_edge_input: ``[items, ...]``, None if off.
+            sender_node_input, sender_edge_input: ``[S, ...]`` and ``[items, ...]``, None if off.
             receiver_input: ``[R, ...]``.
             broadcast_from_sender_node: ``[S, ...]`` -> ``[items, ...]``; None without senders.
             broadcast_from_receiver: ``[R, ...]`` -> ``[items, ...]``.
             pool_to_receiver: called as ``pool(value, reduce_type="sum")``, ``[items, ...]`` -> ``[R, ...]``.
             extra_receiver_ops: by name, called as ``op(value, **options)`` with ``[items, ...]``.
             kwargs: further arguments of :meth:`forward`.
-
-        Returns:
-            ``[R, ...]``.
         """
         raise NotImplementedError
 
@@ -206,19 +161,32 @@ class AnyToAnyConvolution(nn.Module):
         if tag is CONTEXT and isinstance(x, Tensor):
             raise ValueError("receiver_tag CONTEXT needs x = (x_sender or None, context)")
         sender, receiver = (x, x) if isinstance(x, Tensor) else x
-        items = _items(tag, receiver.shape[0], edge_index, batch, edge_batch)
-        if not self.takes_sender_node_input or (tag is CONTEXT and batch is None):
+        index, origin = _ends(tag, edge_index, batch, edge_batch)
+        R = receiver.shape[0]
+        if self.sender_node_feature is None or (tag is CONTEXT and batch is None):
             sender = None
-        ops = self.extra_receiver_ops
-        if ops is not None:
-            kwargs["extra_receiver_ops"] = {name: items.bind(op) for name, op in ops.items()}
+
+        def from_sender(value: Tensor) -> Tensor:
+            return value if origin is None else value.index_select(0, origin)
+
+        def pool(value: Tensor, reduce_type: str = "sum") -> Tensor:
+            if reduce_type != "sum":
+                problem = f"reduce_type must be 'sum', not {reduce_type!r}"
+                raise ValueError(f"{problem}; pass an extra_receiver_op for others")
+            return segment_sum(value, index, R)
+
+        if self.extra_receiver_ops is not None:
+            kwargs["extra_receiver_ops"] = {
+                name: lambda value, op=op, **options: op(value, index, R, **options)
+                for name, op in self.extra_receiver_ops.items()
+            }
         return self.convolve(
             sender_node_input=sender,
             sender_edge_input=edge_attr,
             receiver_input=receiver,
-            broadcast_from_sender_node=None if sender is None else items.from_sender,
-            broadcast_from_receiver=items.from_receiver,
-            pool_to_receiver=items.pool,
+            broadcast_from_sender_node=None if sender is None else from_sender,
+            broadcast_from_receiver=lambda value: value.index_select(0, index),
+            pool_to_receiver=pool,
             **kwargs,
         )
 
@@ -248,8 +216,7 @@ class AnyToAnyConvolution(nn.Module):
         if node_set_name is not None:
             nodes, context = graph[node_set_name], graph["context"][self.receiver_feature]
             sender = _feature(nodes, self.sender_node_feature)
-            count = 0 if sender is None else sender.shape[0]
-            one_graph = context.new_zeros(count, dtype=torch.int64)
+            one_graph = context.new_zeros(0 if sender is None else sender.shape[0], dtype=torch.int64)
             kwargs["batch"] = nodes.batch if "batch" in nodes else one_graph
             return self.forward((sender, context), **kwargs)
         source, name, target = _edge_type(graph, edge_set_name)
@@ -278,21 +245,18 @@ class AnyToAnyConvolution(nn.Module):
         return tags.pop()
 
 
-def _items(
-    tag: ReceiverTag,
-    num_receivers: int,
-    edge_index: Tensor | None,
-    batch: Tensor | None,
-    edge_batch: Tensor | None,
-) -> _Items:
+def _ends(
+    tag: ReceiverTag, edge_index: Tensor | None, batch: Tensor | None, edge_batch: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the receiver and the sender of each item; None if every item is its own sender."""
     if tag is CONTEXT:
         graph_of = batch if edge_batch is None else edge_batch
         if graph_of is None or (batch is not None and edge_batch is not None):
             raise ValueError("receiver_tag CONTEXT needs exactly one of batch (over nodes), edge_batch")
-        return _Items(graph_of, num_receivers, None)
+        return graph_of, None
     if edge_index is None or batch is not None:
         raise ValueError(f"receiver_tag {tag.name} needs edge_index, not batch")
-    return _Items(edge_index[tag], num_receivers, edge_index[1 - tag])
+    return edge_index[tag], edge_index[1 - tag]
 
 
 def _feature(store: Any, name: str | None) -> Tensor | None:

@@ -61,11 +61,7 @@ PENALTIES: dict[str, TensorFunction] = {"l1": lambda w: w.abs().sum(), "l2": lam
 
 
 def activation_of(activation: Activation) -> TensorFunction:
-    """Look up an activation; None is linear.
-
-    >>> activation_of("leaky_relu")(torch.tensor([-1.0, 1.0]))
-    tensor([-0.2000,  1.0000])
-    """
+    """Look up an activation; None is linear."""
     return _look_up(activation or "linear", ACTIVATIONS, "activation")
 
 
@@ -75,11 +71,7 @@ def initializer_of(initializer: Initializer) -> TensorFunction:
 
 
 def regularizer_of(regularizer: Regularizer) -> TensorFunction | None:
-    """Look up a regulariser: ``l1`` f Σ|w|, ``l2`` f Σw², ``l1_l2`` both; f is 0.01 if only a name is given.
-
-    >>> regularizer_of({"l2": 0.5})(torch.tensor([[1.0, 2.0]]))
-    tensor(2.5000)
-    """
+    """Look up a regulariser: ``l1`` f Σ|w|, ``l2`` f Σw², ``l1_l2`` both, with f = 0.01 for a name alone."""
     if isinstance(regularizer, str):
         regularizer = dict.fromkeys(regularizer.split("_"), 0.01)
     if not isinstance(regularizer, Mapping):

@@ -11,16 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, elu
 
+from trajpred.nn.published import keras_names as keras
 from trajpred.nn.published.any_to_any import HIDDEN_STATE, AnyToAnyConvolution, ReceiverTag, Result
-from trajpred.nn.published.keras_names import (
-    Activation,
-    Initializer,
-    Regularizer,
-    TensorFunction,
-    activation_of,
-    initializer_of,
-    regularizer_of,
-)
 from trajpred.nn.segment import segment_softmax
 
 #: Returns the parts of each item, [node, edge] or one of them, after the given maps.
@@ -32,7 +24,7 @@ class LazyDense(nn.LazyLinear):
 
     cls_to_become = nn.Linear
 
-    def __init__(self, out_features: int, bias: bool, initializer: TensorFunction) -> None:
+    def __init__(self, out_features: int, bias: bool, initializer: keras.TensorFunction) -> None:
         super().__init__(out_features, bias)
         self.initializer = initializer
 
@@ -73,9 +65,8 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
     per_head_channels]``; with ``return_attention=True`` also α ``[I, num_heads]`` before dropout. Call: see
     :class:`~trajpred.nn.published.any_to_any.AnyToAnyConvolution`.
 
-    Source: TensorFlow GNN, ``models/multi_head_attention``, after Dwivedi & Bresson 2020 (arXiv 2012.09699)
-    and Vaswani et al. 2017 (arXiv 1706.03762). Raises its errors, and ValueError where it silently ignores a
-    given input.
+    Source: TensorFlow GNN, ``models/multi_head_attention``, after Dwivedi & Bresson 2020 (arXiv 2012.09699).
+    Raises its errors, and ValueError where it silently ignores a given input.
 
     Args:
         num_heads: number of heads H.
@@ -94,17 +85,11 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         receiver_channels, sender_node_channels, sender_edge_channels: widths of the inputs; omitted ones are
             inferred from the first call or from a state dict, before the optimiser is created.
 
-    Example: attention over incoming edges on a graph, and on plain tensors with edge features:
-        >>> from torch_geometric.data import HeteroData
-        >>> graph = HeteroData()
-        >>> graph["paper"].hidden_state = torch.randn(4, 16)
-        >>> graph["paper", "cites", "paper"].edge_index = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
-        >>> attention = MultiHeadAttentionConv(num_heads=2, per_head_channels=8, receiver_tag="target")
-        >>> attention(graph, edge_set_name="cites").shape
-        torch.Size([4, 16])
+    Example:
         >>> options = {"receiver_tag": "target", "sender_edge_feature": "edge_attr"}
         >>> attention = MultiHeadAttentionConv(num_heads=2, per_head_channels=8, **options)
-        >>> attention(graph["paper"].hidden_state, graph["cites"].edge_index, torch.randn(4, 3)).shape
+        >>> edge_index = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
+        >>> attention(torch.randn(4, 16), edge_index, torch.randn(4, 3)).shape
         torch.Size([4, 16])
     """
 
@@ -120,10 +105,10 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         use_bias: bool = True,
         edge_dropout: float = 0.0,
         inputs_dropout: float = 0.0,
-        attention_activation: Activation = None,
-        activation: Activation = "relu",
-        kernel_initializer: Initializer = None,
-        kernel_regularizer: Regularizer = None,
+        attention_activation: keras.Activation = None,
+        activation: keras.Activation = "relu",
+        kernel_initializer: keras.Initializer = None,
+        kernel_regularizer: keras.Regularizer = None,
         transform_keys: bool = True,
         share_key_transform: bool = False,
         score_scaling: Literal["none", "rsqrt_dim", "trainable_elup1"] = "rsqrt_dim",
@@ -136,7 +121,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         super().__init__(receiver_tag, *features, {"softmax": segment_softmax})
         if min(num_heads, per_head_channels) <= 0:
             raise ValueError(f"num_heads {num_heads} and per_head_channels {per_head_channels} must be > 0")
-        if not (self.takes_sender_node_input or self.takes_sender_edge_input):
+        if sender_node_feature is None and sender_edge_feature is None:
             raise ValueError("sender_node_feature and sender_edge_feature must not both be None")
         if not (0 <= edge_dropout <= 1 and 0 <= inputs_dropout <= 1):
             raise ValueError(f"edge_dropout {edge_dropout}, inputs_dropout {inputs_dropout}: not in [0, 1]")
@@ -147,27 +132,26 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         self.attention_activation, self.activation = attention_activation, activation
         self.kernel_initializer, self.kernel_regularizer = kernel_initializer, kernel_regularizer
         self.transform_keys, self.share_key_transform = transform_keys, share_key_transform
-        self.score_scaling, self.transform_values_after_pooling = (
-            score_scaling,
-            transform_values_after_pooling,
-        )
+        self.score_scaling: str = score_scaling
+        self.transform_values_after_pooling = transform_values_after_pooling
         self.receiver_channels = receiver_channels
         self.sender_node_channels, self.sender_edge_channels = sender_node_channels, sender_edge_channels
-        activation_of(activation), activation_of(attention_activation)  # reject unknown names now
-        regularizer_of(kernel_regularizer)
+        keras.activation_of(activation), keras.activation_of(attention_activation)  # reject unknown names now
+        keras.regularizer_of(kernel_regularizer)
         self._make_maps()
 
     def _make_maps(self) -> None:
         """Create the linear maps, and their weights if all widths are known."""
         H, C, bias = self.num_heads, self.per_head_channels, self.use_bias
-        node, edge = self.takes_sender_node_input, self.takes_sender_edge_input
+        node, edge = self.sender_node_feature is not None, self.sender_edge_feature is not None
+        initializer = keras.initializer_of(self.kernel_initializer)
 
         def dense(used: bool, out: int, bias: bool = bias) -> LazyDense | None:
-            return LazyDense(out, bias, initializer_of(self.kernel_initializer)) if used else None
+            return LazyDense(out, bias, initializer) if used else None
 
         keys, values = self.transform_keys, not self.transform_values_after_pooling
         key_width = C if self.share_key_transform else H * C
-        self.query: nn.Linear = LazyDense(H * C, bias, initializer_of(self.kernel_initializer))
+        self.query: nn.Linear = LazyDense(H * C, bias, initializer)
         self.key_node = dense(keys and node, key_width)
         self.key_edge = dense(keys and edge, key_width, bias and not node)  # one bias, not the sum of two
         self.value_node = dense(values and node, H * C)
@@ -181,7 +165,8 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
 
     def _infer_widths(self, receiver: int, node: int, edge: int) -> None:
         """Create the weights of maps that have none, in the order of construction."""
-        node, edge = node * self.takes_sender_node_input, edge * self.takes_sender_edge_input
+        node = 0 if self.sender_node_feature is None else node
+        edge = 0 if self.sender_edge_feature is None else edge
         widths = receiver, node, edge, node, edge, node + edge
         for linear, width in zip(self._maps(), widths, strict=True):
             if isinstance(linear, LazyDense):
@@ -195,7 +180,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
 
     def penalty(self) -> Tensor:
         """Sum ``kernel_regularizer`` over every W, without biases; 0 if there is none."""
-        regularize = regularizer_of(self.kernel_regularizer)
+        regularize = keras.regularizer_of(self.kernel_regularizer)
         if regularize is None:
             return self.query.weight.new_zeros(())
         return torch.stack([regularize(linear.weight) for linear in self._maps() if linear is not None]).sum()
@@ -205,7 +190,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         own = (name for name in signature(MultiHeadAttentionConv).parameters if name not in base)
         return base | {name: getattr(self, name) for name in own}
 
-    def convolve(
+    def convolve(  # type: ignore[override]  # without further arguments
         self,
         *,
         sender_node_input: Tensor | None,
@@ -215,19 +200,18 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         broadcast_from_receiver: Callable[[Tensor], Tensor],
         pool_to_receiver: Callable[..., Tensor],
         extra_receiver_ops: Mapping[str, Callable[..., Tensor]] | None = None,
-        **kwargs: Any,
+        return_attention: bool = False,
+        training: bool | None = None,
     ) -> Result:
         """Attend in terms of the given functions; see the base class for their shapes.
 
         Args:
             extra_receiver_ops: with ``softmax``, ``[I, H, 1]`` over the items of each receiver.
-            kwargs: ``return_attention``; ``training``, which replaces the mode of the module.
+            return_attention: also return α.
+            training: replaces the mode of the module.
         """
         if extra_receiver_ops is None or "softmax" not in extra_receiver_ops:
             raise ValueError("convolve needs extra_receiver_ops['softmax']")
-        return_attention, training = kwargs.pop("return_attention", False), kwargs.pop("training", None)
-        if kwargs:
-            raise TypeError(f"unexpected arguments: {', '.join(kwargs)}")
         training = self.training if training is None else training
         self.check_inputs(sender_node_input, sender_edge_input)
         inputs = receiver_input, sender_node_input, sender_edge_input
@@ -245,7 +229,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
                 found.append(edge if of_edge is None else of_edge(edge))
             return found
 
-        query = self._heads(activation_of(self.attention_activation)(self.query(receiver)))
+        query = self._heads(keras.activation_of(self.attention_activation)(self.query(receiver)))
         key = self._key(parts)
         score = (broadcast_from_receiver(query) * key).sum(-1, keepdim=True) * self._scale(key.shape[-1])
         attention = extra_receiver_ops["softmax"](score)
@@ -257,7 +241,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         """``[I, H, C]``; ``[I, 1, C]`` or ``[I, 1, d_s + d_e]`` if shared by all heads."""
         if not self.transform_keys:
             return torch.cat(parts(None, None), -1).unsqueeze(-2)
-        key = activation_of(self.attention_activation)(_sum(parts(self.key_node, self.key_edge)))
+        key = keras.activation_of(self.attention_activation)(_sum(parts(self.key_node, self.key_edge)))
         return key.unsqueeze(-2) if self.share_key_transform else self._heads(key)
 
     def _scale(self, key_width: int) -> Tensor | float:
@@ -285,7 +269,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
             sizes = (self.num_heads, self.per_head_channels)
             pooled = torch.einsum("...hd,hcd->...hc", pooled, weight.unflatten(0, sizes))
             pooled = pooled if bias is None else pooled + bias.unflatten(0, sizes)
-        return activation_of(self.activation)(pooled).flatten(-2)
+        return keras.activation_of(self.activation)(pooled).flatten(-2)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1))
