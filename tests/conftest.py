@@ -6,7 +6,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: tests run in several processes
 
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "datasets" / "argoverse2" / "sample"
 
 skip_its_users()
+GUARD = ExitStack()
+GUARD.enter_context(offline())  # before pytest imports the test modules, and with them the package
 
 
 def run(command: str | None, *args: object) -> int:
@@ -29,12 +31,6 @@ def run(command: str | None, *args: object) -> int:
     with pytest.raises(SystemExit) as stop:
         main(command, [str(arg) for arg in args])
     return int(stop.value.code or 0)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_network() -> Iterator[None]:
-    with offline():
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,10 @@ def folder(module: str) -> str:
     return part if part in ORDER else "records"
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield the modules of the package that a file imports anywhere, except for type checking."""
+@cache
+def imported(path: Path) -> set[str]:
+    """Return the modules of the package that a file imports anywhere, except for type checking."""
+    found = set()
     tree = ast.parse(path.read_text("utf-8"))
     blocks = (node.body for node in ast.walk(tree) if isinstance(node, ast.If) and is_typing(node))
     types = {id(node) for body in blocks for statement in body for node in ast.walk(statement)}
@@ -39,9 +41,8 @@ def imported(path: Path) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module and id(node) not in types:
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                found = name if name in MODULES else node.module
-                if found in MODULES and found not in ENTRY:
-                    yield found
+                found.add(name if name in MODULES else node.module)
+    return (found & MODULES.keys()) - ENTRY
 
 
 def is_typing(node: ast.If) -> bool:
@@ -62,7 +63,7 @@ def test_imports_point_down_the_data_flow(name: str) -> None:
 
 
 def test_no_circle_of_files() -> None:
-    graph = {module: set(imported(path)) - {module} for module, path in MODULES.items()}
+    graph = {module: imported(path) - {module} for module, path in MODULES.items()}
     while leaves := {module for module, others in graph.items() if not others & graph.keys()}:
         graph = {module: others for module, others in graph.items() if module not in leaves}
     assert not graph

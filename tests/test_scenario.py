@@ -13,7 +13,7 @@ import pytest
 from trajpred.errors import DataError
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory, Tracks, equal
+from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks, equal
 
 A, T, OBSERVED = 3, 20, 12
 
@@ -140,12 +140,6 @@ def test_records_that_do_not_fit_together_are_rejected() -> None:
         assert caught.value.field == field
 
 
-def test_index_finds_a_track() -> None:
-    assert scenario(track_id=["a", "b", "c"]).tracks.index("c") == 2
-    with pytest.raises(KeyError, match="other"):
-        scenario().tracks.index("other")
-
-
 def shifted(tracks: Tracks, by: float) -> Tracks:
     position = tracks.position.copy()
     position[0, 0, 0] += by
@@ -158,8 +152,3 @@ def test_equal_compares_every_value_with_a_tolerance() -> None:
     assert not equal(made, nearby) and equal(made, nearby, tolerance=2e-3)
     assert not equal(made, replace(made, city="elsewhere"))
     assert not equal(made, replace(made, map=replace(made.map, lane_id=made.map.lane_id + 1)), tolerance=10)
-
-
-def test_typical_sizes_are_indexed_by_object_type() -> None:
-    assert TYPICAL_SIZES.shape == (10, 2)
-    assert TYPICAL_SIZES[OBJECT_TYPES.index("bus")].tolist() == [11.5, 2.6]

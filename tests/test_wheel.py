@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
@@ -37,14 +36,6 @@ def build(source: Path, out: Path) -> Path:
     assert done.returncode == 0, done.stderr[-2000:]
     [wheel] = out.glob("*.whl")
     return wheel
-
-
-def test_a_wheel_contains_weights_and_their_cards(tmp_path: Path) -> None:
-    with ZipFile(build(copied(tmp_path / "copy"), tmp_path)) as content:
-        assert content.read("trajpred/model/pretrained/tiny.pt") == b"tiny.pt"
-        assert {"trajpred/model/pretrained/tiny.md", "trajpred/model/pretrained/README.md"} <= set(
-            content.namelist()
-        )
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
