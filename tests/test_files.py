@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,3 +23,15 @@ def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path, flush: bool
     with atomic_file(path, flush) as unfinished:
         unfinished.write_text("after")
     assert path.read_text() == "after" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
+    path, received = tmp_path / "pipe", list[str]()
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: received.append(path.read_text()), daemon=True)
+    reader.start()
+    with atomic_file(path) as unfinished:
+        unfinished.write_text("results")
+    reader.join(10)
+    assert received == ["results"] and path.is_fifo()

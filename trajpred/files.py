@@ -15,7 +15,7 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to, and rename it to ``path`` on success.
 
     If the block raises or the process stops, an existing ``path`` is left unchanged; with ``flush``, also if
-    the machine stops.
+    the machine stops. A ``path`` that is no regular file, such as ``/dev/stdout``, is yielded itself.
 
     Example:
         >>> with atomic_file("results.json") as unfinished:
@@ -24,6 +24,9 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     Raises: OSError if the file cannot be written.
     """
     path = Path(path)
+    if path.exists() and (not path.is_file() or path.parent == Path("/dev")):
+        yield path
+        return
     unfinished = path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
     try:
         yield unfinished

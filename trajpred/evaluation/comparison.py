@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import columns
+from trajpred.metrics import columns, metric_of
 
 RESAMPLES = 10_000
 #: Indices drawn at a time: 8 MB for any number of scenarios.
@@ -75,12 +75,15 @@ def changes(
 ) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
     """List the ``count`` scenarios in which ``first`` improves most over ``second``, and degrades most.
 
-    Each with ``first`` minus ``second``, the largest change first. Lower is better in all metrics of
-    scenarios. Raises: DataError as :func:`compare`.
+    Each with ``first`` minus ``second``, the largest change first. Raises: DataError as :func:`compare`, or
+    if neither direction of the metric is better.
     """
-    ordered = sorted(_differences(first, second, metric).items(), key=lambda pair: pair[1])
-    improved = [pair for pair in ordered[:count] if pair[1] < 0]
-    return improved, [pair for pair in ordered[::-1][:count] if pair[1] > 0]
+    differences, lower_is_better = _differences(first, second, metric), metric_of(metric).lower_is_better
+    require(lower_is_better is not None, "metric", f"{metric} has no better direction")
+    ordered = sorted(differences.items(), key=lambda pair: pair[1])
+    falls = [pair for pair in ordered[:count] if pair[1] < 0]
+    rises = [pair for pair in ordered[::-1][:count] if pair[1] > 0]
+    return (falls, rises) if lower_is_better else (rises, falls)
 
 
 def in_common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evaluation]:
@@ -97,7 +100,7 @@ def in_common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evalua
 def _differences(first: Sequence[Evaluation], second: Sequence[Evaluation], metric: str) -> dict[str, float]:
     a, b = _per_scenario(first, metric), _per_scenario(second, metric)
     _require_same_scenarios(a, b, first[0], second[0])
-    return {scenario: a[scenario] - b[scenario] for scenario in a}
+    return {scenario: value - b[scenario] for scenario, value in a.items()}
 
 
 def _per_scenario(seeds: Sequence[Evaluation], metric: str) -> dict[str, float]:
@@ -171,10 +174,8 @@ def _with_count(name: str, seeds: Sequence[Evaluation]) -> str:
 def _metrics_table(lines: Sequence[tuple[str, Sequence[Evaluation]]], group: str) -> str:
     names, rows = columns("results"), []
     for name, seeds in lines:
-        require(
-            all(group in one.metrics for one in seeds), "group", f"{name} has no results of {group} agents"
-        )
-        each = [one.metrics[group] for one in seeds]
+        each = [one.metrics[group] for one in seeds if group in one.metrics]
+        require(len(each) == len(seeds), "group", f"{name} has no results of {group} agents")
         rows.append([name, str(each[0]["count"]), *(_over_seeds(each, column) for column in names)])
     return markdown(["predictor", "agents", *names], rows)
 
@@ -208,34 +209,28 @@ def _interval(interval: Interval, sign: str = "") -> str:
 
 def format_origin(seeds: Sequence[Evaluation]) -> str:
     """Describe the origin of a recipe's figures in one line: seeds, training, data, machine and code."""
-    training, evaluated = [one.training for one in seeds], seeds[0].environment
-    machine = training[0].get("environment", {})
+    training = [one.training for one in seeds]
+    machine, store = (training[0].get(name, {}) for name in ("environment", "store"))
+    count = store.get("scenarios", {}).get("train")
+    cpu = f"{machine.get('cpu')} ({machine.get('threads')} threads)" if machine else ""
+
+    def listed(name: str) -> str:
+        return ", ".join(dict.fromkeys(str(facts[name]) for facts in training if facts.get(name) is not None))
+
     parts = {
-        "seeds": _listed([facts.get("seed") for facts in training]),
-        "trained on": _data(training[0].get("store", {}), "train"),
-        "starting with": _listed([facts.get("weights") for facts in training]),
-        "epochs": _listed([facts.get("epochs") for facts in training]),
-        "steps": _listed([facts.get("steps") for facts in training]),
-        "minutes": _listed([round(facts["wall_s"] / 60) for facts in training if "wall_s" in facts]),
-        "on": _machine(machine),
+        "seeds": listed("seed"),
+        "trained on": f"{count:,} scenarios of {store['source']} (store {store['config']})" if count else "",
+        "starting with": listed("weights"),
+        "epochs": listed("epochs"),
+        "steps": listed("steps"),
+        "minutes": ", ".join(
+            dict.fromkeys(f"{facts['wall_s'] / 60:.0f}" for facts in training if "wall_s" in facts)
+        ),
+        "on": ", ".join(filter(None, (machine.get("gpu"), cpu))),
         "code": _code(machine),
-        "scored by": _code(evaluated),
+        "scored by": _code(seeds[0].environment),
     }
     return "; ".join(f"{name} {value}" for name, value in parts.items() if value)
-
-
-def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
-
-
-def _data(store: Mapping[str, Any], split: str) -> str:
-    count = store.get("scenarios", {}).get(split)
-    return f"{count:,} scenarios of {store['source']} (store {store['config']})" if count else ""
-
-
-def _machine(environment: Mapping[str, Any]) -> str:
-    cpu = f"{environment.get('cpu')} ({environment.get('threads')} threads)" if environment else ""
-    return ", ".join(filter(None, (environment.get("gpu"), cpu)))
 
 
 def _code(environment: Mapping[str, Any]) -> str:

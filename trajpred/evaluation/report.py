@@ -63,18 +63,15 @@ def _main(result: Evaluation) -> Iterable[Table]:
     names = [metric.name for metric in metrics_of("displacement")]
     known = dict.fromkeys(name for means in result.metrics.values() for name in means)
     ks = sorted({int(name.removeprefix("minADE")) for name in known if name.startswith("minADE")})
-    (focal, *others) = (f"{group} ({means['count']:,})" for group, means in result.metrics.items())
+    focal, *others = (f"{group} ({means['count']:,})" for group, means in result.metrics.items())
     groups = list(result.metrics.values())
     for k in ks:
-        shown = [column for column in (f"{name}{k}" for name in names) if column in known]
         last = k == ks[-1]
-        if last:
-            shown += [metric.name for metric in metrics_of("plausibility") if metric.name in known]
-        rows = [_cells(name, groups, interval=result.intervals.get(name)) for name in shown]
+        every = [f"{name}{k}" for name in names] + [one.name for one in metrics_of("plausibility") if last]
+        rows = [_cells(name, groups, interval=result.intervals.get(name)) for name in every if name in known]
+        rows += _calibration(result) if last else []
         title = f"{result.predictor}: {result.scenarios:,} scenarios, K = {k}"
-        yield Table(
-            title, ["", focal, "95 % interval", *others], rows + (_calibration(result) if last else [])
-        )
+        yield Table(title, ["", focal, "95 % interval", *others], rows)
 
 
 def _calibration(result: Evaluation) -> list[list[str]]:
@@ -106,10 +103,8 @@ def _worlds(result: Evaluation) -> Iterable[Table]:
     if result.worlds.get("count"):
         names = [metric.name for metric in metrics_of("world")]
         cells = [str(result.worlds[name]) for name in ("count", "incomplete", "actors")]
-        values = [_cell(result.worlds, name) for name in names]
-        yield Table(
-            "worlds of scored agents", ["scenarios", "incomplete", "actors", *names], [[*cells, *values]]
-        )
+        cells += [_cell(result.worlds, name) for name in names]
+        yield Table("worlds of scored agents", ["scenarios", "incomplete", "actors", *names], [cells])
 
 
 def _parts(
@@ -134,38 +129,25 @@ def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
         return []
     first = results[0].metrics[group]
     names = [name for name in columns("breakdown") if name in first]
-    rows = [
-        [
-            one.predictor,
-            str(one.metrics[group]["count"]),
-            *(_cell(one.metrics[group], name) + _change(one.metrics[group], first, name) for name in names),
-        ]
-        for one in results
-    ]
+    rows = []
+    for one in results:
+        means = one.metrics[group]
+        change = (f" ({means[n] / first[n] - 1:+.0%})" if n in means and first[n] else "" for n in names)
+        cells = (_cell(means, name) + text for name, text in zip(names, change, strict=True))
+        rows.append([one.predictor, str(means["count"]), *cells])
     return [Table(f"{group} agents, perturbed scenarios", ["", "agents", *names], rows)]
-
-
-def _change(means: Mapping[str, float], first: Mapping[str, float], name: str) -> str:
-    return f" ({means[name] / first[name] - 1:+.0%})" if means.get(name) is not None and first[name] else ""
 
 
 def changed(
     before: Sequence[Evaluation], after: Sequence[Evaluation], count: int, names: tuple[str, str]
 ) -> list[Table]:
-    """Build tables of the change of the focal agents' metrics from ``before`` to ``after``.
+    """Build tables of the change of the focal agents' metrics between two recipes, given by their seeds.
 
     The mean change, paired by scenario, with its 95 % interval, and the ``count`` most improved and most
     degraded scenarios.
-
-    Args:
-        before, after: seeds of one recipe each; names: of the two recipes.
     """
     old, new = names
-    differences = {name: compare(after, before, name) for name in columns("breakdown")}
-    rows = [
-        [name, *(f"{x:+.3f}" for x in (found.mean, found.low, found.high))]
-        for name, found in differences.items()
-    ]
+    rows = [[n, *(f"{x:+.3f}" for x in compare(after, before, n))] for n in columns("breakdown")]
     agents = f"{len(after[0].per_scenario['scenario_id']):,} focal agents"
     found = [Table(f"{new} against {old}, {agents}", ["", "change", "from", "to (95 %)"], rows)]
     for how, scenarios in zip(("better", "worse"), changes(after, before, count), strict=True):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -15,10 +14,8 @@ from trajpred.forecast import Forecast
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.predictions_file import predictions_files
+from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
-
-if TYPE_CHECKING:
-    from trajpred.predictors.predictor import Predictor
 
 #: Seconds of history kept, share of the other agents removed, standard deviation of position noise in metres.
 HISTORY_S, REMOVED_SHARE, NOISE_M = 1.0, 0.5, 0.2
@@ -39,7 +36,7 @@ def short_history(scenario: Scenario) -> Scenario:
     """Keep only the last :data:`HISTORY_S` of the history."""
     valid = scenario.tracks.valid.copy()
     valid[:, : max(0, scenario.num_observed - round(HISTORY_S / scenario.step_s))] = False
-    return replace(scenario, tracks=_keep_states(scenario.tracks, valid))
+    return _keep_states(scenario, valid)
 
 
 def fewer_agents(scenario: Scenario) -> Scenario:
@@ -48,7 +45,7 @@ def fewer_agents(scenario: Scenario) -> Scenario:
     gone = (tracks.category < TrackCategory.SCORED) & (_random(scenario).random(len(tracks)) < REMOVED_SHARE)
     valid = tracks.valid.copy()
     valid[gone, : scenario.num_observed] = False
-    return replace(scenario, tracks=_keep_states(tracks, valid))
+    return _keep_states(scenario, valid)
 
 
 def noisy(scenario: Scenario) -> Scenario:
@@ -72,19 +69,18 @@ def without(scenario: Scenario, tracks: Sequence[str]) -> Scenario:
         focal = f"track {name!r} is the focal one, which cannot be removed"
         require(name != scenario.focal_id, "without", focal)
     valid = scenario.tracks.valid & ~np.isin(known, list(tracks))[:, None]
-    return replace(scenario, tracks=_keep_states(scenario.tracks, valid))
+    return _keep_states(scenario, valid)
 
 
 def road_users(scenario: Scenario, names: Sequence[str]) -> list[str]:
     """Replace ``"nearest"`` in a list of track ids by the id of the road user nearest to the focal agent.
 
-    Raises: DataError if there is no other road user.
+    Distances are those of centres at the last observed step. Raises: DataError if there is no other one.
     """
     return [_nearest(scenario) if name == NEAREST else name for name in names]
 
 
 def _nearest(scenario: Scenario) -> str:
-    """Find the nearest road user by the distance of centres at the last observed step."""
     tracks, now = scenario.tracks, scenario.num_observed - 1
     present = tracks.valid[:, now] & ~np.isin(tracks.object_type, STATIC_TYPES)
     present[scenario.focal] = False
@@ -132,12 +128,12 @@ def perturbed(predictor: Predictor, names: Sequence[str] | str | None) -> list[P
     return [PerturbedPredictor(predictor, n) for n in PERTURBATIONS if n in asked or "all" in asked]
 
 
-def _keep_states(tracks: Tracks, valid: NDArray[np.bool_]) -> Tracks:
-    """Keep the ``valid`` states of ``tracks``; other states are zero, tracks without any are omitted."""
+def _keep_states(scenario: Scenario, valid: NDArray[np.bool_]) -> Scenario:
+    """Keep the ``valid`` states; other states are zero, tracks without any are omitted."""
     known = {"position": valid[..., None], "velocity": valid[..., None], "heading": valid}
-    values = {name: np.where(mask, getattr(tracks, name), 0.0) for name, mask in known.items()}
-    every = {f.name: getattr(tracks, f.name) for f in fields(tracks)} | values | {"valid": valid}
-    return Tracks(**{name: x[valid.any(axis=1)] for name, x in every.items()})
+    values = {name: np.where(mask, getattr(scenario.tracks, name), 0.0) for name, mask in known.items()}
+    every = vars(scenario.tracks) | values | {"valid": valid}
+    return replace(scenario, tracks=Tracks(**{name: x[valid.any(axis=1)] for name, x in every.items()}))
 
 
 def _random(scenario: Scenario) -> np.random.Generator:
