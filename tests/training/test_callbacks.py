@@ -19,8 +19,9 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
-from trajpred.errors import DataError
+from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
+from trajpred.graph.scene_graph import build_batch
 from trajpred.store import ScenarioStore
 from trajpred.training.callbacks import (
     CURVES,
@@ -38,20 +39,17 @@ def fit(
     store: Path, folder: Path, callbacks: Sequence[pl.Callback], logger: Any, epochs: int
 ) -> LitForecaster:
     """Train epochs of one batch, each followed by a validation."""
-    run = pl.Trainer(
-        default_root_dir=folder,
-        accelerator="cpu",
+    run = trainer(
+        folder,
         max_epochs=epochs,
         limit_train_batches=1,
         num_sanity_val_steps=1,
         log_every_n_steps=1,
-        enable_progress_bar=False,
-        enable_model_summary=False,
         enable_checkpointing=False,
         callbacks=list(callbacks),
         logger=logger,
     )
-    model = small_model(seed=4).train()
+    model = small_model(seed=4, scene=SMALL_SCENES).train()
     run.fit(model, SceneData(store, batch_size=2, seed=3))
     return model
 
@@ -78,10 +76,8 @@ def test_the_histogram_holds_av2_s_error_of_the_focal_agents(
     model, events = run
     first, last = events.Histograms(ERRORS)  # none of the sanity check
     assert first.step < last.step
-    data = SceneData(store_path, batch_size=5)
-    data.setup("validate")
-    [batch] = data.val_dataloader()
     scenarios, error = ScenarioStore(store_path, "val"), []
+    batch = build_batch(list(scenarios), model.forecaster.scene)
     for scene, forecast in zip(scenarios, model.eval().forecaster.forecast(batch), strict=True):
         modes = forecast.trajectory[forecast.rows(np.array([scene.focal_id]))[0]]
         truth = scene.tracks.position[scene.focal, scene.num_observed :]
@@ -123,12 +119,6 @@ def test_nothing_is_written_without_a_logger_and_by_other_processes(
     for file in tmp_path.rglob("events*"):
         tags = read(file).Tags()
         assert not {"images", "histograms", "tensors"} & {kind for kind, found in tags.items() if found}
-
-
-@pytest.mark.parametrize("wrong", [{"scenes": -1}, {"every_n_validations": 0}])
-def test_impossible_numbers_of_pictures_are_rejected(wrong: dict[str, int]) -> None:
-    with pytest.raises(DataError, match=next(iter(wrong))):
-        PredictionPictures(**wrong)
 
 
 def best_of(folder: Path, cls: type[ModelCheckpoint] = RunCheckpoint) -> ModelCheckpoint:

@@ -58,9 +58,7 @@ def test_only_matrices_decay_and_every_trainable_parameter_is_optimised() -> Non
 class HarmAt(pl.Callback):
     """Damage model or batch before one step; record the scenarios of its batches, and the gradient norms."""
 
-    def __init__(
-        self, step: int = -1, harm: Callable[[LitForecaster, HeteroData], None] | None = None
-    ) -> None:
+    def __init__(self, step: int = -1, harm: Callable[[LitForecaster, HeteroData], None] | None = None):
         self.step, self.harm = step, harm
         self.scenarios: list[str] = []
         self.before: list[float] = []
@@ -139,14 +137,8 @@ def test_every_batch_of_an_accumulated_step_is_checked(store_path: Path, tmp_pat
     assert f"scenarios: {', '.join(at.scenarios[:4])}, and 6 more" in str(error.value)
 
 
-@pytest.mark.parametrize("clip", [None, 0.5])
-def test_the_gradient_norm_is_logged_before_clipping(
-    store_path: Path,  # noqa: F811
-    tmp_path: Path,
-    clip: float | None,
-) -> None:
+def test_the_gradient_norm_is_logged_before_clipping(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
     norms = HarmAt()
-    fit(store_path, tmp_path, norms, gradient_clip_val=clip)
+    fit(store_path, tmp_path, norms, gradient_clip_val=0.5)
     assert norms.logged == pytest.approx(norms.before, rel=1e-5) and max(norms.before) > 0.5
-    clipped = norms.before if clip is None else [min(clip, norm) for norm in norms.before]
-    assert norms.after == pytest.approx(clipped, rel=1e-4)
+    assert norms.after == pytest.approx([min(0.5, norm) for norm in norms.before], rel=1e-4)

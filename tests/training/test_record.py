@@ -43,7 +43,6 @@ def test_a_run_resumes_within_an_epoch_with_the_same_batches_only(
         name = next(iter(other))
         with pytest.raises(DataError, match=f"needs the same {name}: {record[name]}"):
             train(store_path, tmp_path, 3, within, **other)
-    assert train(store_path, tmp_path, 3, within).is_file()
     assert train(store_path, tmp_path, 5, whole, **others[1]).is_file(), "the next epoch may differ"
 
 

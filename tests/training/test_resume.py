@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,7 +22,7 @@ from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 from tests.conftest import ROOT
 from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
-from tests.training.test_lit_forecaster import SMALL_SCENES
+from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
 from trajpred.training.callbacks import SIGNALS, STOPPED, RecentCheckpoint, StoppedError
@@ -34,45 +33,26 @@ pytestmark = pytest.mark.skipif(
 )
 AUGMENT = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
 SIZES = {"dim": 16, "heads": 2}
-MODEL: dict[str, Any] = {
+PARTS: dict[str, Any] = {
     "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**SIZES, "layers": 1}},
     "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "propose_layers": 1}},
-    "scene": SMALL_SCENES,
 }
 #: Ten scenes in batches of at most three.
-STEPS, EPOCHS = 4, 3
+STEPS, EPOCHS = 4, 2
 
 
 class SignalAt(pl.Callback):
-    """Send this process a signal after ``step`` steps: before the next one, or during validation.
+    """Send this process a signal after ``step`` steps, at the event ``when`` of Lightning.
 
     By name, since not every system has every signal.
     """
 
-    def __init__(self, step: int, name: str, validating: bool = False) -> None:
-        self.step, self.name, self.validating = step, name, validating
+    def __init__(self, step: int, name: str, when: str = "train_batch_start") -> None:
+        def send(trainer: pl.Trainer, *_: Any) -> None:
+            if trainer.global_step == step:
+                os.kill(os.getpid(), signal.Signals[name])
 
-    def _send(self, trainer: pl.Trainer) -> None:
-        if trainer.global_step == self.step:
-            os.kill(os.getpid(), signal.Signals[self.name])
-
-    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if not self.validating:
-            self._send(trainer)
-
-    def on_validation_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if self.validating:
-            self._send(trainer)
-
-
-class SignalEarly(SignalAt):
-    """Send it while Lightning's own handlers are still in place."""
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._send(trainer)
-
-    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        pass
+        setattr(self, f"on_{when}", send)
 
 
 @dataclass
@@ -105,31 +85,28 @@ def fit(
     **options: Any,
 ) -> tuple[Record, Path]:
     """Train, or resume, until the end or ``stop``: what was recorded, and the last checkpoint."""
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
-    record, model = Record(), small_model(seed=4, **MODEL).train()
+    record, model = Record(), small_model(seed=4, scene=SMALL_SCENES, **PARTS).train()
     every_step = ModelCheckpoint(
         folder, "{step}", every_n_train_steps=1, save_top_k=-1, auto_insert_metric_name=False
     )
     recent = RecentCheckpoint(
         folder, "last", train_time_interval=timedelta(hours=1), enable_version_counter=False
     )
-    off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = pl.Trainer(
+    run = trainer(
+        folder,
         max_epochs=EPOCHS,
         callbacks=[*callbacks, record, *([stop] if stop else []), recent if stop else every_step],
-        accelerator="cpu",
         num_sanity_val_steps=0,
         plugins=[AtomicCheckpointIO()],
-        **off,  # type: ignore[arg-type]
         **options,
     )
     torch.manual_seed(1 if resume is None else 2)  # the checkpoint restores dropout's
     data = SceneData(store, AUGMENT, batch_size=3, workers=workers, seed=3)
     if stop is None:
-        trainer.fit(model, data, ckpt_path=resume)
+        run.fit(model, data, ckpt_path=resume)
     else:
         with pytest.raises(StoppedError) as stopped:
-            trainer.fit(model, data, ckpt_path=resume)
+            run.fit(model, data, ckpt_path=resume)
         assert Path(stopped.value.checkpoint) == folder / "last.ckpt"
     record.weights = model.state_dict()
     return record, folder / "last.ckpt"
@@ -168,7 +145,7 @@ def ignored_signals() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("done", "workers"),
-    [(6, 0), (8, 0), pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(7, 2, marks=pytest.mark.slow)],
+    [(3, 0), pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(5, 2, marks=pytest.mark.slow)],
 )
 def test_a_run_resumes_from_the_checkpoint_of_any_step(
     store_path: Path,  # noqa: F811
@@ -184,14 +161,18 @@ def test_a_run_resumes_from_the_checkpoint_of_any_step(
     assert_same_weights(rest.weights, expected.weights)
 
 
+VALIDATING = "validation_batch_start"
+
+
 @pytest.mark.parametrize(
     ("stop", "done"),
     [
-        (SignalEarly(0, "SIGTERM"), 1),
         (SignalAt(5, "SIGINT"), 6),
-        (SignalAt(7, "SIGTERM"), 8),  # the last step of an epoch: its validation follows
-        (SignalAt(8, "SIGUSR1", validating=True), 8),
-        (SignalAt(12, "SIGINT", validating=True), 12),  # only a validation is left
+        (SignalAt(3, "SIGTERM"), 4),  # the last step of an epoch: its validation follows
+        (SignalAt(8, "SIGUSR1", VALIDATING), 8),  # only a validation is left
+        # Lightning's own handlers are still in place:
+        pytest.param(SignalAt(0, "SIGTERM", "train_start"), 1, marks=pytest.mark.slow),
+        pytest.param(SignalAt(4, "SIGINT", VALIDATING), 4, marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_run_resumes_as_if_it_had_not_been(
@@ -207,7 +188,7 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
     assert_same(before + after, whole[0])
 
 
-@pytest.mark.parametrize("second", [9, 11])
+@pytest.mark.parametrize("second", [5, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_run_stopped_in_the_last_batch_of_an_epoch_without_validation_stops_and_resumes_again(
     store_path: Path,  # noqa: F811
     whole: tuple[Record, Path],
@@ -225,22 +206,39 @@ def test_a_run_stopped_in_the_last_batch_of_an_epoch_without_validation_stops_an
 
 
 def average() -> list[pl.Callback]:
-    return [EMAWeightAveraging(decay=0.8, use_buffers=False)]
+    """The callback of ``average.yaml`` with a shorter memory."""
+    config = yaml.safe_load((ROOT / "configs" / "trainer" / "average.yaml").read_text())
+    [callback] = config["trainer"]["callbacks"]
+    assert callback["class_path"] == "pytorch_lightning.callbacks.EMAWeightAveraging"
+    return [EMAWeightAveraging(**{**callback["init_args"], "decay": 0.8})]
 
 
-@pytest.mark.parametrize("stop", [SignalAt(8, "SIGTERM", validating=True), SignalAt(5, "SIGTERM")])
-def test_averaged_weights_resume_beside_the_model_s_own(
+@pytest.mark.parametrize(
+    "stop", [SignalAt(4, "SIGTERM", VALIDATING), pytest.param(SignalAt(5, "SIGTERM"), marks=pytest.mark.slow)]
+)
+def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_training(
     store_path: Path,  # noqa: F811
+    whole: tuple[Record, Path],
     tmp_path: Path,
     stop: SignalAt,
 ) -> None:
-    expected, _ = fit(store_path, tmp_path / "whole", callbacks=average())
     before, saved = fit(store_path, tmp_path, callbacks=average(), stop=stop)
     after, _ = fit(store_path, tmp_path / "rest", saved, average())
-    assert_same(before + after, expected)
-    ends = [torch.load(tmp_path / name / "12.ckpt", weights_only=True) for name in ("whole", "rest")]
-    for part in ("state_dict", "current_model_state"):  # averaged, and as trained
-        assert_same_weights(*(end[part] for end in ends))
+    found, (expected, folder) = before + after, whole
+    assert found.steps == expected.steps
+    end = torch.load(tmp_path / "rest" / "8.ckpt", weights_only=True)
+    assert_same_weights(end["current_model_state"], expected.weights)
+    mean: dict[str, torch.Tensor] = {}
+    for step in range(1, STEPS * EPOCHS + 1):
+        weights = torch.load(folder / f"{step}.ckpt", weights_only=True)["state_dict"]
+        mean = {name: 0.8 * mean.get(name, x) + 0.2 * x.double() for name, x in weights.items()}
+    for name, value in end["state_dict"].items():
+        torch.testing.assert_close(value.double(), mean[name], rtol=1e-5, atol=1e-7, msg=name)
+    averaged = small_model(scene=SMALL_SCENES, **PARTS)
+    averaged.load_state_dict(end["state_dict"])
+    [again] = trainer(tmp_path).validate(averaged, SceneData(store_path, batch_size=3), verbose=False)
+    assert again["val/loss"] == pytest.approx(found.losses[8], rel=1e-5)
+    assert abs(found.losses[8] - expected.losses[8]) > 1e-4
 
 
 def test_accumulated_gradients_complete_their_step_before_a_stop(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -259,14 +257,14 @@ def test_a_validation_within_an_epoch_resumes_too(
     tmp_path: Path,
 ) -> None:
     options = {"val_check_interval": 2}
-    before, saved = fit(store_path, tmp_path, stop=SignalAt(6, "SIGTERM", validating=True), **options)
+    before, saved = fit(store_path, tmp_path, stop=SignalAt(6, "SIGTERM", VALIDATING), **options)
     after, _ = fit(store_path, tmp_path / "rest", saved, **options)
     found = before + after
-    assert found.steps == whole[0].steps and list(found.losses) == [2, 4, 6, 8, 10, 12]
+    assert found.steps == whole[0].steps and list(found.losses) == [2, 4, 6, 8]
     assert_same_weights(found.weights, whole[0].weights)
 
 
-def run(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """Train as a user does, in a process of its own; ``last.ckpt`` is saved after every step."""
     small = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
     small += [f"{part}.init_args.{s}" for part in ("encoder", "decoder") for s in ("dim=16", "heads=2")]
@@ -299,23 +297,23 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(
     store_path: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    done = run(store_path, tmp_path / "whole")
+    done = train(store_path, tmp_path / "whole")
     assert done.returncode == 0, done.stderr
     assert {x.name for x in (tmp_path / "whole").rglob("*.ckpt")} == {"last.ckpt"}
     runs = tmp_path / "killed"
-    assert run(store_path, runs, *signal_at(5, "SIGKILL")).returncode == -signal.SIGKILL
+    assert train(store_path, runs, *signal_at(5, "SIGKILL")).returncode == -signal.SIGKILL
     folder = runs / "forecaster" / "version_0"
     last, previous = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous"))
     assert torch.load(last, weights_only=True)["global_step"] in (4, 5)
     last.write_bytes(last.read_bytes()[:-1000])  # as a disk may damage it
-    done = run(store_path, runs, f"--resume={folder}")
+    done = train(store_path, runs, f"--resume={folder}")
     assert done.returncode == 0 and f"warning: {last}" in done.stderr and str(previous) in done.stderr
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["resume"] is None and config["trainer"]["logger"]["init_args"]["version"] is None
     assert_same_weights(weights_of(tmp_path / "whole"), weights_of(runs))
 
     runs = tmp_path / "stopped"
-    done = run(store_path, runs, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
+    done = train(store_path, runs, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
     assert done.returncode == STOPPED and "Traceback" not in done.stderr
     *_, message, command = done.stdout.splitlines()
     assert message.startswith(f"Stopped as requested; saved {runs}") and message.endswith("Resume with:")
