@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trajpred.geometry import POSE_SCALE, Pose, rotate, unit_vector
+from trajpred.geometry import POSE_SCALE, rotate, unit_vector
 from trajpred.nn.relation import Relation
 
 
@@ -60,12 +60,10 @@ class GraphAttention(nn.Module):
         heads: number of heads H; C = dim / H.
         poses: whether relations carry poses (the W_p term).
 
-    Raises:
-        ValueError: ``dim`` not a multiple of ``heads``.
-
     Shapes: receivers ``[R, dim]``, senders ``[S, dim]`` -> ``[R, dim]``.
 
     Example:
+        >>> from trajpred.geometry import Pose
         >>> from trajpred.nn import EdgeRelation
         >>> poses = Pose(torch.randn(3, 2), torch.zeros(3))
         >>> index, bias = torch.tensor([[0, 1, 2], [1, 0, 0]]), torch.zeros(3, 2)
@@ -86,11 +84,8 @@ class GraphAttention(nn.Module):
         self.out = nn.Linear(dim + 4 * heads * poses, dim, bias=False)
 
     def forward(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
-        q, k, v = (
-            self._heads(self.query, receiver),
-            self._heads(self.key, sender),
-            self._heads(self.value, sender),
-        )
+        q, k = self._heads(self.query, receiver), self._heads(self.key, sender)
+        v = self._heads(self.value, sender)
         # Half precision, which would lose metres of the poses, serves the linear maps only.
         with torch.autocast(receiver.device.type, enabled=False):
             pooled = self._pool(q, k, v, relation)
@@ -109,23 +104,16 @@ class GraphAttention(nn.Module):
         return y.to(torch.promote_types(y.dtype, torch.float32))
 
     def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
-        """Aggregate per head: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
+        """Aggregate: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
         if not self.poses:
             return relation.attend(q, k, v)
         assert relation.poses is not None, "this attention needs a relation with poses"
-        carried = _carry(relation.poses[0])[:, None].expand(-1, self.heads, -1)
+        pose, frame = relation.poses
+        carried = torch.cat((pose.position / POSE_SCALE, unit_vector(pose.heading)), -1)[:, None]
+        carried = carried.expand(-1, self.heads, -1)
         pooled = relation.attend(q, k, torch.cat((v, carried.to(v.dtype)), -1))
-        values, places = pooled.split((v.shape[-1], 4), -1)
-        return torch.cat((values, _localise(places, relation.poses[1])), -1)
-
-
-def _carry(pose: Pose[Tensor]) -> Tensor:
-    """Express poses as T_j: ``[S, 4]``."""
-    return torch.cat((pose.position / POSE_SCALE, unit_vector(pose.heading)), -1)
-
-
-def _localise(pooled: Tensor, frame: Pose[Tensor]) -> Tensor:
-    """Move Σ α T_j ``[R, H, 4]`` from the common frame into that of each receiver."""
-    place, ahead = pooled.split(2, -1)
-    turn = -frame.heading[:, None]
-    return torch.cat((rotate(place - frame.position[:, None] / POSE_SCALE, turn), rotate(ahead, turn)), -1)
+        # From the common frame into that of each receiver.
+        values, place, ahead = pooled.split((v.shape[-1], 2, 2), -1)
+        turn = -frame.heading[:, None]
+        place = rotate(place - frame.position[:, None] / POSE_SCALE, turn)
+        return torch.cat((values, place, rotate(ahead, turn)), -1)

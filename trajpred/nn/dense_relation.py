@@ -143,10 +143,7 @@ class DenseRelation:
     Attributes:
         bias: per block ``[H, scenes, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
         index: ``[2, E]`` int64 edges before receivers were repeated.
-        senders: layout of the senders.
-        receivers: layout of the receivers.
-        reached: ``[R, 1]`` bool, receivers with at least one edge.
-        poses: poses of senders and receivers, or None.
+        senders, receivers: layout of both.
         times: number of consecutive receivers that share a row of ``bias``.
     """
 
@@ -193,7 +190,6 @@ class DenseRelation:
             yield score.softmax(-1)
 
     def repeat_receivers(self, times: int) -> DenseRelation:
-        """Repeat every receiver ``times`` times in a row, each copy with the same edges."""
         return replace(
             self,
             receivers=self.receivers.repeat(times),

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from trajpred.nn.relation import Relation
 
 
-def mlp(*widths: int, norm: bool = False) -> nn.Sequential:
-    """Stack linear layers of the given widths with GELU between them, after LayerNorm if ``norm``."""
+def mlp(*widths: int) -> nn.Sequential:
+    """Stack linear layers of the given widths with GELU between them."""
     layers: list[nn.Module] = []
     for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
         layers.append(nn.Linear(fan_in, fan_out))
         if i < len(widths) - 2:
-            layers += [nn.LayerNorm(fan_out), nn.GELU()] if norm else [nn.GELU()]
+            layers.append(nn.GELU())
     return nn.Sequential(*layers)
 
 

@@ -1,10 +1,4 @@
-"""Relations: which sender each receiver attends to, and how attention over them is evaluated.
-
-A relation holds edges from senders j to receivers i, a per-head bias on their scores (computed once, shared
-by all layers) and, optionally, the poses of both ends. :class:`EdgeRelation` evaluates flattened edges of
-any graph, :class:`~trajpred.nn.dense_relation.DenseRelation` the same edges as padded matrices,
-:class:`MatrixRelation` all pairs of one scene (for export), :class:`GroupRelation` complete graphs.
-"""
+"""Relations: which sender each receiver attends to, and how attention over them is evaluated."""
 
 from __future__ import annotations
 
@@ -23,12 +17,10 @@ Poses = tuple[Pose[Tensor], Pose[Tensor]]
 
 
 class Relation(Protocol):
-    """Interface between :class:`~trajpred.nn.attention.GraphAttention` and the graph."""
+    """Edges from senders j to receivers i, with a bias per head that all layers share, and maybe poses."""
 
     @property
-    def poses(self) -> Poses | None:
-        """Poses of senders and receivers, or None."""
-        ...
+    def poses(self) -> Poses | None: ...
 
     @property
     def reached(self) -> Tensor | None:
@@ -62,7 +54,6 @@ class EdgeRelation:
         bias: ``[E, H]``, added to the scores.
         num_senders: S.
         num_receivers: R.
-        poses: poses of senders and receivers, or None.
 
     Example:
         >>> edges = EdgeRelation(torch.tensor([[0, 1], [0, 0]]), torch.zeros(2, 1), 2, 2)
@@ -106,7 +97,7 @@ class EdgeRelation:
         """Copy the graph ``times`` times, interleaved: copy c of node n is node n · times + c."""
         copy = torch.arange(times, device=self.index.device)
         index = (self.index[..., None] * times + copy).flatten(1)
-        poses = self.poses and (_repeat_pose(self.poses[0], times), _repeat_pose(self.poses[1], times))
+        poses = self.poses and (repeat_pose(self.poses[0], times), repeat_pose(self.poses[1], times))
         bias = self.bias.repeat_interleave(times, dim=0)
         return EdgeRelation(index, bias, self.num_senders * times, self.num_receivers * times, poses)
 
@@ -117,8 +108,6 @@ class MatrixRelation:
 
     Attributes:
         bias: ``[H, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` where there is no edge.
-        reached: ``[R, 1]`` bool, receivers with at least one edge.
-        poses: poses of senders and receivers, or None.
         times: number of consecutive receivers that share a row of ``bias``.
     """
 
@@ -140,13 +129,11 @@ class MatrixRelation:
         return self._softmax(query, key).permute(1, 2, 0).flatten(0, 1)
 
     def _softmax(self, query: Tensor, key: Tensor) -> Tensor:
-        """``[H, R, S]``."""
         q, k = (query / query.shape[-1] ** 0.5).transpose(0, 1), key.transpose(0, 1)
         score = (q @ k.transpose(-1, -2)).unflatten(1, (-1, self.times)) + self.bias[:, :, None]
         return score.flatten(1, 2).softmax(-1)
 
     def repeat_receivers(self, times: int) -> MatrixRelation:
-        """Repeat every receiver ``times`` times in a row, each copy with the same edges."""
         return replace(
             self,
             reached=self.reached.repeat_interleave(times, dim=0),
@@ -182,9 +169,8 @@ def repeat_receivers(index: Tensor, times: int) -> Tensor:
 
 
 def repeat_receiver_poses(poses: Poses | None, times: int) -> Poses | None:
-    """Repeat the pose of every receiver ``times`` times in a row."""
-    return poses and (poses[0], _repeat_pose(poses[1], times))
+    return poses and (poses[0], repeat_pose(poses[1], times))
 
 
-def _repeat_pose(pose: Pose[Tensor], times: int) -> Pose[Tensor]:
+def repeat_pose(pose: Pose[Tensor], times: int) -> Pose[Tensor]:
     return Pose(pose.position.repeat_interleave(times, dim=0), pose.heading.repeat_interleave(times, dim=0))

@@ -33,19 +33,15 @@ class FlatGraphs(NamedTuple):
 def flatten_edges(
     edge_indices: Sequence[Tensor] | Tensor, num_nodes: Tensor, target_local: Tensor | int = 0
 ) -> FlatGraphs:
-    """Flatten B graphs: shift the nodes of graph b by offset_b = Σ_{b' < b} N_b'.
+    """Flatten B graphs of any sizes: shift the nodes of graph b by offset_b = Σ_{b' < b} N_b'.
 
-    Sizes may differ, and graphs may be empty. The published formula uses the index of the target as the
-    offset, which collapses all graphs onto the first one when targets come first; here target_index =
-    offset + target_local.
+    The published formula uses the index of the target as the offset, which collapses all graphs onto the
+    first one when targets come first; here target_index = offset + target_local.
 
     Args:
         edge_indices: ``[2, E_b]`` of each graph in its own numbering; or ``[B, 2, E]``.
         num_nodes: ``[B]`` int64.
         target_local: target of each graph in its own numbering, ``[B]`` or one number for all.
-
-    Raises:
-        ValueError: the lengths of ``edge_indices`` and ``num_nodes`` differ.
 
     >>> flat = flatten_edges([star_edges(1), star_edges(2)], torch.tensor([2, 3]))
     >>> flat.edge_index
@@ -69,10 +65,6 @@ def flatten_stars(num_neighbors: Tensor) -> FlatGraphs:
 
     Args:
         num_neighbors: ``[B]`` int64, neighbours of each target. The target is the first node of its graph.
-
-    >>> flatten_stars(torch.tensor([1, 2])).edge_index
-    tensor([[0, 1, 2, 3, 4, 0, 2, 2],
-            [0, 0, 2, 2, 2, 1, 3, 4]])
     """
     batch, ptr = _number(num_neighbors + 1)
     node, target = torch.arange(batch.shape[0], device=batch.device), ptr[batch]
@@ -87,20 +79,12 @@ def star_edges(num_neighbors: int = 8) -> Tensor:
     The published list for eight neighbours has 18 columns because it contains the loop of the target twice;
     here every edge occurs once. Neighbours have no loop.
 
-    Args:
-        num_neighbors: M; 0 leaves only the loop.
-
-    Raises:
-        ValueError: ``num_neighbors`` is negative.
-
     Returns:
-        ``[2, 2M + 1]``, sorted by receiver.
+        ``[2, 2 · num_neighbors + 1]``, sorted by receiver.
 
     >>> star_edges(2)
     tensor([[0, 1, 2, 0, 0],
             [0, 0, 0, 1, 2]])
-    >>> star_edges().shape
-    torch.Size([2, 17])
     """
     if num_neighbors < 0:
         raise ValueError(f"num_neighbors must be 0 or more, not {num_neighbors}")

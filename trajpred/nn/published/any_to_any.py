@@ -42,7 +42,7 @@ SOURCE, TARGET, CONTEXT = ReceiverTag
 
 
 class AnyToAnyConvolution(nn.Module):
-    """Base class of convolutions whose receiver is selected by a tag, as TF-GNN's ``AnyToAnyConvolutionBase``.
+    """Base class of convolutions with a receiver tag, TF-GNN's ``AnyToAnyConvolutionBase``.
 
     A subclass implements :meth:`convolve` with functions that carry values between receivers, senders and
     *items* (edges, or the nodes of a graph), without indices.

@@ -87,9 +87,6 @@ class GATEncoder(nn.Module):
         leaky_slope: slope of all LeakyReLU outside the convolutions.
         repeat_input: False if nodes already have H · channels.
 
-    Raises:
-        ValueError: unknown ``conv``; nodes or edges with the wrong number of channels.
-
     Shapes: x ``[N, channels]``, edge_index ``[2, E]``, target_index ``[T]`` -> ``[T, channels]``.
 
     Example:
@@ -131,7 +128,7 @@ class GATEncoder(nn.Module):
         *,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, list[Attention]]:
-        """Encode targets ``[T, channels]``; with ``return_attention`` also return that of each layer."""
+        """Return the targets; with ``return_attention`` also the attention of each layer."""
         nodes, attention = self.encode(x, edge_index, edge_attr)
         out = self.out(nodes.index_select(0, target_index))
         return (out, attention) if return_attention else out
@@ -140,20 +137,14 @@ class GATEncoder(nn.Module):
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None
     ) -> tuple[Tensor, list[Attention]]:
         """Return all nodes ``[N, H · channels]`` after the last layer, and the attention of each layer."""
-        x = x.repeat(1, self.repeats)
-        self._check(x, edge_index, edge_attr)
-        attention = []
-        for layer in self.layers:
-            x, weights = layer(x, edge_index, edge_attr)
-            attention.append(weights)
-        return x, attention
-
-    def _check(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> None:
-        if x.shape[1] != self.width:
-            raise ValueError(
-                f"nodes must have {self.width // self.repeats} channels, not {x.shape[1] // self.repeats}"
-            )
+        if x.shape[1] * self.repeats != self.width:
+            raise ValueError(f"nodes must have {self.width // self.repeats} channels, not {x.shape[1]}")
         expected = (edge_index.shape[1], self.edge_channels) if self.edge_channels else None
         found = None if edge_attr is None else tuple(edge_attr.shape)
         if found != expected:
             raise ValueError(f"edge_attr must have the shape {expected}, not {found}")
+        x, attention = x.repeat(1, self.repeats), []
+        for layer in self.layers:
+            x, weights = layer(x, edge_index, edge_attr)
+            attention.append(weights)
+        return x, attention

@@ -54,11 +54,7 @@ def shortest_paths(
 
 
 def path_edges(first: Tensor, edge_index: Tensor, padding: Padding, length: int) -> Tensor:
-    """List the first ``length`` edges of every path by following ``first`` of :func:`shortest_paths`.
-
-    Returns:
-        ``[N, n, length]`` int64 columns of ``edge_index``, -1 beyond the end of the path.
-    """
+    """List the edges of all shortest paths by following ``first``: ``[N, n, length]``, -1 after the end."""
     receiver = torch.cat((edge_index[1], edge_index.new_zeros(1)))  # the last one stands in for edge -1
     place = torch.arange(padding.size, device=first.device)
     node = torch.arange(first.shape[0], device=first.device)[:, None].expand_as(first)
@@ -76,9 +72,9 @@ def direct_edges(edge_index: Tensor, padding: Padding) -> Tensor:
     Of parallel edges the last counts; a self loop is an edge.
     """
     sender, receiver = edge_index
-    flat = sender * padding.size + padding.within.index_select(0, receiver)
-    edge = torch.arange(sender.shape[0], device=sender.device)
     N, n = padding.slot.shape[0], padding.size
+    flat = sender * n + padding.within.index_select(0, receiver)
+    edge = torch.arange(sender.shape[0], device=sender.device)
     return edge_index.new_full((N * n,), -1).scatter_reduce(0, flat, edge, "amax").reshape(N, n)
 
 
@@ -111,22 +107,15 @@ class GraphStructure(NamedTuple):
     ) -> GraphStructure:
         """Build from flattened edges.
 
-        The pair (query i, key j) is described by the path i → j; give both directions of undirected edges.
-
         Args:
-            edge_index: ``[2, E]`` int64 of the flattened batch.
+            edge_index: ``[2, E]`` int64 of the flattened batch; undirected edges in both directions.
             edge_attr: ``[E]`` or ``[E, F]`` int64 edge types from 1 on, all columns from one table.
             padding: place of each node in the padded batch.
             edge_type: ``multi_hop`` (edges along the path) or ``single`` (the direct edge).
             multi_hop_max_dist: L, the cut-off of the path.
             max_hops: nodes farther apart count as unreachable.
 
-        Raises:
-            ValueError: unknown ``edge_type``.
-
-        Example:
-            A path of three nodes and an isolated node; edge types 3 and 4.
-
+        Example: a path of three nodes and an isolated node; edge types 3 and 4.
             >>> edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
             >>> one_graph = Padding(torch.arange(4), scenes=1, size=4)
             >>> graph = GraphStructure.of(edges, torch.tensor([3, 3, 4, 4]), one_graph, multi_hop_max_dist=2)

@@ -16,11 +16,6 @@ from trajpred.nn.segment import segment_sum
 
 T = TypeVar("T", int, Tensor)
 
-#: Scores are clamped to ± this, so exponentials need no maximum subtracted.
-SCORE_LIMIT = 5.0
-#: Added to the sum of weights of a receiver by the layer with an edge stream.
-EDGE_LAYER_EPSILON = 1e-6
-
 
 def clamped_softmax(score: Tensor, receiver: Tensor, num_receivers: int, epsilon: float = 0.0) -> Tensor:
     r"""Normalise clamped scores over the edges of each receiver.
@@ -29,7 +24,7 @@ def clamped_softmax(score: Tensor, receiver: Tensor, num_receivers: int, epsilon
 
     Shapes: score ``[E, ...]``, receiver i(e) ``[E]`` int64 -> ``[E, ...]``.
     """
-    weight = torch.exp(score.clamp(-SCORE_LIMIT, SCORE_LIMIT))
+    weight = torch.exp(score.clamp(-5, 5))  # so that no maximum needs to be subtracted
     total = segment_sum(weight, receiver, num_receivers) + epsilon
     return weight / total.index_select(0, receiver)
 
@@ -45,13 +40,7 @@ class ClampedAttention(nn.Module):
     per head of C channels, q = W_Q x_i, k = W_K x_j, v = W_V x_j. The clamp acts on the sum over channels.
     Parallel edges count separately; m is exactly 0 for a receiver without edges.
 
-    Args:
-        in_dim: channels of the nodes, or of (senders, receivers).
-        out_dim: H · C.
-        num_heads: number of heads H.
-        use_bias: biases of W_Q, W_K, W_V and W_E.
-        edge_dim: channels of the edges; None: no W_E.
-        epsilon: ε of the clamped softmax.
+    Args as those of the layers. Without ``edge_dim`` there is no W_E.
 
     Shapes: x ``[N, in]`` or (``[S, in_s]``, ``[R, in_r]``), edge_index ``[2, E]`` (sender, receiver),
     edge_attr ``[E, edge_dim]`` if and only if there is a W_E -> m ``[R, out]`` and ŝ ``[E, out]``, heads
@@ -141,14 +130,12 @@ class DwivediGraphTransformerLayer(nn.Module):
         layer_norm: normalise each row; precedes batch normalisation if both are on.
         batch_norm: normalise each channel.
         residual: needs receivers with ``out_dim`` channels.
-        use_bias: biases of W_Q, W_K and W_V.
+        use_bias: biases of W_Q, W_K, W_V and W_E.
 
     Example:
         >>> layer = DwivediGraphTransformerLayer(in_dim=8, out_dim=8, num_heads=2)
-        >>> x, edge_index = torch.randn(4, 8), torch.tensor([[0, 1, 2], [1, 2, 1]])
-        >>> out, attention = layer(x, edge_index, return_attention=True)
-        >>> out.shape, attention.shape
-        (torch.Size([4, 8]), torch.Size([3, 2]))
+        >>> layer(torch.randn(4, 8), torch.tensor([[0, 1, 2], [1, 2, 1]])).shape
+        torch.Size([4, 8])
     """
 
     def __init__(
@@ -219,7 +206,7 @@ class DwivediGraphTransformerEdgeLayer(nn.Module):
         super().__init__()
         receiver_dim = _both(in_dim)[1]
         edge_dim = receiver_dim if edge_dim is None else edge_dim
-        self.attention = ClampedAttention(in_dim, out_dim, num_heads, use_bias, edge_dim, EDGE_LAYER_EPSILON)
+        self.attention = ClampedAttention(in_dim, out_dim, num_heads, use_bias, edge_dim, epsilon=1e-6)
         options = out_dim, dropout, layer_norm, batch_norm, residual
         self.nodes = StreamUpdate(receiver_dim, *options)
         self.edges = StreamUpdate(edge_dim, *options) if update_edges else None

@@ -1,8 +1,4 @@
-"""The network of Graph Transformer layers (Dwivedi & Bresson 2020), and graph-based positional encodings.
-
-Encodings are computed for a whole flattened batch, on adjacency matrices padded to the largest graph, in
-float64 and without gradients.
-"""
+"""The network of Graph Transformer layers (Dwivedi & Bresson 2020), and graph-based positional encodings."""
 
 from __future__ import annotations
 
@@ -15,10 +11,6 @@ from torch.nn import functional as F
 from torch_geometric.utils import scatter, to_dense_adj
 
 from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeLayer
-
-#: Diagonal of the padding. Eigenvalues of graphs lie in [0, 2], so those of the padding come last.
-PADDING_EIGENVALUE = 4.0
-READOUTS = ("mean", "sum", "max")
 
 
 class GraphTransformerNet(nn.Module):
@@ -80,16 +72,13 @@ class GraphTransformerNet(nn.Module):
         n_classes: int = 1,
     ) -> None:
         super().__init__()
-        if readout not in READOUTS:
-            raise ValueError(f"readout must be one of {READOUTS}, not {readout!r}")
-        if L < 1:
-            raise ValueError(f"L must be at least 1, not {L}")
+        if readout not in ("mean", "sum", "max"):
+            raise ValueError(f"readout must be mean, sum or max, not {readout!r}")
+        _check_positive("L", L)
         self.readout, self.edge_feat = readout, edge_feat
         self.node_in = _embed(hidden_dim, num_atom_type, in_dim, "num_atom_type or in_dim")
-        if edge_feat:
-            self.edge_in = _embed(hidden_dim, num_bond_type, edge_dim, "num_bond_type or edge_dim")
-        else:
-            self.edge_in = nn.Linear(1, hidden_dim)
+        edges = (num_bond_type, edge_dim) if edge_feat else (None, 1)
+        self.edge_in = _embed(hidden_dim, *edges, "num_bond_type or edge_dim")
         self.position = LaplacianPositionalEncoding(pos_enc_dim) if lap_pos_enc else None
         self.position_in = nn.Linear(pos_enc_dim, hidden_dim) if lap_pos_enc else None
         self.dropout = nn.Dropout(in_feat_dropout)
@@ -137,7 +126,7 @@ class GraphTransformerNet(nn.Module):
         *,
         pos_enc: Tensor | None = None,
     ) -> Tensor:
-        """Return the nodes after the last layer, ``[N, out_dim]``; arguments as in :meth:`forward`."""
+        """Return the nodes after the last layer, ``[N, out_dim]``."""
         x = self.dropout(self.node_in(x))
         if self.position is not None and self.position_in is not None:
             pos_enc = self.position(edge_index, batch) if pos_enc is None else pos_enc
@@ -170,15 +159,7 @@ def _embed(width: int, types: int | None, features: int | None, names: str) -> n
 
 
 def adjacency(edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Build padded adjacency matrices A and the mask of the real nodes.
-
-    Args:
-        edge_index: ``[2, E]`` int64 of the flattened batch.
-        batch: ``[N]`` int64, ascending, graph of each node.
-
-    Returns:
-        ``[B, n, n]`` float64, A[b, j, i] the number of edges j → i; ``[B, n]`` bool.
-    """
+    """Count the edges j → i as A[b, j, i] ``[B, n, n]`` float64; mark the real nodes ``[B, n]`` bool."""
     sizes = torch.bincount(batch)
     n = int(sizes.max()) if batch.shape[0] else 0
     mask = torch.arange(n, device=batch.device) < sizes[:, None]
@@ -193,8 +174,7 @@ def normalized_laplacian(edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Ten
 
     .. math:: L = I - D^{-1/2} A D^{-1/2}, \quad D = \mathrm{diag}(\max(1, \text{in-degree}))
 
-    A directed edge counts in both directions; self loops are kept. Arguments and shapes as in
-    :func:`adjacency`; 0 on the padding.
+    A directed edge counts in both directions; self loops are kept. ``[B, n, n]``, 0 on the padding.
     """
     directed, mask = adjacency(edge_index, batch)
     either = torch.maximum(directed, directed.mT)
@@ -209,25 +189,16 @@ def laplacian_positional_encoding(edge_index: Tensor, batch: Tensor, k: int) -> 
     .. math:: L u_l = λ_l u_l, \quad λ_0 ≤ λ_1 ≤ …, \quad \text{node } i \text{ gets } (u_{1,i}, …, u_{k,i})
 
     Exactly one eigenvector is dropped, also for disconnected graphs. Signs, and the basis of a repeated
-    eigenvalue, are arbitrary. A graph of n nodes has n - 1 columns; further columns are 0.
+    eigenvalue, are arbitrary. A graph of n nodes has n - 1 columns; further columns are 0. Computed in
+    float64.
 
-    Args:
-        edge_index: ``[2, E]`` int64 of the flattened batch.
-        batch: ``[N]`` int64, ascending, graph of each node.
-        k: number of columns.
-
-    Returns:
-        ``[N, k]`` in torch's default dtype.
-
-    Example:
-        >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])  # two graphs of two joined nodes
-        >>> encoding = laplacian_positional_encoding(edge_index, torch.tensor([0, 0, 1, 1]), k=2)
-        >>> encoding.abs().allclose(torch.tensor([0.5**0.5, 0.0]))
-        True
+    Shapes: edge_index ``[2, E]`` of the flattened batch; batch ``[N]``, ascending, graph of each node ->
+    ``[N, k]`` in torch's default dtype.
     """
     _check_positive("k", k)
     laplacian, mask = normalized_laplacian(edge_index, batch)
-    separated = laplacian + PADDING_EIGENVALUE * torch.diag_embed((~mask).double())
+    # Eigenvalues of graphs lie in [0, 2]: those of the padding, 4, come last.
+    separated = laplacian + 4 * torch.diag_embed((~mask).double())
     vectors = torch.linalg.eigh(separated).eigenvectors[..., 1 : k + 1]
     # Columns beyond the n of a graph are eigenvectors of its padding.
     vectors = vectors * mask[:, None, 1 : k + 1]
@@ -243,13 +214,8 @@ def random_walk_positional_encoding(edge_index: Tensor, batch: Tensor, walk_leng
     with the walk along the edges and the out-degree D at least 1. Equals PyG's ``AddRandomWalkPE`` for one
     graph without parallel edges.
 
-    Args:
-        edge_index: ``[2, E]`` int64 of the flattened batch.
-        batch: ``[N]`` int64, ascending, graph of each node.
-        walk_length: number of columns.
-
-    Returns:
-        ``[N, walk_length]`` in torch's default dtype.
+    Shapes: edge_index ``[2, E]`` of the flattened batch; batch ``[N]``, ascending, graph of each node ->
+    ``[N, walk_length]`` in torch's default dtype.
 
     Example:
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # a path of three nodes
@@ -269,17 +235,10 @@ def random_walk_positional_encoding(edge_index: Tensor, batch: Tensor, walk_leng
 
 
 class LaplacianPositionalEncoding(nn.Module):
-    """:func:`laplacian_positional_encoding`, with random signs of the columns in training.
-
-    Args:
-        k: number of columns.
-
-    Shapes: edge_index ``[2, E]``, batch ``[N]`` -> ``[N, k]``.
-    """
+    """:func:`laplacian_positional_encoding` with ``k`` columns, of random signs in training."""
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        _check_positive("k", k)
         self.k = k
 
     def forward(self, edge_index: Tensor, batch: Tensor) -> Tensor:

@@ -42,15 +42,12 @@ class PaddedAttention(nn.Module):
     that is padding, or has no valid key, gets exactly 0. No output projection, no residual.
 
     With z = x this is the global self-attention (``GlobalGraph``) of DenseTNT (Gu et al. 2021), otherwise its
-    ``CrossAttention``; the original masks by adding -10000 and names the arguments ``hidden_size``,
-    ``num_attention_heads``, ``attention_head_size``, ``query_hidden_size``, ``key_hidden_size``.
+    ``CrossAttention``; the original masks by adding -10000.
 
     Args:
         hidden: channels of x, z and the output, unless given below.
-        num_heads: number of heads H.
-        head_size: d, by default ``hidden // num_heads``.
-        query_hidden: channels of x.
-        key_hidden: channels of z.
+        num_heads, head_size: H and d, by default ``hidden // num_heads``.
+        query_hidden, key_hidden: channels of x and of z.
         key_bias: give W_k a bias, for weights that have one; softmax cancels it.
 
     Shapes: x ``[B, n, query_hidden]``, z ``[B, m, key_hidden]`` -> ``[B, n, H · d]``.
@@ -58,12 +55,9 @@ class PaddedAttention(nn.Module):
     Example:
         >>> agents, agent_mask = merge_tensors(torch.randn(7, 16), torch.tensor([4, 0, 3]))
         >>> lanes, lane_mask = merge_tensors(torch.randn(9, 6), torch.tensor([2, 2, 5]))
-        >>> PaddedAttention(16, num_heads=2)(agents, mask=agent_mask).shape  # global
+        >>> cross = PaddedAttention(16, num_heads=2, key_hidden=6)
+        >>> cross(agents, lanes, mask=agent_mask, key_mask=lane_mask).shape
         torch.Size([3, 4, 16])
-        >>> cross = PaddedAttention(16, key_hidden=6)
-        >>> out, attention = cross(agents, lanes, mask=agent_mask, key_mask=lane_mask, return_attention=True)
-        >>> attention.shape
-        torch.Size([3, 1, 4, 5])
     """
 
     def __init__(

@@ -1,11 +1,7 @@
-r"""Transformer-M's encodings of graph (2-D) and geometry (3-D): biases of attention scores, inputs of nodes.
+"""Transformer-M's encodings of graph (2-D) and geometry (3-D): biases ``[B, H, i, j]`` of query i and key j.
 
 Luo et al. 2022, "One Transformer Can Understand Both 2D & 3D Molecular Data"; Ying et al. 2021, "Do
-Transformers Really Perform Badly for Graph Representation?". For query i and key j, per head:
-
-.. math:: Φ_{ij} = Φ^{SPD}_{ij} + Φ^{Edge}_{ij} + Φ^{3D}_{ij}
-
-All biases are ``[B, H, i, j]``. Edge, node and pair types are any discrete types, positions of any dimension.
+Transformers Really Perform Badly for Graph Representation?".
 """
 
 from __future__ import annotations
@@ -21,9 +17,6 @@ from trajpred.nn.published.graph_structure import UNREACHABLE, EdgeEncoding, Gra
 from trajpred.nn.segment import LOWEST
 
 Mode = Literal["2d", "3d", "2d+3d"]
-
-#: π as truncated in the published code.
-PI = 3.14159
 
 
 def table(rows: int, channels: int) -> nn.Embedding:
@@ -53,12 +46,8 @@ def mask_graphs(term: Tensor, keep: Tensor | None) -> Tensor:
 class ShortestPathBias(nn.Module):
     r"""Φ^SPD_ij: one learnable scalar per head and hop count.
 
-    Rows of the table: 0 for padding, h + 1 for h hops (the last but one also for more), the last for pairs
-    without a path.
-
-    Args:
-        num_heads: number of heads H.
-        num_spatial: rows of the table.
+    Rows of the table, ``num_spatial`` in all: 0 for padding, h + 1 for h hops (the last but one also for
+    more), the last for pairs without a path.
 
     Shapes: hops ``[B, n, n]`` (``UNREACHABLE``: no path, -1: padding) -> ``[B, H, n, n]``.
     """
@@ -86,7 +75,6 @@ class EdgeBias2D(nn.Module):
     paper has inner products with one vector per hop instead. ``single``: the mean of T over the direct edge.
 
     Args:
-        num_heads: number of heads H.
         num_edges: number of edge types, 1 to ``num_edges``; 0 is "no edge", a zero row.
         edge_type: ``multi_hop`` or ``single``.
         multi_hop_max_dist: cut-off L.
@@ -141,9 +129,7 @@ class GaussianDistanceKernel(nn.Module):
     γ and β, shared by all k, are sums of two rows, one per end of the pair, so γ is 2 before training. The
     sign is that of the published code: positive. Computed in float32 or wider.
 
-    Args:
-        K: number of Gaussians.
-        edge_types: rows of γ and β.
+    γ and β have ``edge_types`` rows.
 
     Shapes: distance ``[B, n, n]``, pair_type ``[B, n, n, 2]`` int64 -> ``[B, n, n, K]``.
 
@@ -165,7 +151,8 @@ class GaussianDistanceKernel(nn.Module):
             dtype = torch.promote_types(self.mean.dtype, torch.float32)
             mean, std = self.mean.to(dtype), self.std.to(dtype).abs() + 1e-2
             scaled = self.scale[pair_type].sum(-1) * distance.to(dtype) + self.offset[pair_type].sum(-1)
-            density = torch.exp(-0.5 * ((scaled[..., None] - mean) / std) ** 2) / ((2 * PI) ** 0.5 * std)
+            root = (2 * 3.14159) ** 0.5  # π as truncated in the published code
+            density = torch.exp(-0.5 * ((scaled[..., None] - mean) / std) ** 2) / (root * std)
             return density.to(self.mean.dtype)
 
 
@@ -184,17 +171,18 @@ class DistanceBias(nn.Module):
 
 
 class StructuralBias(nn.Module):
-    r"""Φ for a batch in which every graph starts with a graph token: the sum of the available terms, masked.
+    r"""Φ = Φ^SPD + Φ^Edge + Φ^3D, of which those are added whose input is given, masked.
+
+    Every graph starts with a graph token.
 
     Row 0 and column 0 (the token as query and as key) get t_h, one scalar per head. Padded keys and pairs
     that are ``max_spd`` or more hops apart get :data:`~trajpred.nn.segment.LOWEST`.
 
     Args:
-        num_heads: number of heads H.
         num_edges, edge_type, multi_hop_max_dist, num_edge_dis: see :class:`EdgeBias2D`.
         num_spatial: see :class:`ShortestPathBias`.
-        num_3d_bias_kernel: number of Gaussians.
-        mode: terms to build, ``2d``, ``3d`` or ``2d+3d``; each is used where its input is given.
+        num_3d_bias_kernel: number of Gaussians K.
+        mode: terms to build, ``2d``, ``3d`` or ``2d+3d``.
         max_spd: None masks no pair; unreachable pairs then have a bias of their own. The mask applies in
             every mode if hop counts are given.
 
@@ -241,22 +229,14 @@ class StructuralBias(nn.Module):
             pairs = pairs + mask_graphs(plane, keep_2d)
         if self.distance is not None and gaussians is not None:
             pairs = pairs + mask_graphs(self.distance(gaussians), keep_3d)
-        # float16 cannot hold LOWEST
-        bias = self._with_token(pairs.to(torch.promote_types(pairs.dtype, torch.float32)))
-        return bias.masked_fill(self._hidden(mask, structure), LOWEST)
-
-    def _with_token(self, pairs: Tensor) -> Tensor:
-        B, H, n, _ = pairs.shape
+        pairs = pairs.to(torch.promote_types(pairs.dtype, torch.float32))  # float16 cannot hold LOWEST
         token = self.graph_token.to(pairs.dtype)[None, :, None, None]
-        column = torch.cat((token.expand(B, H, n, 1), pairs), -1)
-        return torch.cat((token.expand(B, H, 1, n + 1), column), -2)
-
-    def _hidden(self, mask: Tensor, structure: GraphStructure | None) -> Tensor:
-        """``[B, 1, 1 or 1 + n, 1 + n]`` bool, True where the query must not attend to the key."""
+        column = torch.cat((token.expand(B, -1, n, 1), pairs), -1)
+        bias = torch.cat((token.expand(B, -1, 1, n + 1), column), -2)
         hidden = pad(~mask, (1, 0))[:, None, None]
-        if self.max_spd is None or structure is None:
-            return hidden
-        return hidden | pad(structure.hops >= self.max_spd, (1, 0, 1, 0))[:, None]
+        if self.max_spd is not None and structure is not None:
+            hidden = hidden | pad(structure.hops >= self.max_spd, (1, 0, 1, 0))[:, None]
+        return bias.masked_fill(hidden, LOWEST)
 
 
 class NodeEncoding(nn.Module):
@@ -273,8 +253,7 @@ class NodeEncoding(nn.Module):
         num_atoms: number of node types, 1 to ``num_atoms``; 0 is padding, a zero row.
         num_in_degree, num_out_degree: rows of the degree tables.
         embedding_dim: channels D.
-        num_3d_bias_kernel: number of Gaussians K.
-        mode: terms to build, ``2d``, ``3d`` or ``2d+3d``.
+        num_3d_bias_kernel, mode: see :class:`StructuralBias`.
 
     Shapes: node_type ``[B, n, F]`` int64, features ``[B, n, D]``, gaussians ``[B, n, n, K]``, mask ``[B, n]``
     bool, True = valid, keep_2d, keep_3d ``[B]`` bool -> ``[B, 1 + n, D]``.

@@ -21,13 +21,7 @@ class EdgeProjection(nn.Linear):
         q_i \cdot (W ε_{ij}) = (W^T q_i) \cdot ε_{ij}, \qquad
         \sum_j α_{ij} (W ε_{ij} + b) = W \sum_j α_{ij} ε_{ij} + b \sum_j α_{ij}
 
-    Fast for short ε such as relative poses. Calling the module gives the plain linear map.
-
-    Args:
-        ein: channels F of an edge.
-        heads: number of heads H.
-        out: channels per head C.
-        bias: whether there is a b.
+    Fast for short ε (``ein`` channels) such as relative poses. Calling the module gives the plain linear map.
     """
 
     def __init__(self, ein: int, heads: int, out: int, bias: bool = True) -> None:
@@ -93,10 +87,6 @@ class TransformerConv(nn.Module):
         edge_bias: bias of W₆; None follows ``bias_qkv`` as published, False is PyG's form.
         dropout: rate on α.
 
-    Raises:
-        ValueError: ``add_self_loops`` with edge features or two sets of nodes; ``skip_connection`` with other
-            than D channels; edge features of another shape than ``[E, ein]``.
-
     Shapes: x ``[N, in]`` or (``[S, in_s]``, ``[R, in_r]``), edge_index ``[2, E]`` (sender, receiver),
     edge_attr ``[E, ein]`` -> ``[R, D]``; attention ``[E, H]``, with ``add_self_loops`` ``[E + N, H]``,
     loops last.
@@ -145,7 +135,10 @@ class TransformerConv(nn.Module):
         self.edge = EdgeProjection(ein, heads, out, bias=edge_bias) if ein > 0 else None
         self.root = nn.Linear(received, dim, bias=bias_root) if root_weight else None
         self.gate = nn.Linear(3 * dim, 1, bias=False) if gating and root_weight else None
-        self.feed_forward = _feed_forward(dim, ff_channels) if ff_channels > 0 else None
+        self.feed_forward = None
+        if ff_channels > 0:
+            inner, outer = nn.Linear(dim, ff_channels), nn.Linear(ff_channels, dim)
+            self.feed_forward = nn.Sequential(inner, nn.ReLU(), outer)
         # A single node has no variance: it is normalised by the running statistics.
         self.norm1 = BatchNorm(dim, allow_single_element=True) if batch_norm else None
         self.norm2 = BatchNorm(dim, allow_single_element=True) if batch_norm and ff_channels > 0 else None
@@ -191,7 +184,6 @@ class TransformerConv(nn.Module):
     def _aggregate(
         self, q: Tensor, k: Tensor, v: Tensor, edge_attr: Tensor | None, edge_index: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """α ``[E, H]`` and the messages ``[R, H, C]``."""
         (sender, receiver), R = edge_index, q.shape[0]
         score = (q.index_select(0, receiver) * k.index_select(0, sender)).sum(-1)
         if self.edge is not None and edge_attr is not None:
@@ -208,9 +200,8 @@ class TransformerConv(nn.Module):
         h = message
         if self.root is not None:
             root = self.root(x)
-            if self.gate is None:
-                h = message + root
-            else:
+            h = message + root
+            if self.gate is not None:
                 beta = torch.sigmoid(self.gate(torch.cat((message, root, message - root), -1)))
                 h = beta * root + (1 - beta) * message
         h = self._residual_norm(h, x, self.norm1)
@@ -237,10 +228,6 @@ class TransformerConv(nn.Module):
         return edge_attr
 
 
-def _feed_forward(dim: int, hidden: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, dim))
-
-
 def routing_block(
     channels: int, heads: int = 8, ff_channels: int = 512, dropout: float = 0.0
 ) -> TransformerConv:
@@ -249,22 +236,12 @@ def routing_block(
     .. math::
         h = \mathrm{BN}_1(x + \mathrm{MHA}(x)), \qquad x' = \mathrm{BN}_2(h + W_b\, \mathrm{relu}(W_a h))
 
-    Every node attends to its neighbours and itself: a :class:`TransformerConv` with self loops, skip
-    connections, batch normalisation and a feed-forward network, without root weight.
+    Every node attends to its neighbours and itself.
 
     Args:
-        channels: channels of input and output, a multiple of ``heads``.
-        heads: number of heads.
+        channels: of input and output, a multiple of ``heads``.
         ff_channels: hidden width of the feed-forward network.
         dropout: rate on the attention.
-
-    Raises:
-        ValueError: ``channels`` not a multiple of ``heads``.
-
-    Example:
-        >>> block = routing_block(6, heads=3, ff_channels=10)
-        >>> block(torch.rand(4, 6), torch.tensor([[0, 0, 1, 3], [1, 2, 0, 0]])).shape
-        torch.Size([4, 6])
     """
     if channels % heads:
         raise ValueError(f"channels {channels} must be a multiple of heads {heads}")

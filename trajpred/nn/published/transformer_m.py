@@ -90,16 +90,13 @@ class BiasedEncoderLayer(nn.Module):
     (``sandwich_ln``) only, and draws dropped paths per token position; here they are drawn per sample.
 
     Args:
-        embedding_dim: channels D.
-        ffn_embedding_dim: width of W₁.
-        num_attention_heads: number of heads H.
+        embedding_dim, ffn_embedding_dim: channels D and width of W₁.
         dropout: rate on both residual branches; unused if ``droppath_prob`` is positive.
         attention_dropout: rate on the attention.
         activation_dropout: rate after the activation.
         activation_fn: ``relu``, ``gelu`` (exact), ``gelu_accurate`` or ``gelu_fast`` (tanh form), ``tanh``,
             ``linear``.
         droppath_prob: stochastic depth, see :class:`~trajpred.nn.layer.DropPath`.
-        norm: ``pre``, ``post`` or ``sandwich``.
 
     Shapes: x ``[B, n, D]``, attn_bias ``[B, H, n, n]`` (i query, j key), mask ``[B, n]`` bool, True = valid
     -> ``[B, n, D]``, finite at padding too. Invalid keys are masked; a bias may mask them instead.
@@ -185,7 +182,6 @@ class TransformerMEncoder(nn.Module):
             :class:`~trajpred.nn.published.structural_bias.NodeEncoding`.
         num_edges, num_spatial, num_edge_dis, edge_type, multi_hop_max_dist, max_spd: see
             :class:`~trajpred.nn.published.structural_bias.StructuralBias`.
-        num_encoder_layers: number of layers.
         embedding_dim, ffn_embedding_dim, num_attention_heads, dropout, attention_dropout,
             activation_dropout, activation_fn, norm: see :class:`BiasedEncoderLayer`.
         droppath_prob: stochastic depth of the last layer, growing linearly from 0.
