@@ -12,26 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from tests.model.small import batch_of, small_config, small_model
+from tests.model.small import small_config, small_model
 from tests.model.test_scene_encoder import checkpoint_of
 from trajpred.errors import DataError
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CONFIG, build, load_matching, read_checkpoint, training_facts
-from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 
 @pytest.fixture
 def checkpoint(model: LitForecaster, tmp_path: Path) -> Path:
     return checkpoint_of(model, tmp_path / "model.ckpt")
-
-
-def test_a_loaded_forecaster_predicts_what_the_saved_one_does(
-    checkpoint: Path, model: LitForecaster, real: list[Scenario]
-) -> None:
-    loaded, batch = Forecaster.load(checkpoint), batch_of(real[:1])
-    assert not loaded.training and loaded.config == model.config
-    assert torch.equal(loaded(batch).trajectory, model(batch).trajectory)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
@@ -77,23 +68,17 @@ def test_a_compressed_checkpoint_is_rejected_before_it_unpacks(checkpoint: Path,
 
 
 @pytest.mark.parametrize(
-    "content", [b"epoch: 3\n", b"\x80\x02}q\x00.", b"PK\x03\x04 and more", b"a long text " * 99]
+    "content", [b"epoch: 3\n", b"\x80\x02}q\x00.", b"PK\x03\x04 and more", {"state_dict": {}}]
 )
-def test_a_foreign_file_is_rejected(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "other.ckpt").write_bytes(content)
-    with pytest.raises(DataError, match=r"other\.ckpt"):
+def test_a_file_of_another_program_is_rejected(tmp_path: Path, content: Any) -> None:
+    if isinstance(content, bytes):
+        (tmp_path / "other.ckpt").write_bytes(content)
+    else:
+        torch.save(content, tmp_path / "other.ckpt")
+    with pytest.raises(DataError, match=r"other\.ckpt.* is not a (trajpred )?checkpoint"):
         Forecaster.load(tmp_path / "other.ckpt")
-    with pytest.raises(
-        DataError, match=r"none\.ckpt: no such checkpoint; shipped weights: .*argoverse1-small"
-    ):
+    with pytest.raises(DataError, match=r"none\.ckpt: no such checkpoint; shipped weights: .*argoverse1"):
         Forecaster.load(tmp_path / "none.ckpt")
-
-
-@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3), {CONFIG: {}}], ids=str)
-def test_a_checkpoint_of_another_program_is_rejected(tmp_path: Path, content: Any) -> None:
-    torch.save(content, tmp_path / "other.ckpt")
-    with pytest.raises(DataError, match="is not a trajpred checkpoint"):
-        Forecaster.load(tmp_path / "other.ckpt")
 
 
 def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path) -> None:

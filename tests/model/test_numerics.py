@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,6 +22,7 @@ from tests.graph.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
 from tests.model.test_published_encoders import each_system, small
 from tests.training.test_lit_forecaster import trainer
+from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.benchmark.timing import own_process, use_threads
 from trajpred.geometry import norm
 from trajpred.graph.config import FeatureConfig
@@ -45,12 +44,9 @@ STEPS, OBSERVED = 110, 50
 
 def trained(name: str, real: list[Scenario]) -> tuple[Forecaster, list[Scenario]]:
     """Load shipped weights, and real scenes of the data they are for."""
-    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:75]
+    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:150]
     scenes = real if "argoverse2" in name else [argoverse1.read_scenario(path) for path in paths]
     return Forecaster.from_pretrained(name), scenes
-
-
-each_trained = pytest.mark.parametrize("name", ["argoverse2-demo", "argoverse1-small"])
 
 
 def in_double(model: LitForecaster | Forecaster, batch: SceneBatch) -> Prediction:
@@ -63,20 +59,6 @@ def in_double(model: LitForecaster | Forecaster, batch: SceneBatch) -> Predictio
     return found
 
 
-@each_trained
-@torch.inference_mode()
-def test_float32_predictions_equal_float64_to_a_tenth_of_a_millimetre(
-    name: str, real: list[Scenario]
-) -> None:
-    model, scenes = trained(name, real)
-    batch = build_batch(scenes, model.scene)
-    found, exact = model(batch), in_double(model, batch)
-    assert exact.trajectory.dtype == exact.logits.dtype == torch.float64
-    error = norm(found.trajectory - exact.trajectory).amax((1, 2))  # of each agent, over modes and steps
-    assert 0 < error.quantile(0.99) < 5e-5 and error.max() < 1e-4
-    assert (found.logits.softmax(-1) - exact.logits.softmax(-1)).abs().max() < 1e-5
-
-
 def stored(scenario: Scenario) -> Scenario:
     """Return ``scenario`` as a store reads it back."""
     values, offsets = views(encode_batch([encode_row(scenario, heights=False)]))
@@ -85,24 +67,30 @@ def stored(scenario: Scenario) -> Scenario:
     return decode(parts)
 
 
-@each_trained
-@pytest.mark.parametrize(("through_store", "within_m"), [(False, 1e-4), (True, 0.05)])
-def test_forecasts_are_the_same_ten_thousand_kilometres_away(
-    name: str, through_store: bool, within_m: float, real: list[Scenario]
+@pytest.mark.parametrize("name", ["argoverse2-demo", "argoverse1-small"])
+@torch.inference_mode()
+def test_shipped_models_are_exact_and_the_same_ten_thousand_kilometres_away(
+    name: str, real: list[Scenario]
 ) -> None:
     """A store rounds positions there to another millimetre, which can flip a neighbour or a mode."""
     model, here = trained(name, real)
     there = [moved(scenario, VERY_FAR, 0.0) for scenario in here]
-    if through_store:
-        here, there = ([stored(scenario) for scenario in scenes] for scenes in (here, there))
-    near, far = (model.forecast(build_batch(scenes, model.scene)) for scenes in (here, there))
-    distance, probability = [], []
-    for a, b in zip(near, far, strict=True):
-        assert a.track_id.tolist() == b.track_id.tolist()
-        distance.append(norm(b.trajectory - VERY_FAR - a.trajectory).max((1, 2)))
-        probability.append(np.abs(b.probability - a.probability).max(1))
-    for changes, bound in ((distance, within_m), (probability, 0.1 * within_m)):
-        assert np.quantile(np.concatenate(changes), 0.99 if through_store else 1.0) < bound
+    batch = build_batch(here, model.scene)
+    found, exact = model(batch), in_double(model, batch)
+    assert exact.trajectory.dtype == exact.logits.dtype == torch.float64
+    error = norm(found.trajectory - exact.trajectory).amax((1, 2))  # of each agent, over modes and steps
+    assert 0 < error.quantile(0.99) < 5e-5 and error.max() < 1e-4
+    assert (found.logits.softmax(-1) - exact.logits.softmax(-1)).abs().max() < 1e-5
+
+    near = model.forecast(batch)
+    for scenes, share, within_m in ((there, 1.0, 1e-4), ([stored(s) for s in there], 0.99, 0.05)):
+        far = model.forecast(build_batch(scenes, model.scene))
+        pairs = list(zip(near, far, strict=True))
+        assert all(a.track_id.tolist() == b.track_id.tolist() for a, b in pairs)
+        distance = [norm(b.trajectory - VERY_FAR - a.trajectory).max((1, 2)) for a, b in pairs]
+        probability = [np.abs(b.probability - a.probability).max(1) for a, b in pairs]
+        assert np.quantile(np.concatenate(distance), share) < within_m
+        assert np.quantile(np.concatenate(probability), share) < 0.1 * within_m
 
 
 @torch.inference_mode()
@@ -144,21 +132,14 @@ def lanes(sides: list[str], random: np.random.Generator) -> LaneMap:
     return replace(bare, left_boundary=left, right_boundary=right)
 
 
-@st.composite
-def scenes(draw: st.DrawFn) -> Scenario:
-    """Draw up to four agents with any pattern, stationary or moving, apart or not, and up to three lanes."""
-    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    patterns = draw(st.lists(st.sampled_from([*SEEN]), min_size=1, max_size=4))
-    valid = np.stack([SEEN[name](random) for name in patterns])
-    valid[0, OBSERVED - 1] |= not valid[0, :OBSERVED].any()  # the focal agent is observed
-    valid = valid[valid.any(1)]
-    start = random.normal(0, draw(st.sampled_from([0.0, 20.0])), (len(valid), 1, 2))
-    speed = random.normal(0, draw(st.sampled_from([0.0, 10.0])), (len(valid), 1, 2))
+def crowd(seed: int) -> Scenario:
+    """An agent of each observation pattern, and a lane with each choice of boundaries."""
+    random = np.random.default_rng(seed)
+    valid = np.stack([pattern(random) for pattern in SEEN.values()])
+    step = random.normal(0, 1, (len(valid), STEPS, 2)) * random.integers(2, size=(len(valid), 1, 1))
+    track = random.normal(0, 20, (len(valid), 1, 2)) + step.cumsum(1)  # half of the agents are stationary
     return Scenario.from_arrays(
-        start + speed * np.arange(STEPS)[:, None] / 10,
-        valid=valid,
-        num_observed=OBSERVED,
-        map=lanes(draw(st.lists(st.sampled_from(SIDES), max_size=3)), random),
+        track[valid.any(1)], valid=valid[valid.any(1)], num_observed=OBSERVED, map=lanes([*SIDES], random)
     )
 
 
@@ -173,22 +154,17 @@ def assert_finite(model: LitForecaster, batch: SceneBatch) -> None:
 
 
 @pytest.mark.parametrize("evaluation", ["edges", "dense"])
-@settings(max_examples=10, deadline=None)
-@given(chosen=st.lists(scenes(), min_size=1, max_size=2))
-def test_any_observation_pattern_gives_finite_values_and_gradients(
-    evaluation: str, chosen: list[Scenario]
-) -> None:
+def test_any_observation_pattern_gives_finite_values_and_gradients(evaluation: str) -> None:
     model = evaluate_as(small_model().train(), evaluation)
-    assert_finite(model, batch_of(chosen))
+    for seed in range(4):
+        assert_finite(model, batch_of([crowd(seed), straight(1)]))
 
 
 @each_system
-@settings(max_examples=2, deadline=None)
-@given(scene=scenes())
 def test_so_does_every_system_and_it_computes_in_float64_on_request(
-    path: Path, decoder: dict[str, Any], scene: Scenario
+    path: Path, decoder: dict[str, Any]
 ) -> None:
-    model, batch = small(path, **decoder).train(), batch_of([scene])
+    model, batch = small(path, **decoder).train(), batch_of([crowd(0), straight(1)])
     assert_finite(model, batch)
     with torch.inference_mode():
         exact = in_double(model.eval(), batch)
@@ -215,6 +191,23 @@ def test_two_forwards_and_two_trainings_are_bit_identical(threads: int, real: li
     with use_threads(threads):
         first, second = trained(), trained()
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_training_on_a_crowded_scene_keeps_few_bytes_for_the_gradients() -> None:
+    random, kept = np.random.default_rng(0), dict[int, int]()
+
+    def keep(x: Tensor) -> Tensor:
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    track = random.uniform(-80, 80, (300, 1, 2)) + random.normal(size=(300, 1, 2)) * np.arange(110)[:, None]
+    ends = np.array([[-5.0, 0.0], [5.0, 0.0]])
+    center = list(random.uniform(-80, 80, (800, 1, 2)) + ends)
+    batch = batch_of([Scenario.from_arrays(track, num_observed=50, map=center)])
+    model = LitForecaster.build(DEFAULT_MODEL).train()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        loss = model.losses(batch)["loss"]
+    assert 100e6 < sum(kept.values()) < 200e6 and loss.requires_grad
 
 
 #: Prints the peak memory (MB) of a forward, and of a training step with its optimiser.
@@ -248,12 +241,13 @@ print([batch["agent"].num_nodes, batch["lane"].num_nodes, forward - before, peak
 LIMITS = FeatureConfig()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
 @pytest.mark.parametrize(
     ("size", "limits", "forward_mb", "step_mb"),
     [
         ((500, 2000), (LIMITS.max_agents, LIMITS.max_lanes), 150, 450),
-        pytest.param((500, 2000), (500, 2000), 1200, 4000, marks=pytest.mark.slow),
+        ((500, 2000), (500, 2000), 1200, 4000),
     ],
 )
 def test_memory_of_one_scene_is_bounded(

@@ -51,10 +51,10 @@ def test_the_loss_falls_and_every_parameter_gets_a_finite_gradient(
     path: Path, decoder: dict[str, Any], real: list[Scenario]
 ) -> None:
     model, batch = small(path, **decoder).train(), batch_of(real[:1])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
-    for step in range(6):
-        torch.manual_seed(step % 3)  # of the steps that completion masks
+    for _ in range(4):
+        torch.manual_seed(0)  # of the steps that completion masks
         loss = model.losses(batch)["loss"]
         optimizer.zero_grad()
         loss.backward()

@@ -1,0 +1,108 @@
+"""Shipped weights predict what their checkpoint does and have a card; others are rejected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import run
+from tests.graph.conftest import store_path  # noqa: F401
+from tests.model.small import largest_change, small_model
+from tests.model.test_scene_encoder import checkpoint_of
+from trajpred.errors import DataError
+from trajpred.export.pretrained import changes, in_half, ship
+from trajpred.graph.scene_graph import build_batch
+from trajpred.model import Forecaster, SceneEncoder, pretrained
+from trajpred.model.checkpoint import TRAINING
+from trajpred.predictors import load_predictor
+from trajpred.store import ScenarioStore
+from trajpred.training.lit_forecaster import LitForecaster
+
+NAME = "tiny-1"
+STORE = {"source": "argoverse2", "config": "c", "scenarios": {"train": 9}}
+FACTS = {"seed": 7, "recipe": "tiny", "store": STORE}
+
+
+def model_of(seed: int = 0) -> LitForecaster:
+    return small_model(seed, scene={"features": {"max_agents": 8, "max_lanes": 24}})
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    path = checkpoint_of(model_of(), tmp_path / "model.ckpt")
+    torch.save({**torch.load(path, weights_only=True), TRAINING: FACTS}, path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of shipped weights."""
+    empty = tmp_path / "shipped"
+    empty.mkdir()
+    monkeypatch.setattr(pretrained, "FOLDER", empty)
+    return empty
+
+
+@pytest.fixture
+def val(store_path: Path) -> ScenarioStore:  # noqa: F811
+    return ScenarioStore(store_path, "val")
+
+
+def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
+    checkpoint: Path, folder: Path, val: ScenarioStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make = ["--checkpoint", checkpoint, "--name", NAME, "--store", val.path, "--tolerance_m", 0.05]
+    assert run("ship", *make, "--note", "A toy.") == 0 and "half precision" in capsys.readouterr().out
+    assert pretrained.list_models() == [NAME]
+    assert (folder / f"{NAME}.pt").stat().st_size < 0.65 * checkpoint.stat().st_size
+    model, batch = Forecaster.from_pretrained(NAME), build_batch(list(val), Forecaster.load(checkpoint).scene)
+    assert {p.dtype for p in model.parameters()} == {torch.float32} and not model.training
+    encoder, expected = SceneEncoder.from_checkpoint(NAME), SceneEncoder.from_checkpoint(checkpoint)
+    with torch.inference_mode():
+        assert 0 < largest_change(model(batch), model_of()(batch)) < 0.05
+        tokens = [one.encode(batch).agent for one in (encoder, expected)]
+    torch.testing.assert_close(*tokens, rtol=0, atol=0.05)
+    predictor = load_predictor(NAME)
+    forecast, original = (one([val[0]])[0] for one in (predictor, load_predictor(checkpoint)))
+    np.testing.assert_allclose(forecast.trajectory, original.trajectory, atol=0.05)
+    card = (folder / f"{NAME}.md").read_text()
+    for part in (f"# {NAME}", "A toy.", "60 steps", "CC BY-NC-SA 4.0", "non-commercial", "seeds 7"):
+        assert part in card
+    assert "| constant_velocity |" in card
+    assert run("train", "--data.store", val.path, "--resume", NAME) == 2
+    assert "contains weights only" in capsys.readouterr().err
+
+
+def test_what_must_not_ship_is_rejected_and_nothing_written(
+    checkpoint: Path, folder: Path, val: ScenarioStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("../out", "Upper", "", "constant_velocity", "a b"):
+        with pytest.raises(DataError, match="lower-case"):
+            ship(checkpoint, name, val)
+    with pytest.raises(DataError, match=r"0\.0\d+ m .*1e-06"):
+        ship(checkpoint, NAME, val, tolerance_m=1e-6)
+    monkeypatch.setattr("trajpred.export.pretrained.MAX_BYTES", 1000)
+    with pytest.raises(DataError, match=r"0\.\d MB, more than 0\.001"):
+        ship(checkpoint, NAME, val, half=False)
+    assert list(folder.iterdir()) == []
+
+
+def test_changes_are_those_between_the_predictions(val: ScenarioStore) -> None:
+    one, other = model_of(0), model_of(1)
+    found = changes(one.config, one.state_dict(), other.state_dict(), val)
+    batch = build_batch(list(val), one.forecaster.scene)
+    with torch.inference_mode():
+        a, b = one(batch), other(batch)
+    moved = (a.trajectory - b.trajectory).norm(dim=-1).flatten(1).amax(1).numpy()
+    shifted = (a.logits.softmax(-1) - b.logits.softmax(-1)).abs().max()
+    assert found == pytest.approx((np.quantile(moved, 0.99), moved.max(), float(shifted)), abs=1e-3)
+
+
+def test_weights_that_half_precision_cannot_represent_stay_in_float32() -> None:
+    assert in_half(torch.tensor([1.0, -0.3, 1e-9])).dtype == torch.float16
+    assert in_half(torch.zeros(3)).dtype == torch.float16
+    for values in (torch.tensor([1.0, 7e4]), torch.tensor([1e-7, 3e-8]), torch.tensor([3]), torch.ones(0)):
+        assert in_half(values) is values
