@@ -30,7 +30,7 @@ _NEAR = 0.1
 def distances(receiver: Tensor, sender: Tensor) -> Tensor:
     """Compute metres between positions ``[..., R, 2]`` and ``[..., S, 2]``: ``[..., R, S]``."""
     x, y = (sender[..., None, :, i] - receiver[..., :, None, i] for i in (0, 1))
-    return torch.sqrt(x * x + y * y)
+    return x.mul_(x).add_(y.mul_(y)).sqrt_()  # in place: fresh memory costs more than the arithmetic
 
 
 def nearest(distance: Tensor, k: int, radius: float) -> Tensor:
@@ -48,7 +48,7 @@ def nearest(distance: Tensor, k: int, radius: float) -> Tensor:
     missing = k if torch.compiler.is_exporting() else max(0, k - distance.shape[-1])
     columns = torch.nn.functional.pad(distance, (0, missing), value=torch.inf)
     kth = columns.topk(k, largest=False, sorted=False).values.amax(-1, keepdim=True)
-    near = (distance <= kth) & (distance <= min(radius, torch.finfo(distance.dtype).max))
+    near = distance <= kth.clamp(max=min(radius, torch.finfo(distance.dtype).max))
     if torch.compiler.is_exporting() or bool((near.sum(-1, dtype=torch.int32) > k).any()):
         # Several senders at the k-th distance, which is rare: keep the first ones.
         closer, tied = distance < kth, distance == kth
@@ -94,7 +94,7 @@ def relation_kinds(
         distance = distances(position[receiver], position[sender])
         if sender == receiver:
             loop = torch.eye(distance.shape[-1], dtype=torch.bool, device=distance.device)
-            distance = distance + torch.where(loop, torch.inf, 0.0)
+            distance = distance.masked_fill_(loop, torch.inf)
         near = nearest(distance, k, radius)
         kinds[relation] = near.to(topology.dtype) * EDGE_KINDS.index(f"{sender}_{receiver}")
     related = topology + (EDGE_KINDS.index(TOPOLOGY[0]) - 1)
