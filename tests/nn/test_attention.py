@@ -81,20 +81,6 @@ def test_without_poses_places_have_no_effect() -> None:
     assert torch.equal(before, after) and torch.equal(before, none)
 
 
-@each_form
-@pytest.mark.parametrize("share", [0.0, 0.5])
-def test_gradients_are_finite(form: str, share: float) -> None:
-    graph, attention, x, z = setting(form, share=share)
-    inputs = x.requires_grad_(), z.requires_grad_(), *attention.parameters()
-    gradients = torch.autograd.grad(attention(x, z, in_form(graph, form)).sum(), inputs)
-    assert all(g.isfinite().all() and (share > 0 or not g.any()) for g in gradients)
-
-
-def test_heads_must_divide_channels() -> None:
-    with pytest.raises(ValueError, match="multiple of heads"):
-        GraphAttention(30, 4)
-
-
 @pytest.mark.parametrize("form", ["edges", "dense"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_poses_and_softmax_stay_in_float32_under_autocast(form: str, dtype: torch.dtype) -> None:

@@ -11,7 +11,7 @@ from torch.nn.functional import gelu, layer_norm
 from torch.testing import assert_close
 
 from tests.nn.graphs import in_form, ragged
-from trajpred.nn import GraphAttention, GraphTransformerLayer, Relation, mlp
+from trajpred.nn import GraphAttention, GraphTransformerLayer, Relation
 from trajpred.nn.layer import DropPath
 
 DIM, HEADS = 32, 4
@@ -92,28 +92,6 @@ def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
     assert ((out == 0).all((1, 2)) | (out == 1 / 0.75).all((1, 2))).all()
     assert out.mean() == pytest.approx(1, abs=0.05)
     assert torch.equal(drop.eval()(x), x) and drop.train()(x[:, :0]).shape == (4000, 0, 2)
-
-
-def test_mlp_ends_in_a_linear_layer() -> None:
-    expected = [nn.Linear, nn.GELU, nn.Linear, nn.GELU, nn.Linear]
-    assert [type(layer) for layer in mlp(4, 5, 6, 7)] == expected
-
-
-def test_the_dense_layer_exports() -> None:
-    layer, graph = layer_of("post"), ragged(SQUARE, heads=HEADS)
-
-    class Exported(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-            edges = graph[0]
-            made = type(edges)(edges.index, bias, edges.num_senders, edges.num_receivers, edges.poses)
-            return self.layer(x, in_form((made, *graph[1:]), "padded"))
-
-    module, inputs = Exported(), (torch.randn(9, DIM), graph[0].bias)
-    assert_close(torch.export.export(module, inputs).module()(*inputs), module(*inputs))
 
 
 @pytest.mark.slow

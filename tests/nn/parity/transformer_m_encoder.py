@@ -5,12 +5,7 @@ import torch
 from tests.nn.parity.biased_encoder_layer import load_layer
 from tests.nn.parity.case import Case
 from tests.nn.parity.gaussian_distance_kernel import load_kernel
-from tests.nn.parity.structural_bias import (
-    load_bias,
-    load_nodes,
-    num_edge_dis,
-    structure_of,
-)
+from tests.nn.parity.structural_bias import load_bias, load_nodes, num_edge_dis, structure_of
 from trajpred.nn.published.transformer_m import TransformerMEncoder
 from trajpred.nn.segment import LOWEST
 

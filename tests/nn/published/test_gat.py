@@ -55,12 +55,6 @@ def test_dropout_applies_in_training_only() -> None:
     assert all(layer.conv.dropout == 0.5 for layer in model.layers)
 
 
-def test_input_may_already_have_all_channels() -> None:
-    model, narrow, (x, index, target) = encoder(repeat_input=False), encoder(), stars()
-    narrow.load_state_dict(model.state_dict())
-    assert_close(model(torch.cat((x, x, x), 1), index, target), narrow(x, index, target))
-
-
 def test_errors() -> None:
     with pytest.raises(ValueError, match="conv"):
         encoder("gcn")

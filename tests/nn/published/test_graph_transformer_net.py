@@ -85,21 +85,6 @@ def test_net_on_a_batch_equals_graphs_one_by_one_and_trains_every_parameter(read
     assert_close(found[[1, 3, 4]], model.mlp(torch.zeros(8).double()).expand(3, -1))
 
 
-def test_net_on_features_without_edge_features_and_on_nothing() -> None:
-    x, edge_attr = torch.randn(6, 3), torch.randn(EDGES.shape[1], 2)
-    options = {"residual": False, "out_dim": 4, "lap_pos_enc": False}
-    assert net(in_dim=3, edge_dim=2, **options)(x, EDGES, edge_attr).shape == (1, 1)
-    model = net(num_atom_type=5, edge_feat=False).eval()
-    assert model(NODE_TYPE, EDGES).equal(model(NODE_TYPE, EDGES, EDGE_TYPE))
-    with pytest.raises(ValueError, match="edge_attr"):
-        net()(NODE_TYPE, EDGES)
-    empty = torch.zeros(0, dtype=torch.int64)
-    for model in (net().train(), net().eval()):
-        out = model(empty, EDGES[:, :0], empty, empty)
-        out.sum().backward()
-        assert out.shape == (0, 1)
-
-
 def test_net_adds_its_positional_encoding_after_the_dropout_of_the_nodes() -> None:
     model = net(in_feat_dropout=0.999999, batch_norm=False)
     inputs = NODE_TYPE, EDGES, EDGE_TYPE, BATCH

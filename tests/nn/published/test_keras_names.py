@@ -6,21 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from trajpred.nn.published.keras_names import (
-    ACTIVATIONS,
-    INITIALIZERS,
-    activation_of,
-    initializer_of,
-    regularizer_of,
-)
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_have_finite_gradients(name: str) -> None:
-    x = torch.linspace(-3, 3, 12).reshape(3, 4).requires_grad_()
-    out = ACTIVATIONS[name](x)
-    out.sum().backward()
-    assert out.shape == x.shape and x.grad is not None and x.grad.isfinite().all()
+from trajpred.nn.published.keras_names import INITIALIZERS, activation_of, initializer_of, regularizer_of
 
 
 def test_activations_that_differ_from_torch() -> None:

@@ -69,18 +69,6 @@ def test_any_graph_is_finite_forward_and_backward(
     assert all(buffer.isfinite().all() for buffer in module.buffers())
 
 
-@each_operator
-def test_gradients_equal_finite_differences(operator: Operator) -> None:
-    runner, (x, index, e) = Runner(operator), operator.inputs()
-    names, values = zip(*runner.named_parameters(), strict=True)
-
-    def run(x: Tensor, e: Tensor | None, *parameters: Tensor) -> Tensor:
-        state = dict(zip(names, parameters, strict=True))
-        return torch.func.functional_call(runner, state, (x, index, e))
-
-    assert torch.autograd.gradcheck(run, (x, e, *values), fast_mode=True)
-
-
 @pytest.mark.parametrize("operator", [o for o in OPERATORS if o.bipartite], ids=lambda o: o.name)
 def test_senders_and_receivers_may_be_separate(operator: Operator) -> None:
     module, (x, index, e) = operator.make().eval(), operator.inputs()
@@ -104,7 +92,7 @@ def test_half_precision_is_near_and_seeds_repeat_the_weights(operator: Operator)
 
 @pytest.mark.parametrize(
     "index",
-    [0, 3, *(pytest.param(index, marks=pytest.mark.slow) for index in (1, 5, 6, 8, 9, 11))],
+    [0, *(pytest.param(index, marks=pytest.mark.slow) for index in (1, 3, 5, 6, 8, 9, 11))],
     ids=lambda index: OPERATORS[index].name,
 )
 def test_graphs_of_any_size_export(index: int) -> None:

@@ -6,19 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
 from tests.nn.graphs import padding as padding_of
 from tests.nn.published.test_graph_structure import random_edges
 from trajpred.nn import GaussianDistanceKernel, GraphStructure, StructuralBias
 from trajpred.nn.published.graph_structure import UNREACHABLE
-from trajpred.nn.published.structural_bias import (
-    EdgeBias2D,
-    NodeEncoding,
-    ShortestPathBias,
-    relative_positions,
-)
+from trajpred.nn.published.structural_bias import EdgeBias2D, ShortestPathBias
 from trajpred.nn.segment import LOWEST
 
 HEADS, TYPES, K = 2, 4, 6
@@ -61,16 +56,6 @@ def test_kernel_before_training_and_in_half_precision() -> None:
     assert_close(kernel.half()(distance.half(), pair).float(), near, rtol=1e-2, atol=1e-2)
 
 
-def test_relative_positions_point_from_query_to_key() -> None:
-    positions = torch.randn(2, 4, 3, requires_grad=True)
-    distance, direction = relative_positions(positions)
-    delta = positions[1, 2] - positions[1, 0]
-    assert_close(distance[1, 0, 2], delta.norm())
-    assert_close(direction[1, 0, 2], delta / (delta.norm() + 1e-5))
-    (distance.sum() + direction.sum()).backward()  # the diagonal has no distance
-    assert positions.grad is not None and positions.grad.isfinite().all()
-
-
 def test_far_hop_counts_share_a_row() -> None:
     bias = ShortestPathBias(HEADS, num_spatial=5)
     hops = torch.tensor([[[-1, 0, 1, 2, 3, 509, UNREACHABLE]]])
@@ -88,28 +73,6 @@ def test_pairs_without_edges_have_no_edge_bias_and_no_gradient(edge_type: Any) -
     assert not bias.table.weight.grad[0].any() and bias.table.weight.grad[1:].any()
 
 
-@pytest.mark.parametrize("mode", ["2d", "3d", "2d+3d"])
-def test_sum_of_the_terms_token_and_mask(mode: Any) -> None:
-    bias, (mask, structure), psi = (
-        StructuralBias(HEADS, **SMALL, mode=mode),
-        graph([5, 3]),
-        torch.rand(2, 5, 5, K),
-    )
-    expected = torch.zeros(2, HEADS, 5, 5)
-    if "2d" in mode:
-        expected = expected + bias.path(structure.hops) + bias.edge(structure.hops, structure.edges)
-    if "3d" in mode:
-        expected = expected + bias.distance(psi)
-    out, keys = bias(mask, structure, psi), mask[:, None, None].expand_as(expected)
-    assert_close(out[..., 1:, 1:], expected.masked_fill(~keys, LOWEST))
-    token = bias.graph_token[:, None].expand(-1, 6)
-    assert_close(out[0, :, :, 0], token)
-    assert_close(out[0, :, 0], token)
-    parts = {"path": "2d", "edge": "2d", "distance": "3d"}
-    built = {name.split(".")[0] for name, _ in bias.named_parameters()}
-    assert built == {"graph_token"} | {part for part, term in parts.items() if term in mode}
-
-
 def test_max_spd_masks_far_pairs_but_never_the_token() -> None:
     mask, structure = graph([6])
     for max_spd, far in ((2, structure.hops >= 2), (None, structure.hops < 0), (511, structure.hops < 0)):
@@ -117,36 +80,3 @@ def test_max_spd_masks_far_pairs_but_never_the_token() -> None:
         assert (hidden[..., 1:, 1:] == far[:, None]).all()
         assert not hidden[..., 0].any() and not hidden[..., 0, :].any()
     assert StructuralBias(HEADS, **SMALL).half()(mask, structure).dtype == torch.float32
-
-
-@each_edge_type
-def test_gradients_equal_finite_differences(edge_type: Any) -> None:
-    mask, structure = graph([3, 2], edge_type=edge_type)
-    bias = StructuralBias(HEADS, **SMALL, edge_type=edge_type).double()
-    kernel, pair = GaussianDistanceKernel(K, 3).double(), torch.randint(3, (2, 3, 3, 2))
-
-    def run(positions: Tensor, *_: Tensor) -> Tensor:
-        distance = relative_positions(positions)[0] + 0.1  # away from the kink at 0
-        return bias(mask, structure, kernel(distance, pair)).clamp(min=-1e3)
-
-    positions = torch.randn(2, 3, 2, dtype=torch.double, requires_grad=True)
-    weights = [p for name, p in bias.named_parameters() if "table" not in name]  # their row 0 has no gradient
-    assert torch.autograd.gradcheck(run, (positions, *weights, kernel.scale, kernel.mean), fast_mode=True)
-
-
-@pytest.mark.parametrize("num_kernel", [K, 8])  # the published code fails where it equals embedding_dim
-def test_node_encoding_formula(num_kernel: int) -> None:
-    nodes, (mask, structure) = NodeEncoding(TYPES, 3, 3, 8, num_kernel), graph([4, 2])
-    for rows in (nodes.kind, nodes.in_degree, nodes.out_degree):
-        assert rows is not None and not rows.weight[0].any() and rows.weight[1:].all()
-    types, psi = torch.randint(1, TYPES + 1, (2, 4, 2)) * mask[..., None], torch.rand(2, 4, 4, num_kernel)
-    out, degrees = nodes(types, mask, structure, psi), (structure.in_degree, structure.out_degree)
-    assert isinstance(nodes.distance, nn.Linear)
-    for b, i in mask.nonzero().tolist():
-        expected = nodes.kind.weight[types[b, i]].sum(0) + 0.01 * nodes.distance(psi[b, i, mask[b]].sum(0))
-        for rows, degree in zip((nodes.in_degree, nodes.out_degree), degrees, strict=True):
-            expected = (
-                expected + rows.weight[min(int(degree[b, i]) + 1, 2)]
-            )  # high degrees share the last row
-        assert_close(out[b, i + 1], expected)
-    assert_close(out[:, 0], nodes.graph_token.expand(2, -1))

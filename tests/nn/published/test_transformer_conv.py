@@ -34,12 +34,6 @@ def test_errors() -> None:
             TransformerConv(4, 2, ein=3)(x, EDGES, wrong)
 
 
-def test_options_without_effect_as_published() -> None:
-    conv, x = TransformerConv(4, 2, gating=True, root_weight=False), torch.randn(N, 4)
-    assert conv.root is None and conv.gate is None
-    assert torch.equal(conv(x, EDGES, torch.randn(E, 3)), conv(x, EDGES))  # ein is 0
-
-
 def test_initialiser_fills_every_matrix_and_no_bias() -> None:
     init = lambda w: torch.nn.init.constant_(w, 7.0)  # noqa: E731
     conv = TransformerConv(4, 2, ein=1, heads=2, gating=True, ff_channels=3, init=init)
@@ -63,29 +57,12 @@ def test_factored_edges_equal_projected_ones() -> None:
     assert_close(project.pool(attention, e, receiver, N), pooled)
 
 
-def test_loops_are_added_to_every_node_even_where_there_is_one() -> None:
-    conv, x = TransformerConv(4, 2, add_self_loops=True), torch.randn(N, 4)
-    found, attention = conv.attend(x, EDGES)
-    conv.add_self_loops = False
-    expected, weights = conv.attend(x, torch.cat((EDGES, torch.arange(N).expand(2, -1)), 1))
-    assert_close(found, expected)
-    assert_close(attention, weights)
-    assert attention[2] == attention[E]  # both loops of node 0
-
-
 def test_routing_block_is_attention_and_feed_forward_with_batch_norm() -> None:
     block = routing_block(4, heads=2, ff_channels=5).double()
     x = torch.randn(N, 4).double()
     h = block.norm1(block.attend(x, EDGES)[0] + x)
     assert_close(block(x, EDGES), block.norm2(h + block.feed_forward(h)))
     assert block.root is None and block.add_self_loops
-
-
-def test_dropout_applies_to_attention_in_training_only() -> None:
-    conv, x = TransformerConv(4, 2, dropout=1.0, root_weight=False), torch.randn(N, 4)
-    out, attention = conv(x, EDGES, return_attention=True)
-    assert not out.any() and (attention > 0).all()
-    assert conv.eval()(x, EDGES).any()
 
 
 def test_attention_stays_in_float32_under_autocast() -> None:

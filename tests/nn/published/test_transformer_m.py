@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
 from tests.nn.published.test_structural_bias import graph
 from trajpred.nn import BiasedEncoderLayer, GraphStructure, TransformerMEncoder
-from trajpred.nn.published.transformer_m import BiasedAttention, probabilities
+from trajpred.nn.published.transformer_m import probabilities
 
 DIM, HEADS, TYPES = 8, 2, 3
 SMALL: dict[str, Any] = {
@@ -69,14 +69,6 @@ def test_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="divisible"):
         BiasedEncoderLayer(DIM, num_attention_heads=3)
     assert probabilities("0.2,0.2,0.6") == probabilities([0.2, 0.2, 0.6]) == (0.2, 0.2, 0.6)
-
-
-@pytest.mark.parametrize("bias", [None, torch.randn(2, HEADS, 4, 5), torch.randn(1, 1, 1, 5)])
-def test_attention_on_request(bias: Tensor | None) -> None:
-    attention, x, z = BiasedAttention(DIM, HEADS), torch.randn(2, 4, DIM), torch.randn(2, 5, DIM)
-    out, weight = attention(x, z, bias, return_attention=True)
-    assert_close(out, attention(x, z, bias))
-    assert_close(weight.sum(-1), torch.ones(2, HEADS, 4))
 
 
 def test_scores_and_softmax_stay_in_float32_under_half_precision() -> None:
@@ -159,18 +151,6 @@ def test_default_mask_features_and_pair_types() -> None:
     assert not torch.allclose(encoder(**batch, pair_type=other_way), expected)
 
 
-def test_each_layer_may_have_its_own_bias() -> None:
-    shared, own, batch = encoder_of(), encoder_of(share_bias_across_layers=False), batch_of([5, 3])
-    state = shared.state_dict()
-    own.load_state_dict(state | {k.replace("biases.0", "biases.1"): v for k, v in state.items()})
-    states = own(**batch, return_states=True)
-    assert_close(states[-1], shared(**batch))
-    nn.init.normal_(own.biases[1].path.table.weight)
-    changed = own(**batch, return_states=True)
-    assert_close(changed[1], states[1])
-    assert not torch.allclose(changed[2], states[2])
-
-
 def test_training_draws_a_mode_for_every_graph() -> None:
     encoder, one, repeat = encoder_of(mode_prob=(0.5, 0.3, 0.2)), batch_of([4]), 1000
     many = {name: x.expand(repeat, *x.shape[1:]) for name, x in one.items() if name != "structure"}
@@ -213,10 +193,3 @@ def test_isolated_nodes_in_one_place_and_empty_graphs(sizes: list[int]) -> None:
     assert out.shape == (B, n + 1, DIM) and out.isfinite().all()
     gradients = [positions.grad, *(p.grad for p in encoder.parameters())]
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
-
-
-@pytest.mark.slow
-def test_the_encoder_exports() -> None:
-    encoder, batch = encoder_of(), batch_of([5, 3])
-    inputs = batch["node_type"], batch["mask"], batch["structure"], batch["positions"]
-    assert_close(torch.export.export(encoder, inputs).module()(*inputs), encoder(*inputs))
