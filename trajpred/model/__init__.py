@@ -41,17 +41,10 @@ __all__ = [
     "TransformerConvSceneEncoder",
     "TransformerMSceneEncoder",
 ]
-_MODULES = {
-    "Forecaster": "forecaster",
-    "HeadDecoder": "head_decoder",
-    "ModeDecoder": "mode_decoder",
-    "Prediction": "scene_decoder",
-    "SceneDecoder": "scene_decoder",
-    "SceneEncoder": "scene_encoder",
-    "SceneTokens": "token_encoder",
-    "StarSceneEncoder": "star_encoder",
-    "TokenEncoder": "token_encoder",
-}
+#: The modules of the names, except those of ``published_encoders``.
+_MODULES = {"SceneTokens": "token_encoder", "Prediction": "scene_decoder", "StarSceneEncoder": "star_encoder"}
+_MODULES |= {"Forecaster": "forecaster", "TokenEncoder": "token_encoder", "SceneEncoder": "scene_encoder"}
+_MODULES |= {"SceneDecoder": "scene_decoder", "ModeDecoder": "mode_decoder", "HeadDecoder": "head_decoder"}
 
 
 def __getattr__(name: str) -> Any:

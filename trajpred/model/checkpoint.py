@@ -90,16 +90,9 @@ def _class_paths(config: Any) -> Iterator[str]:
 def _largest_size(config: Any) -> int:
     """Return the largest integer among the constructor arguments of a model's parts."""
     if isinstance(config, dict):
-        parts = [
-            config[name] for name in ("encoder", "decoder", "init_args") if name in config
-        ] or config.values()
-        return max(map(_largest_size, parts), default=0)
+        parts = [config[name] for name in ("encoder", "decoder", "init_args") if name in config]
+        return max(map(_largest_size, parts or config.values()), default=0)
     return config if isinstance(config, int) else 0
-
-
-def _size_limit(state: dict[str, Tensor]) -> int:
-    """Return a bound on the sizes of a model with these weights: a damaged size could take all memory."""
-    return max(1_000, len(state), *(size for x in state.values() for size in x.shape))
 
 
 def _valid_parts(content: dict[str, Any]) -> dict[str, bool]:
@@ -108,12 +101,14 @@ def _valid_parts(content: dict[str, Any]) -> dict[str, bool]:
     is_state = isinstance(state, dict) and all(
         isinstance(name, str) and isinstance(x, Tensor) for name, x in state.items()
     )
+    # A damaged size in the config could take all memory.
+    limit = max(1_000, len(state), *(size for x in state.values() for size in x.shape)) if is_state else 0
     config, training = content[CONFIG], content.get(TRAINING, {})
     progress = [content.get(name) for name in ("epoch", "global_step")] if "epoch" in content else []
     return {
         CONFIG: isinstance(config, dict) and bool(config),
         "state_dict": is_state,
-        f"sizes in {CONFIG}": not is_state or _largest_size(config) <= _size_limit(state),
+        f"sizes in {CONFIG}": not is_state or _largest_size(config) <= limit,
         TRAINING: isinstance(training, dict),
         "epoch": all(isinstance(steps, int) for steps in progress),
         CALIBRATION: isinstance(calibration, dict) and (not calibration or _is_calibration(calibration)),

@@ -14,8 +14,8 @@ from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
 from trajpred.graph.config import SceneConfig
+from trajpred.model import pretrained
 from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint, weights_below
-from trajpred.model.pretrained import require_name
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 
@@ -69,10 +69,7 @@ class Forecaster(nn.Module):
 
     @classmethod
     def load(cls, checkpoint: str | Path) -> Forecaster:
-        """Load a trained forecaster, in evaluation mode.
-
-        Args:
-            checkpoint: path of a checkpoint, or name of weights that ship with the package.
+        """Load a forecaster, in evaluation mode, from a checkpoint or from weights that ship under that name.
 
         Raises: DataError if the file is not a trajpred checkpoint.
         """
@@ -84,8 +81,11 @@ class Forecaster(nn.Module):
 
     @classmethod
     def from_pretrained(cls, name: str) -> Forecaster:
-        """Load the weights that ship under ``name``. Raises: DataError that lists the known names."""
-        return cls.load(require_name(name))
+        """Load the forecaster that ships under ``name``. Raises: DataError that lists the known names."""
+        if name not in pretrained.list_models():
+            known = f"known: {pretrained.names()}"
+            raise DataError(f"no weights of this name ship with trajpred; {known}", file=name)
+        return cls.load(name)
 
     def forward(self, batch: HeteroData, joint: bool = False) -> Prediction:
         """Predict in the agents' own frames; :meth:`check` raises if ``batch`` does not fit the model."""
@@ -112,15 +112,7 @@ class Forecaster(nn.Module):
             raise DataError(f"this model expects a time step of {self.step_s:.2g} s, {data}")
 
 
-def from_pretrained(name: str) -> Forecaster:
-    """Load the forecaster that ships under ``name``, in evaluation mode.
-
-    Example:
-        >>> forecaster = trajpred.from_pretrained("argoverse1-small")
-
-    Raises: DataError that lists the known names.
-    """
-    return Forecaster.from_pretrained(name)
+from_pretrained = Forecaster.from_pretrained
 
 
 def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:

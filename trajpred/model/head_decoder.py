@@ -16,14 +16,9 @@ HEADS = {"mlp": CurveHead, "lstm": LSTMHead, "attention": AttentionHead}
 
 
 class HeadDecoder(SceneDecoder):
-    """Add K mode embeddings to an agent's token and decode each with one head, without refinement.
-
-    It does not support joint futures.
+    """Add K mode embeddings to an agent's token and decode each with one head, once; no joint futures.
 
     Args:
-        horizon: future steps F.
-        dim: channels of a token, equal to the encoder's.
-        modes: futures per agent K.
         head: ``mlp`` (a Bézier curve), ``lstm`` or ``attention`` (temporal self-attention).
     """
 

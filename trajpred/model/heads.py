@@ -1,4 +1,4 @@
-"""Trajectory heads: three ways to turn a mode's token into a trajectory with scales."""
+"""Trajectory heads: tokens of modes ``[M, dim]`` -> offset and scale, ``[M, horizon, 2]`` metres each."""
 
 from __future__ import annotations
 
@@ -35,10 +35,7 @@ def bernstein(degree: int, steps: int) -> Tensor:
 
 
 class CurveHead(nn.Module):
-    """Predict control points of Bézier curves for the offset (which starts at 0) and for the log-scale.
-
-    Shapes: ``[M, dim]`` -> offset and scale, ``[M, horizon, 2]`` metres each.
-    """
+    """Predict control points of Bézier curves for the offset (which starts at 0) and for the log-scale."""
 
     curve: Tensor
 
@@ -58,10 +55,7 @@ class CurveHead(nn.Module):
 
 
 class LSTMHead(nn.Module):
-    """Unroll an LSTM that receives the token at every step; its outputs are displacements per step.
-
-    Shapes: ``[M, dim]`` -> offset and scale, ``[M, horizon, 2]`` metres each.
-    """
+    """Unroll an LSTM that receives the token at every step; its outputs are displacements per step."""
 
     def __init__(self, dim: int, horizon: int) -> None:
         super().__init__()
@@ -75,10 +69,7 @@ class LSTMHead(nn.Module):
 
 
 class AttentionHead(nn.Module):
-    """Decode with causal temporal self-attention: one query per future step.
-
-    Shapes: ``[M, dim]`` -> offset and scale, ``[M, horizon, 2]`` metres each.
-    """
+    """Decode with causal temporal self-attention: one query per future step."""
 
     causal: Tensor
 

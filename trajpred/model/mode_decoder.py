@@ -42,17 +42,13 @@ class ModeDecoder(SceneDecoder):
     point as a new (detached) pose, attends to the scene around it, and refines the trajectory.
 
     Args:
-        horizon: future steps F.
-        dim: channels of a token, equal to the encoder's.
-        heads: attention heads.
-        modes: futures per agent K.
         degree: of the Bézier curves of trajectories and scales.
         propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; without refinement
             layers the proposal is the prediction.
         propose_radius_m, refine_radius_m: radius around its pose within which a mode attends to the scene.
         joint: also learn joint futures: a second set of mode embeddings through the same weights, where a
             mode also attends to the modes of the same index of other agents.
-        dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.scene_encoder.SceneEncoder`.
+        heads, dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.SceneEncoder`.
     """
 
     def __init__(
@@ -103,7 +99,7 @@ class ModeDecoder(SceneDecoder):
     def forward(
         self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
     ) -> Prediction:
-        """See :meth:`SceneDecoder.forward`.
+        """Predict as :class:`SceneDecoder`.
 
         Raises: ValueError if the decoder has no joint modes, or joint futures of some agents are requested.
         """
@@ -179,12 +175,10 @@ class ModeDecoder(SceneDecoder):
         return x if agent_relation is None else self.across[stage](x, agent_relation)
 
     def _futures(self, head: CurveHead, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Offset and scale of every mode, ``[A, K, F, 2]`` metres."""
         offset, scale = head(x)
         return offset.unflatten(0, (-1, self.modes)), scale.unflatten(0, (-1, self.modes))
 
     def _logits(self, x: Tensor) -> Tensor:
-        """``[A, K]``."""
         return at_least_float32(self.logit_head(x)).reshape(-1, self.modes)
 
     def _scene_relation(
@@ -213,9 +207,7 @@ class ModeDecoder(SceneDecoder):
 def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
     """Return the pose at the end of each mode in the common frame, ``[A·K, 2]`` and ``[A·K]``.
 
-    Args:
-        trajectory: ``[A, K, F, 2]`` metres in the agents' frames, detached.
-        agents: ``[A, 2]``, ``[A]``.
+    ``trajectory``: ``[A, K, F, 2]`` metres in the frames of the ``agents``, detached.
     """
     end = trajectory[:, :, -1]
     # Direction of the last second (10 steps), or of the whole trajectory if it is shorter.
@@ -231,7 +223,6 @@ def radius_edges(
     """Connect each pose to the nodes within ``radius`` metres and to its own agent.
 
     Args:
-        poses: ``[M, 2]``, ``[M]``.
         agents: ``[M]`` agent of each pose, ascending.
         modes: positions of the poses in padded scenes.
 

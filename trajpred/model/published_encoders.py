@@ -1,8 +1,6 @@
-"""The published systems as scene encoders, each with its own attention between the tokens.
+"""The published systems as scene encoders: ``layers`` layers of ``heads`` heads over the token graph.
 
-The graph is the token graph of agents and lanes, edge features are relative poses, lane topology gives hops,
-degrees and the Laplacian, metric positions give distances. Systems without edge features receive every
-node's pose in the frame of the focal agent.
+Edge features are relative poses. Systems without them receive every node's pose in the focal agent's frame.
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ class TransformerConvSceneEncoder(TokenEncoder):
     """Stacked :class:`~trajpred.nn.TransformerConv` (Shi et al. 2021) with edge features, gating, residuals.
 
     Args:
-        dim: channels of a token.
-        heads, layers: of the convolutions.
         gating: blend root and message with a learned gate.
         dropout: on attention.
     """
@@ -64,8 +60,6 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
     """TF-GNN's example, stacked: a dense layer over the node state and attention over its incoming edges.
 
     Args:
-        dim: channels of a token.
-        heads, layers: of the convolutions.
         edge_dropout: on attention, per edge and head.
         regularization: λ of an L2 penalty λ Σ w² on the convolutions' kernels, added to the training loss.
     """
@@ -110,8 +104,6 @@ class GraphTransformerSceneEncoder(TokenEncoder):
     """The Graph Transformer (Dwivedi & Bresson 2020) with its edge stream over relative poses.
 
     Args:
-        dim: channels of nodes and edges.
-        heads, layers: of the layers.
         positional: number of Laplacian eigenvectors of the lane topology; 0 disables them. Lanes only.
         layer_norm, batch_norm: as published, LayerNorm off and BatchNorm on.
         dropout: inside the layers.
@@ -152,10 +144,7 @@ class GraphTransformerSceneEncoder(TokenEncoder):
 class GlobalAttentionSceneEncoder(TokenEncoder):
     """DenseTNT's global attention: every agent and lane of a scene attends to every other.
 
-    Args:
-        dim: channels of a token.
-        heads, layers: of the attention.
-        dropout: on residual branches.
+    Dropout is on residual branches.
     """
 
     def __init__(self, dim: int = 128, heads: int = 8, layers: int = 3, dropout: float = 0.1) -> None:
@@ -181,8 +170,6 @@ class TransformerMSceneEncoder(TokenEncoder):
     """Transformer-M (Luo et al. 2022): lane topology is the 2-D structure, metric positions the 3-D one.
 
     Args:
-        dim: channels of a token.
-        heads, layers: of the encoder.
         mode: ``2d``, ``3d`` or ``2d+3d``.
         norm: ``pre`` (the paper), ``post`` or ``sandwich``.
         kernels: distance Gaussians.
@@ -230,9 +217,9 @@ class TransformerMSceneEncoder(TokenEncoder):
         padding = graph.padding
         lane = torch.arange(len(graph), device=x.device) >= graph.num_agents
         _, edges, kinds = lane_topology(graph)
-        structure = (
-            GraphStructure.of(edges, kinds, padding, max_hops=self.max_hops) if "2d" in self.mode else None
-        )
+        structure = None
+        if "2d" in self.mode:
+            structure = GraphStructure.of(edges, kinds, padding, max_hops=self.max_hops)
         # Scaled to the range of the kernels' centres.
         positions = padding.pad(graph.poses.position / POSE_SCALE) if "3d" in self.mode else None
         out = self.encoder(

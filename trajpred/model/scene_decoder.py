@@ -1,4 +1,4 @@
-"""The base class of decoders, the predictions they return, and their constant-velocity starting point."""
+"""The base class of decoders, their predictions, and their constant-velocity starting point."""
 
 from __future__ import annotations
 

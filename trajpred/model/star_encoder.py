@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -83,19 +82,19 @@ class StarSceneEncoder(TokenEncoder):
         steps, valid = self.agent(agent.history)
         lanes = self.lane(lane.points, lane.kind, lane.is_intersection, lane.marks)
 
-        stars = star_graphs(batch, graph, self.neighbors)
-        rows, counts = stars.neighbors
-        nodes = self.node(stars.state)
+        stars, state, rows = star_graphs(batch, graph, self.neighbors)
         # The target's node also receives the last token of its history.
-        nodes = nodes.index_add(0, stars.graphs.target_index, _last_valid(steps, valid))
-        x = self.norms["star"](self.stars(nodes, stars.graphs.edge_index, stars.graphs.target_index))
+        last = torch.where(valid, torch.arange(valid.shape[1], device=valid.device), 0).amax(1)
+        newest = steps[torch.arange(len(steps), device=steps.device), last]
+        nodes = self.node(state).index_add(0, stars.target_index, newest)
+        x = self.norms["star"](self.stars(nodes, stars.edge_index, stars.target_index))
 
         agents = graph.agents
         mask = agents.pad(torch.ones_like(agent.heading)) > 0
         attended = self.everyone(agents.pad(x + self.pose(graph.focal_poses[: graph.num_agents])), mask=mask)
         x = self.norms["everyone"](x + agents.unpad(attended))
         x = self._cross_attend("history", x, steps, valid)
-        x = self._cross_attend("neighbors", x, *merge_tensors(nodes[rows], counts))
+        x = self._cross_attend("neighbors", x, *merge_tensors(nodes[rows], stars.ptr.diff() - 1))
         lanes = self._cross_attend("agents", lanes, *self._senders(graph, True, False, x, self.to_agent))
         x = self._cross_attend("lanes", x, *self._senders(graph, False, True, lanes, self.to_lane))
         return SceneTokens(x, lanes, graph)
@@ -132,40 +131,18 @@ class StarSceneEncoder(TokenEncoder):
         return {"completion": (error * masked).sum() / masked.sum().clamp(min=1)}
 
 
-def _last_valid(steps: Tensor, valid: Tensor) -> Tensor:
-    """Select the last valid step of each agent: ``[A, dim]``."""
-    time = torch.arange(valid.shape[1], device=valid.device)
-    last = torch.where(valid, time, 0).amax(1)
-    return steps[torch.arange(len(steps), device=steps.device), last]
-
-
 def state_channels(sectors: int) -> int:
-    """Count the channels of :attr:`Stars.state`: :data:`STATE`, one-hot type and sector."""
+    """Count the channels of a node of a star: :data:`STATE`, one-hot type and sector."""
     return len(STATE) + len(OBJECT_TYPES) + sectors
 
 
-@dataclass
-class Stars:
-    """Star graphs around all agents of a batch, flattened; the target is the first node of its star.
+def star_graphs(batch: HeteroData, graph: TokenGraph, sectors: int) -> tuple[FlatGraphs, Tensor, Tensor]:
+    """Build a star around every agent from its nearest neighbour in each of ``sectors`` directions.
 
-    Attributes:
-        graphs: edges, and rows of the targets.
-        state: ``[ΣM + A, state_channels]`` state of each node in the frame of its target.
+    Returns:
+        The stars, the target first; the state ``[ΣM + A, state_channels]`` of each node in the frame of its
+        target; the rows of the neighbours, target by target.
     """
-
-    graphs: FlatGraphs
-    state: Tensor
-
-    @property
-    def neighbors(self) -> tuple[Tensor, Tensor]:
-        """Rows of all neighbours, target by target, and the number of neighbours of each target ``[A]``."""
-        is_neighbor = torch.ones(len(self.state), dtype=torch.bool, device=self.state.device)
-        is_neighbor[self.graphs.target_index] = False
-        return is_neighbor.nonzero()[:, 0], self.graphs.ptr.diff() - 1
-
-
-def star_graphs(batch: HeteroData, graph: TokenGraph, sectors: int) -> Stars:
-    """Build a star around every agent from its nearest neighbour in each of ``sectors`` directions."""
     sender, receiver = graph.index[:, graph.edges_between(True, True)]
     relative = relative_pose(graph.poses[sender], graph.poses[receiver])
     # The first sector is centred straight ahead.
@@ -183,12 +160,14 @@ def star_graphs(batch: HeteroData, graph: TokenGraph, sectors: int) -> Stars:
     sender, receiver, sector = sender[nearest], receiver[nearest], sector[nearest]
     agent = batch["agent"]
     turn = agent.heading[sender] - agent.heading[receiver]
-    stars = Stars(graphs, agent.velocity.new_zeros(len(graphs.batch), state_channels(sectors)))
+    is_neighbor = torch.ones_like(graphs.batch, dtype=torch.bool)
+    is_neighbor[graphs.target_index] = False
+    state = agent.velocity.new_zeros(len(graphs.batch), state_channels(sectors))
     own = torch.zeros_like(agent.position), agent.velocity, torch.zeros_like(agent.heading)
-    stars.state[graphs.target_index] = _state(*own, agent.object_type, None, sectors)
+    state[graphs.target_index] = _state(*own, agent.object_type, None, sectors)
     neighbor = relative.position[nearest], rotate(agent.velocity[sender], turn), turn
-    stars.state[stars.neighbors[0]] = _state(*neighbor, agent.object_type[sender], sector, sectors)
-    return stars
+    state[is_neighbor] = _state(*neighbor, agent.object_type[sender], sector, sectors)
+    return graphs, state, is_neighbor.nonzero()[:, 0]
 
 
 def _state(

@@ -163,13 +163,7 @@ class TokenEncoder(nn.Module):
 
     @classmethod
     def from_checkpoint(cls: type[Encoder], checkpoint: str | Path) -> Encoder:
-        """Load the trained encoder of a forecaster, in evaluation mode.
-
-        Args:
-            checkpoint: path of a checkpoint, or name of weights that ship with the package.
-
-        Raises: DataError.
-        """
+        """Load the encoder of a checkpoint or of weights that ship, in evaluation mode. Raises: DataError."""
         content = read_checkpoint(checkpoint)
         state = weights_below(content["state_dict"], "forecaster.encoder.")
         return load_weights(build(cls, content[CONFIG]["encoder"]), state, checkpoint)

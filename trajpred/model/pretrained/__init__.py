@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trajpred.errors import DataError
-
 FOLDER = Path(__file__).parent
 
 
@@ -25,10 +23,3 @@ def names() -> str:
 def locate(checkpoint: str | Path) -> Path:
     """Return the file of a shipped model if ``checkpoint`` is its name, else ``checkpoint`` as a path."""
     return FOLDER / f"{checkpoint}.pt" if str(checkpoint) in list_models() else Path(checkpoint)
-
-
-def require_name(name: str) -> str:
-    """Return ``name`` if a model of that name ships. Raises: DataError that lists the known names."""
-    if name not in list_models():
-        raise DataError(f"no weights of this name ship with trajpred; known: {names()}", file=name)
-    return name
