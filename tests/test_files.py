@@ -35,3 +35,14 @@ def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
         unfinished.write_text("results")
     reader.join(10)
     assert received == ["results"] and path.is_fifo()
+
+
+def test_success_removes_abandoned_files_of_the_same_target(tmp_path: Path) -> None:
+    names = [f".unfinished-0123456{i}-{name}" for i, name in enumerate(("a.json", "a.json", "b.json"))]
+    for name in names:
+        (tmp_path / name).touch()
+    for name in (names[0], names[2]):
+        os.utime(tmp_path / name, times=(0, 0))
+    with atomic_file(tmp_path / "a.json") as unfinished:
+        unfinished.touch()
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", *names[1:]}, "a recent one may be in use"

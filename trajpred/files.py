@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
+
+#: An unfinished file that has not been written to for this long belongs to a process that was killed.
+ABANDONED_S = 24 * 3600
 
 
 @contextmanager
@@ -15,7 +19,8 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to, and rename it to ``path`` on success.
 
     If the block raises or the process stops, an existing ``path`` is left unchanged; with ``flush``, also if
-    the machine stops. A ``path`` that is no regular file, such as ``/dev/stdout``, is yielded itself.
+    the machine stops. A ``path`` that is no regular file, such as ``/dev/stdout``, is yielded itself. Success
+    also removes what killed writers of the same ``path`` left beside it more than :data:`ABANDONED_S` ago.
 
     Example:
         >>> with atomic_file("results.json") as unfinished:
@@ -35,6 +40,11 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+    for other in path.parent.glob(".unfinished-*"):
+        with suppress(OSError):  # another process may remove it at the same time
+            same_path = other.name[20:] == unfinished.name[20:]  # the names differ in eight random digits
+            if same_path and time.time() - other.stat().st_mtime > ABANDONED_S:
+                other.unlink()
     if flush:
         sync(path.parent)
 
