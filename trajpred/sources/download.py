@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import Thread
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
@@ -32,13 +34,7 @@ _PAGE, _BLOCK, _TRIES, _MAX_IN_A_ROW = 1000, 4096, 3, 50
 
 
 class RemoteFile(NamedTuple):
-    """One object of the bucket.
-
-    Attributes:
-        path: relative to the data set: split/scenario/name.
-        size: in bytes.
-        md5: of the content, in hexadecimal; None where the bucket does not give it.
-    """
+    """One object of the bucket: path relative to the data set, bytes, and MD5 where the bucket gives it."""
 
     path: str
     size: int
@@ -53,7 +49,7 @@ class RemoteFile(NamedTuple):
         return None
 
     def is_at(self, path: Path) -> bool:
-        """Return whether ``path`` is a file of this size."""
+        """Return whether ``path`` has this size."""
         return path.is_file() and path.stat().st_size == self.size
 
 
@@ -125,12 +121,8 @@ class _Remote:
         # Endpoint and addressing are explicit, so that AWS_* variables cannot redirect the requests.
         config: Any = {"endpoint": endpoint, "region": "us-east-1", "virtual_hosted_style_request": False}
         client: Any = {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(minutes=1)}
-        backoff = {
-            "init_backoff": timedelta(seconds=pause_s),
-            "max_backoff": timedelta(seconds=15),
-            "base": 2,
-        }
-        retry: Any = {"max_retries": retries, "backoff": backoff}
+        pause = {"init_backoff": timedelta(seconds=pause_s), "max_backoff": timedelta(seconds=15), "base": 2}
+        retry: Any = {"max_retries": retries, "backoff": pause}
         try:
             self.store: Any = S3Store(
                 bucket, skip_signature=True, config=config, client_options=client, retry_config=retry
@@ -217,14 +209,11 @@ def _check_space(out: Path, files: list[RemoteFile]) -> None:
 def _download_all(
     remote: _Remote, files: list[RemoteFile], out: Path, workers: int, progress: bool
 ) -> Summary:
-    waiting: SimpleQueue[RemoteFile] = SimpleQueue()
-    results: SimpleQueue[tuple[RemoteFile, bool | Exception]] = SimpleQueue()
-    summary, stop, in_a_row = Summary(), Event(), 0
-    for file in files:
-        waiting.put(file)
+    waiting, results = deque(files), SimpleQueue[Any]()
+    summary, in_a_row = Summary(), 0
     # Daemons: a request that is being retried must not delay the end of the process.
     for _ in range(min(workers, len(files))):
-        Thread(target=_work, args=(remote, out, waiting, results, stop), daemon=True).start()
+        Thread(target=_work, args=(remote, out, waiting, results), daemon=True).start()
     try:
         with tqdm(total=sum(f.size for f in files), unit="B", unit_scale=True, disable=not progress) as bar:
             for _ in files:
@@ -245,41 +234,33 @@ def _download_all(
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
         raise DataError(problem, file=error.filename or out) from None
     finally:
-        stop.set()
+        waiting.clear()
     return summary
 
 
-def _work(
-    remote: _Remote, out: Path, waiting: SimpleQueue[Any], results: SimpleQueue[Any], stop: Event
-) -> None:
-    """Download waiting files until there are none, or until ``stop``."""
-    while not stop.is_set():
-        try:
-            file = waiting.get_nowait()
-        except Empty:
-            return
-        try:
-            results.put((file, _download_one(remote, file, out / file.path, stop)))
-        except Exception as error:  # raised or recorded by the main thread
-            results.put((file, error))
+def _work(remote: _Remote, out: Path, waiting: deque[RemoteFile], results: SimpleQueue[Any]) -> None:
+    """Download waiting files until there are none."""
+    with suppress(IndexError):
+        while True:
+            file = waiting.popleft()
+            try:
+                results.put((file, _download_one(remote, file, out / file.path)))
+            except Exception as error:  # raised or recorded by the main thread
+                results.put((file, error))
 
 
 def _next(results: SimpleQueue[Any]) -> Any:
-    """Wait for a result; with a timeout, since Windows cannot interrupt a wait without one."""
     while True:
-        try:
+        with suppress(Empty):  # Windows cannot interrupt a wait without a timeout
             return results.get(timeout=1)
-        except Empty:
-            continue
 
 
-def _download_one(remote: _Remote, file: RemoteFile, target: Path, stop: Event) -> bool:
+def _download_one(remote: _Remote, file: RemoteFile, target: Path) -> bool:
     """Download a file unless it is present; return whether it was downloaded."""
     if file.is_at(target) and (file.md5 is None or file.mismatch(target.read_bytes()) is None):
         return False
     content = remote.read(file)
-    if not stop.is_set():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(target, flush=False) as unfinished:  # the next run verifies it anyway
-            unfinished.write_bytes(content)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(target, flush=False) as unfinished:  # the next run verifies it anyway
+        unfinished.write_bytes(content)
     return True
