@@ -15,14 +15,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trajpred.errors import DataError
-    from trajpred.forecast import Forecast
-    from trajpred.lane_map import LaneMap, Ragged
-    from trajpred.model.forecaster import from_pretrained
-    from trajpred.model.pretrained import list_models
-    from trajpred.predictors import Predictor, load_predictor
-    from trajpred.scenario import Scenario, Tracks
-    from trajpred.viz import draw_scene, plot_scenario
+    from trajpred.errors import DataError as DataError
+    from trajpred.forecast import Forecast as Forecast
+    from trajpred.lane_map import LaneMap as LaneMap
+    from trajpred.lane_map import Ragged as Ragged
+    from trajpred.model.forecaster import from_pretrained as from_pretrained
+    from trajpred.model.pretrained import list_models as list_models
+    from trajpred.predictors import Predictor as Predictor
+    from trajpred.predictors import load_predictor as load_predictor
+    from trajpred.scenario import Scenario as Scenario
+    from trajpred.scenario import Tracks as Tracks
+    from trajpred.viz import draw_scene as draw_scene
+    from trajpred.viz import plot_scenario as plot_scenario
 
 __version__ = "0.1.0"
 #: The module of each public name.
@@ -40,21 +44,7 @@ _HOME = {
     "load_predictor": "predictors",
     "plot_scenario": "viz",
 }
-__all__ = [
-    "DataError",
-    "Forecast",
-    "LaneMap",
-    "Predictor",
-    "Ragged",
-    "Scenario",
-    "Tracks",
-    "__version__",
-    "draw_scene",
-    "from_pretrained",
-    "list_models",
-    "load_predictor",
-    "plot_scenario",
-]
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,7 @@ class DataError(ValueError):
 
     Args:
         message: what is wrong, in one sentence.
-        file: the file or scenario at fault, where known.
-        field: the column, key or array at fault, where known.
+        file, field: the file or scenario, and the column, key or array at fault, where known.
 
     Example:
         >>> print(DataError("must be positive", file="config.yaml", field="steps"))
@@ -38,15 +38,11 @@ class DataError(ValueError):
         return f"{', '.join(where)}: {self.message}" if where else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self.message, self.file, self.field)
+        return partial(DataError, file=self.file, field=self.field), (self.message,)
 
     def located(self, file: str | Path) -> DataError:
         """Return the same error with ``file`` filled in, unless a file is already named."""
         return DataError(self.message, file=self.file or file, field=self.field)
-
-
-def _rebuild(message: str, file: str | Path | None, field: str | None) -> DataError:
-    return DataError(message, file=file, field=field)
 
 
 def require(condition: bool, field: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Records of a predictor's output for one scenario: :class:`Forecast` and :class:`Attention`."""
+"""A predictor's output for one scenario: :class:`Forecast` and :class:`Attention`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class Forecast:
     """K predicted futures (modes) for each of A tracks of one scenario, in the city frame.
 
     Attributes:
-        scenario_id: the scenario.
         track_id: ``[A]`` strings.
         trajectory: ``[A, K, F, 2]`` metres; step f is ``f + 1`` steps after the last observed one.
         probability: ``[A, K]``, each row sums to 1.
@@ -62,7 +61,6 @@ class Forecast:
         """Derive the heading and speed along each mode from the steps of its trajectory.
 
         Args:
-            trajectory, probability, scale: see the class.
             origin: ``[A, 2]`` position at the last observed step, where the first step starts.
             origin_heading: ``[A]`` last observed heading, kept until the mode moves.
             step_s: seconds between steps.
@@ -97,7 +95,6 @@ class Forecast:
         """Convert a model's output, each track in its own frame, to the city frame in float64.
 
         Args:
-            trajectory, probability, scale: see the class, but in each track's own frame.
             pose: ``[A, 2]`` and ``[A]``, last observed pose of each track, city frame.
             velocity: ``[A, 2]`` m/s at that pose, own frames.
             elapsed_s: ``[A]`` seconds from that pose to the last observed step.
@@ -177,7 +174,6 @@ class Attention:
     """Attention weights between the A agents of one scenario and from them to L lanes.
 
     Attributes:
-        scenario_id: the scenario.
         track_id: ``[A]`` strings: the receiving agents, and the first A senders.
         lane: ``[L]`` int64, the other senders: rows of the scenario's lane segments, followed by its
             crossings.

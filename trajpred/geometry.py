@@ -105,13 +105,7 @@ def relative_pose(pose: Pose[Array], frame: Pose[Array]) -> Pose[Array]:
 
 
 def hold_last(values: NDArray[np.float64], known: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
-    """Replace unknown values ``[..., T]`` by the last known one before them, else by ``initial``.
-
-    Args:
-        values: ``[..., T]``.
-        known: ``[..., T]``, True where a value is to be used.
-        initial: value before the first known one, broadcast to ``[..., T]``.
-    """
+    """Hold the last ``known`` value where values ``[..., T]`` are unknown; ``initial`` before the first one."""
     latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[-1]), -1), axis=-1)
     held = np.take_along_axis(values, np.maximum(latest, 0), axis=-1)
     return np.where(latest >= 0, held, initial)
@@ -126,8 +120,7 @@ def causal_velocity(
     3 s on Argoverse 1 they are off by 8 m, the 10-step fit by 5 m.
 
     Args:
-        position: ``[A, T, 2]`` metres; values where ``valid`` is False are ignored.
-        valid: ``[A, T]``.
+        position: ``[A, T, 2]`` metres; values where ``valid`` ``[A, T]`` is False are ignored.
         step_s: seconds between steps.
         window: number of steps in the fit, the current one included.
 
@@ -151,14 +144,9 @@ def causal_velocity(
 
 
 def causal_heading(velocity: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the direction of travel at each step, or the last one above :data:`STANDING_SPEED`.
+    """Return the direction of travel ``[A, T]`` in radians, or the last one above :data:`STANDING_SPEED`.
 
-    Args:
-        velocity: ``[A, T, 2]`` m/s.
-        valid: ``[A, T]``.
-
-    Returns:
-        ``[A, T]`` radians; 0 before a track first moves.
+    ``velocity`` is ``[A, T, 2]`` in m/s. The heading is 0 before a track first moves.
     """
     moving = valid & (norm(velocity) > STANDING_SPEED)
     return hold_last(direction(velocity), moving, 0.0)

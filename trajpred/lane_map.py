@@ -11,29 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import as_array, require, require_finite, require_shape, within
 
-#: ``LaneMap.lane_type`` indexes this tuple.
+#: ``LaneMap.lane_type``, ``…_mark``, ``turn_direction`` and ``has_traffic_control`` index these tuples.
 LANE_TYPES = ("VEHICLE", "BIKE", "BUS")
-#: ``LaneMap.left_mark`` and ``right_mark`` index this tuple.
 MARK_TYPES = (
-    "NONE",
-    "UNKNOWN",
-    "DASHED_WHITE",
-    "DASHED_YELLOW",
-    "SOLID_WHITE",
-    "SOLID_YELLOW",
-    "SOLID_BLUE",
-    "DOUBLE_SOLID_WHITE",
-    "DOUBLE_SOLID_YELLOW",
-    "DOUBLE_DASH_WHITE",
-    "DOUBLE_DASH_YELLOW",
-    "DASH_SOLID_WHITE",
-    "DASH_SOLID_YELLOW",
-    "SOLID_DASH_WHITE",
-    "SOLID_DASH_YELLOW",
-)
-#: ``LaneMap.turn_direction`` indexes this tuple.
+    "NONE", "UNKNOWN", "DASHED_WHITE", "DASHED_YELLOW", "SOLID_WHITE", "SOLID_YELLOW", "SOLID_BLUE",
+    "DOUBLE_SOLID_WHITE", "DOUBLE_SOLID_YELLOW", "DOUBLE_DASH_WHITE", "DOUBLE_DASH_YELLOW",
+    "DASH_SOLID_WHITE", "DASH_SOLID_YELLOW", "SOLID_DASH_WHITE", "SOLID_DASH_YELLOW",
+)  # fmt: skip
 TURN_DIRECTIONS = ("UNKNOWN", "NONE", "LEFT", "RIGHT")
-#: ``LaneMap.has_traffic_control`` indexes this tuple.
 TRAFFIC_CONTROL = ("UNKNOWN", "NO", "YES")
 _CODES = {
     "lane_type": LANE_TYPES,
@@ -65,11 +50,7 @@ class Ragged:
 
     @classmethod
     def from_rows(
-        cls,
-        rows: Sequence[ArrayLike],
-        width: int | None = None,
-        dtype: Any = np.float64,
-        name: str = "rows",
+        cls, rows: Sequence[ArrayLike], width: int | None = None, dtype: Any = np.float64, name: str = "rows"
     ) -> Ragged:
         """Concatenate ``rows`` of ``width`` columns (None for rows of scalars).
 
@@ -189,10 +170,9 @@ class LaneMap:
         lane_id: ArrayLike | None = None,
         successors: Sequence[Sequence[int]] | None = None,
     ) -> LaneMap:
-        """Build a map of centrelines ``[points, 2]`` in driving direction, for your own data.
+        """Build a map of L centrelines ``[points, 2]`` in driving direction, for your own data.
 
         Args:
-            centerlines: L polylines of at least 2 points, metres, city frame.
             lane_id: ``[L]`` ids; 0 … L - 1 by default.
             successors: ids of each lane's successors; the predecessors are derived from them.
 

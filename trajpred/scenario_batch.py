@@ -55,22 +55,18 @@ class ScenarioBatch:
         windows = {(s.num_observed, s.num_steps) for s in scenarios}
         require(len(windows) == 1, "num_observed", f"window lengths differ: {sorted(windows)}")
         tracks, lane_maps = [s.tracks for s in scenarios], [s.map for s in scenarios]
-        counts = np.array([len(t) for t in tracks])
+        scene, counts = np.arange(len(scenarios)), np.array([len(t) for t in tracks])
         return cls(
             scenario_id=np.array([s.scenario_id for s in scenarios]),
             step_s=np.array([s.step_s for s in scenarios]),
             num_observed=scenarios[0].num_observed,
             focal=np.cumsum(counts) - counts + [s.focal for s in scenarios],
             tracks=_concatenate(tracks),
-            track_scene=_scene_index(counts),
+            track_scene=np.repeat(scene, counts),
             map=_concatenate(lane_maps),
-            lane_scene=_scene_index([len(m) for m in lane_maps]),
-            crossing_scene=_scene_index([len(m.crossing_id) for m in lane_maps]),
+            lane_scene=np.repeat(scene, [len(m) for m in lane_maps]),
+            crossing_scene=np.repeat(scene, [len(m.crossing_id) for m in lane_maps]),
         )
-
-
-def _scene_index(counts: Any) -> NDArray[np.int64]:
-    return np.repeat(np.arange(len(counts)), counts)
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:

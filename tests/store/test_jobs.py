@@ -60,10 +60,10 @@ def test_a_full_disk_keeps_complete_shards(
 def test_a_worker_that_outlives_its_run_changes_nothing(
     sample: Path, sample_store: Path, copy: Path, tree: Tree
 ) -> None:
-    with sole_writer(copy, 0) as writer:
+    with sole_writer(copy, 0) as scratch:
         config = {"source": "argoverse2", "heights": True, "compression": None}
         paths = discover(sample)["val"][:3]
-        late = ShardJob(config, sample, paths, copy / "val" / "shard-00000.arrow", writer.scratch)
+        late = ShardJob(config, sample, paths, copy / "val" / "shard-00000.arrow", scratch)
     with pytest.raises(DataError, match="cannot be written"):
         make(late)
     assert tree(copy) == tree(sample_store)
@@ -258,6 +258,6 @@ def test_read_only_stores_and_unreadable_scenarios_are_reported(sample: Path, pu
     assert done.returncode == 0, done.stderr
     first, changed, new, mine = done.stdout.splitlines()
     assert first == "{'val': 3} {'val': {}}"
-    assert changed == f"{store}/.lock: cannot be written (Permission denied)"
-    assert new.startswith(str(public)) and new.endswith("cannot be written (Permission denied)")
+    assert changed.startswith(f"{store}/.lock: cannot be written (Permission denied)")
+    assert new.startswith(str(public)) and "cannot be written (Permission denied)" in new
     assert mine.startswith("{'val': 2} {'val': {'" + hidden.name)

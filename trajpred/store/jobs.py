@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -136,64 +133,27 @@ def _row(job: ShardJob, source: Source, path: Path) -> dict[str, Any] | str:
         return problem.removeprefix(f"{job.raw}{os.sep}")
 
 
-@dataclass(frozen=True)
-class Writer:
-    """Exclusive write access to a store.
-
-    Attributes:
-        scratch: folder of unfinished files, which are renamed into the store when complete.
-        problem: why the store is read-only, or None; ``scratch`` is outside a read-only store.
-    """
-
-    scratch: Path
-    problem: DataError | None
-
-    def require(self) -> None:
-        """Raise :class:`DataError` if the store is read-only."""
-        if self.problem is not None:
-            raise self.problem
-
-    def put(self, path: Path, write: Callable[[Path], object]) -> None:
-        """Create the file ``path`` with ``write``, unless it already has the same content."""
-        new = self.scratch / uuid4().hex
-        write(new)
-        if not (path.is_file() and filecmp.cmp(new, path, shallow=False)):
-            self.require()
-            new.replace(path)
-
-
 @contextmanager
-def sole_writer(store: Path, patience_s: float) -> Iterator[Writer]:
-    """Lock ``store``, creating it if needed; a read-only store gets a writer that rejects every change.
+def sole_writer(store: Path, patience_s: float) -> Iterator[Path]:
+    """Lock ``store``, creating it if needed, and yield a new folder in it for unfinished files.
 
-    Raises: DataError if another run still holds the lock after ``patience_s``.
+    Raises: DataError if another run still holds the lock after ``patience_s``; OSError.
     """
-    try:
-        lock = _locked(store, patience_s)
-    except OSError as error:
-        problem = DataError(f"cannot be written ({error.strerror or error})", file=error.filename or store)
-        with TemporaryDirectory() as folder:
-            yield Writer(Path(folder), problem)
-        return
-    scratch = store / f"{_SCRATCH}{uuid4().hex}"
-    try:
-        for left in store.glob(f"{_SCRATCH}*"):
-            _discard(left)
-        scratch.mkdir()
-        yield Writer(scratch, None)
-    finally:
-        _discard(scratch)
-        lock.release()
-
-
-def _locked(store: Path, patience_s: float) -> FileLock:
     store.mkdir(parents=True, exist_ok=True)
     lock = FileLock(store / LOCK)
     try:
         lock.acquire(timeout=patience_s)
     except Timeout:
         raise DataError("another prepare is writing this store; wait until it ends", file=store) from None
-    return lock
+    scratch = store / f"{_SCRATCH}{uuid4().hex}"
+    try:
+        for left in store.glob(f"{_SCRATCH}*"):
+            _discard(left)
+        scratch.mkdir()
+        yield scratch
+    finally:
+        _discard(scratch)
+        lock.release()
 
 
 def _discard(scratch: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -16,7 +18,7 @@ from tqdm import tqdm
 from trajpred.errors import DataError, require
 from trajpred.sources import find_source
 from trajpred.store.codec import VERSION
-from trajpred.store.jobs import ShardJob, Writer, is_finished, make, sole_writer
+from trajpred.store.jobs import ShardJob, is_finished, make, sole_writer
 from trajpred.store.reader import MANIFEST, is_plain, is_split
 from trajpred.store.shards import COMPRESSIONS, INDEX, INDEX_FILE, write_index
 from trajpred.store.workers import Run
@@ -70,8 +72,8 @@ def prepare(
         progress: show a progress bar.
 
     Raises:
-        DataError: unknown source, no raw data, invalid option, another run on the store, or a store that is
-            read-only or would lose scenarios.
+        DataError: unknown source, no raw data, invalid option, another run on the store, or a store that
+            cannot be written or would lose scenarios.
 
     Example:
         >>> prepare("argoverse2", "datasets/argoverse2/sample", "/tmp/store", progress=False).scenarios
@@ -84,15 +86,15 @@ def prepare(
     config = _config({"version": VERSION, "source": source, **options})
     found = _discover(source, raw)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
-    with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as writer:
-        try:
-            target = _Target(store, raw, config, writer)
+    try:
+        with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as scratch:
+            target = _Target(store, raw, config, scratch)
             jobs = target.jobs(found, shard_size)
             target.protect(jobs, overwrite)
             return target.fill(jobs, run, progress)
-        except OSError as error:
-            problem = f"cannot be written ({error.strerror or error}); the same command continues"
-            raise DataError(problem, file=error.filename or store) from None
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error}); the same command continues"
+        raise DataError(problem, file=error.filename or store) from None
 
 
 def _config(settings: dict[str, Any]) -> dict[str, Any]:
@@ -131,8 +133,8 @@ class _Target:
         dropped: splits that the run removes.
     """
 
-    def __init__(self, store: Path, raw: Path, config: dict[str, Any], writer: Writer) -> None:
-        self.store, self.raw, self.config, self.writer = store, raw, config, writer
+    def __init__(self, store: Path, raw: Path, config: dict[str, Any], scratch: Path) -> None:
+        self.store, self.raw, self.config, self.scratch = store, raw, config, scratch
         self.manifest = _manifest(store)
         self.kept: dict[str, Any] = {}
         self.dropped: set[str] = set()
@@ -143,7 +145,7 @@ class _Target:
         def job(split: str, start: int) -> ShardJob:
             target = self.store / split / f"shard-{start // size:05d}.arrow"
             paths = found[split][start : start + size]
-            return ShardJob(self.config, self.raw, paths, target, self.writer.scratch)
+            return ShardJob(self.config, self.raw, paths, target, self.scratch)
 
         return {split: [job(split, start) for start in range(0, len(found[split]), size)] for split in found}
 
@@ -174,11 +176,10 @@ class _Target:
         whole = {split: _Content.of(made) for split, made in jobs.items() if split not in changing}
         self._withdraw(whole)
         if missing:
-            self.writer.require()
             _make(everything, missing, run, progress)
         contents = {split: whole.get(split) or _Content.of(made) for split, made in jobs.items()}
         for split, content in contents.items():
-            self.writer.put(self.store / split / INDEX_FILE, content.write_index)
+            self._put(self.store / split / INDEX_FILE, content.write_index)
         splits = self.kept | {split: content.entry for split, content in contents.items()}
         self._publish(splits)
         self._tidy(jobs)
@@ -189,7 +190,14 @@ class _Target:
 
     def _publish(self, splits: dict[str, Any]) -> None:
         content = json.dumps({**self.config, "splits": dict(sorted(splits.items()))}, indent=1) + "\n"
-        self.writer.put(self.store / MANIFEST, lambda path: path.write_text(content, newline="\n"))
+        self._put(self.store / MANIFEST, lambda path: path.write_text(content, newline="\n"))
+
+    def _put(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Create the file ``path`` with ``write``, unless it already has the same content."""
+        new = self.scratch / path.name
+        write(new)
+        if not (path.is_file() and filecmp.cmp(new, path, shallow=False)):
+            new.replace(path)
 
     def _withdraw(self, whole: dict[str, _Content]) -> None:
         """Remove splits that are about to change from the manifest, so that readers never mix old and new.
@@ -201,7 +209,6 @@ class _Target:
             stay |= {split: one.entry for split, one in whole.items() if before.get(split) == one.entry}
         if stay == before:
             return
-        self.writer.require()
         if stay:
             self._publish(stay)
         else:
