@@ -105,7 +105,7 @@ def relative_pose(pose: Pose[Array], frame: Pose[Array]) -> Pose[Array]:
 
 
 def hold_last(values: NDArray[np.float64], known: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
-    """Hold the last ``known`` value where values ``[..., T]`` are unknown; ``initial`` before the first one."""
+    """Hold the last ``known`` value where ``values`` ``[..., T]`` are unknown; before it, ``initial``."""
     latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[-1]), -1), axis=-1)
     held = np.take_along_axis(values, np.maximum(latest, 0), axis=-1)
     return np.where(latest >= 0, held, initial)
