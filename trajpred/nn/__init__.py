@@ -1,7 +1,5 @@
 """The graph-transformer core: operators on tensors, edges and poses. README.md lists them."""
 
-from torch_geometric.nn import GATConv, GATv2Conv
-
 from trajpred.nn.attention import EdgeBias, GraphAttention
 from trajpred.nn.dense_relation import DenseRelation, Padding
 from trajpred.nn.layer import GraphTransformerLayer, mlp
@@ -20,10 +18,7 @@ from trajpred.nn.published.graph_transformer_net import (
 )
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors
-from trajpred.nn.published.structural_bias import (
-    GaussianDistanceKernel,
-    StructuralBias,
-)
+from trajpred.nn.published.structural_bias import GaussianDistanceKernel, StructuralBias
 from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
 from trajpred.nn.published.transformer_m import BiasedEncoderLayer, TransformerMEncoder
 from trajpred.nn.relation import EdgeRelation, GroupRelation, MatrixRelation, Relation
@@ -41,10 +36,8 @@ __all__ = [
     "EdgeBias",
     "EdgeRelation",
     "FlatGraphs",
-    "GATConv",
     "GATEncoder",
     "GATLayer",
-    "GATv2Conv",
     "GaussianDistanceKernel",
     "GraphAttention",
     "GraphStructure",

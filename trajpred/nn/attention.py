@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from trajpred.geometry import POSE_SCALE, rotate, unit_vector
-from trajpred.nn.relation import Relation
+from trajpred.nn.dense_relation import DenseRelation
+from trajpred.nn.relation import EdgeRelation, Relation
 
 
 class EdgeBias(nn.Module):
@@ -92,7 +93,7 @@ class GraphAttention(nn.Module):
         out = self.out(pooled.flatten(1))
         return out if relation.reached is None else out * relation.reached
 
-    def weights(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
+    def weights(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | DenseRelation) -> Tensor:
         """Return the attention α of every edge and head, ``[E, H]``."""
         q, k = self._heads(self.query, receiver), self._heads(self.key, sender)
         with torch.autocast(receiver.device.type, enabled=False):

@@ -40,10 +40,6 @@ class Relation(Protocol):
         """
         ...
 
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return the attention of every edge, ``[E, H]``; it sums to 1 over the edges of a receiver."""
-        ...
-
 
 @dataclass
 class EdgeRelation:
@@ -79,6 +75,7 @@ class EdgeRelation:
         return segment_sum(message, receiver, self.num_receivers)
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return the attention of every edge, ``[E, H]``; it sums to 1 over the edges of a receiver."""
         sender, receiver = self.index
         score = (query.index_select(0, receiver) * key.index_select(0, sender)).sum(-1)
         return segment_softmax(score / query.shape[-1] ** 0.5 + self.bias, receiver, self.num_receivers)
@@ -122,16 +119,9 @@ class MatrixRelation:
         return cls(torch.where(edge, bias, LOWEST), edge.any(1, keepdim=True), poses)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return (self._softmax(query, key) @ value.transpose(0, 1)).transpose(0, 1)
-
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return the attention of all pairs, receiver by receiver: ``[R · S, H]``."""
-        return self._softmax(query, key).permute(1, 2, 0).flatten(0, 1)
-
-    def _softmax(self, query: Tensor, key: Tensor) -> Tensor:
         q, k = (query / query.shape[-1] ** 0.5).transpose(0, 1), key.transpose(0, 1)
         score = (q @ k.transpose(-1, -2)).unflatten(1, (-1, self.times)) + self.bias[:, :, None]
-        return score.flatten(1, 2).softmax(-1)
+        return (score.flatten(1, 2).softmax(-1) @ value.transpose(0, 1)).transpose(0, 1)
 
     def repeat_receivers(self, times: int) -> MatrixRelation:
         return replace(
@@ -153,12 +143,6 @@ class GroupRelation:
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         q, k, v = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key, value))
         return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1)
-
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return the attention ``[N · size, H]``: the ``size`` edges of each receiver in turn."""
-        q, k = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key))
-        weight = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1)
-        return weight.permute(0, 2, 3, 1).flatten(0, 2)
 
 
 def repeat_receivers(index: Tensor, times: int) -> Tensor:

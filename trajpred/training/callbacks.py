@@ -34,9 +34,9 @@ _REPEATED_S = 2.0
 PICTURES, ERRORS = "predictions", "minFDE6 of the focal agents (m)"
 
 
-def _chart(*tags: str) -> list[Any]:
-    """Return the layout of one chart; ``tags`` are regular expressions."""
-    return ["Multiline", list(tags)]
+def _chart(tag: str) -> list[Any]:
+    """Return the layout of one chart; ``tag`` is a regular expression."""
+    return ["Multiline", [tag]]
 
 
 def _validation(group: str) -> dict[str, list[Any]]:
@@ -69,9 +69,11 @@ CURVES: dict[str, dict[str, list[Any]]] = {
 
 
 def writer_of(trainer: pl.Trainer) -> SummaryWriter | None:
-    """Return the TensorBoard writer; None without such a logger, and on all processes but the first."""
+    """Return TensorBoard's writer; None without one, in sanity checks, and beyond the first process."""
     logger = next((x for x in trainer.loggers if isinstance(x, TensorBoardLogger)), None)
-    return logger.experiment if logger is not None and trainer.is_global_zero else None
+    if logger is None or trainer.sanity_checking or not trainer.is_global_zero:
+        return None
+    return logger.experiment
 
 
 class LearningCurves(pl.Callback):
@@ -98,12 +100,11 @@ class LearningCurves(pl.Callback):
             self.errors.append(outputs)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        writer = None if trainer.sanity_checking else writer_of(trainer)
+        writer = writer_of(trainer)
         if writer is None or not self.errors:
             return
         errors = torch.cat(self.errors).float().cpu()
-        finite = errors[errors.isfinite()]
-        if len(finite):
+        if len(finite := errors[errors.isfinite()]):
             writer.add_histogram(ERRORS, finite, trainer.global_step)
 
 
@@ -121,14 +122,13 @@ class PredictionPictures(pl.Callback):
         self.scenes, self.every, self.validations = scenes, every_n_validations, 0
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        writer = None if trainer.sanity_checking else writer_of(trainer)
+        writer = writer_of(trainer)
         if writer is None or not self.scenes:
             return
         self.validations += 1
         data = getattr(trainer.val_dataloaders, "dataset", None)
-        if (self.validations - 1) % self.every:
-            return
-        if isinstance(data, SceneDataset) and isinstance(pl_module, LitForecaster):
+        drawn = (self.validations - 1) % self.every == 0
+        if drawn and isinstance(data, SceneDataset) and isinstance(pl_module, LitForecaster):
             writer.add_figure(PICTURES, self.draw(pl_module, data), trainer.global_step)
 
     def draw(self, model: LitForecaster, data: SceneDataset) -> Figure:

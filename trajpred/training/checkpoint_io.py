@@ -39,7 +39,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             unfinished.write_bytes(content.getbuffer())
             sync(unfinished)
             if path.name == LAST and _is_complete(path):
-                _copy(path, path.with_name(PREVIOUS))
+                with atomic_file(path.with_name(PREVIOUS)) as previous:
+                    try:
+                        os.link(path, previous)
+                    except OSError:  # links are not supported
+                        shutil.copyfile(path, previous)
 
 
 def _is_complete(path: Path) -> bool:
@@ -48,15 +52,6 @@ def _is_complete(path: Path) -> bool:
     except (OSError, BadZipFile):
         return False
     return True
-
-
-def _copy(path: Path, to: Path) -> None:
-    """Replace ``to`` atomically by a hard link to ``path``, or a copy where links are not supported."""
-    with atomic_file(to) as unfinished:
-        try:
-            os.link(path, unfinished)
-        except OSError:
-            shutil.copyfile(path, unfinished)
 
 
 def newest_checkpoint(given: Path) -> tuple[Path, dict[str, Any]]:

@@ -17,12 +17,7 @@ from trajpred.model.forecaster import Forecaster
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.scenario import TrackCategory
-from trajpred.training.distributed import (
-    gather_objects,
-    mean_over_processes,
-    process_count,
-    sum_over_processes,
-)
+from trajpred.training import distributed
 from trajpred.training.losses import LossConfig, prediction_losses
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
@@ -61,7 +56,7 @@ class LitForecaster(pl.LightningModule):
 
     @classmethod
     def build(cls, config: dict[str, Any]) -> LitForecaster:
-        """Build from plain values, as under ``model:`` in a YAML config and in a checkpoint."""
+        """Build from plain values, as under ``model:`` in a YAML config."""
         model = build(cls, config)
         model.config = config
         return model
@@ -83,7 +78,7 @@ class LitForecaster(pl.LightningModule):
     def training_step(self, batch: HeteroData, _: int) -> Tensor:
         losses = self.losses(batch)
         self.guard.add(losses, batch.scenario_id)
-        size, logged = batch.num_graphs, mean_over_processes(losses)
+        size, logged = batch.num_graphs, distributed.mean_over_processes(losses)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
         self.log("loss", logged["loss"], prog_bar=True, logger=False, batch_size=size)
         return losses["loss"]
@@ -110,7 +105,8 @@ class LitForecaster(pl.LightningModule):
         agent = batch["agent"]
         loss = prediction_losses(prediction, batch, self.loss)["loss"]
         # Each process returns its part of a mean over all processes: weight it by all their scenes.
-        scenes = int(sum_over_processes(torch.tensor(batch.num_graphs, device=self.device)))
+        count = torch.tensor(batch.num_graphs, device=self.device)
+        scenes = int(distributed.sum_over_processes(count))
         self.log("val/loss", loss, batch_size=scenes, sync_dist=True)
         # As in trajpred.evaluation, agents that are not observed at the last step are not evaluated.
         observed = agent.elapsed_s == 0
@@ -163,11 +159,11 @@ class LitForecaster(pl.LightningModule):
         checkpoint[CONFIG] = self.config
         # A resumed run continues the random streams of dropout.
         cuda = [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else []
-        checkpoint[RANDOM] = gather_objects({"cpu": torch.get_rng_state(), "cuda": cuda})
+        checkpoint[RANDOM] = distributed.gather_objects({"cpu": torch.get_rng_state(), "cuda": cuda})
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         states = checkpoint.get(RANDOM, [])
-        if len(states) != process_count():
+        if len(states) != distributed.process_count():
             return
         own = states[self.trainer.global_rank]
         torch.set_rng_state(own["cpu"])

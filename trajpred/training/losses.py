@@ -58,8 +58,7 @@ def prediction_losses(
     target, valid, weight, scene = (x if agents is None else x[agents] for x in inputs)
     mean_weight = process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
 
-    def scene_weighted(values: Tensor) -> Tensor:
-        """Weighted mean over the agents of each scene, repeated for its agents: ``[A, K]``."""
+    def scene_weighted(values: Tensor) -> Tensor:  # mean over the agents of each scene, repeated for them
         share = scene_mean(weight[:, None], scene, batch.num_graphs).clamp(min=1e-6)
         total = scene_mean(values * weight[:, None], scene, batch.num_graphs)
         return (total / share)[scene]

@@ -47,10 +47,8 @@ def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> d
         progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
         return config.final + (1 - config.final) * 0.5 * (1 + math.cos(math.pi * progress))
 
-    return {
-        "optimizer": optimizer,
-        "lr_scheduler": {"scheduler": LambdaLR(optimizer, rate), "interval": "step"},
-    }
+    schedule = {"scheduler": LambdaLR(optimizer, rate), "interval": "step"}
+    return {"optimizer": optimizer, "lr_scheduler": schedule}
 
 
 class FiniteGuard:
@@ -71,16 +69,12 @@ class FiniteGuard:
     def check(self, model: nn.Module, gradients: dict[str, Tensor], norm: Tensor, when: str) -> None:
         """Raise :class:`DataError` if a loss or the ``norm`` of all ``gradients`` is not finite.
 
-        Args:
-            model: its weights are examined first, since they make losses non-finite too.
-            gradients: by parameter name.
-            norm: total norm of the gradients, a scalar.
-            when: the step, for the message.
+        ``gradients`` are keyed by the names of the model's parameters; ``when`` is for the message.
         """
         losses, scenarios, self.losses, self.scenarios = self.losses, self.scenarios, [], []
         if bool((norm + sum(batch["loss"] for batch in losses)).isfinite()):
             return
-        # In causal order: the first group with a non-finite value is the cause.
+        # In causal order (weights make losses non-finite): the first group with such a value is the cause.
         groups = {
             "weight": model.named_parameters(),
             "loss": (item for batch in losses for item in batch.items()),

@@ -25,15 +25,8 @@ from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
-from trajpred.training.callbacks import (
-    STOPPED,
-    LearningCurves,
-    LearningRate,
-    PredictionPictures,
-    RecentCheckpoint,
-    RunCheckpoint,
-    StoppedError,
-)
+from trajpred.training import callbacks
+from trajpred.training.callbacks import STOPPED, StoppedError
 from trajpred.training.checkpoint_io import LAST, PREVIOUS, newest_checkpoint
 from trajpred.training.distributed import is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
@@ -80,21 +73,18 @@ LOCK_S = 10.0
 
 
 class TrainCLI(LightningCLI):
-    """Build model, data and trainer from YAML files and the command line; window lengths come from the data.
+    """Build model, data and trainer from YAML files and options; window lengths come from the data."""
 
-    Attributes:
-        resume: the checkpoint to resume from, if any.
-    """
-
+    #: The checkpoint to resume from, if any.
     resume: Path | None = None
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_lightning_class_args(RunCheckpoint, "best")
-        parser.add_lightning_class_args(RunCheckpoint, "last")
-        parser.add_lightning_class_args(RecentCheckpoint, "recent")
-        parser.add_lightning_class_args(PredictionPictures, "pictures")
-        parser.add_lightning_class_args(LearningCurves, "curves")
-        parser.add_lightning_class_args(LearningRate, "learning_rate")
+        parser.add_lightning_class_args(callbacks.RunCheckpoint, "best")
+        parser.add_lightning_class_args(callbacks.RunCheckpoint, "last")
+        parser.add_lightning_class_args(callbacks.RecentCheckpoint, "recent")
+        parser.add_lightning_class_args(callbacks.PredictionPictures, "pictures")
+        parser.add_lightning_class_args(callbacks.LearningCurves, "curves")
+        parser.add_lightning_class_args(callbacks.LearningRate, "learning_rate")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
