@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from trajpred.benchmark.model import DEFAULT_MODEL, training_step
+from trajpred.benchmark.model import make_model, training_step
 from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneDataset
@@ -21,7 +21,6 @@ from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE, SAMPLE_RAW
 from trajpred.store.shards import write_shard
-from trajpred.training.lit_forecaster import LitForecaster
 
 #: Scenarios of a shard.
 SHARD = 256
@@ -31,7 +30,7 @@ NAMES = ("minADE", "minFDE", "MR", "brier-minFDE", "brier-minADE")
 
 
 @use_threads()
-def data_figures(raw: Path | None = None, repeats: int = 10) -> dict[str, float]:
+def data_figures(raw: Path | None, repeats: int) -> dict[str, float]:
     """Measure reading, preparing and loading: CPU ms and bytes, mean over scenarios.
 
     The sample's native scenarios are also measured without its windows of sensor logs, which are crowded.
@@ -50,11 +49,11 @@ def data_figures(raw: Path | None = None, repeats: int = 10) -> dict[str, float]
     return figures
 
 
-def _mean(work: Callable[[Path], object], folders: Sequence[Path], repeats: int) -> float:
+def _mean(work: Callable[[Path], object], folders: list[Path], repeats: int) -> float:
     return statistics.mean(median_ms(partial(work, folder), repeats)[0] for folder in folders)
 
 
-def _reading(folders: Sequence[Path], repeats: int = 10) -> dict[str, float]:
+def _reading(folders: list[Path], repeats: int) -> dict[str, float]:
     """Measure the readers of trajpred and av2."""
     from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
     from av2.map.map_api import ArgoverseStaticMap
@@ -63,19 +62,16 @@ def _reading(folders: Sequence[Path], repeats: int = 10) -> dict[str, float]:
         tracks = load_argoverse_scenario_parquet(next(folder.glob("*.parquet")))
         return tracks, ArgoverseStaticMap.from_json(next(folder.glob("*.json")))
 
-    def own_map(folder: Path) -> object:
-        return read_map(next(folder.glob("*.json")))
-
     ours, theirs = _mean(read_scenario, folders, repeats), _mean(av2, folders, repeats)
     return {
         "read tracks and map, ms": ours,
-        "of which map, ms": _mean(own_map, folders, repeats),
+        "of which map, ms": _mean(lambda folder: read_map(next(folder.glob("*.json"))), folders, repeats),
         "av2 reads tracks and map, ms": theirs,
         "av2 / trajpred": theirs / ours,
     }
 
 
-def _preparing(folders: Sequence[Path], repeats: int = 10) -> dict[str, float]:
+def _preparing(folders: list[Path], repeats: int) -> dict[str, float]:
     """Measure raw files to a shard, filled with these scenarios again and again, and its size."""
     rows = [encode_row(read_scenario(folder), heights=False) for folder in folders]
     full = [rows[i % len(rows)] for i in range(SHARD)]
@@ -90,7 +86,7 @@ def _preparing(folders: Sequence[Path], repeats: int = 10) -> dict[str, float]:
     return figures
 
 
-def _loading(folders: Sequence[Path], repeats: int = 10, batch_size: int = 32) -> dict[str, float]:
+def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> dict[str, float]:
     """Measure store to batch (reading, features, edges) in one worker, beside a training step."""
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -103,18 +99,18 @@ def _loading(folders: Sequence[Path], repeats: int = 10, batch_size: int = 32) -
             store = Path(folder) / f"store{compression}"
             prepare("argoverse2", raw.parent, store, workers=1, compression=compression, progress=False)
             data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
-            figures[f"store to batch{name}, ms"] = (
-                median_ms(partial(data.__getitem__, rows), repeats)[0] / batch_size
-            )
-        model = LitForecaster.build(DEFAULT_MODEL)
-        step = training_step(model, data[rows[: batch_size // 2]], min(repeats, 3))[0] / (batch_size // 2)
+            cpu, _ = median_ms(partial(data.__getitem__, rows), repeats)
+            figures[f"store to batch{name}, ms"] = cpu / batch_size
+        step = training_step(make_model(None), data[rows[: batch_size // 2]], min(repeats, 3))[0] / (
+            batch_size // 2
+        )
     figures["training step per scenario, ms"] = step
     figures["training step / store to batch"] = step / figures["store to batch, ms"]
     return figures
 
 
 @use_threads()
-def metrics_figures(forecasts: int = 10_000, repeats: int = 3, agents: int = 10) -> dict[str, float]:
+def metrics_figures(forecasts: int, repeats: int, agents: int = 10) -> dict[str, float]:
     """Measure all metrics at K = 6, of agents and of joint futures of ``agents`` each, beside av2's."""
     random = np.random.default_rng(0)
     target = random.normal(0, 30, (forecasts, 60, 2))
@@ -137,10 +133,8 @@ def metrics_figures(forecasts: int = 10_000, repeats: int = 3, agents: int = 10)
 
 def _single(trajectory: np.ndarray, probability: np.ndarray, target: np.ndarray) -> None:
     valid = torch.ones(CHUNK, 60, dtype=torch.bool)
-    for start in range(0, len(target), CHUNK):
-        path, p, truth = (
-            torch.from_numpy(x[start : start + CHUNK]) for x in (trajectory, probability, target)
-        )
+    parts = (torch.from_numpy(x).split(CHUNK) for x in (trajectory, probability, target))
+    for path, p, truth in zip(*parts, strict=True):
         agent_metrics(path, p, truth, valid[: len(path)], ks=(6,), names=NAMES)
 
 

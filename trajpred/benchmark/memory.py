@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,28 +32,17 @@ print([max(anonymous() for _ in loader)])
 """
 #: Agents and lanes per scene, and number of scenes.
 SHAPES = (
-    (1, 10, 1),
-    (5, 30, 128),
-    (10, 60, 16),
-    (10, 60, 64),
-    (20, 100, 16),
-    (20, 100, 64),
-    (40, 100, 8),
-    (40, 100, 32),
-    (60, 200, 16),
-    (100, 256, 12),
-    (128, 40, 8),
-    (128, 256, 4),
+    *((1, 10, 1), (5, 30, 128), (10, 60, 16), (10, 60, 64), (20, 100, 16), (20, 100, 64)),
+    *((40, 100, 8), (40, 100, 32), (60, 200, 16), (100, 256, 12), (128, 40, 8), (128, 256, 4)),
 )
 #: Two training steps on scenes in which all agents and lanes are within range of each other.
 _STEP = """
-import resource, sys
-import numpy as np, torch
+import sys
+import numpy as np
 from trajpred import Scenario
-from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.benchmark.model import make_model, peak_mb
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.scene_graph import build_batch
-from trajpred.training.lit_forecaster import LitForecaster
 agents, lanes, scenes = map(int, sys.argv[1:])
 random = np.random.default_rng(0)
 def scenario():
@@ -64,17 +52,11 @@ def scenario():
     return Scenario.from_arrays(track, num_observed=50, map=list(center))
 batch = build_batch([scenario() for _ in range(scenes)], SceneConfig())
 assert [batch[kind].num_nodes for kind in ("agent", "lane")] == [agents * scenes, lanes * scenes]
-model = LitForecaster.build(DEFAULT_MODEL).train()
-optimizer = torch.optim.AdamW(model.parameters())
-for _ in range(2):  # the optimiser's state exists from the second on
-    optimizer.zero_grad()
-    model.losses(batch)["loss"].backward()
-    optimizer.step()
-print([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024])
+print([peak_mb(make_model(None), batch)])
 """
 
 
-def memory_figures(sizes: list[int], keep: Path | None = None) -> dict[str, float]:
+def memory_figures(sizes: list[int], keep: Path | None) -> dict[str, float]:
     """Measure the MB that ``prepare`` (parent, largest worker) and one epoch of the training loader need.
 
     For the loader only private memory counts; pages of the store belong to the system's cache.
@@ -98,22 +80,18 @@ def memory_figures(sizes: list[int], keep: Path | None = None) -> dict[str, floa
     return figures
 
 
-def step_figures(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
-    """Measure the peak MB of a training step beside its estimate, and fit the estimate's constants again.
-
-    Args:
-        shapes: agents and lanes of each scene, and number of scenes.
-    """
-    peaks = [own_process(_STEP, *shape)[0] for shape in shapes]
+def step_figures() -> dict[str, float]:
+    """Measure the peak MB of a training step beside its estimate, and fit the estimate's constants again."""
+    peaks = [1e6 * own_process(_STEP, *shape)[0] for shape in SHAPES]
     figures: dict[str, float] = {}
-    for (agents, lanes, scenes), peak in zip(shapes, peaks, strict=True):
+    for (agents, lanes, scenes), peak in zip(SHAPES, peaks, strict=True):
         sizes = SceneSizes(np.array([agents]), np.array([lanes]))
         guess = PROCESS_BYTES + scenes * sizes.bytes_per_scene(np.array([0]))
         name = f"{scenes} scenes of {agents} agents and {lanes} lanes, MB"
         figures |= {name: peak / 1e6, f"{name}, estimated": guess / 1e6}
-    agents, lanes, scenes = np.array(shapes).T
+    agents, lanes, scenes = np.array(SHAPES).T
     pairs = (agents + lanes) * (agents + lanes + MODES * agents)
-    causes = np.stack((scenes * pairs, scenes * agents, scenes * lanes, np.ones(len(shapes))), -1)
-    fit = np.linalg.lstsq(causes / np.array(peaks)[:, None], np.ones(len(shapes)), rcond=None)[0]
+    causes = np.stack((scenes * pairs, scenes * agents, scenes * lanes, np.ones(len(SHAPES))), -1)
+    fit = np.linalg.lstsq(causes / np.array(peaks)[:, None], np.ones(len(SHAPES)), rcond=None)[0]
     names = ("bytes per pair", "bytes per agent", "bytes per lane", "bytes besides")
     return figures | dict(zip(names, fit.tolist(), strict=True))

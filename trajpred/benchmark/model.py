@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,24 +40,17 @@ DEFAULT_MODEL: dict[str, Any] = {
 }
 #: Scenes per training step.
 STEP = 16
-#: Two training steps: the optimiser's state exists from the second on. Linux.
 _PEAK = """
-import resource, sys
+import sys
 from pathlib import Path
 import torch
-from trajpred.benchmark.model import STEP, make_model
+from trajpred.benchmark.model import STEP, make_model, peak_mb
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.scene_graph import build_batch
 from trajpred.sources.argoverse2 import read_scenario
 torch.set_num_threads(int(sys.argv[1]))
-model = make_model(Path(sys.argv[3]) if len(sys.argv) > 3 else None).train()
-batch = build_batch([read_scenario(Path(sys.argv[2]))] * STEP, SceneConfig())
-optimizer = torch.optim.AdamW(model.parameters())
-for _ in range(2):
-    optimizer.zero_grad()
-    model.losses(batch)["loss"].backward()
-    optimizer.step()
-print([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3])
+model = make_model(Path(sys.argv[3]) if len(sys.argv) > 3 else None)
+print([peak_mb(model, build_batch([read_scenario(Path(sys.argv[2]))] * STEP, SceneConfig()))])
 """
 
 
@@ -68,13 +60,21 @@ def make_model(config: Path | None) -> LitForecaster:
     return LitForecaster.build({**DEFAULT_MODEL, **chosen})
 
 
+def peak_mb(model: LitForecaster, batch: SceneBatch) -> float:
+    """Return the peak memory of this process after two training steps. Linux only."""
+    import resource
+
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):  # the optimiser's state exists from the second on
+        optimizer.zero_grad()
+        model.losses(batch)["loss"].backward()
+        optimizer.step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
 def model_figures(
-    folder: Path | None = None,
-    config: Path | None = None,
-    batch_sizes: Sequence[int] = (1, STEP, 32),
-    repeats: int = 10,
-    threads: int = 1,
-    compiled: bool = False,
+    folder: Path | None, config: Path | None, repeats: int, threads: int, compiled: bool
 ) -> dict[str, float]:
     """Measure a model on one scenario, repeated to fill batches.
 
@@ -91,24 +91,20 @@ def model_figures(
             "parameters (M)": sum(p.numel() for p in model.parameters()) / 1e6,
             "agents": graph["agent"].num_nodes,
             "lanes": graph["lane"].num_nodes,
-            "scenario to graph, CPU ms": median_ms(lambda: build_batch([scenario], SceneConfig()), repeats)[
-                0
-            ],
         }
-        results |= _times(model, scenario, batch_sizes, repeats)
+        cpu, _ = median_ms(lambda: build_batch([scenario], SceneConfig()), repeats)
+        results |= {"scenario to graph, CPU ms": cpu, **_times(model, scenario, repeats)}
         if compiled:
             model.forecaster.compile(dynamic=False)
-            again = _times(model, scenario, batch_sizes, repeats)
+            again = _times(model, scenario, repeats)
             results |= {f"compiled: {name}": value for name, value in again.items()}
     [peak] = own_process(_PEAK, threads, folder, *([config] if config else []))
     return results | {f"training step, batch {STEP}, peak MB of the process": peak}
 
 
-def _times(
-    model: LitForecaster, scenario: Scenario, batch_sizes: Sequence[int], repeats: int
-) -> dict[str, float]:
+def _times(model: LitForecaster, scenario: Scenario, repeats: int) -> dict[str, float]:
     results: dict[str, float] = {}
-    for size in batch_sizes:
+    for size in (1, STEP, 32):
         batch = build_batch([scenario] * size, SceneConfig())
         model.eval()
         with torch.no_grad():
@@ -133,9 +129,7 @@ def training_step(model: LitForecaster, batch: SceneBatch, repeats: int) -> tupl
 
 
 @use_threads()
-def core_figures(
-    nodes: int = 130, neighbors: int = 32, batch_sizes: Sequence[int] = (1, 32), repeats: int = 10
-) -> dict[str, float]:
+def core_figures(nodes: int, neighbors: int, repeats: int) -> dict[str, float]:
     """Measure the default attention (edges and dense) beside PyG's TransformerConv and plain dense attention.
 
     d = 128, 8 heads; every node attends to its nearest neighbours. Both graph layers get relative-pose
@@ -143,24 +137,22 @@ def core_figures(
     positions and is the lower bound. One thread, CPU ms, forward and forward with backward.
     """
     results: dict[str, float] = {}
-    for size in batch_sizes:
-        cases = _core_cases(nodes, neighbors, size)
-        for name, (module, inputs) in cases.items():
-            parameters = list(module.parameters())
-
-            def both(run: Callable[..., Tensor] = module, given: tuple[Any, ...] = inputs) -> None:
-                torch.autograd.grad(run(*given).square().sum(), parameters)  # noqa: B023
-
+    for size in (1, 32):
+        for name, (module, inputs) in _core_cases(nodes, neighbors, size).items():
             with torch.inference_mode():
                 results[f"batch {size}, {name}, forward"] = median_ms(partial(module, *inputs), repeats)[0]
-            results[f"batch {size}, {name}, forward + backward"] = median_ms(both, repeats)[0]
+            cpu, _ = median_ms(partial(_forward_and_backward, module, inputs), repeats)
+            results[f"batch {size}, {name}, forward + backward"] = cpu
         for kind in ("forward", "forward + backward"):
             ours = results[f"batch {size}, trajpred dense, {kind}"]
             for rival in ("PyG TransformerConv", "plain dense"):
-                results[f"batch {size}, {rival} / trajpred dense, {kind}"] = (
-                    results[f"batch {size}, {rival}, {kind}"] / ours
-                )
+                ratio = results[f"batch {size}, {rival}, {kind}"] / ours
+                results[f"batch {size}, {rival} / trajpred dense, {kind}"] = ratio
     return results | _stars(repeats)
+
+
+def _forward_and_backward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    torch.autograd.grad(module(*inputs).square().sum(), list(module.parameters()))
 
 
 def _stars(repeats: int, targets: int = 64) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trajpred.benchmark.timing import own_process, use_threads
+from trajpred.benchmark.timing import own_process, time_ms, use_threads
 from trajpred.errors import require
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
@@ -96,41 +96,30 @@ def _beside_pytorch(
     for step, seconds in enumerate(times):
         stream.update(seconds, detections(scenario, step), targets=[])
     now = detections(scenario, len(times) - 1)
-    stages: list[dict[str, float]] = []
+    stages: Counter[str] = Counter()
 
     def update() -> OnboardForecast:
         return stream.update(times[-1], now)
-
-    def onboard() -> None:
-        stages.append(update().stage_ms)
 
     def cold() -> None:
         stream.set_map(scenario.map)
         update()
 
-    def forward() -> None:
-        with torch.inference_mode():
-            predictor.model(batch)
-
     name = f"{scenario.scenario_id[:8]}, {len(update().track_id)} agents"
     runs: dict[str, Callable[[], object]] = {
-        "onboard": onboard,
+        "onboard": lambda: stages.update(update().stage_ms),
         "PyTorch": lambda: predictor([scenario]),
-        "PyTorch forward": forward,
+        "PyTorch forward": torch.inference_mode()(lambda: predictor.model(batch)),
     }
     figures = _alternately(name, runs, repeats)
-    whole = sum(sum(one.values()) for one in stages)
     for stage in STAGES:
-        share = sum(one[stage] for one in stages) / whole
-        figures[f"{name}: onboard, {stage}, share of time"] = share
-    wall, cpu = [], []
+        figures[f"{name}: onboard, {stage}, share of time"] = stages[stage] / stages.total()
+    spent = []
     for _ in range(COLD):
         forecaster.lanes.set_map(LaneMap())
-        one = _timed(cold)
-        wall.append(one[0])
-        cpu.append(one[1])
-    figures[f"{name}: onboard, cold, wall ms"] = float(np.median(wall))
-    figures[f"{name}: onboard, cold, CPU ms"] = float(np.median(cpu))
+        spent.append(time_ms(cold))
+    cpu, wall = np.median(spent, axis=0).tolist()
+    figures |= {f"{name}: onboard, cold, wall ms": wall, f"{name}: onboard, cold, CPU ms": cpu}
     for rival in ("PyTorch", "PyTorch forward"):
         for what in ("wall p50 ms", "CPU ms"):
             ratio = figures[f"{name}: {rival}, {what}"] / figures[f"{name}: onboard, {what}"]
@@ -145,21 +134,14 @@ def _alternately(name: str, runs: dict[str, Callable[[], object]], repeats: int)
     spent: dict[str, list[tuple[float, float]]] = {kind: [] for kind in runs}
     for _ in range(repeats):
         for kind, run in runs.items():
-            spent[kind].append(_timed(run))
+            spent[kind].append(time_ms(run))
     figures: dict[str, float] = {}
     for kind, each in spent.items():
-        wall, cpu = np.array(each).T
+        cpu, wall = np.array(each).T
         p50, p95 = np.percentile(wall, (50, 95)).tolist()
         figures |= {f"{name}: {kind}, wall p50 ms": p50, f"{name}: {kind}, wall p95 ms": p95}
         figures[f"{name}: {kind}, CPU ms"] = float(np.median(cpu))
     return figures
-
-
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Return wall and CPU ms."""
-    began, start = time.perf_counter(), time.process_time()
-    work()
-    return 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - start)
 
 
 def _size_mb(bundle: Bundle) -> float:

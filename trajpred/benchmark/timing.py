@@ -43,10 +43,12 @@ def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Measure ``work``: median CPU and wall time in milliseconds."""
     require(repeats > 0, "repeats", "must be positive")
     work()
-    cpu, wall = [], []
-    for _ in range(repeats):
-        start, began = time.process_time(), time.perf_counter()
-        work()
-        cpu.append(time.process_time() - start)
-        wall.append(time.perf_counter() - began)
-    return 1e3 * statistics.median(cpu), 1e3 * statistics.median(wall)
+    cpu, wall = zip(*(time_ms(work) for _ in range(repeats)), strict=True)
+    return statistics.median(cpu), statistics.median(wall)
+
+
+def time_ms(work: Callable[[], object]) -> tuple[float, float]:
+    """Measure ``work`` once: CPU and wall time in milliseconds."""
+    start, began = time.process_time(), time.perf_counter()
+    work()
+    return 1e3 * (time.process_time() - start), 1e3 * (time.perf_counter() - began)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
 from trajpred.errors import DataError, require
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from trajpred.onboard.replay import Replay, Update
     from trajpred.store import ScenarioStore
 
@@ -120,9 +122,10 @@ def replay(
 
     forecaster = OnboardForecaster(bundle, threads=threads)
     if out is not None:
+        from trajpred.viz.film import ReplayFrame, save_replay
         from trajpred.viz.film_file import film_writer
 
-        film_writer(out)
+        film_writer(out)  # reports another suffix or a missing encoder at once
     [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
     scene, result, updates = chosen.read(), Replay(), []
     with ReplayReport(scene.step_s) as report:
@@ -132,30 +135,18 @@ def replay(
                 result.add(update)
                 report.add(update)
                 if out is not None and not turn:
-                    from trajpred.viz.film import ReplayFrame
-
                     updates.append(ReplayFrame.of(update, scene))
     report.console.print(summary(result, resident_mb()))
     if out is not None:
-        from trajpred.viz.film import save_replay
-
         save_replay(scene, updates, out)
         print(out)
     return 0
 
 
 class ReplayReport:
-    """The progress of a replay: one line that is rewritten in a terminal, elsewhere one line per second.
-
-    Args:
-        step_s: Time between two updates.
-        console: Where to write.
-    """
+    """The progress of a replay: one line that is rewritten in a terminal, elsewhere one line per second."""
 
     def __init__(self, step_s: float, console: Console | None = None) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
         self.step_s, self.console = step_s, console or Console(highlight=False, soft_wrap=True)
         self._live = Live(console=self.console, auto_refresh=False)
 
@@ -187,9 +178,6 @@ def bar(share: float) -> str:
 
 def summary(result: Replay, memory_mb: float | None) -> Table:
     """Return the table printed after a replay; ``memory_mb``: of the process, None if unknown."""
-    from rich import box
-    from rich.table import Table
-
     percentiles = ", ".join(f"{value:.1f}" for value in result.percentiles_ms().values())
     rows = {
         "updates": f"{len(result.latency_ms)}",

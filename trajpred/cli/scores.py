@@ -76,7 +76,9 @@ def evaluate(
     from trajpred.store import ScenarioStore
     from trajpred.store.sample import ensure_store
 
-    _prepare_outputs(json, markdown)
+    for path in filter(None, (json, markdown)):
+        require(not path.is_dir(), "json or markdown", f"{path} is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
     require(scenes >= 0, "scenes", "must not be negative")
     facts = [name if name == "all" else fact_name(name) for name in by or []]
     groups = group or ["focal"]
@@ -103,13 +105,6 @@ def evaluate(
         _suggest_pictures([before], [after], scenes, store, checkpoint)
     complete = [_report_gaps(predictor, result, rows), *(_report_gaps(one, other, rows) for one in rivals)]
     return int(strict and not all(complete))
-
-
-def _prepare_outputs(*paths: Path | None) -> None:
-    """Make the folders of output files, before anything is computed. Raises: DataError on a folder."""
-    for path in filter(None, paths):
-        require(not path.is_dir(), "json or markdown", f"{path} is a folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:
@@ -152,16 +147,12 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: int = 0) -> 
         require(len(recipes) == 2, "scenes", f"compares two recipes, {len(recipes)} are given")
         (first, before), (last, after) = recipes.items()
         show(changed(before, after, scenes, (first, last)))
-        _suggest_pictures(before, after, scenes)
+        _suggest_pictures(before, after, scenes, Path("STORE"), "CHECKPOINT")
     return 0
 
 
 def _suggest_pictures(
-    before: Sequence[Evaluation],
-    after: Sequence[Evaluation],
-    count: int,
-    store: Path = Path("STORE"),
-    checkpoint: str = "CHECKPOINT",
+    before: Sequence[Evaluation], after: Sequence[Evaluation], count: int, store: Path, checkpoint: str
 ) -> None:
     """Print the commands that draw the scenarios that changed most."""
     from trajpred.evaluation.comparison import changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from trajpred.predictors import Predictor
     from trajpred.scenario import Scenario
     from trajpred.sources import Source
-    from trajpred.store import ScenarioStore
 
 PICTURES, FILMS, PAGE = ("png", "pdf", "svg"), ("gif", "mp4"), ("html",)
 #: Options that apply to some formats only: the formats, and their description.
@@ -96,11 +96,10 @@ def visualize(
     if format == "html":
         return _page(out, chosen, [name for name in (checkpoint, against) if name is not None], without or [])
     predictor = _load(checkpoint, without or [], joint=world is not None)
-    out.mkdir(parents=True, exist_ok=True)
-    look: dict[str, Any] = {"radius_m": radius_m, "theme": theme, "world": world}
-    look |= {"without": without or [], "attention": attention, "dpi": dpi or 150}
+    draw = partial(_draw, without=without or [], attention=attention, dpi=dpi or 150)
+    draw = partial(draw, radius_m=radius_m, theme=theme, world=world)
     paths = [out / f"{stem}.{format}" for stem in file_stems([one.name for one in chosen])]
-    drawn = [_draw(one, predictor, path, look) for one, path in zip(chosen, paths, strict=True)]
+    drawn = [draw(one, predictor, path) for one, path in zip(chosen, paths, strict=True)]
     return int(not all(drawn))
 
 
@@ -120,12 +119,7 @@ def _check_options(format: str, checkpoint: str | None, given: list[str]) -> Non
 
 @dataclass(frozen=True)
 class Choice:
-    """A scenario that was found but not yet read.
-
-    Attributes:
-        name: Its id, or the name of its path.
-        load: Reads it; may raise anything for third-party sources.
-    """
+    """A scenario that was found but not yet read."""
 
     name: str
     load: Callable[[], Scenario]
@@ -145,9 +139,7 @@ def choose(
 ) -> list[Choice]:
     """Find the scenarios ``names`` in any split, ``split`` first; without names its first ``limit``.
 
-    Args:
-        folder: Store, by default the sample's; or raw data if ``source`` is given.
-        source: Data set of raw data, as for :func:`~trajpred.sources.find_source`.
+    ``folder`` is a store, by default the sample's, or raw data of the data set ``source``.
 
     Raises: DataError if there is nothing to read, or no such scenario.
     """
@@ -159,11 +151,8 @@ def choose(
     store = ensure_store(folder)
     names = names or ScenarioStore(store, split).scenario_ids[:limit]
     homes = find_splits(store, names, first=split)
-    return [Choice(name, partial(_from_store, rows, name)) for rows, name in zip(homes, names, strict=True)]
-
-
-def _from_store(rows: ScenarioStore, name: str) -> Scenario:
-    return rows[rows.index(name)]
+    each = zip(homes, names, strict=True)
+    return [Choice(name, partial(rows.__getitem__, rows.index(name))) for rows, name in each]
 
 
 def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: int) -> list[Choice]:
@@ -225,18 +214,14 @@ def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) 
 
 def file_stems(names: Sequence[str]) -> list[str]:
     """Return a distinct file name without suffix for each of ``names``, valid on every system."""
-    stems: list[str] = []
-    taken: set[str] = set()
+    stems: dict[str, str] = {}  # by their case-folded form, because many file systems ignore case
     for name in names:
         first = re.sub(r"[^\w.-]", "_", name).encode()[:MAX_NAME].decode(errors="ignore").strip(".")
-        stem = first = first if first and not DEVICE.match(first) else f"_{first}"
-        count = 1
-        while stem.casefold() in taken:  # many file systems ignore case
-            count += 1
-            stem = f"{first}-{count}"
-        taken.add(stem.casefold())
-        stems.append(stem)
-    return stems
+        first = first if first and not DEVICE.match(first) else f"_{first}"
+        tried = itertools.chain([first], (f"{first}-{count}" for count in itertools.count(2)))
+        stem = next(one for one in tried if one.casefold() not in stems)
+        stems[stem.casefold()] = stem
+    return list(stems.values())
 
 
 def _load(checkpoint: str | None, without: list[str], joint: bool) -> Predictor | None:
@@ -251,10 +236,29 @@ def _load(checkpoint: str | None, without: list[str], joint: bool) -> Predictor 
     return predictor
 
 
-def _draw(choice: Choice, predictor: Predictor | None, path: Path, look: dict[str, Any]) -> bool:
-    """Read and draw one scenario; report a failure and return False, so that the next one is drawn."""
+def _draw(
+    choice: Choice, predictor: Predictor | None, path: Path, without: list[str], attention: bool, dpi: int,
+    **look: Any,
+) -> bool:  # fmt: skip
+    """Save the picture or film of one scenario; report a failure and return False, so that others follow."""
+    from trajpred.predictors.checkpoint import attention_of
+    from trajpred.predictors.perturbed import road_users
+    from trajpred.predictors.perturbed import without as remove
+    from trajpred.viz import WhatIf, draw_scene, save_scene
+    from trajpred.viz.film import save_film
+
     try:
-        _save(choice.read(), predictor, path, **look)
+        scenario = choice.read()
+        forecast = predictor([scenario])[0] if predictor else None
+        if path.suffix[1:] in FILMS:
+            save_film(scenario, forecast, path, **look)
+        else:
+            if predictor is not None and attention:
+                look["attention"] = attention_of(predictor, [scenario])[0]
+            if predictor is not None and without:
+                removed = road_users(scenario, without)
+                look["what_if"] = WhatIf(tuple(removed), predictor([remove(scenario, removed)])[0])
+            save_scene(draw_scene(scenario, forecast, **look), path, dpi=dpi)
     except OSError:  # a full disk is not the scenario's fault
         raise
     except Exception as error:
@@ -271,38 +275,9 @@ def _report_skipped(name: str, error: Exception) -> None:
     tqdm.write(f"{name}: skipped: {kind}{error}", file=sys.stderr)  # keeps a progress bar whole
 
 
-def _save(
-    scenario: Scenario,
-    predictor: Predictor | None,
-    path: Path,
-    *,
-    without: list[str],
-    attention: bool,
-    dpi: int,
-    **look: Any,
-) -> None:
-    """Save the picture or film of one scenario."""
-    from trajpred.predictors.checkpoint import attention_of
-    from trajpred.predictors.perturbed import road_users
-    from trajpred.predictors.perturbed import without as remove
-    from trajpred.viz import WhatIf, draw_scene, save_scene
-    from trajpred.viz.film import save_film
-
-    forecast = predictor([scenario])[0] if predictor else None
-    if path.suffix[1:] in FILMS:
-        save_film(scenario, forecast, path, **look)
-        return
-    what_if = weights = None
-    if predictor is not None and attention:
-        weights = attention_of(predictor, [scenario])[0]
-    if predictor is not None and without:
-        removed = road_users(scenario, without)
-        what_if = WhatIf(tuple(removed), predictor([remove(scenario, removed)])[0])
-    save_scene(draw_scene(scenario, forecast, what_if=what_if, attention=weights, **look), path, dpi=dpi)
-
-
 def _page(out: Path, chosen: list[Choice], models: list[str], without: list[str]) -> int:
-    from trajpred.viz.page import save_page
+    from trajpred.predictors import load_predictor
+    from trajpred.viz.page import write_page
 
     scenarios, skipped = [], []
 
@@ -315,5 +290,10 @@ def _page(out: Path, chosen: list[Choice], models: list[str], without: list[str]
             scenarios.append(choice.read())
         except DataError as error:
             skip(choice.name, error)
-    print(save_page(out, scenarios, models, without, lambda scene, error: skip(scene.scenario_id, error)))
+    path = out if out.suffix == ".html" else out / "page.html"
+    write_page(
+        path, scenarios, [load_predictor(model) for model in models], without=without,
+        on_error=lambda scene, error: skip(scene.scenario_id, error),
+    )  # fmt: skip
+    print(path)
     return int(bool(skipped))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajpred.doctor.machine import Finding, hardware, reason, space
+from trajpred.errors import DataError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -64,17 +65,12 @@ def report(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Findin
 
 
 def requirements() -> dict[str, list[Requirement]]:
-    """Read what the installed trajpred requires: always (key "") and for each extra.
-
-    Raises: importlib.metadata.PackageNotFoundError, or ImportError without packaging.
-    """
+    """Read what the installed trajpred requires: always (key "") and for each extra."""
     from packaging.requirements import Requirement
 
-    found: dict[str, list[Requirement]] = {"": []}
-    for name in metadata.metadata("trajpred").get_all("Provides-Extra") or []:
-        found[name] = []
-    for text in metadata.requires("trajpred") or ():
-        one = Requirement(text)
+    names = "", *(metadata.metadata("trajpred").get_all("Provides-Extra") or ())
+    found: dict[str, list[Requirement]] = {name: [] for name in names}
+    for one in map(Requirement, metadata.requires("trajpred") or ()):
         groups = [extra for extra in found if one.marker is None or one.marker.evaluate({"extra": extra})]
         if one.name != "trajpred" and groups:
             found[groups[0]].append(one)
@@ -96,21 +92,18 @@ def is_onboard() -> bool:
 
 def versions() -> Iterator[Finding]:
     """Check Python, trajpred and its required packages: present, of a suitable version, importable."""
-    own = installed("trajpred")
-    if own is None or installed("packaging") is None:
-        name, command = (
-            ("trajpred", "pip install -e .") if own is None else ("packaging", "pip install packaging")
-        )
-        yield Finding("problem", f"{name} is not installed", command)
-        return
+    for name, command in (("trajpred", "pip install -e ."), ("packaging", "pip install packaging")):
+        if installed(name) is None:
+            yield Finding("problem", f"{name} is not installed", command)
+            return
     from packaging.specifiers import SpecifierSet
 
     wanted, python = metadata.metadata("trajpred")["Requires-Python"], platform.python_version()
-    fits = SpecifierSet(wanted).contains(python, prereleases=True)
-    yield Finding(
-        "ok" if fits else "problem", f"python {python} ({wanted})", "" if fits else "install another"
-    )
-    yield Finding("ok", f"trajpred {own}")
+    if SpecifierSet(wanted).contains(python, prereleases=True):
+        yield Finding("ok", f"python {python} ({wanted})")
+    else:
+        yield Finding("problem", f"python {python} ({wanted})", "install another")
+    yield Finding("ok", f"trajpred {installed('trajpred')}")
     onboard = is_onboard()
     if onboard:
         yield Finding("note", "torch is not installed", "sufficient for the onboard runtime only")
@@ -152,18 +145,15 @@ def extras() -> Iterator[Finding]:
     for name, wanted in requirements().items():
         if name in ("", "dev"):
             continue
-        absent = [one.name for one in wanted if installed(one.name) is None]
+        absent = ", ".join(one.name for one in wanted if installed(one.name) is None)
         if absent:
-            yield Finding(
-                "note", f"{name}: no {', '.join(absent)}", f'if wanted: pip install "trajpred[{name}]"'
-            )
+            yield Finding("note", f"{name}: no {absent}", f'if wanted: pip install "trajpred[{name}]"')
         else:
             yield from map(examine, wanted)
 
 
 def outputs() -> Iterator[Finding]:
     """Check the film encoder and the TensorBoard writer."""
-    from trajpred.errors import DataError
     from trajpred.viz.film_file import find_encoder
 
     try:
@@ -189,7 +179,6 @@ def data(store: Path | None = None) -> Iterator[Finding]:
 
 def check_store(store: Path) -> Iterator[Finding]:
     """Check each split of a store: file sizes, and the first and last scenario of each shard."""
-    from trajpred.errors import DataError
     from trajpred.store.reader import prepare_command, read_manifest
 
     try:
@@ -209,7 +198,6 @@ def check_store(store: Path) -> Iterator[Finding]:
 
 
 def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
-    from trajpred.errors import DataError
     from trajpred.store import ScenarioStore
 
     rows, start, read = ScenarioStore(store, split), 0, 0
@@ -228,7 +216,6 @@ def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
 
 def models() -> Iterator[Finding]:
     """Check that the shipped weights are present, undamaged and fit the model."""
-    from trajpred.errors import DataError
     from trajpred.model import Forecaster
     from trajpred.model.pretrained import list_models
 
@@ -237,8 +224,7 @@ def models() -> Iterator[Finding]:
     for name in list_models():
         try:
             model = Forecaster.from_pretrained(name)
-        except DataError as error:
-            yield Finding("problem", str(error), "install trajpred again")
-        else:
             size = sum(parameter.numel() for parameter in model.parameters()) / 1e6
             yield Finding("ok", f"{name}: {size:.1f} M parameters, from {model.history} steps")
+        except DataError as error:
+            yield Finding("problem", str(error), "install trajpred again")

@@ -17,17 +17,11 @@ LOW_DISK, LOW_SHARED, LOW_MEMORY = 2.0, 1.0, 4.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report.
-
-    Attributes:
-        level: A problem has to be solved, a note may be.
-        what: What was found.
-        advice: What to do about it, or why it matters.
-    """
+    """One line of the report; a problem has to be solved, a note may be."""
 
     level: Literal["ok", "note", "problem"]
     what: str
-    advice: str = ""
+    advice: str = ""  # what to do about it, or why it matters
 
     def __str__(self) -> str:
         return f"  {self.level:8} {self.what}" + (f": {self.advice}" if self.advice else "")
@@ -70,8 +64,7 @@ def _accelerator(cores: int) -> Iterator[Finding]:
     yield Finding("ok", f"torch computes with {torch.get_num_threads()} threads on {cores} cores")
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            yield _gpu(index, build)
+        yield from (_gpu(index, build) for index in range(torch.cuda.device_count()))
     elif shutil.which("nvidia-smi"):
         advice = "install the torch build for its driver: pytorch.org/get-started/locally"
         yield Finding("problem", f"there is an NVIDIA driver, but torch ({build}) cannot use its GPU", advice)
@@ -98,14 +91,11 @@ def space(store: Path | None = None) -> Iterator[Finding]:
     places = {"here (runs/)": Path.cwd(), "temporary files": Path(tempfile.gettempdir())}
     if store is not None and store.is_dir():
         places["the store"] = store
-    for name, place in places.items():
-        yield _free(f"disk, {name}", place, LOW_DISK, f"free some of {place}")
+    checks = [(f"disk, {name}", place, LOW_DISK, f"free some of {place}") for name, place in places.items()]
     if (shared := Path("/dev/shm")).is_dir():
         advice = "worker processes pass batches there; use --data.workers 0, or docker run --shm-size 4g"
-        yield _free("shared memory", shared, LOW_SHARED, advice)
-
-
-def _free(name: str, place: Path, low: float, advice: str) -> Finding:
-    free = shutil.disk_usage(place).free / 1e9
-    scarce = free < low
-    return Finding("note" if scarce else "ok", f"{name}: {free:.1f} GB free", advice if scarce else "")
+        checks.append(("shared memory", shared, LOW_SHARED, advice))
+    for name, place, low, advice in checks:
+        free = shutil.disk_usage(place).free / 1e9
+        text = f"{name}: {free:.1f} GB free"
+        yield Finding("note", text, advice) if free < low else Finding("ok", text)

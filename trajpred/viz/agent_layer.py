@@ -6,32 +6,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 
-from trajpred.geometry import to_global
+from trajpred.geometry import to_global, unit_vector
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory
 from trajpred.viz.style import Layer, Role
 from trajpred.viz.view import View, add_lines, add_polygons
 
-
-def _ellipse(vertices: int) -> np.ndarray:
-    angle = np.linspace(0, 2 * np.pi, vertices, endpoint=False)
-    return 0.5 * np.stack((np.cos(angle), np.sin(angle)), -1)
-
-
 #: Outlines ``[V, 2]`` in a box of length 1 (x, forward) and width 1 (y, left), counter-clockwise.
 RECTANGLE = np.array([[0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5], [0.5, -0.5]])
-ELLIPSE = _ellipse(20)
+ELLIPSE = 0.5 * unit_vector(np.linspace(0, 2 * np.pi, 20, endpoint=False))
 LOZENGE = np.array([[0.5, 0.0], [0.1, 0.5], [-0.5, 0.35], [-0.5, -0.35], [0.1, -0.5]])
 DIAMOND = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5]])
 CHEVRON = np.array([[0.5, 0.0], [-0.5, 0.5], [-0.2, 0.0], [-0.5, -0.5]])
 #: Outline of each object type; all others are static objects, drawn as :data:`DIAMOND`.
-OUTLINES = {
-    "vehicle": RECTANGLE,
-    "bus": RECTANGLE,
-    "pedestrian": ELLIPSE,
-    "cyclist": LOZENGE,
-    "motorcyclist": LOZENGE,
-    "riderless_bicycle": LOZENGE,
-}
+OUTLINES = {"vehicle": RECTANGLE, "bus": RECTANGLE, "pedestrian": ELLIPSE}
+OUTLINES |= dict.fromkeys(("cyclist", "motorcyclist", "riderless_bicycle"), LOZENGE)
 #: Smallest length and width on paper (points): a pedestrian to scale would be invisible.
 MIN_SIZE = 4.6
 #: Heading mark of rectangular bodies, in front of their centre.
@@ -62,17 +50,7 @@ def visible_agents(scenario: Scenario, view: View) -> np.ndarray:
 
 
 def place(outline: np.ndarray, position: np.ndarray, heading: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Place an outline at each pose, scaled to each size.
-
-    Args:
-        outline: ``[V, 2]`` in a unit box, such as :data:`RECTANGLE`.
-        position: ``[A, 2]`` metres, centre of the box.
-        heading: ``[A]`` radians.
-        size: ``[A, 2]`` metres, (length, width).
-
-    Returns:
-        ``[A, V, 2]`` metres, in the frame of ``position``.
-    """
+    """Place an outline ``[V, 2]`` at each pose with each size (length, width), ``[A, V, 2]`` metres."""
     return to_global(outline * size[:, None], position[:, None], heading[:, None])
 
 

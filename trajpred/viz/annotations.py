@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,18 +42,14 @@ def draw_caption(
     """Write up to three lines above the scene: its name, what is observed and predicted, and metrics.
 
     Args:
-        forecast: with all modes.
-        world: rank of the world that is drawn, None if all modes are.
-        what_if: another forecast drawn over it.
+        forecast: with all modes, even if only one ``world`` is drawn.
         small: shorten the text to fit a small panel.
     """
     kind = OBJECT_TYPES[scenario.tracks.object_type[scenario.focal]].replace("_", " ")
     name = scenario.scenario_id[:8] if small else scenario.scenario_id
     title = " · ".join(part for part in (name, scenario.city, f"focal {kind}") if part)
-    subtitle, metrics = (
-        describe(scenario, forecast, world),
-        describe_metrics(scenario, forecast, world, small),
-    )
+    subtitle = describe(scenario, forecast, world)
+    metrics = "" if forecast is None else describe_metrics(scenario, forecast, world, small)
     if forecast is not None and what_if is not None:
         subtitle += f"   |   {what_if.describe(scenario, forecast)}"
     lines = [("metrics", metrics), ("subtitle", "" if small and metrics else subtitle), ("title", title)]
@@ -85,12 +81,11 @@ def describe(scenario: Scenario, forecast: Forecast | None, world: int | None = 
 
 
 def describe_metrics(
-    scenario: Scenario, forecast: Forecast | None, world: int | None = None, small: bool = False
+    scenario: Scenario, forecast: Forecast, world: int | None = None, small: bool = False
 ) -> str:
     """Describe the metrics of the focal track and, if there are several, of the scored tracks; or ""."""
-    focal = np.array([scenario.focal])
-    found = {} if forecast is None else track_metrics(scenario, forecast, focal, world)
-    if forecast is None or not found:
+    found = track_metrics(scenario, forecast, np.array([scenario.focal]), world)
+    if not found:
         return ""
     # Imported late: a picture without a forecast needs no torch.
     from trajpred.metrics import MISS_THRESHOLD_M
@@ -106,6 +101,8 @@ def describe_metrics(
 
 def _describe_scored(scenario: Scenario, forecast: Forecast, world: int | None) -> str:
     """Describe the scored tracks if there are several; of joint forecasts, the best world."""
+    import torch
+
     from trajpred.evaluation.agents import groups_of
 
     rows = np.flatnonzero(groups_of(scenario)["scored"])
@@ -117,7 +114,11 @@ def _describe_scored(scenario: Scenario, forecast: Forecast, world: int | None) 
     if world is not None:
         return f"{agents} scored: FDE {mean}, {missed} missed"
     if forecast.has_worlds and forecast.probability.shape[1] > 1:
-        return f"{agents} scored: avgMinFDE {_metres(_best_world_error(scenario, forecast, rows))}"
+        from trajpred.metrics import world_metrics
+
+        path, p, truth, valid = _predicted(scenario, forecast, rows)
+        best = world_metrics(path, p[:1], truth, valid, torch.zeros(agents, dtype=torch.int64))["avgMinFDE"]
+        return f"{agents} scored: avgMinFDE {_metres(float(best))}"
     return f"{agents} scored: minFDE {mean}, {missed} missed"
 
 
@@ -134,13 +135,10 @@ def track_metrics(
     average is over the existing ones and the final error at the last of them. Empty if no track of ``rows``
     has both a forecast and a future.
     """
-    import torch
-
     from trajpred.metrics import agent_metrics, names_in
 
     modes = forecast if world is None else forecast.world(world)
-    _, *arrays = forecast_and_truth(scenario, modes, rows)
-    path, p, truth, valid = map(torch.from_numpy, arrays)
+    path, p, truth, valid = _predicted(scenario, modes, rows)
     if not len(path):
         return {}
     K, names = path.shape[1], names_in("breakdown")
@@ -148,16 +146,10 @@ def track_metrics(
     return {name: found[f"{name}{K}"].numpy() for name in names}
 
 
-def _best_world_error(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> float:
-    """Compute avgMinFDE (metres) of the tracks ``rows``: the mean final error of the best world."""
+def _predicted(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> Iterator[Any]:
     import torch
 
-    from trajpred.metrics import world_metrics
-
-    _, *arrays = forecast_and_truth(scenario, forecast, rows)
-    path, p, truth, valid = map(torch.from_numpy, arrays)
-    scene = torch.zeros(len(path), dtype=torch.int64)
-    return float(world_metrics(path, p[:1], truth, valid, scene)["avgMinFDE"])
+    return map(torch.from_numpy, forecast_and_truth(scenario, forecast, rows)[1:])
 
 
 def forecast_and_truth(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -185,26 +177,13 @@ def draw_legend(
     forecast: Forecast | None,
     overlay: Sequence[Line2D] = (),
 ) -> None:
-    """Draw the legend below the scene, on the left: only what the picture contains.
-
-    Args:
-        rows: the agents drawn.
-        overlay: entries of overlays.
-    """
+    """Draw the legend of the agents ``rows``, lines and ``overlay`` below the scene, on the left."""
     entries = [*_agent_entries(view, scenario, rows), *_line_entries(view, scenario, forecast), *overlay]
     legend = axes.legend(
-        handles=entries,
-        loc="upper left",
-        bbox_to_anchor=(0.0, -0.012),
-        borderaxespad=0.0,
-        borderpad=0.0,
-        ncols=math.ceil(len(entries) / LEGEND_ROWS),
-        fontsize=SMALL,
-        labelcolor=view.theme.ink,
-        frameon=False,
-        handlelength=1.9,
-        columnspacing=1.3,
-    )
+        handles=entries, loc="upper left", bbox_to_anchor=(0.0, -0.012), borderaxespad=0.0, borderpad=0.0,
+        ncols=math.ceil(len(entries) / LEGEND_ROWS), fontsize=SMALL, labelcolor=view.theme.ink,
+        frameon=False, handlelength=1.9, columnspacing=1.3,
+    )  # fmt: skip
     legend.set_zorder(Layer.LABEL)
 
 

@@ -33,15 +33,10 @@ DPI = 100
 
 
 class Frame(NamedTuple):
-    """What one frame of a film shows.
-
-    Attributes:
-        step: of the scenario.
-        horizon: number of predicted steps drawn, 0 before the last observed step.
-    """
+    """What one frame of a film shows."""
 
     step: int
-    horizon: int
+    horizon: int  # number of predicted steps drawn, 0 before the last observed step
 
 
 def timeline(scenario: Scenario, horizon: int, fps: float) -> list[Frame]:
@@ -50,21 +45,19 @@ def timeline(scenario: Scenario, horizon: int, fps: float) -> list[Frame]:
     Args:
         horizon: F, number of predicted steps; 0 without a forecast, when time does not stop.
     """
-    now, end = scenario.num_observed - 1, scenario.num_steps - 1
+    now = scenario.num_observed - 1
 
-    def played(first: int, last: int) -> list[int]:
-        stride = 1 / (fps * scenario.step_s)
+    def play(first: int, last: int, horizon: int) -> list[Frame]:
         # Steps vary by fractions of a percent: without the tolerance the last one could come twice.
-        times = np.append(np.arange(first, last - 0.01, stride), last)
-        steps: list[int] = np.rint(times).astype(int).tolist()
-        return steps
+        times = np.append(np.arange(first, last - 0.01, 1 / (fps * scenario.step_s)), last)
+        return [Frame(step, horizon) for step in np.rint(times).astype(int).tolist()]
 
-    film = [Frame(step, 0) for step in played(0, now)]
+    film = play(0, now, 0)
     if horizon:
         growing = np.linspace(0, horizon, round(GROW_S * fps) + 1)[1:]
         film += [Frame(now, max(1, round(steps))) for steps in growing.tolist()]
         film += [Frame(now, horizon)] * round(HOLD_S * fps)
-    film += [Frame(step, horizon) for step in played(now, end)[1:]]
+    film += play(now, scenario.num_steps - 1, horizon)[1:]
     return film + film[-1:] * round(END_S * fps)
 
 
@@ -140,8 +133,10 @@ class Film(Sequence[np.ndarray]):
     def _draw_modes(self, steps: int) -> None:
         """Draw the first ``steps`` steps of the modes."""
         if self.forecast is not None and steps:
-            forecast = _first_steps(self.forecast, steps)
-            complete = steps == self.horizon
+            per_step = ("trajectory", "heading", "speed", "scale")
+            values: dict[str, Any] = {name: getattr(self.forecast, name) for name in per_step}
+            cut = {name: x[:, :, :steps] for name, x in values.items() if x is not None}
+            forecast, complete = replace(self.forecast, **cut), steps == self.horizon
             draw_modes(self.axes, self.view, self.scenario, forecast, self.predicted, labels=complete)
 
     def _draw_step(self, step: int) -> None:
@@ -167,18 +162,12 @@ class Film(Sequence[np.ndarray]):
         if self.forecast is None or not 0 <= future < self.horizon:
             return
         known = self.forecast.track_id == self.scenario.focal_id
-        place, probability = self.forecast.trajectory[known, :, future], self.forecast.probability[known]
-        x, y = place.reshape(-1, 2).T
+        colors = self.view.theme.mode_colors(self.forecast.probability[known].ravel())
+        x, y = self.forecast.trajectory[known, :, future].reshape(-1, 2).T
         self.axes.scatter(
-            x,
-            y,
-            s=30,
-            facecolors=self.view.theme.halo,
-            edgecolors=list(self.view.theme.mode_colors(probability.ravel())),
-            linewidths=1.6,
-            zorder=Layer.END,
-            gid="places",
-        )
+            x, y, s=30, edgecolors=list(colors),
+            facecolors=self.view.theme.halo, linewidths=1.6, zorder=Layer.END, gid="places",
+        )  # fmt: skip
 
     def _draw_clock(self, text: str) -> None:
         """Write the time at the upper right of the scene."""
@@ -201,24 +190,12 @@ def _until(scenario: Scenario, step: int) -> Scenario:
     return replace(scenario, tracks=replace(scenario.tracks, valid=known))
 
 
-def _first_steps(forecast: Forecast, steps: int) -> Forecast:
-    per_step = ("trajectory", "heading", "speed", "scale")
-    values: dict[str, Any] = {name: getattr(forecast, name) for name in per_step}
-    return replace(forecast, **{name: x[:, :, :steps] for name, x in values.items() if x is not None})
-
-
 class ReplayFrame(NamedTuple):
-    """What a film keeps of one update of a replay; the futures of all agents would fill the memory.
-
-    Attributes:
-        step: of the scenario; seconds: since its first one.
-        forecast: of the focal and the scored tracks.
-        subtitle: the line above the scene.
-    """
+    """What a film keeps of one update of a replay; the futures of all agents would fill the memory."""
 
     step: int
-    seconds: float
-    forecast: Forecast
+    seconds: float  # since the scenario's first step
+    forecast: Forecast  # of the focal and the scored tracks
     subtitle: str
 
     @classmethod
@@ -242,19 +219,18 @@ class ReplayFilm(Film):
     Raises: DataError if there are none, and like :class:`Film`.
     """
 
-    def __init__(self, scenario: Scenario, updates: Sequence[ReplayFrame], *, theme: str = "light") -> None:
+    def __init__(self, scenario: Scenario, updates: Sequence[ReplayFrame]) -> None:
         require(len(updates) > 0, "updates", "is empty, at least one is needed")
         self.updates = {one.step: one for one in updates}
         central = self.updates.get(scenario.num_observed - 1, updates[-1])
         fps = 1 / scenario.step_s
-        super().__init__(scenario, central.forecast, theme=theme, fps=fps)
+        super().__init__(scenario, central.forecast, fps=fps)
         self.frames = [Frame(one.step, self.horizon) for one in updates]
         self.frames += self.frames[-1:] * round(END_S * fps)
         # Of the caption only the title stays, above the line that changes.
         draw_caption(self.axes, self.view, scenario, None)
-        old = [text for text in self.axes.texts if text.get_gid() in ("title", "subtitle", "metrics")]
-        title = old[-1]
-        self._keep_background(lambda artist: artist in old and artist is not title)
+        *old, _ = (text for text in self.axes.texts if text.get_gid() in ("title", "subtitle", "metrics"))
+        self._keep_background(lambda artist: artist in old)
 
     def _draw_modes(self, steps: int) -> None:
         """Draw nothing: modes change with every step."""
@@ -271,14 +247,7 @@ class ReplayFilm(Film):
 
 
 def save_film(
-    scenario: Scenario,
-    forecast: Forecast | None,
-    path: str | Path,
-    *,
-    radius_m: float | None = None,
-    world: int | None = None,
-    theme: str = "light",
-    fps: float = 10.0,
+    scenario: Scenario, forecast: Forecast | None, path: str | Path, *, fps: float = 10.0, **options: Any
 ) -> None:
     """Write a film of ``scenario``, a GIF or an MP4 depending on the suffix of ``path``.
 
@@ -289,12 +258,9 @@ def save_film(
 
     Raises: DataError likewise, for another suffix, and for MP4 if no encoder is installed.
     """
-    film = Film(scenario, forecast, radius_m=radius_m, world=world, theme=theme, fps=fps)
-    write_film(Path(path), film, fps)
+    write_film(Path(path), Film(scenario, forecast, fps=fps, **options), fps)
 
 
-def save_replay(
-    scenario: Scenario, updates: Sequence[ReplayFrame], path: str | Path, *, theme: str = "light"
-) -> None:
+def save_replay(scenario: Scenario, updates: Sequence[ReplayFrame], path: str | Path) -> None:
     """Write a film of a replay; arguments as for :class:`ReplayFilm`, formats as for :func:`save_film`."""
-    write_film(Path(path), ReplayFilm(scenario, updates, theme=theme), 1 / scenario.step_s)
+    write_film(Path(path), ReplayFilm(scenario, updates), 1 / scenario.step_s)

@@ -45,11 +45,7 @@ BODY_POINTS = np.stack(np.meshgrid(np.linspace(-0.5, 0.5, 5), np.linspace(-0.5, 
 def draw_modes(
     axes: Axes, view: View, scenario: Scenario, forecast: Forecast, rows: np.ndarray, labels: bool = True
 ) -> None:
-    """Draw the modes of the tracks ``rows`` that are in the forecast, emphasising the focal agent.
-
-    Args:
-        labels: write the probabilities of the focal agent's modes beside their ends.
-    """
+    """Draw the modes of the predicted tracks among ``rows``; the focal agent's with bands and ``labels``."""
     predicted = forecast.rows(scenario.tracks.track_id[rows])
     focal, known = rows == scenario.focal, predicted >= 0
     _draw_other_modes(axes, view, forecast, predicted[known & ~focal])
@@ -62,7 +58,8 @@ def draw_modes(
 
 
 def _draw_bands(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int) -> None:
-    order, probability = _draw_order(forecast.probability[row]), np.sort(forecast.probability[row])
+    order = np.argsort(forecast.probability[row], kind="stable")
+    probability = forecast.probability[row, order]
     colors = view.theme.mode_colors(probability)
     colors[:, 3] = BAND_OPACITY * np.asarray(PROBABILITY_NORM(probability))
     outlines = band_outlines(scenario, forecast, row)
@@ -71,8 +68,8 @@ def _draw_bands(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, 
 
 
 def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> None:
-    """Draw the K modes of the forecast's ``row`` with end markers; likelier modes are stronger and wider."""
-    order = _draw_order(forecast.probability[row])
+    """Draw the K modes of the forecast's ``row``, the likeliest on top: stronger, wider, with end markers."""
+    order = np.argsort(forecast.probability[row], kind="stable")
     lines, probability = forecast.trajectory[row, order], forecast.probability[row, order]
     colors, widths = view.theme.mode_colors(probability), _line_widths(probability, FOCAL_WIDTHS)
     border = np.broadcast_to(to_rgba_array(view.theme.halo, 0.9), colors.shape)
@@ -87,7 +84,7 @@ def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> N
 
 def _draw_other_modes(axes: Axes, view: View, forecast: Forecast, rows: np.ndarray) -> None:
     """Draw the K modes of the forecast's ``rows`` in the same colours, thin and, for K > 1, faint."""
-    order = _draw_order(forecast.probability[rows].ravel())
+    order = np.argsort(forecast.probability[rows].ravel(), kind="stable")
     lines = forecast.trajectory[rows].reshape(-1, *forecast.trajectory.shape[2:])[order]
     probability = forecast.probability[rows].ravel()[order]
     single = forecast.trajectory.shape[1] == 1
@@ -96,11 +93,6 @@ def _draw_other_modes(axes: Axes, view: View, forecast: Forecast, rows: np.ndarr
     add_lines(axes, lines, Layer.OTHER_MODES, colors=colors, linewidths=widths, gid="other-modes")
     x, y = lines[:, -1].T
     axes.scatter(x, y, c=colors, s=6, linewidths=0.0, zorder=Layer.OTHER_MODES)
-
-
-def _draw_order(probability: np.ndarray) -> np.ndarray:
-    """Return the indices by rising probability: the likeliest mode is drawn on top."""
-    return np.argsort(probability, kind="stable")
 
 
 def _line_widths(probability: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
@@ -136,7 +128,6 @@ def draw_labels(
 
     Args:
         leader: connect distant labels to their anchor with a thin line.
-        look: properties of the text.
     """
     # Estimated, so that no renderer is needed; bold text is about 15 % wider.
     bold = 1.15 if look.get("fontweight") == "bold" else 1.0
@@ -146,18 +137,11 @@ def draw_labels(
     for text, centre, anchor, size in zip(texts, centres, anchors, sizes, strict=True):
         distant = float(np.hypot(*(centre - anchor))) > LEADER + size[0] / 2
         axes.annotate(
-            text,
-            xy=tuple(view.to_city(anchor)),
-            xytext=tuple(centre - anchor),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=LABEL_SIZE,
-            zorder=Layer.LABEL,
+            text, tuple(view.to_city(anchor)), tuple(centre - anchor), textcoords="offset points",
+            ha="center", va="center", fontsize=LABEL_SIZE, zorder=Layer.LABEL,
             arrowprops=line if leader and distant else None,
-            path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)],
-            **look,
-        )
+            path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)], **look,
+        )  # fmt: skip
 
 
 def _first_nearby(points: np.ndarray, within: float) -> np.ndarray:
@@ -191,11 +175,7 @@ def _focal_obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.nd
 
 
 def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:
-    """Draw the true future of the tracks ``rows`` that have one, dashed.
-
-    Args:
-        ends: mark where each ends, the focal agent's with a star.
-    """
+    """Draw the true future of those tracks ``rows`` that have one, dashed, and where it ends."""
     now, tracks, halo = scenario.num_observed, scenario.tracks, view.theme.halo
     rows = rows[tracks.valid[rows, now:].any(axis=1)]
     for row in rows.tolist():
@@ -203,16 +183,11 @@ def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, end
         color, focal = view.theme.role[Role(roles(scenario)[row])], row == scenario.focal
         width = 1.7 if focal else 0.9
         axes.plot(
-            *path.T,
-            color=color,
-            linewidth=width,
-            linestyle=DASHES,
-            dash_capstyle="butt",
-            alpha=1.0 if focal else 0.75,
-            zorder=Layer.TRUTH if focal else Layer.OTHER_TRUTH,
+            *path.T, color=color, linewidth=width, linestyle=DASHES, dash_capstyle="butt",
+            alpha=1.0 if focal else 0.75, zorder=Layer.TRUTH if focal else Layer.OTHER_TRUTH,
             gid="focal-truth" if focal else "other-truth",
             path_effects=[withStroke(linewidth=width + 1.3, foreground=halo, alpha=0.8)] if focal else [],
-        )
+        )  # fmt: skip
         if ends:
             look: dict[str, Any] = {"marker": "*", "s": 9.5**2, "zorder": Layer.TRUTH_END, "edgecolors": halo}
             if not focal:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -111,17 +113,12 @@ def boundaries(view: View, lanes: LaneMap) -> tuple[list[np.ndarray], np.ndarray
     rows = [i for i in np.flatnonzero(kept).tolist() if view.touches(lines[i])]
     # Painted boundaries first, so that paint wins where the two lanes disagree.
     rows.sort(key=lambda i: not painted[i])
-    first: dict[tuple[float, ...], int] = {}
+    # Two lines are the same if their end points are to 0.1 m, in either direction.
+    first: dict[tuple[Any, ...], int] = {}
     for i in rows:
-        first.setdefault(_end_points(lines[i]), i)
+        first.setdefault(tuple(map(tuple, sorted(np.round(lines[i][[0, -1]], 1).tolist()))), i)
     chosen = list(first.values())
     return [lines[i] for i in chosen], marks[chosen]
-
-
-def _end_points(line: np.ndarray) -> tuple[float, ...]:
-    """Return both end points of ``line`` to 0.1 m, in an order independent of its direction."""
-    one, two = np.round(line[[0, -1]], 1).tolist()
-    return (*one, *two) if one < two else (*two, *one)
 
 
 def lane_line(lanes: LaneMap, row: int) -> np.ndarray:

@@ -32,20 +32,12 @@ WHAT_IF_DASHES = (0.0, (3.2, 1.5))
 
 
 class Senders(NamedTuple):
-    """The ``M`` visible senders that the focal agent attends to, by rising share.
+    """The ``M`` visible senders that the focal agent attends to, by rising share."""
 
-    Attributes:
-        share: ``[M]`` of the focal agent's attention.
-        strength: ``[M]`` share relative to the largest one.
-        track: ``[M]`` row of the track, -1 for lane segments and crossings.
-        line: ``M`` lines ``[P, 2]``: the middle of the lane, or the straight line from the focal agent to
-            the sending one.
-    """
-
-    share: np.ndarray
-    strength: np.ndarray
-    track: np.ndarray
-    line: list[np.ndarray]
+    share: np.ndarray  # [M] of the focal agent's attention
+    strength: np.ndarray  # [M] relative to the largest share
+    track: np.ndarray  # [M] row of the track, -1 for lane segments and crossings
+    line: list[np.ndarray]  # [P, 2] each: the middle of the lane, or from the focal agent to the sending one
 
 
 def draw_attention(
@@ -111,23 +103,16 @@ def _draw_totals(axes: Axes, view: View, scenario: Scenario, attention: Attentio
     if not total:
         return
     axes.annotate(
-        f"attention: {percent(agents / total)} agents, {percent(lanes / total)} lanes",
-        (1, 0),
-        (-10, 10),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        ha="right",
-        fontsize=7.5,
-        color=view.theme.attention,
-        zorder=Layer.LABEL,
-        gid="attention-total",
+        f"attention: {percent(agents / total)} agents, {percent(lanes / total)} lanes", (1, 0), (-10, 10),
+        xycoords="axes fraction", textcoords="offset points", ha="right", fontsize=7.5,
+        color=view.theme.attention, zorder=Layer.LABEL, gid="attention-total",
         path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)],
-    )
+    )  # fmt: skip
 
 
 def _draw_shares(axes: Axes, view: View, senders: Senders, obstacles: np.ndarray) -> None:
     """Write the largest shares beside their senders, away from the focal agent."""
-    rows = np.arange(len(senders.share))[::-1][:MAX_LABELS].tolist()
+    rows = range(len(senders.share))[::-1][:MAX_LABELS]
     texts = [percent(float(senders.share[row])) for row in rows]
     anchors = [_label_anchor(view, senders.line[row], senders.track[row] >= 0) for row in rows]
     points = np.array(anchors).reshape(-1, 2)
@@ -160,12 +145,7 @@ def _future_points(view: View, scenario: Scenario, forecast: Forecast | None) ->
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Another forecast of the same scenario, made without some of its road users.
-
-    Attributes:
-        removed: ids of the tracks that were removed.
-        forecast: the forecast without them.
-    """
+    """The ``forecast`` of the same scenario without the tracks ``removed``."""
 
     removed: tuple[str, ...]
     forecast: Forecast

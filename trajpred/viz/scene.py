@@ -20,7 +20,7 @@ from trajpred.viz.forecast_layer import draw_modes, draw_truth
 from trajpred.viz.map_layer import draw_map
 from trajpred.viz.overlays import WhatIf, draw_attention, draw_what_if
 from trajpred.viz.style import Theme, get_theme
-from trajpred.viz.view import View, fit_radius, fit_view
+from trajpred.viz.view import View, fit_radius, focal_position
 
 #: Inches; the scene is the square between the caption above and the legend below.
 WIDTH, HEIGHT, BORDER, BELOW = 7.2, 8.24, 0.15, 0.64
@@ -58,13 +58,10 @@ def draw_scene(
             Caption, legend and colour bar lie outside the axes: leave room above and below. Panels below
             4.4 inches get a shorter caption, no legend and no colour bar.
 
-    Returns:
-        The figure drawn on. No global state of matplotlib changes, so this is safe while training.
+    Returns: the figure drawn on. No global state of matplotlib changes, so this is safe while training.
 
-    Raises:
-        DataError: forecast or attention are of another scenario, the forecast has no such world,
-            ``radius_m`` is not positive, or the theme is unknown.
-        KeyError: ``tracks`` names a track that is not in the scenario.
+    Raises: DataError if forecast or attention are of another scenario, the forecast has no such world,
+        ``radius_m`` is not positive, or the theme is unknown; KeyError for an unknown track.
 
     Example:
         >>> scenario = Scenario.from_arrays(np.zeros((1, 30, 2)), num_observed=20)
@@ -121,8 +118,7 @@ def plot_scenario(
         scenario, forecast, theme, options: as for :func:`draw_scene`.
         ax: where to draw; by default on a new pyplot figure.
 
-    Returns:
-        The axes drawn on, in the city frame (metres), to draw more on.
+    Returns: the axes drawn on, in the city frame (metres), to draw more on.
     """
     if ax is None:
         # Imported late: pyplot keeps figures in a global list, which writing files and training must avoid.
@@ -151,7 +147,9 @@ def open_scene(
         axes = _scene_axes(figure, colors)
     axes.apply_aspect()
     side = float(min(axes.bbox.width, axes.bbox.height)) * 72 / _figure_of(axes).dpi
-    view = fit_view(scenario, forecast, radius_m, side, colors)
+    require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
+    radius = fit_radius(scenario, forecast) if radius_m is None else radius_m
+    view = View(focal_position(scenario), radius, side / (2 * radius), colors)
     (x, y), r = view.centre.tolist(), view.radius
     axes.set(xlim=(x - r, x + r), ylim=(y - r, y + r), xticks=[], yticks=[], facecolor=colors.background)
     axes.set_aspect("equal")

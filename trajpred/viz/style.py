@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -67,55 +67,34 @@ MIN_OPACITY = 0.65
 
 @dataclass(frozen=True)
 class Theme:
-    """The colours of a picture, for paper or for dark screens.
+    """The colours of a picture, for paper or for dark screens."""
 
-    Attributes:
-        paper: around the scene; background: of the scene off the road; frame: border of the scene.
-        ink, muted: strong and weak text and lines; halo: outline that separates them from the background.
-        nose: heading mark on an agent.
-        ground, ground_edge: drivable area.
-        intersection, bike_lane, bus_lane: tints of lanes.
-        centerline, centerline_bare: in maps with and without lane boundaries.
-        crossing, crossing_bar: a pedestrian crossing and its painted bars.
-        paint: by the name in ``PAINT``; unpainted: lane boundaries without paint.
-        role, role_edge: fill and outline of an agent.
-        what_if: the forecast without some road users.
-        probability: on the scale of ``PROBABILITY_NORM``; likelier has more contrast with the background.
-        attention: attention shares; never in the same picture as ``what_if``.
-    """
-
-    paper: str
-    background: str
+    paper: str  # around the scene
+    background: str  # of the scene off the road
     frame: str
-    ink: str
+    ink: str  # strong text and lines
     muted: str
-    halo: str
-    nose: str
-    ground: str
+    halo: str  # separates text and lines from the background
+    nose: str  # heading mark on an agent
+    ground: str  # drivable area
     ground_edge: str
-    intersection: str
-    bike_lane: str
-    bus_lane: str
+    tints: tuple[str, ...]  # of TINTS
     centerline: str
-    centerline_bare: str
+    centerline_bare: str  # in maps without lane boundaries
     crossing: str
     crossing_bar: str
-    paint: Mapping[str, str]
-    unpainted: str
-    role: Mapping[Role, str]
-    role_edge: Mapping[Role, str]
-    what_if: str
-    probability: Colormap
-    attention: str
-
-    @property
-    def tints(self) -> tuple[str, ...]:
-        """Colours of ``TINTS``."""
-        return self.bus_lane, self.bike_lane, self.intersection
+    paint: tuple[str, ...]  # of PAINT
+    unpainted: str  # lane boundaries without paint
+    role: tuple[str, ...]  # of Role, as is role_edge
+    role_edge: tuple[str, ...]
+    what_if: str  # the forecast without some road users
+    attention: str  # never in the same picture as what_if
+    probability: Colormap  # on the scale of PROBABILITY_NORM; likelier has more contrast
 
     def mark_color(self, mark: int) -> str:
         """Return the colour of a lane mark, an index into ``MARK_TYPES``."""
-        return self.paint.get(paint_of(mark), self.unpainted)
+        paint = paint_of(mark)
+        return self.paint[PAINT.index(paint)] if paint in PAINT else self.unpainted
 
     def mode_colors(self, probability: np.ndarray, opacity: float = 1.0) -> np.ndarray:
         """Return RGBA ``[M, 4]`` for modes of ``probability`` ``[M]``; alpha is multiplied by ``opacity``."""
@@ -123,67 +102,41 @@ class Theme:
         return np.asarray(colors * np.array([1.0, 1.0, 1.0, opacity]), np.float64)
 
 
-def _ramp(name: str, colors: np.ndarray) -> Colormap:
-    """Return a colour map through ``colors`` ``[N, 4]`` with rising opacity."""
+def _ramp(name: str, first: float, last: float) -> Colormap:
+    """Return a part of viridis with rising opacity."""
+    colors = matplotlib.colormaps["viridis"](np.linspace(first, last, 64))
     colors[:, 3] = np.linspace(MIN_OPACITY, 1.0, len(colors))
     return LinearSegmentedColormap.from_list(name, colors)
 
 
-_VIRIDIS = matplotlib.colormaps["viridis"]
-#: For paper. Roles use Okabe and Ito's palette, safe for colour-blind readers, with a darker green so that
-#: they also differ in lightness. Road paint is darkened: white to grey, yellow to ochre.
-LIGHT = Theme(
-    paper="#FFFFFF",
-    background="#FBFBFA",
-    frame="#C9CDD3",
-    ink="#23272E",
-    muted="#667080",
-    halo="#FFFFFF",
-    nose="#FFFFFF",
-    ground="#E9EBEE",
-    ground_edge="#BFC5CD",
-    intersection="#DCE2EA",
-    bike_lane="#E0E9E1",
-    bus_lane="#ECE4DA",
-    centerline="#C6CCD5",
-    centerline_bare="#A4ACB8",
-    crossing="#D3D8DF",
-    crossing_bar="#FFFFFF",
-    paint={"WHITE": "#9BA3AF", "YELLOW": "#DDA51B", "BLUE": "#5B8DC9"},
-    unpainted="#DADEE4",
-    role={Role.OTHER: "#A9AFB8", Role.SCORED: "#0072B2", Role.EGO: "#005C44", Role.FOCAL: "#D55E00"},
-    role_edge={Role.OTHER: "#7C838E", Role.SCORED: "#00436A", Role.EGO: "#003427", Role.FOCAL: "#7A3600"},
-    what_if="#C2187A",
-    # Likelier is darker. The yellow end of viridis is too pale for lines.
-    probability=_ramp("trajpred_light", _VIRIDIS(np.linspace(0.86, 0.0, 64))),
-    attention="#C2187A",
-)
-#: For dark screens: the same hues, lighter; likelier is brighter.
-DARK = Theme(
-    paper="#0F1215",
-    background="#14171B",
-    frame="#39414B",
-    ink="#E8EBEF",
-    muted="#9AA4B1",
-    halo="#14171B",
-    nose="#14171B",
-    ground="#22272E",
-    ground_edge="#454D58",
-    intersection="#29313C",
-    bike_lane="#253029",
-    bus_lane="#332C25",
-    centerline="#3A424D",
-    centerline_bare="#566070",
-    crossing="#303741",
-    crossing_bar="#4A535F",
-    paint={"WHITE": "#7C8693", "YELLOW": "#B98A1F", "BLUE": "#4F7FB3"},
-    unpainted="#343B45",
-    role={Role.OTHER: "#78818D", Role.SCORED: "#4FA8E0", Role.EGO: "#9DEBD4", Role.FOCAL: "#F0823A"},
-    role_edge={Role.OTHER: "#A3ABB6", Role.SCORED: "#A8D6F5", Role.EGO: "#D5F7EE", Role.FOCAL: "#FFD0AE"},
-    what_if="#FF7AC3",
-    probability=_ramp("trajpred_dark", _VIRIDIS(np.linspace(0.3, 1.0, 64))),
-    attention="#FF7AC3",
-)
+#: For paper and for dark screens: the same hues, lighter. Roles use Okabe and Ito's palette, safe for
+#: colour-blind readers, with a darker green so that they also differ in lightness. Road paint is darkened on
+#: paper: white to grey, yellow to ochre.
+_COLORS: dict[str, tuple[Any, Any]] = {
+    "paper": ("#FFFFFF", "#0F1215"),
+    "background": ("#FBFBFA", "#14171B"),
+    "frame": ("#C9CDD3", "#39414B"),
+    "ink": ("#23272E", "#E8EBEF"),
+    "muted": ("#667080", "#9AA4B1"),
+    "halo": ("#FFFFFF", "#14171B"),
+    "nose": ("#FFFFFF", "#14171B"),
+    "ground": ("#E9EBEE", "#22272E"),
+    "ground_edge": ("#BFC5CD", "#454D58"),
+    "tints": (("#ECE4DA", "#E0E9E1", "#DCE2EA"), ("#332C25", "#253029", "#29313C")),
+    "centerline": ("#C6CCD5", "#3A424D"),
+    "centerline_bare": ("#A4ACB8", "#566070"),
+    "crossing": ("#D3D8DF", "#303741"),
+    "crossing_bar": ("#FFFFFF", "#4A535F"),
+    "paint": (("#9BA3AF", "#DDA51B", "#5B8DC9"), ("#7C8693", "#B98A1F", "#4F7FB3")),
+    "unpainted": ("#DADEE4", "#343B45"),
+    "role": (("#A9AFB8", "#0072B2", "#005C44", "#D55E00"), ("#78818D", "#4FA8E0", "#9DEBD4", "#F0823A")),
+    "role_edge": (("#7C838E", "#00436A", "#003427", "#7A3600"), ("#A3ABB6", "#A8D6F5", "#D5F7EE", "#FFD0AE")),
+    "what_if": ("#C2187A", "#FF7AC3"),
+    "attention": ("#C2187A", "#FF7AC3"),
+    # Likelier is darker on paper, brighter on screens; the yellow end is too pale for lines on paper.
+    "probability": (_ramp("trajpred_light", 0.86, 0.0), _ramp("trajpred_dark", 0.3, 1.0)),
+}
+LIGHT, DARK = (Theme(**{name: pair[i] for name, pair in _COLORS.items()}) for i in (0, 1))
 THEMES = {"light": LIGHT, "dark": DARK}
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
-from trajpred.errors import require
 from trajpred.forecast import Forecast
 from trajpred.geometry import unit_vector
 from trajpred.scenario import Scenario
@@ -33,21 +32,15 @@ ANCHOR_POINTS = 6
 class View:
     """A square window on the city frame.
 
-    Attributes:
-        centre: ``[2]`` metres, city frame.
-        radius: half the side, metres.
-        points_per_metre: scale of the picture, in typographic points (1/72 inch).
-        theme: colours of the picture.
-
     Example:
         >>> view = View(np.zeros(2), radius=50.0, points_per_metre=5.0)
         >>> view.contains(np.array([[49.0, 0.0], [51.0, 0.0]])).tolist()
         [True, False]
     """
 
-    centre: np.ndarray
-    radius: float
-    points_per_metre: float
+    centre: np.ndarray  # [2] metres, city frame
+    radius: float  # half the side, metres
+    points_per_metre: float  # scale of the picture, in typographic points (1/72 inch)
     theme: Theme = LIGHT
 
     def metres(self, points: float) -> float:
@@ -92,19 +85,6 @@ def fit_radius(scenario: Scenario, forecast: Forecast | None) -> float:
         extent.append(forecast.trajectory[forecast.track_id == scenario.focal_id].reshape(-1, 2))
     reach = float(np.abs(np.concatenate(extent) - focal_position(scenario)).max())
     return max(MIN_RADIUS_M, MARGIN * reach + 3.0)
-
-
-def fit_view(
-    scenario: Scenario,
-    forecast: Forecast | None,
-    radius_m: float | None,
-    side_points: float,
-    theme: Theme = LIGHT,
-) -> View:
-    """Return the view on ``scenario`` for a square picture with a side of ``side_points``."""
-    require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
-    radius = fit_radius(scenario, forecast) if radius_m is None else radius_m
-    return View(focal_position(scenario), radius, side_points / (2 * radius), theme)
 
 
 def place_labels(

@@ -16,17 +16,14 @@ from tqdm import tqdm
 
 from trajpred.errors import require
 from trajpred.files import atomic_file
-from trajpred.forecast import Attention, Forecast
 from trajpred.metrics import columns
 from trajpred.predictors.checkpoint import attention_of, has_attention
 from trajpred.predictors.perturbed import road_users
 from trajpred.predictors.perturbed import without as remove_tracks
-from trajpred.predictors.predictor import Predictor, in_batches, load_predictor
+from trajpred.predictors.predictor import Predictor, in_batches
 from trajpred.scenario import TYPICAL_SIZE, Scenario
 from trajpred.viz.page.scene_data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
-from trajpred.viz.style import PAINT, THEMES, Theme
-
-__all__ = ["save_page", "write_page"]
+from trajpred.viz.style import THEMES, Role, Theme
 
 #: In loading order; together they are the page's only script.
 SCRIPTS: tuple[str, ...] = ("data.js", "view.js", "draw_map.js", "draw_agents.js", "draw_modes.js")
@@ -53,16 +50,13 @@ def write_page(
         without: road users, as :func:`~trajpred.predictors.perturbed.road_users` takes them, to remove for a
             second forecast of every scenario; the page switches between both.
         batch_size: number of scenarios predicted at once.
-        progress: show a progress bar.
         on_error: called for each scenario that cannot be predicted or packed, which the page then omits; by
             default the first such error is raised.
 
-    Returns:
-        ``path``.
+    Returns: ``path``.
 
-    Raises:
-        DataError: there are no scenarios, duplicates, or none that can be packed; there are more than two
-            predictors; or a road user to remove is missing or the focal agent.
+    Raises: DataError if there are no scenarios, duplicates, or none that can be packed; if there are more
+        than two predictors; or if a road user to remove is missing or the focal agent.
 
     Example:
         >>> write_page("page.html", scenarios, [load_predictor("argoverse2-demo")])  # doctest: +SKIP
@@ -81,13 +75,13 @@ def write_page(
             scenes.append(scene)
             bar.update()
     require(bool(entries), "scenario", "none can be displayed")
-    heads = [_head_counts(model["attention"]) for model in scenes[0]["models"]]
+    attention = [model["attention"] for model in scenes[0]["models"]]
     index = {
         "scenes": entries,
         "models": [predictor.name for predictor in predictors],
         "metrics": list(columns("breakdown")),
         "facts": list(FACTS),
-        "heads": heads,
+        "heads": [one and [one["layers"], one["head_count"]] for one in attention],  # layers, heads of each
         "removes": any(scene["removed"] for scene in scenes),
         "size_m": TYPICAL_SIZE,
         "themes": {name: page_colors(theme) for name, theme in THEMES.items()},
@@ -95,19 +89,6 @@ def write_page(
     with atomic_file(target) as unfinished:
         unfinished.write_text(_html(index, scenes), encoding="utf-8")
     return target
-
-
-def save_page(
-    out: Path,
-    scenarios: Sequence[Scenario],
-    models: Sequence[str],
-    without: Sequence[str] = (),
-    on_error: Callable[[Scenario, Exception], None] | None = None,
-) -> Path:
-    """Call :func:`write_page` with predictors by name; if ``out`` is a folder, write ``page.html`` in it."""
-    path = out if out.suffix == ".html" else out / "page.html"
-    predictors = [load_predictor(model) for model in models]
-    return write_page(path, scenarios, predictors, without=without, on_error=on_error)
 
 
 def _pack_all(
@@ -137,29 +118,17 @@ def _pack_batch(
     scenarios: Sequence[Scenario], predictors: Sequence[Predictor], without: Sequence[str]
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     removed = [road_users(scenario, without) for scenario in scenarios]
-    by_model = [_predict(predictor, scenarios, removed) for predictor in predictors]
-    results = [[model[i] for model in by_model] for i in range(len(scenarios))]
-    each = zip(scenarios, results, removed, strict=True)
-    return [(list_entry(scene, found), pack_scene(scene, found, gone)) for scene, found, gone in each]
-
-
-def _predict(
-    predictor: Predictor, scenarios: Sequence[Scenario], removed: Sequence[Sequence[str]]
-) -> list[ModelResult]:
-    """Predict each scenario, also without its ``removed`` road users."""
-    attention: Sequence[Attention | None] = [None] * len(scenarios)
-    if has_attention(predictor):
-        attention = attention_of(predictor, scenarios)
-    without: Sequence[Forecast | None] = [None] * len(scenarios)
-    if any(removed):
-        without = predictor([remove_tracks(*each) for each in zip(scenarios, removed, strict=True)])
-    each = zip(scenarios, predictor(scenarios), attention, without, strict=True)
-    return [ModelResult(f, *evaluate_tracks(scene, f), weights, less) for scene, f, weights, less in each]
-
-
-def _head_counts(attention: dict[str, Any] | None) -> list[int] | None:
-    """Return the number of layers, and of heads in each."""
-    return None if attention is None else [attention["layers"], attention["head_count"]]
+    reduced = [remove_tracks(*each) for each in zip(scenarios, removed, strict=True)] if without else []
+    results: list[list[ModelResult]] = [[] for _ in scenarios]
+    for predictor in predictors:
+        none = [None] * len(scenarios)
+        attention = attention_of(predictor, scenarios) if has_attention(predictor) else none
+        second = predictor(reduced) if reduced else none
+        each = zip(results, scenarios, predictor(scenarios), attention, second, strict=True)
+        for found, scene, forecast, weights, less in each:
+            found.append(ModelResult(forecast, *evaluate_tracks(scene, forecast), weights, less))
+    packed = zip(scenarios, results, removed, strict=True)
+    return [(list_entry(scene, found), pack_scene(scene, found, gone)) for scene, found, gone in packed]
 
 
 def _html(index: dict[str, Any], scenes: Sequence[dict[str, Any]]) -> str:
@@ -192,8 +161,8 @@ def page_colors(theme: Theme) -> dict[str, Any]:
     return {
         **{name: getattr(theme, name) for name in (*same, "crossing", "crossing_bar", "nose", "attention")},
         "tint": list(theme.tints),
-        "paint": [theme.unpainted, *(theme.paint[name] for name in PAINT)],
-        "role": {role.name: color for role, color in theme.role.items()},
-        "role_edge": {role.name: color for role, color in theme.role_edge.items()},
+        "paint": [theme.unpainted, *theme.paint],
+        "role": dict(zip(Role.__members__, theme.role, strict=True)),
+        "role_edge": dict(zip(Role.__members__, theme.role_edge, strict=True)),
         "ramp": [to_hex(color) for color in theme.probability(np.linspace(0, 1, RAMP_COLORS))],
     }

@@ -50,21 +50,15 @@ FACTS = ("class", "manoeuvre", "city")
 
 @dataclass(frozen=True)
 class ModelResult:
-    """The results of one model for one scenario.
-
-    Attributes:
-        forecast: for the scenario as recorded.
-        metrics: by track id the values of the registry's table ``breakdown``; only tracks with a future.
-        end_error: by track id ``[K]`` metres from the end of each mode to the last true position.
-        attention: of the model's encoder, None if it reports none.
-        without: the forecast without the removed road users, None if none are.
-    """
+    """The results of one model for one scenario."""
 
     forecast: Forecast
+    #: By track id, only of tracks with a future: the values of the registry's table ``breakdown``, and
+    #: ``[K]`` metres from the end of each mode to the last true position.
     metrics: dict[str, list[float | None]] = field(default_factory=dict)
     end_error: dict[str, list[float | None]] = field(default_factory=dict)
     attention: Attention | None = None
-    without: Forecast | None = None
+    without: Forecast | None = None  # the forecast without the removed road users
 
 
 def evaluate_tracks(
@@ -98,22 +92,14 @@ def focal_facts(scenario: Scenario) -> dict[str, str]:
 def list_entry(scenario: Scenario, results: Sequence[ModelResult]) -> dict[str, Any]:
     """Return what the list of the page shows of a scenario."""
     metrics = [one.metrics.get(scenario.focal_id) for one in results]
-    return {
-        "id": scenario.scenario_id,
-        "agents": len(scenario.tracks),
-        **focal_facts(scenario),
-        "metrics": metrics,
-    }
+    name, agents = scenario.scenario_id, len(scenario.tracks)
+    return {"id": name, "agents": agents, **focal_facts(scenario), "metrics": metrics}
 
 
 def pack_scene(
     scenario: Scenario, results: Sequence[ModelResult], removed: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the JSON object of one scene: states of ``A`` tracks over ``T`` steps, map, and forecasts.
-
-    Args:
-        results: of each model.
-        removed: ids of the road users that ``ModelResult.without`` omits.
 
     Raises: DataError if a forecast is of another scenario, or coordinates are too large or not finite.
     """
@@ -183,36 +169,28 @@ def pack_map(lanes: LaneMap, origin: np.ndarray) -> dict[str, Any]:
     pose = np.array([middle_pose(line) for line in centerlines]).reshape(-1, 3)
     length = np.array([arc_length(line)[-1] for line in centerlines])
     columns = (_integers(pose[:, :2] - origin, CENTIMETRE), _integers(pose[:, 2:], MILLIRADIAN))
-    strokes = [
-        (offset_line(line, DOUBLE_GAP_M * side) if side else line, paint_of(mark), dashed)
-        for line, mark in zip(*boundaries(everywhere, lanes), strict=True)
-        for side, dashed in mark_strokes(int(mark))
-    ]
+    strokes = []
+    for line, mark in zip(*boundaries(everywhere, lanes), strict=True):
+        paint = PAINTS.index(paint_of(mark)) if paint_of(mark) in PAINTS else 0
+        for side, dashed in mark_strokes(int(mark)):
+            moved = offset_line(line, DOUBLE_GAP_M * side) if side else line
+            strokes.append({**_pack_points(moved, origin), "paint": paint, "dashed": int(dashed)})
+    tints = lane_tints(everywhere, lanes)
     return {
-        "ground": [_pack_points(_counter_clockwise(line), origin) for line in polylines(lanes.drivable_area)],
-        "tint": [
-            {**_pack_points(_counter_clockwise(line), origin), "tint": tint}
-            for line, tint in lane_tints(everywhere, lanes)
-        ],
-        "crossing": [_pack_points(_counter_clockwise(line), origin) for line in outlines],
-        "bar": [_pack_points(_counter_clockwise(line), origin) for line in bars],
+        "ground": [_pack_polygon(area, origin) for area in polylines(lanes.drivable_area)],
+        "tint": [{**_pack_polygon(outline, origin), "tint": tint} for outline, tint in tints],
+        "crossing": [_pack_polygon(outline, origin) for outline in outlines],
+        "bar": [_pack_polygon(bar, origin) for bar in bars],
         "centerline": [_pack_points(line, origin) for line in centerlines],
-        "stroke": [
-            {
-                **_pack_points(line, origin),
-                "paint": PAINTS.index(paint) if paint in PAINTS else 0,
-                "dashed": int(dashed),
-            }
-            for line, paint, dashed in strokes
-        ],
+        "stroke": strokes,
         "arrow": np.concatenate((*columns, _integers(length, CENTIMETRE)[:, None]), axis=1).tolist(),
     }
 
 
-def _counter_clockwise(polygon: np.ndarray) -> np.ndarray:
-    """Orient ``polygon`` ``[P, 2]``: filled together, polygons of opposite orientation would cancel."""
+def _pack_polygon(polygon: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
+    """Pack ``[P, 2]`` counter-clockwise: filled together, polygons of opposite orientation would cancel."""
     x, y = (polygon - polygon[0]).T  # relative, because city coordinates are too large to multiply
-    return polygon if x @ np.roll(y, -1) >= y @ np.roll(x, -1) else polygon[::-1]
+    return _pack_points(polygon if x @ np.roll(y, -1) >= y @ np.roll(x, -1) else polygon[::-1], origin)
 
 
 def _pack_forecast(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> dict[str, Any]:
@@ -242,16 +220,10 @@ def _pack_model(scenario: Scenario, result: ModelResult, origin: np.ndarray) -> 
 def _pack_without(scenario: Scenario, result: ModelResult, origin: np.ndarray) -> dict[str, Any]:
     """Return the forecast without the removed road users, and how far mean futures differ at their end."""
     assert result.without is not None
-    original = set(result.forecast.track_id.tolist())
-    shift = {
-        name: round(float(mean_shift(result.forecast, result.without, name)[-1]), 2)
-        for name in original & set(result.without.track_id.tolist())
-    }
-    names = result.without.track_id.tolist()
-    return {
-        **_pack_forecast(scenario, result.without, origin),
-        "shift_m": [shift.get(name) for name in names],
-    }
+    both = np.intersect1d(result.forecast.track_id, result.without.track_id).tolist()
+    shift = {n: round(float(mean_shift(result.forecast, result.without, n)[-1]), 2) for n in both}
+    shifts = [shift.get(name) for name in result.without.track_id.tolist()]
+    return {**_pack_forecast(scenario, result.without, origin), "shift_m": shifts}
 
 
 def pack_attention(scenario: Scenario, attention: Attention) -> dict[str, Any]:

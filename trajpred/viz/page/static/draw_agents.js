@@ -5,7 +5,10 @@ const RECTANGLE = [[0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5], [0.5, -0.5]];
 const LOZENGE = [[0.5, 0], [0.1, 0.5], [-0.5, 0.35], [-0.5, -0.35], [0.1, -0.5]];
 const DIAMOND = [[0.5, 0], [0, 0.5], [-0.5, 0], [0, -0.5]];
 const CHEVRON = [[0.5, 0], [-0.5, 0.5], [-0.2, 0], [-0.5, -0.5]];
-const ELLIPSE = Array.from({ length: 20 }, (_, i) => [Math.cos(i * Math.PI / 10) / 2, Math.sin(i * Math.PI / 10) / 2]);
+const polar = (radius, angle) => [radius * Math.cos(angle), radius * Math.sin(angle)];
+const ELLIPSE = Array.from({ length: 20 }, (_, i) => polar(0.5, i * Math.PI / 10));
+const STAR = Array.from({ length: 10 }, (_, i) => polar(i % 2 ? 0.2125 : 0.5, Math.PI * (0.5 - i / 5)));
+const BODY_GRID = [-0.5, -0.25, 0, 0.25, 0.5].flatMap((a, _, shares) => shares.map((l) => [a, l]));
 const OUTLINES = {
   vehicle: RECTANGLE, bus: RECTANGLE, pedestrian: ELLIPSE,
   cyclist: LOZENGE, motorcyclist: LOZENGE, riderless_bicycle: LOZENGE,
@@ -16,14 +19,15 @@ const MIN_SIZE_PX = 6;
 const MIN_HOLLOW_PX = 13; // large enough to recognise as hollow
 const FADES = 8; // steps of opacity along a history
 
-/** Trace a closed outline at a pixel, turned counter-clockwise by `heading`, of a size in pixels. */
-function traceOutline(ctx, shape, [x, y], heading, [length, width]) {
+/** Place an outline at a pixel, turned counter-clockwise by `heading`, of a size in pixels. */
+function placeOutline(shape, [x, y], heading, [length, width]) {
   const [c, s] = [Math.cos(heading), Math.sin(heading)];
-  shape.forEach(([forward, left], i) => {
-    const [a, l] = [forward * length, left * width];
-    if (i) ctx.lineTo(x + a * c - l * s, y - a * s - l * c);
-    else ctx.moveTo(x + a * c - l * s, y - a * s - l * c);
-  });
+  return shape.map(([a, l]) => [x + a * length * c - l * width * s, y - a * length * s - l * width * c]);
+}
+
+/** Trace a closed outline, placed likewise. */
+function traceOutline(ctx, ...placed) {
+  placeOutline(...placed).forEach((pixel, i) => (i ? ctx.lineTo(...pixel) : ctx.moveTo(...pixel)));
   ctx.closePath();
 }
 
@@ -44,11 +48,8 @@ function bodySize(scene, track) {
 
 /** Pixels all over the body of a track, which labels avoid. */
 function bodyPixels(pane, scene, track, step) {
-  const [[x, y], heading] = [pane.toPixels(scene.position(track, step)), scene.headings[track][step]];
-  const [length, width] = bodySize(scene, track);
-  const [c, s] = [Math.cos(heading), Math.sin(heading)];
-  const shares = [-0.5, -0.25, 0, 0.25, 0.5];
-  return shares.flatMap((a) => shares.map((l) => [x + a * length * c - l * width * s, y - a * length * s - l * width * c]));
+  const pixel = pane.toPixels(scene.position(track, step));
+  return placeOutline(BODY_GRID, pixel, scene.headings[track][step], bodySize(scene, track));
 }
 
 /** Visible tracks at a step by rising role; without `others` only the focal and the selected one. */
@@ -87,12 +88,9 @@ function drawAgents(pane, scene, tracks, step, colors) {
   for (const track of tracks) {
     const removed = isRemoved(scene, track);
     const body = traceBody(pane, scene, track, step, { smallest: removed ? MIN_HOLLOW_PX : 0 });
-    ctx.fillStyle = removed ? colors.ground : colors.role[scene.role[track]];
-    ctx.fill();
     ctx.setLineDash(removed ? [3, 2.5] : []);
-    ctx.strokeStyle = removed ? colors.ink : colors.role_edge[scene.role[track]];
-    ctx.lineWidth = removed ? 1.6 : 1;
-    ctx.stroke();
+    if (removed) pane.fillPath(colors.ground, colors.ink, 1.6);
+    else pane.fillPath(colors.role[scene.role[track]], colors.role_edge[scene.role[track]], 1);
     ctx.setLineDash([]);
     if (body.shape === RECTANGLE && !removed) {
       const nose = Math.min(0.55 * Math.min(...body.size), 14);
@@ -119,21 +117,12 @@ function drawTruths(pane, scene, tracks, colors) {
     const color = colors.role[scene.role[track]];
     if (selected) pane.strokeLine(path, { color: colors.halo, width: 4, alpha: 0.6 });
     pane.strokeLine(path, { color, width: selected ? 2.2 : 1.2, dash: [6, 3.5] });
-    if (selected) drawStar(pane, path.at(-1), color, colors.halo);
-    else pane.fillCircle(path.at(-1), 2.2, color, color, 0.1);
+    if (!selected) {
+      pane.fillCircle(path.at(-1), 2.2, color, color, 0.1);
+      continue;
+    }
+    pane.ctx.beginPath();
+    traceOutline(pane.ctx, STAR, pane.toPixels(path.at(-1)), 0, [16, 16]);
+    pane.fillPath(color, colors.halo, 1);
   }
-}
-
-function drawStar(pane, point, color, border) {
-  const { ctx } = pane;
-  const [x, y] = pane.toPixels(point);
-  ctx.beginPath();
-  for (let i = 0; i < 10; i++) {
-    const [angle, radius] = [-Math.PI / 2 + i * Math.PI / 5, i % 2 ? 3.4 : 8];
-    ctx.lineTo(x + radius * Math.cos(angle), y + radius * Math.sin(angle));
-  }
-  ctx.closePath();
-  Object.assign(ctx, { fillStyle: color, strokeStyle: border, lineWidth: 1 });
-  ctx.fill();
-  ctx.stroke();
 }

@@ -73,7 +73,7 @@ function updateSummary(pane, scene) {
 
 /** Update the legend: only what the scene contains. */
 function updateLegend(scene, colors) {
-  const legend = document.getElementById("legend");
+  const legend = get("legend");
   legend.replaceChildren();
   const entry = (drawing, color, name, width = 12) => {
     const item = add(legend, "span");
@@ -154,9 +154,8 @@ function describeMode(pane, scene, mode, exact) {
 
 /** Show the tooltip for what is under the pointer, or hide it. */
 function hover(pane, pixel, event) {
-  const tip = document.getElementById("tip");
-  const { scene } = state;
-  const before = state.hover;
+  const tip = get("tip");
+  const { scene, hover: before } = state;
   const track = scene && pixel ? trackAt(pane, scene, pixel) : null;
   const mode = scene && pixel && track === null ? modeAt(pane, scene, pixel) : null;
   const lane = scene && pixel && track === null && !mode ? attendedLaneAt(pane, scene, pixel) : null;

@@ -88,9 +88,13 @@ class Surface {
     this.usePixels();
     ctx.beginPath();
     ctx.arc(...this.toPixels(point), radius, 0, 2 * Math.PI);
-    Object.assign(ctx, { fillStyle: color, strokeStyle: border, lineWidth: width });
-    ctx.fill();
-    ctx.stroke();
+    this.fillPath(color, border, width);
+  }
+
+  fillPath(color, border, width) {
+    Object.assign(this.ctx, { fillStyle: color, strokeStyle: border, lineWidth: width });
+    this.ctx.fill();
+    this.ctx.stroke();
   }
 }
 
