@@ -51,3 +51,13 @@ def sample_folders() -> list[Path]:
 @pytest.fixture(scope="session")
 def sample_scenarios(sample_folders: list[Path]) -> list[Scenario]:
     return [read_scenario(folder) for folder in sample_folders]
+
+
+@pytest.fixture(scope="session")
+def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the sample; must not be modified."""
+    from trajpred.store import prepare
+
+    path = tmp_path_factory.mktemp("store")
+    prepare("argoverse2", SAMPLE, path, workers=1, progress=False)
+    return path

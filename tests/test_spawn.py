@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, SAMPLE
-from tests.graph.conftest import store_path  # noqa: F401
 from trajpred.graph.data_module import SceneData
 
 #: The main module of every process, as a user's script is.
@@ -47,7 +46,7 @@ if __name__ == "__main__":
 """
 
 
-def test_arguments_of_loader_processes_can_be_pickled(store_path: Path) -> None:  # noqa: F811
+def test_arguments_of_loader_processes_can_be_pickled(store_path: Path) -> None:
     loader = SceneData(store_path, workers=1).train_dataloader()
     given = (loader.dataset, loader.collate_fn, loader.worker_init_fn, loader.sampler, loader.generator)
     assert len(ForkingPickler.dumps(given)) < 100_000

@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.evaluation.predictors import Scattered
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
 from trajpred.evaluation.agents import MANOEUVRES, ScoredAgents, facts_of, groups_of, manoeuvres
@@ -24,7 +23,7 @@ Path2 = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @pytest.fixture
-def rows(store_path: Path) -> list[Scenario]:  # noqa: F811
+def rows(store_path: Path) -> list[Scenario]:
     return list(ScenarioStore(store_path, "val"))
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.predictors.saved import saved
 from trajpred.errors import DataError
 from trajpred.evaluation.calibrate import calibrate
@@ -20,7 +19,7 @@ from trajpred.store import ScenarioStore
 
 
 @pytest.fixture
-def store(store_path: Path) -> ScenarioStore:  # noqa: F811
+def store(store_path: Path) -> ScenarioStore:
     return ScenarioStore(store_path, "val")
 
 

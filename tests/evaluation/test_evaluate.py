@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import with_tracks
 from tests.model.small import small_model
 from trajpred.errors import DataError
@@ -28,7 +27,7 @@ from trajpred.store import ScenarioStore
 
 
 @pytest.fixture
-def store(store_path: Path) -> ScenarioStore:  # noqa: F811
+def store(store_path: Path) -> ScenarioStore:
     return ScenarioStore(store_path, "val")
 
 
@@ -77,7 +76,7 @@ def test_agents_without_a_forecast_are_missing(store: ScenarioStore) -> None:
     assert found.metrics["all"]["count"] + found.missing["all"] == whole
 
 
-def test_split_without_futures_is_rejected(store_path: Path) -> None:  # noqa: F811
+def test_split_without_futures_is_rejected(store_path: Path) -> None:
     with pytest.raises(DataError, match="no scenario with a future"):
         evaluate(Scattered(), ScenarioStore(store_path, "test"), progress=False)
 
@@ -96,7 +95,7 @@ class Gappy(ScenarioStore):
         return ScenarioBatch.of([self[int(row)] for row in rows])
 
 
-def test_training_reports_the_metrics_of_evaluate(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_training_reports_the_metrics_of_evaluate(store_path: Path, tmp_path: Path) -> None:
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     model, store = small_model(scene={"features": {"max_agents": 200}}), Gappy(store_path, "val")
     off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}

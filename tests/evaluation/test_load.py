@@ -12,7 +12,6 @@ import pytest
 
 from tests.evaluation.predictors import Scattered
 from tests.footprint import highest
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.benchmark.timing import own_process
 from trajpred.evaluation import evaluate
@@ -62,7 +61,7 @@ def work(store: str, count: str) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
-def test_memory_is_that_of_few_scenarios_and_of_focal_agents(store_path: Path) -> None:  # noqa: F811
+def test_memory_is_that_of_few_scenarios_and_of_focal_agents(store_path: Path) -> None:
     script = f"import sys; from {__name__} import work; print(work(*sys.argv[1:]))"
     (few, error), (many, same) = (own_process(script, store_path, count) for count in (FEW, SCENARIOS))
     print(f"{few:.0f} MB for {FEW} scenarios, {many:.0f} for {SCENARIOS}")

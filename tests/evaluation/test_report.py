@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.graph.conftest import store_path  # noqa: F401
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.report import CONVENTIONS, changed, degradation, show, tables, to_markdown
@@ -16,7 +15,7 @@ from trajpred.store import ScenarioStore
 
 
 @pytest.fixture(scope="module")
-def result(store_path: Path) -> Evaluation:  # noqa: F811
+def result(store_path: Path) -> Evaluation:
     store = ScenarioStore(store_path, "val")
     return evaluate(load_predictor("constant_velocity"), store, beyond=True, progress=False)
 

@@ -12,7 +12,6 @@ import pytest
 from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.evaluation.agents import FACTS, GROUPS, ScoredAgents, groups_of
 from trajpred.evaluation.scores import LEVELS, Scores, agent_scores, horizon_scores, whole_seconds
@@ -25,7 +24,7 @@ ROAD = [[[-100, 0], [300, 0]]]
 
 
 @pytest.fixture(scope="module")
-def rows(store_path: Path) -> list[Scenario]:  # noqa: F811
+def rows(store_path: Path) -> list[Scenario]:
     return list(ScenarioStore(store_path, "val"))
 
 

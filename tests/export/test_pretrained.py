@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tests.conftest import run
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import largest_change, small_model
 from tests.model.test_scene_encoder import checkpoint_of
 from trajpred.errors import DataError
@@ -47,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def val(store_path: Path) -> ScenarioStore:  # noqa: F811
+def val(store_path: Path) -> ScenarioStore:
     return ScenarioStore(store_path, "val")
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.predictors import Scattered
-from tests.graph.conftest import store_path  # noqa: F401
 from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.evaluation.report import tables
 from trajpred.metrics import METRICS, ForecastMetrics, Metric, columns, metric_of, register
@@ -30,7 +29,7 @@ def metric() -> Iterator[Metric]:
 
 def test_registered_metric_appears_in_tables_and_json(
     metric: Metric,
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
 ) -> None:
     result = evaluate(Scattered(), ScenarioStore(store_path, "val"), ks=(6,), progress=False)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.conftest import ROOT
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
 from tests.model.test_published_encoders import each_system, small
@@ -271,7 +270,7 @@ class LossCurve(pl.Callback):
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "precision"), [(0, "32-true"), (1, "32-true"), (0, "bf16-mixed")])
 def test_a_hundred_steps_on_the_sample_do_not_diverge(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
     seed: int,
     precision: Any,

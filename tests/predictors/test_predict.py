@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
 
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.predictors.saved import saved
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
@@ -46,7 +45,7 @@ class Selected:
     [("constant_velocity", "scored", True), ("lane_following", "focal", False), ("model", "scored", True)],
 )
 def test_file_scores_as_its_predictor(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
     checkpoint: Path,
     name: str,
@@ -68,7 +67,7 @@ def test_file_scores_as_its_predictor(
     assert file.problems == {} and not file.file.note
 
 
-def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Path) -> None:
     store = ScenarioStore(store_path, "test")
     written = predict("lane_following", tmp_path / "p.parquet", store_path, "test", progress=False)
     assert not any(one.has_future for one in store) and written == (len(store), len(store))
@@ -92,7 +91,7 @@ def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Pa
     ],
 )
 def test_impossible_arguments_are_rejected(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
     wrong: dict[str, Any],
     message: str,

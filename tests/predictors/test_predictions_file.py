@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
@@ -114,7 +113,7 @@ def test_we_read_files_of_av2(tmp_path: Path) -> None:
         assert_same(file.forecast(scene(forecast.scenario_id, 3)), forecast)
 
 
-def test_real_scenarios_keep_headings_and_speeds(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_real_scenarios_keep_headings_and_speeds(store_path: Path, tmp_path: Path) -> None:
     scenarios = list(ScenarioStore(store_path, "val"))
     forecasts = [constant_velocity(one) for one in scenarios]
     write_predictions(tmp_path / "p.parquet", forecasts)
@@ -347,7 +346,7 @@ def test_missing_and_unknown_tracks_are_reported(tmp_path: Path) -> None:
     assert single.single and single.missing(scene("s", 3)) == []
 
 
-def test_incomplete_files_are_evaluated_and_reported(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_incomplete_files_are_evaluated_and_reported(store_path: Path, tmp_path: Path) -> None:
     store = ScenarioStore(store_path, "val")
     kept, short, *others = list(store)
     forecasts = [constant_velocity(kept), constant_velocity(short, 30), random_forecast("unknown", 2)]

@@ -17,7 +17,6 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
@@ -60,7 +59,7 @@ def read(file: Path) -> EventAccumulator:
 
 @pytest.fixture(scope="module")
 def run(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[LitForecaster, EventAccumulator]:
     folder = tmp_path_factory.mktemp("runs")
@@ -71,7 +70,7 @@ def run(
 
 def test_the_histogram_holds_av2_s_error_of_the_focal_agents(
     run: tuple[LitForecaster, EventAccumulator],
-    store_path: Path,  # noqa: F811
+    store_path: Path,
 ) -> None:
     model, events = run
     first, last = events.Histograms(ERRORS)  # none of the sanity check
@@ -107,7 +106,7 @@ def test_every_chart_has_curves_and_pictures_come_every_second_validation(
 
 
 def test_nothing_is_written_without_a_logger_and_by_other_processes(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,7 +18,6 @@ import torch
 from torch import distributed
 
 from tests.conftest import ROOT, SAMPLE
-from tests.graph.conftest import store_path  # noqa: F401
 from trajpred.store import ScenarioStore
 from trajpred.training.callbacks import STOPPED
 from trajpred.training.checkpoint_io import newest_checkpoint
@@ -95,7 +94,7 @@ def weights(runs: Path) -> dict[str, torch.Tensor]:
     return found
 
 
-def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -> None:
     """Curves and weights agree up to the rounding of float32."""
     train(command(tmp_path / "one", store_path, 1)[1:])
     two = call(torchrun(command(tmp_path / "two", store_path, 2)))
@@ -116,7 +115,7 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
     [("joint", ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]), ("gatv2_star", [])],
 )
 def test_every_parameter_gets_a_gradient(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
     model: str,
     small: list[str],
@@ -131,7 +130,7 @@ def test_every_parameter_gets_a_gradient(
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_ends_with_a_message_when_another_is_killed(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
     rank: int,
 ) -> None:
@@ -144,7 +143,7 @@ def test_a_process_ends_with_a_message_when_another_is_killed(
 
 
 def test_a_hanging_process_is_abandoned_after_the_timeout(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
 ) -> None:
     stop = [*signal_at(STEPS + 1, signal.SIGSTOP), "--trainer.strategy.init_args.timeout=00:00:05"]
@@ -154,7 +153,7 @@ def test_a_hanging_process_is_abandoned_after_the_timeout(
 
 
 def test_processes_stop_together_and_resume_each_with_its_own_dropout(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
 ) -> None:
     """A signal to one process stops all; the resumed run ends with the same weights, bit for bit."""

@@ -11,7 +11,6 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneData
@@ -57,7 +56,7 @@ def test_every_parameter_of_every_variant_is_trained(
 
 
 def test_a_checkpoint_of_lightning_predicts_what_the_trained_model_does(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
 ) -> None:
     saver = ModelCheckpoint(tmp_path)

@@ -15,7 +15,6 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import nn
 from torch_geometric.data import HeteroData
 
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.errors import DataError
@@ -114,7 +113,7 @@ def harm_gradient(model: LitForecaster, batch: HeteroData) -> None:
     ],
 )
 def test_a_non_finite_number_stops_training_by_name_before_it_is_saved(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
     harm: Any,
     cause: str,
@@ -130,14 +129,14 @@ def test_a_non_finite_number_stops_training_by_name_before_it_is_saved(
     assert all(value.isfinite().all() for value in content["state_dict"].values())
 
 
-def test_every_batch_of_an_accumulated_step_is_checked(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_every_batch_of_an_accumulated_step_is_checked(store_path: Path, tmp_path: Path) -> None:
     at = HarmAt(1, harm_target)  # the first of the step's two batches
     with pytest.raises(DataError, match=r"step 1 \(epoch 1\), not finite: loss ") as error:
         fit(store_path, tmp_path, at, accumulate_grad_batches=2)
     assert f"scenarios: {', '.join(at.scenarios[:4])}, and 6 more" in str(error.value)
 
 
-def test_the_gradient_norm_is_logged_before_clipping(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_the_gradient_norm_is_logged_before_clipping(store_path: Path, tmp_path: Path) -> None:
     norms = HarmAt()
     fit(store_path, tmp_path, norms, gradient_clip_val=0.5)
     assert norms.logged == pytest.approx(norms.before, rel=1e-5) and max(norms.before) > 0.5

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.errors import DataError
@@ -32,7 +31,7 @@ def train(store: Path, folder: Path, steps: int, resume: Path | None = None, **d
 
 
 def test_a_run_resumes_within_an_epoch_with_the_same_batches_only(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
 ) -> None:
     within, whole = train(store_path, tmp_path, 2), train(store_path, tmp_path, 4)

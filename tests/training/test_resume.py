@@ -20,7 +20,6 @@ import yaml
 from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.conftest import ROOT
-from tests.graph.conftest import store_path  # noqa: F401
 from tests.model.small import small_model
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
@@ -124,7 +123,7 @@ def assert_same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) 
 
 @pytest.fixture(scope="module")
 def whole(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Record, Path]:
     """An undisturbed run, with a checkpoint after every step."""
@@ -148,7 +147,7 @@ def ignored_signals() -> Iterator[None]:
     [(3, 0), pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(5, 2, marks=pytest.mark.slow)],
 )
 def test_a_run_resumes_from_the_checkpoint_of_any_step(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     whole: tuple[Record, Path],
     tmp_path: Path,
     done: int,
@@ -176,7 +175,7 @@ VALIDATING = "validation_batch_start"
     ],
 )
 def test_a_stopped_run_resumes_as_if_it_had_not_been(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     whole: tuple[Record, Path],
     tmp_path: Path,
     stop: SignalAt,
@@ -190,7 +189,7 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
 
 @pytest.mark.parametrize("second", [5, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_run_stopped_in_the_last_batch_of_an_epoch_without_validation_stops_and_resumes_again(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     whole: tuple[Record, Path],
     tmp_path: Path,
     second: int,
@@ -217,7 +216,7 @@ def average() -> list[pl.Callback]:
     "stop", [SignalAt(4, "SIGTERM", VALIDATING), pytest.param(SignalAt(5, "SIGTERM"), marks=pytest.mark.slow)]
 )
 def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_training(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     whole: tuple[Record, Path],
     tmp_path: Path,
     stop: SignalAt,
@@ -241,7 +240,7 @@ def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_tra
     assert abs(found.losses[8] - expected.losses[8]) > 1e-4
 
 
-def test_accumulated_gradients_complete_their_step_before_a_stop(store_path: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_accumulated_gradients_complete_their_step_before_a_stop(store_path: Path, tmp_path: Path) -> None:
     options = {"accumulate_grad_batches": 2, "limit_val_batches": 0}
     expected, _ = fit(store_path, tmp_path / "whole", **options)
     before, saved = fit(store_path, tmp_path, stop=SignalAt(2, "SIGTERM"), **options)
@@ -252,7 +251,7 @@ def test_accumulated_gradients_complete_their_step_before_a_stop(store_path: Pat
 
 @pytest.mark.slow
 def test_a_validation_within_an_epoch_resumes_too(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     whole: tuple[Record, Path],
     tmp_path: Path,
 ) -> None:
@@ -294,7 +293,7 @@ def signal_at(step: int, name: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_command_resumes_after_a_kill_damage_and_a_stop(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
 ) -> None:
     done = train(store_path, tmp_path / "whole")

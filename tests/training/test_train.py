@@ -12,7 +12,6 @@ import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from tests.conftest import ROOT
-from tests.graph.conftest import store_path  # noqa: F401
 from trajpred.errors import DataError
 from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
 from trajpred.predictors import load_predictor
@@ -29,7 +28,7 @@ def blocks(heading: str, language: str) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_command_trains_the_encoder_and_decoder_of_the_readme(
-    store_path: Path,  # noqa: F811
+    store_path: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
