@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: tests run in several processes
 
@@ -20,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "datasets" / "argoverse2" / "sample"
 
 skip_its_users()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; children would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 GUARD = ExitStack()
 GUARD.enter_context(offline())  # before pytest imports the test modules, and with them the package
 

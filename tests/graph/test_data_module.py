@@ -25,14 +25,12 @@ from trajpred.store import ScenarioStore, prepare
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)
 
 
-def epochs(
-    store: Path, workers: int = 0, seed: int = 1, count: int = 2, start: str | None = None
-) -> list[list[SceneBatch]]:
-    loader = SceneData(store, VARIED, batch_size=4, workers=workers, seed=seed).train_dataloader()
+def epochs(store: Path, workers: int = 0, start: str | None = None) -> list[list[SceneBatch]]:
+    loader = SceneData(store, VARIED, batch_size=4, workers=workers, seed=1).train_dataloader()
     if start is not None:
         loader.multiprocessing_context = start  # type: ignore[assignment]
     batches = []
-    for epoch in range(count):
+    for epoch in range(2):
         loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
         batches.append(list(loader))
     return batches
@@ -47,13 +45,9 @@ def test_workers_load_the_same_batches(store_path: Path, start: str) -> None:
     alone, two = epochs(store_path), epochs(store_path, workers=2, start=start)
     for a, b in zip(alone, two, strict=True):
         assert len(a) == len(b) == 3 and all(map(equal_batches, a, b))
-
-
-def test_every_epoch_holds_every_scene_in_another_order(store_path: Path) -> None:
-    first, second = map(names, epochs(store_path))
-    [other] = map(names, epochs(store_path, seed=2, count=1))
-    assert sorted(first) == sorted(ScenarioStore(store_path, "train").scenario_ids)
-    assert sorted(first) == sorted(second) == sorted(other) and first != second and first != other
+    first, second = map(names, alone)
+    assert sorted(first) == sorted(second) == sorted(ScenarioStore(store_path, "train").scenario_ids)
+    assert first != second
 
 
 def test_validation_is_unvaried_and_in_order(store_path: Path) -> None:
@@ -82,19 +76,16 @@ def test_sizes_of_the_sampler_bound_the_sizes_of_graphs(store_path: Path) -> Non
     assert sizes.agents.min() < 40 and sizes.lanes.min() < 90
 
 
-def test_a_memory_limit_reduces_batches(store_path: Path) -> None:
+def test_a_memory_limit_reduces_batches_and_must_exceed_the_process(store_path: Path) -> None:
     def lengths(memory_gb: float | None) -> list[int]:
         data = SceneData(store_path, batch_size=10, memory_gb=memory_gb)
         return [batch.num_graphs for batch in data.train_dataloader()]
 
-    assert lengths(None) == lengths(100.0) == [10] and lengths(0.701) == [1] * 10
-    assert 1 < max(lengths(1.5)) < 10 and sum(lengths(1.5)) == 10
-
-
-@pytest.mark.parametrize("memory", [0.0, -1.0, 0.5])
-def test_memory_limits_below_the_process_are_rejected(store_path: Path, memory: float) -> None:
+    assert lengths(None) == [10] and lengths(0.701) == [1] * 10
+    some = lengths(1.5)
+    assert 1 < max(some) < 10 and sum(some) == 10
     with pytest.raises(DataError, match=r"memory_gb.*must be more than 0\.7"):
-        SceneData(store_path, memory_gb=memory)
+        SceneData(store_path, memory_gb=0.5)
 
 
 @pytest.fixture
@@ -164,24 +155,3 @@ def test_training_stays_within_the_memory_limit(shared: Path, tmp_path: Path, me
     most, scenes, peak = json.loads(done.stdout)
     assert scenes == len(ScenarioStore(tmp_path / "store", "train")) > most
     assert peak < 1e9 * memory
-
-
-@pytest.mark.slow
-def test_two_processes_train_every_scene_and_validate_every_scene_once(
-    store_path: Path, tmp_path: Path
-) -> None:
-    small = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
-    small += [f"{part}.init_args.{size}" for part in ("encoder", "decoder") for size in ("dim=16", "heads=2")]
-    trainer = ["accelerator=cpu", "devices=2", "strategy=ddp", "max_epochs=1", "check_val_every_n_epoch=1"]
-    args = [*(f"--model.{x}" for x in small), *(f"--trainer.{x}" for x in trainer)]
-    where = [f"--data.store={store_path}", f"--trainer.logger.init_args.save_dir={tmp_path}"]
-    tool = [sys.executable, ROOT / "tools" / "train.py", *args, *where, "--data.batch_size=1"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(tool, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    run = tmp_path / "forecaster" / "version_0"
-    best = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
-    assert best["global_step"] == 5, "ten scenes by two processes"
-    logged = next(v["current_score"] for k, v in best["callbacks"].items() if "minFDE6" in k)
-    _, alone = json.loads((run / "evaluation.json").read_text())
-    assert float(logged) == pytest.approx(alone["metrics"]["scored"]["minFDE6"], abs=1e-4)

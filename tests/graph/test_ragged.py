@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trajpred.graph.ragged import resample
 from trajpred.lane_map import Ragged
-from trajpred.scenario import Scenario
 
 
 def one(line: np.ndarray, points: int) -> np.ndarray:
@@ -30,11 +28,3 @@ def test_resampling_equals_interpolation_per_polyline(
     found = resample(Ragged.from_rows(lines, 2), points)
     expected = [one(np.array(line, float).reshape(-1, 2), points) for line in lines]
     np.testing.assert_allclose(found, np.array(expected).reshape(-1, points, 2), atol=1e-8)
-
-
-@pytest.mark.parametrize("part", ["centerline", "left_boundary", "crossing_edge1"])
-def test_resampling_of_real_maps(scenario: Scenario, part: str) -> None:
-    lines = getattr(scenario.map, part)
-    assert len(lines)
-    expected = [one(line[:, :2], 10) for line in lines]
-    np.testing.assert_allclose(resample(lines, 10), expected, rtol=0, atol=1e-6)

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from tests.graph.scenes import assert_same, features_of, straight
-from trajpred.errors import DataError
 from trajpred.graph.channels import TOPOLOGY
 from trajpred.graph.config import FeatureConfig, GraphConfig, SceneConfig
 from trajpred.graph.features import SceneFeatures, scene_features
@@ -97,12 +96,6 @@ def test_minimal_scenes(cars: int, lane_map: list[list[list[float]]] | None) -> 
     assert twice["lane"].num_nodes == 2 * lanes
 
 
-def test_track_ids_match_the_agents(scenario: Scenario) -> None:
-    graph = build_batch([scenario], SceneConfig())
-    index = [scenario.tracks.index(name) for name in graph["agent"].track_id.tolist()]
-    assert index == graph["agent"].track.tolist() and scenario.focal in index
-
-
 #: Limits that bind in the sample.
 TIGHT = FeatureConfig(max_agents=9, max_lanes=30, lane_radius_m=50.0)
 
@@ -179,10 +172,3 @@ def test_edges_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario]) -> Non
             offset = offset + torch.tensor([[graph[node].num_nodes] for node in relation[::2]])
         assert torch.equal(batch[relation].edge_index, torch.cat(index, 1)), relation
         assert torch.equal(batch[relation].edge_kind, torch.cat(kind)), relation
-
-
-def test_windows_of_different_lengths_are_rejected(scenes: list[Scenario]) -> None:
-    with pytest.raises(DataError, match="lengths differ"):
-        ScenarioBatch.of([scenes[0], replace(scenes[0], num_observed=40)])
-    with pytest.raises(DataError, match="must not be empty"):
-        ScenarioBatch.of([])

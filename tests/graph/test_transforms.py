@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from tests.graph.scenes import features_of, in_a_mirror, moved, straight
-from trajpred.graph.channels import VALID
-from trajpred.graph.config import FeatureConfig, GraphConfig
+from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
-from trajpred.graph.scene_graph import scene_graph
 from trajpred.graph.transforms import AugmentConfig, augment, hashed, mirrored, uniform
 from trajpred.lane_map import MARK_TYPES, LaneMap
 from trajpred.scenario import Scenario, TrackCategory
@@ -67,11 +65,6 @@ def test_kept_lanes_keep_their_topology(features: SceneFeatures) -> None:
     }
 
 
-def test_all_lanes_may_be_dropped(features: SceneFeatures) -> None:
-    graph = scene_graph(vary(features, drop_lanes=1.0, drop_agents=1.0), GraphConfig())
-    assert graph["lane"].num_nodes == 0 and graph["lane", "to", "lane"].num_edges == 0
-
-
 def test_truncation_masks_the_beginning(features: SceneFeatures) -> None:
     before, after = features.agents.history, vary(features, truncate_history=1.0).agents.history
     starts = []
@@ -82,15 +75,6 @@ def test_truncation_masks_the_beginning(features: SceneFeatures) -> None:
         assert new[:, -1].any(), "no observed step is left"
         starts.append(start)
     assert 0 < max(starts) <= 45 and len(set(starts)) > 5
-
-
-def test_truncation_keeps_the_last_observed_step() -> None:
-    valid = np.ones((2, 110), bool)
-    valid[1, 20:50] = False  # scored, hence an agent although unobserved for 3 s
-    features = features_of(straight(2, valid=valid))
-    for seed in range(20):
-        history = vary(features, seed, truncate_history=1.0).agents.history
-        assert history[1, 19, VALID] == 1
 
 
 def test_lanes_and_agents_are_dropped_independently() -> None:
@@ -142,12 +126,6 @@ def test_reflected_features_equal_features_of_the_reflected_scene(
     assert len(set(found.lanes.topology_kind.tolist())) == 4 and len(np.unique(found.lanes.marks)) > 2
 
 
-def test_reflection_is_an_involution(scenes: list[Scenario]) -> None:
-    before, every = features_of_all(scenes), np.ones(len(scenes), bool)
-    assert_close(mirrored(mirrored(before, every), every), before)
-    assert np.array_equal(mirrored(mirrored(before, every), every).lanes.topology, before.lanes.topology)
-
-
 def test_left_turns_and_marks_become_right() -> None:
     angle = np.linspace(0, 1, 110)
     left = Scenario.from_arrays(
@@ -181,11 +159,6 @@ def test_hash_equals_splitmix64() -> None:
     assert hashed(0).tolist() == [0xE220A8397B1DCDAF]
 
 
-def test_every_key_and_their_order_matter() -> None:
-    keys = [(1, 2, 3), (3, 2, 1), (1, 2, 4), (1, 3, 2), (-1, 2, 3), (1, 2), (0, 1, 2, 3)]
-    assert len({float(uniform(*key)[0]) for key in keys}) == len(keys)
-
-
 def test_numbers_are_uniform_and_uncorrelated() -> None:
     """Four standard errors of 10^5 draws, for neighbouring keys."""
     row, item = np.arange(1000)[:, None], np.arange(100)[None]
@@ -197,8 +170,3 @@ def test_numbers_are_uniform_and_uncorrelated() -> None:
     for other in (uniform(row + 1, 5, item), uniform(row, 6, item), uniform(row, 5, item + 1)):
         correlation = np.corrcoef(numbers.ravel(), other.ravel())[0, 1]
         assert abs(correlation) < 4 / np.sqrt(numbers.size)
-
-
-def test_numbers_do_not_depend_on_the_batch() -> None:
-    rows = np.array([4, 9, 2])
-    assert uniform(rows, 1)[1] == uniform(np.array([9]), 1)[0] == uniform(9, 1)[0]

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from trajpred.errors import DataError
+from tests.conftest import SAMPLE
 from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, Source
 from trajpred.store import prepare
 
-SAMPLE = Path(__file__).parents[2] / "datasets" / "argoverse2" / "sample"
 #: Scenarios per shard: the 16 of the sample make 1 + 4 + 2 shards.
 SHARD_SIZE = 3
 
@@ -54,14 +53,14 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     Errors in place of scenarios are raised by the reader.
     """
 
-    def folder(scenarios: list[Scenario | DataError]) -> Path:
+    def folder(scenarios: list[Scenario | Exception]) -> Path:
         path = tmp_path / "raw"
         path.mkdir(exist_ok=True)
         content = {path / f"{i:03}": scenario for i, scenario in enumerate(scenarios)}
 
         def read(name: Path) -> Scenario:
             scenario = content[name]
-            if isinstance(scenario, DataError):
+            if isinstance(scenario, Exception):
                 raise scenario
             return scenario
 

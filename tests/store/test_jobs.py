@@ -1,18 +1,15 @@
-"""Full disks, missing rights, kills and second runs: one error, nothing half written, and the run resumes."""
+"""Full disks, kills and second runs: one error, nothing half written, and the run resumes."""
 
 from __future__ import annotations
 
 import errno
 import os
 import random
-import shutil
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,37 +92,23 @@ prepare("argoverse2", raw, store, workers=1, shard_size=3, progress=False)
 """
 
 
-def killed(raw: Path, store: Path, replaced: int) -> None:
-    command = [sys.executable, "-c", DYING, str(raw), str(store), str(replaced)]
-    assert subprocess.run(command).returncode == -signal.SIGKILL
-
-
 #: File replacements before the kill, and files in the store at that time: each shard replaces three files.
-KILLS = [(2, 1), (21, 14), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((0, 0), (8, 5), (24, 17)))]
+BEFORE_INDICES, BETWEEN_SHARD_AND_RECORD = (21, 14), pytest.param(2, 1, marks=pytest.mark.slow)
 
 
 @posix
-@pytest.mark.parametrize(("replaced", "files"), KILLS)
+@pytest.mark.parametrize(("replaced", "files"), [BEFORE_INDICES, BETWEEN_SHARD_AND_RECORD])
 def test_a_killed_run_resumes_to_the_same_bytes(
     sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, replaced: int, files: int
 ) -> None:
-    """Killed between shard and record, and before the indices."""
-    killed(sample, tmp_path, replaced)
+    command = [sys.executable, "-c", DYING, str(sample), str(tmp_path), str(replaced)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
     unfinished = list(tmp_path.glob(".unfinished-*/*"))
     assert unfinished and len(list(tmp_path.glob("*/*"))) - len(unfinished) == files
     with pytest.raises(DataError, match="no store here"):
         ScenarioStore(tmp_path, "train")
     prepare("argoverse2", sample, tmp_path, **OPTIONS)
     assert tree(tmp_path) == tree(sample_store)
-
-
-@pytest.mark.slow
-@posix
-def test_a_killed_rewrite_never_mixes_old_and_new(sample: Path, copy: Path) -> None:
-    prepare("argoverse2", sample, copy, **OPTIONS, heights=True)
-    killed(sample, copy, 8)
-    with pytest.raises(DataError, match="no store here"):
-        ScenarioStore(copy, "train")
 
 
 # ------------------------------------------------------------------------------------------ real processes
@@ -150,11 +133,17 @@ def wait_for_shards(store: Path, process: subprocess.Popen[str], count: int = 1)
         time.sleep(0.005)
 
 
-def members(group: int) -> list[int]:
-    """List the living processes of a group."""
-    listed = subprocess.run(["ps", "-eo", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in listed.stdout.splitlines()]
-    return [int(pid) for pid, pgid, state in rows if int(pgid) == group and not state.startswith("Z")]
+def assert_ended(group: int) -> None:
+    """Assert that every process of a group ends within ten seconds."""
+    deadline = time.monotonic() + 10
+    while True:
+        listed = subprocess.run(["ps", "-eo", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
+        rows = [line.split() for line in listed.stdout.splitlines()]
+        alive = [pid for pid, pgid, state in rows if int(pgid) == group and not state.startswith("Z")]
+        if not alive:
+            return
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
 
 
 @posix
@@ -166,8 +155,7 @@ def test_ctrl_c_prints_one_line_and_leaves_no_process(sample: Path, tmp_path: Pa
     assert process.returncode == 130
     assert errors.endswith("\nstopped; the same command continues\n") and "Traceback" not in errors
     assert not list(tmp_path.glob(".unfinished-*"))
-    time.sleep(0.5)
-    assert members(process.pid) == []
+    assert_ended(process.pid)
 
 
 @pytest.mark.slow
@@ -179,10 +167,8 @@ def test_workers_end_with_a_killed_parent(sample: Path, tmp_path: Path, tree: Tr
     process.wait()
     for name in ("store", "whole"):
         prepare("argoverse2", sample, tmp_path / name, workers=1, shard_size=2, progress=False)
-    deadline = time.monotonic() + 5
-    while (left := members(process.pid)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left == [] and tree(tmp_path / "store") == tree(tmp_path / "whole")
+    assert_ended(process.pid)
+    assert tree(tmp_path / "store") == tree(tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -201,63 +187,3 @@ def test_forty_kills_end_with_the_same_bytes(sample: Path, tmp_path: Path, tree:
     for name in ("store", "whole"):
         prepare("argoverse2", sample, tmp_path / name, workers=1, shard_size=2, progress=False)
     assert tree(store) == tree(tmp_path / "whole")
-
-
-#: Prepare, remove all write permissions, drop root's rights, and prepare again.
-READ_ONLY = """
-import os, sys
-from trajpred.errors import DataError
-from trajpred.store import prepare
-
-raw, store, unreadable = sys.argv[1:]
-
-def run(target, **options):
-    try:
-        summary = prepare("argoverse2", raw, target, workers=1, shard_size=3, progress=False, **options)
-        print(summary.scenarios, summary.skipped)
-    except DataError as error:
-        print(error)
-
-run(store)
-for folder, _, _ in os.walk(store):
-    os.chmod(folder, 0o555)
-os.chmod(unreadable, 0)
-os.mkdir(store + "-open")
-os.chmod(store + "-open", 0o777)
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-run(store, heights=True)
-run(store + "-new/below")
-os.chdir("/")
-run(store + "-open/mine")
-"""
-
-
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A folder that every user may enter, unlike pytest's own."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
-        for path in (folder, *(path for path in folder.rglob("*") if not path.is_symlink())):
-            path.chmod(stat.S_IRWXU)
-
-
-@posix
-def test_read_only_stores_and_unreadable_scenarios_are_reported(sample: Path, public: Path) -> None:
-    raw, store = public / "raw", public / "store"
-    for path in discover(sample)["val"][:3]:
-        shutil.copytree(path, raw / "val" / path.name)
-    hidden = discover(raw)["val"][1]
-    done = subprocess.run(
-        [sys.executable, "-c", READ_ONLY, raw, store, hidden], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    first, changed, new, mine = done.stdout.splitlines()
-    assert first == "{'val': 3} {'val': {}}"
-    assert changed.startswith(f"{store}/.lock: cannot be written (Permission denied)")
-    assert new.startswith(str(public)) and "cannot be written (Permission denied)" in new
-    assert mine.startswith("{'val': 2} {'val': {'" + hidden.name)
