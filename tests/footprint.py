@@ -9,24 +9,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def own_mb(process: int | str = "self") -> float:
-    """Return the private memory of a process in MB; pages of the store belong to the system's cache."""
-    return int(re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{process}/status").read_text())[1]) / 1024
+def private_mb(process: int | str = "self") -> float:
+    """Return the private memory of a process in MB, without the store's pages in the system's cache."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(re.search(r"RssAnon:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
 
 
 @contextmanager
-def highest() -> Iterator[list[float]]:
-    """Yield a list whose last number is the maximum of :func:`own_mb` so far, sampled every 20 ms."""
-    most, over = [own_mb()], threading.Event()
+def peak_memory() -> Iterator[list[float]]:
+    """Yield a list with the maximum of :func:`private_mb` so far, sampled every 20 ms."""
+    peak, done = [private_mb()], threading.Event()
 
-    def watch() -> None:
-        while not over.wait(0.02):
-            most.append(max(most.pop(), own_mb()))
+    def sample() -> None:
+        while not done.wait(0.02):
+            peak[0] = max(peak[0], private_mb())
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    sampler = threading.Thread(target=sample)
+    sampler.start()
     try:
-        yield most
+        yield peak
     finally:
-        over.set()
-        watcher.join()
+        done.set()
+        sampler.join()

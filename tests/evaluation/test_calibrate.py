@@ -1,4 +1,4 @@
-"""calibrate: the fit is stored with the weights, applied by whoever loads them, and measured elsewhere."""
+"""calibrate: the fit is stored with the weights and applied when they are loaded."""
 
 from __future__ import annotations
 

@@ -118,14 +118,6 @@ def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_fir
     assert intervals["base"]["minFDE6 against base"] == "-"
 
 
-def test_recipes_depend_on_training_and_way_of_forecasting() -> None:
-    one = seeds()[0]
-    assert [*by_recipe([one, replace(one, how="mirrored")])] == ["small", "small, mirrored"]
-    tuned = replace(one, training={**one.training, "weights": "argoverse1-small"}, how="mirrored")
-    assert tuned.recipe == "small, from argoverse1-small, mirrored"
-    assert "starting with argoverse1-small; epochs 3;" in format_origin([tuned])
-
-
 def test_origin_names_seeds_data_machine_and_code() -> None:
     origin = format_origin(seeds())
     parts = ("seeds 0, 1, 2;", "7,377 scenarios of argoverse1", "minutes 2;", "on H200, Xeon (2 threads)")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.conftest import SAMPLE
 from trajpred import __version__
 from trajpred.evaluation.provenance import commit, cpu_model, environment, store_facts
-from trajpred.store import prepare
 
 
 def git(folder: Path, *command: str) -> str:
@@ -20,7 +19,9 @@ def git(folder: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
-def test_commit_and_changes_of_the_package_are_reported(tmp_path: Path) -> None:
+def test_commit_and_changes_of_the_package_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -34,11 +35,8 @@ def test_commit_and_changes_of_the_package_are_reported(tmp_path: Path) -> None:
     assert commit(package) == {"commit": head, "dirty": False}
     (package / "new.py").write_text("")
     assert commit(package) == {"commit": head, "dirty": True}
-
-
-def test_commit_is_empty_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert commit() == {}
+    assert commit(package) == {}, "no git"
 
 
 def test_environment_is_plain_values(tmp_path: Path) -> None:
@@ -51,9 +49,7 @@ def test_environment_is_plain_values(tmp_path: Path) -> None:
     assert cpu_model(tmp_path / "none")
 
 
-def test_store_facts_are_source_config_and_counts(tmp_path: Path) -> None:
-    made = prepare("argoverse2", SAMPLE, tmp_path / "a", workers=1, progress=False)
-    prepare("argoverse2", SAMPLE, tmp_path / "b", workers=1, shard_size=3, progress=False)
-    a, b = store_facts(tmp_path / "a"), store_facts(tmp_path / "b")
-    assert a["source"] == "argoverse2" and a["scenarios"] == made.scenarios == b["scenarios"]
-    assert a["config"] != b["config"]
+def test_store_facts_are_source_config_and_counts(store_path: Path) -> None:
+    manifest, found = json.loads((store_path / "manifest.json").read_text()), store_facts(store_path)
+    assert found["source"] == "argoverse2" and found["config"] == manifest["config"]
+    assert found["scenarios"] == {"train": 10, "val": 5, "test": 1}

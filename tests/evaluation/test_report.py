@@ -45,15 +45,6 @@ def test_breakdowns_contain_the_parts_that_have_agents(result: Evaluation) -> No
     assert {row[0] for row in focal.rows} < {row[0] for row in every.rows}
 
 
-def test_groups_are_side_by_side(result: Evaluation) -> None:
-    [table] = tables(result, ["class"], ["focal", "all"])[-1:]
-    assert table.title == "focal | all agents by class"
-    metrics = ["agents", "minFDE6", "MR6"]
-    assert table.head == ["", *(f"{group} {name}" for group in ("focal", "all") for name in metrics)]
-    vehicle, row = result.breakdowns["class"]["vehicle"], {row[0]: row for row in table.rows}["vehicle"]
-    assert [row[1], row[5]] == [str(vehicle["focal"]["count"]), f"{vehicle['all']['minFDE6']:.2f}"]
-
-
 def test_changes_are_listed_by_scenario(result: Evaluation) -> None:
     other = {**result.per_scenario, "minFDE6": list(result.per_scenario["minFDE6"])}
     other["minFDE6"][0] += 5.0

@@ -16,7 +16,7 @@ from trajpred.errors import DataError
 #: Processor seconds that one small input may take, and address space that a whole run may allocate.
 SLOW_S, SPACE_BYTES = 2.0, 8 * 2**30
 QUICK = settings(
-    max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 THOROUGH = settings(QUICK, max_examples=2_000, derandomize=False)
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -44,9 +44,8 @@ def check(reader: Reader, content: bytes) -> None:
 
 def fuzz(name: str, folder: Path, profile: settings) -> None:
     reader = READERS[name](folder)
-    for seed in reader.seeds:
-        reader.read(seed)
-        check(reader, seed[: len(seed) // 2])
+    reader.read(reader.seed)
+    check(reader, reader.seed[: len(reader.seed) // 2])
 
     @profile
     @given(content=reader.damaged())

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from trajpred.metrics import agent_metrics
 from trajpred.metrics.displacement import missed, with_brier
-from trajpred.predictors.predictor import BASELINES
-from trajpred.scenario import Scenario
 
 #: In the order of :func:`by_av2`.
 NAMES = ("minADE", "minFDE", "MR", "ADE-of-best-FDE", "brier-minFDE", "brier-minADE")
@@ -68,27 +66,6 @@ def test_metrics_of_random_futures_equal_av2(seed: int, A: int, K: int, F: int) 
             np.testing.assert_allclose(partial[i], expected, rtol=1e-12, atol=1e-12)
         else:
             assert np.isnan(partial[i]).all()
-
-
-@pytest.mark.parametrize("baseline", BASELINES)
-def test_metrics_of_real_focal_tracks_equal_av2(sample_scenarios: list[Scenario], baseline: str) -> None:
-    labelled = [scenario for scenario in sample_scenarios if scenario.has_future]
-    assert len(labelled) > 1
-    for scenario in labelled:
-        forecast = BASELINES[baseline](scenario)
-        row = forecast.rows(np.array([scenario.focal_id]))[0]
-        target = scenario.tracks.position[scenario.focal, scenario.num_observed :]
-        arrays = forecast.trajectory[row], forecast.probability[row], target
-        modes, p, truth = (torch.from_numpy(x)[None] for x in arrays)
-        np.testing.assert_allclose(by_us(modes, p, truth, all_valid(truth))[0], by_av2(*arrays), rtol=1e-12)
-
-
-def test_min_ade_is_the_true_minimum_not_that_of_the_best_endpoint() -> None:
-    # Mode 0 is near all the way and ends 1 m off; mode 1 strays by 5 m and ends exactly right.
-    trajectory = torch.tensor([[[[0.0, 0.0], [0.0, 1.0]], [[5.0, 0.0], [0.0, 0.0]]]])
-    target = torch.zeros(1, 2, 2)
-    found = agent_metrics(trajectory, torch.full((1, 2), 0.5), target, all_valid(target), ks=[2])
-    assert [found[name].item() for name in ("minADE2", "minFDE2", "ADE-of-best-FDE2")] == [0.5, 0.0, 2.5]
 
 
 def test_missed_is_strictly_farther_than_the_threshold() -> None:

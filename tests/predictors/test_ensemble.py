@@ -43,14 +43,6 @@ def test_shares_and_probabilities_sum_to_one(modes: int, spread: float) -> None:
     np.testing.assert_allclose(weight.sum(1), 1)
 
 
-def test_as_many_clusters_as_places_are_those_places() -> None:
-    random = np.random.default_rng(2)
-    place = 20 * random.permutation(60).reshape(10, 6, 1) * np.ones(2)
-    end = np.concatenate((place, place), 1)
-    share, _ = cluster(end, random.dirichlet(np.ones(12), 10), 6)
-    np.testing.assert_allclose(np.sort((share @ end)[..., 0], 1), np.sort(place[..., 0], 1))
-
-
 def test_forecast_merged_with_itself_is_unchanged(sample_scenarios: list[Scenario]) -> None:
     one = Scattered().one(next(s for s in sample_scenarios if s.has_future))
     both = merge([one, one])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.graph.scenes import FAR, QUARTER, moved
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, rotate, unit_vector
 from trajpred.lane_map import LaneMap
@@ -108,13 +108,6 @@ def test_paths_go_straight_where_the_map_ends() -> None:
     np.testing.assert_allclose(after, np.tile(unit_vector(np.array(0.5)), (len(after), 1)), atol=0.02)
 
 
-def test_lanes_that_begin_ahead_are_found() -> None:
-    bend = arc_lane(40.0, 0.05, 1.5)  # its first point is 2 m ahead; no lane leads to it
-    end = ends(car_at((0.0, 0.0), 10.0, [bend]), 40)
-    assert abs(norm(end[0] - [0.0, 40.0]) - 40.0) < 0.1
-    assert norm(end[0] - [40.0, 0.0]) > 15.0, "where the car would be without the lane"
-
-
 @pytest.mark.parametrize("speed", [0.0, 0.3])
 def test_standing_agents_most_probably_stay(speed: float) -> None:
     forecast = futures(car_at((0.0, 0.5), speed, [straight_lane()]))
@@ -144,14 +137,6 @@ def test_agents_without_a_lane_do_not_use_the_map(case: str) -> None:
     assert np.ptp(norm(end)) > 5, "and change its speed"
 
 
-def test_loops_of_lanes_are_followed_once() -> None:
-    """Two halves of a small circle, each the other's successor, driven several times."""
-    halves = [arc_lane(5.0, 0.0, np.pi), arc_lane(5.0, np.pi, 2 * np.pi)]
-    lanes = LaneMap.from_centerlines(halves, successors=[[1, 0], [0]])
-    path = futures(car_at((0.0, 0.0), 15.0, lanes)).trajectory
-    assert np.isfinite(path).all()
-
-
 def test_many_branches_are_fast() -> None:
     """3^40 paths through forty layers of three lanes, the first ones of no length."""
     layers = [i for i in range(40) for _ in range(3)]
@@ -174,27 +159,13 @@ def test_lost_tracks_continue_until_now() -> None:
 
 
 def test_forecast_is_equivariant_to_moving_and_turning_the_scene(sample_scenarios: list[Scenario]) -> None:
-    scenario, angle, shift = sample_scenarios[0], 2.0, np.array([3000.0, -900.0])
-    tracks, line = scenario.tracks, scenario.map.centerline
-    moved_line = rotate(line.values[:, :2], np.array(angle)) + shift
-    moved = replace(
-        scenario,
-        tracks=replace(
-            tracks,
-            position=rotate(tracks.position, np.array(angle)) + shift,
-            velocity=rotate(tracks.velocity, np.array(angle)),
-            heading=tracks.heading + angle,
-        ),
-        map=replace(scenario.map, centerline=replace(line, values=moved_line)),
-    )
-    before, after = lane_following(scenario, 60), lane_following(moved, 60)
-    np.testing.assert_allclose(
-        after.trajectory, rotate(before.trajectory, np.array(angle)) + shift, atol=1e-5
-    )
+    before, after = (lane_following(one, 60) for one in (sample_scenarios[0], moved(sample_scenarios[0])))
+    expected = rotate(before.trajectory, np.array(QUARTER)) + FAR
+    np.testing.assert_allclose(after.trajectory, expected, atol=1e-5)
     np.testing.assert_allclose(after.probability, before.probability, atol=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(1, 6), st.sampled_from([0.0, 1.0, 1e6]))
 def test_forecasts_are_finite_on_any_map(seed: int, lanes: int, agents: int, far: float) -> None:
     """Short lanes, coincident points, loops, duplicate and unknown successors, any speed."""
@@ -217,6 +188,7 @@ def test_forecasts_are_finite_on_any_map(seed: int, lanes: int, agents: int, far
     np.testing.assert_allclose(forecast.probability.sum(axis=1), 1, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_lane_following_beats_constant_velocity_on_real_tracks() -> None:
     """A twentieth of the shipped Argoverse 1 scenes: better with one future, half the error with six."""
     one, six, straight = [], [], []

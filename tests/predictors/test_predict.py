@@ -42,7 +42,7 @@ class Selected:
 
 @pytest.mark.parametrize(
     ("name", "agents", "joint"),
-    [("constant_velocity", "scored", True), ("lane_following", "focal", False), ("model", "scored", True)],
+    [("lane_following", "focal", False), ("model", "scored", True)],
 )
 def test_file_scores_as_its_predictor(
     store_path: Path,
@@ -83,7 +83,6 @@ def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Pa
     ("wrong", "message"),
     [
         ({"out": Path("p.csv")}, "parquet"),
-        ({"batch_size": 0}, "positive"),
         ({"limit": 0}, "positive"),
         ({"split": "nothing"}, "nothing"),
         ({"agents": "scored"}, "need joint futures"),

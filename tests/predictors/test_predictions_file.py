@@ -215,21 +215,16 @@ def every(**values: Any) -> Callable[[list[Row]], object]:
 #: Faults in track 1 of scenario s, whose rows are 3 to 5, and their descriptions.
 FAULTS: dict[str, tuple[Callable[[list[Row]], object], str]] = {
     "nan first": (put(3, x=[np.nan, 1.0, 2.0]), "coordinate that is not finite"),
-    "nan last": (put(5, x=[1.0, 2.0, np.nan]), "coordinate that is not finite"),
     "null": (put(4, x=[1.0, None, 2.0]), "coordinate that is not finite"),
     "infinite": (put(4, y=[1.0, np.inf, 2.0]), "coordinate that is not finite"),
     "empty": (put(4, x=[], y=[]), "empty trajectory"),
-    "no list": (put(4, x=None), "empty trajectory"),
-    "all empty": (every(x=[], y=[]), "empty trajectory"),
     "more x than y": (put(4, x=[1.0] * 4), "different numbers of x and y"),
     "ragged": (put(4, x=[1.0], y=[1.0]), "modes of different lengths"),
     "shorter": (every(x=[1.0], y=[1.0]), "modes and steps"),
     "fewer modes": (lambda rows: (rows.pop(5), put(3, p=0.6)(rows), put(4, p=0.4)(rows)), "modes and steps"),
     "negative": (lambda rows: (put(3, p=-0.5)(rows), put(4, p=1.3)(rows)), "negative probability"),
     "probability nan": (put(4, p=np.nan), "probability that is not finite"),
-    "probability null": (put(4, p=None), "probability that is not finite"),
     "sum": (put(4, p=0.25), "sum to 0.95, not to 1"),
-    "zero": (every(p=0.0), "sum to 0, not to 1"),
     "duplicate": (lambda rows: rows.extend(rows[3:6]), "in the file 2 times"),
     "duplicate in a row": (lambda rows: rows.__setitem__(slice(3, 3), rows[3:6]), "in the file 2 times"),
 }
@@ -252,15 +247,6 @@ def test_fault_is_reported_by_scenario_and_track_and_removes_that_track_only(
     found = file.forecast(scene("s", 3))
     expected = [[[*zip(row[X], row[Y], strict=True)] for row in sound[i : i + 3]] for i in (0, 6)]
     np.testing.assert_array_equal(found.trajectory, expected)
-
-
-def test_the_most_frequent_shape_of_a_scenario_is_kept(tmp_path: Path) -> None:
-    rows = rows_of(("s", "0"), p=[1.0]) + rows_of(("s", "1"), ("s", "2")) + rows_of(("t", "0"), p=[0.5])
-    file = read_predictions(write_rows(tmp_path / "p.parquet", rows))
-    assert file.track_ids("s") == ["1", "2"] and set(file.problems) == {"s", "t"}
-    assert file.scenario_ids == ["s", "t"] and file.steps("t") == 0
-    assert file.forecast(scene("t", 1)).trajectory.shape == (0, 1, 60, 2)
-    assert file.missing(scene("t", 1)) == ["focal track 0 is missing"]
 
 
 @pytest.mark.parametrize("kind", ["absent", "folder", "empty", "text", "cut", "scrambled"])
