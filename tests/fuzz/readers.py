@@ -32,7 +32,7 @@ from trajpred.metrics.calibration import ConformalRegions
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_weights, read_checkpoint
 from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
 from trajpred.predictors.predict import write_predictions
-from trajpred.predictors.predictions_file import FilePredictor
+from trajpred.predictors.predictions_file import FilePredictor, problems_of
 from trajpred.sources import argoverse1, argoverse1_map, argoverse2
 from trajpred.sources.argoverse2_writer import map_archive, write_scenario
 from trajpred.sources.synthetic import make_scenario
@@ -165,7 +165,7 @@ def predictions(folder: Path) -> Reader:
 
     def read() -> object:
         predictor = FilePredictor(path)
-        return predictor([SCENARIO])[0].validate(), predictor.problems, predictor.foreign([])
+        return predictor([SCENARIO])[0].validate(), problems_of(predictor, [])
 
     return Reader(path.read_bytes(), parquet_of, of_file(path, read))
 

@@ -10,11 +10,9 @@ from scipy import optimize, special, stats
 from trajpred.errors import DataError
 from trajpred.metrics.calibration import (
     ConformalRegions,
-    Reliability,
     apply_temperature,
     conformal_radius,
     endpoint_scores,
-    expected_calibration_error,
     fit_temperature,
     laplace_levels,
     reliability,
@@ -40,7 +38,7 @@ def test_reliability_equals_plain_loops_and_adds_up(top_only: bool) -> None:
     logits, best = forecasts(300)
     p = special.softmax(logits, 1)
     halves = (reliability(p[i::2], best[i::2], 7, top_only) for i in (0, 1))
-    found = sum(halves, start=Reliability.empty(7))
+    found = sum(halves, start=reliability(p[:0], best[:0], 7))
     bins: list[list[tuple[float, bool]]] = [[] for _ in range(7)]
     for row, mode in zip(p, best, strict=True):
         for k in [int(row.argmax())] if top_only else range(6):
@@ -57,11 +55,13 @@ def test_reliability_equals_plain_loops_and_adds_up(top_only: bool) -> None:
 @pytest.mark.parametrize("top_only", [False, True])
 def test_calibrated_forecasts_have_no_calibration_error(top_only: bool) -> None:
     logits, best = forecasts()
-    assert expected_calibration_error(special.softmax(logits, 1), best, top_only=top_only) < 0.01
-    assert expected_calibration_error(special.softmax(3 * logits, 1), best, top_only=top_only) > 0.05
+    assert reliability(special.softmax(logits, 1), best, top_only=top_only).expected_calibration_error < 0.01
+    assert (
+        reliability(special.softmax(3 * logits, 1), best, top_only=top_only).expected_calibration_error > 0.05
+    )
     certain = reliability(np.array([[1.0, 0.0]]), np.array([0]))
     assert certain.count.tolist() == [1, *[0] * 8, 1] and certain.expected_calibration_error == 0
-    assert np.isnan(expected_calibration_error(np.zeros((0, 6)), np.zeros(0, np.int64)))
+    assert np.isnan(reliability(np.zeros((0, 6)), np.zeros(0, np.int64)).expected_calibration_error)
 
 
 @pytest.mark.parametrize("temperature", [0.4, 2.5])

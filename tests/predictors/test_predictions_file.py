@@ -107,7 +107,12 @@ def test_we_read_files_of_av2(tmp_path: Path) -> None:
     given = {f.scenario_id: (f.probability[0], p) for f, p in zip(forecasts, paths, strict=True)}
     ChallengeSubmission(given).to_parquet(tmp_path / "p.parquet")
     file = read_predictions(tmp_path / "p.parquet")
-    assert file.scenario_ids == list(given) and len(file) == 4 and not file.problems and not file.note
+    assert (
+        file.scenario_ids == list(given)
+        and len(file.scenario_ids) == 4
+        and not file.problems
+        and not file.note
+    )
     assert file.joint == dict.fromkeys(given, True) and not file.single
     for forecast in forecasts:
         assert_same(file.forecast(scene(forecast.scenario_id, 3)), forecast)
@@ -148,7 +153,7 @@ def test_any_forecasts_in_any_row_order(
         table = table.take(np.argsort(place.to_numpy(), kind="stable"))
     pq.write_table(table, path, row_group_size=data.draw(st.integers(1, 50), "rows"))
     file = read_predictions(path)
-    assert len(file) == len(forecasts) and not file.problems and all(file.joint.values())
+    assert len(file.scenario_ids) == len(forecasts) and not file.problems and all(file.joint.values())
     for one in forecasts:
         assert_same(file.forecast(scene(one.scenario_id, len(one.track_id))), one)
         assert file.steps(one.scenario_id) == one.trajectory.shape[2]
@@ -252,7 +257,7 @@ def test_fault_is_reported_by_scenario_and_track_and_removes_that_track_only(
 @pytest.mark.parametrize("kind", ["absent", "folder", "empty", "text", "cut", "scrambled"])
 def test_unreadable_files_are_named(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "bad.parquet"
-    assert write_predictions(path, []) == (0, 0) and len(read_predictions(path)) == 0
+    assert write_predictions(path, []) == (0, 0) and not read_predictions(path).scenario_ids
     write_predictions(path, [random_forecast("s", 2)])
     content = path.read_bytes()
     scrambled = content[:4] + bytes(200) + content[204:]

@@ -22,8 +22,8 @@ from trajpred.metrics.calibration import (
     ConformalRegions,
     apply_temperature,
     endpoint_scores,
-    expected_calibration_error,
     fit_temperature,
+    reliability,
 )
 from trajpred.model import pretrained
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
@@ -105,26 +105,21 @@ def _fit(fit: Sample, rest: Sample, horizons: NDArray[np.float64], coverage: flo
     """Fit to one half and measure on the ``rest``."""
     temperature = fit_temperature(np.log(np.maximum(fit.probability, MIN_PROBABILITY)), fit.best)
     regions = ConformalRegions.fit(fit.score, fit.object_type, horizons, coverage)
-    before, after = (_nll(apply_temperature(rest.probability, t), rest.best) for t in (1.0, temperature))
-    if after > before:
+    before, after = (_quality(rest, t) for t in (1.0, temperature))
+    if after[1] > before[1]:
         temperature, after = 1.0, before
-    scaled = apply_temperature(rest.probability, temperature)
     inside = np.where(np.isnan(rest.score), np.nan, regions.covered(rest.score, rest.object_type))
-    return CalibrationResult(
-        temperature,
-        regions,
-        (
-            expected_calibration_error(rest.probability, rest.best),
-            expected_calibration_error(scaled, rest.best),
-        ),
-        (before, after),
-        np.nanmean(inside, axis=0),
-        (len(fit.best), len(rest.best)),
-    )
+    ece, nll = zip(before, after, strict=True)
+    agents = (len(fit.best), len(rest.best))
+    return CalibrationResult(temperature, regions, ece, nll, np.nanmean(inside, axis=0), agents)
 
 
-def _nll(probability: NDArray[np.float64], best: NDArray[np.int64]) -> float:
-    return float(-np.log(np.maximum(probability[np.arange(len(best)), best], MIN_PROBABILITY)).mean())
+def _quality(rest: Sample, temperature: float) -> tuple[float, float]:
+    """Return expected calibration error and mean negative log-likelihood of the best mode."""
+    p = apply_temperature(rest.probability, temperature)
+    likelihood = p[np.arange(len(rest.best)), rest.best]
+    nll = -np.log(np.maximum(likelihood, MIN_PROBABILITY)).mean()
+    return reliability(p, rest.best).expected_calibration_error, float(nll)
 
 
 def _collect(
@@ -140,8 +135,7 @@ def _collect(
                 continue
             agents = ScoredAgents.of(scenarios, predictor(scenarios))
             horizons = np.array([*whole_seconds(agents.valid.shape[1], agents.step_s)], np.float64)
-            known = agents.member[group]
-            truth = (agents.target, agents.valid)
+            known, truth = agents.member[group], (agents.target, agents.valid)
             score = endpoint_scores(agents.trajectory, *truth, horizons, agents.step_s)
             columns = Sample(agents.probability, best_modes(agents), score, agents.object_type)
             parts.append(columns.select(known))

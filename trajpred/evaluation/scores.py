@@ -26,7 +26,7 @@ from trajpred.metrics import (
     names_in,
     world_metrics,
 )
-from trajpred.metrics.calibration import Reliability, laplace_levels, reliability
+from trajpred.metrics.calibration import laplace_levels, reliability
 from trajpred.scenario import Scenario
 
 Means = dict[str, dict[str, float]]
@@ -39,12 +39,7 @@ BINS = 10
 def agent_scores(
     agents: ScoredAgents, ks: Sequence[int], plausibility: bool = False
 ) -> dict[str, NDArray[Any]]:
-    """Compute all metrics of each agent: ``[A]`` by column.
-
-    Args:
-        ks: evaluate the k most probable modes for each k.
-        plausibility: also compute the registry's ``plausibility`` metrics.
-    """
+    """Compute all metrics of each agent, ``[A]`` by column; arguments as for :class:`Scores`."""
     heading, target_heading = _tensors(agents, "heading", "target_heading")
     path, p, target, valid = _tensors(agents)
     found = agent_metrics(path, p, target, valid, ks, heading=heading, target_heading=target_heading)
@@ -57,8 +52,7 @@ def agent_scores(
 def horizon_scores(agents: ScoredAgents) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.float32]]]:
     """Compute the breakdown metrics as if the future ended after ``"1 s"``, ``"2 s"`` …
 
-    Returns:
-        For each horizon the agents ``[A]`` visible then, and their metrics ``[A, M]``.
+    For each horizon the agents ``[A]`` visible then, and their metrics ``[A, M]``.
     """
     ends = whole_seconds(agents.valid.shape[1], agents.step_s)
     path, p, target, valid = _tensors(agents)
@@ -85,11 +79,7 @@ def _tensors(agents: ScoredAgents, *names: str) -> list[torch.Tensor]:
 
 
 class GroupMeans:
-    """Means of metrics by part (a horizon, a class …) and group of agents, from sums.
-
-    Args:
-        names: of the metrics.
-    """
+    """Means of the metrics ``names`` by part (a horizon, a class …) and group of agents, from sums."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -113,10 +103,7 @@ class GroupMeans:
             self.add(part, {group: x & rows for group, x in member.items()}, values)
 
     def means(self, part: str, names: Sequence[str] | None = None) -> Means:
-        """Return for each group ``count`` and the means of ``names``, by default of all.
-
-        Agents without a value (NaN) are omitted from a metric's mean.
-        """
+        """Return for each group ``count`` and the means of ``names`` over agents with a value (not NaN)."""
         found: Means = {}
         for group, (known, total) in self._sums[part].items():
             rows = [self.names.index(name) for name in names or self.names]
@@ -232,7 +219,8 @@ class Calibration:
     """Calibration of probabilities and Laplace scales by group, from sums."""
 
     def __init__(self) -> None:
-        self._modes = {(group, top): Reliability.empty(BINS) for group in GROUPS for top in (False, True)}
+        empty = reliability(np.zeros((0, 1)), np.zeros(0, np.int64), BINS)
+        self._modes = {(group, top): empty for group in GROUPS for top in (False, True)}
         #: By group, the number of true coordinates within each of LEVELS, and of all.
         self._within = {group: np.zeros(len(LEVELS) + 1) for group in GROUPS}
 
@@ -242,10 +230,9 @@ class Calibration:
         for group, member in agents.member.items():
             for k in np.unique(agents.modes[member]):
                 rows = member & (agents.modes == k)
+                p = agents.probability[rows, :k]
                 for top in (False, True):
-                    self._modes[group, top] += reliability(
-                        agents.probability[rows, :k], best[rows], BINS, top
-                    )
+                    self._modes[group, top] += reliability(p, best[rows], BINS, top)
             if agents.scale is not None:
                 rows = np.flatnonzero(member)
                 mode = best[rows]
@@ -272,7 +259,6 @@ class Calibration:
                 "reliability": modes.diagram(),
             }
             if known:
-                found[group]["coverage"] = {
-                    f"{q:.0%}": n / known for q, n in zip(LEVELS, within, strict=True)
-                }
+                shares = {f"{q:.0%}": n / known for q, n in zip(LEVELS, within, strict=True)}
+                found[group]["coverage"] = shares
         return found

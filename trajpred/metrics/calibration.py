@@ -36,11 +36,6 @@ class Reliability:
     total: NDArray[np.float64]
     hits: NDArray[np.float64]
 
-    @classmethod
-    def empty(cls, bins: int) -> Reliability:
-        """Return a diagram without modes."""
-        return cls(np.zeros(bins), np.zeros(bins), np.zeros(bins))
-
     def __add__(self, other: Reliability) -> Reliability:
         return Reliability(self.count + other.count, self.total + other.total, self.hits + other.hits)
 
@@ -65,9 +60,7 @@ def reliability(
     """Count how often modes of a predicted probability are the best one.
 
     Args:
-        probability: ``[A, K]`` in [0, 1].
-        best: ``[A]`` each agent's best mode.
-        bins: how many.
+        probability: ``[A, K]`` in [0, 1]; best: ``[A]`` each agent's best mode.
         top_only: count each agent's most probable mode alone (confidence and accuracy, as Guo et al. do; of
             equal ones the first) instead of all modes.
     """
@@ -79,13 +72,6 @@ def reliability(
     index = np.clip((p * bins).astype(np.int64), 0, bins - 1)
     count, total, hits = (np.bincount(index, x, bins).astype(float) for x in (None, p, hit.ravel()))
     return Reliability(count, total, hits)
-
-
-def expected_calibration_error(
-    probability: NDArray[np.float64], best: NDArray[np.int64], bins: int = 10, top_only: bool = False
-) -> float:
-    """Compute the expected calibration error of :func:`reliability`, in [0, 1]."""
-    return reliability(probability, best, bins, top_only).expected_calibration_error
 
 
 def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> float:
@@ -101,8 +87,7 @@ def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> flo
         logits: ``[A, K]`` logits or log-probabilities; -inf counts as :data:`MIN_PROBABILITY`.
         best: ``[A]`` each agent's best mode.
 
-    Raises:
-        DataError: there is no agent.
+    Raises: DataError if there is no agent.
     """
     require(len(best) > 0, "best", "has no agent to fit a temperature to")
     logits = np.asarray(logits, np.float64)
@@ -141,8 +126,7 @@ def laplace_levels(error: NDArray[np.float64], scale: NDArray[np.float64]) -> ND
 def conformal_radius(score: NDArray[np.float64], coverage: float) -> float:
     """Return the ``⌈(N + 1) coverage⌉``-th smallest of ``score`` ``[N]``; infinite if N is too small.
 
-    Raises:
-        DataError: a score is not finite, or ``coverage`` is not between 0 and 1.
+    Raises: DataError if a score is not finite, or ``coverage`` is not between 0 and 1.
     """
     require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
     require(bool(np.isfinite(score).all()), "score", "is not finite")
@@ -157,19 +141,14 @@ def endpoint_scores(
     horizons_s: ArrayLike,
     step_s: float = 0.1,
 ) -> NDArray[np.float64]:
-    """Compute the distance from the truth to the nearest of the K modes at each horizon.
+    """Compute the metres ``[A, H]`` from the truth to the nearest of the K modes at each horizon.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres.
-        target: ``[A, F, 2]`` metres; ignored where ``valid`` ``[A, F]`` is False.
+        target: ``[A, F, 2]`` metres; where ``valid`` ``[A, F]`` is False the result is NaN.
         horizons_s: ``[H]`` seconds after the last observed step.
-        step_s: seconds between steps.
 
-    Returns:
-        ``[A, H]`` metres; NaN where the truth is not known.
-
-    Raises:
-        DataError: a horizon is outside the future.
+    Raises: DataError if a horizon is outside the future.
     """
     step = np.round(np.asarray(horizons_s, np.float64) / step_s).astype(np.int64) - 1
     inside = bool(((step >= 0) & (step < trajectory.shape[2])).all())
@@ -214,8 +193,6 @@ class ConformalRegions:
         Args:
             score: ``[A, H]`` metres, see :func:`endpoint_scores`; NaN entries are omitted.
             object_type: ``[A]`` index into OBJECT_TYPES.
-            horizons_s: ``[H]`` seconds.
-            coverage: the probability to guarantee, between 0 and 1.
             min_count: a type with fewer agents at a horizon gets the radius of all types together.
         """
         horizons = as_array(horizons_s, np.float64, "horizons_s")
@@ -240,8 +217,8 @@ class ConformalRegions:
         radius = [[r if np.isfinite(r) else None for r in row] for row in self.radius.tolist()]
         types = zip(OBJECT_TYPES, radius, self.count.tolist(), strict=True)
         rows = {name: {"radius_m": r, "count": n} for name, r, n in types}
-        horizons = self.horizons_s.tolist()
-        return json.dumps({"coverage": self.coverage, "horizons_s": horizons, "object_types": rows})
+        facts = {"coverage": self.coverage, "horizons_s": self.horizons_s.tolist(), "object_types": rows}
+        return json.dumps(facts)
 
     @classmethod
     def from_json(cls, text: str) -> ConformalRegions:

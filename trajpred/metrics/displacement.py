@@ -46,14 +46,7 @@ def mode_errors(
     heading: Tensor | None = None,
     target_heading: Tensor | None = None,
 ) -> Errors:
-    """Compute the errors of every mode.
-
-    Args:
-        trajectory: ``[A, K, F, 2]`` metres; probability: ``[A, K]``.
-        target: ``[A, F, 2]`` metres, in the frame of ``trajectory``; valid: ``[A, F]`` bool, where it is
-            known.
-        heading: ``[A, K, F]`` radians; target_heading: ``[A, F]``.
-    """
+    """Compute the errors of every mode; arguments as in :func:`trajpred.metrics.agent_metrics`."""
     found = [average_error(trajectory, target, valid), final_error(trajectory, target, valid), probability]
     if heading is not None and target_heading is not None:
         error = wrap_angle(heading - target_heading[:, None]).abs()
@@ -71,10 +64,7 @@ def by_probability(probability: Tensor) -> Tensor:
 
 
 def missed(fde: Tensor, threshold: float = MISS_THRESHOLD_M) -> Tensor:
-    """Return 1 where a final error is greater than ``threshold`` metres, else 0, NaN where it is NaN.
-
-    In any shape and in the dtype of the errors.
-    """
+    """Return 1 where a final error is greater than ``threshold`` metres, else 0, NaN where it is NaN."""
     return torch.where(fde.isnan(), fde, (fde > threshold).to(fde.dtype))
 
 
@@ -105,19 +95,14 @@ def displacement(trajectory: Tensor, target: Tensor) -> Tensor:
 
 
 def average_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Compute the mean displacement error ``[A, K]`` over each agent's valid steps.
-
-    Args:
-        trajectory: ``[A, K, F, 2]`` metres.
-        target: ``[A, F, 2]`` metres; ignored where ``valid`` ``[A, F]`` is False.
-    """
+    """Compute the mean displacement error ``[A, K]`` over each agent's valid steps."""
     # `where` before the sum: NaN at an invalid step must not propagate through 0 * NaN.
     error = torch.where(valid[:, None], displacement(trajectory, target), 0.0)
     return error.sum(dim=2) / valid.sum(dim=1, keepdim=True)  # 0 / 0 is NaN
 
 
 def final_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Compute the displacement error ``[A, K]`` at the last valid step; see :func:`average_error`."""
+    """Compute the displacement error ``[A, K]`` at each agent's last valid step."""
     last = _last_step(valid)
     index = last.clamp(min=0)[:, None, None]
     end = trajectory.take_along_dim(index[..., None], 2).squeeze(2)

@@ -118,16 +118,13 @@ class ForecastMetrics(Metric):
         valid: Tensor,
         group: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Add the agents of one batch.
+        """Add the agents of one batch; see :func:`agent_metrics`.
 
         Args:
-            trajectory: ``[A, K, F, 2]`` metres; probability: ``[A, K]``.
-            target: ``[A, F, 2]`` metres, in the frame of ``trajectory``; valid: ``[A, F]`` bool.
             group: for each group its agents ``[A]`` bool; an agent may be in several. ``"all"``, every agent,
                 need not be given.
 
-        Raises:
-            ValueError: ``group`` does not contain exactly the groups of this metric.
+        Raises: ValueError if ``group`` does not contain exactly the groups of this metric.
         """
         known = valid.any(dim=1)
         member = {"all": torch.ones_like(known)} if "all" in self.groups else {}
@@ -147,7 +144,7 @@ class ForecastMetrics(Metric):
         A group without agents has ``count`` 0 and no means.
         """
         means = (self.total / self.count[:, None]).tolist()
-        results: dict[str, dict[str, float]] = {}
-        for name, count, row in zip(self.groups, self.count.tolist(), means, strict=True):
-            results[name] = {"count": count} | (dict(zip(self.names, row, strict=True)) if count else {})
-        return results
+        return {
+            group: {"count": count} | (dict(zip(self.names, row, strict=True)) if count else {})
+            for group, count, row in zip(self.groups, self.count.tolist(), means, strict=True)
+        }

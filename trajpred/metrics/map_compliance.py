@@ -55,20 +55,13 @@ def road_area(lane_map: LaneMap) -> shapely.Geometry | None:
 
 def on_road(points: NDArray[np.float64], area: shapely.Geometry) -> NDArray[np.bool_]:
     """Return whether ``points`` ``[..., 2]`` lie in ``area`` or on its edge; False for NaN points."""
-    inside: NDArray[np.bool_] = shapely.intersects_xy(area, points[..., 0], points[..., 1])
-    return inside
+    return np.asarray(shapely.intersects_xy(area, points[..., 0], points[..., 1]))
 
 
 def off_road(trajectory: NDArray[np.float64], area: shapely.Geometry) -> NDArray[np.bool_]:
-    """Return whether the agent's centre leaves the road at any step.
+    """Return whether each agent's centre leaves ``area`` (:func:`road_area`) at any step: ``[A, K]``.
 
     Meant for road vehicles (:func:`is_road_vehicle`) that start on the road.
-
-    Args:
-        trajectory: ``[A, K, F, 2]`` metres, city frame; area: of :func:`road_area`.
-
-    Returns:
-        ``[A, K]`` bool.
     """
     outside = ~on_road(trajectory, area) & np.isfinite(trajectory).all(axis=-1)
     return np.logical_or.reduce(outside, axis=-1)
@@ -77,7 +70,7 @@ def off_road(trajectory: NDArray[np.float64], area: shapely.Geometry) -> NDArray
 def wrong_way(
     trajectory: NDArray[np.float64], heading: NDArray[np.float64], lane_map: LaneMap, step_s: float = 0.1
 ) -> NDArray[np.bool_]:
-    """Return whether a mode drives against every nearby lane for at least :data:`WRONG_WAY_S`.
+    """Return whether each mode ``[A, K]`` drives against all nearby lanes for at least :data:`WRONG_WAY_S`.
 
     A step counts if the agent is faster than :data:`MOVING_SPEED`, at least one centreline is within
     :data:`LANE_REACH_M`, none of these belongs to an intersection, and the heading differs by more than
@@ -85,11 +78,6 @@ def wrong_way(
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres, city frame; heading: ``[A, K, F]`` radians.
-        lane_map: the scenario's map.
-        step_s: seconds between steps.
-
-    Returns:
-        ``[A, K]`` bool.
     """
     moving = np.zeros(trajectory.shape[:3], np.bool_)
     if trajectory.shape[2] > 1:  # a single step has no velocity

@@ -112,17 +112,17 @@ def infeasible_share(futures: Futures) -> NDArray[np.float64]:
 
 def collision_share(futures: Futures) -> NDArray[np.float64]:
     """Compute the probability ``[A]`` of the worlds in which an agent collides; NaN without worlds."""
-    rows, share = futures.in_world, np.full(len(futures.scene), np.nan)
-    if rows.any():
-        hit = collisions(
-            futures.trajectory[rows],
-            futures.heading[rows],
-            TYPICAL_SIZES[futures.object_type[rows]],
-            futures.scene[rows],
-            futures.origin[rows],
-            futures.origin_heading[rows],
-        )
-        share[rows] = (futures.probability[rows] * hit).sum(1)
+    rows, size = futures.in_world, TYPICAL_SIZES[futures.object_type]
+    motion = (
+        futures.trajectory,
+        futures.heading,
+        size,
+        futures.scene,
+        futures.origin,
+        futures.origin_heading,
+    )
+    share = np.full(len(rows), np.nan)
+    share[rows] = (futures.probability[rows] * collisions(*(x[rows] for x in motion))).sum(1)
     return share
 
 
@@ -145,9 +145,8 @@ def kinematics(
     origin: NDArray[np.float64],
     origin_velocity: NDArray[np.float64],
     step_s: float = 0.1,
-    spacing_s: float = SPACING_S,
 ) -> dict[str, NDArray[np.float64]]:
-    """Compute the extremes of each mode's motion, from three points ``spacing_s`` apart around every step.
+    """Compute the extremes of each mode's motion, from points :data:`SPACING_S` apart around every step.
 
     With chords ``c1``, ``c2`` over τ seconds each, ``s = |c| / τ`` is a speed, ``(s2 - s1) / τ`` the
     acceleration along the path, ``κ = 2 |c1 × c2| / (|c1| |c2| |c1 + c2|)`` the curvature of the circle
@@ -158,17 +157,14 @@ def kinematics(
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres; step f is ``f + 1`` steps after the last observed one.
-        origin: ``[A, 2]`` metres, last observed positions.
-        origin_velocity: ``[A, 2]`` m/s.
-        step_s: seconds between steps.
-        spacing_s: seconds between the three points.
+        origin, origin_velocity: ``[A, 2]`` metres and m/s, last observed.
 
     Returns:
         ``[A, K]`` each, at least 0: ``curvature`` (1/m) and ``lateral`` (m/s²) while faster than
         :data:`MOVING_SPEED`, ``acceleration`` and ``deceleration`` (m/s²) along the path.
     """
     A, K, F, _ = trajectory.shape
-    gap = max(1, min(F, round(spacing_s / step_s)))
+    gap = max(1, min(F, round(SPACING_S / step_s)))
     ago = np.arange(-gap, 1)[:, None] * step_s
     past = origin[:, None] + ago * origin_velocity[:, None]
     path = np.concatenate((np.broadcast_to(past[:, None], (A, K, gap + 1, 2)), trajectory), axis=2)
@@ -204,9 +200,7 @@ def diversity(
     """Measure how far apart the endpoints of an agent's modes are.
 
     Args:
-        trajectory: ``[A, K, F, 2]`` metres.
-        probability: ``[A, K]``, rows sum to 1.
-        heading: ``[A]`` radians, of the last observed poses.
+        trajectory: ``[A, K, F, 2]`` metres; probability: ``[A, K]``; heading: ``[A]``, last observed.
 
     Returns:
         ``[A]`` metres each: ``pairwise``, the mean distance of two modes' endpoints, and ``top_two``, that of
@@ -252,9 +246,6 @@ def collisions(
         scene: ``[A]``, agents with the same number share a scene.
         origin, origin_heading: ``[A, 2]`` and ``[A]``, the last observed poses.
         box_scale: factor on ``size``; 1 where sizes are known.
-
-    Returns:
-        ``[A, K]`` bool.
     """
     half = size * (box_scale / 2)
     first, second = _pairs(scene)

@@ -63,9 +63,6 @@ def collides(trajectory: Tensor, scene: Tensor, threshold: float = COLLISION_THR
 
     Args:
         trajectory: ``[A, F, 2]`` one future of each agent; scene: ``[A]`` int64 ascending.
-
-    Returns:
-        ``[A]`` bool.
     """
     count = torch.bincount(scene)
     within = torch.arange(len(scene), device=scene.device) - (count.cumsum(0) - count)[scene]

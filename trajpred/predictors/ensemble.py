@@ -17,8 +17,10 @@ from trajpred.scenario import Scenario
 if TYPE_CHECKING:
     from trajpred.predictors.predictor import Predictor
 
-#: A lower bound on a mode's weight when cluster centres are averaged; modes may have probability 0.
+#: Least weight of a mode in the mean of a cluster; probabilities may be 0.
 _MIN_WEIGHT = 1e-9
+#: Maximum number of assignments to clusters.
+_ROUNDS = 10
 
 
 class EnsemblePredictor:
@@ -51,10 +53,10 @@ def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
     """
     first = forecasts[0]
     for other in forecasts[1:]:
-        ids, steps = zip(*((one.scenario_id, one.trajectory.shape[2]) for one in (first, other)), strict=True)
-        require(ids[0] == ids[1], "scenario_id", f"forecasts of {ids[0]} and {ids[1]} cannot be merged")
-        problem = f"forecasts of {steps[0]} and {steps[1]} steps cannot be merged"
-        require(steps[0] == steps[1], "trajectory", problem)
+        a, b = first.scenario_id, other.scenario_id
+        require(a == b, "scenario_id", f"forecasts of {a} and {b} cannot be merged")
+        F, G = first.trajectory.shape[2], other.trajectory.shape[2]
+        require(F == G, "trajectory", f"forecasts of {F} and {G} steps cannot be merged")
     rows = np.stack([one.rows(first.track_id) for one in forecasts])
     rows = rows[:, (rows >= 0).all(axis=0)]
 
@@ -82,7 +84,7 @@ def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
 
 
 def cluster(
-    end: NDArray[np.float64], probability: NDArray[np.float64], modes: int = 6, rounds: int = 10
+    end: NDArray[np.float64], probability: NDArray[np.float64], modes: int = 6
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Cluster the endpoints of each agent's modes by weighted k-means (Lloyd 1982).
 
@@ -90,10 +92,8 @@ def cluster(
     probability and squared distance to the centres so far.
 
     Args:
-        end: ``[A, M, 2]`` metres, M ≥ ``modes``.
-        probability: ``[A, M]``.
-        modes: the number of clusters, K.
-        rounds: maximum number of assignments.
+        end: ``[A, M, 2]`` metres; probability: ``[A, M]``.
+        modes: the number of clusters K, at most M.
 
     Returns:
         ``[A, K, M]`` the share of each mode in each cluster, rows sum to 1 (a cluster left without members is
@@ -104,7 +104,7 @@ def cluster(
     centre = _first_centres(end, probability, modes)
     owner = np.full((A, M), -1)
     share = np.zeros((A, modes, M))
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         before, owner = owner, _squared_distance(end, centre).argmin(2)
         if np.array_equal(before, owner):
             break

@@ -93,10 +93,7 @@ def _distances(
 ) -> NDArray[np.float64]:
     """Compute the metres travelled ``[A, M, T]``; agents that brake to a standstill stay there.
 
-    Args:
-        speed: ``[A]`` m/s at time 0.
-        acceleration: ``[A, M]``, from the first of the times on, for :data:`ACCELERATING_S`.
-        time: ``[A, T]`` seconds.
+    ``acceleration`` ``[A, M]`` acts from the first ``time`` ``[A, T]`` on, for :data:`ACCELERATING_S`.
     """
     v, a = speed[:, None, None], acceleration[..., None]
     until_standing = v / np.maximum(-a, 1e-9)
@@ -121,7 +118,7 @@ def _paths(
     C is the largest number of paths of an agent; other agents have further ones of weight 0.
     """
     driver, fade = np.flatnonzero(drives), np.maximum(FADE_S * speed, MIN_FADE_M)
-    along = lane_paths(lanes, pose[driver], reach[driver], fade[driver], POINTS)
+    along = lane_paths(lanes, pose[driver], reach[driver], fade[driver])
     steady = _steady_paths(pose, speed, reach)
     agent = np.concatenate((driver[along.agent], steady.agent))
     order = np.argsort(agent, kind="stable")
@@ -154,9 +151,7 @@ def _positions(
 ) -> NDArray[np.float64]:
     """Return points ``[A, N, T, 2]`` at ``distance`` ``[A, N, T]`` along N of the paths ``[A, C, P, 2]``.
 
-    Args:
-        path: ``[A, N]``, or ``[1, N]`` for all agents, index of the path.
-        reach: ``[A]`` metres, length of the paths.
+    ``path`` is ``[A, N]``, or ``[1, N]`` for all agents; the paths are ``reach`` ``[A]`` metres long.
     """
     at = (POINTS - 1) * distance / reach[:, None, None]
     before = np.minimum(at.astype(np.int64), POINTS - 2)
@@ -172,11 +167,7 @@ def _choose(
     """Choose the most probable of N futures that end apart: indices and probabilities, both ``[A, K]``.
 
     If there are fewer than K such futures, the most probable others follow, with hardly any probability.
-
-    Args:
-        end: ``[A, N, 2]`` endpoints.
-        weight: ``[A, N]``, positive for at least K of them.
-        same_end: ``[A]`` metres.
+    ``end`` is ``[A, N, 2]``, ``weight`` ``[A, N]``, positive for at least K, ``same_end`` ``[A]`` metres.
     """
     row, left = np.arange(len(end)), weight.copy()
     chosen = np.zeros((len(end), MODES), np.int64)
@@ -197,18 +188,11 @@ def lane_paths(
     pose: Pose[np.ndarray],
     reach: NDArray[np.float64],
     fade: NDArray[np.float64],
-    points: int,
 ) -> LanePaths:
     """Return paths of all agents along the lanes beside them; agents far from any lane have none.
 
     Where the map ends a path goes straight. It starts at the agent: the offset to the centreline is kept at
-    first and fades out smoothly.
-
-    Args:
-        pose: ``[A]`` positions and directions of motion.
-        reach: ``[A]`` metres, length of the paths.
-        fade: ``[A]`` metres, above 0, after which they are on the centreline.
-        points: P.
+    first and fades out smoothly over ``fade`` ``[A]`` metres. Paths are ``reach`` ``[A]`` metres long.
     """
     agents, starts, alongs, weights = _match(lanes, pose)
     lengths = _arc(lanes)[lanes.centerline.offsets[1:] - 1].tolist()
@@ -221,9 +205,9 @@ def lane_paths(
         chains += found
         match += [i] * len(found)
     if not chains:
-        return LanePaths(agents, np.zeros((0, points, 2)), weights)
+        return LanePaths(agents, np.zeros((0, POINTS, 2)), weights)
     agents, alongs = agents[match], alongs[match]
-    distance = reach[agents, None] * np.linspace(0, 1, points)
+    distance = reach[agents, None] * np.linspace(0, 1, POINTS)
     center = _points_along(*_join(lanes, chains), alongs[:, None] + distance)
     heading = direction(np.gradient(center, axis=1))
     offset = rotate(pose.position[agents] - center[:, 0], -heading[:, 0])
@@ -232,19 +216,15 @@ def lane_paths(
     curve = center + rotate(offset[:, None] * kept[..., None], heading)
     turn = wrap_angle(heading[:, -1] - heading[:, 0])
     # Resample to equal distances: the offset has changed the length.
-    first = np.arange(len(curve)) * points
-    curve = _points_along(curve.reshape(-1, 2), first, first + points - 1, distance)
+    first = np.arange(len(curve)) * POINTS
+    curve = _points_along(curve.reshape(-1, 2), first, first + POINTS - 1, distance)
     return LanePaths(agents, curve, weights[match] * np.exp(-0.5 * (turn / TURN_SD) ** 2))
 
 
 def _match(
     lanes: LaneMap, pose: Pose[np.ndarray]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Match each agent with the :data:`MAX_LANES` best lanes within radius and angle.
-
-    Returns:
-        ``[N]`` each: agent, lane, metres along the lane, and weight.
-    """
+    """Match each agent with the best lanes: ``[N]`` agents, lanes, metres along the lane, and weights."""
     xy, owner = lanes.centerline.values[:, :2], np.repeat(np.arange(len(lanes)), lanes.centerline.lengths)
     step = np.diff(xy, axis=0)
     real = np.flatnonzero((owner[1:] == owner[:-1]) & (norm(step) > 1e-6))  # others have no direction
@@ -300,9 +280,7 @@ def _points_along(
 ) -> NDArray[np.float64]:
     """Return points ``[N, P, 2]`` at ``distance`` ``[N, P]`` metres along N polylines, extended straight.
 
-    Args:
-        xy: ``[Q, 2]``, one polyline after another.
-        first, last: ``[N]`` rows of their ends.
+    ``xy`` ``[Q, 2]`` contains one polyline after another, which end at rows ``first`` and ``last`` ``[N]``.
     """
     # One arc length over all polylines, with a gap of a metre before each: a single interpolation suffices.
     gap = np.ones(len(xy))

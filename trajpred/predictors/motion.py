@@ -23,8 +23,7 @@ def constant_velocity(scenario: Scenario, num_future: int | None = None) -> Fore
         scenario: only its observed steps are used.
         num_future: number of steps to forecast; by default the scenario's own.
 
-    Raises:
-        DataError: the scenario has no future steps and ``num_future`` is not given.
+    Raises: DataError if the scenario has no future steps and ``num_future`` is not given.
     """
     rows, last = last_observed(scenario)
     velocity = scenario.tracks.velocity[rows, last]
@@ -74,12 +73,7 @@ def _follow_arc(
     turn_rate: NDArray[np.float64],
     num_future: int | None,
 ) -> Forecast:
-    """Forecast tracks ``rows`` that turn at a constant rate from their state at step ``last``.
-
-    Args:
-        velocity: ``[N, 2]`` m/s, at step ``last``.
-        turn_rate: ``[N]`` rad/s; 0 is a straight line.
-    """
+    """Forecast tracks ``rows`` from ``velocity`` ``[N, 2]`` at ``turn_rate`` ``[N]`` since step ``last``."""
     time = time_ahead(scenario, last, num_future)
     path = scenario.tracks.position[rows, last][:, None] + arc(velocity, turn_rate, time)
     return as_forecast(scenario, rows, last, path[:, None], np.ones((len(rows), 1)))
@@ -96,11 +90,7 @@ def arc(
 
 
 def time_ahead(scenario: Scenario, last: NDArray[np.int64], num_future: int | None) -> NDArray[np.float64]:
-    """Return the seconds ``[N, F + 1]`` from step ``last`` to the last observed step and to each future step.
-
-    Raises:
-        DataError: the scenario has no future steps and ``num_future`` is not given.
-    """
+    """Return the seconds ``[N, F + 1]`` from step ``last`` to the last observed and each future step."""
     F = scenario.num_steps - scenario.num_observed if num_future is None else num_future
     require(F > 0, "num_future", "must be given, and positive, for a scenario without future steps")
     gap = scenario.num_observed - 1 - last  # steps between a track's last observation and the scenario's

@@ -108,14 +108,10 @@ def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> Writte
         DataError: a forecast is invalid, a scenario is a duplicate, or the tracks of a scenario do not share
             their probabilities: the format has one set per scenario.
     """
-    path, stream = Path(path), iter(forecasts)
+    path, stream, ids = Path(path), iter(forecasts), ["scenario_id", "track_id"]
     tracks: dict[str, int] = {}
     path.parent.mkdir(parents=True, exist_ok=True)
-    ids = ["scenario_id", "track_id"]
-    with (
-        atomic_file(path) as unfinished,
-        pq.ParquetWriter(unfinished, SCHEMA, use_dictionary=ids) as writer,
-    ):
+    with atomic_file(path) as new, pq.ParquetWriter(new, SCHEMA, use_dictionary=ids) as writer:
         while chunk := list(islice(stream, CHUNK)):
             for one in chunk:
                 _require_writable(one, path)

@@ -6,7 +6,7 @@ Sizes: ``R`` rows (one per track and mode), ``B`` tracks of all scenarios.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ SUM_TOLERANCE = 1e-3
 
 
 class Lists(NamedTuple):
-    """A list of numbers for each row: all ``values``, where each list starts ``[R]``, its length ``[R]``."""
+    """A list of numbers for each row: all ``values``, and each list's ``start`` and ``length`` ``[R]``."""
 
     values: NDArray[np.float64]
     start: NDArray[np.int64]
@@ -94,15 +94,9 @@ class Tracks:
 
     def only(self, kept: NDArray[np.bool_]) -> Tracks:
         """Select the tracks ``kept`` ``[B]``."""
+        columns = (self.scenario, self.track_id, self.steps, self.modes)
         rows = kept[self.owner]
-        return Tracks(
-            self.scenario[kept],
-            self.track_id[kept],
-            self.steps[kept],
-            self.modes[kept],
-            self.row[rows],
-            self.probability[rows],
-        )
+        return Tracks(*(values[kept] for values in columns), self.row[rows], self.probability[rows])
 
 
 def read_rows(path: Path) -> Rows:
@@ -245,5 +239,4 @@ def sort_modes(tracks: Tracks) -> tuple[Tracks, NDArray[np.int64]]:
 
     order = np.lexsort((-np.where(differs(p)[owner], p, p[twin]), owner))
     p = p[order]
-    ordered = Tracks(tracks.scenario, tracks.track_id, tracks.steps, tracks.modes, tracks.row[order], p)
-    return ordered, np.unique(tracks.scenario[differs(p)])
+    return replace(tracks, row=tracks.row[order], probability=p), np.unique(tracks.scenario[differs(p)])

@@ -7,7 +7,7 @@ A row per track and mode: ``scenario_id``, ``track_id``, ``probability``, ``pred
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,17 +46,9 @@ class PredictionsFile:
     _tracks: Tracks
     _range: dict[str, slice]
 
-    def __len__(self) -> int:
-        """The number of scenarios."""
-        return len(self.scenario_ids)
-
-    def __contains__(self, scenario_id: str) -> bool:
-        return scenario_id in self._range
-
     def track_ids(self, scenario_id: str) -> list[str]:
         """List the usable tracks of a scenario; empty if the file does not contain it."""
-        ids: list[str] = self._tracks.track_id[self._range.get(scenario_id, slice(0))].tolist()
-        return ids
+        return self._tracks.track_id[self._range.get(scenario_id, slice(0))].tolist()
 
     def steps(self, scenario_id: str) -> int:
         """F, the number of steps predicted for a scenario; 0 without usable tracks."""
@@ -95,7 +87,7 @@ class PredictionsFile:
 
         Expected are the scored tracks visible at the last observed step; of a single-agent file, the focal.
         """
-        if scenario.scenario_id not in self:
+        if scenario.scenario_id not in self._range:
             return ["the scenario is not in the file"]
         tracks, found = scenario.tracks, set(self.track_ids(scenario.scenario_id))
         scored = tracks.valid[:, scenario.num_observed - 1] & (tracks.category >= TrackCategory.SCORED)
@@ -178,11 +170,6 @@ class FilePredictor:
         found = {one: [*self.file.problems.get(one, []), *self._missing.get(one, [])] for one in every}
         return {one: problems for one, problems in found.items() if problems}
 
-    def foreign(self, known: Iterable[str]) -> dict[str, list[str]]:
-        """Report, as problems, the file's scenarios that are not among the ``known`` ones."""
-        known = set(known)
-        return {one: ["is not in this split"] for one in self.file.scenario_ids if one not in known}
-
 
 def predictions_files(predictor: Predictor) -> list[FilePredictor]:
     """List the predictions files among the members of a predictor."""
@@ -195,10 +182,11 @@ def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[st
     Args:
         known: the ids of the split's scenarios; others in a file are problems.
     """
-    found: dict[str, list[str]] = defaultdict(list)
+    found, split = defaultdict[str, list[str]](list), set(known)
     for one in predictions_files(predictor):
         notes = {one.name: [one.file.note]} if one.file.note else {}
-        for part in (notes, one.problems, one.foreign(known)):
+        foreign = {name: ["is not in this split"] for name in one.file.scenario_ids if name not in split}
+        for part in (notes, one.problems, foreign):
             for scenario, problems in part.items():
                 found[scenario] += problems
     return dict(found)
@@ -206,12 +194,10 @@ def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[st
 
 def no_forecast(scenario: Scenario) -> Forecast:
     """Return a forecast without tracks."""
-    path, heading = np.zeros((0, 1, future_steps(scenario), 2)), np.zeros(0)
-    ids, origin = scenario.tracks.track_id[:0], path[:, 0, 0]
-    pose = {"origin": origin, "origin_heading": heading}
-    return Forecast.from_trajectories(
-        scenario.scenario_id, ids, path, path[:, :, 0, 0], **pose, step_s=scenario.step_s
-    )
+    path = np.zeros((0, 1, future_steps(scenario), 2))
+    per_step = path[..., 0]
+    ids = scenario.tracks.track_id[:0]
+    return Forecast(scenario.scenario_id, ids, path, per_step[..., 0], per_step, per_step)
 
 
 def future_steps(scenario: Scenario) -> int:
