@@ -96,29 +96,27 @@ def check(
     require(bool(scenarios), "scenarios", "are required to check a bundle")
     rule = rule if tolerance_m is None else with_tolerance(rule, tolerance_m)
     forecaster, scene = OnboardForecaster(bundle), predictor.model.scene
-    fused_graph = _fused_graph(forecaster.bundle) if fused else None
+    run = _fused_graph(forecaster.bundle) if fused else None
     cases, distances, errors = [], [], []
     # Fixed sizes of the bundle limit the agents and lanes of PyTorch, too.
     predictor.model.scene = replace(scene, features=forecaster.bundle.features)
     try:
         for name, scenario in _scenes(scenarios):
-            [expected], found = predictor([scenario]), forecaster.forecast(ScenarioBatch.of([scenario]))
-            distance = _distance(expected, found)
+            batch = ScenarioBatch.of([scenario])
+            [expected], found = predictor([scenario]), forecaster.forecast(batch)
+            distances.append(_distance(expected, found))
             probability = float(np.abs(expected.probability - found.probability).max())
-            lanes = len(forecaster.localise(ScenarioBatch.of([scenario])).lanes.row)
-            usual_m, largest_m = float(np.quantile(distance, 0.99)), float(distance.max())
-            cases.append(Case(name, len(distance), lanes, usual_m, largest_m, probability))
-            distances.append(distance)
+            agents, lanes = len(found.track_id), len(forecaster.localise(batch).lanes.row)
+            cases.append(Case(name, agents, lanes, *_usual_and_largest(distances[-1]), probability))
             errors.append([_focal_min_fde(scenario, forecast) for forecast in (expected, found)])
-            if fused_graph is not None:
-                require_equal(fused_graph, example_arrays(forecaster, scenario), f"{FUSED}.onnx")
+            if run is not None:
+                require_equal(run, example_arrays(forecaster, scenario), f"{FUSED}.onnx")
     finally:
         predictor.model.scene = scene
     known = np.array([pair for pair in errors if None not in pair], np.float64)
     min_fde = (float(known[:, 0].mean()), float(known[:, 1].mean())) if len(known) else None
-    distance = np.concatenate(distances)
-    usual_m, largest_m = float(np.quantile(distance, 0.99)), float(distance.max())
-    result = Check(rule.usual_m, tuple(cases), usual_m, largest_m, len(known), min_fde)
+    overall = _usual_and_largest(np.concatenate(distances))
+    result = Check(rule.usual_m, tuple(cases), *overall, len(known), min_fde)
     require_limits(result, rule, bundle)
     return result
 
@@ -155,13 +153,8 @@ def cut_window(scenario: Scenario, history: int, horizon: int) -> Scenario:
         return scenario
     require(now >= history, "history", f"scenario {scenario.scenario_id} has {now} steps, {history} required")
     window = slice(now - history, min(now + horizon, scenario.num_steps))
-    tracks = scenario.tracks
-    kept = tracks.valid[:, window].any(axis=1)
-    per_step = ("valid", "position", "heading", "velocity")
-    columns = {
-        name: values[kept, window] if name in per_step else values[kept]
-        for name, values in vars(tracks).items()
-    }
+    kept = scenario.tracks.valid[:, window].any(axis=1)
+    columns = {n: x[kept, window] if x.ndim > 1 else x[kept] for n, x in vars(scenario.tracks).items()}
     times = scenario.timestamps_ns[window]
     return replace(scenario, tracks=Tracks(**columns), timestamps_ns=times, num_observed=history)
 
@@ -202,10 +195,14 @@ def _scenes(scenarios: Sequence[Scenario]) -> Iterator[tuple[str, Scenario]]:
         yield scenario.scenario_id, scenario
     first = scenarios[0]
     row = slice(first.focal, first.focal + 1)
-    alone = Tracks(**{name: values[row] for name, values in vars(first.tracks).items()})
-    yield f"{first.scenario_id}, focal agent alone", replace(first, tracks=alone)
+    alone = replace(first, tracks=Tracks(**{name: x[row] for name, x in vars(first.tracks).items()}))
+    yield f"{first.scenario_id}, focal agent alone", alone
     yield f"{first.scenario_id}, no map", replace(first, map=LaneMap())
-    yield f"{first.scenario_id}, focal agent alone, no map", replace(first, tracks=alone, map=LaneMap())
+    yield f"{first.scenario_id}, focal agent alone, no map", replace(alone, map=LaneMap())
+
+
+def _usual_and_largest(distance: NDArray[np.float64]) -> tuple[float, float]:
+    return float(np.quantile(distance, 0.99)), float(distance.max())
 
 
 def _distance(expected: Forecast, found: Forecast) -> NDArray[np.float64]:
@@ -229,6 +226,6 @@ def _focal_min_fde(scenario: Scenario, forecast: Forecast) -> float | None:
 
 
 def _fused_graph(bundle: Bundle) -> Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]:
-    session = onnxruntime.InferenceSession(bundle.graph(FUSED), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(bundle.read(f"{FUSED}.onnx"), providers=["CPUExecutionProvider"])
     names = [port.name for port in SIGNATURES[FUSED].inputs]
     return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))

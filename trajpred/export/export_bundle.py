@@ -30,18 +30,7 @@ from trajpred.graph.channels import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
-from trajpred.onboard.bundle import (
-    COMPILED,
-    EXAMPLE,
-    FORMAT,
-    FUSED,
-    INTERFACE,
-    MANIFEST,
-    SIGNATURES,
-    VERSION,
-    is_bundle,
-    resolved,
-)
+from trajpred.onboard import bundle
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import OBJECT_TYPES, Scenario
@@ -89,7 +78,7 @@ def export_bundle(
     advice = f"must be fp32 for compiled graphs, is {precision}: export two bundles"
     require(not compiled or precision == "fp32", "precision", advice)
     target = Path(out).resolve()
-    if target.exists() and not is_bundle(target):
+    if target.exists() and not bundle.is_bundle(target):
         raise DataError("exists and is not a bundle: not overwritten", file=out)
     predictor = CheckpointPredictor(checkpoint)
     predictor.device = torch.device("cpu")
@@ -102,7 +91,7 @@ def export_bundle(
         folder = Path(scratch) / "bundle"
         folder.mkdir()
         graphs = {name: to_onnx(module, name, fixed, opset) for name, module in modules.items()}
-        graphs |= {FUSED: join(graphs, FUSED)} if fused else {}
+        graphs |= {bundle.FUSED: join(graphs, bundle.FUSED)} if fused else {}
         graphs = {name: rule.convert(graph) for name, graph in graphs.items()}
         for name, graph in graphs.items():
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
@@ -112,11 +101,13 @@ def export_bundle(
         result = check(folder, predictor, windows, rule, tolerance_m, fused)
         arrays = example_arrays(OnboardForecaster(folder), windows[0])
         if compiled:
-            to_torch(WholeForecaster(*modules.values()), fixed, folder / COMPILED)
-            require_equal(load_compiled(folder / COMPILED), arrays, COMPILED)
-        _write_example(folder, arrays, [*graphs, *([FUSED] if compiled else [])])
+            to_torch(WholeForecaster(*modules.values()), fixed, folder / bundle.COMPILED)
+            require_equal(load_compiled(folder / bundle.COMPILED), arrays, bundle.COMPILED)
+        stored = {*graphs, *([bundle.FUSED] if compiled else [])}
+        kept: dict[str, Any] = {name: x for name, x in arrays.items() if name.partition("/")[0] in stored}
+        np.savez_compressed(folder / bundle.EXAMPLE, **kept)
         manifest["check"] = asdict(result)
-        (folder / INTERFACE).write_text(interface_page(manifest), encoding="utf-8")
+        (folder / bundle.INTERFACE).write_text(interface_page(manifest), encoding="utf-8")
         write_manifest(folder, manifest)
         _publish(folder, target)
     return result
@@ -155,8 +146,8 @@ def _manifest(
         scene = replace(scene, features=limits)
     versions = {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": bundle.FORMAT,
+        "version": bundle.VERSION,
         "name": predictor.name,
         "model": {
             "history": fixed["T"],
@@ -177,19 +168,12 @@ def _manifest(
 
 
 def _graph_facts(name: str, graph: onnx.ModelProto, fixed: Mapping[str, int]) -> dict[str, Any]:
-    signature = SIGNATURES[name]
-    sides = {"inputs": signature.inputs, "outputs": signature.outputs}
     ports = {
-        side: [{**port._asdict(), "shape": resolved(port, fixed)} for port in ports]
-        for side, ports in sides.items()
+        side: [{**port._asdict(), "shape": bundle.resolved(port, fixed)} for port in ports]
+        for side, ports in bundle.SIGNATURES[name]._asdict().items()
     }
     operators = Counter(node.op_type for node in graph.graph.node)
     return {**ports, "operators": dict(sorted(operators.items()))}
-
-
-def _write_example(folder: Path, arrays: Mapping[str, np.ndarray], graphs: Sequence[str]) -> None:
-    kept: dict[str, Any] = {name: x for name, x in arrays.items() if name.partition("/")[0] in graphs}
-    np.savez_compressed(folder / EXAMPLE, **kept)
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -197,10 +181,10 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     files = {
         file.name: {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
         for file in sorted(folder.iterdir())
-        if file.name != MANIFEST
+        if file.name != bundle.MANIFEST
     }
     text = json.dumps({**manifest, "files": files}, indent=1, default=str, allow_nan=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    (folder / bundle.MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
 def _publish(folder: Path, target: Path) -> None:

@@ -152,10 +152,8 @@ class Decoder(nn.Module):
         edge = (nodes.distance(poses) <= self.decoder.radius[stage]) | own
         other = torch.where(node >= nodes.agents, 2, 1)
         kind = torch.where(own, torch.zeros_like(other), other)
-        features, bias = (
-            pair_features(nodes.poses, poses, kind, len(MODE_EDGE_KINDS)),
-            self.decoder.bias[stage],
-        )
+        features = pair_features(nodes.poses, poses, kind, len(MODE_EDGE_KINDS))
+        bias = self.decoder.bias[stage]
         assert isinstance(bias, EdgeBias)
         return MatrixRelation.of(bias.of_pairs(features), edge, (nodes.poses, poses))
 

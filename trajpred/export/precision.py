@@ -86,8 +86,7 @@ def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
     source.CopyFrom(model)
     del source.graph.value_info[:]  # names shapes that the quantiser is about to change
     with tempfile.TemporaryDirectory() as folder, quiet():
-        path = Path(folder) / "int8.onnx"
-        products = ["MatMul", "Gemm"]
+        path, products = Path(folder) / "int8.onnx", ["MatMul", "Gemm"]
         quantize_dynamic(
             source, path, op_types_to_quantize=products, weight_type=QuantType.QInt8, per_channel=True
         )

@@ -144,8 +144,10 @@ def model_card(
     own = results[-1]
     source = own.training.get("store", own.store).get("source")
     licence = LICENCES.get(str(source), f"That of its training data ({source}).")
+    missing = "" if "seed" in own.training else "; its seed, data and machine were not recorded"
+    origin = f"Checkpoint {own.training.get('checkpoint', own.predictor)}: {format_origin([own])}{missing}."
     parts = [f"# {name}", *([note] if note else []), _task(model), f"File: {file}."]
-    parts += ["## Licence", licence, "## Training", _training(own), "## Results", *_results(results)]
+    parts += ["## Licence", licence, "## Training", origin, "## Results", *_results(results)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -157,12 +159,6 @@ def _task(model: Forecaster) -> str:
         f"probability, from {model.history * step_s:.1f} s ({model.history} steps) of all histories "
         f"and the lane map. {parameters / 1e6:.2f} M parameters."
     )
-
-
-def _training(own: Evaluation) -> str:
-    checkpoint = f"Checkpoint {own.training.get('checkpoint', own.predictor)}"
-    missing = "" if "seed" in own.training else "; its seed, data and machine were not recorded"
-    return f"{checkpoint}: {format_origin([own])}{missing}."
 
 
 def _results(results: Sequence[Evaluation]) -> list[str]:

@@ -98,14 +98,13 @@ def load_compiled(path: Path) -> Callable[[Sequence[NDArray[Any]]], list[NDArray
 
 def traced_inputs(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[Tensor, ...]:
     """Make values for ``ports``; ``sizes`` override :data:`TRACED_SIZES`."""
-    return tuple(_value(port, {**TRACED_SIZES, **sizes}) for port in ports)
-
-
-def _value(port: Port, sizes: Mapping[str, int]) -> Tensor:
-    shape, dtype = [int(size) for size in resolved(port, sizes)], getattr(torch, port.dtype)
-    if dtype.is_floating_point:
-        return torch.rand(shape, dtype=dtype)
-    return torch.full(shape, dtype == torch.bool, dtype=dtype)
+    values = []
+    for port in ports:
+        shape = [int(size) for size in resolved(port, {**TRACED_SIZES, **sizes})]
+        dtype = getattr(torch, port.dtype)
+        fixed = torch.full(shape, dtype == torch.bool, dtype=dtype)
+        values.append(torch.rand(shape, dtype=dtype) if dtype.is_floating_point else fixed)
+    return tuple(values)
 
 
 def _dynamic_shapes(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[dict[int, Dim] | None, ...]:

@@ -112,17 +112,16 @@ def infeasible_share(futures: Futures) -> NDArray[np.float64]:
 
 def collision_share(futures: Futures) -> NDArray[np.float64]:
     """Compute the probability ``[A]`` of the worlds in which an agent collides; NaN without worlds."""
-    rows, size = futures.in_world, TYPICAL_SIZES[futures.object_type]
-    motion = (
-        futures.trajectory,
-        futures.heading,
-        size,
-        futures.scene,
-        futures.origin,
-        futures.origin_heading,
+    rows, share = futures.in_world, np.full(len(futures.scene), np.nan)
+    hit = collisions(
+        futures.trajectory[rows],
+        futures.heading[rows],
+        TYPICAL_SIZES[futures.object_type[rows]],
+        futures.scene[rows],
+        futures.origin[rows],
+        futures.origin_heading[rows],
     )
-    share = np.full(len(rows), np.nan)
-    share[rows] = (futures.probability[rows] * collisions(*(x[rows] for x in motion))).sum(1)
+    share[rows] = (futures.probability[rows] * hit).sum(1)
     return share
 
 

@@ -173,10 +173,6 @@ class Bundle:
             raise DataError("damaged: differs from the exported file", file=self.path / name)
         return content
 
-    def graph(self, name: str) -> bytes:
-        """Read the ONNX file of a graph."""
-        return self.read(f"{name}.onnx")
-
     def example(self) -> dict[str, NDArray[Any]]:
         """Read inputs and outputs of every graph, by ``GRAPH/NAME``. Raises: DataError."""
         content = io.BytesIO(self.read(EXAMPLE))

@@ -96,7 +96,7 @@ class OnboardForecaster:
         options.enable_mem_pattern = self.bundle.sizes is not None
         self._sessions = {}
         for name in GRAPHS:
-            content = self.bundle.graph(name)
+            content = self.bundle.read(f"{name}.onnx")
             try:
                 session = onnxruntime.InferenceSession(content, options, providers=list(providers))
             except Exception as error:  # onnxruntime has its own class for every reason
@@ -167,24 +167,20 @@ class OnboardForecaster:
     def _padded(self, agents: AgentFeatures, lanes: SelectedLanes) -> dict[str, NDArray[Any]]:
         """Inputs of encoder and decoder, padded to the bundle's fixed sizes or to at least one lane."""
         A, L = self.bundle.sizes or (len(agents.track_id), max(len(lanes.row), 1))
-        agent_inputs: dict[str, NDArray[Any]] = {
-            "history": agents.history,
-            "object_type": agents.object_type,
-            "agent_position": agents.position,
-            "agent_heading": agents.heading,
-            "agent_valid": np.ones(len(agents.track_id), np.bool_),
-            "agent_velocity": agents.velocity,
-            "agent_elapsed_s": agents.elapsed_s,
+        return {
+            "history": pad(agents.history, A),
+            "object_type": pad(agents.object_type, A),
+            "agent_position": pad(agents.position, A),
+            "agent_heading": pad(agents.heading, A),
+            "agent_valid": np.arange(A) < len(agents.track_id),
+            "agent_velocity": pad(agents.velocity, A),
+            "agent_elapsed_s": pad(agents.elapsed_s, A),
+            "lane_token": pad(lanes.token, L),
+            "lane_position": pad(lanes.position, L),
+            "lane_heading": pad(lanes.heading, L),
+            "lane_valid": np.arange(L) < len(lanes.row),
+            "lane_topology": np.pad(lanes.topology, (0, L - len(lanes.row))),
         }
-        lane_inputs = {
-            "lane_token": lanes.token,
-            "lane_position": lanes.position,
-            "lane_heading": lanes.heading,
-            "lane_valid": np.ones(len(lanes.row), np.bool_),
-        }
-        inputs = {name: pad(values, A) for name, values in agent_inputs.items()}
-        inputs |= {name: pad(values, L) for name, values in lane_inputs.items()}
-        return inputs | {"lane_topology": np.pad(lanes.topology, (0, L - len(lanes.row)))}
 
     def _encode_lanes(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Compute lane tokens ``[L, D]``; the selection is never larger than the bundle's fixed size."""

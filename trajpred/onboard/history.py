@@ -12,6 +12,8 @@ from trajpred.scenario import TrackCategory, Tracks
 
 #: Share of its offset from an update by which the time grid moves towards that update.
 FOLLOW = 0.1
+#: The columns of :class:`HistoryTable`.
+_COLUMNS = ("track_id", "_object_type", "_valid", "_position", "_motion")
 
 
 class States(NamedTuple):
@@ -64,16 +66,14 @@ class HistoryTable:
             values[:, -steps:] = 0
         remaining = self._valid.any(axis=1)
         if not remaining.all():
-            for name in self._columns():
+            for name in _COLUMNS:
                 setattr(self, name, getattr(self, name)[remaining])
 
     def add(self, states: States, *, max_speed: float, max_jump_m: float) -> list[str]:
         """Write detections into the current step, over earlier ones of the same track.
 
         A track that moved by more than ``max_jump_m`` plus the distance at ``max_speed`` (m/s) is another
-        object under the same id: its history is dropped.
-
-        Returns: the ids of these tracks.
+        object under the same id: its history is dropped, and its id returned.
         """
         rows = self._rows(states.track_id)
         detected = self._valid[rows]
@@ -114,14 +114,11 @@ class HistoryTable:
         new = [name for name in track_id.tolist() if name not in row]
         row |= {name: len(self) + i for i, name in enumerate(new)}
         if new:
-            for name in self._columns():
+            for name in _COLUMNS:
                 values = getattr(self, name)
                 empty = np.zeros((len(new), *values.shape[1:]), values.dtype)
                 setattr(self, name, np.concatenate((values, np.array(new) if name == "track_id" else empty)))
         return np.array([row[name] for name in track_id.tolist()], np.int64)
-
-    def _columns(self) -> tuple[str, ...]:
-        return ("track_id", "_object_type", "_valid", "_position", "_motion")
 
 
 class TimeGrid:

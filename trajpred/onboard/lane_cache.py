@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require, within
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.lanes import (
-    LaneLines,
-    LaneShapes,
-    lane_topology,
-    lanes_near,
-    topology_among,
-)
+from trajpred.graph.lanes import LaneLines, LaneShapes, lane_topology, lanes_near, topology_among
 from trajpred.lane_map import LaneMap
 
 #: The inputs of the lane encoder, which are also fields of :class:`LaneShapes`.
@@ -85,7 +79,9 @@ class LaneCache:
             raise DataError(f"not a LaneMap ({error})", field="map") from None
         self.map, self._midpoint, self._shapes, self._topology = lane_map, lines.midpoint, shapes, topology
         tokens = dict(zip(compress(self._keys, self._has_token), self._tokens[self._has_token], strict=True))
-        self._keys = _keys(shapes)
+        arrays = [np.ascontiguousarray(getattr(shapes, name)) for name in LANE_INPUTS]
+        inputs = (b"".join(map(bytes, lane)) for lane in zip(*arrays, strict=True))
+        self._keys = [hashlib.blake2b(one, digest_size=16).digest() for one in inputs]
         self._has_token = np.array([key in tokens for key in self._keys], np.bool_)
         self._tokens = np.zeros((len(self._keys), self.dim), np.float32)
         for row in np.flatnonzero(self._has_token):
@@ -122,10 +118,3 @@ def _validate(lane_map: LaneMap) -> None:
     for name in LINES:
         near = bool((np.abs(getattr(lane_map, name).values) <= MAX_COORDINATE).all())
         require(near, name, f"has a coordinate beyond {MAX_COORDINATE:g} m")
-
-
-def _keys(shapes: LaneShapes) -> list[bytes]:
-    """Hash the encoder's inputs of every lane."""
-    arrays = [np.ascontiguousarray(getattr(shapes, name)) for name in LANE_INPUTS]
-    lanes = zip(*arrays, strict=True)
-    return [hashlib.blake2b(b"".join(map(bytes, lane)), digest_size=16).digest() for lane in lanes]

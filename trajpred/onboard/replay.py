@@ -16,9 +16,8 @@ from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.stream import Detections, OnboardForecast, StreamingForecaster
 from trajpred.scenario import OBJECT_TYPES, Scenario
 
-#: The part of the work that each stage belongs to; time outside all stages keeps the histories.
-PARTS = {"features": "pre-processing", "lanes": "pre-processing"}
-OUTSIDE = "pre-processing"
+#: The part of the work of these stages, and of time outside all stages, which keeps the histories.
+PREPARATION, PREPARING = "pre-processing", ("features", "lanes")
 
 
 class Update(NamedTuple):
@@ -106,8 +105,8 @@ class Replay:
         self.latency_ms.append(update.latency_ms)
         self.agents.append(len(forecast.track_id))
         self.missed.append(len(forecast.not_predicted))
-        outside_ms = update.latency_ms - sum(stages.values())
-        for part, spent in ((OUTSIDE, outside_ms), *((PARTS.get(x, x), ms) for x, ms in stages.items())):
+        named = {name: ms for name, ms in stages.items() if name not in PREPARING}
+        for part, spent in {PREPARATION: update.latency_ms - sum(named.values()), **named}.items():
             self.part_ms[part] = self.part_ms.get(part, 0.0) + spent
         self.encoded += update.encoded
         self.warnings.update(forecast.warnings)

@@ -94,9 +94,9 @@ class Tracks:
 
     def only(self, kept: NDArray[np.bool_]) -> Tracks:
         """Select the tracks ``kept`` ``[B]``."""
-        columns = (self.scenario, self.track_id, self.steps, self.modes)
+        columns = {name: getattr(self, name)[kept] for name in ("scenario", "track_id", "steps", "modes")}
         rows = kept[self.owner]
-        return Tracks(*(values[kept] for values in columns), self.row[rows], self.probability[rows])
+        return replace(self, **columns, row=self.row[rows], probability=self.probability[rows])
 
 
 def read_rows(path: Path) -> Rows:
