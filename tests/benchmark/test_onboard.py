@@ -10,15 +10,7 @@ import pytest
 
 from tests.conftest import run
 from trajpred.benchmark import onboard
-from trajpred.benchmark.onboard import (
-    _PROCESS,
-    CROWDED,
-    MANY,
-    _process,
-    _processes,
-    _size_mb,
-    with_duplicates,
-)
+from trajpred.benchmark.onboard import CROWDED, MANY, _process, _processes, _size_mb, with_duplicates
 from trajpred.onboard.bundle import Bundle
 from trajpred.scenario import Scenario
 
@@ -44,7 +36,7 @@ def test_processes_and_sizes(
     file.write_bytes(pickle.dumps(scene))
     wall, cpu, early, late = _process(bundle, 1, file, [2, 5], 1)
     assert wall > 0 < cpu and 30 < early < 300 and 30 < late < 300
-    silent = _PROCESS.replace("_repeat, resident_mb", "_repeat\nresident_mb = lambda: None")
+    silent = onboard._PROCESS.replace("_repeat, resident_mb", "_repeat\nresident_mb = lambda: None")
     monkeypatch.setattr(onboard, "_PROCESS", silent)
     assert set(_processes(bundle, 1, 20, {"native": scene})) == {"start-up, wall s", "start-up, CPU s"}
     graphs = [path.stat().st_size for path in bundle.glob("*.onnx") if path.stem != "forecaster"]

@@ -32,18 +32,24 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def environment(folder: Path, *kept: str) -> Path:
-    """Return the Python of an environment with trajpred and only the distributions ``kept``."""
+def environment(folder: Path) -> Path:
+    """Return the Python of an environment with trajpred and no other distribution."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     [site] = folder.glob("lib/python*/site-packages")
     (site / "trajpred.pth").write_text(str(ROOT), encoding="utf-8")
     own = site / "trajpred-0.1.0.dist-info"
     own.mkdir()
     (own / "METADATA").write_text(metadata.distribution("trajpred").metadata.as_string(), encoding="utf-8")
-    for name in kept:
-        for path in {Path(file.parts[0]) for file in metadata.files(name) or () if file.parts[0] != ".."}:
-            (site / path).symlink_to(PACKAGES / path)
     return folder / "bin" / "python"
+
+
+def link(python: Path, *names: str) -> None:
+    """Add installed distributions to an environment."""
+    [site] = python.parents[1].glob("lib/python*/site-packages")
+    for name in names:
+        for path in {Path(file.parts[0]) for file in metadata.files(name) or () if file.parts[0] != ".."}:
+            if not (site / path).exists():
+                (site / path).symlink_to(PACKAGES / path)
 
 
 def call(python: Path, *args: object) -> tuple[int, str, str]:
@@ -53,24 +59,20 @@ def call(python: Path, *args: object) -> tuple[int, str, str]:
 
 @UNIX
 def test_it_starts_where_packages_are_missing(tmp_path: Path) -> None:
-    code, out, err = call(environment(tmp_path / "bare"), "doctor", "--store", tmp_path)
+    python = environment(tmp_path / "venv")
+    code, out, err = call(python, "doctor", "--store", tmp_path)
     assert code == 1 and not err and "GB free" in out
     assert "problem  packaging is not installed: pip install packaging" in out
-    code, out, err = call(environment(tmp_path / "some", "packaging", "numpy"), "doctor")
-    assert code == 1 and not err and "Traceback" not in out and "ok       numpy " in out
-    missing = [one for one in doctor.requirements()[""] if one.name not in ("packaging", "numpy")]
-    assert len(missing) > 10
-    assert all(f'problem  {one.name} is not installed: pip install "{one.name}' in out for one in missing)
-    code, out, err = call(tmp_path / "bare" / "bin" / "python", "train")
+    code, out, err = call(python, "train")
     assert code == 1 and err.count("\n") == 1 and "trajpred doctor" in err
-
-
-@UNIX
-def test_a_vehicle_needs_the_onboard_packages_only(tmp_path: Path) -> None:
-    python = environment(tmp_path / "venv", *doctor.ONBOARD)
+    link(python, "packaging")
+    code, out, err = call(python, "doctor")
+    missing = [one for one in doctor.requirements()[""] if one.name != "packaging"]
+    assert code == 1 and not err and "Traceback" not in out and len(missing) > 10
+    assert all(f'problem  {one.name} is not installed: pip install "{one.name}' in out for one in missing)
+    link(python, *doctor.ONBOARD)
     code, out, err = call(python, "doctor")
     assert code == 0 and not err and "sufficient for the onboard runtime" in out and "ok       numpy " in out
-    subprocess.run([python, "-I", "-c", "import trajpred.onboard.forecaster"], check=True)
 
 
 def test_a_healthy_installation_has_no_problem(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +89,6 @@ def test_a_healthy_installation_has_no_problem(store: Path, capsys: pytest.Captu
     [
         ("1.9", "", "problem", ["too old", "1.9", 'pip install "']),
         ("2.0", "", "ok", ["2.0 (<4,>=2)"]),
-        ("3.9.1+cpu", "", "ok", ["3.9.1+cpu"]),
         ("4.0", "", "note", ["newer than the tested versions"]),
         (
             "3",
@@ -111,17 +112,8 @@ def test_versions_are_checked_and_packages_imported(
     assert found.level == level and all(word in str(found) for word in words), found
 
 
-def test_packages_are_imported_by_their_own_names() -> None:
-    names = {"pillow": "PIL", "PyYAML": "yaml", "pytorch-lightning": "pytorch_lightning", "numpy": "numpy"}
-    assert {name: doctor.module(name) for name in names} == names
-
-
 def text(check: Iterable[Finding]) -> str:
     return "\n".join(map(str, check))
-
-
-def without_size(record: Path) -> None:
-    record.write_text(record.read_text().replace('"bytes"', '"octets"'))
 
 
 def another_size(record: Path) -> None:
@@ -132,7 +124,6 @@ def another_size(record: Path) -> None:
     ("damage", "reason"),
     [
         (Path.unlink, "FileNotFoundError"),
-        (without_size, "KeyError: 'bytes'"),
         (lambda record: record.write_bytes(b"\xff"), "UnicodeDecodeError"),
         (lambda record: record.with_suffix(".arrow").unlink(), "shard-00000.arrow: cannot be opened"),
         (another_size, "shard-00000.arrow: its size differs"),
@@ -153,7 +144,7 @@ def test_each_damaged_split_is_a_problem_with_its_remedy(
 
 def test_skipped_scenarios_and_missing_stores_are_reported(store: Path, tmp_path: Path) -> None:
     missing = text(doctor.data(tmp_path / "none"))
-    assert "problem" in missing and "prepare.py" in missing and run("doctor", "--store", tmp_path) == 1
+    assert "problem" in missing and "prepare.py" in missing
     copy = shutil.copytree(store, tmp_path / "store")
     manifest = copy / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"skipped": {}', '"skipped": {"a": "bad"}'))

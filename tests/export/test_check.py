@@ -42,8 +42,8 @@ def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[
         next(iter(other.model.decoder.refine_head.parameters())).mul_(1.5)
     with pytest.raises(DataError, match="differs from the model"):
         check(bundle, other, scenes[:1], RULE)
-    with pytest.raises(DataError, match="differs from the model"):
-        check(bundle, other, scenes[:1], PRECISIONS["fp16"], tolerance_m=1e-3)
+    with pytest.raises(DataError, match="scenarios"):
+        check(bundle, other, [], RULE)
     found = check(bundle, other, scenes[:1], RULE._replace(largest_m=None, metric=9.0), tolerance_m=1e3)
     assert found.usual_m > 1e-3
 
@@ -54,11 +54,9 @@ def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[
         ((0.005, 0.006, 0.0), 1.0, None, "99 % of the agents are within 0.005 m, the limit is 0.001"),
         ((0.0005, 0.02, 0.0), 1.0, None, "largest distance is 0.02 m, the limit is 0.01"),
         ((0.0005, 0.02, 0.002), 1.0, 0.1, "a probability differs by 0.002, the limit is 0.001"),
-        ((0.05, 1.5, 0.0), 1.0, 0.1, "largest distance is 1.5 m, the limit is 1"),
         ((0.0, 0.0, 0.0), 1.01, None, "focal minFDE increases to 1.01 m, the limit is 1.002"),
         ((float("nan"), 0.0, 0.0), 1.0, None, "within nan m"),
         ((0.0005, 0.009, 0.0005), 1.001, None, ""),
-        ((0.05, 0.9, 0.0), 1.0, 0.1, ""),
         ((1e-9, 0.009, 0.0), 1.0, 1e-6, ""),
     ],
 )
@@ -74,11 +72,6 @@ def test_exceeded_limit_is_named(
     else:
         require_limits(result, rule, Path("bundle"))
         require_limits(replace(result, scored=0, min_fde=None), rule, Path("bundle"))
-
-
-def test_scenarios_are_required(bundle: Path, predictor: CheckpointPredictor) -> None:
-    with pytest.raises(DataError, match="scenarios"):
-        check(bundle, predictor, [], RULE)
 
 
 def test_cut_window(scenes: list[Scenario]) -> None:

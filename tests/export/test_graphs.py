@@ -49,13 +49,8 @@ def test_padding_changes_nothing(predictor: CheckpointPredictor) -> None:
     encoder, decoder = Encoder(model.encoder, model.scene.graph), Decoder(model.decoder)
     whole = WholeForecaster(model.encoder.lane, encoder, decoder)
     ports = SIGNATURES[FUSED].inputs
-    inputs = dict(
-        zip(
-            [port.name for port in ports],
-            traced_inputs(ports, {**LETTERS, "A": 3, "L": 5, "B": 3}),
-            strict=True,
-        )
-    )
+    given = traced_inputs(ports, {**LETTERS, "A": 3, "L": 5, "B": 3})
+    inputs = {port.name: value for port, value in zip(ports, given, strict=True)}
     inputs["target"] = torch.arange(3)
     padded = {}
     for port in ports:

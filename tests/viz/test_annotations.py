@@ -27,7 +27,7 @@ from tests.viz.scenes import (
 from trajpred.forecast import Forecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz import draw_scene
-from trajpred.viz.annotations import describe_metrics, round_length, track_metrics
+from trajpred.viz.annotations import describe_metrics, round_length
 
 
 def truth_of(scene: Scenario, name: str) -> np.ndarray:
@@ -70,19 +70,6 @@ def test_world_metrics_are_those_of_av2() -> None:
     assert f"2 scored: FDE {world[second]:.2f} m, " in found
 
 
-def test_minimum_ade_need_not_be_that_of_the_mode_with_the_best_end() -> None:
-    scene = Scenario.from_arrays(np.zeros((1, 6, 2)), num_observed=2)
-    modes = np.zeros((1, 2, 4, 2))
-    modes[0, 0, :, 0] = [9, 9, 9, 1]  # ends well, ADE 7
-    modes[0, 1, :, 0] = [0, 0, 0, 3]  # ends worse, ADE 0.75
-    forecast = Forecast.from_trajectories(
-        scene.scenario_id, np.array(["0"]), modes, np.full((1, 2), 0.5),
-        origin=np.zeros((1, 2)), origin_heading=np.zeros(1), step_s=0.1,
-    )  # fmt: skip
-    found = track_metrics(scene, forecast, np.array([0]))
-    assert [found[name].item() for name in ("minADE", "minFDE", "MR")] == [0.75, 1.0, 0.0]
-
-
 def test_missing_and_short_futures() -> None:
     scene, short = make_scenario(OBSERVED), make_scenario(OBSERVED + 7)
     assert describe_metrics(scene, make_forecast(scene)) == ""
@@ -94,8 +81,7 @@ def test_missing_and_short_futures() -> None:
     assert f"minFDE {fde.min():.2f} m" in describe_metrics(short, forecast)
 
 
-@pytest.mark.parametrize("world", [None, 0])
-def test_the_longest_caption_fits(world: int | None) -> None:
+def test_the_longest_caption_fits() -> None:
     """100 scored tracks of the type with the longest name, errors of three digits."""
     t = np.arange(50)[:, None] * 0.1
     position = np.arange(100.0)[:, None, None] * [0, 3.0] + t * [20.0, 0.0]
@@ -107,10 +93,8 @@ def test_the_longest_caption_fits(world: int | None) -> None:
         scene.scenario_id, scene.tracks.track_id, np.full((100, 6, 30, 2), 700.0), np.full((100, 6), 1 / 6),
         origin=position[:, 19], origin_heading=np.zeros(100), step_s=0.1,
     )  # fmt: skip
-    if world is None:
-        mixed = forecast.probability + np.linspace(-0.01, 0.01, 100)[:, None] * [1, -1, 0, 0, 0, 0]
-        forecast = replace(forecast, probability=mixed)
-    figure = draw_scene(scene, forecast, world=world, tracks=["0"])
+    mixed = forecast.probability + np.linspace(-0.01, 0.01, 100)[:, None] * [1, -1, 0, 0, 0, 0]
+    figure = draw_scene(scene, replace(forecast, probability=mixed), tracks=["0"])
     figure.set_dpi(40)
     edge = figure.axes[0].get_window_extent().x1
     for gid in ("title", "subtitle", "metrics"):

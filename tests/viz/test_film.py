@@ -13,7 +13,6 @@ from matplotlib.colors import to_rgb
 from PIL import Image, ImageSequence
 
 from tests.viz.scenes import BARE, FUTURE, OBSERVED, make_forecast, make_scenario
-from trajpred.errors import DataError
 from trajpred.geometry import unit_vector
 from trajpred.scenario import Scenario
 from trajpred.viz.film import END_S, GROW_S, HOLD_S, Film, Frame, save_film, timeline
@@ -89,7 +88,7 @@ def test_nothing_is_visible_before_its_time(scene: Scenario) -> None:
     assert (inside(films[0], step + 1) != inside(films[1], step + 1)).any()
 
 
-@pytest.mark.parametrize("step", [0, NOW, NOW + 12, OBSERVED + FUTURE - 1])
+@pytest.mark.parametrize("step", [0, NOW, NOW + 12])
 def test_agents_are_where_they_were_recorded(scene: Scenario, film: Film, step: int) -> None:
     for name, role in (("car", Role.FOCAL), ("AV", Role.EGO), ("bus", Role.OTHER)):
         row = scene.tracks.index(name)
@@ -133,13 +132,3 @@ def test_a_gif_is_the_film_and_does_not_flicker(tmp_path: Path, scene: Scenario)
         difference = np.abs(a - before)
         assert difference.mean() < 3.0 and (difference.max(axis=-1) > 24).mean() < 0.002
         assert (a == b)[(before == after).all(axis=-1)].all()
-
-
-def test_invalid_films_are_rejected(tmp_path: Path, scene: Scenario) -> None:
-    other = replace(make_forecast(scene), scenario_id="another")
-    with pytest.raises(DataError, match="is not of scenario"):
-        save_film(scene, other, tmp_path / "a.gif")
-    for match, given in (("fps", {"fps": 0.0}), ("theme", {"theme": "pink"})):
-        with pytest.raises(DataError, match=match):
-            Film(scene, **given)  # type: ignore[arg-type]
-    assert not list(tmp_path.iterdir())

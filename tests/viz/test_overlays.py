@@ -112,12 +112,6 @@ def test_impossible_overlays_are_rejected(real_scene: Scenario, attention: Atten
             draw_scene(scene, **given)  # type: ignore[arg-type]
 
 
-def test_names_in_the_legend_are_short() -> None:
-    forecast = make_forecast(make_scenario())
-    assert WhatIf(("AV", "3c56fbc4-6d70-4367-8df7"), forecast).name == "without AV, 3c56fbc4"
-    assert WhatIf(("3c56fbc4-6d70-4367-8df7", "1", "2"), forecast).name == "without 3c56fbc4 and 2 more"
-
-
 def test_removed_tracks_are_gone_and_nothing_else_changes(real_scene: Scenario, model: Predictor) -> None:
     tracks = real_scene.tracks
     [nearest] = road_users(real_scene, ["nearest"])

@@ -223,13 +223,6 @@ def test_page_contains_both_forecasts_of_a_what_if(
     assert shift == pytest.approx(np.hypot(*(means[1] - means[0])), abs=0.006)
 
 
-def test_single_road_user_without_a_map(model: Predictor, tmp_path: Path) -> None:
-    path = np.arange(110)[:, None] * np.array([0.5, 0.0])
-    scene = Scenario.from_arrays(path[None], num_observed=50)
-    attention = write(tmp_path / "a.html", [scene], model).scene(0)["models"][0]["attention"]
-    assert attention["receiver"] == attention["heads"] == []
-
-
 def test_the_file_needs_no_other_file(tmp_path: Path) -> None:
     page = write(tmp_path / "deep" / "page.html", [make_scenario(map=make_map())], FixedPredictor())
     assert not page.open and page.source.lower().startswith("<!doctype html>")

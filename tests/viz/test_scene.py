@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,17 +63,6 @@ def test_missing_parts_are_omitted(steps: int, map: Any, names: tuple[str, ...] 
     assert len(artists(figure, "focal-modes")) == (names == ("car",))
 
 
-def test_single_step_and_single_mode() -> None:
-    scene = Scenario.from_arrays(np.zeros((1, 3, 2)), num_observed=1)
-    one = Forecast.from_trajectories(
-        scene.scenario_id, np.array(["0"]), np.zeros((1, 1, 2, 2)), np.ones((1, 1)),
-        origin=np.zeros((1, 2)), origin_heading=np.zeros(1), step_s=0.1,
-    )  # fmt: skip
-    figure = draw_scene(scene, replace(one, scale=np.ones((1, 1, 2, 2))))
-    figure.set_dpi(40)
-    figure.canvas.draw()
-
-
 def test_view_is_centred_on_the_focal_agent_and_contains_its_modes(
     scene: Scenario, forecast: Forecast
 ) -> None:
@@ -125,17 +113,13 @@ def test_world_is_one_mode_of_every_predicted_agent(scene: Scenario) -> None:
     assert "world 2 of 6 by probability (25%)" in text(figure, "subtitle")
 
 
-@pytest.mark.parametrize(("rank", "change"), [(0, marginal), (6, None), (-1, None)])
-def test_missing_worlds_are_rejected(scene: Scenario, forecast: Forecast, rank: int, change: Any) -> None:
-    with pytest.raises(DataError, match="world"):
-        draw_scene(scene, change(forecast) if change else forecast, world=rank)
-
-
 def test_invalid_arguments_are_rejected(scene: Scenario, forecast: Forecast) -> None:
     for match, given in (
         ("is not of scenario", {"forecast": replace(forecast, scenario_id="other")}),
         ("radius_m", {"radius_m": 0.0}),
         ("world", {"world": 0}),
+        ("world", {"world": 6, "forecast": forecast}),
+        ("world", {"world": 0, "forecast": marginal(forecast)}),
         ("must be light or dark, is 'sepia'", {"theme": "sepia"}),
     ):
         with pytest.raises(DataError, match=match):
@@ -148,9 +132,6 @@ def test_agents_are_drawn_where_last_observed(scene: Scenario, figure: Figure) -
     corners = np.asarray(body.get_paths()[0].vertices)[:4]
     last = scene.tracks.position[:1, OBSERVED - 1], scene.tracks.heading[:1, OBSERVED - 1]
     np.testing.assert_allclose(corners, place(RECTANGLE, *last, np.array([TYPICAL_SIZE["vehicle"]]))[0])
-    # 4.6 m ahead and 1.9 m across, by the closed form.
-    ahead = np.array([np.cos(last[1][0]), np.sin(last[1][0])])
-    assert (corners[0] - corners[1]) @ ahead == pytest.approx(4.6)
     [others] = artists(figure, "agents")
     assert isinstance(others, PolyCollection) and len(others.get_paths()) == 3
     assert sum(len(path.vertices) > 10 for path in others.get_paths()) == 1, "one pedestrian"
@@ -163,40 +144,22 @@ def test_histories_skip_missing_steps_and_fade_in(scene: Scenario) -> None:
     assert (np.diff(histories.get_colors()[-19:, 3]) > 0).all()
 
 
-def test_panels_of_a_figure_are_small(scene: Scenario, forecast: Forecast) -> None:
-    figure = Figure(figsize=(6, 3))
-    panels = list(figure.subplots(1, 2))
-    assert draw_scene(scene, forecast, axes=panels[1]) is figure
-    assert panels[1].collections and not panels[0].collections
-    assert panels[1].get_legend() is None and figure.axes == panels
-
-
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
 def test_pictures_are_saved_in_a_new_folder(tmp_path: Path, figure: Figure, suffix: str) -> None:
     save_scene(figure, tmp_path / "new" / f"scene.{suffix}", dpi=30)
     start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
-    content = (tmp_path / "new" / f"scene.{suffix}").read_bytes()
-    assert content.startswith(start)
-    if suffix == "svg":
-        assert b'id="focal-modes"' in content
+    assert (tmp_path / "new" / f"scene.{suffix}").read_bytes().startswith(start)
 
 
-@pytest.fixture
-def pyplot() -> Iterator[None]:
-    """Keep pyplot without windows and without open figures."""
-    with matplotlib.rc_context({"backend": "agg"}):
-        yield
-        plt.close("all")
-
-
-@pytest.mark.usefixtures("pyplot")
 def test_plot_scenario_draws_on_pyplots_figure(scene: Scenario, forecast: Forecast) -> None:
-    ax = plot_scenario(scene, forecast, theme="dark", radius_m=30.0)
-    assert plt.gcf() is ax.figure and np.diff(ax.get_xlim()) == pytest.approx(60.0)
-    assert ax.figure.get_facecolor()[0] < 0.1, "the theme includes the figure"
-    before = ax.get_xlim()
-    ax.plot(*scene.tracks.position[0].T)
-    assert ax.get_xlim() == before, "the view stays when more is drawn"
+    with matplotlib.rc_context({"backend": "agg"}):
+        ax = plot_scenario(scene, forecast, theme="dark", radius_m=30.0)
+        assert plt.gcf() is ax.figure and np.diff(ax.get_xlim()) == pytest.approx(60.0)
+        assert ax.figure.get_facecolor()[0] < 0.1, "the theme includes the figure"
+        before = ax.get_xlim()
+        ax.plot(*scene.tracks.position[0].T)
+        assert ax.get_xlim() == before, "the view stays when more is drawn"
+        plt.close("all")
 
 
 def test_a_picture_needs_neither_torch_nor_pyplot_and_data_need_no_matplotlib() -> None:

@@ -11,9 +11,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from tests.viz.scenes import artists, make_forecast, make_map, make_scenario
-from trajpred.lane_map import MARK_TYPES
 from trajpred.viz import draw_scene
-from trajpred.viz.style import LIGHT, PAINT, PROBABILITY_NORM, THEMES, Role, Theme, mark_strokes
+from trajpred.viz.style import LIGHT, PAINT, PROBABILITY_NORM, THEMES, Role, Theme
 
 #: Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
 VISION = {
@@ -86,12 +85,3 @@ def test_likelier_modes_have_more_contrast(name: str) -> None:
         figure.canvas.draw()
         bright = np.asarray(figure.canvas.buffer_rgba())[..., :3].mean(axis=-1) > 128
         assert 0.001 < bright.mean() < 0.06
-
-
-@pytest.mark.parametrize(
-    ("name", "strokes"),
-    [("SOLID_WHITE", ((0, False),)), ("DASHED_YELLOW", ((0, True),)), ("NONE", ((0, False),)),
-     ("SOLID_DASH_WHITE", ((-1, False), (1, True))), ("DOUBLE_DASH_WHITE", ((-1, True), (1, True)))],
-)  # fmt: skip
-def test_strokes_of_lane_marks(name: str, strokes: tuple[tuple[int, bool], ...]) -> None:
-    assert mark_strokes(MARK_TYPES.index(name)) == strokes
