@@ -135,8 +135,3 @@ def test_exit_codes(
     monkeypatch.setattr("os.dup2", lambda *_: None)
     assert run("download", "--out", "nowhere") == code
     assert message in capfd.readouterr().err
-
-
-def test_shells_complete_options() -> None:
-    for shell in ("bash", "zsh", "fish"):
-        assert "max-agents" in make_app().generate_completion(shell=shell)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -117,27 +113,13 @@ def test_weights_of_another_run_are_the_start(
     assert "other model settings" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_two_processes_print_one_table(store: Path, tmp_path: Path) -> None:
-    args = ["--trainer.max_epochs=1", "--trainer.devices=2", "--trainer.strategy=ddp"]
-    where = [f"--data.store={store}", f"--trainer.logger.init_args.save_dir={tmp_path}"]
-    tool = [sys.executable, ROOT / "tools" / "train.py", *SMALL, *args, *where]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(tool, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("All scored agents") == 1
-
-
-def test_every_config_is_accepted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    models = sorted((ROOT / "configs" / "model").glob("*.yaml"))
-    others = sorted({*(ROOT / "configs").rglob("*.yaml")} - {*models})
-    assert len(models) > 4 < len(others)
-    for configs in (tuple(filter(None, pair)) for pair in zip_longest(models, others)):
-        given = [word for config in configs for word in ("--config", config)]
-        assert run("train", *given, f"--data.store={store}", "--print_config") == 0
-        whole = yaml.safe_load(capsys.readouterr().out)
-        for config in configs:
-            assert_within(yaml.safe_load(config.read_text()), whole)
+def test_recipes_and_trainers_are_accepted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The configs of models are built in tests/model."""
+    configs = [path for name in ("recipes", "trainer") for path in (ROOT / "configs" / name).glob("*.yaml")]
+    assert len(configs) > 4
+    for config in configs:
+        assert run("train", "--config", config, f"--data.store={store}", "--print_config") == 0
+        assert_within(yaml.safe_load(config.read_text()), yaml.safe_load(capsys.readouterr().out))
 
 
 def assert_within(part: Any, whole: Any) -> None:

@@ -102,7 +102,7 @@ def test_the_worst_of_an_evaluation_are_drawn(
         assert run("visualize", "--store", store, *given, *(["--checkpoint", asked] if asked else [])) == 0
         caption, *paths = capsys.readouterr().out.splitlines()
         assert [Path(path).stem for path in paths] == [name for _, name in ranked]
-        assert caption.endswith(f"by {by}: {ranked[0][0]:.2f} to {ranked[-1][0]:.2f}")
+        assert caption.endswith(f"by {by}: " + " to ".join(f"{score:.2f}" for score, _ in ranked))
 
 
 def test_an_unreadable_scenario_does_not_stop_the_others(

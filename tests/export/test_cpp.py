@@ -127,9 +127,3 @@ def test_invalid_input_is_named(
     done = run(program, bundle, "--runs", "1")
     assert done.returncode == 2 and done.stderr.startswith("onboard: ")
     assert "history" in done.stderr and message in done.stderr
-
-
-@pytest.mark.parametrize("words", ["", "--runs 3", "bundle --runs", "bundle --runs x", "bundle --fast 1"])
-def test_invalid_arguments_print_the_usage(program: Path, words: str) -> None:
-    done = run(program, *words.split())
-    assert done.returncode == 2 and "usage: onboard BUNDLE" in done.stderr

@@ -76,18 +76,6 @@ def test_missing_motion_is_that_of_a_scenario_without_it() -> None:
     assert table.tracks().heading[0, -1] == 0
 
 
-def test_given_motion_and_type_are_kept() -> None:
-    table = HistoryTable(LENGTH, STEP)
-    motion = np.array([[1.0, 2.0, 3.0]])
-    states = States(np.array(["a"]), np.zeros((1, 2)), motion, np.array([4], np.int8))
-    table.add(states, max_speed=1, max_jump_m=1)
-    tracks = table.tracks()
-    assert tracks.heading[0, -1] == 1 and tracks.velocity[0, -1].tolist() == [2, 3]
-    assert tracks.object_type.tolist() == [4]
-    table.advance(LENGTH)
-    assert len(table) == 0
-
-
 def steps(times_s: Sequence[float] | np.ndarray) -> list[int]:
     """Count the steps from each update to the next."""
     grid = TimeGrid(STEP)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,11 +14,11 @@ from PIL import Image
 from rich.console import Console
 
 from tests.conftest import run
-from trajpred.cli.onboard import ReplayReport, summary
-from trajpred.onboard import OnboardForecast, OnboardForecaster, StreamingForecaster
+from trajpred.cli.onboard import summary
+from trajpred.onboard import OnboardForecast, OnboardForecaster
 from trajpred.onboard.forecaster import STAGES
-from trajpred.onboard.replay import Replay, Update, detections, drive_on_repeat, replay
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.onboard.replay import Replay, Update, replay
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.viz.film import ReplayFilm, ReplayFrame, save_replay
 
@@ -82,26 +81,6 @@ def test_realtime_replay_takes_as_long_as_the_scenario(
     assert time.perf_counter() - start >= last.seconds == pytest.approx(0.3, abs=0.02)
 
 
-def test_detections_are_the_valid_states_of_a_step(native: Scenario) -> None:
-    found, tracks = detections(native, 60), native.tracks
-    assert len(found.track_id) == tracks.valid[:, 60].sum()
-    for i, name in enumerate(found.track_id):
-        row = tracks.index(name)
-        assert tracks.valid[row, 60] and np.array_equal(np.array(found.position)[i], tracks.position[row, 60])
-        assert found.object_type is not None
-        assert found.object_type[i] == OBJECT_TYPES[tracks.object_type[row]]
-
-
-def test_drive_on_repeat_continues_without_warnings(
-    shared_forecaster: OnboardForecaster, native: Scenario
-) -> None:
-    stream = StreamingForecaster(shared_forecaster, native.map)
-    steps = itertools.islice(drive_on_repeat(replace(native, num_observed=5)), 12)
-    found = [stream.update(*step) for step in steps]
-    assert not [warning for one in found for warning in one.warnings]
-    assert {name.rsplit(" ")[-1] for name in found[-1].track_id.tolist()} == {"0", "1", "2"}
-
-
 def made(latency_ms: float, stages: dict[str, float], warnings: tuple[str, ...] = ()) -> Update:
     """Make an update of two agents with the given times."""
     zeros, names = np.zeros((2, 1, 1)), np.array(["0", "1"])
@@ -129,19 +108,6 @@ def test_statistics() -> None:
     Console(file=out, width=100).print(summary(result, 123.4))
     for part in ("50.5, 95.0, 99.0 ms", "100.0 ms", "2 to 2", "share of decoder", "123 MB"):
         assert part in out.getvalue(), part
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_report_updates_a_terminal_and_prints_a_line_per_second_elsewhere(terminal: bool) -> None:
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=terminal, width=120, highlight=False)
-    with ReplayReport(0.1, console) as report:
-        for step in range(25):
-            warnings = ("[odd] detections",) if step == 13 else ()
-            report.add(made(20.0, {}, warnings=warnings)._replace(step=step, seconds=step / 10))
-    text = out.getvalue()
-    assert text.count("warning: [odd] detections") == 1 and ("█" in text) == terminal
-    assert text.count("agents predicted") >= 25 if terminal else text.count("agents predicted") == 3
 
 
 def test_command_reports_the_latency(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,11 +77,6 @@ def test_targets(stream: StreamingForecaster) -> None:
     np.testing.assert_allclose(found.trajectory[0], every.trajectory[row], atol=1e-4)
 
 
-def test_no_detections(stream: StreamingForecaster) -> None:
-    found = stream.update(0.0, Detections([], []))
-    assert found.trajectory.shape == (0, 6, 60, 2) and not found.not_predicted and not found.warnings
-
-
 @pytest.mark.parametrize("value", [np.nan, 1e9])
 def test_invalid_position(stream: StreamingForecaster, value: float) -> None:
     """Known tracks are predicted from earlier positions, new ones have a reason."""

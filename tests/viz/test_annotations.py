@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from av2.datasets.motion_forecasting.eval.metrics import (
     compute_ade,
     compute_brier_fde,
@@ -15,19 +14,17 @@ from av2.datasets.motion_forecasting.eval.metrics import (
 )
 
 from tests.viz.scenes import (
-    FUTURE,
     OBSERVED,
     artists,
     make_forecast,
     make_scenario,
     marginal,
     text,
-    with_scales,
 )
 from trajpred.forecast import Forecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz import draw_scene
-from trajpred.viz.annotations import describe_metrics, round_length
+from trajpred.viz.annotations import describe_metrics
 
 
 def truth_of(scene: Scenario, name: str) -> np.ndarray:
@@ -102,29 +99,9 @@ def test_the_longest_caption_fits() -> None:
         assert line.get_window_extent().x1 <= edge, gid
 
 
-def test_the_fullest_legend_leaves_room_for_the_colour_bar() -> None:
-    kinds = ["vehicle", "vehicle", "pedestrian", "cyclist", "static"]
-    scene = Scenario.from_arrays(
-        np.zeros((5, OBSERVED + FUTURE, 2)), num_observed=OBSERVED, object_type=kinds,
-        track_id=["car", "AV", "walker", "bike", "cone"], category=[3, 1, 2, 1, 1],
-    )  # fmt: skip
-    figure = draw_scene(scene, with_scales(make_forecast(scene)))
-    legend = figure.axes[0].get_legend()
-    assert legend is not None and len(legend.get_texts()) == 11
-    bar = figure.axes[0].child_axes[0]
-    figure.canvas.draw()
-    label = min(part.get_window_extent().x0 for part in bar.texts + bar.get_xticklabels())
-    assert legend.get_window_extent().x1 < label
-
-
 def test_legend_contains_only_what_is_drawn() -> None:
     """No cyclist: it was lost before the last observed step; no forecast, no static object."""
     legend = draw_scene(make_scenario()).axes[0].get_legend()
     assert legend is not None
     agents = {"focal agent", "recording vehicle", "scored agent", "other agent", "pedestrian"}
     assert {entry.get_text() for entry in legend.get_texts()} == agents | {"history", "true future"}
-
-
-@pytest.mark.parametrize(("metres", "expected"), [(9.9, 5.0), (20.0, 20.0), (60.0, 50.0), (0.3, 0.2)])
-def test_round_length(metres: float, expected: float) -> None:
-    assert round_length(metres) == pytest.approx(expected)

@@ -59,17 +59,6 @@ def test_a_missing_encoder_is_reported_with_advice(tmp_path: Path, monkeypatch: 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the failing encoder is a shell script")
-def test_messages_of_a_failing_encoder_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho no such codec >&2\nexit 3\n")
-    broken.chmod(0o755)
-    monkeypatch.setattr(film_file, "find_encoder", lambda: str(broken))
-    with pytest.raises(DataError, match="no such codec"):
-        write_film(tmp_path / "a.mp4", make_pictures(60, (200, 300)), fps=10.0)
-    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
-
-
 class Breaks(Sequence[np.ndarray]):
     """Pictures of which the last one cannot be drawn."""
 

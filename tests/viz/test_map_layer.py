@@ -7,8 +7,7 @@ import pytest
 
 from tests.viz.scenes import ORIGIN, make_map
 from trajpred.lane_map import MARK_TYPES, LaneMap
-from trajpred.viz.map_layer import boundaries, crossings, lane_line, lane_tints, offset_line, zebra_bars
-from trajpred.viz.style import TINTS
+from trajpred.viz.map_layer import boundaries, crossings, lane_line, offset_line, zebra_bars
 from trajpred.viz.view import View, place_labels
 
 
@@ -44,11 +43,6 @@ def test_bars_cover_half_of_a_crossing_whose_sides_run_in_opposite_directions(la
     [outline], bars = crossings(View(ORIGIN, 100.0, 1.0), lanes)
     assert abs(area(outline)) == pytest.approx(40.0) and len(bars) == 8
     np.testing.assert_allclose(lane_line(lanes, 2) - ORIGIN, [[12.0, -5.0], [12.0, 5.0]])
-
-
-def test_intersections_are_tinted(lanes: LaneMap) -> None:
-    [(outline, tint)] = lane_tints(View(ORIGIN, 100.0, 1.0), lanes)
-    assert TINTS[tint] == "INTERSECTION" and abs(area(outline)) == pytest.approx(120 * 4)
 
 
 def test_labels_cover_neither_each_other_nor_their_anchors() -> None:

@@ -220,18 +220,6 @@ def test_two_models_share_view_and_time(browser: Browser, scenes: list[Scenario]
     assert "minFDE6, B" in browser.ask("get('sort').innerText") and browser.errors == []
 
 
-def test_narrow_windows_hide_the_list(browser: Browser, page: Path) -> None:
-    browser.size(400, 760)
-    browser.open(page)
-    assert browser.ask("document.documentElement.scrollWidth") <= 400
-    assert browser.ask("panes[0].width") == 400
-    left = "document.getElementById('side').getBoundingClientRect().left"
-    assert browser.ask(left) < -200
-    browser.do("get('open-list').click()")
-    browser.wait(f"{left} === 0")
-    browser.size(1280, 800)
-
-
 def test_agents_without_a_future_stay_at_their_last_state(browser: Browser, tmp_path: Path) -> None:
     scene, predictor = read_scenario(next((SAMPLE / "test").iterdir())), load_predictor("constant_velocity")
     browser.open(write_page(tmp_path / "test.html", [scene], [predictor], progress=False))
