@@ -6,7 +6,7 @@ import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
     already = tracks.valid[:, max(0, now - 10) : now + 1].any(axis=1).sum()
     far = norm(tracks.position[seen, now] - tracks.position[scenario.focal, now])
     more = seen[np.argsort(-far, kind="stable")][: max(0, agents - already)]
-    duplicates: dict[str, Any] = {one.name: getattr(tracks, one.name)[more] for one in fields(Tracks)}
+    duplicates: dict[str, Any] = {name: values[more] for name, values in vars(tracks).items()}
     duplicates["track_id"] = np.array([f"{name}, duplicate" for name in duplicates["track_id"].tolist()])
     duplicates["position"] = np.where(duplicates["valid"][..., None], duplicates["position"] + 3.0, 0.0)
     whole = {name: np.concatenate((getattr(tracks, name), values)) for name, values in duplicates.items()}

@@ -54,15 +54,10 @@ def make_app() -> App:
         "Trajectory prediction for self-driving: train, evaluate, visualize, export. Without arguments, most "
         "commands run on the bundled sample; COMMAND --help explains each."
     )
-    values = Parameter(consume_multiple=True, negative_iterable=())
     app = App(
-        name="trajpred",
-        help=text,
-        help_format="markdown",
-        version=trajpred.__version__,
-        default_parameter=values,
-        config=split_lists,
-    )
+        name="trajpred", help=text, help_format="markdown", version=trajpred.__version__, config=split_lists,
+        default_parameter=Parameter(consume_multiple=True, negative_iterable=()),
+    )  # fmt: skip
     for order, function in enumerate(COMMANDS):
         app.command(function, sort_key=order)
     text = f"Measure speed and memory of every stage; without a subcommand, {BENCHMARKS[0].__name__}."

@@ -162,8 +162,8 @@ def _final_direction(line: np.ndarray, shortest: float) -> float:
 
 def _focal_obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.ndarray:
     """Return points ``[O, 2]`` on paper that labels should not cover: the focal agent, modes and truth."""
-    tracks, row, T = scenario.tracks, scenario.focal, scenario.num_observed
-    truth = view.to_paper(tracks.position[row, T:][tracks.valid[row, T:]])
+    tracks, row = scenario.tracks, scenario.focal
+    truth = view.to_paper(true_future(scenario, row))
     lines = [*modes, truth] if len(truth) else list(modes)
     # Evenly spaced, or labels would slip between the points of fast modes.
     path = [points_along(line, np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)) for line in lines]
@@ -176,10 +176,9 @@ def _focal_obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.nd
 
 def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:
     """Draw the true future of those tracks ``rows`` that have one, dashed, and where it ends."""
-    now, tracks, halo = scenario.num_observed, scenario.tracks, view.theme.halo
-    rows = rows[tracks.valid[rows, now:].any(axis=1)]
-    for row in rows.tolist():
-        path = tracks.position[row, now:][tracks.valid[row, now:]]
+    halo = view.theme.halo
+    for row in rows[scenario.tracks.valid[rows, scenario.num_observed :].any(axis=1)].tolist():
+        path = true_future(scenario, row)
         color, focal = view.theme.role[Role(roles(scenario)[row])], row == scenario.focal
         width = 1.7 if focal else 0.9
         axes.plot(
@@ -193,6 +192,12 @@ def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, end
             if not focal:
                 look = {"marker": "o", "s": 3.0**2, "zorder": Layer.OTHER_TRUTH, "edgecolors": color}
             axes.scatter(*path[-1], color=color, linewidths=0.7, **look)
+
+
+def true_future(scenario: Scenario, row: int) -> np.ndarray:
+    """Return the valid future positions ``[F, 2]`` of a track."""
+    future = slice(scenario.num_observed, None)
+    return scenario.tracks.position[row, future][scenario.tracks.valid[row, future]]
 
 
 def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:

@@ -16,7 +16,7 @@ from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import direction, norm
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import agent_outlines
-from trajpred.viz.forecast_layer import draw_labels
+from trajpred.viz.forecast_layer import draw_labels, true_future
 from trajpred.viz.map_layer import arc_length, lane_line, points_along
 from trajpred.viz.style import Layer
 from trajpred.viz.view import View, add_lines, add_polygons, focal_position, percent
@@ -51,8 +51,15 @@ def draw_attention(
     """
     senders = visible_senders(view, scenario, attention)
     lanes = senders.track < 0
-    _draw_lines(axes, view, senders, lanes, 1.0, Layer.HISTORY - 0.5, "attention-lanes")
-    _draw_lines(axes, view, senders, ~lanes, 0.45, Layer.HISTORY, "attention-lines")
+    for chosen, scale, layer, gid in (
+        (lanes, 1.0, Layer.HISTORY - 0.5, "attention-lanes"),
+        (~lanes, 0.45, Layer.HISTORY, "attention-lines"),
+    ):
+        lines, strength = [senders.line[row] for row in np.flatnonzero(chosen)], senders.strength[chosen]
+        widths = scale * (0.8 + 4.2 * strength)
+        add_lines(
+            axes, lines, layer, capstyle="butt", gid=gid, colors=_colors(view, strength), linewidths=widths
+        )
     strength = senders.strength[~lanes]
     bodies, _ = agent_outlines(view, scenario, senders.track[~lanes])
     look = {"facecolors": "none", "edgecolors": _colors(view, strength), "linewidths": 0.8 + 1.8 * strength}
@@ -78,14 +85,6 @@ def visible_senders(view: View, scenario: Scenario, attention: Attention) -> Sen
     rows = np.flatnonzero(visible & (strength >= MIN_STRENGTH))
     rows = rows[np.argsort(share[rows], kind="stable")]
     return Senders(share[rows], strength[rows], track[rows], [line[row] for row in rows.tolist()])
-
-
-def _draw_lines(
-    axes: Axes, view: View, senders: Senders, chosen: np.ndarray, scale: float, layer: float, gid: str
-) -> None:
-    lines, strength = [senders.line[row] for row in np.flatnonzero(chosen).tolist()], senders.strength[chosen]
-    look = {"colors": _colors(view, strength), "linewidths": scale * (0.8 + 4.2 * strength)}
-    add_lines(axes, lines, layer, capstyle="butt", gid=gid, **look)
 
 
 def _colors(view: View, strength: np.ndarray) -> np.ndarray:
@@ -133,11 +132,10 @@ def _label_anchor(view: View, line: np.ndarray, is_agent: bool) -> np.ndarray:
 
 def _future_points(view: View, scenario: Scenario, forecast: Forecast | None) -> list[np.ndarray]:
     """Return points on paper of the focal agent's futures and of the labels at their ends."""
-    now, row = scenario.num_observed, scenario.focal
-    lines = [scenario.tracks.position[row, now:][scenario.tracks.valid[row, now:]]]
+    lines = [true_future(scenario, scenario.focal)]
     if forecast is not None:
         lines += [
-            mode for modes in forecast.trajectory[forecast.track_id == scenario.focal_id] for mode in modes
+            line for modes in forecast.trajectory[forecast.track_id == scenario.focal_id] for line in modes
         ]
     paper = [view.to_paper(line) for line in lines if len(line)]
     return [line[::4] for line in paper] + [line[-1] + CLEAR for line in paper]

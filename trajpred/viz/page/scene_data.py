@@ -195,10 +195,9 @@ def _pack_polygon(polygon: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
 
 def _pack_forecast(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> dict[str, Any]:
     """Return the modes ``[B][K][F]`` of the ``B`` predicted tracks."""
-    row = {name: i for i, name in enumerate(scenario.tracks.track_id.tolist())}
     band = None if forecast.scale is None else _differences(lateral_band(scenario, forecast), CENTIMETRE)
     return {
-        "tracks": [row[name] for name in forecast.track_id.tolist()],
+        "tracks": [scenario.tracks.index(name) for name in forecast.track_id.tolist()],
         "steps": forecast.trajectory.shape[2],
         "probability": np.round(forecast.probability, 4).tolist(),
         **_pack_points(forecast.trajectory, origin),
