@@ -22,7 +22,7 @@ from trajpred.errors import DataError, as_strings, encode, require, require_fini
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse1_map import city_map
-from trajpred.sources.argoverse2 import require_small_groups, text_codes, valid_states
+from trajpred.sources.argoverse2 import readable, require_small_groups, text_codes, valid_states
 
 #: Folders of each split: as the archives unpack, or under its plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
@@ -62,14 +62,9 @@ def read_scenario(path: Path) -> Scenario:
     """Read a path from :func:`discover`. Raises: DataError naming the file and the field at fault."""
     packed = path.parent.suffix == ".parquet"
     folder = path.absolute().parent.parent
-    try:
+    with readable(path, "parquet file" if packed else "CSV file"):
         rows = _read_pack(path.parent, path.name) if packed else _read_csv(path)
         return _scenario(rows, path.stem, (folder if packed else folder.parent) / "map_files")
-    except DataError as error:
-        raise error.located(path) from None
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        file_type = "parquet" if packed else "CSV"
-        raise DataError(f"is not a readable {file_type} file ({error})", file=path) from None
 
 
 def _sequences(raw: Path, split: str) -> list[Path]:
@@ -116,12 +111,8 @@ def _unreadable_column(path: Path) -> str | None:
 
 
 def _pack_ids(pack: Path) -> list[int]:
-    try:
+    with readable(pack, "pack", "seq_id"):
         return sorted({one for ids in _seq_ids(_open_pack(pack)) for one in np.unique(ids).tolist()})
-    except DataError as error:
-        raise error.located(pack) from None
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"is not a readable pack ({error})", file=pack, field="seq_id") from None
 
 
 def _open_pack(pack: Path) -> pq.ParquetFile:
@@ -224,10 +215,7 @@ def _steps(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.
 def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
     """Return all tracks, sorted by their id in the file; the AV, if labelled, is renamed EGO_ID.
 
-    Args:
-        rows: the file's N rows.
-        step: ``[N]`` step of each row.
-        num_steps: number of steps in the file; the AGENT must be present at each.
+    ``step`` ``[N]`` is the step of each row; the AGENT must be present in the first ``num_steps``.
     """
     row, ids = text_codes(rows, "TRACK_ID")
     require("" not in ids, "TRACK_ID", "is empty in at least one row")
@@ -260,7 +248,7 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
 
 
 def _roles(rows: pa.Table, row: NDArray[np.int64], num_tracks: int) -> NDArray[np.int8]:
-    """Return the index ``[A]`` into ``_ROLES`` of each track; ``row`` ``[N]`` is the track of each row."""
+    """Return the index of each track into ``_ROLES``; ``row`` is the track of each row."""
     code, names = text_codes(rows, "OBJECT_TYPE")
     given = encode(names, _ROLES, "OBJECT_TYPE")[code]
     role = np.zeros(num_tracks, np.int8)

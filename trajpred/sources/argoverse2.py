@@ -7,7 +7,8 @@ loader, which creates one Python object per state.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -63,24 +64,27 @@ def read_scenario(folder: Path) -> Scenario:
     """Read a scenario folder. Raises: DataError naming the file and the field at fault."""
     tracks_file = _only_file(folder, "scenario_*.parquet")
     lane_map = read_map(_only_file(folder, "log_map_archive_*.json"))
-    try:
+    with readable(tracks_file, "parquet file"):
         return _scenario(_read_table(tracks_file), lane_map)
-    except DataError as error:
-        raise error.located(tracks_file) from None
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"is not a readable parquet file ({error})", file=tracks_file) from None
 
 
 def read_map(path: Path) -> LaneMap:
     """Read a ``log_map_archive_<id>.json``. Raises: DataError naming the file and the field at fault."""
-    try:
+    with readable(path, "JSON file"):
         lane_map = _lane_map(json.loads(path.read_bytes()))
         lane_map.validate()
+    return lane_map
+
+
+@contextmanager
+def readable(path: Path, what: str, field: str | None = None) -> Iterator[None]:
+    """Name ``path`` in every DataError, and raise DataError that it is no readable ``what`` for the rest."""
+    try:
+        yield
     except DataError as error:
         raise error.located(path) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"is not readable JSON ({error})", file=path) from None
-    return lane_map
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+        raise DataError(f"is not a readable {what} ({error})", file=path, field=field) from None
 
 
 def _only_file(folder: Path, pattern: str) -> Path:
@@ -160,22 +164,21 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
         require(bool((values == values[first][row]).all()), name, "changes within a track")
     require(within(category, 4), "object_category", "must be 0 to 3")
 
-    def states(*names: str) -> NDArray[np.float64]:
-        dense = np.zeros((len(ids), T, len(names)))
-        for i, name in enumerate(names):
-            values = table[name].to_numpy()
-            require_finite(values, name)
-            dense[row, step, i] = values
-        return dense
+    states = np.zeros((len(_STATE), len(ids), T))
+    for i, name in enumerate(_STATE):
+        values = table[name].to_numpy()
+        require_finite(values, name)
+        states[i, row, step] = values
+    x, y, heading, vx, vy = states
 
     tracks = Tracks(
         track_id=as_strings(ids, "track_id"),
         object_type=object_type[first],
         category=category[first].astype(np.int8),
         valid=valid,
-        position=states("position_x", "position_y"),
-        heading=states("heading")[..., 0],
-        velocity=states("velocity_x", "velocity_y"),
+        position=np.stack((x, y), -1),
+        heading=heading,
+        velocity=np.stack((vx, vy), -1),
     )
     return tracks, num_observed
 
@@ -183,14 +186,9 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
 def valid_states(
     row: NDArray[np.int64], step: NDArray[np.int64], num_tracks: int, num_steps: int, field: str
 ) -> NDArray[np.bool_]:
-    """Return a mask ``[A, T]`` of the states in a table.
+    """Return a mask ``[num_tracks, num_steps]`` of the states with these tracks and steps ``[N]``.
 
-    Args:
-        row, step: ``[N]`` track and step of each state.
-        num_tracks, num_steps: A and T.
-        field: column at fault if a track has two states at one step.
-
-    Raises: DataError also if A times T exceeds :data:`MAX_STATES`.
+    Raises: DataError about ``field`` if a track has two states at one step, and if the mask is too large.
     """
     too_large = f"{num_tracks} tracks of {num_steps} steps exceed {MAX_STATES} states"
     require(num_tracks * num_steps <= MAX_STATES, "track_id", too_large)

@@ -16,14 +16,10 @@ from trajpred.errors import DataError, require
 from trajpred.lane_map import Ragged
 from trajpred.scenario import Scenario
 
-#: Version of the columns and their meaning.
-VERSION = 2
-#: Units of a position per metre.
-PER_METRE = 1000.0
+#: Version of the columns and their meaning; units of a position per metre; smallest ``velocity_unit``, m/s.
+VERSION, PER_METRE, FINEST_VELOCITY = 2, 1000.0, 2.0**-14
 #: Unit of a heading in radians: int16 spans one turn, so π wraps to -π.
 HEADING_UNIT = np.pi / 2**15
-#: Smallest ``velocity_unit``, m/s; finer than any source.
-FINEST_VELOCITY = 2.0**-14
 #: Maximum size of a row, a thousand times the usual one; readers reject larger claims.
 MAX_BYTES = 2**26
 
@@ -96,14 +92,7 @@ def ends_within(lengths: Sequence[int], name: str) -> pa.Array:
 
 
 def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
-    """Encode one scenario; heights of the map are omitted unless ``heights``. Raises: DataError.
-
-    Example:
-        >>> scenario = Scenario.from_arrays(np.zeros((1, 20, 2)), num_observed=10, scenario_id="a")
-        >>> row = encode_row(scenario, heights=False)
-        >>> row["scenario_id"], row["tracks"]
-        ('a', 1)
-    """
+    """Encode one scenario; heights of the map are omitted unless ``heights``. Raises: DataError."""
     tracks, lane_map, observed = scenario.tracks, scenario.map, scenario.num_observed
     # A whole number of metres, so that rounding to millimetres is exact in city coordinates too.
     at = np.flatnonzero(tracks.valid[scenario.focal, :observed])[-1]
@@ -113,9 +102,8 @@ def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
     row |= {"lanes": len(lane_map) + len(lane_map.crossing_id)}
     row |= {"num_observed": observed, "focal": scenario.focal, "timestamps_ns": scenario.timestamps_ns}
     row |= {"origin_x": origin[0], "origin_y": origin[1]} | _states(scenario, origin)
-    for name in (*LANE_IDS, *OTHER_IDS, *LANE_CODES, "is_intersection"):
-        row[name] = getattr(lane_map, name)
-    row["is_intersection"] = row["is_intersection"].astype(np.int8)
+    row |= {name: getattr(lane_map, name) for name in (*LANE_IDS, *OTHER_IDS, *LANE_CODES)}
+    row["is_intersection"] = lane_map.is_intersection.astype(np.int8)
     for name in POLYLINES:
         lines: Ragged = getattr(lane_map, name)
         keep = heights and lines.values.shape[1] == 3
@@ -133,7 +121,9 @@ def _states(scenario: Scenario, origin: NDArray[np.float64]) -> dict[str, Any]:
     """Encode the tracks; only valid states are stored."""
     tracks, kept = scenario.tracks, scenario.tracks.valid
     velocity = tracks.velocity[kept]
-    unit = _velocity_unit(velocity)
+    # The smallest power of two, m/s, in units of which all velocities fit into int16.
+    largest = np.abs(velocity).max(initial=0.0) / np.iinfo(np.int16).max
+    unit = float(2.0 ** np.ceil(np.log2(max(largest, FINEST_VELOCITY))))
     heading = np.round(np.remainder(tracks.heading[kept], 2 * np.pi) / HEADING_UNIT)
     return {
         "track_id": tracks.track_id,
@@ -144,12 +134,6 @@ def _states(scenario: Scenario, origin: NDArray[np.float64]) -> dict[str, Any]:
         "velocity_unit": unit,
         "velocity": np.round(velocity / unit).astype(np.int16),
     }
-
-
-def _velocity_unit(velocity: NDArray[np.float64]) -> float:
-    """Return the smallest power of two, m/s, in units of which ``velocity`` ``[N, 2]`` fits into int16."""
-    largest = np.abs(velocity).max(initial=0.0) / np.iinfo(np.int16).max
-    return float(2.0 ** np.ceil(np.log2(max(largest, FINEST_VELOCITY))))
 
 
 def _to_mm(xy: NDArray[np.float64], origin: NDArray[np.float64], name: str) -> NDArray[np.int32]:

@@ -63,11 +63,7 @@ _MEMBER, _MODEL = (
 def views(batch: pa.RecordBatch) -> tuple[list[NDArray[Any]], NDArray[np.int32]]:
     """Locate the parts of all rows of a ``SCHEMA`` batch, copying only offsets.
 
-    Returns:
-        For each part the values of all rows, and their offsets ``[P, rows + 1]``.
-
-    Raises:
-        ValueError: offsets out of range.
+    Returns the values of each part, and their offsets ``[P, rows + 1]``. Raises: ValueError.
     """
     columns = zip(SCHEMA.names, batch.columns, strict=True)
     pairs = [pair for name, column in columns for pair in _views(name, column)]

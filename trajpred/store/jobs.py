@@ -29,10 +29,8 @@ class ShardJob(NamedTuple):
 
     Attributes:
         config: version, source and options of the store.
-        raw: raw folder.
-        paths: scenarios of the shard, in the order of its rows.
-        target: file of the shard.
-        scratch: folder of unfinished files.
+        raw, paths: raw folder, and the scenarios in it that are the rows.
+        target, scratch: file of the shard, and folder of unfinished files.
     """
 
     config: dict[str, Any]
@@ -43,7 +41,7 @@ class ShardJob(NamedTuple):
 
     @property
     def record(self) -> Path:
-        """Return the file beside the shard that records its inputs and marks it as complete."""
+        """File beside the shard that records its inputs and marks it as complete."""
         return self.target.with_suffix(".json")
 
 
@@ -76,7 +74,7 @@ def make(job: ShardJob) -> None:
         "scenarios": len(rows),
         "skipped": {name: row for name, row in read.items() if isinstance(row, str)},
         "lengths": sorted({(row["num_observed"], len(row["timestamps_ns"])) for row in rows}),
-        **{name: [row[name] for row in rows] for name in ("scenario_id", "tracks", "lanes")},
+        **{name: [row[name] for row in rows] for name in INDEX.names},
     }
     shard, text = job.scratch / uuid4().hex, job.scratch / uuid4().hex
     try:

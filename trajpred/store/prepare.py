@@ -27,12 +27,7 @@ from trajpred.store.workers import workers as worker_pool
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of :func:`prepare`.
-
-    Attributes:
-        scenarios: number of scenarios in the store, by split.
-        skipped: error message by scenario name, by split.
-    """
+    """Number of scenarios in the store by split, and the messages about skipped ones by split and name."""
 
     scenarios: dict[str, int]
     skipped: dict[str, dict[str, str]]
@@ -82,8 +77,9 @@ def prepare(
     raw, store = Path(raw).absolute(), Path(store).absolute()
     require(shard_size > 0, "shard_size", "must be positive")
     require(compression in COMPRESSIONS, "compression", f"must be one of {COMPRESSIONS}, is {compression!r}")
-    options = {"heights": heights, "compression": compression, "shard_size": shard_size}
-    config = _config({"version": VERSION, "source": source, **options})
+    config: dict[str, Any] = {"version": VERSION, "source": source}
+    config |= {"heights": heights, "compression": compression, "shard_size": shard_size}
+    config["config"] = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     found = _discover(source, raw)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     try:
@@ -95,12 +91,6 @@ def prepare(
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
         raise DataError(problem, file=error.filename or store) from None
-
-
-def _config(settings: dict[str, Any]) -> dict[str, Any]:
-    """Add ``config``, a hash of the ``settings`` that determine the content of a store."""
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    return {**settings, "config": digest[:16]}
 
 
 def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
@@ -229,12 +219,7 @@ class _Target:
 
 
 class _Content(NamedTuple):
-    """The combined records of a split's shards.
-
-    Attributes:
-        entry: manifest entry of the split.
-        rows: columns of its index.
-    """
+    """The combined records of a split's shards: its manifest entry, and the columns of its index."""
 
     entry: dict[str, Any]
     rows: dict[str, list[Any]]

@@ -55,12 +55,8 @@ def is_split(name: str, entry: Any) -> bool:
         files = [name, *(shard["file"] for shard in entry["shards"])]
         counts = [entry["scenarios"], *(shard["scenarios"] for shard in entry["shards"])]
         numbers = all(type(count) is int and 0 <= count < 2**31 for count in counts)
-        return (
-            are_windows(entry["lengths"])
-            and numbers
-            and isinstance(entry["skipped"], dict)
-            and all(map(is_plain, files))
-        )
+        valid = numbers and isinstance(entry["skipped"], dict) and all(map(is_plain, files))
+        return valid and are_windows(entry["lengths"])
     except (KeyError, TypeError, ValueError):
         return False
 

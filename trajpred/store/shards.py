@@ -16,7 +16,7 @@ from trajpred.errors import DataError
 from trajpred.store.codec import MAX_BYTES, SCHEMA, encode_batch, ends_within
 from trajpred.store.decoder import PARTS, views
 
-#: File of a split's index, with the columns :data:`INDEX`.
+#: File of a split's index.
 INDEX_FILE = "index.arrow"
 #: First columns of every shard, and all columns of the index: name, number of tracks with an observed state,
 #: number of lane segments and crossings.
@@ -24,7 +24,6 @@ INDEX = pa.schema([SCHEMA.field(name) for name in ("scenario_id", "tracks", "lan
 _PAYLOAD = (("payload", pa.binary()), ("payload_bytes", pa.int32()), ("payload_crc32", pa.uint32()))
 #: The columns of a shard written with ``compression="zstd"``.
 PACKED = pa.schema([*INDEX, *(pa.field(name, kind, nullable=False) for name, kind in _PAYLOAD)])
-#: Values of ``compression``.
 COMPRESSIONS = (None, "zstd")
 _LEVEL = 3
 _KINDS = list(PARTS.values())
@@ -34,31 +33,20 @@ Shard = Callable[[int], list[NDArray[Any]]]
 
 
 def write_shard(path: Path, rows: list[dict[str, Any]], compression: str | None) -> None:
-    """Write rows made by :func:`~trajpred.store.codec.encode_row` to ``path``.
+    """Write rows made by :func:`~trajpred.store.codec.encode_row`; ``"zstd"`` compresses each separately.
 
-    Args:
-        compression: None, or ``"zstd"`` to compress every row separately.
-
-    Raises:
-        DataError: too many rows for one shard.
-        OSError: the file cannot be written.
+    Raises: DataError if there are too many rows for one shard; OSError.
     """
     _write(path, encode_batch(rows) if compression is None else _packed(rows))
 
 
 def write_index(path: Path, scenario_id: list[str], tracks: list[int], lanes: list[int]) -> None:
-    """Write a split's ``index.arrow`` from the columns of its shards, concatenated.
-
-    Raises: OSError.
-    """
+    """Write a split's ``index.arrow`` from the columns of its shards, concatenated. Raises: OSError."""
     _write(path, _record_batch({"scenario_id": scenario_id, "tracks": tracks, "lanes": lanes}, INDEX))
 
 
 def are_windows(lengths: Any) -> bool:
-    """Return whether ``lengths`` holds pairs of observed steps and total steps.
-
-    Raises: TypeError or ValueError if the entries are not pairs.
-    """
+    """Return whether ``lengths`` holds pairs of observed and total steps. Raises: TypeError or ValueError."""
     return all(
         type(observed) is type(steps) is int and 0 < observed <= steps < 2**31 for observed, steps in lengths
     )

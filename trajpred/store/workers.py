@@ -31,14 +31,9 @@ class Run(Protocol):
 
 @contextmanager
 def workers(count: int, scheduler: str | None) -> Iterator[Run]:
-    """Provide the workers of one run.
+    """Provide ``count`` local processes (-1: all cores), or the workers of a Dask scheduler at an address.
 
-    Args:
-        count: local processes; -1 for all cores.
-        scheduler: address of a Dask scheduler whose workers replace the local processes.
-
-    Raises:
-        DataError: invalid count, no answer from the scheduler in time, or ``distributed`` is missing.
+    Raises: DataError if the count is invalid, the scheduler does not answer, or ``distributed`` is missing.
     """
     require(count != 0, "workers", "must be a number of processes, or -1 for all cores")
     if scheduler is None:
