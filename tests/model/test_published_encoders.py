@@ -88,18 +88,21 @@ def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario]
     batch = batch_of(real)
     graph = TokenGraph.of(batch)
     graphs, state, rows = star_graphs(batch, graph, sectors)
-    nearest: dict[tuple[int, int], tuple[float, Tensor]] = {}
+    nearest: dict[tuple[int, int], tuple[float, Tensor, int]] = {}
     for j, i in graph.index[:, graph.edges_between(True, True)].T.tolist():
         x, y = relative_pose(graph.poses[j : j + 1], graph.poses[i : i + 1]).position[0].tolist()
         sector = int((math.atan2(y, x) + math.pi / sectors) % (2 * math.pi) * sectors / (2 * math.pi))
         distance = math.hypot(x, y)
         if (i, sector) not in nearest or distance < nearest[i, sector][0]:
-            nearest[i, sector] = distance, torch.tensor([x, y])
+            nearest[i, sector] = distance, torch.tensor([x, y]), j
     assert (graphs.ptr.diff() - 1).tolist() == [
         sum(i == a for i, _ in nearest) for a in range(graph.num_agents)
     ]
     expected = torch.stack([nearest[key][1] for key in sorted(nearest)])
     torch.testing.assert_close(10 * state[rows, :2], expected, rtol=0, atol=1e-3)
+    senders = [nearest[key][2] for key in sorted(nearest)]
+    types = state[rows, 6 : 6 + len(OBJECT_TYPES)].argmax(1)
+    assert torch.equal(types, batch["agent"].object_type[senders])
     one_hot = state[rows, 6 + len(OBJECT_TYPES) :]
     assert one_hot.argmax(1).tolist() == [sector for _, sector in sorted(nearest)]
     assert torch.equal(state[graphs.target_index, :2], torch.zeros(graph.num_agents, 2))

@@ -13,14 +13,7 @@ from trajpred.forecast import Attention
 from trajpred.graph.channels import EDGE_POSE
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
-from trajpred.nn import (
-    DenseRelation,
-    EdgeBias,
-    EdgeRelation,
-    GraphAttention,
-    GraphTransformerLayer,
-    Relation,
-)
+from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, GraphTransformerLayer, Relation
 
 #: How attention is computed: over all pairs of a scene (``dense``, fast) or edge by edge (``edges``). Both
 #: give the same result.

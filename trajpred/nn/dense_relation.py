@@ -51,7 +51,7 @@ class Padding:
 
     @property
     def count(self) -> Tensor:
-        """``[scenes]``, number of nodes of each scene."""
+        """``[scenes]``, nodes of each scene."""
         return torch.bincount(self.scene, minlength=self.scenes)
 
     def beside(self, other: Padding) -> Padding:

@@ -148,8 +148,7 @@ class AnyToAnyConvolution(nn.Module):
         Args:
             x: nodes ``[N, in]``, or ``(x_sender [S, in_s] or None, x_receiver [R, in_r])``; with CONTEXT
                 x_receiver is the context ``[graphs, in_r]``.
-            edge_index: ``[2, E]`` in any order; with SOURCE, row 0 holds receivers and row 1 senders.
-                Ignored with CONTEXT.
+            edge_index: ``[2, E]`` in any order, row 0 senders, with SOURCE receivers; ignored with CONTEXT.
             edge_attr: ``[E, in_e]``, if and only if ``sender_edge_feature`` is set.
             batch: ``[S]``, graph of each node, for CONTEXT over nodes.
             edge_batch: ``[E]``, graph of each edge, for CONTEXT over edges.
@@ -169,24 +168,18 @@ class AnyToAnyConvolution(nn.Module):
         def from_sender(value: Tensor) -> Tensor:
             return value if origin is None else value.index_select(0, origin)
 
-        def pool(value: Tensor, reduce_type: str = "sum") -> Tensor:
-            if reduce_type != "sum":
-                problem = f"reduce_type must be 'sum', not {reduce_type!r}"
-                raise ValueError(f"{problem}; pass an extra_receiver_op for others")
-            return segment_sum(value, index, R)
+        def bind(op: ReceiverOp) -> Callable[..., Tensor]:
+            return lambda value, **options: op(value, index, R, **options)
 
         if self.extra_receiver_ops is not None:
-            kwargs["extra_receiver_ops"] = {
-                name: lambda value, op=op, **options: op(value, index, R, **options)
-                for name, op in self.extra_receiver_ops.items()
-            }
+            kwargs["extra_receiver_ops"] = {name: bind(op) for name, op in self.extra_receiver_ops.items()}
         return self.convolve(
             sender_node_input=sender,
             sender_edge_input=edge_attr,
             receiver_input=receiver,
             broadcast_from_sender_node=None if sender is None else from_sender,
             broadcast_from_receiver=lambda value: value.index_select(0, index),
-            pool_to_receiver=pool,
+            pool_to_receiver=bind(_pool),
             **kwargs,
         )
 
@@ -202,9 +195,9 @@ class AnyToAnyConvolution(nn.Module):
         """Convolve a graph whose stores hold the features by name; equal to ``conv(graph, ...)``.
 
         Args:
-            graph: nodes, edges and, for CONTEXT, a ``context`` store with one row per graph. The graph of a
-                node is the ``batch`` of its store; that of an edge is the ``batch`` of its own store,
-                otherwise that of its source node. Without ``batch`` there is one graph.
+            graph: nodes, edges and, for CONTEXT, a ``context`` store with one row per graph. Nodes belong to
+                the ``batch`` of their store, edges to that of theirs, otherwise to that of their source
+                node. Without ``batch`` there is one graph.
             edge_set_name: ``(source, name, target)``, or its middle if unique.
             node_set_name: for CONTEXT, instead of an edge set.
         """
@@ -223,7 +216,9 @@ class AnyToAnyConvolution(nn.Module):
         edges = graph[source, name, target]
         kwargs |= {"edge_index": edges.edge_index, "edge_attr": _feature(edges, self.sender_edge_feature)}
         if tag is CONTEXT:
-            kwargs["edge_batch"] = _graph_of_edge(graph[source], edges)
+            nodes, of = graph[source], edges.edge_index[0]
+            of_edge = nodes.batch[of] if "batch" in nodes else torch.zeros_like(of)
+            kwargs["edge_batch"] = edges.batch if "batch" in edges else of_edge
             return self.forward((None, graph["context"][self.receiver_feature]), **kwargs)
         senders, receivers = (source, target) if tag is TARGET else (target, source)
         sender = _feature(graph[senders], self.sender_node_feature)
@@ -245,6 +240,14 @@ class AnyToAnyConvolution(nn.Module):
         return tags.pop()
 
 
+def _pool(value: Tensor, receiver: Tensor, num_receivers: int, reduce_type: str = "sum") -> Tensor:
+    if reduce_type != "sum":
+        raise ValueError(
+            f"reduce_type must be 'sum', not {reduce_type!r}; pass an extra_receiver_op for others"
+        )
+    return segment_sum(value, receiver, num_receivers)
+
+
 def _ends(
     tag: ReceiverTag, edge_index: Tensor | None, batch: Tensor | None, edge_batch: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
@@ -261,13 +264,6 @@ def _ends(
 
 def _feature(store: Any, name: str | None) -> Tensor | None:
     return None if name is None else store[name]
-
-
-def _graph_of_edge(nodes: Any, edges: Any) -> Tensor:
-    source = edges.edge_index[0]
-    if "batch" in edges:
-        return edges.batch
-    return nodes.batch[source] if "batch" in nodes else torch.zeros_like(source)
 
 
 def _edge_type(graph: HeteroData, name: EdgeSetName | None) -> tuple[str, str, str]:

@@ -161,7 +161,7 @@ class DwivediGraphTransformerLayer(nn.Module):
         *,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return nodes ``[R, out_dim]``, with ``return_attention`` also α ``[E, H]``; no edge features."""
+        """Return nodes ``[R, out_dim]``, with ``return_attention`` also α ``[E, H]``."""
         if edge_attr is not None:
             raise ValueError("this layer has no edge stream: use DwivediGraphTransformerEdgeLayer")
         message, _, weight = self.attention(x, edge_index)

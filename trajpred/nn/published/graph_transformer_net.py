@@ -114,7 +114,7 @@ class GraphTransformerNet(nn.Module):
         batch = edge_index.new_zeros(x.shape[0]) if batch is None else batch
         if batch_size is None:
             batch_size = int(batch.max()) + 1 if batch.shape[0] else 0
-        x = self.encode(x, edge_index, edge_attr, batch, pos_enc=pos_enc)
+        x = self.encode(x, edge_index, edge_attr, batch, pos_enc)
         return self.mlp(scatter(x, batch, dim=0, dim_size=batch_size, reduce=self.readout))
 
     def encode(
@@ -123,7 +123,6 @@ class GraphTransformerNet(nn.Module):
         edge_index: Tensor,
         edge_attr: Tensor | None,
         batch: Tensor,
-        *,
         pos_enc: Tensor | None = None,
     ) -> Tensor:
         """Return the nodes after the last layer, ``[N, out_dim]``."""
