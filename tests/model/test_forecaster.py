@@ -11,14 +11,7 @@ import torch
 from torch import nn
 
 from tests.graph.scenes import FAR, QUARTER, moved, other_future, straight, with_tracks
-from tests.model.small import (
-    assert_same,
-    batch_of,
-    evaluate_as,
-    largest_change,
-    small_config,
-    small_model,
-)
+from tests.model.small import assert_same, batch_of, evaluate_as, largest_change, small_config, small_model
 from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.motion import constant_velocity

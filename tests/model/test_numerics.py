@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,14 +19,11 @@ from tests.conftest import ROOT
 from tests.graph.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
 from tests.model.test_published_encoders import each_system, small
-from tests.training.test_lit_forecaster import trainer
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.benchmark.timing import own_process, use_threads
 from trajpred.geometry import norm
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.data_module import SceneData
 from trajpred.graph.scene_graph import SceneBatch, build_batch
-from trajpred.graph.transforms import AugmentConfig
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.model import Forecaster, Prediction
 from trajpred.scenario import Scenario
@@ -244,10 +240,7 @@ LIMITS = FeatureConfig()
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
 @pytest.mark.parametrize(
     ("size", "limits", "forward_mb", "step_mb"),
-    [
-        ((500, 2000), (LIMITS.max_agents, LIMITS.max_lanes), 150, 450),
-        ((500, 2000), (500, 2000), 1200, 4000),
-    ],
+    [((500, 2000), (LIMITS.max_agents, LIMITS.max_lanes), 150, 450), ((500, 2000), (500, 2000), 1200, 4000)],
 )
 def test_memory_of_one_scene_is_bounded(
     size: tuple[int, int], limits: tuple[int, int], forward_mb: float, step_mb: float
@@ -255,37 +248,3 @@ def test_memory_of_one_scene_is_bounded(
     agents, lanes, forward, step = own_process(_PEAK, *size, *limits)
     assert (agents, lanes) == (min(size[0], limits[0]), min(size[1], limits[1]))
     assert forward < forward_mb and step < step_mb
-
-
-class LossCurve(pl.Callback):
-    """Record the loss of every step."""
-
-    def __init__(self) -> None:
-        self.loss: list[float] = []
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.loss.append(float(trainer.callback_metrics["train/loss"]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("seed", "precision"), [(0, "32-true"), (1, "32-true"), (0, "bf16-mixed")])
-def test_a_hundred_steps_on_the_sample_do_not_diverge(
-    store_path: Path,
-    tmp_path: Path,
-    seed: int,
-    precision: Any,
-) -> None:
-    curve = LossCurve()
-    model = small_model(
-        seed,
-        encoder={"class_path": "trajpred.model.SceneEncoder"},
-        decoder={"class_path": "trajpred.model.ModeDecoder"},
-    )
-    options = {"gradient_clip_val": 1.0, "limit_val_batches": 0, "enable_checkpointing": False}
-    run = trainer(tmp_path, max_epochs=34, precision=precision, callbacks=[curve], **options)
-    augment = AugmentConfig(drop_agents=0.1, drop_lanes=0.1, truncate_history=0.2, mirror=0.5)
-    run.fit(model.train(), SceneData(store_path, augment, batch_size=4, seed=seed))
-    loss = np.array(curve.loss)
-    assert len(loss) == 102 and np.isfinite(loss).all()
-    # After the warm-up (5 steps) it never returns to its start.
-    assert loss[20:].max() < loss[:5].mean() and loss[-20:].mean() < 0.5 * loss[:5].mean()

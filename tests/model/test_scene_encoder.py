@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -45,14 +43,6 @@ def test_an_encoder_loads_from_a_checkpoint_without_its_decoder(
     config["encoder"]["init_args"] |= {"layers": 3, "norm": "pre"}
     encoder = SceneEncoder.from_checkpoint(checkpoint_of(LitForecaster.build(config), path))
     assert len(encoder.layers) == 3 and encoder.layers[0].pre
-
-
-@pytest.mark.slow
-def test_importing_the_encoder_imports_neither_decoder_nor_training() -> None:
-    names = ("pytorch_lightning", "trajpred.model.mode_decoder", "trajpred.training.lit_forecaster")
-    code = "import sys, trajpred.model.scene_encoder, trajpred.graph.scene_graph\n"
-    code += f"sys.exit(any(name in sys.modules for name in {names}))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("layers", [1, 2])

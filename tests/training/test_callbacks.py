@@ -58,10 +58,7 @@ def read(file: Path) -> EventAccumulator:
 
 
 @pytest.fixture(scope="module")
-def run(
-    store_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[LitForecaster, EventAccumulator]:
+def run(store_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[LitForecaster, EventAccumulator]:
     folder = tmp_path_factory.mktemp("runs")
     callbacks = [LearningCurves(), LearningRate(), PredictionPictures(scenes=2, every_n_validations=2)]
     model = fit(store_path, folder, callbacks, TensorBoardLogger(folder, default_hp_metric=False), 2)
@@ -69,8 +66,7 @@ def run(
 
 
 def test_the_histogram_holds_av2_s_error_of_the_focal_agents(
-    run: tuple[LitForecaster, EventAccumulator],
-    store_path: Path,
+    run: tuple[LitForecaster, EventAccumulator], store_path: Path
 ) -> None:
     model, events = run
     first, last = events.Histograms(ERRORS)  # none of the sanity check
@@ -106,9 +102,7 @@ def test_every_chart_has_curves_and_pictures_come_every_second_validation(
 
 
 def test_nothing_is_written_without_a_logger_and_by_other_processes(
-    store_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callbacks = [LearningCurves(), LearningRate(), PredictionPictures(scenes=1)]
     fit(store_path, tmp_path, callbacks, False, 1)

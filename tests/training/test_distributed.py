@@ -10,14 +10,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytorch_lightning as pl
 import torch
 from torch import distributed
 
 from tests.conftest import ROOT, SAMPLE
+from tests.training.command import call, signal_at
 from trajpred.store import ScenarioStore
 from trajpred.training.callbacks import STOPPED
 from trajpred.training.checkpoint_io import newest_checkpoint
@@ -30,17 +29,6 @@ pytestmark = [
 #: Ten scenes: four, three and three to a step, so that with two processes most steps are shared unevenly.
 STEPS, EPOCHS = 3, 2
 LOST = "another process has ended or hangs"
-
-
-class SignalAt(pl.Callback):
-    """Send one of the processes a signal before a step."""
-
-    def __init__(self, step: int, number: int, rank: int = 1) -> None:
-        self.step, self.number, self.rank = step, number, rank
-
-    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if (trainer.global_step, trainer.global_rank) == (self.step, self.rank):
-            os.kill(os.getpid(), self.number)
 
 
 def command(runs: Path, store: Path, processes: int, *args: str, dropout: float = 0.0) -> list[str]:
@@ -59,23 +47,6 @@ def command(runs: Path, store: Path, processes: int, *args: str, dropout: float 
 def torchrun(arguments: Sequence[str]) -> list[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     return [*launcher, *arguments]
-
-
-def call(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    here = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.run(
-        arguments, env={**os.environ, **here}, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-def signal_at(step: int, number: signal.Signals, rank: int = 1) -> list[str]:
-    name = "--trainer.callbacks"
-    values = {"step": step, "number": int(number), "rank": rank}
-    return [
-        f"{name}=tests.training.test_distributed.SignalAt",
-        *(f"{name}.init_args.{k}={v}" for k, v in values.items()),
-    ]
 
 
 def curves(run: Path) -> dict[str, list[float]]:
@@ -115,10 +86,7 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
     [("joint", ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]), ("gatv2_star", [])],
 )
 def test_every_parameter_gets_a_gradient(
-    store_path: Path,
-    tmp_path: Path,
-    model: str,
-    small: list[str],
+    store_path: Path, tmp_path: Path, model: str, small: list[str]
 ) -> None:
     """Otherwise DDP, without ``find_unused_parameters``, fails at the second step."""
     given = [x for x in command(tmp_path, store_path, 2) if not x.startswith("--model.")]
@@ -130,31 +98,25 @@ def test_every_parameter_gets_a_gradient(
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_ends_with_a_message_when_another_is_killed(
-    store_path: Path,
-    tmp_path: Path,
-    rank: int,
+    store_path: Path, tmp_path: Path, rank: int
 ) -> None:
     start = time.monotonic()
-    kill = signal_at(STEPS + 1, signal.SIGKILL, rank)
+    kill = signal_at(STEPS + 1, "SIGKILL", rank)
     done = call(torchrun(command(tmp_path, store_path, 2, *kill, "--trainer.max_epochs=1000")))
     assert done.returncode != 0 and f"process {1 - rank} stops: {LOST}" in done.stderr, done.stderr
     assert f"exitcode  : {-signal.SIGKILL}" in done.stderr and time.monotonic() - start < 120
     assert newest_checkpoint(folder(tmp_path))[1]["global_step"] == STEPS
 
 
-def test_a_hanging_process_is_abandoned_after_the_timeout(
-    store_path: Path,
-    tmp_path: Path,
-) -> None:
-    stop = [*signal_at(STEPS + 1, signal.SIGSTOP), "--trainer.strategy.init_args.timeout=00:00:05"]
+def test_a_hanging_process_is_abandoned_after_the_timeout(store_path: Path, tmp_path: Path) -> None:
+    stop = [*signal_at(STEPS + 1, "SIGSTOP", rank=1), "--trainer.strategy.init_args.timeout=00:00:05"]
     # Lightning's own launcher; torchrun waits half a minute more for the hanging process.
     done = call([sys.executable, *command(tmp_path, store_path, 2, *stop, "--trainer.max_epochs=1000")])
     assert done.returncode != 0 and f"process 0 stops: {LOST}" in done.stderr, done.stderr
 
 
 def test_processes_stop_together_and_resume_each_with_its_own_dropout(
-    store_path: Path,
-    tmp_path: Path,
+    store_path: Path, tmp_path: Path
 ) -> None:
     """A signal to one process stops all; the resumed run ends with the same weights, bit for bit."""
 
@@ -162,7 +124,7 @@ def test_processes_stop_together_and_resume_each_with_its_own_dropout(
         return call([sys.executable, *command(tmp_path / name, store_path, 2, *args, dropout=0.3)])
 
     assert start("whole").returncode == 0
-    done = start("stopped", *signal_at(STEPS + 1, signal.SIGTERM))
+    done = start("stopped", *signal_at(STEPS + 1, "SIGTERM", rank=1))
     assert done.returncode == STOPPED and done.stdout.count("Stopped as requested") == 1, done.stderr
     path, content = newest_checkpoint(folder(tmp_path / "stopped"))
     states = [state["cpu"] for state in content["trajpred_random"]]

@@ -56,8 +56,7 @@ def test_every_parameter_of_every_variant_is_trained(
 
 
 def test_a_checkpoint_of_lightning_predicts_what_the_trained_model_does(
-    store_path: Path,
-    tmp_path: Path,
+    store_path: Path, tmp_path: Path
 ) -> None:
     saver = ModelCheckpoint(tmp_path)
     run = trainer(tmp_path, max_steps=2, limit_val_batches=0, callbacks=[saver])

@@ -113,10 +113,7 @@ def harm_gradient(model: LitForecaster, batch: HeteroData) -> None:
     ],
 )
 def test_a_non_finite_number_stops_training_by_name_before_it_is_saved(
-    store_path: Path,
-    tmp_path: Path,
-    harm: Any,
-    cause: str,
+    store_path: Path, tmp_path: Path, harm: Any, cause: str
 ) -> None:
     at = HarmAt(3, harm)
     with pytest.raises(DataError) as error:

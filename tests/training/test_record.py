@@ -30,10 +30,7 @@ def train(store: Path, folder: Path, steps: int, resume: Path | None = None, **d
     return folder / f"{steps}.ckpt"
 
 
-def test_a_run_resumes_within_an_epoch_with_the_same_batches_only(
-    store_path: Path,
-    tmp_path: Path,
-) -> None:
+def test_a_run_resumes_within_an_epoch_with_the_same_batches_only(store_path: Path, tmp_path: Path) -> None:
     within, whole = train(store_path, tmp_path, 2), train(store_path, tmp_path, 4)
     record = read_checkpoint(within)[TRAINING]
     assert (record["steps"], record["batch_size"], record["seed"]) == (2, 3, 0)

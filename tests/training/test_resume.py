@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.conftest import ROOT
 from tests.model.small import small_model
+from tests.training.command import SignalAt, call, signal_at
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
@@ -38,20 +38,6 @@ PARTS: dict[str, Any] = {
 }
 #: Ten scenes in batches of at most three.
 STEPS, EPOCHS = 4, 2
-
-
-class SignalAt(pl.Callback):
-    """Send this process a signal after ``step`` steps, at the event ``when`` of Lightning.
-
-    By name, since not every system has every signal.
-    """
-
-    def __init__(self, step: int, name: str, when: str = "train_batch_start") -> None:
-        def send(trainer: pl.Trainer, *_: Any) -> None:
-            if trainer.global_step == step:
-                os.kill(os.getpid(), signal.Signals[name])
-
-        setattr(self, f"on_{when}", send)
 
 
 @dataclass
@@ -122,10 +108,7 @@ def assert_same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) 
 
 
 @pytest.fixture(scope="module")
-def whole(
-    store_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Record, Path]:
+def whole(store_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, Path]:
     """An undisturbed run, with a checkpoint after every step."""
     folder = tmp_path_factory.mktemp("whole")
     return fit(store_path, folder)[0], folder
@@ -147,11 +130,7 @@ def ignored_signals() -> Iterator[None]:
     [(3, 0), pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(5, 2, marks=pytest.mark.slow)],
 )
 def test_a_run_resumes_from_the_checkpoint_of_any_step(
-    store_path: Path,
-    whole: tuple[Record, Path],
-    tmp_path: Path,
-    done: int,
-    workers: int,
+    store_path: Path, whole: tuple[Record, Path], tmp_path: Path, done: int, workers: int
 ) -> None:
     expected, folder = whole
     assert len(expected.steps) == STEPS * EPOCHS
@@ -175,11 +154,7 @@ VALIDATING = "validation_batch_start"
     ],
 )
 def test_a_stopped_run_resumes_as_if_it_had_not_been(
-    store_path: Path,
-    whole: tuple[Record, Path],
-    tmp_path: Path,
-    stop: SignalAt,
-    done: int,
+    store_path: Path, whole: tuple[Record, Path], tmp_path: Path, stop: SignalAt, done: int
 ) -> None:
     before, saved = fit(store_path, tmp_path, stop=stop)
     assert torch.load(saved, weights_only=True)["global_step"] == done
@@ -189,10 +164,7 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
 
 @pytest.mark.parametrize("second", [5, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_run_stopped_in_the_last_batch_of_an_epoch_without_validation_stops_and_resumes_again(
-    store_path: Path,
-    whole: tuple[Record, Path],
-    tmp_path: Path,
-    second: int,
+    store_path: Path, whole: tuple[Record, Path], tmp_path: Path, second: int
 ) -> None:
     options = {"check_val_every_n_epoch": EPOCHS}
     first, saved = fit(store_path, tmp_path / "1", stop=SignalAt(STEPS - 1, "SIGTERM"), **options)
@@ -216,10 +188,7 @@ def average() -> list[pl.Callback]:
     "stop", [SignalAt(4, "SIGTERM", VALIDATING), pytest.param(SignalAt(5, "SIGTERM"), marks=pytest.mark.slow)]
 )
 def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_training(
-    store_path: Path,
-    whole: tuple[Record, Path],
-    tmp_path: Path,
-    stop: SignalAt,
+    store_path: Path, whole: tuple[Record, Path], tmp_path: Path, stop: SignalAt
 ) -> None:
     before, saved = fit(store_path, tmp_path, callbacks=average(), stop=stop)
     after, _ = fit(store_path, tmp_path / "rest", saved, average())
@@ -251,9 +220,7 @@ def test_accumulated_gradients_complete_their_step_before_a_stop(store_path: Pat
 
 @pytest.mark.slow
 def test_a_validation_within_an_epoch_resumes_too(
-    store_path: Path,
-    whole: tuple[Record, Path],
-    tmp_path: Path,
+    store_path: Path, whole: tuple[Record, Path], tmp_path: Path
 ) -> None:
     options = {"val_check_interval": 2}
     before, saved = fit(store_path, tmp_path, stop=SignalAt(6, "SIGTERM", VALIDATING), **options)
@@ -273,29 +240,14 @@ def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[st
     return call([sys.executable, str(ROOT / "tools" / "train.py"), *given])
 
 
-def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
-
-
 def weights_of(runs: Path) -> dict[str, torch.Tensor]:
     last = runs / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
     weights: dict[str, torch.Tensor] = torch.load(last, weights_only=True)["state_dict"]
     return weights
 
 
-def signal_at(step: int, name: str) -> list[str]:
-    option = "--trainer.callbacks"
-    arguments = [f"{option}.init_args.step={step}", f"{option}.init_args.name={name}"]
-    return [f"{option}=tests.training.test_resume.SignalAt", *arguments]
-
-
 @pytest.mark.slow
-def test_the_command_resumes_after_a_kill_damage_and_a_stop(
-    store_path: Path,
-    tmp_path: Path,
-) -> None:
+def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tmp_path: Path) -> None:
     done = train(store_path, tmp_path / "whole")
     assert done.returncode == 0, done.stderr
     assert {x.name for x in (tmp_path / "whole").rglob("*.ckpt")} == {"last.ckpt"}

@@ -28,10 +28,7 @@ def blocks(heading: str, language: str) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_command_trains_the_encoder_and_decoder_of_the_readme(
-    store_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [module], [config] = (blocks("Your own encoder or decoder", x) for x in ("python", "yaml"))
     (tmp_path / "my_model.py").write_text(module, "utf-8")

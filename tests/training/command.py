@@ -1,0 +1,42 @@
+"""Training commands in processes of their own, and a callback that sends them signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+
+from tests.conftest import ROOT
+
+
+class SignalAt(pl.Callback):
+    """Send the process of ``rank`` a signal after ``step`` steps, at the event ``when`` of Lightning.
+
+    By name, since not every system has every signal.
+    """
+
+    def __init__(self, step: int, name: str, when: str = "train_batch_start", rank: int = 0) -> None:
+        def send(trainer: pl.Trainer, *_: Any) -> None:
+            if (trainer.global_step, trainer.global_rank) == (step, rank):
+                os.kill(os.getpid(), signal.Signals[name])
+
+        setattr(self, f"on_{when}", send)
+
+
+def signal_at(step: int, name: str, rank: int = 0) -> list[str]:
+    """Return the options that add a ``SignalAt``."""
+    option, values = "--trainer.callbacks", {"step": step, "name": name, "rank": rank}
+    arguments = [f"{option}.init_args.{key}={value}" for key, value in values.items()]
+    return [f"{option}=tests.training.command.SignalAt", *arguments]
+
+
+def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
+    )
