@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -122,8 +122,15 @@ def _equal(a: object, b: object) -> bool:
     return bool(np.all(np.asarray(a) == np.asarray(b)))
 
 
-def assert_same(a: Any, b: Any, skip: tuple[str, ...] = ()) -> None:
-    """Assert that two feature records are equal, bit by bit, except for some fields."""
-    for f in fields(a):
-        if f.name not in skip:
-            np.testing.assert_array_equal(getattr(a, f.name), getattr(b, f.name), err_msg=f.name)
+def assert_same(a: Any, b: Any, skip: tuple[str, ...] = (), name: str = "") -> None:
+    """Assert that two records are equal, bit by bit, except for some fields."""
+    assert type(a) is type(b), name
+    if is_dataclass(a):
+        for f in fields(a):
+            if f.name not in skip:
+                assert_same(getattr(a, f.name), getattr(b, f.name), skip, f.name)
+    elif isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype or a.dtype.kind == b.dtype.kind == "U", name
+        np.testing.assert_array_equal(a, b, err_msg=name)
+    else:
+        assert a == b, name

@@ -6,7 +6,7 @@ import csv
 import gzip
 import os
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.graph.scenes import features_of
+from tests.graph.scenes import assert_same, features_of
 from tests.sources.argoverse1_files import MAPS, SHIPPED, Row, made_map, made_rows, unpack, write, write_csv
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
@@ -184,17 +184,6 @@ def test_window_roles_categories_and_motion(tmp_path: Path) -> None:
     assert not tracks.heading[parked].any() and np.abs(tracks.velocity[parked, 9:]).max() < 0.1
 
 
-def same(a: Any, b: Any, without: tuple[str, ...] = (), name: str = "") -> None:
-    """Compare records bit by bit, field by field."""
-    if is_dataclass(a):
-        for one in fields(a):
-            if one.name not in without:
-                same(getattr(a, one.name), getattr(b, one.name), without, one.name)
-    else:
-        left, right = np.asarray(a), np.asarray(b)
-        assert (left.dtype, left.tobytes()) == (right.dtype, right.tobytes()), name
-
-
 def inputs(tracks: Tracks) -> Tracks:
     """Return the observed steps of the tracks that have any."""
     rows = tracks.valid[:, :20].any(axis=1)
@@ -224,11 +213,11 @@ def check_causal(path: Path, rows: list[Row]) -> None:
         write_csv(path, with_other_future(rows, change))
         after = read_scenario(path)
         assert len(before.map) > 0 and before.step_s == after.step_s
-        same(before.map, after.map)
-        same(inputs(before.tracks), inputs(after.tracks))
+        assert_same(before.map, after.map)
+        assert_same(inputs(before.tracks), inputs(after.tracks))
         a, b = features_of(before), features_of(after)
-        same(a.agents, b.agents, without=("target", "target_mask", "track"))
-        same(a.lanes, b.lanes)
+        assert_same(a.agents, b.agents, skip=("target", "target_mask", "track"))
+        assert_same(a.lanes, b.lanes)
         assert (a.agents.target.tobytes() == b.agents.target.tobytes()) == (change == "timestamps")
 
 
@@ -241,17 +230,19 @@ def test_sequences_without_a_future_are_read_as_the_test_split(tmp_path: Path) -
     scenario = read_scenario(path)
     assert (scenario.num_observed, scenario.num_steps, scenario.has_future) == (20, 50, False)
     assert discover(tmp_path) == {"test": [path]}
-    same(inputs(scenario.tracks), inputs(read_scenario(write(tmp_path, made_rows())).tracks))
+    assert_same(inputs(scenario.tracks), inputs(read_scenario(write(tmp_path, made_rows())).tracks))
 
 
 def test_row_order_quotes_and_the_av_label_do_not_matter(tmp_path: Path) -> None:
     plain = read_scenario(write(tmp_path, made_rows()))
-    shuffled = [made_rows()[i] for i in np.random.default_rng(0).permutation(len(made_rows()))]
-    same(read_scenario(write(tmp_path, [[row[0], f'"{row[1]}"', *row[2:]] for row in shuffled])), plain)
+    given = made_rows()
+    shuffled = [given[i] for i in np.random.default_rng(0).permutation(len(given))]
+    quoted = [[row[0], f'"{row[1]}"', *row[2:]] for row in shuffled]
+    assert_same(read_scenario(write(tmp_path, quoted)), plain)
     rows = [[*row[:2], "OTHERS" if row[1] == "000" else row[2], *row[3:]] for row in made_rows()]
     unlabelled = read_scenario(write(tmp_path, rows)).tracks
     assert unlabelled.track_id[0] == "000"
-    same(plain.tracks, unlabelled, without=("track_id", "object_type"))
+    assert_same(plain.tracks, unlabelled, skip=("track_id", "object_type"))
 
 
 def test_maps_are_cached_until_they_change(tmp_path: Path) -> None:

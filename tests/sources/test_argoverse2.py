@@ -21,7 +21,7 @@ from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, equal
 from trajpred.sources import SOURCES
-from trajpred.sources.argoverse2 import MAX_STEPS, discover, read_scenario
+from trajpred.sources.argoverse2 import MAX_STEPS, discover, read_map, read_scenario
 from trajpred.sources.argoverse2_writer import map_archive, scenario_table
 from trajpred.sources.synthetic import make_scenario
 from trajpred.splits import SPLITS
@@ -391,8 +391,12 @@ INVALID_MAPS = [
 
 
 def test_invalid_values_of_maps_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "log_map_archive_0.json"
     for field, group, key, value in INVALID_MAPS:
-        rejects("log_map_archive_*.json", field, tmp_path, TABLE, placed(group, key, value))
+        path.write_text(json.dumps(placed(group, key, value)))
+        with pytest.raises(DataError) as caught:
+            read_map(path)
+        assert (caught.value.file, caught.value.field) == (path, field), caught.value
 
 
 def test_missing_and_mistyped_groups_records_and_keys_of_maps_are_named(tmp_path: Path) -> None:

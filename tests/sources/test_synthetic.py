@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
 from av2.map.map_api import ArgoverseStaticMap
 from matplotlib.path import Path as Outline
 
-from tests.conftest import SAMPLE
 from trajpred.errors import DataError
 from trajpred.geometry import direction, norm, to_local, wrap_angle
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, equal
@@ -37,21 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def digest(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def test_columns_types_and_map_keys_match_real_files(folder: Path) -> None:
-    def keys(path: Path) -> dict[str, set[str]]:
-        archive = json.loads(path.read_text())
-        return {group: set().union(*map(set, records.values())) for group, records in archive.items()}
-
-    real = next(SAMPLE.glob("test/*"))  # windows made from sensor logs have two columns more
-    schema = pq.read_schema(next(real.glob("*.parquet")))
-    assert all(pq.read_schema(path).equals(schema) for path in folder.glob("*/*/*.parquet"))
-    expected = keys(next(real.glob("*.json")))
-    for path in folder.glob("*/*/*.json"):
-        made = keys(path)
-        assert made.keys() == expected.keys()
-        assert all(made[group] in (set(), expected[group]) for group in expected)
 
 
 def test_av2_reads_the_same_values(folder: Path) -> None:

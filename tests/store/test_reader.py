@@ -7,7 +7,6 @@ import pickle
 import shutil
 import zlib
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.graph.scenes import assert_same
 from tests.store.scenarios import full_map, made
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap, Ragged
-from trajpred.scenario import Scenario, Tracks, equal
+from trajpred.scenario import Scenario, equal
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore, find_splits, prepare
 from trajpred.store.codec import MAX_BYTES, SCHEMA
@@ -37,18 +36,6 @@ def rejected(read: Callable[[], Any], file: Path) -> DataError:
 
 
 # ------------------------------------------------------------------------------------------------- batches
-
-
-def identical(found: Any, expected: Any, name: str = "batch") -> None:
-    assert type(found) is type(expected), name
-    if isinstance(found, (ScenarioBatch, Tracks, LaneMap, Ragged)):
-        for field in fields(found):
-            identical(getattr(found, field.name), getattr(expected, field.name), f"{name}.{field.name}")
-    elif isinstance(found, np.ndarray):
-        assert found.dtype == expected.dtype, name
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-    else:
-        assert found == expected, name
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
@@ -71,7 +58,7 @@ def test_batches_equal_joined_scenarios(
         one_by_one = list(store)
         rows = np.random.default_rng(0).integers(len(store), size=12)
         for chosen in (range(len(store)), [3, 1], [2, 1], [1, 1], rows):
-            identical(store.batch(chosen), ScenarioBatch.of([one_by_one[int(row)] for row in chosen]))
+            assert_same(store.batch(chosen), ScenarioBatch.of([one_by_one[int(row)] for row in chosen]))
         tracks, lanes = store.sizes
         for one, seen, elements in zip(one_by_one, tracks, lanes, strict=True):
             assert seen == one.tracks.valid[:, : one.num_observed].any(1).sum()
