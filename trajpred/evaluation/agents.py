@@ -81,9 +81,8 @@ class ScoredAgents(Futures):
         """
         modes = max((forecast.trajectory.shape[1] for forecast in forecasts), default=0)
         steps = {forecast.trajectory.shape[2] for forecast in forecasts}
-        require(
-            len(steps) == 1, "trajectory", f"forecasts of {sorted(steps)} steps cannot be evaluated together"
-        )
+        problem = f"forecasts of {sorted(steps)} steps cannot be evaluated together"
+        require(len(steps) == 1, "trajectory", problem)
         for scenario in scenarios:
             require_step(scenario.step_s, scenarios[0].step_s, scenario.scenario_id)
         groups = [groups_of(scenario) for scenario in scenarios]
@@ -226,15 +225,12 @@ def manoeuvres(
 ) -> NDArray[np.int64]:
     """Classify each agent's manoeuvre by its future up to the last valid step: index into :data:`MANOEUVRES`.
 
-    The map is not used: a bend in the road is a turn, and a lane change on a bend is not detected.
+    ``stationary`` without a valid step. The map is not used: a bend in the road is a turn, and a lane change
+    on a bend is not detected.
 
     Args:
         future: ``[A, F, 2]`` metres in the agent's own frame at the last observed step (x ahead, y left).
-        heading: ``[A, F]`` radians in the same frame.
-        valid: ``[A, F]``.
-
-    Returns:
-        ``[A]``; ``stationary`` for an agent without a valid step.
+        heading: ``[A, F]`` radians in the same frame; valid: ``[A, F]``.
     """
     steps, row = np.arange(valid.shape[1]), np.arange(len(valid))
     last = np.where(valid, steps, 0).max(axis=1, initial=0)

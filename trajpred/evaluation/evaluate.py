@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,8 @@ from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
 from trajpred.metrics import columns, metric_of
-from trajpred.predictors.predictor import in_batches
+from trajpred.predictors.predictor import Predictor, in_batches
 from trajpred.store import ScenarioStore
-
-if TYPE_CHECKING:
-    from trajpred.predictors import Predictor
 
 
 def evaluate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 #: Notes on operators of these graphs in the list of NVIDIA TensorRT 10's ONNX parser; not run on TensorRT.
@@ -33,7 +32,9 @@ def interface_page(manifest: dict[str, Any]) -> str:
         "lane's is its midpoint and direction; the scene's is the map frame moved to an origin nearby "
         "(subtract in float64). Every origin gives the same futures.\n",
         *(_graph(name, graph) for name, graph in manifest["graphs"].items()),
-        _indices(manifest["indices"]),
+        "## Indices, from 0\n",
+        *(f"- `{port}`: {', '.join(names)}" for port, names in manifest["indices"].items()),
+        "",
         _check(manifest["check"]),
         _operators(manifest["graphs"]),
     ]
@@ -62,11 +63,6 @@ def _graph(name: str, graph: dict[str, Any]) -> str:
         for port in ports
     ]
     return "\n".join((f"## {name}.onnx\n", "| | name | type | shape | |", "|---|---|---|---|---|", *rows, ""))
-
-
-def _indices(indices: dict[str, Sequence[str]]) -> str:
-    rows = [f"- `{port}`: {', '.join(names)}" for port, names in indices.items()]
-    return "\n".join(("## Indices, from 0\n", *rows, ""))
 
 
 def _check(check: dict[str, Any]) -> str:

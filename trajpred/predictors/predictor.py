@@ -64,7 +64,7 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     Args:
         checkpoint: the name of a baseline or of pretrained weights, or the path of a checkpoint, a bundle or
             a predictions file.
-        joint: forecast joint futures; see :class:`CheckpointPredictor`.
+        joint: mode k of all agents of a scene is one world.
 
     Raises: DataError if there is no such predictor, or it has no joint futures.
     """
