@@ -56,12 +56,6 @@ def test_kinematics_equal_plain_loops() -> None:
         np.testing.assert_allclose(found[a, k], largest, rtol=1e-9)
 
 
-def test_short_futures_use_the_longest_possible_spacing() -> None:
-    path = np.stack((20 * TIME[:3], 0 * TIME[:3]), -1)
-    _, faster, slower, _ = motion(path, np.zeros(2), np.array([22.0, 0.0]))
-    assert faster == 0 and slower == pytest.approx(2 / 0.3)
-
-
 def test_feasibility() -> None:
     standing = np.random.default_rng(3).normal(0, 0.1, (200, 1, 60, 2)) + FAR
     jitter = kinematics(standing, np.broadcast_to(FAR, (200, 2)), np.zeros((200, 2)))

@@ -283,7 +283,7 @@ def readable(store: Path) -> dict[str, str]:
     ("after", "options", "kept"),
     [
         ({"train": "bcdef", "val": "ghijk"}, {}, {"train"}),
-        ({"train": "bcdef", "val": "ghij", "test": "klmn"}, {}, {"train", "val"}),
+        ({"train": "bcdef", "val": "ghij", "test": "kl"}, {}, {"train", "val"}),
         ({"train": "abcdef", "test": "k"}, {}, {"val"}),
         ({"train": "bcd", "val": "ghijk"}, {"overwrite": True}, set()),
         ({"train": "bcd", "val": "ghij"}, {"overwrite": True}, {"val"}),  # no shard is made

@@ -31,7 +31,7 @@ def test_bytes_per_argoverse_2_scenario(sample: Path, tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 def test_packing_is_invertible_for_all_bytes(data: st.DataObject) -> None:
     parts = []
     for kind, width in KINDS:
