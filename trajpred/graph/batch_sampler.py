@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ MODES = 6
 
 
 class BatchKey(NamedTuple):
-    """Key of one batch: rows of the store, ``[S]`` int64, and the epoch, which seeds the variations."""
+    """Rows ``[S]`` of the store that make one batch, and the epoch, which seeds the variations."""
 
     rows: NDArray[np.int64]
     epoch: int
@@ -66,9 +67,7 @@ class TrainBatches(Sampler[BatchKey]):
 
     Args:
         sizes: of the scenarios after featurisation.
-        batch_size: maximum number of scenarios per step and process; steps may be slightly smaller, to be of
-            similar length.
-        seed: of the order.
+        batch_size: maximum number of scenarios per step and process.
         max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. If only one
             fits and the number of scenes is no multiple of ``world``, some processes get a second one.
         rank, world: index of this process and number of processes.
@@ -77,8 +76,7 @@ class TrainBatches(Sampler[BatchKey]):
         epoch: set by Lightning (:meth:`set_epoch`).
         start: first step to yield; earlier ones are already trained.
 
-    Raises:
-        DataError: fewer scenarios than processes.
+    Raises: DataError if there are fewer scenarios than processes.
 
     Example:
         >>> batches = TrainBatches(SceneSizes(np.full(100, 20), np.full(100, 60)), batch_size=8)
@@ -100,10 +98,8 @@ class TrainBatches(Sampler[BatchKey]):
         self.epoch = self.start = 0
         self.group = _groups(sizes, batch_size * world)
         members = (np.flatnonzero(self.group == i) for i in range(int(self.group.max()) + 1))
-        steps = (
-            step for rows in members for step in _split(rows, sizes.limit(rows, batch_size, max_bytes), world)
-        )
-        self._lengths = np.array([len(step) for step in steps])
+        steps = (_split(rows, sizes.limit(rows, batch_size, max_bytes), world) for rows in members)
+        self._lengths = np.array([len(step) for step in chain.from_iterable(steps)])
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -133,12 +129,7 @@ class OrderedBatches(Sampler[BatchKey]):
     """Yield every scenario once, in the order of the store. Arguments as for :class:`TrainBatches`."""
 
     def __init__(
-        self,
-        sizes: SceneSizes,
-        batch_size: int,
-        max_bytes: float = math.inf,
-        rank: int = 0,
-        world: int = 1,
+        self, sizes: SceneSizes, batch_size: int, max_bytes: float = math.inf, rank: int = 0, world: int = 1
     ) -> None:
         _check(sizes, world)
         self.batches = [

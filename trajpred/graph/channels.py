@@ -1,13 +1,12 @@
-"""Name every feature channel that a model reads once: its unit, and what a reflection does to it. NumPy only.
+"""Every feature channel that a model reads: its name, its unit, and its sign under reflection. NumPy only.
 
-Encoders take their input sizes from here, augmentation its signs and the validity channel, and the onboard
-signature its shapes and descriptions. A feature is added by adding its channel here and its value where the
-array is filled (:mod:`~trajpred.graph.agents`, :mod:`~trajpred.graph.lanes`,
-:mod:`~trajpred.graph.relations`).
+To add a feature, add its channel here and its value where the array is filled (:mod:`~trajpred.graph.agents`,
+:mod:`~trajpred.graph.lanes`, :mod:`~trajpred.graph.relations`); encoder sizes and signatures follow.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,10 +82,8 @@ class Channels:
 
 def other_side(names: Sequence[str]) -> NDArray[np.int64]:
     """Return for each name the index of its counterpart on the other side, or its own if it has no side."""
-    swapped = [
-        name.replace("left", "right") if "left" in name else name.replace("right", "left") for name in names
-    ]
-    return np.array([names.index(name) for name in swapped])
+    swap = {"left": "right", "right": "left"}
+    return np.array([names.index(re.sub("left|right", lambda side: swap[side[0]], name)) for name in names])
 
 
 def _vector(x: str, y: str, unit: str = "") -> Channels:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from trajpred.errors import require
 
 
 def _require_not_negative(config: FeatureConfig | GraphConfig) -> None:
-    for f in fields(config):
-        require(getattr(config, f.name) >= 0, f.name, "must not be negative")
+    for name, value in vars(config).items():
+        require(value >= 0, name, "must not be negative")
 
 
 @dataclass(frozen=True)

@@ -52,14 +52,9 @@ class SceneDataset(Dataset[SceneBatch]):
 
 
 class SceneLoader(DataLoader[SceneBatch]):
-    """Load the batches that a sampler yields.
+    """Load the batches that a sampler yields in ``workers`` processes, 0 for the calling one.
 
-    Args:
-        dataset: the scenes.
-        sampler: rows of each batch.
-        workers: loading processes; 0 loads in the calling process.
-        trained: returns the number of batches of this epoch that are already trained.
-
+    ``trained`` returns the number of batches of this epoch that are already trained.
     With DDP, use ``Trainer(use_distributed_sampler=False)``: the samplers distribute the scenes themselves.
     """
 
@@ -144,9 +139,8 @@ class SceneData(pl.LightningDataModule):
         """Load all validation scenes in the order of the store."""
         data = SceneDataset(ScenarioStore(self.store, "val"), self.scene)
         sizes, process = self._sizes(data.store), self._process()
-        return SceneLoader(
-            data, OrderedBatches(sizes, self.batch_size, self.max_bytes, *process), self.workers
-        )
+        sampler = OrderedBatches(sizes, self.batch_size, self.max_bytes, *process)
+        return SceneLoader(data, sampler, self.workers)
 
     def _trained(self) -> int:
         """Return the number of trained batches of this epoch, including those of a resumed run."""

@@ -32,8 +32,7 @@ def pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Pair every row of ``scene`` with every row of ``other`` of the same scene; both ascending.
 
-    Returns:
-        The rows of both ``[pairs]``, the first ascending, and ``[N]`` the first pair of each row.
+    Returns the rows of both ``[pairs]``, the first ascending, and ``[N]`` the first pair of each row.
     """
     start = starts(other, scenes)
     count = np.diff(start)[scene]
@@ -43,13 +42,9 @@ def pairs(
 
 
 def resample(lines: Ragged, points: int) -> NDArray[np.float64]:
-    """Interpolate ``points`` points at equal distances along each polyline, both ends included.
+    """Interpolate ``points`` points at equal distances along each of M polylines, both ends included.
 
-    Args:
-        lines: M polylines, ``[N, 2]`` or ``[N, 3]``; heights are ignored.
-
-    Returns:
-        ``[M, points, 2]``; zeros for polylines without points.
+    Returns ``[M, points, 2]``; heights are ignored, and polylines without points give zeros.
     """
     out = np.zeros((len(lines), points, 2))
     filled = np.flatnonzero(lines.lengths > 0)

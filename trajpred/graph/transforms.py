@@ -57,8 +57,8 @@ class AugmentConfig:
     mirror: float = 0.0
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            require(0 <= getattr(self, f.name) <= 1, f"augment.{f.name}", "must be 0 to 1")
+        for name, value in vars(self).items():
+            require(0 <= value <= 1, f"augment.{name}", "must be 0 to 1")
 
 
 def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
@@ -70,13 +70,10 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
     agents, lanes = scenes.agents, scenes.lanes
     truncated = _truncate(agents, config, draw(agents.scene, _TRUNCATE), draw(agents.scene, _FIRST_STEP))
     scored = agents.category >= TrackCategory.SCORED
-    agents = _take_agents(truncated, scored | (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
+    keep = scored | (draw(agents.scene, _DROP_AGENT) >= config.drop_agents)
+    agents = AgentFeatures(**{f.name: getattr(truncated, f.name)[keep] for f in fields(truncated)})
     lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
     return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)
-
-
-def _take_agents(agents: AgentFeatures, keep: NDArray[np.bool_]) -> AgentFeatures:
-    return AgentFeatures(**{f.name: getattr(agents, f.name)[keep] for f in fields(agents)})
 
 
 def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:
