@@ -273,14 +273,10 @@ def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[
     return mean
 
 
-def equal(a: Scenario, b: Scenario, tolerance: float = 0.0) -> bool:
-    """Return whether two scenarios have equal values, floats within ``tolerance``."""
-    return _same(a, b, tolerance)
-
-
-def _same(a: Any, b: Any, tolerance: float) -> bool:
+def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
+    """Return whether two scenarios, or parts of them, have equal values, floats within ``tolerance``."""
     if isinstance(a, (Scenario, Tracks, LaneMap, Ragged)):
-        return all(_same(getattr(a, f.name), getattr(b, f.name), tolerance) for f in fields(a))
+        return all(equal(getattr(a, f.name), getattr(b, f.name), tolerance) for f in fields(a))
     if isinstance(a, np.ndarray) and a.dtype.kind == "f":
         return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=tolerance))
     return bool(np.array_equal(a, b))

@@ -17,15 +17,10 @@ _TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
 
 
 def write_scenario(scenario: Scenario, folder: Path, future: bool = True) -> None:
-    """Write ``scenario_<id>.parquet`` and ``log_map_archive_<id>.json`` into ``folder``.
+    """Write ``scenario_<id>.parquet`` and ``log_map_archive_<id>.json`` into a new or existing ``folder``.
 
-    Args:
-        scenario: map points without heights are written at height 0.
-        folder: created where needed.
-        future: False omits the steps after the observed ones, as in a test split.
-
-    Example:
-        >>> write_scenario(scenario, Path("raw/train") / scenario.scenario_id)  # doctest: +SKIP
+    Map points without heights are written at height 0. Without ``future``, as in a test split, the steps
+    after the observed ones are omitted.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = scenario.scenario_id
@@ -73,8 +68,7 @@ def scenario_table(scenario: Scenario, future: bool = True) -> pa.Table:
 def map_archive(lane_map: LaneMap) -> bytes:
     """Return the map as Argoverse 2's JSON: records by id, points as ``{"x", "y", "z"}``."""
     m = lane_map
-    polylines = (m.centerline, m.left_boundary, m.right_boundary, m.crossing_edge1, m.crossing_edge2)
-    center, left, right, edge1, edge2 = map(_points, polylines)
+    center, left, right = map(_points, (m.centerline, m.left_boundary, m.right_boundary))
     lanes = [
         {
             "centerline": center[i],
@@ -92,8 +86,8 @@ def map_archive(lane_map: LaneMap) -> bytes:
         }
         for i in range(len(m))
     ]
-    ids = m.crossing_id.tolist()
-    crossings = [{"edge1": edge1[i], "edge2": edge2[i], "id": ids[i]} for i in range(len(ids))]
+    sides = zip(_points(m.crossing_edge1), _points(m.crossing_edge2), m.crossing_id.tolist(), strict=True)
+    crossings = [{"edge1": edge1, "edge2": edge2, "id": crossing} for edge1, edge2, crossing in sides]
     outlines = zip(m.drivable_area_id.tolist(), _points(m.drivable_area), strict=True)
     areas = [{"area_boundary": outline, "id": area} for area, outline in outlines]
     groups = {"drivable_areas": areas, "lane_segments": lanes, "pedestrian_crossings": crossings}

@@ -85,11 +85,8 @@ def download(
         splits: folders below ``prefix``.
         limit: number of scenarios of each split, the first ones; None for all.
         workers: number of simultaneous downloads.
-        endpoint: URL of the S3 service.
-        bucket: name of the bucket.
-        prefix: folder of the data set in the bucket.
-        retries: of a request that fails.
-        pause_s: seconds before the first retry; doubled before each further one, at most 15.
+        endpoint, bucket, prefix: URL of the S3 service, bucket, and folder of the data set in it.
+        retries, pause_s: of a failed request, and seconds before the first; doubled each time, at most 15.
         progress: show progress bars.
 
     Raises:

@@ -126,9 +126,8 @@ class Users:
     """True states of ``A`` road users over ``T`` steps; row 0 is the ego vehicle.
 
     Attributes:
-        object_type: ``[A]`` int8, as in :class:`~trajpred.scenario.Tracks`.
         states: ``[A, T, 5]`` position, heading and velocity.
-        present: ``[A, T]`` bool, True where on the map.
+        present: ``[A, T]``, True where on the map.
         focal: row of the focal vehicle.
     """
 

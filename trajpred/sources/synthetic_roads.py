@@ -38,10 +38,7 @@ class Lane:
 class Roads:
     """Straight arms around ``origin`` ``[2]``, whose lanes are joined by curves through the middle.
 
-    Args:
-        angles: ``[N]`` direction of each arm, outwards.
-        origin: ``[2]`` metres.
-        lanes_each_way: lanes of each arm in each direction.
+    ``angles`` ``[N]`` are the directions of the arms, outwards, each with ``lanes_each_way`` lanes both ways.
     """
 
     def __init__(self, angles: NDArray[np.float64], origin: NDArray[np.float64], lanes_each_way: int) -> None:
