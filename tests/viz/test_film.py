@@ -38,7 +38,11 @@ def picture(film: Film, step: int) -> np.ndarray:
 
 def inside(film: Film, step: int) -> np.ndarray:
     """The scene at ``step`` ``[S, S, 3]`` without caption and legend."""
-    box, found = film.axes.get_window_extent(), picture(film, step)
+    return without_caption(film, picture(film, step))
+
+
+def without_caption(film: Film, found: np.ndarray) -> np.ndarray:
+    box = film.axes.get_window_extent()
     rows = slice(round(found.shape[0] - box.y1) + 2, round(found.shape[0] - box.y0) - 2)
     return found[rows, round(box.x0) + 2 : round(box.x1) - 2]
 
@@ -86,6 +90,16 @@ def test_nothing_is_visible_before_its_time(scene: Scenario) -> None:
     films = [Film(one, radius_m=30.0) for one in (scene, replace(scene, tracks=changed))]
     assert (inside(films[0], step) == inside(films[1], step)).all()
     assert (inside(films[0], step + 1) != inside(films[1], step + 1)).any()
+
+
+def test_growing_modes_end_at_their_step(scene: Scenario) -> None:
+    forecast = make_forecast(scene)
+    bent = forecast.trajectory.copy()
+    bent[:, :, 6:] += 4.0
+    films = [Film(scene, one, radius_m=30.0) for one in (forecast, replace(forecast, trajectory=bent))]
+    for horizon, same in ((6, True), (7, False)):
+        a, b = (without_caption(film, film._draw(Frame(NOW, horizon))) for film in films)
+        assert np.array_equal(a, b) == same, horizon
 
 
 @pytest.mark.parametrize("step", [0, NOW, NOW + 12])
