@@ -39,7 +39,7 @@ STEPS, OBSERVED = 110, 50
 
 def trained(name: str, real: list[Scenario]) -> tuple[Forecaster, list[Scenario]]:
     """Load shipped weights, and real scenes of the data they are for."""
-    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:150]
+    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:30]
     scenes = real if "argoverse2" in name else [argoverse1.read_scenario(path) for path in paths]
     return Forecaster.from_pretrained(name), scenes
 
@@ -77,15 +77,19 @@ def test_shipped_models_are_exact_and_the_same_ten_thousand_kilometres_away(
     assert 0 < error.quantile(0.99) < 5e-5 and error.max() < 1e-4
     assert (found.logits.softmax(-1) - exact.logits.softmax(-1)).abs().max() < 1e-5
 
-    near = model.forecast(batch)
-    for scenes, share, within_m in ((there, 1.0, 1e-4), ([stored(s) for s in there], 0.99, 0.05)):
-        far = model.forecast(build_batch(scenes, model.scene))
-        pairs = list(zip(near, far, strict=True))
-        assert all(a.track_id.tolist() == b.track_id.tolist() for a, b in pairs)
-        distance = [norm(b.trajectory - VERY_FAR - a.trajectory).max((1, 2)) for a, b in pairs]
-        probability = [np.abs(b.probability - a.probability).max(1) for a, b in pairs]
-        assert np.quantile(np.concatenate(distance), share) < within_m
-        assert np.quantile(np.concatenate(probability), share) < 0.1 * within_m
+    for near, far, within_m, at_most_m in (
+        (here, there, 1e-4, 1e-4),
+        ([stored(s) for s in here], [stored(s) for s in there], 0.05, 0.5),
+    ):
+        pairs = [model.forecast(build_batch(scenes, model.scene)) for scenes in (near, far)]
+        distances, changes = [], []
+        for a, b in zip(*pairs, strict=True):
+            assert a.track_id.tolist() == b.track_id.tolist()
+            distances.append(norm(b.trajectory - VERY_FAR - a.trajectory).max((1, 2)))
+            changes.append(np.abs(b.probability - a.probability).max())
+        distance = np.concatenate(distances)
+        assert np.quantile(distance, 0.99) < within_m and distance.max() <= at_most_m
+        assert max(changes) < 0.1 * within_m
 
 
 @torch.inference_mode()

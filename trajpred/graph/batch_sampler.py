@@ -69,7 +69,7 @@ class TrainBatches(Sampler[BatchKey]):
         sizes: of the scenarios after featurisation.
         batch_size: maximum number of scenarios per step and process.
         max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. If only one
-            fits and the number of scenes is no multiple of ``world``, some processes get a second one.
+            fits and the number of scenes is not a multiple of ``world``, some processes get a second one.
         rank, world: index of this process and number of processes.
 
     Attributes:

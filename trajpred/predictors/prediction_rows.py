@@ -120,7 +120,7 @@ def read_rows(path: Path) -> Rows:
     except DataError as error:
         raise error.located(path) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"is no readable parquet file ({error})", file=path) from None
+        raise DataError(f"is not a readable parquet file ({error})", file=path) from None
 
 
 def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:

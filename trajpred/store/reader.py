@@ -39,7 +39,7 @@ def read_manifest(store: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(path.read_text())
         version = manifest["version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"is no store manifest ({error!r}); {_advice(store, {})}", file=path) from None
+        raise DataError(f"is not a store manifest ({error!r}); {_advice(store, {})}", file=path) from None
     if version != VERSION:
         known = f"store version {version}, this trajpred reads version {VERSION}"
         raise DataError(f"{known}; {_advice(store, manifest)}", file=path)
