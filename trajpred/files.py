@@ -19,7 +19,7 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to, and rename it to ``path`` on success.
 
     If the block raises or the process stops, an existing ``path`` is left unchanged; with ``flush``, also if
-    the machine stops. A ``path`` that is not a regular file, such as ``/dev/stdout``, is yielded itself. Success
+    the machine stops. A ``path`` that is not a regular file (``/dev/stdout``) is yielded itself. Success
     also removes what killed writers of the same ``path`` left beside it more than :data:`ABANDONED_S` ago.
 
     Example:

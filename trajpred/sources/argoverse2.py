@@ -78,7 +78,7 @@ def read_map(path: Path) -> LaneMap:
 
 @contextmanager
 def readable(path: Path, what: str, field: str | None = None) -> Iterator[None]:
-    """Name ``path`` in every DataError, and raise DataError that it is not a readable ``what`` for the rest."""
+    """Name ``path`` in every DataError; report other errors as "is not a readable ``what``"."""
     try:
         yield
     except DataError as error:
