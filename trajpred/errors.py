@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # the command line reports errors before NumPy is loaded
 
 #: Maximum number of characters in an array of strings: NumPy reserves the longest length for each of them.
 MAX_CHARACTERS = 2**24
+#: Maximum number of characters that a message quotes of a value, and of a whole message.
+MAX_QUOTED, MAX_MESSAGE = 80, 1_000
 
 
 class DataError(ValueError):
@@ -28,13 +30,13 @@ class DataError(ValueError):
     """
 
     def __init__(self, message: str, *, file: str | Path | None = None, field: str | None = None) -> None:
-        # Messages quoted from libraries may contain line breaks.
-        self.message, self.file, self.field = " ".join(message.splitlines()), file, field
+        # Messages quoted from libraries may contain line breaks and whole values.
+        self.message, self.file, self.field = shortened(" ".join(message.splitlines())), file, field
         super().__init__(self.message, file, field)
 
     def __str__(self) -> str:
-        where = [str(self.file)] if self.file is not None else []
-        where += [f"field {self.field!r}"] if self.field is not None else []
+        where = [shortened(str(self.file))] if self.file is not None else []
+        where += [f"field {shortened(self.field)!r}"] if self.field is not None else []
         return f"{', '.join(where)}: {self.message}" if where else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -43,6 +45,23 @@ class DataError(ValueError):
     def located(self, file: str | Path) -> DataError:
         """Return the same error with ``file`` filled in, unless a file is already named."""
         return DataError(self.message, file=self.file or file, field=self.field)
+
+
+def shortened(text: str, limit: int = MAX_MESSAGE) -> str:
+    """Cut the middle out of a text of more than ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit * 3 // 4]} … ({len(text)} characters) … {text[-limit // 4 :]}"
+
+
+def quoted(value: object) -> str:
+    """Return a short representation of a value of any type and size, for messages."""
+    if isinstance(value, str):
+        return repr(shortened(value, MAX_QUOTED))
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return "an integer of more than 64 bits"
+    simple = value is None or isinstance(value, (int, float))
+    return repr(value) if simple else f"a {type(value).__name__}"
 
 
 def require(condition: bool, field: str, message: str) -> None:

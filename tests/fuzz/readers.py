@@ -29,7 +29,7 @@ from trajpred.evaluation.comparison import by_recipe, format_recipes
 from trajpred.evaluation.results import read_results
 from trajpred.forecast import Forecast
 from trajpred.metrics.calibration import ConformalRegions
-from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_weights, read_checkpoint
+from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_model, read_checkpoint
 from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
@@ -234,7 +234,7 @@ def bundle(folder: Path) -> Reader:
 
 
 def checkpoint(folder: Path) -> Reader:
-    path = folder / "best.ckpt"
+    path, sizes = folder / "best.ckpt", {"in_features": 2, "out_features": 3}
     fitted = regions(folder).seed.decode()
     parts = {
         TRAINING: {"seed": 1},
@@ -244,7 +244,7 @@ def checkpoint(folder: Path) -> Reader:
     torch.save(parts | weights, path)
 
     def read() -> None:
-        load_weights(nn.Linear(2, 3), read_checkpoint(path)["state_dict"], path)
+        load_model(nn.Linear, sizes, read_checkpoint(path)["state_dict"], path)
 
     return Reader(path.read_bytes(), zip_of, of_file(path, read))
 

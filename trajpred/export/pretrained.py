@@ -22,10 +22,8 @@ from trajpred.model.checkpoint import (
     CALIBRATION,
     CONFIG,
     TRAINING,
-    load_weights,
     read_checkpoint,
     training_facts,
-    weights_below,
 )
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import display_name
@@ -117,10 +115,7 @@ def changes(
     config: dict[str, object], state: dict[str, Tensor], stored: dict[str, Tensor], rows: ScenarioStore
 ) -> Change:
     """Compare the predictions of all agents of ``rows`` with the weights ``state`` and ``stored``."""
-    full, other = (
-        load_weights(Forecaster.build(config), weights_below(weights, "forecaster."), "checkpoint")
-        for weights in (state, stored)
-    )
+    full, other = (Forecaster.with_weights(config, weights, "checkpoint") for weights in (state, stored))
     distance, probability = [], []
     for indices in in_batches(range(len(rows)), 16):
         batch = build_batch([rows[index] for index in indices], full.scene)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from trajpred.errors import require
+from trajpred.errors import quoted, require
+
+#: Largest integer and largest real number in the description of a model, against damaged or hostile files.
+MAX_SIZE, MAX_NUMBER = 10_000, 1e6
 
 
-def _require_not_negative(config: FeatureConfig | GraphConfig) -> None:
-    for name, value in vars(config).items():
-        require(value >= 0, name, "must not be negative")
+def _require_range(config: FeatureConfig | GraphConfig) -> None:
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if isinstance(option.default, int):
+            valid, kind = type(value) is int and 0 <= value <= MAX_SIZE, f"an integer from 0 to {MAX_SIZE}"
+        else:
+            valid = type(value) in (int, float) and 0 <= value <= MAX_NUMBER
+            kind = f"a number from 0 to {MAX_NUMBER:g}"
+        require(valid, option.name, f"must be {kind}, is {quoted(value)}")
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,7 @@ class FeatureConfig:
     lane_points: int = 10
 
     def __post_init__(self) -> None:
-        _require_not_negative(self)
+        _require_range(self)
         require(self.max_agents > 0, "max_agents", "must be positive")
         even = self.lane_points > 0 and self.lane_points % 2 == 0
         require(even, "lane_points", "must be even and positive")
@@ -45,7 +54,7 @@ class GraphConfig:
 
     The numbers bound memory on crowded scenes; lanes related by topology are always connected.
 
-    Raises: DataError if a value is negative.
+    Raises: DataError if a value is out of range.
     """
 
     agent_agent_k: int = 32
@@ -56,7 +65,7 @@ class GraphConfig:
     lane_radius_m: float = 60.0
 
     def __post_init__(self) -> None:
-        _require_not_negative(self)
+        _require_range(self)
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,19 @@
-"""Read, check and build from checkpoints: a model's config, its weights, and the facts of its training."""
+"""Read and check checkpoints: a model's config, its weights, and the facts of its training."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, TypeVar
+from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
 import torch
-from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor, nn
 
 from trajpred.errors import DataError
 from trajpred.model import pretrained
+from trajpred.model.build import Model, build, plain
 
 #: Key of the model's config in a checkpoint.
 CONFIG = "trajpred_config"
@@ -23,14 +21,17 @@ CONFIG = "trajpred_config"
 TRAINING = "trajpred_training"
 #: Key of what was fitted to its forecasts afterwards (:mod:`trajpred.evaluation.calibrate`).
 CALIBRATION = "trajpred_calibration"
-Model = TypeVar("Model", bound=nn.Module)
+#: Parts with plain values; the config is also checked when the model is built.
+PLAIN = (CONFIG, TRAINING, CALIBRATION)
+#: Types of weights and buffers.
+DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool}
+DTYPES |= {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     """Read the content of a checkpoint, or of weights that ship, without unpickling code.
 
-    Raises: DataError if the file is missing, damaged, or not a trajpred checkpoint, or if its config names a
-        class of a module that has not been imported.
+    Raises: DataError if the file is missing, damaged, or not a trajpred checkpoint.
     """
     path = pretrained.locate(checkpoint)
     if not path.is_file():
@@ -50,14 +51,14 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
         raise DataError(f"is not a readable checkpoint ({reason})", file=path) from None
     if not isinstance(content, dict) or CONFIG not in content or "state_dict" not in content:
         raise DataError("is not a trajpred checkpoint", file=path, field=CONFIG)
+    try:
+        content |= {name: plain(content[name], name) for name in PLAIN if name in content}
+    except DataError as error:
+        raise error.located(path) from None
     for name, valid in _valid_parts(content).items():
         if not valid:
             raise DataError("is not in the format that trajpred writes", file=path, field=name)
-    for name in _class_paths(content[CONFIG]):
-        module = name.rpartition(".")[0]
-        if module.partition(".")[0] != "trajpred" and module not in sys.modules:
-            problem = f"names the class {name!r}, whose module a checkpoint may not import; import it first"
-            raise DataError(problem, file=path, field=CONFIG)
+    _require_state(content["state_dict"], path)
     return content
 
 
@@ -77,40 +78,36 @@ def verify_archive(path: Path) -> None:
         raise BadZipFile(f"damaged: {damaged}")
 
 
-def _class_paths(config: Any) -> Iterator[str]:
-    """Yield all class paths of a model config."""
-    if isinstance(config, dict):
-        for name, value in config.items():
-            yield from [str(value)] if name == "class_path" else _class_paths(value)
-    elif isinstance(config, list):
-        for value in config:
-            yield from _class_paths(value)
+def _require_state(state: Any, file: Path) -> None:
+    """Check that ``state`` has ordinary tensors by name, which take no more memory than their file has bytes.
+
+    Raises: DataError.
+    """
+    is_state = isinstance(state, dict) and all(isinstance(name, str) for name in state)
+    if not is_state or not all(map(_is_ordinary, state.values())):
+        raise DataError("must be ordinary tensors by name", file=file, field="state_dict")
+    # A view can repeat few bytes without end. Weights may be shared by two layers.
+    unpacked = sum(x.numel() * x.element_size() for x in state.values())
+    if unpacked > 2 * file.stat().st_size:
+        raise DataError("unpacks to more than the size of the file", file=file, field="state_dict")
 
 
-def _largest_size(config: Any) -> int:
-    """Return the largest integer among the constructor arguments of a model's parts."""
-    if isinstance(config, dict):
-        parts = [config[name] for name in ("encoder", "decoder", "init_args") if name in config]
-        return max(map(_largest_size, parts or config.values()), default=0)
-    return config if isinstance(config, int) else 0
+def _is_ordinary(value: Any) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and not (value.is_nested or value.is_quantized)
+        and (value.layout, value.device.type, value.dtype in DTYPES) == (torch.strided, "cpu", True)
+    )
 
 
 def _valid_parts(content: dict[str, Any]) -> dict[str, bool]:
     """Return for each part of a checkpoint whether it has the right form."""
-    state, calibration = content["state_dict"], content.get(CALIBRATION, {})
-    is_state = isinstance(state, dict) and all(
-        isinstance(name, str) and isinstance(x, Tensor) for name, x in state.items()
-    )
-    # A damaged size in the config could take all memory.
-    limit = max(1_000, len(state), *(size for x in state.values() for size in x.shape)) if is_state else 0
-    config, training = content[CONFIG], content.get(TRAINING, {})
+    training, calibration = content.get(TRAINING, {}), content.get(CALIBRATION, {})
     progress = [content.get(name) for name in ("epoch", "global_step")] if "epoch" in content else []
     return {
-        CONFIG: isinstance(config, dict) and bool(config),
-        "state_dict": is_state,
-        f"sizes in {CONFIG}": not is_state or _largest_size(config) <= limit,
+        CONFIG: isinstance(content[CONFIG], dict) and bool(content[CONFIG]),
         TRAINING: isinstance(training, dict),
-        "epoch": all(isinstance(steps, int) for steps in progress),
+        "epoch": all(type(steps) is int and 0 <= steps < 2**53 for steps in progress),
         CALIBRATION: isinstance(calibration, dict) and (not calibration or _is_calibration(calibration)),
     }
 
@@ -126,29 +123,21 @@ def training_facts(content: dict[str, Any]) -> dict[str, Any]:
     return {**reached, **content.get(TRAINING, {})}
 
 
-def build(cls: type[Model], config: dict[str, Any]) -> Model:
-    """Build a ``cls`` from plain values, as in a YAML config and in a checkpoint. Raises: DataError."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--model", type=cls, required=True)
-    try:
-        model: Model = parser.instantiate(parser.parse_object({"model": config})).model
-    except DataError:
-        raise
-    except Exception as error:  # any constructor, with any values
-        reason = error if isinstance(error, ArgumentError) else f"{type(error).__name__}: {error}"
-        raise DataError(f"is not a model config ({reason})", field="model") from error
-    return model
+def load_model(cls: type[Model], config: Any, state: dict[str, Tensor], checkpoint: str | Path) -> Model:
+    """Build a ``cls`` from ``config`` with the weights ``state`` of ``checkpoint``, in evaluation mode.
 
-
-def load_weights(model: Model, state: dict[str, Tensor], checkpoint: str | Path) -> Model:
-    """Load the weights ``state`` of ``checkpoint`` into ``model`` and return it in evaluation mode.
-
-    Weights in half precision are cast to the model's float32. Raises: DataError if they do not fit.
+    Weights in half precision are cast to the model's float32. Raises: DataError if the config is invalid, or
+    the weights do not fit it or are not finite.
     """
+    try:
+        model = build(cls, config, state)
+    except DataError as error:
+        raise error.located(checkpoint) from None
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
         raise DataError(f"weights do not fit the model ({error})", file=checkpoint) from None
+    _require_finite(model, checkpoint)
     return model.eval()
 
 
@@ -158,7 +147,7 @@ def load_matching(model: nn.Module, state: dict[str, Tensor], checkpoint: str | 
     Returns:
         Names of the model's weights that were not loaded (because of another horizon, for example).
 
-    Raises: DataError if less than half of the weights match.
+    Raises: DataError if less than half of the weights match, or one is not finite.
     """
     own = model.state_dict()
     matching = {name: x for name, x in state.items() if name in own and own[name].shape == x.shape}
@@ -166,7 +155,15 @@ def load_matching(model: nn.Module, state: dict[str, Tensor], checkpoint: str | 
         problem = f"{len(matching)} of the model's {len(own)} weights fit: it was trained with other settings"
         raise DataError(problem, file=checkpoint)
     model.load_state_dict(matching, strict=False)
+    _require_finite(model, checkpoint)
     return [name for name in own if name not in matching]
+
+
+def _require_finite(model: nn.Module, checkpoint: str | Path) -> None:
+    wrong = [name for name, x in model.named_parameters() if not x.isfinite().all()]
+    wrong += [name for name, x in model.named_buffers() if x.isnan().any()]  # masks may be infinite
+    if wrong:
+        raise DataError(f"weights are not finite: {', '.join(wrong[:3])}", file=checkpoint)
 
 
 def weights_below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

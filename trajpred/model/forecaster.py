@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
-from trajpred.graph.config import SceneConfig
+from trajpred.graph.config import MAX_NUMBER, SceneConfig
 from trajpred.model import pretrained
-from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint, weights_below
+from trajpred.model.build import build
+from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 
@@ -38,7 +39,7 @@ class Forecaster(nn.Module):
         >>> forecast.trajectory.shape
         (61, 6, 60, 2)
 
-    Raises: DataError if encoder and decoder have different ``dim``.
+    Raises: DataError if encoder and decoder have different ``dim``, or history or time step are out of range.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class Forecaster(nn.Module):
         super().__init__()
         if encoder.dim != decoder.dim:
             raise DataError(f"encoder has dim {encoder.dim}, decoder {decoder.dim}: set both", field="dim")
+        require(history > 0, "history", "must be positive")
+        require(0 < step_s <= MAX_NUMBER, "step_s", f"must be a positive number of seconds, is {step_s}")
         self.encoder, self.decoder = encoder, decoder
         self.history, self.step_s, self.scene = history, step_s, scene
         #: The config of the checkpoint it was loaded from.
@@ -65,7 +68,16 @@ class Forecaster(nn.Module):
     @classmethod
     def build(cls, config: dict[str, Any]) -> Forecaster:
         """Build one from plain values, as a YAML config and a checkpoint hold them. Raises: DataError."""
-        return build(cls, {name: config[name] for name in SETTINGS if name in config})
+        return build(cls, _settings(config))
+
+    @classmethod
+    def with_weights(
+        cls, config: dict[str, Any], state: dict[str, Tensor], checkpoint: str | Path
+    ) -> Forecaster:
+        """Build one, in evaluation mode, from a checkpoint's config and ``state_dict``. Raises: DataError."""
+        model = load_model(cls, _settings(config), weights_below(state, "forecaster."), checkpoint)
+        model.config = config
+        return model
 
     @classmethod
     def load(cls, checkpoint: str | Path) -> Forecaster:
@@ -74,10 +86,7 @@ class Forecaster(nn.Module):
         Raises: DataError if the file is not a trajpred checkpoint.
         """
         content = read_checkpoint(checkpoint)
-        weights = weights_below(content["state_dict"], "forecaster.")
-        model = load_weights(cls.build(content[CONFIG]), weights, checkpoint)
-        model.config = content[CONFIG]
-        return model
+        return cls.with_weights(content[CONFIG], content["state_dict"], checkpoint)
 
     @classmethod
     def from_pretrained(cls, name: str) -> Forecaster:
@@ -110,6 +119,10 @@ class Forecaster(nn.Module):
         if bool(((step - self.step_s).abs() > 0.1 * self.step_s).any()):
             data = f"the data have one of {float(step.flatten()[0]):.2g} s"
             raise DataError(f"this model expects a time step of {self.step_s:.2g} s, {data}")
+
+
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: config[name] for name in SETTINGS if name in config}
 
 
 from_pretrained = Forecaster.from_pretrained

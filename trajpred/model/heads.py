@@ -7,6 +7,7 @@ from math import comb
 import torch
 from torch import Tensor, nn
 
+from trajpred.errors import require
 from trajpred.graph.channels import LENGTH_SCALE
 from trajpred.nn import mlp
 from trajpred.nn.published.padded_attention import PaddedAttention
@@ -35,12 +36,16 @@ def bernstein(degree: int, steps: int) -> Tensor:
 
 
 class CurveHead(nn.Module):
-    """Predict control points of Bézier curves for the offset (which starts at 0) and for the log-scale."""
+    """Predict control points of Bézier curves for the offset (which starts at 0) and for the log-scale.
+
+    Raises: DataError if the degree is not between 1 and 64.
+    """
 
     curve: Tensor
 
     def __init__(self, dim: int, horizon: int, degree: int = 8) -> None:
         super().__init__()
+        require(1 <= degree <= 64, "degree", f"must be 1 to 64, is {degree}")
         self.degree = degree
         self.register_buffer("curve", bernstein(degree, horizon), persistent=False)
         self.points = mlp(dim, 2 * dim, 2 * (2 * degree + 1))

@@ -14,7 +14,7 @@ from trajpred.errors import DataError
 from trajpred.forecast import Attention
 from trajpred.graph.channels import HISTORY, LANE_KINDS, LANE_POINT
 from trajpred.lane_map import MARK_TYPES
-from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint, weights_below
+from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import mlp
 from trajpred.scenario import OBJECT_TYPES
@@ -166,4 +166,4 @@ class TokenEncoder(nn.Module):
         """Load the encoder of a checkpoint or of weights that ship, in evaluation mode. Raises: DataError."""
         content = read_checkpoint(checkpoint)
         state = weights_below(content["state_dict"], "forecaster.encoder.")
-        return load_weights(build(cls, content[CONFIG]["encoder"]), state, checkpoint)
+        return load_model(cls, content[CONFIG].get("encoder"), state, checkpoint)

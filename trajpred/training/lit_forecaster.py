@@ -12,7 +12,8 @@ from torch_geometric.data import HeteroData
 
 from trajpred.graph.config import SceneConfig
 from trajpred.metrics import ForecastMetrics, agent_metrics, columns
-from trajpred.model.checkpoint import CONFIG, build
+from trajpred.model.build import build
+from trajpred.model.checkpoint import CONFIG
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder

@@ -1,0 +1,196 @@
+"""A checkpoint is data: whatever it contains, it is read or rejected, and nothing in it is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.model.small import small_config, small_model
+from tests.model.test_scene_encoder import checkpoint_of
+from trajpred.errors import DataError
+from trajpred.model import Forecaster, SceneEncoder
+from trajpred.model.checkpoint import CONFIG, TRAINING, read_checkpoint
+from trajpred.training.lit_forecaster import LitForecaster
+
+#: Spellings that a parser of configs takes for a class to import.
+SPELLINGS: list[dict[str, Any]] = [
+    {"encoder": "evilmod.Encoder"},
+    {"encoder": "this.Encoder"},
+    {"encoder": "{class_path: evilmod.Encoder}"},
+    {"encoder": {"class_path": "evilmod.Encoder"}},
+    {"encoder": {"class_path": "evilmod.Encoder", "init_args": {"dim": 32}}},
+    {"encoder.class_path": "evilmod.Encoder"},
+    {"encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args.class_path": "evilmod.Encoder"}},
+    {"encoder": {"class_path": "trajpred.model.TokenEncoder", "init_args": {"agent": "evilmod.Encoder"}}},
+    {
+        "encoder": {
+            "class_path": "trajpred.model.TokenEncoder",
+            "init_args": {"agent": {"class_path": "evilmod.Encoder"}},
+        }
+    },
+    {"scene": {"class_path": "evilmod.Encoder"}},
+    {"scene": {"features": "evilmod.json"}},
+    {"encoder": {"class_path": "trajpred.model.pretrained.SceneEncoder"}},
+    {"encoder": {"class_path": "trajpred.model.ModeDecoder"}},
+    {"encoder": {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1, "out_features": 1}}},
+    {"encoder": {"class_path": ["evilmod.Encoder"]}},
+]
+
+
+def changed(part: str, **values: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda content: content[CONFIG][part]["init_args"].update(values)
+
+
+def nested(depth: int) -> list[Any]:
+    result: list[Any] = []
+    for _ in range(depth):
+        result = [result]
+    return result
+
+
+def doubled(times: int) -> list[Any]:
+    """A few small lists that print as 2**times values."""
+    result: list[Any] = [1]
+    for _ in range(times):
+        result = [result, result]
+    return result
+
+
+def in_itself(content: dict[str, Any]) -> None:
+    content[CONFIG]["encoder"]["init_args"]["dim"] = content[CONFIG]
+
+
+def in_state(value: Callable[[], Any]) -> Callable[[dict[str, Any]], object]:
+    return lambda content: content["state_dict"].update({"forecaster.decoder.mode.weight": value()})
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no encoder": lambda content: content[CONFIG].pop("encoder"),
+    "contains itself": in_itself,
+    "deep": lambda content: content[CONFIG].update(loss=nested(100)),
+    "doubled": lambda content: content[TRAINING].update(seed=doubled(60)),
+    "layers": changed("encoder", layers=20_000),
+    "layers as text": changed("encoder", layers="20000"),
+    "layers as truth": changed("encoder", layers=True),
+    "layers as number": changed("encoder", layers=2.0),
+    "dim": changed("encoder", dim=8_192),
+    "dim as text": changed("encoder", dim="8192"),
+    "negative dim": changed("encoder", dim=-32),
+    "no heads": changed("encoder", heads=0),
+    "long integer": changed("encoder", dim=10**5_000),
+    "horizon": changed("decoder", horizon=10_000_000),
+    "horizon as text": changed("decoder", horizon="10000000"),
+    "degree": changed("decoder", degree=9_999),
+    "dropout": changed("encoder", dropout=float("nan")),
+    "choice": changed("encoder", norm="x" * 10**6),
+    "unknown argument": changed("encoder", colour=1),
+    "step_s nan": lambda content: content[CONFIG].update(step_s=float("nan")),
+    "step_s": lambda content: content[CONFIG].update(step_s=-0.1),
+    "history": lambda content: content[CONFIG].update(history=0),
+    "max_agents": lambda content: content[CONFIG].update(scene={"features": {"max_agents": 2**40}}),
+    "radius": lambda content: content[CONFIG].update(scene={"graph": {"lane_radius_m": float("inf")}}),
+    "epoch": lambda content: content.update(epoch=float("nan"), global_step=1),
+    "global_step": lambda content: content.update(epoch=1, global_step=10**5_000),
+    "record with a tensor": lambda content: content[TRAINING].update(seed=torch.zeros(2)),
+    "nan weight": in_state(lambda: torch.full((6, 32), float("nan"))),
+    "infinite weight": in_state(lambda: torch.full((6, 32), float("inf"))),
+    "complex weight": in_state(lambda: torch.zeros(6, 32, dtype=torch.complex64)),
+    "quantized weight": in_state(lambda: torch.quantize_per_tensor(torch.zeros(6, 32), 1.0, 0, torch.qint8)),
+    "sparse weight": in_state(lambda: torch.zeros(6, 32).to_sparse()),
+    "nested weight": in_state(lambda: torch.nested.nested_tensor([torch.zeros(3), torch.zeros(2)])),
+    "meta weight": in_state(lambda: torch.zeros(6, 32, device="meta")),
+    "expanded weight": in_state(lambda: torch.zeros(1).expand(10**6, 10**6)),
+    "endless empty weight": in_state(lambda: torch.zeros(2**40, 0)),
+    "weight of another shape": in_state(lambda: torch.zeros(7, 32)),
+}
+
+
+def content_of(folder: Path) -> dict[str, Any]:
+    content = read_checkpoint(checkpoint_of(small_model(), folder / "good.ckpt"))
+    content.setdefault(TRAINING, {})
+    return content
+
+
+@pytest.fixture
+def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module in the working directory that leaves a file when it is imported."""
+    marker = tmp_path / "imported"
+    (tmp_path / "evilmod.py").write_text(f"open({str(marker)!r}, 'w')\nfrom trajpred.model import *\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return marker
+
+
+@pytest.mark.parametrize("change", SPELLINGS, ids=str)
+def test_no_spelling_of_a_class_imports_its_module(change: dict[str, Any], evil: Path) -> None:
+    content = content_of(evil.parent)
+    content[CONFIG] |= change
+    torch.save(content, evil.parent / "bad.ckpt")
+    for load in (Forecaster.load, SceneEncoder.from_checkpoint):
+        try:
+            load(evil.parent / "bad.ckpt")  # settings that loading does not need are ignored
+        except DataError:
+            pass
+        else:
+            assert set(change) & {"encoder.class_path", "scene"}
+    with pytest.raises(DataError):
+        LitForecaster.build(content[CONFIG])
+    assert not evil.exists() and "evilmod" not in sys.modules
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_values_are_one_short_error(name: str, tmp_path: Path) -> None:
+    content, path = content_of(tmp_path), tmp_path / "bad.ckpt"
+    HOSTILE[name](content)
+    torch.save(content, path)
+    with pytest.raises(DataError) as caught:
+        Forecaster.load(path)
+    assert "bad.ckpt" in str(caught.value) and len(str(caught.value)) < 1_500
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such files")
+def test_only_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.ckpt")
+    (tmp_path / "device.ckpt").symlink_to("/dev/zero")
+    (tmp_path / "circle.ckpt").symlink_to("circle.ckpt")
+    for name in ("fifo", "device", "circle"):
+        with pytest.raises(DataError, match=f"{name}.ckpt"):
+            read_checkpoint(tmp_path / f"{name}.ckpt")
+    (tmp_path / "link.ckpt").symlink_to(checkpoint_of(small_model(), tmp_path / "good.ckpt"))
+    assert Forecaster.load(tmp_path / "link.ckpt")
+
+
+def test_a_class_of_the_user_is_found_by_each_of_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its module has been imported; ``package.Own`` is re-exported from ``package.encoders``."""
+    package = tmp_path / "package_of_a_user"
+    package.mkdir()
+    (package / "__init__.py").write_text("from package_of_a_user.encoders import Own\n")
+    (package / "encoders.py").write_text(
+        "from trajpred.model import SceneEncoder\n"
+        "class Own(SceneEncoder):\n"
+        "    def __init__(self, sizes, scale: 'Unknown' = 1, **rest):\n"
+        "        super().__init__(layers=len(sizes), **rest)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    config = small_config()
+    arguments = {"sizes": [1, 2], "dim": 32, "heads": 4}
+    for path in ("package_of_a_user.Own", "package_of_a_user.encoders.Own"):
+        config["encoder"] = {"class_path": path, "init_args": arguments}
+        if path.count(".") == 1:
+            with pytest.raises(DataError, match="import its module first"):
+                LitForecaster.build(config)
+            __import__("package_of_a_user")
+        model = LitForecaster.build(config)
+        assert type(model.forecaster.encoder).__name__ == "Own"
+        assert Forecaster.load(checkpoint_of(model, tmp_path / "own.ckpt"))
+    with pytest.raises(DataError, match="out of range"):
+        LitForecaster.build(config | {"encoder": {"class_path": path, "init_args": {"sizes": [10**9]}}})
