@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -65,6 +66,13 @@ def test_file_with_another_hash_is_rejected(copy: Path, name: str) -> None:
         (lambda info: info.update(version=99), "99"),
         (lambda info: info["model"].update(history="many"), "history"),
         (lambda info: info["model"].update(step_s=0), "step_s"),
+        (lambda info: info["model"].update(step_s=True), "step_s"),
+        (lambda info: info["model"].update(history=10**4_000), "history"),
+        (lambda info: info.pop("name"), "not a manifest.*name"),
+        (lambda info: info.pop("precision"), "not a manifest.*precision"),
+        (lambda info: info["model"].pop("training"), "not a manifest.*training"),
+        (lambda info: info["model"].update(training=[]), "training"),
+        (lambda info: info.update(name="x" * 2**23), "more than 4,194,304"),
         (lambda info: info["scene"]["features"].update(lane_points=-2), "lane_points"),
         (lambda info: info["scene"]["features"].update(unknown=1), "not a manifest"),
         (lambda info: info.update(files=[]), "not a manifest"),
@@ -82,6 +90,21 @@ def test_manifest_that_is_not_a_json_object(copy: Path, content: bytes) -> None:
     (copy / MANIFEST).write_bytes(content)
     with pytest.raises(DataError, match=MANIFEST):
         Bundle(copy)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such files")
+@pytest.mark.parametrize("name", [MANIFEST, "encoder.onnx"])
+def test_only_files_are_read(copy: Path, name: str) -> None:
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir):
+        file = copy / name
+        file.rmdir() if file.is_dir() else file.unlink()
+        make(file)
+        with pytest.raises(DataError, match=f"{name}.* is not a regular file"):
+            load_predictor(copy)
+    os.mkfifo(copy / "fifo.zip")
+    for load in (Bundle, load_predictor):
+        with pytest.raises(DataError, match=r"fifo\.zip"):
+            load(copy / "fifo.zip")
 
 
 def test_file_that_is_not_a_graph(copy: Path) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile, is_zipfile
@@ -18,17 +17,17 @@ from zipfile import ZipFile, is_zipfile
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError, quoted, require
 from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT
-from trajpred.graph.config import FeatureConfig
+from trajpred.graph.config import MAX_NUMBER, MAX_SIZE, FeatureConfig
 
 MANIFEST, EXAMPLE, INTERFACE = "bundle.json", "example.npz", "INTERFACE.md"
 #: The graphs compiled for PyTorch (optional).
 COMPILED = "forecaster.pt2"
 #: ``format`` and ``version`` in ``bundle.json``; other values are rejected.
 FORMAT, VERSION = "trajpred-bundle", 1
-#: Limits on an unpacked file (bytes) and on any size in the manifest, against damaged or hostile bundles.
-MAX_FILE_BYTES, MAX_SIZE = 512 * 1024 * 1024, 10_000
+#: Limits on an unpacked file and on the manifest (bytes), against damaged or hostile bundles.
+MAX_FILE_BYTES, MAX_MANIFEST_BYTES = 2**29, 2**22
 
 
 class Port(NamedTuple):
@@ -136,10 +135,12 @@ class Bundle:
 
     Example:
         >>> bundle = Bundle("bundle.zip")
-        >>> bundle.history, bundle.horizon, bundle.modes, bundle.info["precision"]
+        >>> bundle.history, bundle.horizon, bundle.modes, bundle.precision
 
     Attributes:
         info: content of ``bundle.json``.
+        name, precision: of the model and its graphs.
+        training: facts of its training.
         history, horizon, modes, dim: observed steps T, future steps F, modes K, channels per token D.
         step_s: seconds between steps.
         features: which agents and lanes of a scene become tokens.
@@ -153,10 +154,10 @@ class Bundle:
         if not self.path.exists():
             advice = f"no such bundle; make one with python tools/export.py --out {path}"
             raise DataError(advice, file=self.path)
-        if not self.path.is_dir() and not is_zipfile(self.path):
+        if not self.path.is_dir() and not (self.path.is_file() and is_zipfile(self.path)):
             raise DataError("not a bundle: neither a folder nor a zip file", file=self.path)
         try:
-            self.info: dict[str, Any] = json.loads(self._read(MANIFEST))
+            self.info: dict[str, Any] = json.loads(self._read(MANIFEST, MAX_MANIFEST_BYTES))
             self._parse(self.info)
         except DataError as error:
             raise error.located(self.path / MANIFEST) from None
@@ -194,22 +195,21 @@ class Bundle:
         self.step_s = _number(model, "step_s")
         require(self.step_s > 0, "step_s", "must be positive")
         self.features = FeatureConfig(**info["scene"]["features"])
-        for option in fields(FeatureConfig):
-            if isinstance(option.default, int):
-                _size(vars(self.features), option.name, least=0)
-            else:
-                _number(vars(self.features), option.name)
+        self.name, self.precision = (str(info[name]) for name in ("name", "precision"))
+        self.training: dict[str, Any] = model["training"]
+        require(isinstance(self.training, dict), "training", "must be a mapping")
         self.sizes = None if sizes is None else (_size(sizes, "A"), _size(sizes, "L"))
         self._sha256 = {str(name): str(file["sha256"]) for name, file in info["files"].items()}
 
-    def _read(self, name: str) -> bytes:
+    def _read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
         file = self.path / name
         try:
             if self.path.is_dir():
-                _require_small(file.stat().st_size, name)
+                require(file.is_file() or not file.exists(), name, "is not a regular file")
+                _require_small(file.stat().st_size, name, limit)
                 return file.read_bytes()
             with ZipFile(self.path) as archive:
-                _require_small(archive.getinfo(name).file_size, name)
+                _require_small(archive.getinfo(name).file_size, name, limit)
                 return archive.read(name)
         except Exception as error:  # zipfile raises many types for damaged bytes
             raise DataError(f"cannot be read ({error})", file=file) from None
@@ -218,8 +218,8 @@ class Bundle:
 def is_bundle(path: str | Path) -> bool:
     """Return whether ``path`` is a folder or a zip file that contains ``bundle.json``."""
     path = Path(path)
-    if path.is_dir():
-        return (path / MANIFEST).is_file()
+    if not path.is_file():
+        return (path / MANIFEST).exists()
     try:
         with ZipFile(path) as archive:
             return MANIFEST in archive.namelist()
@@ -227,19 +227,19 @@ def is_bundle(path: str | Path) -> bool:
         return False
 
 
-def _require_small(size: int, name: str) -> None:
-    require(size <= MAX_FILE_BYTES, name, f"has {size:,} bytes, more than {MAX_FILE_BYTES:,}")
+def _require_small(size: int, name: str, limit: int = MAX_FILE_BYTES) -> None:
+    require(size <= limit, name, f"has {size:,} bytes, more than {limit:,}")
 
 
-def _size(values: dict[str, Any], name: str, least: int = 1) -> int:
+def _size(values: dict[str, Any], name: str) -> int:
     value = values[name]
-    valid = type(value) is int and least <= value <= MAX_SIZE
-    require(valid, name, f"must be an integer from {least} to {MAX_SIZE}, is {value!r}")
+    valid = type(value) is int and 1 <= value <= MAX_SIZE
+    require(valid, name, f"must be an integer from 1 to {MAX_SIZE}, is {quoted(value)}")
     return int(value)
 
 
 def _number(values: dict[str, Any], name: str) -> float:
     value = values[name]
-    valid = isinstance(value, int | float) and 0 <= value < 1e6
-    require(valid, name, f"must be a number from 0 to 1e6, is {value!r}")
+    valid = type(value) in (int, float) and 0 <= value <= MAX_NUMBER
+    require(valid, name, f"must be a number from 0 to {MAX_NUMBER:g}, is {quoted(value)}")
     return float(value)

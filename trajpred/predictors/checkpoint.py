@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -102,9 +102,9 @@ class BundlePredictor:
         from trajpred.onboard.forecaster import OnboardForecaster
 
         self.forecaster = OnboardForecaster(bundle)
-        info = self.forecaster.bundle.info
-        self.name, self.joint, self.how = f"{info['name']}, onboard {info['precision']}", False, "onboard"
-        self.training: dict[str, Any] = info["model"]["training"]
+        opened = self.forecaster.bundle
+        self.name, self.joint, self.how = f"{opened.name}, onboard {opened.precision}", False, "onboard"
+        self.training = opened.training
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [self.forecaster.forecast(ScenarioBatch.of([scenario])) for scenario in scenarios]
