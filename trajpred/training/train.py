@@ -14,9 +14,11 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from filelock import FileLock, Timeout
+from jsonargparse import ArgumentError
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation import evaluate, format_table, write_results
@@ -31,11 +33,11 @@ from trajpred.training.checkpoint_io import LAST, PREVIOUS, newest_checkpoint
 from trajpred.training.distributed import is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.record import TrainingRecord
+from trajpred.training.settings import explain
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
-    # Not "auto": Apple's GPUs lack float64, which origins and metric sums need.
-    "accelerator": "gpu" if torch.cuda.is_available() else "cpu",
+    "accelerator": "auto",
     "max_epochs": 60,
     "gradient_clip_val": 1.0,
     "check_val_every_n_epoch": 10,
@@ -92,8 +94,15 @@ class TrainCLI(LightningCLI):
         parser.set_defaults(DEFAULTS)
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        try:
+            super().parse_arguments(parser, args)
+        except ArgumentError as error:
+            raise explain(str(error), parser, sys.argv[1:] if args is None else args) from None
+
     def before_instantiate_classes(self) -> None:
         config = self.config
+        config.trainer.accelerator = choose_accelerator(config.trainer.accelerator)
         store = ensure_store(Path(config.data.store))
         train, val = ScenarioStore(store, "train"), ScenarioStore(store, "val")
         require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
@@ -118,7 +127,8 @@ class TrainCLI(LightningCLI):
         return checkpoint
 
     def instantiate_classes(self) -> None:
-        super().instantiate_classes()
+        with one_sentence():
+            super().instantiate_classes()
         self.model.config = self.config.model.as_dict()
         weights = self.config.weights
         if weights is not None and self.config.resume is None:
@@ -131,6 +141,27 @@ class TrainCLI(LightningCLI):
         self.resume, self.config.resume = self.config.resume, None
         if self.resume is not None and self.config.trainer.logger:
             self.config.trainer.logger.init_args.version = None
+
+
+def choose_accelerator(name: Any) -> Any:
+    """Return the accelerator that ``auto`` stands for. Raises: DataError if there is no GPU to use."""
+    gpu = torch.cuda.is_available()
+    missing = "there is no GPU that torch can use (see trajpred doctor): give auto or cpu"
+    if name in ("gpu", "cuda") and not gpu:
+        raise DataError(f"--trainer.accelerator {name}: {missing}")
+    # Not Lightning's choice: Apple's GPUs lack float64, which origins and metric sums need.
+    return ("gpu" if gpu else "cpu") if name == "auto" else name
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Report whatever constructors raise about the values of settings as a DataError."""
+    try:
+        yield
+    except (DataError, OSError):
+        raise
+    except Exception as error:  # Lightning's classes raise anything
+        raise DataError(f"these settings cannot be used: {error or type(error).__name__}") from error
 
 
 def _require_unset(name: str, given: int, default: int, found: int) -> None:
@@ -175,7 +206,13 @@ def train(args: Sequence[str] | None = None) -> None:
         auto_configure_optimizers=False,
         trainer_defaults=TRAINER_DEFAULTS,
         save_config_kwargs={"overwrite": True},
-        parser_kwargs={"prog": "tools/train.py", "description": train.__doc__},
+        # An abbreviation would hide a mistyped name.
+        parser_kwargs={
+            "prog": "trajpred train",
+            "description": train.__doc__,
+            "exit_on_error": False,
+            "allow_abbrev": False,
+        },
     )
     for logger in cli.trainer.loggers:
         if isinstance(logger, TensorBoardLogger) and cli.trainer.is_global_zero:
@@ -200,6 +237,11 @@ def _fit(cli: TrainCLI) -> None:
             print(f"\nStopped as requested; saved {stop.checkpoint}. {_advice(Path(stop.checkpoint))}")
         # A launcher sees the exit code of one process; Lightning would kill this one if a child failed.
         sys.exit(STOPPED if trainer.local_rank == 0 else 0)
+    except MisconfigurationException as error:
+        raise DataError(f"these settings cannot be used: {error}") from error
+    except torch.OutOfMemoryError as error:
+        advice = "lower --data.batch_size, or give --data.memory_gb"
+        raise DataError(f"the GPU's memory is full: {advice} ({error})") from error
     except RuntimeError as error:
         if trainer.world_size == 1 or not is_lost_connection(error):
             raise

@@ -1,0 +1,157 @@
+"""Explain wrong settings of the train command in one sentence, with the nearest known name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from pydoc import locate
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser
+
+from trajpred.errors import DataError
+
+_UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (\S+)")
+_UNKNOWN_KEY = re.compile(r"(?:Group '([\w.]+)' does not accept option|Option) '([\w.]+)'")
+_NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_path '(\S+)':\s+module ")
+_KEY = re.compile(r'Parser key "([\w.]+)"')
+_CLASS = re.compile(r"given class_path '([\w.]+)'")
+_VALUE = re.compile(r"(?:Got|Given) value: (.+)")
+_EXPECTED = re.compile(r"Expected an? (<class '\w+'>|typing\.Literal\[.*?\])")
+_TYPES = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "NoneType": "null",
+}
+
+
+def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataError:
+    """Turn what jsonargparse reports about the arguments ``args`` into one sentence.
+
+    Raises: DataError if a config file among them cannot be read, which is then the reason.
+    """
+    for file in _configs(args):
+        _read(file)
+    if found := _UNKNOWN_FLAG.match(problem):
+        name = found[1].partition("=")[0]
+        if not name.startswith("--"):
+            return DataError(f"unexpected argument {name!r}: settings are written --NAME VALUE")
+        close = nearest(name[2:], parser.get_defaults().keys())
+        return DataError(f"{name}: no such setting; {_suggest(close, '--')}")
+    if found := _UNKNOWN_KEY.search(problem):
+        return _unknown_key(problem[: found.start()], found[1], found[2], parser, args)
+    key = ".".join(_KEY.findall(problem))
+    value, expected = _VALUE.search(problem), list(_expected(problem))
+    if value and value[1].startswith("NestedArg"):
+        problem = f"no class that has this setting is chosen: give --{key} CLASS first"
+    elif wrong := _NO_CLASS.search(problem):
+        default = parser.get_defaults().get(f"{key}.class_path")
+        example = f", as {default} is" if default else ""
+        problem = f"{wrong[1] or wrong[2]!r} is not the path of a class{example}"
+    elif value and expected:
+        problem = (
+            f"must be {' or '.join(filter(None, [', '.join(expected[:-1]), expected[-1]]))}, is {value[1]!r}"
+        )
+    return _located(key, " ".join(problem.rpartition('":')[2].split()), args)
+
+
+def _unknown_key(
+    before: str, group: str | None, name: str, parser: ArgumentParser, args: Sequence[str]
+) -> DataError:
+    """Explain the unknown key ``name`` of a group, or of the class that ``before`` names last."""
+    parents = [group] if group else _KEY.findall(before)
+    if classes := _CLASS.findall(before):
+        close = nearest(name, _parameters(classes[-1]))
+        problem = f"no such setting of {classes[-1].rpartition('.')[2]}; {_suggest(close)}"
+    else:
+        start = f"{group}." if group else ""
+        close = nearest(start + name, parser.get_defaults().keys())
+        problem = f"no such setting; {_suggest(close)}"
+    return _located(".".join([*parents, name]), problem, args)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the most similar of the dotted names ``known``, or else the one whose last part is."""
+    names = list(known)
+    if close := get_close_matches(name, names, 1, 0.8):
+        return close[0]
+    last = {one.rpartition(".")[2]: one for one in reversed(names)}
+    found = get_close_matches(name.rpartition(".")[2], last, 1, 0.7)
+    return last[found[0]] if found else None
+
+
+def _suggest(close: str | None, prefix: str = "") -> str:
+    return f"did you mean {prefix}{close}?" if close else "train --help_all lists all"
+
+
+def _parameters(class_path: str) -> list[str]:
+    """List the settings of a class."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(locate(class_path))
+    return list(parser.get_defaults(skip_validation=True).keys())
+
+
+def _expected(problem: str) -> Iterator[str]:
+    """Yield what a value may be, in words."""
+    names = list(dict.fromkeys(_EXPECTED.findall(problem)))
+    literals = [one.strip(" '") for name in names if "[" in name for one in name[15:-1].split(",")]
+    if literals:
+        yield f"one of {', '.join(dict.fromkeys(literals))}"
+    for name in names:
+        if name.startswith("<class"):
+            yield _TYPES.get(name[8:-2], name[8:-2])
+
+
+def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
+    """Name the flag that sets ``key``, or the config file that does."""
+    for word in args:
+        flag = word.partition("=")[0].rstrip("+")
+        if flag.startswith("--") and _plain(flag[2:]) == _plain(key):
+            return DataError(f"{flag}: {problem}")
+    for file in _configs(args):
+        if _plain(key) in _keys(_read(file)):
+            return DataError(problem, file=file, field=key)
+    return DataError(problem, field=key or None)
+
+
+def _configs(args: Sequence[str]) -> Iterator[Path]:
+    """Yield the config files among the arguments, the last first, since it decides."""
+    for before, word in reversed(list(zip(["", *args], args, strict=False))):
+        if before in ("--config", "-c"):
+            yield Path(word)
+        elif word.startswith("--config="):
+            yield Path(word.partition("=")[2])
+
+
+def _read(file: Path) -> Any:
+    """Read a YAML file. Raises: DataError if it is missing or not YAML."""
+    try:
+        return yaml.safe_load(file.read_text("utf-8"))
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=file) from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise DataError(f"is not YAML: line {line}: {error.problem}", file=file) from None
+    except ValueError as error:
+        raise DataError(f"is not a text file ({error})", file=file) from None
+
+
+def _plain(key: str) -> str:
+    """Leave out ``init_args``, which both the command line and messages may omit."""
+    return key.replace(".init_args", "")
+
+
+def _keys(content: Any, prefix: str = "") -> set[str]:
+    """Return the dotted keys of nested values, without ``init_args``; items of a list have its key."""
+    if isinstance(content, list):
+        return set().union(*(_keys(one, prefix) for one in content))
+    found = {prefix}
+    for name, value in content.items() if isinstance(content, dict) else ():
+        inner = prefix if name == "init_args" else f"{prefix}.{name}".strip(".")
+        found |= _keys(value, inner)
+    return found
