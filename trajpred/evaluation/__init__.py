@@ -1,8 +1,16 @@
-"""Evaluation of predictors on labelled scenarios: models, baselines and predictions files alike."""
+"""Evaluation of predictors on labelled scenarios: models, baselines and predictions files alike.
+
+Results are read and compared without torch, which ``evaluate`` imports on first use.
+"""
+
+from typing import TYPE_CHECKING
 
 from trajpred.evaluation.comparison import Interval, bootstrap, by_recipe, compare, format_table
-from trajpred.evaluation.evaluate import evaluate
 from trajpred.evaluation.results import Evaluation, read_results, write_results
+from trajpred.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from trajpred.evaluation.scoring import evaluate
 
 __all__ = [
     "Evaluation",
@@ -15,3 +23,4 @@ __all__ = [
     "read_results",
     "write_results",
 ]
+__getattr__ = lazy_names(__name__, {"evaluate": "scoring"})

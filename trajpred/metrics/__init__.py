@@ -1,9 +1,17 @@
-"""Metrics of forecasts: displacement, worlds, plausibility and calibration; see ``registry.py``."""
+"""Metrics of forecasts: displacement, worlds, plausibility and calibration; see ``registry.py``.
 
+The registry describes metrics without torch; what computes them is imported on first use.
+"""
+
+from typing import TYPE_CHECKING
+
+from trajpred.lazy import lazy_names
 from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
-from trajpred.metrics.forecast_metrics import ForecastMetrics, agent_metrics, horizon_metrics
 from trajpred.metrics.registry import METRICS, Metric, columns, metric_of, metrics_of, names_in, register
-from trajpred.metrics.world import COLLISION_THRESHOLD_M, world_metrics
+
+if TYPE_CHECKING:
+    from trajpred.metrics.forecast_metrics import ForecastMetrics, agent_metrics, horizon_metrics
+    from trajpred.metrics.world import COLLISION_THRESHOLD_M, world_metrics
 
 __all__ = [
     "COLLISION_THRESHOLD_M",
@@ -22,3 +30,8 @@ __all__ = [
     "register",
     "world_metrics",
 ]
+__getattr__ = lazy_names(
+    __name__,
+    dict.fromkeys(("ForecastMetrics", "agent_metrics", "horizon_metrics"), "forecast_metrics")
+    | dict.fromkeys(("COLLISION_THRESHOLD_M", "world_metrics"), "world"),
+)

@@ -7,12 +7,13 @@ Everything is computed in the dtype given. Agents without a valid step give NaN.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from math import inf, nan
+from typing import TYPE_CHECKING, NamedTuple
 
 from trajpred.geometry import norm, wrap_angle
+
+if TYPE_CHECKING:  # the registry, and with it tables of results, needs no torch
+    from torch import Tensor
 
 #: An agent is missed if even its best endpoint is farther than this (metres) from the true one.
 MISS_THRESHOLD_M = 2.0
@@ -52,8 +53,8 @@ def mode_errors(
         error = wrap_angle(heading - target_heading[:, None]).abs()
         last = _last_step(valid)
         final = error.take_along_dim(last.clamp(min=0)[:, None, None], 2)[..., 0]
-        found.append(torch.where(valid[:, None], error, 0.0).sum(2) / valid.sum(1, keepdim=True))
-        found.append(torch.where(last[:, None] >= 0, final, torch.nan))
+        found.append(error.where(valid[:, None], 0.0).sum(2) / valid.sum(1, keepdim=True))
+        found.append(final.where(last[:, None] >= 0, nan))
     order = by_probability(probability)
     return Errors(*(x.take_along_dim(order, 1) for x in found))
 
@@ -65,7 +66,7 @@ def by_probability(probability: Tensor) -> Tensor:
 
 def missed(fde: Tensor, threshold: float = MISS_THRESHOLD_M) -> Tensor:
     """Return 1 where a final error is greater than ``threshold`` metres, else 0, NaN where it is NaN."""
-    return torch.where(fde.isnan(), fde, (fde > threshold).to(fde.dtype))
+    return (fde > threshold).to(fde.dtype).where(~fde.isnan(), fde)
 
 
 def with_brier(error: Tensor, probability: Tensor) -> Tensor:
@@ -83,21 +84,21 @@ def of_best(error: Tensor, value: Tensor) -> Tensor:
     Among modes of equal error the least value counts. NaN where the errors are.
     """
     best = error.amin(dim=1, keepdim=True)
-    least = torch.where(error == best, value, torch.inf).amin(dim=1)
-    return torch.where(best[:, 0].isnan(), torch.nan, least)
+    least = value.where(error == best, inf).amin(dim=1)
+    return least.where(~best[:, 0].isnan(), nan)
 
 
 def displacement(trajectory: Tensor, target: Tensor) -> Tensor:
     """Compute the distance ``[A, K, F]`` of ``[A, K, F, 2]`` from ``[A, F, 2]``."""
     # With x and y apart hypot reads consecutive memory: five times as fast.
     x, y = (trajectory[..., axis] - target[:, None, :, axis] for axis in (0, 1))
-    return torch.hypot(x, y)
+    return x.hypot(y)
 
 
 def average_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """Compute the mean displacement error ``[A, K]`` over each agent's valid steps."""
     # `where` before the sum: NaN at an invalid step must not propagate through 0 * NaN.
-    error = torch.where(valid[:, None], displacement(trajectory, target), 0.0)
+    error = displacement(trajectory, target).where(valid[:, None], 0.0)
     return error.sum(dim=2) / valid.sum(dim=1, keepdim=True)  # 0 / 0 is NaN
 
 
@@ -107,10 +108,10 @@ def final_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     index = last.clamp(min=0)[:, None, None]
     end = trajectory.take_along_dim(index[..., None], 2).squeeze(2)
     error = norm(end - target.take_along_dim(index, 1))
-    return torch.where(last[:, None] >= 0, error, torch.nan)
+    return error.where(last[:, None] >= 0, nan)
 
 
 def _last_step(valid: Tensor) -> Tensor:
     """Index ``[A]`` of the last valid step; -1 without any."""
-    step = torch.arange(valid.shape[1], device=valid.device)
-    return torch.where(valid, step, -1).amax(dim=1)
+    step = valid.new_ones(valid.shape[1]).cumsum(0) - 1
+    return step.where(valid, -1).amax(dim=1)

@@ -6,8 +6,9 @@ imported on first use, so that importing an encoder loads neither decoders nor t
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trajpred.lazy import lazy_names
 
 if TYPE_CHECKING:
     from trajpred.model.forecaster import Forecaster
@@ -41,14 +42,12 @@ __all__ = [
     "TransformerConvSceneEncoder",
     "TransformerMSceneEncoder",
 ]
-#: The modules of the names, except those of ``published_encoders``.
-_MODULES = {"SceneTokens": "token_encoder", "Prediction": "scene_decoder", "StarSceneEncoder": "star_encoder"}
+_MODULES = dict.fromkeys(__all__, "published_encoders")
+_MODULES |= {
+    "SceneTokens": "token_encoder",
+    "Prediction": "scene_decoder",
+    "StarSceneEncoder": "star_encoder",
+}
 _MODULES |= {"Forecaster": "forecaster", "TokenEncoder": "token_encoder", "SceneEncoder": "scene_encoder"}
 _MODULES |= {"SceneDecoder": "scene_decoder", "ModeDecoder": "mode_decoder", "HeadDecoder": "head_decoder"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _MODULES.get(name, "published_encoders")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)
