@@ -1,0 +1,79 @@
+"""Wrong settings of the train command: one sentence that names the flag or file, and the nearest known name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from trajpred.errors import DataError
+from trajpred.training.settings import nearest
+from trajpred.training.train import choose_accelerator, train
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("--model.encoder.init_args.layer 3", "layer: no such setting of SceneEncoder; did you mean layers?"),
+        ("--model.encoder.layers=x", "--model.encoder.layers: must be an integer, is 'x'"),
+        ("--model.encoder Scene", "--model.encoder: 'Scene' is not the path of a class, as trajpred.model."),
+        ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
+        ("--trainer.max_epoch 3", "--trainer.max_epoch: no such setting; did you mean --trainer.max_epochs?"),
+        ("--trainer.max_epochs ten", "--trainer.max_epochs: must be an integer or null, is 'ten'"),
+        ("--trainer.precision 17", "--trainer.precision: must be one of 64, 32, 16, "),
+        ("--trainer.logger.init_args.nam x", "no such setting of TensorBoardLogger; did you mean name?"),
+        ("--trainer.strategy.init_args.foo x", "give --trainer.strategy CLASS first"),
+        ("--trainer.accelerator cup", "`accelerator='cup'`"),
+        ("--trainer.devices x", "`devices`"),
+        ("--batch_size 3", "--batch_size: no such setting; did you mean --data.batch_size?"),
+        ("--nonsense", "--nonsense: no such setting; train --help_all lists all"),
+        ("extra", "unexpected argument 'extra'"),
+        ("--resume", "--resume: expected one argument"),
+        ("--config missing.yaml", "missing.yaml: cannot be read (No such file"),
+    ],
+)
+def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: str) -> None:
+    with pytest.raises(DataError) as error:
+        train(settings.split())
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("data: {batch_sise: 3}", "field 'data.batch_sise': no such setting; did you mean data.batch_size?"),
+        (
+            "model: {encoder: {class_path: SceneEncoder, init_args: {layer: 3}}}",
+            "field 'model.encoder.layer': no such setting of SceneEncoder; did you mean layers?",
+        ),
+        (
+            "trainer: {callbacks: [{class_path: EMAWeightAveraging, init_args: {decy: 0.9}}]}",
+            "field 'trainer.callbacks.decy': no such setting of EMAWeightAveraging; did you mean decay?",
+        ),
+        ("trainer: {max_epochs: ten}", "field 'trainer.max_epochs': must be an integer or null, is 'ten'"),
+        ("trainer: [", "is not YAML: line 1: "),
+    ],
+)
+def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.yaml", tmp_path / "wrong.yaml"
+    right.write_text("trainer: {max_epochs: 1}")
+    wrong.write_text(content)
+    with pytest.raises(DataError) as error:
+        train(["--config", str(right), f"--config={wrong}"])
+    assert str(error.value).startswith(f"{wrong}") and sentence in str(error.value)
+
+
+def test_a_gpu_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert (choose_accelerator("auto"), choose_accelerator("tpu")) == ("cpu", "tpu")
+    with pytest.raises(DataError, match="--trainer.accelerator gpu: there is no GPU"):
+        choose_accelerator("gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (choose_accelerator("auto"), choose_accelerator("cuda")) == ("gpu", "cuda")
+
+
+def test_the_nearest_name_is_that_of_the_whole_or_of_its_last_part() -> None:
+    known = ["data.batch_size", "data.seed", "trainer.max_epochs"]
+    found = {name: nearest(name, known) for name in ("data.batchsize", "batch_sizes", "trainer.seed", "x")}
+    assert list(found.values()) == ["data.batch_size", "data.batch_size", "data.seed", None]
