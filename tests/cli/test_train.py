@@ -12,6 +12,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import yaml
+from PIL import Image
 
 from tests.cli.conftest import SMALL
 from tests.conftest import ROOT, run
@@ -37,11 +38,25 @@ def test_a_run_leaves_checkpoints_config_and_curves(trained: Path) -> None:
     config = yaml.safe_load((trained / "config.yaml").read_text())["model"]
     assert config["encoder"]["init_args"]["dim"] == 16 and config["decoder"]["init_args"]["horizon"] == 60
     events = EventAccumulator(str(trained)).Reload()
-    assert {"train/loss", "val/loss", "train/grad_norm", "lr-AdamW/pg1"} <= set(events.Tags()["scalars"])
+    assert {"train/loss", "val/loss", "train/grad_norm", "train/learning_rate"} <= set(
+        events.Tags()["scalars"]
+    )
     for name in CURVES:
         values = [event.value for event in events.Scalars(f"val/focal/{name}")]
         assert len(values) == 2 and np.isfinite(values).all()
-    assert events.Tags()["images"] == ["predictions"]
+    assert events.Tags()["images"] == [f"predictions/scene {number}" for number in (1, 2, 3, 4)]
+
+
+def test_the_folder_of_a_finished_run_holds_pictures_and_the_tables_of_evaluate(
+    trained: Path, store: Path, tmp_path: Path
+) -> None:
+    checkpoint, tables = trained / "checkpoints" / "best.ckpt", tmp_path / "tables.md"
+    assert run("evaluate", "--checkpoint", checkpoint, "--store", store, "--markdown", tables) == 0
+    assert (trained / "evaluation.md").read_text("utf-8") == tables.read_text("utf-8")
+    for name in ("curves.png", *(f"worst_{number}.png" for number in (1, 2, 3, 4))):
+        with Image.open(trained / name) as image:
+            pixels = np.asarray(image.convert("L"))
+        assert min(pixels.shape) > 700 and np.ptp(pixels) > 100, name
 
 
 def test_table_and_curves_are_what_evaluate_reports(trained: Path, store: Path, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_readme(
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
     train.train([f"--config={tmp_path / 'my_model.yaml'}", f"--data.store={store_path}", runs, *small])
     out = capsys.readouterr().out
-    assert "Validation, 5 scenarios" in out and "All scored agents" in out
+    assert "Validation, 5 scenarios" in out and "scored (41)" in out
     checkpoint = tmp_path / "runs" / "forecaster" / "version_0" / "checkpoints" / "best.ckpt"
     model = Forecaster.load(checkpoint)
     custom = sys.modules["my_model"]

@@ -201,10 +201,10 @@ def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) 
     wanted = None if checkpoint is None else display_name(checkpoint)
     chosen = next((one for one in found if one.predictor == wanted), found[0])
     try:
-        values = {name: value for name, value in chosen.focal(by).items() if value == value}
+        values = chosen.worst(by, limit)
     except DataError as error:
         raise error.located(results) from None
-    names = sorted(values, key=lambda name: -values[name])[:limit]
+    names = list(values)
     if not names:
         raise DataError(f"has no {by} of any scenario", file=results)
     bounds = " to ".join(dict.fromkeys(f"{values[name]:.2f}" for name in (names[0], names[-1])))

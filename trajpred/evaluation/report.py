@@ -156,15 +156,28 @@ def changed(
     return found
 
 
-def to_markdown(shown: Sequence[Table]) -> str:
-    """Format the tables under their titles, and the conventions."""
-    return "\n\n".join([*(f"**{t.title}**\n\n{markdown(t.head, t.rows)}" for t in shown), CONVENTIONS]) + "\n"
+def beside(result: Evaluation, baseline: Evaluation) -> Table:
+    """Build a table of the main metrics of focal and scored agents, each beside those of a baseline."""
+    groups = ["focal", "scored"] if result.metrics["scored"] != result.metrics["focal"] else ["focal"]
+    means = [one.metrics[group] for group in groups for one in (result, baseline)]
+    rows = [[name, *(_cell(mean, name) for mean in means)] for name in columns("results")]
+    head = [x for g in groups for x in (f"{g} ({result.metrics[g]['count']:,})", baseline.predictor)]
+    title = (
+        f"Validation, {result.scenarios:,} scenarios (metres; MR: share of agents missed by more than 2 m)"
+    )
+    return Table(title, ["", *head], rows)
 
 
-def show(shown: Sequence[Table]) -> None:
-    """Print the tables: formatted in a terminal, as Markdown into a file or a pipe."""
+def to_markdown(shown: Sequence[Table], note: str = CONVENTIONS) -> str:
+    """Format the tables under their titles, and the note."""
+    parts = [f"**{table.title}**\n\n{markdown(table.head, table.rows)}" for table in shown]
+    return "\n\n".join([*parts, *([note] if note else [])]) + "\n"
+
+
+def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
+    """Print the tables and the note: formatted in a terminal, as Markdown into a file or a pipe."""
     if not sys.stdout.isatty():
-        print(to_markdown(shown))
+        print(to_markdown(shown, note))
         return
     console = Console()
     for one in shown:
@@ -175,4 +188,5 @@ def show(shown: Sequence[Table]) -> None:
             table.add_row(*row)
         console.print(one.title, style="bold", markup=False)  # rich wraps a table's own title to its width
         console.print(table)
-    console.print(CONVENTIONS, style="dim", highlight=False)
+    if note:
+        console.print(note, style="dim", highlight=False)

@@ -82,6 +82,14 @@ class Evaluation:
         values = [math.nan if value is None else value for value in self.per_scenario[metric]]
         return dict(zip(self.per_scenario["scenario_id"], values, strict=True))
 
+    def worst(self, metric: str, count: int) -> dict[str, float]:
+        """Return the ``count`` scenarios with the largest ``metric`` of the focal agent, worst first.
+
+        Raises: DataError if it is not recorded.
+        """
+        known = [(name, value) for name, value in self.focal(metric).items() if value == value]
+        return dict(sorted(known, key=lambda item: -item[1])[:count])
+
 
 def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) -> None:
     """Write one evaluation as a JSON object, several as a list; values per scenario on one line."""

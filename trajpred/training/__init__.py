@@ -1,7 +1,8 @@
 """Training of forecasters. To follow one step from the command on, read in this order:
 
 ``train`` (command, config, run folder), ``lit_forecaster`` (the step: losses, gradients, validation),
-``losses``, ``optimizer`` (AdamW, schedule, check for non-finite numbers). Around it: ``callbacks``
-(TensorBoard, when checkpoints are saved, signals), ``checkpoint_io`` (how they are written and found),
-``record`` (facts of the training) and ``distributed`` (sums over processes).
+``losses``, ``optimizer`` (AdamW, schedule, check for non-finite numbers). Around it: ``progress`` (what is
+printed), ``tensorboard``, ``callbacks`` (when checkpoints are saved, signals), ``checkpoint_io`` (how they
+are written and found), ``record`` (facts and curves of the training), ``results`` (what a finished run
+leaves) and ``distributed`` (sums over processes).
 """

@@ -1,4 +1,4 @@
-"""Callbacks of a run: learning curves and pictures in TensorBoard, checkpoints, and clean interruption."""
+"""When checkpoints are saved, and clean interruption."""
 
 from __future__ import annotations
 
@@ -10,19 +10,8 @@ from types import FrameType
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
-from matplotlib.figure import Figure
-from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
-from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.trainer.states import TrainerFn
-from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
-
-from trajpred.errors import require
-from trajpred.graph.data_module import SceneDataset
-from trajpred.metrics import columns, metric_of
-from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.viz.scene import draw_scene
 
 #: Signals that stop a run: Ctrl-C, ``kill`` and schedulers, SLURM before its time limit (not on Windows).
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
@@ -30,124 +19,6 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if
 STOPPED = 75
 #: A Ctrl-C within this time is the same one, forwarded by a launcher.
 _REPEATED_S = 2.0
-#: Tags of the pictures and of the histogram.
-PICTURES, ERRORS = "predictions", "minFDE6 of the focal agents (m)"
-
-
-def _chart(tag: str) -> list[Any]:
-    """Return the layout of one chart; ``tag`` is a regular expression."""
-    return ["Multiline", [tag]]
-
-
-def _validation(group: str) -> dict[str, list[Any]]:
-    # One curve per chart, since TensorBoard colours by run.
-    charts = {}
-    for name in columns("chart"):
-        metric = metric_of(name)
-        modes = "most probable future" if name == f"{metric.name}1" else f"best of {name[len(metric.name) :]}"
-        unit = f" ({metric.unit})" if metric.unit else ""
-        charts[f"{metric.label}, {modes}{unit}: {name}"] = _chart(f"val/{group}/{name}$")
-    return charts
-
-
-#: Layout of TensorBoard's tab "Custom scalars".
-CURVES: dict[str, dict[str, list[Any]]] = {
-    "Validation, focal agents": _validation("focal"),
-    "Validation, scored agents": _validation("scored"),
-    "Validation, all agents": _validation("all"),
-    "Losses": {
-        "Training": _chart("train/loss$"),
-        "Validation": _chart("val/loss$"),
-        "Parts of the training loss": _chart("train/(?!loss$|minADE$|grad_norm$)"),
-    },
-    "Training": {
-        "Average error on its batches, best future (m): minADE": _chart("train/minADE$"),
-        "Learning rate": _chart("lr-"),
-        "Norm of all gradients": _chart("train/grad_norm$"),
-    },
-}
-
-
-def writer_of(trainer: pl.Trainer) -> SummaryWriter | None:
-    """Return TensorBoard's writer; None without one, in sanity checks, and beyond the first process."""
-    logger = next((x for x in trainer.loggers if isinstance(x, TensorBoardLogger)), None)
-    if logger is None or trainer.sanity_checking or not trainer.is_global_zero:
-        return None
-    return logger.experiment
-
-
-class LearningCurves(pl.Callback):
-    """Arrange the curves in TensorBoard, and add a histogram of the focal agents' final errors.
-
-    The histogram covers the validation scenes of the first process.
-    """
-
-    def __init__(self) -> None:
-        self.errors: list[Tensor] = []
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        writer = writer_of(trainer)
-        if writer is not None:
-            writer.add_custom_scalars(CURVES)
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.errors = []
-
-    def on_validation_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *args: Any, **kwargs: Any
-    ) -> None:
-        if isinstance(outputs, Tensor):
-            self.errors.append(outputs)
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        writer = writer_of(trainer)
-        if writer is None or not self.errors:
-            return
-        errors = torch.cat(self.errors).float().cpu()
-        if len(finite := errors[errors.isfinite()]):
-            writer.add_histogram(ERRORS, finite, trainer.global_step)
-
-
-class PredictionPictures(pl.Callback):
-    """Draw the first validation scenes with their forecasts into TensorBoard.
-
-    Args:
-        scenes: number of scenes; 0 disables the pictures.
-        every_n_validations: draw after every n-th validation.
-    """
-
-    def __init__(self, scenes: int = 4, every_n_validations: int = 1) -> None:
-        require(scenes >= 0, "scenes", f"must not be negative, is {scenes}")
-        require(every_n_validations > 0, "every_n_validations", f"must be positive, is {every_n_validations}")
-        self.scenes, self.every, self.validations = scenes, every_n_validations, 0
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        writer = writer_of(trainer)
-        if writer is None or not self.scenes:
-            return
-        self.validations += 1
-        data = getattr(trainer.val_dataloaders, "dataset", None)
-        drawn = (self.validations - 1) % self.every == 0
-        if drawn and isinstance(data, SceneDataset) and isinstance(pl_module, LitForecaster):
-            writer.add_figure(PICTURES, self.draw(pl_module, data), trainer.global_step)
-
-    def draw(self, model: LitForecaster, data: SceneDataset) -> Figure:
-        """Draw the first scenes of ``data`` side by side, with the model's forecasts."""
-        rows = range(min(self.scenes, len(data)))
-        batch = data[rows].to(model.device)
-        figure = Figure(figsize=(4.2 * len(rows), 4.8), layout="compressed")
-        panels = figure.subplots(1, len(rows), squeeze=False)[0]
-        for row, forecast, axes in zip(rows, model.forecaster.forecast(batch), panels, strict=True):
-            draw_scene(data.store[row], forecast, axes=axes)
-        return figure
-
-
-class LearningRate(LearningRateMonitor):
-    """Log the learning rate; does nothing without a logger."""
-
-    def on_train_start(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
-        if trainer.loggers:
-            super().on_train_start(trainer, *args, **kwargs)
 
 
 class RunCheckpoint(ModelCheckpoint):

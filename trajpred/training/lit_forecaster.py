@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
 from trajpred.graph.config import SceneConfig
-from trajpred.metrics import ForecastMetrics, agent_metrics, columns
+from trajpred.metrics import ForecastMetrics, agent_metrics
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG
 from trajpred.model.forecaster import Forecaster
@@ -81,7 +81,6 @@ class LitForecaster(pl.LightningModule):
         self.guard.add(losses, batch.scenario_id)
         size, logged = batch.num_graphs, distributed.mean_over_processes(losses)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
-        self.log("loss", logged["loss"], prog_bar=True, logger=False, batch_size=size)
         return losses["loss"]
 
     def losses(self, batch: HeteroData) -> dict[str, Tensor]:
@@ -128,8 +127,7 @@ class LitForecaster(pl.LightningModule):
         for group, metrics in results.items():
             for name, value in metrics.items():
                 if name != "count":
-                    in_bar = group == "focal" and name in columns("progress")
-                    self.log(f"val/{group}/{name}", float(value), prog_bar=in_bar, sync_dist=True)
+                    self.log(f"val/{group}/{name}", float(value), sync_dist=True)
 
     def configure_optimizers(self) -> Any:
         return configure(self, self.optimizer_config, int(self.trainer.estimated_stepping_batches))
@@ -140,13 +138,14 @@ class LitForecaster(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Log the norm of all gradients, require that it is finite, and clip by it.
+        """Log learning rate and norm of all gradients, which must be finite, and clip by the norm.
 
         Raises: DataError naming the weights, losses or gradients that are not finite.
         """
         gradients = {name: p.grad for name, p in self.named_parameters() if p.grad is not None}
         norm = torch.nn.utils.get_total_norm(gradients.values())
         self.log("train/grad_norm", norm)
+        self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
         # Scaled float16 gradients may overflow; the scaler then skips the step.
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         when = f"step {self.global_step} (epoch {self.current_epoch})"

@@ -1,4 +1,4 @@
-"""The facts of a training, kept in its checkpoints for result tables and model cards."""
+"""The facts and the curves of a training, kept in its checkpoints: for tables, model cards and pictures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytorch_lightning as pl
+from torch import Tensor
 
 from trajpred.errors import require
 from trajpred.evaluation.provenance import environment, store_facts
@@ -77,3 +78,52 @@ class TrainingRecord(pl.Callback):
         wall_s = round(self.earlier_s + time.monotonic() - self.start_s, 1)
         reached = {"epoch": trainer.current_epoch + 1, "steps": trainer.global_step, "wall_s": wall_s}
         checkpoint[TRAINING] = {**self.fixed, "weights": self.weights, **reached}
+
+
+def epochs_done(trainer: pl.Trainer) -> float:
+    """Return the number of epochs trained, with the share of the current one."""
+    batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    return trainer.current_epoch + min(1.0, batches / trainer.num_training_batches)
+
+
+class RunHistory(pl.Callback):
+    """Collect the curves of a run; they survive stops, since they are part of its checkpoints.
+
+    Attributes:
+        rows: by optimiser step, at the end of each epoch and after each validation: ``epoch`` (those done),
+            ``train/loss`` (mean over the epoch, at its end), and the logged ``val/…``.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[int, dict[str, float]] = {}
+        self._sum: Tensor | float = 0.0
+        self._batches = 0
+
+    @property
+    def loss(self) -> float:
+        """The mean training loss of the current epoch so far; reading it synchronises a GPU."""
+        return float(self._sum) / max(1, self._batches)
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        self._sum, self._batches = 0.0, 0
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._sum = self._sum + trainer.callback_metrics["train/loss"]
+        self._batches += 1
+
+    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if not trainer.sanity_checking:
+            metrics = {k: float(x) for k, x in trainer.callback_metrics.items() if k.startswith("val/")}
+            self._add(trainer, metrics)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._add(trainer, {"train/loss": self.loss})
+
+    def _add(self, trainer: pl.Trainer, values: dict[str, float]) -> None:
+        self.rows.setdefault(trainer.global_step, {}).update(values, epoch=epochs_done(trainer))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows, "sum": float(self._sum), "batches": self._batches}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.rows, self._sum, self._batches = (state_dict[name] for name in ("rows", "sum", "batches"))

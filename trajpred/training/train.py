@@ -21,18 +21,18 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
-from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
-from trajpred.training import callbacks
+from trajpred.training import callbacks, tensorboard
 from trajpred.training.callbacks import STOPPED, StoppedError
 from trajpred.training.checkpoint_io import LAST, PREVIOUS, newest_checkpoint
 from trajpred.training.distributed import is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.record import TrainingRecord
+from trajpred.training.progress import RunProgress
+from trajpred.training.record import RunHistory, TrainingRecord
+from trajpred.training.results import report
 from trajpred.training.settings import explain
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
@@ -47,8 +47,8 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "use_distributed_sampler": False,  # SceneData distributes the scenes itself
     "plugins": [{"class_path": "trajpred.training.checkpoint_io.AtomicCheckpointIO"}],
     "logger": {
-        "class_path": "pytorch_lightning.loggers.TensorBoardLogger",
-        "init_args": {"save_dir": "runs", "name": "forecaster", "default_hp_metric": False},
+        "class_path": "trajpred.training.tensorboard.RunLogger",
+        "init_args": {"save_dir": "runs", "name": "forecaster"},
     },
 }
 #: Defaults of all other options.
@@ -80,13 +80,16 @@ class TrainCLI(LightningCLI):
     #: The checkpoint to resume from, if any.
     resume: Path | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.history = RunHistory()
+        super().__init__(*args, **kwargs)
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(callbacks.RunCheckpoint, "best")
         parser.add_lightning_class_args(callbacks.RunCheckpoint, "last")
         parser.add_lightning_class_args(callbacks.RecentCheckpoint, "recent")
-        parser.add_lightning_class_args(callbacks.PredictionPictures, "pictures")
-        parser.add_lightning_class_args(callbacks.LearningCurves, "curves")
-        parser.add_lightning_class_args(callbacks.LearningRate, "learning_rate")
+        parser.add_lightning_class_args(tensorboard.PredictionPictures, "pictures")
+        parser.add_lightning_class_args(tensorboard.LearningCurves, "curves")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
@@ -125,6 +128,13 @@ class TrainCLI(LightningCLI):
             run, logger = checkpoint.resolve().parent.parent, self.config.trainer.logger.init_args
             logger.save_dir, logger.name, logger.version = str(run.parent.parent), run.parent.name, run.name
         return checkpoint
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        """Add the curves of the run, and show its progress in our own way unless progress is disabled."""
+        silent = self.config.trainer.enable_progress_bar is False
+        own = [self.history, *([] if silent else [RunProgress(self.history)])]
+        self.trainer_defaults = {**self.trainer_defaults, "callbacks": own}
+        return super().instantiate_trainer(**kwargs)
 
     def instantiate_classes(self) -> None:
         with one_sentence():
@@ -214,9 +224,6 @@ def train(args: Sequence[str] | None = None) -> None:
             "allow_abbrev": False,
         },
     )
-    for logger in cli.trainer.loggers:
-        if isinstance(logger, TensorBoardLogger) and cli.trainer.is_global_zero:
-            print(f"Watch it learn:         {_tensorboard(Path(logger.log_dir))}")
     with lock_run(cli.trainer):
         _fit(cli)
     # The best checkpoint; the last one if no validation has run.
@@ -224,7 +231,7 @@ def train(args: Sequence[str] | None = None) -> None:
     checkpoint = next(filter(None, saved), None)
     if cli.trainer.is_global_zero and checkpoint is not None:
         Path(checkpoint).with_name(PREVIOUS).unlink(missing_ok=True)
-        _report(cli.datamodule.store, Path(checkpoint))
+        report(cli.datamodule.store, Path(checkpoint), cli.history, cli.config.pictures.scenes)
 
 
 def _fit(cli: TrainCLI) -> None:
@@ -256,31 +263,11 @@ def _advice(checkpoint: Path) -> str:
     return f"Resume with:\n  python tools/train.py {shlex.join([*config, *resume])}"
 
 
-def _report(store: Path, checkpoint: Path) -> None:
-    run = checkpoint.parent.parent
-    predictors = [load_predictor(name) for name in ("constant_velocity", checkpoint)]
-    results = [evaluate(p, ScenarioStore(store, "val"), progress=False) for p in predictors]
-    write_results(run / "evaluation.json", results)
-    focal, scored = format_table(results), format_table(results, "scored")
-    print(f"\nValidation, {results[0].scenarios} scenarios, focal agents (metres; MR: share > 2 m):\n{focal}")
-    print(f"\nAll scored agents:\n{scored}")
-    if results[1].missing["all"]:
-        print(f"\n{results[1].missing['all']} agents beyond the model's limits were not predicted.")
-    own = [] if store == SAMPLE_STORE else ["--store", str(store)]
-    options = shlex.join([*own, "--checkpoint", str(checkpoint)])
-    print(f"\nSee its predictions:    python tools/visualize.py {options} --out pictures")
-    print(f"Evaluate it again:      python tools/evaluate.py {options} --split val")
-    print(f"Learning curves:        {_tensorboard(run)}")
-
-
-def _tensorboard(run: Path) -> str:
-    return f"tensorboard --logdir {shlex.quote(str(run))}"
-
-
 def _configure_output() -> None:
     """Silence messages of the libraries that a user cannot act on."""
     torch.set_float32_matmul_precision("high")
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     for message in (
         "LightningCLI's args",
         ".*does not have many workers",

@@ -1,0 +1,73 @@
+"""What a run prints where no one watches, and its curves: also after a stop, as if there had been none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.command import SignalAt
+from tests.training.test_resume import EPOCHS, STEPS, fit, ignored_signals  # noqa: F401
+from trajpred.training import progress
+from trajpred.training.progress import RunProgress
+from trajpred.training.record import RunHistory
+
+
+def observe(
+    store: Path, folder: Path, capsys: pytest.CaptureFixture[str], **options: Any
+) -> tuple[RunHistory, list[str]]:
+    """Train; return the curves, and the lines printed."""
+    history = RunHistory()
+    shown = RunProgress(history)
+    fit(store, folder, callbacks=[history, shown], enable_progress_bar=True, **options)
+    return history, capsys.readouterr().out.splitlines()
+
+
+def steps(lines: Sequence[str]) -> list[tuple[str, str]]:
+    """The epochs and steps of the lines about progress."""
+    return [match.groups() for line in lines if (match := re.match(r"epoch (\S+) +step +(\S+) ", line))]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "stop", [SignalAt(5, "SIGTERM"), SignalAt(STEPS, "SIGTERM", "validation_batch_start")]
+)
+def test_a_stopped_run_continues_its_count_and_its_curves(
+    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], stop: SignalAt
+) -> None:
+    whole, lines = observe(store_path, tmp_path / "whole", capsys)
+    facts = dict(line.split(maxsplit=1) for line in lines[:6])
+    assert facts["scenes"] == "10 for training, 5 for validation"
+    assert facts["training"] == f"{EPOCHS} epochs, {STEPS * EPOCHS} steps of 3 scenes"
+    assert "CPU" in facts["device"] and "parameters" in facts["model"] and "resumes" not in facts
+    assert steps(lines) == [("1/2", "4/8"), ("2/2", "8/8")]
+    assert all("left" in line and "validation loss" in line for line in lines[-2:])
+
+    _, before = observe(store_path, tmp_path / "a", capsys, stop=stop)
+    resumed, lines = observe(store_path, tmp_path / "b", capsys, resume=tmp_path / "a" / "last.ckpt")
+    assert steps(before + lines) == [("1/2", "4/8"), ("2/2", "8/8")]
+    assert any(line.startswith("resumes") for line in lines)
+    assert resumed.rows == whole.rows and list(whole.rows) == [STEPS, STEPS * EPOCHS]
+    assert [row["epoch"] for row in whole.rows.values()] == [1.0, 2.0]
+
+
+def test_the_loss_is_the_mean_of_the_epoch_and_long_epochs_print_more_lines(
+    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    losses: list[float] = []
+
+    class Losses(RunHistory):
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, *_: Any) -> None:
+            super().on_train_batch_end(trainer)
+            losses.append(float(outputs["loss"]))
+
+    history = Losses()
+    fit(store_path, tmp_path, callbacks=[history, RunProgress(history)], enable_progress_bar=True)
+    for epoch, row in enumerate(history.rows.values()):
+        mean = sum(losses[epoch * STEPS : (epoch + 1) * STEPS]) / STEPS
+        assert row["train/loss"] == pytest.approx(mean, rel=1e-5)
+    lines = capsys.readouterr().out.splitlines()
+    assert ("0.5/2", "2/8") in steps(lines) and any("validates 1/" in line for line in lines)

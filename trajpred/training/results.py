@@ -1,0 +1,71 @@
+"""What a finished run leaves in its folder: learning curves, validation tables, the worst scenes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from trajpred.evaluation import evaluate, write_results
+from trajpred.evaluation.report import beside, show, tables, to_markdown
+from trajpred.predictors import load_predictor
+from trajpred.store import ScenarioStore
+from trajpred.store.sample import SAMPLE_STORE
+from trajpred.training.record import RunHistory
+from trajpred.viz.curves import draw_curves
+from trajpred.viz.scene import draw_scene, save_scene
+
+#: Files in the folder of a run. ``evaluation.json`` is the input of ``trajpred compare``.
+CURVES, EVALUATION, TABLES, WORST = "curves.png", "evaluation.json", "evaluation.md", "worst_{}.png"
+#: The metric of the focal agent that chooses the worst scenes.
+WORST_BY = "minFDE6"
+DPI = 110
+
+
+def report(store: Path, checkpoint: Path, history: RunHistory, scenes: int) -> None:
+    """Evaluate ``checkpoint`` on the validation split, fill its run's folder, and print the outcome.
+
+    Args:
+        history: curves of the run.
+        scenes: number of worst scenes to draw.
+    """
+    run, rows = checkpoint.parent.parent, ScenarioStore(store, "val")
+    print(f"\nEvaluating {checkpoint.name} on {len(rows):,} validation scenes", flush=True)
+    predictors = [load_predictor(name) for name in (checkpoint, "constant_velocity")]
+    result, baseline = (evaluate(p, rows, progress=sys.stdout.isatty()) for p in predictors)
+    write_results(run / EVALUATION, [baseline, result])
+    (run / TABLES).write_text(to_markdown(tables(result)), encoding="utf-8")
+    title = f"{run.parent.name}/{run.name}"
+    save_scene(draw_curves(history.rows, title, result.training.get("steps")), run / CURVES, dpi=DPI)
+    worst = list(result.worst(WORST_BY, scenes))
+    for number, name in enumerate(worst, 1):
+        scenario = rows[rows.index(name)]
+        [forecast] = predictors[0]([scenario])
+        save_scene(draw_scene(scenario, forecast), run / WORST.format(number), dpi=DPI)
+    show([beside(result, baseline)], note="")
+    if result.missing["all"]:
+        print(f"{result.missing['all']} agents beyond the model's limits were not predicted.")
+    _print_summary(run, store, checkpoint, len(worst))
+
+
+def _print_summary(run: Path, store: Path, checkpoint: Path, worst: int) -> None:
+    """Print what is where, and the commands to go on with."""
+    files = {
+        CURVES: "learning curves",
+        TABLES: "validation tables",
+        EVALUATION: "the same and more, for trajpred compare",
+        f"{WORST.format(1)} …": f"the {worst} validation scenes with the largest {WORST_BY}",
+        f"checkpoints/{checkpoint.name}": "the model",
+        "config.yaml": "all settings",
+    }
+    if not worst:
+        files = {name: text for name, text in files.items() if not name.startswith(WORST.format(1))}
+    width = max(map(len, files))
+    print(f"Results in {run}:")
+    print("\n".join(f"  {name:<{width}}  {text}" for name, text in files.items()))
+    own = [] if store == SAMPLE_STORE else ["--store", str(store)]
+    options = shlex.join(["--checkpoint", str(checkpoint), *own])
+    print("Next:")
+    print(f"  trajpred visualize {options} --out {shlex.quote(str(run / 'pictures'))}")
+    print(f"  trajpred evaluate {options} --by all")
+    print(f"  tensorboard --logdir {shlex.quote(str(run))}")

@@ -1,0 +1,92 @@
+"""The learning curves of a run as one figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
+
+from trajpred.metrics import metric_of
+from trajpred.viz.style import LIGHT, Role, Theme
+
+#: Metrics with a panel each, beside the loss.
+PANELS = ("minADE6", "minFDE6", "MR6")
+#: Groups of agents, the first on top, and their colours.
+GROUPS = {"focal": Role.FOCAL, "scored": Role.SCORED, "all": Role.OTHER}
+#: More validations than this are drawn without markers.
+MAX_MARKERS = 40
+
+
+def draw_curves(rows: Mapping[int, Mapping[str, float]], name: str = "", best: int | None = None) -> Figure:
+    """Draw the losses and validation metrics of a run over its epochs.
+
+    Args:
+        rows: by optimiser step: ``epoch``, and any of ``train/loss``, ``val/loss`` and ``val/GROUP/METRIC``,
+            with the groups ``focal``, ``scored`` and ``all``, as in ``RunHistory.rows``.
+        name: of the run.
+        best: step of the best checkpoint, which is marked; otherwise the last one is.
+
+    Returns: a figure of 10 by 6.8 inches, or 10 by 4 if no validation ran.
+    """
+    theme, names = LIGHT, PANELS if any("val/loss" in row for row in rows.values()) else ()
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, hspace=0.04)
+    figure = Figure(figsize=(10, 6.8 if names else 4), layout=layout, facecolor=theme.paper)
+    panels = figure.subplots(2 if names else 1, 2 if names else 1, squeeze=False).ravel()
+    mark = best if best is not None and best in rows else max(rows, default=0)
+    lines = {"train/loss": ("training", theme.role_edge[Role.OTHER]), "val/loss": ("validation", theme.ink)}
+    _draw_panel(panels[0], theme, "Loss", rows, lines, mark)
+    for axes, column in zip(panels[1:], names, strict=False):
+        metric = metric_of(column)
+        unit = f" ({metric.unit})" if metric.unit else ""
+        lines = {f"val/{group}/{column}": (group, theme.role[role]) for group, role in GROUPS.items()}
+        _draw_panel(axes, theme, f"{metric.label}{unit}: {column}", rows, lines, mark)
+        axes.set_ylim(bottom=0)
+    if mark in rows:
+        which = "the best checkpoint" if mark == best else "the end"
+        text = f"{name}: numbers are those of {which}, after {rows[mark]['epoch']:.4g} epochs"
+        figure.suptitle(text, x=0.012, ha="left", fontsize=11, color=theme.ink)
+    return figure
+
+
+def _draw_panel(
+    axes: Axes,
+    theme: Theme,
+    title: str,
+    rows: Mapping[int, Mapping[str, float]],
+    lines: Mapping[str, tuple[str, str]],
+    mark: int,
+) -> None:
+    """Draw one curve for each key of ``lines``, which maps to its name and colour; mark one step."""
+    drawn: list[list[float]] = []
+    for key, (name, color) in lines.items():
+        points = [(row["epoch"], row[key]) for _, row in sorted(rows.items()) if key in row]
+        values = [value for _, value in points]
+        if not points or values in drawn:  # in some data sets the scored agents are the focal ones
+            continue
+        drawn.append(values)
+        marked = rows[mark].get(key)
+        label = name if marked is None else f"{name} {marked:.2f}"
+        look: dict[str, Any] = {"zorder": 3 - 0.1 * len(drawn), "color": color, "label": label}
+        look |= {"marker": "o", "markersize": 3.0} if len(points) <= MAX_MARKERS else {}
+        axes.plot(*zip(*points, strict=True), linewidth=1.8, **look)
+        if marked is not None:
+            ring: dict[str, Any] = {"s": 42, "facecolor": theme.paper, "edgecolor": color, "linewidth": 1.8}
+            axes.scatter(rows[mark]["epoch"], marked, zorder=4, clip_on=False, **ring)
+    axes.set_title(title, loc="left", fontsize=10, color=theme.ink, fontweight="bold", pad=20)
+    axes.set_facecolor(theme.background)
+    axes.set_xlabel("epoch", fontsize=8.5, color=theme.muted)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    axes.tick_params(colors=theme.muted, labelsize=8.5, length=3)
+    axes.grid(axis="y", color=theme.ground, linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(theme.frame)
+    if drawn:
+        axes.legend(
+            frameon=False, fontsize=8.5, labelcolor=theme.ink, ncols=len(drawn), loc="lower left",
+            bbox_to_anchor=(0, 1), borderpad=0, borderaxespad=0.4, handlelength=1.6, columnspacing=1.6,
+        )  # fmt: skip
