@@ -1,8 +1,8 @@
 """trajpred: trajectory prediction for self-driving.
 
 Data flow: raw files → ``sources`` → :class:`Scenario` → ``store`` → ``graph`` → ``model`` → :class:`Forecast`
-→ ``metrics``, ``evaluation``, ``viz``. Importing this package imports nothing else; each name below is
-imported when it is first used, and torch only by those that need it.
+→ ``metrics``, ``evaluation``, ``viz``. Importing this package imports no library; each name below is imported
+when it is first used, and torch only by those that need it.
 
 Example:
     >>> import trajpred
@@ -13,6 +13,8 @@ Example:
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from trajpred.processors import limit_threads
 
 if TYPE_CHECKING:
     from trajpred.errors import DataError as DataError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from trajpred.viz import draw_scene as draw_scene
     from trajpred.viz import plot_scenario as plot_scenario
 
+limit_threads()
 __version__ = "0.1.0"
 #: The module of each public name.
 _HOME = {

@@ -15,6 +15,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 import trajpred
 from trajpred.cli import benchmark, data, models, onboard, scores, visualize
 from trajpred.doctor import doctor
+from trajpred.processors import limit_threads
 
 Command = Callable[..., int]
 #: Functions, in the order in which they are used; their signatures and docstrings are options and help.
@@ -74,6 +75,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
 
     Exits with 2 and one sentence on stderr for wrong options and unusable input, with 130 when interrupted.
     """
+    limit_threads(1)  # several processes of one thread are faster than several threads
     tokens = [*([command] if command else []), *(sys.argv[1:] if args is None else args)]
     try:
         run, bound, _ = make_app().parse_args(normalise(tokens), exit_on_error=False, print_error=False)

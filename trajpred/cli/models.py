@@ -40,6 +40,7 @@ def predict(
     ensemble: list[str] | None = None,
     batch_size: int = 16,
     limit: int | None = None,
+    workers: int = -1,
 ) -> int:
     """Write the predictions of a split to a file of the Argoverse 2 challenges (parquet).
 
@@ -56,6 +57,7 @@ def predict(
         ensemble: More checkpoints, whose modes are merged with those of the first.
         batch_size: Scenarios per batch.
         limit: Predict only the first scenarios, this many.
+        workers: Processes that run a model on the CPU; -1 for all cores.
     """
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.predict import predict as write
@@ -63,7 +65,7 @@ def predict(
 
     store = store or SAMPLE_STORE
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
-    written = write(predictor, out, store, split, agents, joint, batch_size, limit)
+    written = write(predictor, out, store, split, agents, joint, batch_size, limit, workers)
     print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
     words = ["--checkpoint", out, "--store", store, "--split", split]
     print(f"Score it: python tools/evaluate.py {shlex.join(map(str, words))}")
@@ -79,6 +81,7 @@ def calibrate(
     coverage: float = 0.9,
     group: Literal["focal", "scored", "all"] = "scored",
     batch_size: int = 16,
+    workers: int = -1,
 ) -> int:
     """Fit a temperature of the probabilities and conformal regions around the modes, and measure both.
 
@@ -92,6 +95,7 @@ def calibrate(
         coverage: Share of true positions that the regions should contain.
         group: Agents to fit to.
         batch_size: Scenarios per batch.
+        workers: Processes that run the model on the CPU; -1 for all cores.
     """
     from trajpred.evaluation.calibrate import calibrate as fit
     from trajpred.scenario import OBJECT_TYPES
@@ -99,7 +103,7 @@ def calibrate(
     from trajpred.store.sample import ensure_store
 
     rows = ScenarioStore(ensure_store(store), split)
-    found = fit(checkpoint, rows, out, coverage, group, batch_size)
+    found = fit(checkpoint, rows, out, coverage, group, batch_size, workers)
     print(f"temperature {found.temperature:.3f}, fitted on {found.agents[0]} {group} agents")
     print(f"on {found.agents[1]} others, before and after:")
     for name, values in (("expected calibration error", found.ece), ("negative log-likelihood", found.nll)):

@@ -41,6 +41,7 @@ def evaluate(
     markdown: Path | None = None,
     strict: bool = False,
     batch_size: int = 16,
+    workers: int = -1,
 ) -> int:
     """Score a model, a baseline or a predictions file on the labelled scenarios of a split.
 
@@ -66,6 +67,7 @@ def evaluate(
         markdown: Write the tables to this file.
         strict: Exit with 1 if a predictions file has faults or misses agents.
         batch_size: Scenarios per batch.
+        workers: Processes that run a model on the CPU; -1 for all cores.
     """
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
@@ -88,7 +90,7 @@ def evaluate(
     rivals = [load_ensemble([against], joint and Path(against).suffix != ".parquet")] if against else []
     own = [predictor, *perturbed(predictor, perturb)]
     results = [
-        score(one, rows, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond)
+        score(one, rows, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond, workers=workers)
         for one in own + rivals
     ]
     result, other = results[0], results[-1]

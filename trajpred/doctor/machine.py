@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from trajpred.processors import cores
+
 #: Free space and memory below which a run may fail, GB.
 LOW_DISK, LOW_SHARED, LOW_MEMORY = 2.0, 1.0, 4.0
 
@@ -35,16 +37,15 @@ def reason(error: Exception) -> str:
 
 def hardware(torch: bool = True) -> Iterator[Finding]:
     """Report processor and memory, and with ``torch`` what it computes on."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processor = platform.processor() or platform.machine()
-    yield Finding("ok", f"{platform.system()} {platform.release()}, {processor}, {cores} available cores")
+    processor, count = platform.processor() or platform.machine(), cores()
+    yield Finding("ok", f"{platform.system()} {platform.release()}, {processor}, {count} available cores")
     memory = memory_gb()
     if memory is not None:
         small = memory < LOW_MEMORY
         advice = "train with --data.memory_gb, and prepare with few --workers" if small else ""
         yield Finding("note" if small else "ok", f"memory {memory:.1f} GB", advice)
     if torch:
-        yield from _accelerator(cores)
+        yield from _accelerator(count)
 
 
 def memory_gb(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> float | None:
@@ -57,11 +58,11 @@ def memory_gb(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> float | None:
     return min(found, int(allowed)) / 1e9 if allowed.isdigit() else found / 1e9
 
 
-def _accelerator(cores: int) -> Iterator[Finding]:
+def _accelerator(count: int) -> Iterator[Finding]:
     """Report the GPU, and whether this build of torch can use it."""
     import torch
 
-    yield Finding("ok", f"torch computes with {torch.get_num_threads()} threads on {cores} cores")
+    yield Finding("ok", f"torch computes with {torch.get_num_threads()} threads on {count} cores")
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     if torch.cuda.is_available():
         yield from (_gpu(index, build) for index in range(torch.cuda.device_count()))

@@ -10,7 +10,6 @@ from zlib import crc32
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from trajpred.errors import require
 from trajpred.evaluation.agents import GROUPS, ScoredAgents
@@ -28,7 +27,8 @@ from trajpred.metrics.calibration import (
 from trajpred.model import pretrained
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.predictors.predictor import BASELINES, in_batches
+from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors.predictor import BASELINES
 from trajpred.store import ScenarioStore
 
 #: Minimum number of agents in either half.
@@ -76,6 +76,7 @@ def calibrate(
     coverage: float = 0.9,
     group: str = "scored",
     batch_size: int = 16,
+    workers: int = 1,
     progress: bool = True,
 ) -> CalibrationResult:
     """Fit on half of the scenarios of ``store``, which the model must not be trained on, and write ``out``.
@@ -93,7 +94,7 @@ def calibrate(
     require(not same and not out.is_dir(), "out", f"must be another file, is {out}")
     predictor = CheckpointPredictor(checkpoint)
     predictor.temperature = 1.0  # ignore an earlier calibration
-    sample, first, horizons = _collect(predictor, store, group, batch_size, progress)
+    sample, first, horizons = _collect(predictor, store, group, batch_size, workers, progress)
     few = min(first.sum(), (~first).sum()) < MIN_AGENTS
     require(not few, "store", f"{len(first)} agents are too few to fit and to measure on")
     found = _fit(sample.select(first), sample.select(~first), horizons, coverage)
@@ -123,24 +124,29 @@ def _quality(rest: Sample, temperature: float) -> tuple[float, float]:
 
 
 def _collect(
-    predictor: CheckpointPredictor, store: ScenarioStore, group: str, batch_size: int, progress: bool
+    predictor: CheckpointPredictor,
+    store: ScenarioStore,
+    group: str,
+    batch_size: int,
+    workers: int,
+    progress: bool,
 ) -> tuple[Sample, NDArray[np.bool_], NDArray[np.float64]]:
     """Collect the agents of ``group``, whether each is fitted on ``[A]``, and the horizons ``[H]`` (s)."""
     parts, halves, horizons = [], [], np.zeros(0)
-    with tqdm(total=len(store), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
-        for rows in in_batches(range(len(store)), batch_size):
-            scenarios = [s for s in (store[row] for row in rows) if s.has_future]
-            bar.update(len(rows))
-            if not scenarios:
-                continue
-            agents = ScoredAgents.of(scenarios, predictor(scenarios))
-            horizons = np.array([*whole_seconds(agents.valid.shape[1], agents.step_s)], np.float64)
-            known, truth = agents.member[group], (agents.target, agents.valid)
-            score = endpoint_scores(agents.trajectory, *truth, horizons, agents.step_s)
-            columns = Sample(agents.probability, best_modes(agents), score, agents.object_type)
-            parts.append(columns.select(known))
-            even = np.array([crc32(s.scenario_id.encode()) % 2 == 0 for s in scenarios])
-            halves.append(even[agents.scene[known]])
+    title = predictor.name if progress else None
+    for scenarios, found in forecast_store(
+        predictor, store, labelled=True, batch_size=batch_size, workers=workers, progress=title
+    ):
+        if not scenarios:
+            continue
+        agents = ScoredAgents.of(scenarios, found)
+        horizons = np.array([*whole_seconds(agents.valid.shape[1], agents.step_s)], np.float64)
+        known, truth = agents.member[group], (agents.target, agents.valid)
+        score = endpoint_scores(agents.trajectory, *truth, horizons, agents.step_s)
+        columns = Sample(agents.probability, best_modes(agents), score, agents.object_type)
+        parts.append(columns.select(known))
+        even = np.array([crc32(s.scenario_id.encode()) % 2 == 0 for s in scenarios])
+        halves.append(even[agents.scene[known]])
     require(bool(parts), "store", f"split {store.split!r} has no scenario with a future")
     return Sample(*map(np.concatenate, zip(*parts, strict=True))), np.concatenate(halves), horizons
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.agents import FACTS
@@ -17,7 +16,8 @@ from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
 from trajpred.metrics import columns, metric_of
-from trajpred.predictors.predictor import Predictor, in_batches
+from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
 
 
@@ -29,6 +29,7 @@ def evaluate(
     limit: int | None = None,
     ks: Sequence[int] = (1, 6),
     beyond: bool = False,
+    workers: int = 1,
     progress: bool = True,
 ) -> Evaluation:
     """Compute the metrics of a predictor over a split.
@@ -36,28 +37,24 @@ def evaluate(
     Args:
         predictor: a model, a baseline, a predictions file or an ensemble.
         store: the split.
-        batch_size: scenarios at once.
-        limit: evaluate only the first ``limit`` scenarios.
+        batch_size, limit, workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
         ks: for each k, evaluate the k most probable modes.
         beyond: also compute plausibility and calibration, which takes longer.
         progress: show a progress bar.
 
     Raises: DataError if no scenario has a labelled future, or the predictor forecasts no scored agent.
     """
-    require(batch_size > 0, "batch_size", "must be positive")
-    require(limit is None or limit > 0, "limit", "must be positive")
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
     used = sorted({*ks, 6})  # breakdowns, horizons and comparisons use K = 6
     scores = Scores(used, beyond, getattr(predictor, "joint", False))
     scenarios, start = 0, time.monotonic()
-    chosen = range(len(store) if limit is None else min(limit, len(store)))
-    with tqdm(total=len(chosen), unit=" scenarios", desc=predictor.name, disable=not progress) as bar:
-        for rows in in_batches(chosen, batch_size):
-            labelled = [s for s in (store[row] for row in rows) if s.has_future]
-            if labelled:
-                scores.add(labelled, predictor(labelled))
+    title = predictor.name if progress else None
+    for labelled, found in forecast_store(
+        predictor, store, labelled=True, batch_size=batch_size, limit=limit, workers=workers, progress=title
+    ):
+        if labelled:
+            scores.add(labelled, found)
             scenarios += len(labelled)
-            bar.update(len(rows))
     if not scenarios:
         raise DataError(f"split {store.split!r} has no scenario with a future to score", file=store.path)
     if not scores.agents:

@@ -10,7 +10,8 @@ from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final
 from trajpred.metrics.registry import METRICS, Metric, columns, metric_of, metrics_of, names_in, register
 
 if TYPE_CHECKING:
-    from trajpred.metrics.forecast_metrics import ForecastMetrics, agent_metrics, horizon_metrics
+    from trajpred.metrics.agent_metrics import agent_metrics, horizon_metrics
+    from trajpred.metrics.forecast_metrics import ForecastMetrics
     from trajpred.metrics.world import COLLISION_THRESHOLD_M, world_metrics
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
 ]
 __getattr__ = lazy_names(
     __name__,
-    dict.fromkeys(("ForecastMetrics", "agent_metrics", "horizon_metrics"), "forecast_metrics")
+    {"ForecastMetrics": "forecast_metrics"}
+    | dict.fromkeys(("agent_metrics", "horizon_metrics"), "agent_metrics")
     | dict.fromkeys(("COLLISION_THRESHOLD_M", "world_metrics"), "world"),
 )

@@ -56,6 +56,7 @@ class CheckpointPredictor:
         self.how = "joint" if joint else "calibrated" if fitted else ""
         self.name = display_name(checkpoint) + (", joint" if joint else "")
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.forks = self.device.type == "cpu"
         self.model = Forecaster.load(checkpoint).to(self.device)
         if joint and not self.model.decoder.joint:
             advice = "train with model.decoder.init_args.joint true, or predict the focal track alone"

@@ -37,6 +37,7 @@ class EnsemblePredictor:
         # A model and its mirrored forecasts are one training, used in another way.
         self.training: dict[str, Any] = predictors[0].training if same else {}
         self.how: str = getattr(predictors[-1], "how", "") if same else ""
+        self.forks = all(getattr(one, "forks", False) for one in predictors)
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         each = [predictor(scenarios) for predictor in self.predictors]

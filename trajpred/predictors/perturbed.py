@@ -110,7 +110,7 @@ class PerturbedPredictor:
     def __init__(self, predictor: Predictor, perturbation: str) -> None:
         self.predictor, self.perturb = predictor, PERTURBATIONS[perturbation]
         self.name, self.training = f"{predictor.name}, {perturbation}", predictor.training
-        self.joint = getattr(predictor, "joint", False)
+        self.joint, self.forks = (getattr(predictor, name, False) for name in ("joint", "forks"))
         self.how = ", ".join(filter(None, (getattr(predictor, "how", ""), perturbation)))
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from trajpred.errors import DataError, require
 from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
+from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.prediction_rows import SCHEMA
-from trajpred.predictors.predictor import Predictor, in_batches, load_predictor
+from trajpred.predictors.predictor import Predictor, load_predictor
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
@@ -44,6 +44,7 @@ def predict(
     joint: bool = False,
     batch_size: int = 16,
     limit: int | None = None,
+    workers: int = 1,
     progress: bool = True,
 ) -> Written:
     """Write the forecasts of every scenario of a split, labelled or not, to a predictions file.
@@ -55,32 +56,28 @@ def predict(
         agents: ``focal``, one track per scenario, for the single-agent challenge; or ``scored``, the focal
             and all scored ones, for the multi-agent challenge, which needs ``joint``.
         joint: forecast worlds: mode k of all tracks of a scenario belongs together.
-        batch_size: scenarios at once.
-        limit: predict only the first ``limit`` scenarios.
+        batch_size, limit, workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
         progress: show a progress bar.
 
     Raises:
         DataError: no such store, or several tracks have marginal forecasts (see :func:`write_predictions`).
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
-    require(batch_size > 0, "batch_size", "must be positive")
-    require(limit is None or limit > 0, "limit", "must be positive")
     several = "several tracks share their probabilities: they need joint futures, joint=true"
     require(agents == "focal" or joint, "joint", several)
     forecast = load_predictor(predictor, joint) if isinstance(predictor, str | Path) else predictor
     rows = ScenarioStore(ensure_store(store), split)
     require(len(rows) > 0, "split", f"{split!r} contains no scenario")
-    chosen = range(len(rows))[:limit]
+    title = out.name if progress else None
 
-    def forecasts() -> Iterator[Forecast]:
-        with tqdm(total=len(chosen), unit=" scenarios", desc=out.name, disable=not progress) as bar:
-            for batch in in_batches(chosen, batch_size):
-                scenarios = [rows[row] for row in batch]
-                for scenario, found in zip(scenarios, forecast(scenarios), strict=True):
-                    yield select_tracks(found, tracks_to_predict(scenario, agents))
-                bar.update(len(batch))
+    def chosen() -> Iterator[Forecast]:
+        for scenarios, found in forecast_store(
+            forecast, rows, batch_size=batch_size, limit=limit, workers=workers, progress=title
+        ):
+            for scenario, one in zip(scenarios, found, strict=True):
+                yield select_tracks(one, tracks_to_predict(scenario, agents))
 
-    return write_predictions(out, forecasts())
+    return write_predictions(out, chosen())
 
 
 def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:

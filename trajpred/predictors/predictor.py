@@ -33,6 +33,7 @@ class Predictor(Protocol):
         training: how the model was trained (:class:`trajpred.training.TrainingRecord`), as far as known.
         joint: whether mode k of all agents of a scene is one world; False by default.
         how: the way of forecasting, where a model has several (``joint``, ``mirrored``); empty by default.
+        forks: whether it also works in forked processes, without state or GPU of this one; False by default.
 
     Example:
         >>> predictor = load_predictor("constant_velocity")
@@ -53,6 +54,7 @@ class BaselinePredictor:
     def __init__(self, name: str) -> None:
         self.name, self.joint = name, name != "lane_following"  # a single mode is a world
         self.training: dict[str, Any] = {}
+        self.forks = True
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [BASELINES[self.name](scenario, future_steps(scenario)) for scenario in scenarios]

@@ -12,15 +12,25 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from joblib import Parallel, delayed, effective_n_jobs, parallel_config
+from joblib import Parallel, delayed, parallel_config
 
 from trajpred.errors import DataError, require
+from trajpred.processors import cores
 
 J = TypeVar("J")
 R = TypeVar("R")
 #: Timeout for the scheduler, and for the first of its workers.
 TIMEOUT_S = 10
 _WATCH_S = 0.5
+
+
+def processes(count: int) -> int:
+    """Return a number of processes as options give it: -1 is all cores, -2 all but one.
+
+    Raises: DataError if it is 0.
+    """
+    require(count != 0, "workers", "must be a number of processes, or -1 for all cores")
+    return count if count > 0 else max(1, cores() + 1 + count)
 
 
 class Run(Protocol):
@@ -35,9 +45,9 @@ def workers(count: int, scheduler: str | None) -> Iterator[Run]:
 
     Raises: DataError if the count is invalid, the scheduler does not answer, or ``distributed`` is missing.
     """
-    require(count != 0, "workers", "must be a number of processes, or -1 for all cores")
+    count = processes(count)
     if scheduler is None:
-        yield partial(_run_here, effective_n_jobs(count))
+        yield partial(_run_here, count)
     else:
         with _client(scheduler) as client:
             options = {"client": client, "wait_for_workers_timeout": TIMEOUT_S}
@@ -47,7 +57,7 @@ def workers(count: int, scheduler: str | None) -> Iterator[Run]:
 def _run_here(count: int, function: Callable[[J], R], jobs: Sequence[J]) -> Generator[R, None, None]:
     options: dict[str, Any] = {"n_jobs": max(1, min(count, len(jobs)))}
     if options["n_jobs"] > 1:
-        options |= {"backend": "loky", "initializer": _exit_with, "initargs": (os.getpid(),)}
+        options |= {"backend": "loky", "initializer": serve, "initargs": (os.getpid(),)}
     try:
         yield from _run(options, function, jobs)
     except BrokenExecutor:
@@ -75,8 +85,8 @@ def _run(options: dict[str, Any], function: Callable[[J], R], jobs: Sequence[J])
             yield from results
 
 
-def _exit_with(parent: int) -> None:
-    """Ignore Ctrl-C, which the parent handles, and exit with the parent, which joblib's processes outlive."""
+def serve(parent: int) -> None:
+    """Ignore Ctrl-C, which the parent handles, and exit with it, which the processes of pools do not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

@@ -1,0 +1,79 @@
+"""Several processes forecast what one does, stop with it, and report the loss of one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trajpred.errors import DataError
+from trajpred.forecast import Forecast
+from trajpred.predictors import load_predictor
+from trajpred.predictors.forecast_store import forecast_store
+from trajpred.scenario import Scenario
+from trajpred.store import ScenarioStore
+
+pytestmark = pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="one process where processes cannot fork"
+)
+
+
+class Marked:
+    """A predictor of no tracks, which does something to some scenario first."""
+
+    name, training, forks = "marked", dict[str, Any](), True
+
+    def __init__(self, scenario_id: str, action: Any) -> None:
+        self.scenario_id, self.action, self.parent = scenario_id, action, os.getpid()
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        assert os.getpid() != self.parent, "runs in another process"
+        if self.scenario_id in (one.scenario_id for one in scenarios):
+            self.action()
+        return [load_predictor("constant_velocity")([one])[0] for one in scenarios]
+
+
+@pytest.mark.parametrize("name", ["argoverse2-demo", "lane_following"])
+def test_processes_forecast_what_one_process_does_in_order(name: str, store_path: Path) -> None:
+    predictor, store = load_predictor(name), ScenarioStore(store_path, "train")
+    one, two = (list(forecast_store(predictor, store, batch_size=3, workers=n)) for n in (1, 2))
+    ids = [scenario.scenario_id for scenarios, _ in two for scenario in scenarios]
+    assert ids == list(store.scenario_ids) and len(two) == 4
+    for (_, alone), (_, together) in zip(one, two, strict=True):
+        for a, b in zip(alone, together, strict=True):
+            assert a.scenario_id == b.scenario_id
+            np.testing.assert_array_equal(a.trajectory, b.trajectory)
+            np.testing.assert_array_equal(a.probability, b.probability)
+
+
+def fail() -> None:
+    raise DataError("is too long", field="history")
+
+
+def test_an_error_of_a_process_is_the_callers(store_path: Path) -> None:
+    store = ScenarioStore(store_path, "train")
+    found = forecast_store(Marked(store.scenario_ids[4], fail), store, batch_size=2, workers=2)
+    assert len([next(found), next(found)]) == 2
+    with pytest.raises(DataError, match="is too long"):
+        next(found)
+    assert not multiprocessing.active_children()
+
+
+def test_a_lost_process_is_reported(store_path: Path) -> None:
+    store = ScenarioStore(store_path, "train")
+    predictor = Marked(store.scenario_ids[3], lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(DataError, match="a process died"):
+        list(forecast_store(predictor, store, batch_size=2, workers=2))
+
+
+def test_abandoned_forecasts_leave_no_process(store_path: Path) -> None:
+    found = forecast_store(load_predictor("constant_velocity"), ScenarioStore(store_path, "train"), workers=2)
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    assert not multiprocessing.active_children()

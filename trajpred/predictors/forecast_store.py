@@ -1,0 +1,120 @@
+"""Forecasts of the scenarios of a store, batch by batch, in one process or several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import NamedTuple, TypeAlias
+
+import torch
+from tqdm import tqdm
+
+from trajpred.errors import DataError, require
+from trajpred.forecast import Forecast
+from trajpred.predictors.predictor import Predictor, in_batches
+from trajpred.scenario import Scenario
+from trajpred.store import ScenarioStore
+from trajpred.store.workers import processes, serve
+
+#: Scenarios and their forecasts.
+Batch: TypeAlias = tuple[list[Scenario], list[Forecast]]
+
+
+class Job(NamedTuple):
+    """What every process computes: the predictor, and where its scenarios are.
+
+    Attributes:
+        labelled: leave out scenarios without a future.
+    """
+
+    predictor: Predictor
+    store: ScenarioStore
+    labelled: bool
+
+    def scenarios(self, rows: Sequence[int]) -> list[Scenario]:
+        """Read the scenarios of ``rows``."""
+        return [one for one in (self.store[row] for row in rows) if one.has_future or not self.labelled]
+
+    def forecasts(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        """Forecast the scenarios, of which there may be none."""
+        return self.predictor(scenarios) if scenarios else []
+
+
+#: The job of a worker process, inherited when it is forked.
+_job: Job | None = None
+
+
+def forecast_store(
+    predictor: Predictor,
+    store: ScenarioStore,
+    *,
+    labelled: bool = False,
+    batch_size: int = 16,
+    limit: int | None = None,
+    workers: int = 1,
+    progress: str | None = None,
+) -> Iterator[Batch]:
+    """Yield the scenarios of each batch and their forecasts, in the order of the store.
+
+    Args:
+        labelled: leave out scenarios without a future.
+        batch_size: scenarios at once, in each process.
+        limit: only the first ``limit`` scenarios.
+        workers: processes, -1 for all cores. One is used where more are of no use: for GPUs, onboard bundles
+            and predictions files (:attr:`Predictor.forks`), and on systems that cannot fork.
+        progress: title of a progress bar; None for no bar.
+
+    Raises: DataError if a number is out of range, or a process dies.
+    """
+    require(batch_size > 0, "batch_size", "must be positive")
+    require(limit is None or limit > 0, "limit", "must be positive")
+    count = len(store) if limit is None else min(limit, len(store))
+    batches = list(in_batches(range(count), batch_size))
+    job, used = Job(predictor, store, labelled), min(processes(workers), len(batches))
+    if not getattr(predictor, "forks", False) or "fork" not in multiprocessing.get_all_start_methods():
+        used = 1
+    found = _here(job, batches) if used < 2 else _forked(job, batches, used)
+    with tqdm(total=count, unit=" scenarios", desc=progress, disable=progress is None) as bar:
+        for rows, result in zip(batches, found, strict=True):
+            yield result
+            bar.update(len(rows))
+
+
+def _here(job: Job, batches: Sequence[Sequence[int]]) -> Iterator[Batch]:
+    for rows in batches:
+        scenarios = job.scenarios(rows)
+        yield scenarios, job.forecasts(scenarios)
+
+
+def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[Batch]:
+    """Forecast in ``count`` forked processes of one thread, which share the model's memory."""
+    global _job
+    context, _job = multiprocessing.get_context("fork"), job
+    pool = ProcessPoolExecutor(count, context, initializer=_start, initargs=(os.getpid(),))
+    waiting: deque[Future[list[Forecast]]] = deque()
+    try:
+        for i, rows in enumerate(batches):
+            while len(waiting) < 2 * count and i + len(waiting) < len(batches):
+                waiting.append(pool.submit(_forecast, batches[i + len(waiting)]))
+            # The scenarios are read again here, which takes less than sending them.
+            yield job.scenarios(rows), waiting.popleft().result()
+    except BrokenProcessPool:
+        problem = "a process died, possibly out of memory; try fewer workers"
+        raise DataError(problem, field="workers") from None
+    finally:
+        _job = None
+        pool.shutdown(cancel_futures=True)
+
+
+def _start(parent: int) -> None:
+    torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
+    serve(parent)
+
+
+def _forecast(rows: Sequence[int]) -> list[Forecast]:
+    assert _job is not None
+    return _job.forecasts(_job.scenarios(rows))

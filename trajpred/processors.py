@@ -1,0 +1,49 @@
+"""What this process may compute with: cores, and threads that wait without using them."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from pathlib import Path
+
+#: Set by the user, any of these decides how threads wait.
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+THREADS = "OMP_NUM_THREADS"
+_CHOSEN = THREADS in os.environ  # by the user, or by the process that started this one
+
+
+def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the number of cores that this process may use: its affinity, and its container's CPU quota.
+
+    Args:
+        cgroup: where the control groups of versions 1 and 2 are mounted.
+    """
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            quota, period = " ".join((cgroup / name).read_text() for name in names).split()
+            if float(quota) > 0:  # "max" and -1 are no limit
+                found = min(found, max(1, math.ceil(float(quota) / float(period))))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def limit_threads(threads: int | None = None) -> None:
+    """Make the threads of torch wait passively, and use no more of them than there are cores.
+
+    A thread that waits actively takes a core from the thread that it waits for: on busy cores two threads
+    were forty times slower than one. OpenMP reads these variables when torch is loaded; what the user has
+    set stays.
+
+    Args:
+        threads: threads of each process; by default OpenMP's own number, unless a quota allows fewer.
+    """
+    if "torch" in sys.modules:
+        return
+    if not any(name in os.environ for name in WAITING):
+        os.environ.update(zip(WAITING, ("PASSIVE", "0", "0"), strict=True))
+    allowed = threads or cores()
+    if not _CHOSEN and (threads or allowed < (os.cpu_count() or 1)):
+        os.environ[THREADS] = str(allowed)
