@@ -124,6 +124,34 @@ def test_invalid_arguments_are_named(field: str, changes: dict[str, Any]) -> Non
     assert caught.value.field == field and "\n" not in str(caught.value)
 
 
+#: Names that NumPy, tables, messages or files would not keep.
+INVALID_NAMES = ["7\0", "7\0b", "a\nb", "a\r", "\x1b[2J", "\u2028", "\ud800", "\u202e", "", "x" * 100_000]
+#: Unusual names, which are kept exactly.
+UNUSUAL_NAMES = ["$x^{", "a b ", "../7", "Zürich 東京", "😀", "x" * 256]
+
+
+@pytest.mark.parametrize("name", INVALID_NAMES, ids=lambda name: ascii(name[:9]))
+def test_names_that_would_change_are_rejected_in_a_short_message(name: str) -> None:
+    good = scenario(track_id=["7", "8", "9"])
+    for field, changes in (
+        ("track_id", [name, "8", "9"]),
+        ("track_id", ["7", "8", name]),
+        ("scenario_id", name),
+    ):
+        with pytest.raises(DataError, match=f"{field}.*printable") as caught:
+            scenario(**{field: changes})
+        assert len(str(caught.value)) < 300 and str(caught.value).isprintable()
+    if name:
+        with pytest.raises(DataError, match="city"):
+            replace(good, city=name).validate()
+
+
+@pytest.mark.parametrize("name", UNUSUAL_NAMES, ids=lambda name: ascii(name[:9]))
+def test_unusual_names_are_kept(name: str) -> None:
+    kept = scenario(track_id=[name, "8", "9"], scenario_id=name, city=name)
+    assert (kept.tracks.track_id[0], kept.focal_id, kept.scenario_id, kept.city) == (name,) * 4
+
+
 def test_records_that_do_not_fit_together_are_rejected() -> None:
     made = scenario()
     broken: list[tuple[str, Scenario]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # the command line reports errors before NumPy is loaded
 
 #: Maximum number of characters in an array of strings: NumPy reserves the longest length for each of them.
 MAX_CHARACTERS = 2**24
+#: Maximum number of characters of the name of a scenario, track or city.
+MAX_NAME = 256
 #: Maximum number of characters that a message quotes of a value, and of a whole message.
 MAX_QUOTED, MAX_MESSAGE = 80, 1_000
 
@@ -98,10 +100,24 @@ def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] |
     return array
 
 
-def as_strings(values: Sequence[str], field: str) -> NDArray[np.str_]:
-    """Copy ``values`` to an array ``[M]``. Raises: DataError if it would exceed :data:`MAX_CHARACTERS`."""
+def require_names(names: Iterable[str], field: str) -> None:
+    """Raise :class:`DataError` about ``field`` unless all names are printable and not empty or too long.
+
+    NumPy removes NUL from the end of a string, and line ends would break tables and messages.
+    """
+    for name in names:
+        valid = 0 < len(name) <= MAX_NAME and name.isprintable()
+        require(valid, field, f"must be 1 to {MAX_NAME} printable characters, is {quoted(name)}")
+
+
+def as_names(values: Sequence[str], field: str) -> NDArray[np.str_]:
+    """Copy the names of tracks to an array ``[M]``.
+
+    Raises: DataError if one is invalid, or the array would exceed :data:`MAX_CHARACTERS`.
+    """
     import numpy as np
 
+    require_names(values, field)
     longest = max(map(len, values), default=0)
     require(longest * len(values) <= MAX_CHARACTERS, field, f"contains a string of {longest} characters")
     return np.array(values, np.str_)

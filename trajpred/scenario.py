@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import as_array, encode, require, require_finite, require_shape, within
+from trajpred.errors import (
+    as_array,
+    as_names,
+    encode,
+    quoted,
+    require,
+    require_finite,
+    require_names,
+    require_shape,
+    within,
+)
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap, Ragged
 
@@ -54,7 +64,7 @@ class Tracks:
     """The states of ``A`` road users over ``T`` steps. Values where ``valid`` is False are 0.
 
     Attributes:
-        track_id: ``[A]`` strings, unique.
+        track_id: ``[A]`` strings, unique; see :func:`~trajpred.errors.require_names`.
         object_type: ``[A]`` int8, index into :data:`OBJECT_TYPES`.
         category: ``[A]`` int8, :class:`TrackCategory`.
         valid: ``[A, T]`` bool.
@@ -112,8 +122,8 @@ class Scenario:
     """One recording window: tracks, map, and the track to predict.
 
     Attributes:
-        scenario_id: unique within a split.
-        city: name of the city whose frame the coordinates are in.
+        scenario_id: unique within a split; see :func:`~trajpred.errors.require_names`.
+        city: name of the city whose frame the coordinates are in, or "".
         timestamps_ns: ``[T]`` int64 nanoseconds.
         num_observed: number of steps that are input; the steps after them are the future.
         focal_id: the track to predict.
@@ -175,6 +185,7 @@ class Scenario:
 
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
+        self.validate_names()
         self.tracks.validate()
         self.map.validate()
         T = self.tracks.valid.shape[1]
@@ -182,10 +193,16 @@ class Scenario:
         require(bool((np.diff(self.timestamps_ns) > 0).all()), "timestamps_ns", "must increase")
         require(0 < self.num_observed <= T, "num_observed", f"must be 1 to {T}, is {self.num_observed}")
         known = bool((self.tracks.track_id == self.focal_id).any())
-        require(known, "focal_id", f"is not a track of this scenario: {self.focal_id!r}")
+        require(known, "focal_id", f"is not a track of this scenario: {quoted(self.focal_id)}")
         observed = bool(self.tracks.valid[self.focal, : self.num_observed].any())
         require(observed, "focal_id", f"focal track {self.focal_id!r} has no observed state")
         return self
+
+    def validate_names(self) -> None:
+        """Check the names of scenario, city and tracks. Raises: DataError, see ``require_names``."""
+        require_names([self.scenario_id], "scenario_id")
+        require_names(filter(None, [self.city]), "city")
+        require_names(self.tracks.track_id.tolist(), "track_id")
 
     @classmethod
     def from_arrays(
@@ -248,7 +265,7 @@ class Scenario:
         require(len(names) == A, "track_id", f"must have {A} entries, has {len(names)}")
         types = [object_type] * A if isinstance(object_type, str) else list(object_type)
         tracks = Tracks(
-            track_id=np.array(names),
+            track_id=as_names(names, "track_id"),
             object_type=encode(types, OBJECT_TYPES, "object_type"),
             category=rank.astype(np.int8),
             valid=mask,

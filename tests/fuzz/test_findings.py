@@ -16,7 +16,7 @@ import torch
 
 from tests.fuzz.readers import READERS, SCENARIO, bundle_files, raw_store
 from tests.sources.argoverse1_files import made_map
-from trajpred.errors import DataError, as_strings
+from trajpred.errors import DataError, as_names
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, read_checkpoint
 from trajpred.onboard.bundle import MANIFEST, Bundle
 from trajpred.sources import argoverse1_map, argoverse2
@@ -47,7 +47,7 @@ def test_scenarios_of_excessive_size_are_rejected_before_memory_is_allocated(tmp
 
 def test_one_long_string_does_not_enlarge_all_of_them() -> None:
     with pytest.raises(DataError, match="1000000 characters"):
-        as_strings(["x" * 10**6, *map(str, range(10**6))], "track_id")
+        as_names(["x" * 10**6, *map(str, range(10**6))], "track_id")
 
 
 def test_compressed_maps_and_entities_that_expand_are_rejected(tmp_path: Path, monkeypatch: Any) -> None:

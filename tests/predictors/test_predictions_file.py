@@ -56,6 +56,17 @@ def scene(scenario_id: str, tracks: int, **options: Any) -> Scenario:
     return straight(tracks, scenario_id=scenario_id, **options)
 
 
+@pytest.mark.parametrize("column", ["scenario_id", "track_id"])
+def test_names_that_would_change_are_rejected(tmp_path: Path, column: str) -> None:
+    table = pa.table({"scenario_id": ["a"], "track_id": ["b"], "probability": [1.0], X: [[1.0]], Y: [[1.0]]})
+    for name in ("7\0", "a\nb", "x" * 100_000):
+        odd = table.set_column(table.column_names.index(column), column, pa.array([name]))
+        pq.write_table(odd, tmp_path / "odd.parquet")
+        with pytest.raises(DataError, match=f"odd.parquet, field '{column}': must be .* printable") as caught:
+            read_predictions(tmp_path / "odd.parquet")
+        assert len(str(caught.value)) < 400
+
+
 def sorted_modes(forecast: Forecast) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Trajectories and probabilities by descending probability."""
     order = np.argsort(-forecast.probability, axis=1, kind="stable")

@@ -228,12 +228,16 @@ def test_every_type_category_and_mark_is_known(tmp_path: Path) -> None:
             assert (lanes.left_mark if "mark" in key else lanes.lane_type)[0] == i
 
 
-@pytest.mark.parametrize("name", ["ÄÖ 東京", "", "a\nb"])
-def test_any_text_is_a_valid_id(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["ÄÖ 東京", "$x^{", " ", "7\0", "", "a\nb"])
+def test_printable_text_is_a_valid_id(tmp_path: Path, name: str) -> None:
     ids = [name if track == SMALL.focal_id else track for track in TABLE["track_id"].to_pylist()]
     table = replaced("track_id", ids)
     at = table.column_names.index("focal_track_id")
-    scenario = read(tmp_path, table.set_column(at, "focal_track_id", pa.array([name] * len(table))))
+    table = table.set_column(at, "focal_track_id", pa.array([name] * len(table)))
+    if not name.strip("\0\n") or not name.isprintable():
+        assert "printable" in rejects("*.parquet", "track_id", tmp_path, table)
+        return
+    scenario = read(tmp_path, table)
     assert scenario.focal_id == name and scenario.tracks.valid[scenario.focal].all()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.store.scenarios import ORIGIN, full_map, made
+from tests.test_scenario import UNUSUAL_NAMES
 from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario
@@ -96,7 +97,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "category": [0, 1, 2, 3, 0, 1, 2, 3, 0, 1],
     },
     "every map element": {"position": np.zeros((1, 12, 2)), "map": full_map()},
-    "unicode names": {"track_id": ["", "Ä東京"], "scenario_id": "ü", "city": "東京"},
+    "unicode names": {"track_id": [" ", "Ä東京"], "scenario_id": "ü", "city": "東京"},
     "one state": {"position": ORIGIN + np.array([[[1.2345, -6.789]]]), "num_observed": 1},
     "focal track lost early": {"focal": 1},
     "many steps": {"position": np.tile(ORIGIN, (1, 3000, 1)), "num_observed": 1},
@@ -126,6 +127,19 @@ def test_distances_beyond_int32_are_rejected_by_name(field: str, changes: dict[s
     with pytest.raises(DataError) as caught:
         encode_row(made(**({"num_observed": 2} | changes)), heights=False)
     assert caught.value.field == field
+
+
+def test_names_are_kept_or_rejected(through: Through) -> None:
+    """Also those of sources that do not validate what they read."""
+    given = [made(scenario_id=name, city=name, track_id=[name, "8"]) for name in UNUSUAL_NAMES]
+    for found, expected in zip(through(*given), given, strict=True):
+        check(found, expected)
+    good = made(track_id=["7", "8"])
+    wrong = [replace(good, city="a\0"), replace(good, scenario_id="a\0")]
+    wrong += [replace(good, tracks=replace(good.tracks, track_id=np.array(["7\0a", "7\0b"])))]
+    for scenario in wrong:
+        with pytest.raises(DataError, match="printable"):
+            encode_row(scenario, False)
 
 
 def test_oversized_rows_and_shards_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from trajpred.forecast import Forecast
 from trajpred.scenario import TYPICAL_SIZE, Scenario
 from trajpred.viz import draw_scene, plot_scenario, save_scene
 from trajpred.viz.agent_layer import RECTANGLE, place
+from trajpred.viz.overlays import WhatIf
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +150,19 @@ def test_pictures_are_saved_in_a_new_folder(tmp_path: Path, figure: Figure, suff
     save_scene(figure, tmp_path / "new" / f"scene.{suffix}", dpi=30)
     start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
     assert (tmp_path / "new" / f"scene.{suffix}").read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["$x^{", r"$\frac$", "$a$", "a$b"])
+def test_names_are_text_not_mathematics(name: str, scene: Scenario, tmp_path: Path) -> None:
+    ids = np.array([name, *scene.tracks.track_id[1:]])
+    tracks = replace(scene.tracks, track_id=ids)
+    odd = replace(scene, scenario_id=name, city=name, focal_id=name, tracks=tracks)
+    forecast = make_forecast(odd, (name,))
+    figure = draw_scene(odd, forecast, what_if=WhatIf((name,), forecast))
+    save_scene(figure, tmp_path / "odd.png")
+    [legend] = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    assert name in text(figure, "title")
+    assert f"without {name}" in [entry.get_text() for entry in legend.get_texts()]
 
 
 def test_plot_scenario_draws_on_pyplots_figure(scene: Scenario, forecast: Forecast) -> None:

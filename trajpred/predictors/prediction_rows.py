@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_strings, require
+from trajpred.errors import DataError, as_names, require, require_names
 from trajpred.forecast import SAME_PROBABILITY
 
 X, Y = "predicted_trajectory_x", "predicted_trajectory_y"
@@ -152,6 +152,7 @@ def _read_ids(file: pq.ParquetFile, name: str) -> tuple[NDArray[np.int64], list[
         texts: list[str] = column.dictionary.take(used[order]).to_pylist()
     except UnicodeDecodeError:
         raise DataError("contains text that is not UTF-8", field=name) from None
+    require_names(texts, name)
     require(len(set(texts)) == len(texts), name, "has a dictionary with a duplicate entry")
     return order.argsort()[row], texts
 
@@ -170,7 +171,7 @@ def group_tracks(rows: Rows) -> Tracks:
     order = np.lexsort((first, rows.scenario[first]))
     row = np.argsort(order.argsort()[track], kind="stable")
     first = first[order]
-    ids = as_strings(rows.track_ids, "track_id")[rows.track[first]]
+    ids = as_names(rows.track_ids, "track_id")[rows.track[first]]
     return Tracks(rows.scenario[first], ids, rows.x.length[first], modes[order], row, rows.probability[row])
 
 

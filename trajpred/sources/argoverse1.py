@@ -18,7 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_strings, encode, require, require_finite
+from trajpred.errors import DataError, as_names, encode, require, require_finite
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse1_map import city_map
@@ -237,7 +237,7 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
     rank = np.where(throughout, int(TrackCategory.UNSCORED), int(TrackCategory.FRAGMENT))
     names = [EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)]
     return Tracks(
-        track_id=as_strings(names, "TRACK_ID"),
+        track_id=as_names(names, "TRACK_ID"),
         object_type=np.where(is_focal | is_ego, vehicle, unknown).astype(np.int8),
         category=np.where(is_focal, int(TrackCategory.FOCAL), rank).astype(np.int8),
         valid=valid,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_strings, encode, require, require_finite, within
+from trajpred.errors import DataError, as_names, encode, require, require_finite, within
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
 from trajpred.splits import SPLITS
@@ -172,7 +172,7 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
     x, y, heading, vx, vy = states
 
     tracks = Tracks(
-        track_id=as_strings(ids, "track_id"),
+        track_id=as_names(ids, "track_id"),
         object_type=object_type[first],
         category=category[first].astype(np.int8),
         valid=valid,

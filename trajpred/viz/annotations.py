@@ -62,7 +62,7 @@ def caption_line(axes: Axes, view: View, line: int, text: str, gid: str) -> None
     title: dict[str, Any] = {"fontsize": 9, "fontweight": "bold", "color": view.theme.ink}
     axes.annotate(
         text, xy=(0, 1), xytext=(0, CAPTION_GAP + LINE_PITCH * line), xycoords="axes fraction",
-        textcoords="offset points", ha="left", va="bottom", gid=gid,
+        textcoords="offset points", ha="left", va="bottom", gid=gid, parse_math=False,
         **(title if gid == "title" else {"fontsize": 8, "color": view.theme.muted}),
     )  # fmt: skip
 
@@ -185,6 +185,8 @@ def draw_legend(
         frameon=False, handlelength=1.9, columnspacing=1.3,
     )  # fmt: skip
     legend.set_zorder(Layer.LABEL)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _agent_entries(view: View, scenario: Scenario, rows: np.ndarray) -> list[Line2D]:

@@ -138,7 +138,7 @@ def draw_labels(
         distant = float(np.hypot(*(centre - anchor))) > LEADER + size[0] / 2
         axes.annotate(
             text, tuple(view.to_city(anchor)), tuple(centre - anchor), textcoords="offset points",
-            ha="center", va="center", fontsize=LABEL_SIZE, zorder=Layer.LABEL,
+            ha="center", va="center", fontsize=LABEL_SIZE, zorder=Layer.LABEL, parse_math=False,
             arrowprops=line if leader and distant else None,
             path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)], **look,
         )  # fmt: skip
