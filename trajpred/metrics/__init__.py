@@ -10,8 +10,8 @@ from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final
 from trajpred.metrics.registry import METRICS, Metric, columns, metric_of, metrics_of, names_in, register
 
 if TYPE_CHECKING:
-    from trajpred.metrics.agent_metrics import agent_metrics, horizon_metrics
     from trajpred.metrics.forecast_metrics import ForecastMetrics
+    from trajpred.metrics.per_agent import agent_metrics, horizon_metrics
     from trajpred.metrics.world import COLLISION_THRESHOLD_M, world_metrics
 
 __all__ = [
@@ -34,6 +34,6 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {"ForecastMetrics": "forecast_metrics"}
-    | dict.fromkeys(("agent_metrics", "horizon_metrics"), "agent_metrics")
+    | dict.fromkeys(("agent_metrics", "horizon_metrics"), "per_agent")
     | dict.fromkeys(("COLLISION_THRESHOLD_M", "world_metrics"), "world"),
 )

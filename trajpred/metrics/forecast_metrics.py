@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from trajpred.metrics.agent_metrics import agent_metrics
+from trajpred.metrics.per_agent import agent_metrics
 from trajpred.metrics.registry import names_in
 
 
