@@ -8,7 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from uuid import uuid4
+
+from trajpred.errors import DataError
 
 #: An unfinished file that has not been written to for this long belongs to a process that was killed.
 ABANDONED_S = 24 * 3600
@@ -47,6 +50,28 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
                 other.unlink()
     if flush:
         sync(path.parent)
+
+
+def require_writable(path: Path, folder: bool = False) -> None:
+    """Check that an output can be written, before any work is done for it.
+
+    The folder of a file is created; an output ``folder`` is not.
+
+    Raises: DataError if nothing can be written there.
+    """
+    home = path if folder else path.parent
+    try:
+        existing = next(one for one in (home, *home.absolute().parents) if one.exists())
+        if folder or not path.exists():
+            TemporaryFile(dir=existing).close()
+        if not folder:
+            home.mkdir(parents=True, exist_ok=True)
+    except NotADirectoryError:
+        raise DataError("cannot be written: a folder is needed, this is a file", file=existing) from None
+    except OSError as error:
+        raise DataError(f"cannot be written ({error.strerror})", file=path) from None
+    if not folder and path.is_dir():
+        raise DataError("is a folder, a file is needed", file=path)
 
 
 def sync(path: Path) -> None:

@@ -50,7 +50,7 @@ def test_processes_and_sizes(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--bundle", "nowhere"], "make one with python tools/export.py"),
+        (["--bundle", "nowhere"], "make one with trajpred export"),
         (["--repeats", "0"], "must be positive"),
         (["--updates", "10"], "must be 1000 at least"),
     ],

@@ -24,7 +24,7 @@ def test_prepare_keeps_scenarios_that_the_raw_data_lack(
 
     assert prepare("a") == 0 and "Training also needs: val" in capsys.readouterr().out
     assert run("train", "--data.store", store) == 2 and "no split 'val'" in capsys.readouterr().err
-    assert prepare("b") == 0 and "tools/train.py" in capsys.readouterr().out
+    assert prepare("b") == 0 and "trajpred train" in capsys.readouterr().out
     manifest = json.loads((store / "manifest.json").read_text())
     assert set(manifest["splits"]) == {"train", "val"}
     assert prepare("c") == 2 and "that the raw data lack" in capsys.readouterr().err
@@ -40,8 +40,10 @@ def test_unreadable_scenarios_are_reported_and_skipped(
         shutil.copytree(SAMPLE / "train" / name, raw / "train" / name)
     next((raw / "train").glob("0000*/*.json")).unlink()
     args = ["--raw", raw, "--store", tmp_path / "store", "--workers", 1]
-    assert run("prepare", *args) == 0
+    assert run("prepare", *args) == 3
     printed = capsys.readouterr()
     assert "1 scenarios, 1 skipped" in printed.out
     assert re.search(r"0000b0f9.*log_map_archive_\*\.json is missing", printed.err)
-    assert run("prepare", *args, "--strict") == 1
+    assert "1 scenarios were skipped" in printed.err
+    assert run("prepare", *args, "--allow-skipped") == 0
+    assert "were skipped" not in capsys.readouterr().err

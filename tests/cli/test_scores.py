@@ -29,7 +29,7 @@ def test_predictions_are_written_scored_and_compared(
     assert run("compare", "--results", steady, ours, "--scenes", "2") == 0
     compared = capsys.readouterr().out
     assert re.findall(r"^\| +(\S+) \|.*\]", compared, re.MULTILINE)[:2] == ["constant_velocity", "p.parquet"]
-    commands = [line.split() for line in compared.splitlines() if "tools/visualize.py" in line]
+    commands = [line.split() for line in compared.splitlines() if line.startswith("trajpred visualize")]
     assert commands and all(len(words) >= 8 and "STORE" in words for words in commands)
     against = ["--against", "constant_velocity", "--scenes", "1", "--k", "1", "--group", "focal", "all"]
     assert run("evaluate", *at, "--checkpoint", out, *against, "--by", "class", "--json", ours) == 0

@@ -88,7 +88,7 @@ def test_a_missing_film_encoder_is_reported_before_anything_is_made(
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run("visualize", "--format", "mp4", "--out", tmp_path / "films") == 2
-    assert 'pip install "trajpred[film]"' in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert "pip install 'imageio-ffmpeg" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_the_worst_of_an_evaluation_are_drawn(

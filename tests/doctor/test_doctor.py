@@ -137,14 +137,14 @@ def test_each_damaged_split_is_a_problem_with_its_remedy(
         damage(copy / split / "shard-00000.json")
     found = [one for one in doctor.check_store(copy) if one.level == "problem"]
     assert len(found) == 2 and "ok       val: 5 scenarios" in text(doctor.check_store(copy))
-    again = f"prepare it again: python tools/prepare.py --source argoverse2 --raw RAW_DIR --store '{copy}'"
+    again = f"prepare it again: trajpred prepare --source argoverse2 --raw RAW_DIR --store '{copy}'"
     for split, one in zip(("test", "train"), found, strict=True):
         assert split in one.what and reason in one.what and one.advice == again
 
 
 def test_skipped_scenarios_and_missing_stores_are_reported(store: Path, tmp_path: Path) -> None:
     missing = text(doctor.data(tmp_path / "none"))
-    assert "problem" in missing and "prepare.py" in missing
+    assert "problem" in missing and "trajpred prepare" in missing
     copy = shutil.copytree(store, tmp_path / "store")
     manifest = copy / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"skipped": {}', '"skipped": {"a": "bad"}'))

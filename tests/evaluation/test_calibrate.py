@@ -51,7 +51,7 @@ def test_temperature_that_degrades_the_other_half_is_not_kept(
 
 def test_too_few_agents_are_rejected(store: ScenarioStore, tmp_path: Path) -> None:
     class One(list[Scenario]):
-        split, path = store.split, store.path
+        split, path, lengths = store.split, store.path, store.lengths
 
     with pytest.raises(DataError, match="too few to fit and to measure on"):
         calibrate(saved(tmp_path), One([store[0]]), tmp_path / "x.ckpt", progress=False)  # type: ignore[arg-type]

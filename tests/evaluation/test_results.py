@@ -58,7 +58,7 @@ def test_published_results_are_read() -> None:
 @pytest.mark.parametrize("content", ["", "{", "[3]", '"text"', '{"predictor": "a"}', "[[]]"])
 def test_other_files_are_rejected_by_name(tmp_path: Path, content: str) -> None:
     (tmp_path / "bad.json").write_text(content)
-    with pytest.raises(DataError, match=r"bad\.json: is no result of tools/evaluate\.py"):
+    with pytest.raises(DataError, match=r"bad\.json: is no result of trajpred evaluate"):
         read_results(tmp_path / "bad.json")
 
 

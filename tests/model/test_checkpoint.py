@@ -16,6 +16,7 @@ from trajpred.errors import DataError
 from trajpred.model import Forecaster
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint, training_facts
+from trajpred.model.pretrained import locate
 from trajpred.training.lit_forecaster import LitForecaster
 
 
@@ -131,3 +132,12 @@ def test_fine_tuning_loads_the_weights_whose_shape_matches(model: LitForecaster)
 def test_the_facts_of_a_training_are_at_least_epoch_and_steps() -> None:
     assert training_facts({"epoch": 1, "global_step": 7}) == {"epoch": 2, "steps": 7}
     assert training_facts({"trajpred_training": {"seed": 3}}) == {"seed": 3}
+
+
+def test_the_folder_of_a_run_stands_for_its_best_checkpoint_else_the_last(tmp_path: Path) -> None:
+    run = tmp_path / "version_0"
+    (run / "checkpoints").mkdir(parents=True)
+    assert locate(run) == run
+    for name in ("last.ckpt", "best.ckpt"):
+        (run / "checkpoints" / name).touch()
+        assert locate(run) == locate(str(run / "checkpoints")) == run / "checkpoints" / name

@@ -136,7 +136,7 @@ def test_film_draws_the_forecast_of_each_step(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--bundle", "nowhere"], "make one with python tools/export.py --out nowhere"),
+        (["--bundle", "nowhere"], "make one with trajpred export --out nowhere"),
         (["--bundle", "BUNDLE", "--scenario", "0012"], "0012"),
         (["--bundle", "BUNDLE", "--out", "film.avi"], ".gif or .mp4"),
         (["--bundle", "BUNDLE", "--repeat", "0"], "must be positive"),

@@ -19,7 +19,7 @@ from tests.store.scenarios import full_map, made
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario, equal
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.store import ScenarioStore, find_splits, prepare
+from trajpred.store import ScenarioStore, find_scenarios, prepare
 from trajpred.store.codec import MAX_BYTES, SCHEMA
 from trajpred.store.shards import PACKED, pack
 
@@ -121,9 +121,22 @@ def test_ids_of_several_splits_are_found_in_the_preferred_one(sample_store: Path
     manifest["splits"]["train2"] = manifest["splits"]["val"]
     (copy / "manifest.json").write_text(json.dumps(manifest))
     name = ScenarioStore(copy, "val").scenario_ids[0]
-    assert [find_splits(copy, [name], first)[0].split for first in ("val", "train2")] == ["val", "train2"]
-    with pytest.raises(DataError, match="no split holds"):
-        find_splits(copy, ["missing"])
+    for first in ("val", "train2"):
+        [(found, rows)] = find_scenarios(copy, [name], first)
+        assert (found, rows.split) == (name, first)
+
+
+def test_a_scenario_is_found_by_an_unambiguous_start_of_its_id(sample_store: Path) -> None:
+    ids = [
+        name for split in ("train", "val", "test") for name in ScenarioStore(sample_store, split).scenario_ids
+    ]
+    for name in ids:
+        assert [found for found, _ in find_scenarios(sample_store, [name[:8], name])] == [name, name]
+    with pytest.raises(DataError, match="no split holds scenario 'missing'"):
+        find_scenarios(sample_store, ["missing"])
+    several = [name for name in sorted(ids) if name.startswith("0a")]
+    with pytest.raises(DataError, match=f"{len(several)} scenarios start with '0a': {', '.join(several)}"):
+        find_scenarios(sample_store, ["0a"])
 
 
 # -------------------------------------------------------------------------------------------------- damage
@@ -141,7 +154,9 @@ def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path:
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(recorded))
     message = rejected(lambda: ScenarioStore(tmp_path, "train"), path).message
-    assert message.startswith("store version 1, this trajpred reads version 2; prepare it with: python")
+    assert message.startswith(
+        "store version 1, this trajpred reads version 2; prepare it with: trajpred prepare"
+    )
     assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights true --compression zstd")
 
 

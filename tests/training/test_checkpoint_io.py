@@ -136,6 +136,6 @@ def test_a_run_without_a_complete_checkpoint_is_rejected(tmp_path: Path) -> None
     with pytest.raises(DataError, match="previous"):
         newest_checkpoint(tmp_path)
     (tmp_path / "empty").mkdir()
-    for name in ("empty", "absent"):
-        with pytest.raises(DataError, match="no such checkpoint"):
+    for name, problem in (("empty", "holds no last.ckpt to resume from"), ("absent", "no such run")):
+        with pytest.raises(DataError, match=problem):
             newest_checkpoint(tmp_path / name)

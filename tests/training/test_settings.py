@@ -1,4 +1,4 @@
-"""Wrong settings of the train command: one sentence that names the flag or file, and the nearest known name."""
+"""Wrong settings of the train command: one sentence with the flag or file and the nearest name."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path
 def test_a_gpu_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert (choose_accelerator("auto"), choose_accelerator("tpu")) == ("cpu", "tpu")
-    with pytest.raises(DataError, match="--trainer.accelerator gpu: there is no GPU"):
+    with pytest.raises(DataError, match=r"--trainer\.accelerator gpu: there is no GPU"):
         choose_accelerator("gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (choose_accelerator("auto"), choose_accelerator("cuda")) == ("gpu", "cuda")

@@ -52,16 +52,16 @@ def data(*, raw: Path | None = None, repeats: int = 10) -> int:
     return _print_figures(data_figures(raw, repeats))
 
 
-def memory(*, scenarios: list[int] | None = None, keep: Path | None = None) -> int:
+def memory(*, sizes: list[int] | None = None, keep: Path | None = None) -> int:
     """Peak memory of preparing and loading synthetic data sets of several sizes (20,000 take 10 minutes).
 
     Args:
-        scenarios: Sizes, by default 1000 20000.
+        sizes: Numbers of scenarios, by default 1000 20000.
         keep: Folder in which to keep the data for the next run.
     """
     from trajpred.benchmark.memory import memory_figures
 
-    return _print_figures(memory_figures(scenarios or [1_000, 20_000], keep))
+    return _print_figures(memory_figures(sizes or [1_000, 20_000], keep))
 
 
 def step() -> int:

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trajpred.errors import DataError, require
+from trajpred.files import require_writable
 from trajpred.splits import SPLITS, Split
+
+#: Exit code of prepare if scenarios were skipped.
+SKIPPED = 3
 
 
 def download(
@@ -34,6 +38,7 @@ def download(
         bucket: Bucket at a mirror.
         prefix: Folder of the bucket that holds the splits, at a mirror.
     """
+    require_writable(out, folder=True)
     from trajpred.sources.download import download as fetch
 
     mirror: dict[str, Any] = {"endpoint": endpoint, "bucket": bucket, "prefix": prefix}
@@ -45,7 +50,7 @@ def download(
         again = "the same command continues where this one stopped"
         print(f"{len(done.failed)} files failed; {again}:\n{listed}", file=sys.stderr)
     else:
-        print(f"Prepare it: python tools/prepare.py --raw {shlex.quote(str(out))} --store STORE")
+        print(f"Prepare it: trajpred prepare --raw {shlex.quote(str(out))} --store STORE")
     return int(bool(done.failed))
 
 
@@ -59,7 +64,7 @@ def prepare(
     shard_size: int = 256,
     compression: Literal["zstd"] | None = None,
     heights: bool = False,
-    strict: bool = False,
+    allow_skipped: bool = False,
     overwrite: bool = False,
 ) -> int:
     """Convert raw scenarios into a store: in parallel, resumable; unreadable ones are skipped and reported.
@@ -75,13 +80,13 @@ def prepare(
         shard_size: Scenarios per file.
         compression: zstd makes the store smaller and slower to read.
         heights: Keep the heights of the map's points.
-        strict: Exit with 1 if any scenario was skipped.
+        allow_skipped: Exit with 0 even if scenarios were skipped, instead of 3.
         overwrite: Allow this run to remove scenarios that it does not make from the store.
     """
     from trajpred.store import prepare as prepare_store
-    from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE
+    from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE, require_sample
 
-    raw, store = raw or SAMPLE_RAW, store or SAMPLE_STORE
+    raw, store = raw or require_sample(), store or SAMPLE_STORE
     foreign = raw.resolve() != SAMPLE_RAW.resolve() and store.resolve() == SAMPLE_STORE.resolve()
     require(not foreign, "store", "give --store too: the default one is the sample's")
     summary = prepare_store(
@@ -99,14 +104,17 @@ def prepare(
     if absent:
         print(f"Training also needs: {', '.join(absent)}")
     else:
-        print(f"Train on it: python tools/train.py --data.store {shlex.quote(str(store))}")
-    return int(strict and any(summary.skipped.values()))
+        print(f"Train on it: trajpred train --data.store {shlex.quote(str(store))}")
+    lost = sum(map(len, summary.skipped.values()))
+    if lost and not allow_skipped:
+        print(f"{lost} scenarios were skipped, see above; --allow-skipped accepts that", file=sys.stderr)
+    return SKIPPED if lost and not allow_skipped else 0
 
 
 def synthesize(
     *,
     out: Path,
-    scenarios: int = 1000,
+    limit: int = 1000,
     seed: int = 0,
     val: float = 0.1,
     test: float = 0.1,
@@ -116,11 +124,11 @@ def synthesize(
 ) -> int:
     """Write synthetic scenarios in Argoverse 2's format.
 
-    Example: trajpred synthesize --out /data/synthetic --scenarios 1000
+    Example: trajpred synthesize --out /data/synthetic --limit 1000
 
     Args:
         out: Target folder, new or empty.
-        scenarios: Number of scenarios in all splits together.
+        limit: Number of scenarios in all splits together.
         seed: The same seed gives the same bytes.
         val: Share of the validation split.
         test: Share of the test split, which has no futures.
@@ -128,10 +136,11 @@ def synthesize(
         observed: Number of these steps that are input.
         workers: Processes; -1 for all cores.
     """
+    require_writable(out, folder=True)
     from trajpred.sources.synthetic import synthesize as write
 
-    for split, count in write(out, scenarios, seed, val, test, steps, observed, workers).items():
+    for split, count in write(out, limit, seed, val, test, steps, observed, workers).items():
         print(f"{split}: {count} synthetic scenarios")
     raw, store = shlex.quote(str(out)), shlex.quote(f"{out}-store")
-    print(f"Prepare: python tools/prepare.py --raw {raw} --store {store}")
+    print(f"Prepare: trajpred prepare --raw {raw} --store {store}")
     return 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
@@ -15,6 +15,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 import trajpred
 from trajpred.cli import benchmark, data, models, onboard, scores, visualize
 from trajpred.doctor import doctor
+from trajpred.errors import DataError
 from trajpred.processors import limit_threads
 
 Command = Callable[..., int]
@@ -85,8 +86,6 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
         _fail(str(error))
     except ModuleNotFoundError as error:
         _fail(f"{error}; what to install: trajpred doctor")
-    from trajpred.errors import DataError
-
     try:
         sys.exit(run(*bound.args, **bound.kwargs))
     except ModuleNotFoundError as error:
@@ -97,8 +96,20 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("\nstopped" + "; the same command continues" * (tokens[0] in RESUMABLE), file=sys.stderr)
         sys.exit(130)
-    except (DataError, OSError, UnicodeDecodeError) as error:
+    except DataError as error:
+        _fail(_with_option(error, bound.signature.parameters))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        _fail(f"{error.filename}: {reason}" if error.filename is not None else reason)
+    except UnicodeDecodeError as error:
         _fail(str(error))
+
+
+def _with_option(error: DataError, options: Collection[str]) -> str:
+    """Return the sentence of an error, which names the option if the field is one."""
+    if error.file is not None or error.field is None or error.field not in options:
+        return str(error)
+    return f"--{error.field.replace('_', '-')}: {error.message}"
 
 
 def normalise(tokens: Sequence[str]) -> list[str]:

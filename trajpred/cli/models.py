@@ -8,6 +8,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from trajpred.cli.scenarios import open_split
+from trajpred.errors import require
+from trajpred.files import require_writable
+
 
 def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")]) -> int:
     """Train a forecaster: store -> checkpoints, TensorBoard and the validation table.
@@ -47,7 +51,7 @@ def predict(
     Example: trajpred predict --checkpoint best.ckpt --store /data/av2-store --split test
 
     Args:
-        checkpoint: Path of a checkpoint, or name of shipped weights or of a baseline.
+        checkpoint: Path of a checkpoint or run, or name of shipped weights or of a baseline.
         out: The file, .parquet.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test; scenarios without a labelled future are predicted too.
@@ -59,24 +63,26 @@ def predict(
         limit: Predict only the first scenarios, this many.
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
+    require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
+    require(limit is None or limit > 0, "limit", "must be positive")
+    require_writable(out)
+    rows = open_split(store, split)
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.predict import predict as write
-    from trajpred.store.sample import SAMPLE_STORE
 
-    store = store or SAMPLE_STORE
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
-    written = write(predictor, out, store, split, agents, joint, batch_size, limit, workers)
+    written = write(predictor, out, rows.path, split, agents, joint, batch_size, limit, workers)
     print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
-    words = ["--checkpoint", out, "--store", store, "--split", split]
-    print(f"Score it: python tools/evaluate.py {shlex.join(map(str, words))}")
+    words = ["--checkpoint", out, "--store", rows.path, "--split", split]
+    print(f"Score it: trajpred evaluate {shlex.join(map(str, words))}")
     return 0
 
 
 def calibrate(
     *,
-    checkpoint: str,
-    store: Path,
-    out: Path,
+    checkpoint: str = "argoverse2-demo",
+    out: Path = Path("calibrated.ckpt"),
+    store: Path | None = None,
     split: str = "val",
     coverage: float = 0.9,
     group: Literal["focal", "scored", "all"] = "scored",
@@ -88,21 +94,20 @@ def calibrate(
     Example: trajpred calibrate --checkpoint best.ckpt --store STORE --out calibrated.ckpt
 
     Args:
-        checkpoint: Path of a trained model, or name of shipped weights.
-        store: Folder written by prepare.
+        checkpoint: Path of a checkpoint or run, or name of shipped weights.
         out: The calibrated checkpoint, for all other commands.
+        store: Folder written by prepare; by default the sample's.
         split: Scenarios that the model was not trained on: half are fitted, half measured.
         coverage: Share of true positions that the regions should contain.
         group: Agents to fit to.
         batch_size: Scenarios per batch.
         workers: Processes that run the model on the CPU; -1 for all cores.
     """
+    require_writable(out)
+    rows = open_split(store, split)
     from trajpred.evaluation.calibrate import calibrate as fit
     from trajpred.scenario import OBJECT_TYPES
-    from trajpred.store import ScenarioStore
-    from trajpred.store.sample import ensure_store
 
-    rows = ScenarioStore(ensure_store(store), split)
     found = fit(checkpoint, rows, out, coverage, group, batch_size, workers)
     print(f"temperature {found.temperature:.3f}, fitted on {found.agents[0]} {group} agents")
     print(f"on {found.agents[1]} others, before and after:")
@@ -122,7 +127,7 @@ def ship(
     *,
     checkpoint: Path,
     name: str,
-    store: Path,
+    store: Path | None = None,
     split: str = "val",
     note: str = "",
     half: bool = True,
@@ -133,18 +138,17 @@ def ship(
     Example: trajpred ship --checkpoint best.ckpt --name argoverse1-small --store runs/argoverse1-store
 
     Args:
-        checkpoint: Path of a trained model.
+        checkpoint: Path of a checkpoint or run.
         name: Name under which users load it.
-        store: Scenarios for the table of the card and for checking half precision.
+        store: Scenarios for the table of the card and for checking half precision: folder written by prepare;
+            by default the sample's.
         split: Split of the store.
         note: Sentence that opens the card.
         half: Store the weights in half precision.
         tolerance_m: Metres by which half precision may move any point of 99 % of the predictions.
     """
+    rows = open_split(store, split)
     from trajpred.export.pretrained import ship as make
-    from trajpred.store import ScenarioStore
-    from trajpred.store.sample import ensure_store
 
-    rows = ScenarioStore(ensure_store(store), split)
     print(make(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m))
     return 0

@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from trajpred.cli.scenarios import choose, open_split
 from trajpred.errors import DataError, require
+from trajpred.files import require_writable
+from trajpred.packages import install_command
 
 if TYPE_CHECKING:
     from trajpred.onboard.replay import Replay, Update
@@ -40,7 +43,7 @@ def export(
     Example: trajpred export --checkpoint argoverse2-demo --out bundle
 
     Args:
-        checkpoint: Path of a trained model, or name of shipped weights.
+        checkpoint: Path of a checkpoint or run, or name of shipped weights.
         out: Folder, or a file that ends in .zip.
         store: Scenarios for the check, cut to the model's window: folder written by prepare; by default the
             sample's.
@@ -60,14 +63,12 @@ def export(
     both = (max_agents is None) == (max_lanes is None)
     require(both, "max_agents", "goes with --max-lanes: give both or neither")
     require(limit > 0, "limit", "must be positive")
+    require_writable(out.parent, folder=True)
+    rows = open_split(store, split)
     try:
         from trajpred.export.export_bundle import export_bundle as write
     except ImportError as error:
-        raise DataError(f'exporting needs more packages ({error}): pip install "trajpred[export]"') from None
-    from trajpred.store import ScenarioStore
-    from trajpred.store.sample import ensure_store
-
-    rows = ScenarioStore(ensure_store(store), split)
+        raise DataError(f"exporting needs more packages ({error}): {install_command('export')}") from None
     scenarios = [rows[row] for row in checked_rows(rows, limit)]
     sizes = None if max_agents is None or max_lanes is None else (max_agents, max_lanes)
     found = write(
@@ -77,8 +78,8 @@ def export(
     print(f"{out}: {found.summary()}")
     for case in found.cases:
         print(f"  {case.agents:4d} agents {case.lanes:4d} lanes  {case.largest_m:.2g} m  {case.name}")
-    print(f"Run it:  python tools/replay.py --bundle {out}")
-    print(f"Score it: python tools/evaluate.py --checkpoint {out}")
+    print(f"Run it:  trajpred replay --bundle {out}")
+    print(f"Score it: trajpred evaluate --checkpoint {out}")
     return 0
 
 
@@ -106,7 +107,7 @@ def replay(
 
     Args:
         bundle: Folder or zip file written by export.
-        scenario: Its id; by default the first of the split.
+        scenario: Its id, or an unambiguous start of it; by default the first of the split.
         store: Folder written by prepare; by default the sample's.
         split: Split to take the scenario from if none is named.
         out: Also write a film, a file that ends in .gif or .mp4.
@@ -115,13 +116,13 @@ def replay(
         repeat: Number of replays; the film shows the first.
     """
     require(repeat > 0, "repeat", "must be positive")
-    from trajpred.cli.visualize import choose
     from trajpred.onboard import OnboardForecaster
     from trajpred.onboard.replay import Replay, resident_mb
     from trajpred.onboard.replay import replay as stream
 
     forecaster = OnboardForecaster(bundle, threads=threads)
     if out is not None:
+        require_writable(out)
         from trajpred.viz.film import ReplayFrame, save_replay
         from trajpred.viz.film_file import film_writer
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from trajpred.cli.scenarios import open_split
 from trajpred.errors import require
+from trajpred.files import require_writable
 
 if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation
@@ -48,7 +50,7 @@ def evaluate(
     Example: trajpred evaluate --checkpoint argoverse1-small --store STORE --by class manoeuvre
 
     Args:
-        checkpoint: Path of a checkpoint, bundle or predictions file (.parquet), name of shipped weights
+        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet), name of shipped weights
             (argoverse1-small), or constant_velocity, constant_turn_rate or lane_following.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test.
@@ -69,23 +71,21 @@ def evaluate(
         batch_size: Scenarios per batch.
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
+    for path in filter(None, (json, markdown)):
+        require_writable(path)
+    require(limit is None or limit > 0, "limit", "must be positive")
+    require(batch_size > 0, "batch_size", "must be positive")
+    require(scenes >= 0, "scenes", "must not be negative")
+    rows = open_split(store, split)
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
     from trajpred.evaluation.comparison import in_common
     from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.perturbed import perturbed
-    from trajpred.store import ScenarioStore
-    from trajpred.store.sample import ensure_store
 
-    for path in filter(None, (json, markdown)):
-        require(not path.is_dir(), "json or markdown", f"{path} is a folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-    require(scenes >= 0, "scenes", "must not be negative")
     facts = [name if name == "all" else fact_name(name) for name in by or []]
     groups = group or ["focal"]
-    store = ensure_store(store)
-    rows = ScenarioStore(store, split)
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
     rivals = [load_ensemble([against], joint and Path(against).suffix != ".parquet")] if against else []
     own = [predictor, *perturbed(predictor, perturb)]
@@ -104,7 +104,7 @@ def evaluate(
         markdown.write_text(to_markdown(report), encoding="utf-8")
     show(report)
     if against:
-        _suggest_pictures([before], [after], scenes, store, checkpoint)
+        _suggest_pictures([before], [after], scenes, rows.path, checkpoint)
     complete = [_report_gaps(predictor, result, rows), *(_report_gaps(one, other, rows) for one in rivals)]
     return int(strict and not all(complete))
 
@@ -162,4 +162,4 @@ def _suggest_pictures(
     for how, found in zip(("better", "worse"), changes(after, before, count), strict=True):
         if found:
             words = ["--scenario", *(name for name, _ in found), "--store", store, "--checkpoint", checkpoint]
-            print(f"\nSee what became {how}:\npython tools/visualize.py {shlex.join(map(str, words))}")
+            print(f"\nSee what became {how}:\ntrajpred visualize {shlex.join(map(str, words))}")

@@ -1,22 +1,21 @@
-"""The command that draws scenarios, and which scenarios commands take: by id, worst scored, or the first."""
+"""The command that draws scenarios: by id, the worst scored, or the first."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from trajpred.cli.scenarios import Choice, choose
 from trajpred.errors import DataError, require
+from trajpred.files import require_writable
 
 if TYPE_CHECKING:
     from trajpred.predictors import Predictor
-    from trajpred.scenario import Scenario
-    from trajpred.sources import Source
 
 PICTURES, FILMS, PAGE = ("png", "pdf", "svg"), ("gif", "mp4"), ("html",)
 #: Options that apply to some formats only: the formats, and their description.
@@ -64,9 +63,9 @@ def visualize(
 
     Args:
         store: Folder written by prepare; by default the sample's.
-        scenario: Ids, from any split; by default the first scenarios of --split.
-        checkpoint: Path of a checkpoint or predictions file (.parquet), or name of shipped weights or of a
-            baseline; without one the scenarios are drawn alone.
+        scenario: Ids, or unambiguous starts of them, from any split; by default the first of --split.
+        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet), or name of shipped
+            weights or of a baseline; without one the scenarios are drawn alone.
         split: Split to take scenarios from if none is named.
         out: Folder for the pictures, one per scenario; or the web page itself, if it ends in .html.
         limit: Maximum number of scenarios if none is named.
@@ -89,6 +88,7 @@ def visualize(
     given = {"against": against, "radius_m": radius_m, "world": world, "without": without, "dpi": dpi}
     given |= {"theme": None if theme == "light" else theme, "attention": attention or None}
     _check_options(format, checkpoint, [name for name, value in given.items() if value is not None])
+    require_writable(out, folder=out.suffix != ".html")
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by, limit, checkpoint)
         print(sentence)
@@ -115,74 +115,6 @@ def _check_options(format: str, checkpoint: str | None, given: list[str]) -> Non
         from trajpred.viz.film_file import find_encoder
 
         find_encoder()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A scenario that was found but not yet read."""
-
-    name: str
-    load: Callable[[], Scenario]
-
-    def read(self) -> Scenario:
-        """Read the scenario. Raises: DataError on any failure."""
-        try:
-            return self.load()
-        except DataError:
-            raise
-        except Exception as error:  # third-party readers raise anything
-            raise DataError(f"cannot be read ({type(error).__name__}: {error})") from error
-
-
-def choose(
-    folder: Path | None, source: str | None, split: str, names: Sequence[str], limit: int
-) -> list[Choice]:
-    """Find the scenarios ``names`` in any split, ``split`` first; without names its first ``limit``.
-
-    ``folder`` is a store, by default the sample's, or raw data of the data set ``source``.
-
-    Raises: DataError if there is nothing to read, or no such scenario.
-    """
-    if source is not None and folder is not None:
-        return _from_raw(folder, source, split, names, limit)
-    from trajpred.store import ScenarioStore, find_splits
-    from trajpred.store.sample import ensure_store
-
-    store = ensure_store(folder)
-    names = names or ScenarioStore(store, split).scenario_ids[:limit]
-    homes = find_splits(store, names, first=split)
-    each = zip(homes, names, strict=True)
-    return [Choice(name, partial(rows.__getitem__, rows.index(name))) for rows, name in each]
-
-
-def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: int) -> list[Choice]:
-    from trajpred.sources import find_source
-
-    reader = find_source(source)
-    require(raw.exists(), "raw", f"no such file or folder: {raw}")
-    splits = _discover(reader, raw, split)
-    if not names:
-        require(split in splits, "split", f"{raw} has no split {split!r}, only {', '.join(splits)}")
-        return [Choice(path.stem, partial(reader.read, path)) for path in splits[split][:limit]]
-    order = sorted(splits, key=lambda name: name == split)  # an id of several splits is taken from `split`
-    paths = {path.stem: path for name in order for path in splits[name]}
-    for name in names:
-        require(name in paths, "scenario", f"no split holds scenario {name!r}")
-    return [Choice(name, partial(reader.read, paths[name])) for name in names]
-
-
-def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
-    """List the paths of each split below ``raw``, which may also be a single scenario of ``split``."""
-    if raw.is_file():
-        return {split: [raw]}
-    try:
-        return {name: list(paths) for name, paths in reader.discover(raw).items() if paths}
-    except Exception as problem:  # third-party sources raise anything
-        try:
-            reader.read(raw)
-        except Exception as error:
-            raise DataError(f"{problem}; nor is it one scenario ({error})") from None
-        return {split: [raw]}
 
 
 def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) -> tuple[list[str], str, str]:

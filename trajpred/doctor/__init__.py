@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajpred.doctor.machine import Finding, hardware, reason, space
 from trajpred.errors import DataError
+from trajpred.packages import install_command
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -147,7 +148,7 @@ def extras() -> Iterator[Finding]:
             continue
         absent = ", ".join(one.name for one in wanted if installed(one.name) is None)
         if absent:
-            yield Finding("note", f"{name}: no {absent}", f'if wanted: pip install "trajpred[{name}]"')
+            yield Finding("note", f"{name}: no {absent}", f"if wanted: {install_command(name)}")
         else:
             yield from map(examine, wanted)
 
@@ -172,7 +173,7 @@ def data(store: Path | None = None) -> Iterator[Finding]:
     if SAMPLE_RAW.is_dir():
         yield Finding("ok", f"sample: {sum(map(len, discover(SAMPLE_RAW).values()))} scenarios")
     else:
-        yield Finding("note", "no sample", "it is in the repository, not in the package: name a --store")
+        yield Finding("note", "no sample", "it is only in the repository: give your own --store")
     if store is not None or SAMPLE_STORE.is_dir():
         yield from check_store(store or SAMPLE_STORE)
 

@@ -21,7 +21,7 @@ NEIGHBOUR_M = 30.0
 #: Upper bounds of the intervals of numeric facts; the last interval is open.
 BOUNDS: dict[str, tuple[float, ...]] = {
     "speed (m/s)": (0.5, 5.0, 10.0, 15.0),
-    "neighbours within 30 m": (1, 5, 10, 20),
+    "neighbours (within 30 m)": (1, 5, 10, 20),
     "error of constant velocity (m)": (1.0, 3.0, 6.0, 12.0),
 }
 #: What results can be broken down by.

@@ -126,15 +126,17 @@ def read_results(path: str | Path) -> list[Evaluation]:
         known = {one.name for one in fields(Evaluation)}
         versions = {one["schema"] for one in found} - {VERSION}
         read = [] if versions else [Evaluation(**_with_nan(one, known)) for one in found]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise DataError(f"is no result of tools/evaluate.py ({error})", file=path) from None
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=path) from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise DataError(f"is no result of trajpred evaluate ({error})", file=path) from None
     if versions:
         problem = f"is version {versions.pop()} of the results format, expected {VERSION}: evaluate again"
         raise DataError(problem, file=path, field="schema")
     for one in read:
         wrong = next((name for name, correct in _checks(one) if not correct), None)
         if wrong is not None:
-            raise DataError("is not what tools/evaluate.py writes", file=path, field=wrong)
+            raise DataError("is not what trajpred evaluate writes", file=path, field=wrong)
     return read
 
 

@@ -96,7 +96,7 @@ class SceneData(pl.LightningDataModule):
     """Training and validation loaders over a prepared store.
 
     Args:
-        store: folder written by ``tools/prepare.py``.
+        store: folder written by ``trajpred prepare``.
         augment: random variations of training scenes.
         batch_size: scenes per step and process.
         workers: loading processes; 0 loads in the training process.

@@ -35,7 +35,8 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     """
     path = pretrained.locate(checkpoint)
     if not path.is_file():
-        raise DataError(f"no such checkpoint; shipped weights: {pretrained.names()}", file=path)
+        what = "a folder without checkpoints" if path.is_dir() else "no such checkpoint"
+        raise DataError(f"{what}; shipped weights: {pretrained.names()}", file=path)
     try:
         if not is_zipfile(path):
             raise DataError("is not a checkpoint, or is truncated", file=path)

@@ -152,8 +152,9 @@ class Bundle:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.path.exists():
-            advice = f"no such bundle; make one with python tools/export.py --out {path}"
-            raise DataError(advice, file=self.path)
+            raise DataError(f"no such bundle; make one with trajpred export --out {path}", file=self.path)
+        if self.path.is_dir() and not is_bundle(self.path):
+            raise DataError(f"not a bundle: it has no {MANIFEST}; trajpred export makes one", file=self.path)
         if not self.path.is_dir() and not (self.path.is_file() and is_zipfile(self.path)):
             raise DataError("not a bundle: neither a folder nor a zip file", file=self.path)
         try:

@@ -21,6 +21,7 @@ from trajpred.graph.transforms import mirrored
 from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CALIBRATION, read_checkpoint, training_facts
+from trajpred.model.pretrained import locate
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -61,6 +62,11 @@ class CheckpointPredictor:
         if joint and not self.model.decoder.joint:
             advice = "train with model.decoder.init_args.joint true, or predict the focal track alone"
             raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The observed and the future steps of the scenarios that it predicts."""
+        return self.model.history, self.model.horizon
 
     def mirrored(self) -> CheckpointPredictor:
         """Return the same model applied to mirrored scenes; its forecasts are mirrored back."""
@@ -105,7 +111,7 @@ class BundlePredictor:
         self.forecaster = OnboardForecaster(bundle)
         opened = self.forecaster.bundle
         self.name, self.joint, self.how = f"{opened.name}, onboard {opened.precision}", False, "onboard"
-        self.training = opened.training
+        self.training, self.window = opened.training, (opened.history, opened.horizon)
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [self.forecaster.forecast(ScenarioBatch.of([scenario])) for scenario in scenarios]
@@ -113,7 +119,8 @@ class BundlePredictor:
 
 def display_name(checkpoint: str | Path) -> str:
     """Return ``RUN/version_0/best`` for a checkpoint in a run's folder, else the name of the file."""
-    path = Path(checkpoint).absolute()
+    path = Path(checkpoint)
+    path = (locate(path) if path.is_dir() else path).absolute()
     run = path.parts[-4:-2] if path.parent.name == "checkpoints" else ()
     return "/".join((*run, path.name.removesuffix(".ckpt")))
 

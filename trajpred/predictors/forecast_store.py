@@ -16,6 +16,7 @@ from tqdm import tqdm
 from trajpred.errors import DataError, require
 from trajpred.forecast import Forecast
 from trajpred.predictors.predictor import Predictor, in_batches
+from trajpred.predictors.window import check_window
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 from trajpred.store.workers import processes, serve
@@ -68,10 +69,11 @@ def forecast_store(
             and predictions files (:attr:`Predictor.forks`), and on systems that cannot fork.
         progress: title of a progress bar; None for no bar.
 
-    Raises: DataError if a number is out of range, or a process dies.
+    Raises: DataError if a number is out of range, the model is for other lengths, or a process dies.
     """
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
+    check_window(predictor, store)
     count = len(store) if limit is None else min(limit, len(store))
     batches = list(in_batches(range(count), batch_size))
     job, used = Job(predictor, store, labelled), min(processes(workers), len(batches))

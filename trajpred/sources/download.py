@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from trajpred.errors import DataError, require
 from trajpred.files import atomic_file
+from trajpred.packages import install_command
 from trajpred.splits import SPLITS
 
 #: Where Argoverse 2 is published; public, no account needed.
@@ -112,7 +113,7 @@ class _Remote:
             from obstore import exceptions
             from obstore.store import S3Store
         except ImportError:
-            raise DataError("downloading needs obstore: pip install 'trajpred[download]'") from None
+            raise DataError(f"downloading needs obstore: {install_command('download')}") from None
         self.where, self.prefix = f"{endpoint}/{bucket}", prefix.strip("/")
         self.error: tuple[type[Exception], ...] = (exceptions.BaseError, OSError)  # OSError: not found
         # Endpoint and addressing are explicit, so that AWS_* variables cannot redirect the requests.

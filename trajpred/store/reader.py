@@ -6,7 +6,7 @@ import json
 import shlex
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,8 @@ from trajpred.store.shards import INDEX_FILE, Shard, are_windows, open_index, op
 MANIFEST = "manifest.json"
 #: Maximum number of open shards per process.
 OPEN_SHARDS = 64
+#: Maximum number of ids listed in a message.
+MAX_LISTED = 5
 
 T = TypeVar("T")
 
@@ -76,7 +78,7 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     words += ["--heights", "true"] if manifest.get("heights") else []
     for name in ("compression", "shard_size"):
         words += [f"--{name}", manifest[name]] if manifest.get(name) not in (None, 256) else []
-    return f"python tools/prepare.py {shlex.join(map(str, words))}"
+    return f"trajpred prepare {shlex.join(map(str, words))}"
 
 
 class ScenarioStore:
@@ -202,18 +204,31 @@ class ScenarioStore:
         return shard
 
 
-def find_splits(store: Path, scenario_ids: Sequence[str], first: str = "") -> list[ScenarioStore]:
-    """Find the split of each id; if several splits hold an id, ``first`` takes precedence.
+def find_scenarios(store: Path, names: Sequence[str], first: str = "") -> list[tuple[str, ScenarioStore]]:
+    """Find the id and the split of each scenario, which may be named by any unambiguous start of its id.
 
-    Raises: DataError if no split holds an id.
+    If several splits hold an id, ``first`` takes precedence.
+
+    Raises: DataError if no scenario starts with a name, or several do.
     """
-    names = sorted(read_manifest(store)["splits"], key=lambda split: split != first)
-    splits = [ScenarioStore(store, split) for split in names]
-    return [_holder(splits, scenario_id, store) for scenario_id in scenario_ids]
+    splits = sorted(read_manifest(store)["splits"], key=lambda split: split == first)
+    opened = [ScenarioStore(store, split) for split in splits]
+    homes = {name: rows for rows in opened for name in rows.scenario_ids}
+    try:
+        ids = [complete_id(name, homes) for name in names]
+    except DataError as error:
+        raise error.located(store) from None
+    return [(name, homes[name]) for name in ids]
 
 
-def _holder(splits: list[ScenarioStore], scenario_id: str, store: Path) -> ScenarioStore:
-    for split in splits:
-        if scenario_id in split:
-            return split
-    raise DataError(f"no split holds scenario {scenario_id!r}", file=store)
+def complete_id(name: str, known: Collection[str]) -> str:
+    """Return the only id among ``known`` that starts with ``name``. Raises: DataError that lists them."""
+    if name in known:
+        return name
+    found = sorted(one for one in known if one.startswith(name))
+    if not found:
+        raise DataError(f"no split holds scenario {name!r}")
+    if len(found) > 1:
+        listed = ", ".join(found[:MAX_LISTED]) + ", …" * (len(found) > MAX_LISTED)
+        raise DataError(f"{len(found)} scenarios start with {name!r}: {listed}")
+    return found[0]

@@ -20,6 +20,14 @@ SAMPLE_NATIVE = (
 )
 
 
+def require_sample() -> Path:
+    """Return the folder of the sample. Raises: DataError if this installation has no repository."""
+    if not SAMPLE_RAW.is_dir():
+        advice = "give your own data with --store; trajpred download and trajpred prepare make a store"
+        raise DataError(f"the sample is in trajpred's repository only, not in this installation: {advice}")
+    return SAMPLE_RAW
+
+
 def ensure_store(store: Path | None = None) -> Path:
     """Return ``store``, by default the sample's, which is prepared first if it is missing or outdated.
 
@@ -32,5 +40,6 @@ def ensure_store(store: Path | None = None) -> Path:
         if store.resolve() != SAMPLE_STORE.resolve():
             raise
         # Several processes may start at once; the others wait for the first one.
-        prepare("argoverse2", SAMPLE_RAW, store, workers=1, overwrite=True, patience_s=120, progress=False)
+        raw = require_sample()
+        prepare("argoverse2", raw, store, workers=1, overwrite=True, patience_s=120, progress=False)
     return store

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from joblib import Parallel, delayed, parallel_config
 
 from trajpred.errors import DataError, require
+from trajpred.packages import install_command
 from trajpred.processors import cores
 
 J = TypeVar("J")
@@ -103,7 +104,7 @@ def _client(scheduler: str) -> Iterator[Any]:
         from distributed import Client
         from distributed.comm import resolve_address
     except ImportError:
-        problem = "needs dask.distributed: pip install 'trajpred[cluster]'"
+        problem = f"needs dask.distributed: {install_command('cluster')}"
         raise DataError(problem, field="scheduler") from None
     try:
         resolve_address(scheduler)  # otherwise Client hangs for 20 s after its error

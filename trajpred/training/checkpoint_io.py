@@ -17,9 +17,10 @@ from pytorch_lightning.utilities import rank_zero_only
 from trajpred.errors import DataError
 from trajpred.files import atomic_file, sync
 from trajpred.model.checkpoint import read_checkpoint, verify_archive
+from trajpred.model.pretrained import CHECKPOINTS, LAST
 
-#: In the folder of a run: its checkpoints, the one to resume from, and the one before that.
-FOLDER, LAST, PREVIOUS = "checkpoints", "last.ckpt", "previous.ckpt"
+#: In the folder of a run, beside :data:`LAST`: the one before that.
+PREVIOUS = "previous.ckpt"
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -63,13 +64,17 @@ def newest_checkpoint(given: Path) -> tuple[Path, dict[str, Any]]:
 
     Raises: DataError if there is none, or it is damaged.
     """
-    folder = given / FOLDER if (given / FOLDER).is_dir() else given
+    folder = given / CHECKPOINTS if (given / CHECKPOINTS).is_dir() else given
     path = folder / LAST if given.is_dir() else given
+    previous = path.with_name(PREVIOUS)
+    has_previous = path.name == LAST and previous.is_file()
+    if not path.is_file() and not has_previous:
+        problem = f"holds no {LAST} to resume from" if given.is_dir() else "no such run or checkpoint"
+        raise DataError(f"{problem}; give the folder of a run, as runs/NAME/version_0", file=given)
     try:
         return path, read_checkpoint(path)
     except DataError as error:
-        previous = path.with_name(PREVIOUS)
-        if path.name != LAST or not previous.is_file():
+        if not has_previous:
             raise
         content = read_checkpoint(previous)
         _warn(f"warning: {error}; resumes from {previous} instead")

@@ -23,11 +23,12 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from trajpred.errors import DataError, require
 from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
+from trajpred.model.pretrained import LAST
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.training import callbacks, tensorboard
 from trajpred.training.callbacks import STOPPED, StoppedError
-from trajpred.training.checkpoint_io import LAST, PREVIOUS, newest_checkpoint
+from trajpred.training.checkpoint_io import PREVIOUS, newest_checkpoint
 from trajpred.training.distributed import is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
@@ -260,7 +261,7 @@ def _advice(checkpoint: Path) -> str:
     run = checkpoint.parent.parent
     config = ["--config", str(run / "config.yaml")] if (run / "config.yaml").is_file() else ["..."]
     resume = ["--resume", str(run if checkpoint.name == LAST else checkpoint)]
-    return f"Resume with:\n  python tools/train.py {shlex.join([*config, *resume])}"
+    return f"Resume with:\n  trajpred train {shlex.join([*config, *resume])}"
 
 
 def _configure_output() -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 
 from trajpred.errors import require
 from trajpred.files import atomic_file
+from trajpred.packages import install_command
 
 #: Colours of a GIF (one of 256 is reserved for unchanged pixels), chosen from this many frames.
 COLORS, SAMPLES = 255, 16
@@ -73,7 +74,7 @@ def find_encoder() -> str:
         program: str = get_ffmpeg_exe()
     except (ImportError, RuntimeError):
         program = shutil.which("ffmpeg") or ""
-    advice = 'an MP4 needs ffmpeg: pip install "trajpred[film]", or install ffmpeg; a GIF needs nothing'
+    advice = f"an MP4 needs ffmpeg: {install_command('film')}, or install ffmpeg; a GIF needs nothing"
     require(bool(program), "format", advice)
     return program
 

@@ -1,4 +1,4 @@
-"""The trained models that ship with the package: ``NAME.pt``, with the model card ``NAME.md``.
+"""Where checkpoints are: models that ship with the package (``NAME.pt``, card ``NAME.md``), and runs.
 
 Every ``.pt`` file in this folder is listed. This module does not import torch.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+#: In the folder of a run: the folder of its checkpoints, the best one, and the one to resume from.
+CHECKPOINTS, BEST, LAST = "checkpoints", "best.ckpt", "last.ckpt"
 
 
 def list_models() -> list[str]:
@@ -21,5 +23,13 @@ def names() -> str:
 
 
 def locate(checkpoint: str | Path) -> Path:
-    """Return the file of a shipped model if ``checkpoint`` is its name, else ``checkpoint`` as a path."""
-    return FOLDER / f"{checkpoint}.pt" if str(checkpoint) in list_models() else Path(checkpoint)
+    """Return the file of a checkpoint: a path, the name of a shipped model, or the folder of a run.
+
+    A run's folder, or that of its checkpoints, stands for ``best.ckpt``, without one for ``last.ckpt``. Other
+    paths are returned as they are, whether they exist or not.
+    """
+    if str(checkpoint) in list_models():
+        return FOLDER / f"{checkpoint}.pt"
+    path = Path(checkpoint)
+    found = (path / folder / name for folder in (CHECKPOINTS, "") for name in (BEST, LAST))
+    return next((file for file in found if file.is_file()), path) if path.is_dir() else path

@@ -1,0 +1,92 @@
+"""The scenarios that commands take: a split of a store, or some of a store or of raw data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trajpred.errors import DataError, require
+
+if TYPE_CHECKING:
+    from trajpred.scenario import Scenario
+    from trajpred.sources import Source
+    from trajpred.store import ScenarioStore
+
+
+def open_split(store: Path | None, split: str) -> ScenarioStore:
+    """Open a split of a store, by default of the sample's. Raises: DataError."""
+    from trajpred.store import ScenarioStore
+    from trajpred.store.sample import ensure_store
+
+    return ScenarioStore(ensure_store(store), split)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A scenario that was found but not yet read."""
+
+    name: str
+    load: Callable[[], Scenario]
+
+    def read(self) -> Scenario:
+        """Read the scenario. Raises: DataError on any failure."""
+        try:
+            return self.load()
+        except DataError:
+            raise
+        except Exception as error:  # third-party readers raise anything
+            raise DataError(f"cannot be read ({type(error).__name__}: {error})") from error
+
+
+def choose(
+    folder: Path | None, source: str | None, split: str, names: Sequence[str], limit: int
+) -> list[Choice]:
+    """Find the scenarios whose ids start with ``names``, in any split; without names the first of ``split``.
+
+    ``limit`` is the number of those without names. If several splits hold an id, ``split`` takes precedence.
+    ``folder`` is a store, by default the sample's, or raw data of the data set ``source``.
+
+    Raises: DataError if there is nothing to read, or no such scenario.
+    """
+    if source is not None and folder is not None:
+        return _from_raw(folder, source, split, names, limit)
+    from trajpred.store import ScenarioStore, find_scenarios
+    from trajpred.store.sample import ensure_store
+
+    store = ensure_store(folder)
+    names = names or ScenarioStore(store, split).scenario_ids[:limit]
+    found = find_scenarios(store, names, first=split)
+    return [Choice(name, partial(rows.__getitem__, rows.index(name))) for name, rows in found]
+
+
+def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: int) -> list[Choice]:
+    from trajpred.sources import find_source
+    from trajpred.store.reader import complete_id
+
+    reader = find_source(source)
+    require(raw.exists(), "raw", f"no such file or folder: {raw}")
+    splits = _discover(reader, raw, split)
+    if not names:
+        require(split in splits, "split", f"{raw} has no split {split!r}, only {', '.join(splits)}")
+        return [Choice(path.stem, partial(reader.read, path)) for path in splits[split][:limit]]
+    order = sorted(splits, key=lambda name: name == split)  # an id of several splits is taken from `split`
+    paths = {path.stem: path for name in order for path in splits[name]}
+    ids = [complete_id(name, paths) for name in names]
+    return [Choice(name, partial(reader.read, paths[name])) for name in ids]
+
+
+def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
+    """List the paths of each split below ``raw``, which may also be a single scenario of ``split``."""
+    if raw.is_file():
+        return {split: [raw]}
+    try:
+        return {name: list(paths) for name, paths in reader.discover(raw).items() if paths}
+    except Exception as problem:  # third-party sources raise anything
+        try:
+            reader.read(raw)
+        except Exception as error:
+            raise DataError(f"{problem}; nor is it one scenario ({error})") from None
+        return {split: [raw]}
