@@ -22,7 +22,7 @@ from trajpred.training.train import choose_accelerator, train
         ("--trainer.max_epoch 3", "--trainer.max_epoch: no such setting; did you mean --trainer.max_epochs?"),
         ("--trainer.max_epochs ten", "--trainer.max_epochs: must be an integer or null, is 'ten'"),
         ("--trainer.precision 17", "--trainer.precision: must be one of 64, 32, 16, "),
-        ("--trainer.logger.init_args.nam x", "no such setting of TensorBoardLogger; did you mean name?"),
+        ("--trainer.logger.init_args.nam x", "no such setting of RunLogger; did you mean name?"),
         ("--trainer.strategy.init_args.foo x", "give --trainer.strategy CLASS first"),
         ("--trainer.accelerator cup", "`accelerator='cup'`"),
         ("--trainer.devices x", "`devices`"),
