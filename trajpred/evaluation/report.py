@@ -161,11 +161,10 @@ def beside(result: Evaluation, baseline: Evaluation) -> Table:
     groups = ["focal", "scored"] if result.metrics["scored"] != result.metrics["focal"] else ["focal"]
     means = [one.metrics[group] for group in groups for one in (result, baseline)]
     rows = [[name, *(_cell(mean, name) for mean in means)] for name in columns("results")]
-    head = [x for g in groups for x in (f"{g} ({result.metrics[g]['count']:,})", baseline.predictor)]
-    title = (
-        f"Validation, {result.scenarios:,} scenarios (metres; MR: share of agents missed by more than 2 m)"
-    )
-    return Table(title, ["", *head], rows)
+    other = baseline.predictor.replace("_", " ")
+    head = [x for g in groups for x in (f"{g} ({result.metrics[g]['count']:,})", other)]
+    note = "metres; MR: share of agents missed by more than 2 m"
+    return Table(f"Validation, {result.scenarios:,} scenarios ({note})", ["", *head], rows)
 
 
 def to_markdown(shown: Sequence[Table], note: str = CONVENTIONS) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
+from pytorch_lightning.loggers import TensorBoardLogger
 from tqdm import tqdm
 
 from trajpred.graph.data_module import SceneData
@@ -177,9 +178,9 @@ def describe(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[
     yield "training", epochs + (f"{total:,} steps" if total else "steps without end") + scenes
     if trainer.global_step:
         yield "resumes", f"after {trainer.global_step:,} steps"
-    if trainer.log_dir is not None:
-        yield "results", trainer.log_dir
-        yield "curves", f"tensorboard --logdir {shlex.quote(trainer.log_dir)}"
+    if isinstance(trainer.logger, TensorBoardLogger):  # trainer.log_dir would wait for the other processes
+        yield "results", trainer.logger.log_dir
+        yield "curves", f"tensorboard --logdir {shlex.quote(trainer.logger.log_dir)}"
 
 
 def _device(trainer: pl.Trainer) -> str:
