@@ -1,4 +1,4 @@
-"""A wheel builds to the same bytes everywhere, and the installed command works outside the repository."""
+"""A wheel builds to the same bytes everywhere; installed, also editable, trajpred works in every folder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 from tests.conftest import ROOT, SAMPLE
 
 pytestmark = pytest.mark.slow
+#: Without what may lead to another trajpred.
+CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def copied(folder: Path) -> Path:
@@ -52,41 +54,58 @@ def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first.name == second.name and first.read_bytes() == second.read_bytes()
 
 
-def installed(tmp_path: Path) -> Path:
-    """Install the wheel in a clean environment with the dependencies of this one; return its scripts."""
-    source = tmp_path / "source"
+def sources(folder: Path) -> Path:
+    """Copy what an installation is made from."""
+    folder.mkdir()
     for name in ("trajpred", "pyproject.toml", "README.md", "LICENSE"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
-        source.mkdir(exist_ok=True)
-        copy(ROOT / name, source / name)
-    wheel = build(source, tmp_path / "dist")
-    shutil.rmtree(source)
+        copy(ROOT / name, folder / name)
+    return folder
+
+
+def installed(tmp_path: Path, *what: object) -> Path:
+    """Install ``what`` in a clean environment with the dependencies of this one; return its scripts."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     scripts = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin")
-    install = ["pip", "--python", scripts / "python", "install", "--no-deps", "--no-index", wheel]
-    subprocess.run([sys.executable, "-m", *install], check=True, capture_output=True)
     show = [scripts / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     site = Path(subprocess.run(show, check=True, capture_output=True, text=True).stdout.strip())
     # A plain path does not follow the editable installation among these packages.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    install = ["pip", "--python", scripts / "python", "install", "--no-deps", "--no-index"]
+    install += ["--no-build-isolation", *what]
+    subprocess.run([sys.executable, "-m", *install], env=CLEAN, check=True, capture_output=True)
     return scripts
 
 
 def test_the_installed_command_works_outside_the_repository(tmp_path: Path) -> None:
-    scripts, here = installed(tmp_path), tmp_path / "elsewhere"
+    source = sources(tmp_path / "source")
+    scripts, here = installed(tmp_path, build(source, tmp_path / "dist")), tmp_path / "elsewhere"
+    shutil.rmtree(source)
     here.mkdir()
 
-    def run(command: str, *args: object) -> str:
-        done = subprocess.run(
-            [scripts / command, *map(str, args)], cwd=here, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+    def run(command: str, *args: object, code: int = 0) -> str:
+        line = [scripts / command, *map(str, args)]
+        done = subprocess.run(line, cwd=here, env=CLEAN, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stderr
 
     assert str(tmp_path) in run("python", "-c", "import trajpred; print(trajpred.__file__)")
     printed = run("trajpred", "doctor")
     assert "no sample" in printed and "ok       argoverse2-demo" in printed and "0 problems" in printed
+    for command in ("prepare", "evaluate", "train"):
+        said = run("trajpred", command, code=2).splitlines()[-1]
+        assert said.startswith("error: the sample is in trajpred's repository only") and "--store" in said
     prepared = run("trajpred", "prepare", "--raw", SAMPLE, "--store", here / "store", "--workers", 1)
     assert "val: 5 scenarios" in prepared
     printed = run("trajpred", "evaluate", "--checkpoint", "argoverse2-demo", "--store", here / "store")
     assert "2.86" in printed, printed
+
+
+def test_an_editable_installation_works_beside_the_checkout(tmp_path: Path) -> None:
+    """In the folder above it, a checkout named trajpred looks like a namespace package."""
+    checkout = sources(tmp_path / "trajpred")
+    scripts = installed(tmp_path, "--editable", checkout)
+    show = [scripts / "python", "-c", "import trajpred; print(trajpred.Scenario, trajpred.__file__)"]
+    for folder in (tmp_path, checkout, tmp_path / "venv"):
+        done = subprocess.run(show, cwd=folder, env=CLEAN, capture_output=True, text=True, check=True)
+        assert str(checkout / "trajpred" / "__init__.py") in done.stdout
