@@ -86,6 +86,8 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
         _fail(str(error))
     except ModuleNotFoundError as error:
         _fail(f"{error}; what to install: trajpred doctor")
+    if sys.stderr.isatty():  # importing torch takes seconds; the first line that is printed covers this one
+        print("loading …", end="\r", file=sys.stderr, flush=True)
     try:
         sys.exit(run(*bound.args, **bound.kwargs))
     except ModuleNotFoundError as error:

@@ -19,6 +19,7 @@ from trajpred.lane_map import LaneMap
 from trajpred.onboard.bundle import FUSED, GRAPHS, SIGNATURES, Bundle
 from trajpred.onboard.forecaster import OnboardForecaster, pad
 from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.progress import progress_bar
 from trajpred.scenario import Scenario, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -83,6 +84,7 @@ def check(
     rule: PrecisionRule,
     tolerance_m: float | None = None,
     fused: bool = False,
+    progress: bool = False,
 ) -> Check:
     """Compare ``bundle`` with the model it was exported from.
 
@@ -101,7 +103,8 @@ def check(
     # Fixed sizes of the bundle limit the agents and lanes of PyTorch, too.
     predictor.model.scene = replace(scene, features=forecaster.bundle.features)
     try:
-        for name, scenario in _scenes(scenarios):
+        scenes = list(_scenes(scenarios))
+        for name, scenario in progress_bar(scenes, "comparing with PyTorch", unit=" scenes", shown=progress):
             batch = ScenarioBatch.of([scenario])
             [expected], found = predictor([scenario]), forecaster.forecast(batch)
             distances.append(_distance(expected, found))

@@ -33,6 +33,7 @@ from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.onboard import bundle
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.progress import stage
 from trajpred.scenario import OBJECT_TYPES, Scenario
 
 #: The oldest operator set that has all operators of the graphs, and the newest that was tested.
@@ -52,6 +53,7 @@ def export_bundle(
     compiled: bool = False,
     opset: int = OPSETS[0],
     tolerance_m: float | None = None,
+    progress: bool = True,
 ) -> Check:
     """Write the bundle ``out`` (a folder, or a file that ends in .zip) after checking it.
 
@@ -68,6 +70,7 @@ def export_bundle(
         opset: version of ONNX's operators.
         tolerance_m: limit on the distance from PyTorch's futures for 99 % of the agents, by default that of
             the precision; see :func:`~trajpred.export.check.check`.
+        progress: print each stage.
 
     Raises:
         DataError: the model is of another kind, the bundle differs from it, or ``out`` is not a bundle that
@@ -90,18 +93,23 @@ def export_bundle(
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
         folder = Path(scratch) / "bundle"
         folder.mkdir()
-        graphs = {name: to_onnx(module, name, fixed, opset) for name, module in modules.items()}
+        graphs = {}
+        for name, module in modules.items():
+            with stage(f"tracing {name}", progress):
+                graphs[name] = to_onnx(module, name, fixed, opset)
         graphs |= {bundle.FUSED: join(graphs, bundle.FUSED)} if fused else {}
-        graphs = {name: rule.convert(graph) for name, graph in graphs.items()}
+        with stage(f"converting to {precision}", progress and precision != "fp32"):
+            graphs = {name: rule.convert(graph) for name, graph in graphs.items()}
         for name, graph in graphs.items():
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
         config = read_checkpoint(checkpoint)[CONFIG]
         manifest = _manifest(predictor, config, sizes, graphs) | {"precision": precision, "opset": opset}
         write_manifest(folder, manifest)
-        result = check(folder, predictor, windows, rule, tolerance_m, fused)
+        result = check(folder, predictor, windows, rule, tolerance_m, fused, progress)
         arrays = example_arrays(OnboardForecaster(folder), windows[0])
         if compiled:
-            to_torch(WholeForecaster(*modules.values()), fixed, folder / bundle.COMPILED)
+            with stage("compiling for PyTorch, which takes minutes", progress):
+                to_torch(WholeForecaster(*modules.values()), fixed, folder / bundle.COMPILED)
             require_equal(load_compiled(folder / bundle.COMPILED), arrays, bundle.COMPILED)
         stored = {*graphs, *([bundle.FUSED] if compiled else [])}
         kept: dict[str, Any] = {name: x for name, x in arrays.items() if name.partition("/")[0] in stored}

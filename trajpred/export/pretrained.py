@@ -170,7 +170,7 @@ def _results(results: Sequence[Evaluation]) -> list[str]:
 
 
 def _evaluate(checkpoint: str | Path, rows: ScenarioStore) -> Evaluation:
-    return evaluate(load_predictor(checkpoint), rows, progress=False)
+    return evaluate(load_predictor(checkpoint), rows, progress=True)
 
 
 def _effect(change: Change, original: Evaluation, result: Evaluation) -> str:

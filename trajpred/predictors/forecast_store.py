@@ -11,12 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple, TypeAlias
 
 import torch
-from tqdm import tqdm
 
 from trajpred.errors import DataError, require
 from trajpred.forecast import Forecast
 from trajpred.predictors.predictor import Predictor, in_batches
 from trajpred.predictors.window import check_window
+from trajpred.progress import progress_bar
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 from trajpred.store.workers import processes, serve
@@ -80,7 +80,7 @@ def forecast_store(
     if not getattr(predictor, "forks", False) or "fork" not in multiprocessing.get_all_start_methods():
         used = 1
     found = _here(job, batches) if used < 2 else _forked(job, batches, used)
-    with tqdm(total=count, unit=" scenarios", desc=progress, disable=progress is None) as bar:
+    with progress_bar(total=count, unit=" scenarios", desc=progress, shown=progress is not None) as bar:
         for rows, result in zip(batches, found, strict=True):
             yield result
             bar.update(len(rows))

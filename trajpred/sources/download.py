@@ -19,11 +19,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from trajpred.errors import DataError, require
 from trajpred.files import atomic_file
 from trajpred.packages import install_command
+from trajpred.progress import progress_bar
 from trajpred.splits import SPLITS
 
 #: Where Argoverse 2 is published; public, no account needed.
@@ -100,7 +99,7 @@ def download(
     require(workers > 0, "workers", "must be positive")
     remote = _Remote(endpoint, bucket, prefix, retries, pause_s)
     listed = (file for split in dict.fromkeys(splits) for file in remote.files(split, limit))
-    files = list(tqdm(listed, desc="listing", unit=" files", disable=not progress))
+    files = list(progress_bar(listed, desc="listing", unit=" files", shown=progress))
     _check_space(out, files)
     return _download_all(remote, files, out, workers, progress)
 
@@ -213,7 +212,7 @@ def _download_all(
     for _ in range(min(workers, len(files))):
         Thread(target=_work, args=(remote, out, waiting, results), daemon=True).start()
     try:
-        with tqdm(total=sum(f.size for f in files), unit="B", unit_scale=True, disable=not progress) as bar:
+        with progress_bar(total=sum(f.size for f in files), unit="B", unit_scale=True, shown=progress) as bar:
             for _ in files:
                 file, result = _next(results)
                 bar.update(file.size)

@@ -15,10 +15,10 @@ from uuid import NAMESPACE_URL, uuid5
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, to_local, unit_vector, wrap_angle
+from trajpred.progress import progress_bar
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse2_writer import write_scenario
 from trajpred.sources.synthetic_roads import ARM_LENGTH, GRID, SHOULDER, SPEED_LIMIT, Paths, Roads
@@ -93,7 +93,7 @@ def synthesize(
     splits = [split for split, count in counts.items() for _ in range(count)]
     jobs = (delayed(_write)(out / split, seed, i, steps, observed) for i, split in enumerate(splits))
     written = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=16)(jobs)
-    for _ in tqdm(written, total=scenarios, unit="scenario", disable=None if progress else True):
+    for _ in progress_bar(written, total=scenarios, unit=" scenarios", shown=progress):
         pass
     return counts
 

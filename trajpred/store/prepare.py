@@ -13,9 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from trajpred.errors import DataError, require
+from trajpred.progress import progress_bar
 from trajpred.sources import find_source
 from trajpred.store.codec import VERSION
 from trajpred.store.jobs import ShardJob, is_finished, make, sole_writer
@@ -248,13 +247,13 @@ class _Content(NamedTuple):
 def _missing(jobs: list[ShardJob], run: Run, progress: bool) -> list[ShardJob]:
     """Select the jobs that are not finished."""
     with closing(run(is_finished, jobs)) as results:
-        checked = tqdm(results, "checking", len(jobs), leave=False, unit=" shards", disable=not progress)
+        checked = progress_bar(results, "checking", len(jobs), leave=False, unit=" shards", shown=progress)
         return [job for job, finished in zip(jobs, checked, strict=True) if not finished]
 
 
 def _make(jobs: list[ShardJob], missing: list[ShardJob], run: Run, progress: bool) -> None:
     total, left = (sum(len(job.paths) for job in group) for group in (jobs, missing))
-    bar = tqdm(total=total, initial=total - left, unit=" scenarios", disable=not progress)
+    bar = progress_bar(total=total, initial=total - left, unit=" scenarios", shown=progress)
     with bar, closing(run(make, missing)) as results:
         for job, _ in zip(missing, results, strict=True):
             bar.update(len(job.paths))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
 from trajpred.evaluation import evaluate, write_results
@@ -32,7 +31,7 @@ def report(store: Path, checkpoint: Path, history: RunHistory, scenes: int) -> N
     run, rows = checkpoint.parent.parent, ScenarioStore(store, "val")
     print(f"\nEvaluating {checkpoint.name} on {len(rows):,} validation scenes", flush=True)
     predictors = [load_predictor(name) for name in (checkpoint, "constant_velocity")]
-    result, baseline = (evaluate(p, rows, progress=sys.stdout.isatty()) for p in predictors)
+    result, baseline = (evaluate(p, rows) for p in predictors)
     write_results(run / EVALUATION, [baseline, result])
     (run / TABLES).write_text(to_markdown(tables(result)), encoding="utf-8")
     title = f"{run.parent.name}/{run.name}"

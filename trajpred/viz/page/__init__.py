@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.colors import to_hex
-from tqdm import tqdm
 
 from trajpred.errors import require
 from trajpred.files import atomic_file
@@ -21,6 +20,7 @@ from trajpred.predictors.checkpoint import attention_of, has_attention
 from trajpred.predictors.perturbed import road_users
 from trajpred.predictors.perturbed import without as remove_tracks
 from trajpred.predictors.predictor import Predictor, in_batches
+from trajpred.progress import progress_bar
 from trajpred.scenario import TYPICAL_SIZE, Scenario
 from trajpred.viz.page.scene_data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
 from trajpred.viz.style import THEMES, Role, Theme
@@ -69,7 +69,7 @@ def write_page(
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     entries, scenes = [], []
-    with tqdm(total=len(names), unit=" scenarios", desc=target.name, disable=not progress) as bar:
+    with progress_bar(total=len(names), unit=" scenarios", desc=target.name, shown=progress) as bar:
         for entry, scene in _pack_all(scenarios, predictors, without, batch_size, on_error):
             entries.append(entry)
             scenes.append(scene)
