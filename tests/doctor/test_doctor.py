@@ -20,6 +20,7 @@ from trajpred import doctor
 from trajpred.doctor import Finding, machine
 from trajpred.model import pretrained
 from trajpred.store import prepare
+from trajpred.store.checksums import sealed, unsealed
 
 PACKAGES = Path(sysconfig.get_path("purelib"))
 UNIX = pytest.mark.skipif(os.name == "nt", reason="environments are laid out differently")
@@ -116,8 +117,15 @@ def text(check: Iterable[Finding]) -> str:
     return "\n".join(map(str, check))
 
 
-def another_size(record: Path) -> None:
-    record.write_text(record.read_text().replace('"bytes": ', '"bytes": 1'))
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def shard_of(record: Path) -> Path:
+    [shard] = record.parent.glob(f"{record.stem}-*.arrow")
+    return shard
 
 
 @pytest.mark.parametrize(
@@ -125,8 +133,10 @@ def another_size(record: Path) -> None:
     [
         (Path.unlink, "FileNotFoundError"),
         (lambda record: record.write_bytes(b"\xff"), "UnicodeDecodeError"),
-        (lambda record: record.with_suffix(".arrow").unlink(), "shard-00000.arrow: cannot be opened"),
-        (another_size, "shard-00000.arrow: its size differs"),
+        (lambda record: record.write_text(record.read_text() + " "), "its checksum is wrong"),
+        (lambda record: shard_of(record).unlink(), ".arrow: cannot be opened"),
+        (lambda record: flip(shard_of(record)), "wrong"),
+        (lambda record: flip(next(record.parent.glob("index-*"))), "index-"),
     ],
 )
 def test_each_damaged_split_is_a_problem_with_its_remedy(
@@ -147,7 +157,9 @@ def test_skipped_scenarios_and_missing_stores_are_reported(store: Path, tmp_path
     assert "problem" in missing and "trajpred prepare" in missing
     copy = shutil.copytree(store, tmp_path / "store")
     manifest = copy / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"skipped": {}', '"skipped": {"a": "bad"}'))
+    content = unsealed(manifest.read_text())
+    content["splits"]["train"]["skipped"] = {"a": "bad"}
+    manifest.write_text(sealed(content))
     assert "1 were skipped" in text(doctor.data(copy))
 
 

@@ -22,14 +22,15 @@ from trajpred.onboard.bundle import MANIFEST, Bundle
 from trajpred.sources import argoverse1_map, argoverse2
 from trajpred.sources.argoverse2_writer import scenario_table, write_scenario
 from trajpred.store import prepare
+from trajpred.store.checksums import sealed, unsealed
 
 
 def test_preparing_again_deletes_nothing_outside_the_store(tmp_path: Path) -> None:
     store = raw_store(tmp_path)
     other = Path(shutil.copytree(store / "val", tmp_path / "other"))
     path = store / "manifest.json"
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | {"config": "x", "splits": {"../other": manifest["splits"]["val"]}}))
+    manifest = unsealed(path.read_text())
+    path.write_text(sealed(manifest | {"config": "x", "splits": {"../other": manifest["splits"]["val"]}}))
     prepare("argoverse2", tmp_path / "raw", store, workers=1, progress=False, overwrite=True)
     assert {path.name for path in other.iterdir()} == {path.name for path in (store / "val").iterdir()}
 

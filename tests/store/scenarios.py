@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,18 @@ def made(**changes: Any) -> Scenario:
     lanes = [ORIGIN + rng.normal(scale=100, size=(points, 2)) for points in (2, 7)]
     inputs = {"position": position, "num_observed": 8, "map": lanes}
     return Scenario.from_arrays(**(inputs | changes))
+
+
+def shard(split: Path, number: int = 0) -> Path:
+    """Return a shard of a split; its name ends with a checksum."""
+    [found] = split.glob(f"shard-{number:05}-*.arrow")
+    return found
+
+
+def index(split: Path) -> Path:
+    """Return the index of a split; its name ends with a checksum."""
+    [found] = split.glob("index-*.arrow")
+    return found
 
 
 def full_map() -> LaneMap:

@@ -16,6 +16,7 @@ from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources.argoverse2 import discover, read_scenario
+from trajpred.store.checksums import signed_name
 from trajpred.store.codec import POLYLINES, encode_batch, encode_row
 from trajpred.store.decoder import decode
 from trajpred.store.shards import open_index, open_shard, write_index, write_shard
@@ -73,9 +74,10 @@ def through(request: pytest.FixtureRequest, tmp_path: Path) -> Through:
     def round_trip(*scenarios: Scenario, heights: bool = False) -> list[Scenario]:
         rows = [encode_row(scenario, heights) for scenario in scenarios]
         columns: list[Any] = [[row[name] for row in rows] for name in ("scenario_id", "tracks", "lanes")]
-        write_index(tmp_path / "index", *columns)
+        write_index(tmp_path / "new", *columns)
+        index = (tmp_path / "new").rename(tmp_path / signed_name("index", tmp_path / "new"))
         write_shard(tmp_path / "shard", rows, request.param)
-        shard = open_shard(tmp_path / "shard", open_index(tmp_path / "index", len(rows)))
+        shard = open_shard(tmp_path / "shard", open_index(index, len(rows)))
         return [decode(shard(row)) for row in range(len(rows))]
 
     return round_trip

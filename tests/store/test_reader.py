@@ -15,13 +15,15 @@ import pyarrow as pa
 import pytest
 
 from tests.graph.scenes import assert_same
-from tests.store.scenarios import full_map, made
+from tests.store.scenarios import full_map, index, made, shard
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario, equal
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore, find_scenarios, prepare
+from trajpred.store.checksums import is_intact, sealed, unsealed
 from trajpred.store.codec import MAX_BYTES, SCHEMA
-from trajpred.store.shards import PACKED, pack
+from trajpred.store.decoder import views
+from trajpred.store.shards import PACKED, PLAIN, pack, row_checksum
 
 Raw = Callable[..., Path]
 OPTIONS: dict[str, Any] = {"workers": 1, "progress": False}
@@ -47,7 +49,7 @@ def test_batches_equal_joined_scenarios(
         {"map": None, "scenario_id": "no map"},
         {"map": full_map(), "position": np.random.default_rng(1).normal(size=(1, 12, 2))},
         {"map": full_map(), "position": np.zeros((300, 12, 2)), "scenario_id": "日本"},
-        {"track_id": ["", "Ä東京 and more"], "step_s": 1 / 3},
+        {"track_id": [" ", "Ä東京 and more"], "step_s": 1 / 3},
         {"focal": 1, "velocity": np.full((2, 12, 2), 1e6)},
     ]
     options = OPTIONS | {"compression": compression, "heights": True, "shard_size": 3}
@@ -116,10 +118,10 @@ def test_few_shards_are_open_at_a_time(raw: Raw, tmp_path: Path) -> None:
 
 
 def test_ids_of_several_splits_are_found_in_the_preferred_one(sample_store: Path, copy: Path) -> None:
-    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest = unsealed((copy / "manifest.json").read_text())
     shutil.copytree(copy / "val", copy / "train2")
     manifest["splits"]["train2"] = manifest["splits"]["val"]
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    (copy / "manifest.json").write_text(sealed(manifest))
     name = ScenarioStore(copy, "val").scenario_ids[0]
     for first in ("val", "train2"):
         [(found, rows)] = find_scenarios(copy, [name], first)
@@ -155,23 +157,27 @@ def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path:
     path.write_text(json.dumps(recorded))
     message = rejected(lambda: ScenarioStore(tmp_path, "train"), path).message
     assert message.startswith(
-        "store version 1, this trajpred reads version 2; prepare it with: trajpred prepare"
+        "store version 1, this trajpred reads version 3; prepare it with: trajpred prepare"
     )
     assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights true --compression zstd")
 
 
 SPLITS = [None, [], {}, {"shards": None}, {"shards": [{}]}, {"shards": [1]}, 3]
-MANIFESTS = ["", "[]", "null", "{}", '{"version": 1}', "\xff", '{"splits": {}}', '{"version": "2"}']
+MANIFESTS = ["", "[]", "null", "{}", '{"version": 1}', "\xff", '{"splits": {}}', '{"version": "3"}']
 
 
 def test_damaged_manifests_are_rejected(copy: Path) -> None:
     path = copy / "manifest.json"
     whole = path.read_text()
-    manifest = json.loads(whole)
-    broken = [json.dumps({**manifest, "splits": {"train": split}}) for split in SPLITS]
-    outside = json.loads(whole)
-    outside["splits"]["train"]["shards"][0]["file"] = "../../etc/passwd"
-    for content in (*MANIFESTS, *broken, json.dumps(outside), *(whole[:n] for n in (1, 100, 500))):
+    manifest = unsealed(whole)
+    broken = [sealed({**manifest, "splits": {"train": split}}) for split in SPLITS]
+    for name in ("index", "file"):
+        outside = unsealed(whole)
+        train = outside["splits"]["train"]
+        (train if name == "index" else train["shards"][0])[name] = "../../etc/passwd"
+        broken.append(sealed(outside))
+    flipped = [whole[:n] + chr(ord(whole[n]) ^ 1) + whole[n + 1 :] for n in range(0, len(whole), 37)]
+    for content in (*MANIFESTS, *broken, *flipped, whole + " ", *(whole[:n] for n in (1, 100, 500))):
         path.write_bytes(content.encode("latin-1"))
         rejected(lambda: ScenarioStore(copy, "train"), path)
     path.write_text(whole)
@@ -179,31 +185,58 @@ def test_damaged_manifests_are_rejected(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.9, 0.9999])
-@pytest.mark.parametrize("name", ["shard-00001.arrow", "index.arrow"])
+@pytest.mark.parametrize("name", ["shard", "index"])
 def test_truncated_files_are_named_and_others_stay_readable(copy: Path, name: str, share: float) -> None:
-    path = copy / "train" / name
+    path = index(copy / "train") if name == "index" else shard(copy / "train", 1)
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     store = ScenarioStore(copy, "train")
     assert "prepare it again" in rejected(lambda: store[4], path).message
     rejected(lambda: store.batch([0, 5, 7]), path)
-    if name != "index.arrow":
+    if name != "index":
         assert store[2].scenario_id != store[6].scenario_id
 
 
 def test_missing_and_exchanged_files_are_named(copy: Path) -> None:
     folder = copy / "val"
-    shard, index = folder / "shard-00000.arrow", folder / "index.arrow"
-    shard.rename(folder / "moved")
-    rejected(lambda: ScenarioStore(copy, "val")[0], shard)
-    shutil.copy(folder / "shard-00001.arrow", shard)
-    rejected(lambda: ScenarioStore(copy, "val")[0], shard)
-    shutil.copy(copy / "train" / "shard-00000.arrow", shard)  # as many rows, other scenarios
-    rejected(lambda: ScenarioStore(copy, "val")[0], shard)
-    shutil.copy(copy / "train" / "index.arrow", index)
-    rejected(lambda: ScenarioStore(copy, "val").sizes, index)
-    index.unlink()
-    rejected(lambda: ScenarioStore(copy, "val").scenario_ids, index)
+    first, columns = shard(folder), index(folder)
+    first.rename(folder / "moved")
+    rejected(lambda: ScenarioStore(copy, "val")[0], first)
+    shutil.copy(shard(folder, 1), first)
+    rejected(lambda: ScenarioStore(copy, "val")[0], first)
+    shutil.copy(shard(copy / "train"), first)  # as many rows, other scenarios
+    rejected(lambda: ScenarioStore(copy, "val")[0], first)
+    shutil.copy(index(copy / "train"), columns)
+    rejected(lambda: ScenarioStore(copy, "val").sizes, columns)
+    columns.unlink()
+    rejected(lambda: ScenarioStore(copy, "val").scenario_ids, columns)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_any_changed_byte_is_noticed_or_has_no_effect(
+    sample: Path, tmp_path: Path, compression: str | None
+) -> None:
+    """In shards and indices; the bytes without effect pad values or state lengths twice."""
+    shutil.copytree(sample / "val", tmp_path / "raw" / "val")
+    options = OPTIONS | {"shard_size": 3, "compression": compression}
+    prepare("argoverse2", tmp_path / "raw", tmp_path / "store", **options)
+    whole, rng, noticed = list(ScenarioStore(tmp_path / "store", "val")), np.random.default_rng(0), 0
+    for path in (shard(tmp_path / "store" / "val"), index(tmp_path / "store" / "val")):
+        content = path.read_bytes()
+        for place in rng.integers(len(content), size=60):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << rng.integers(8)
+            path.unlink()  # not overwritten: earlier stores have it mapped
+            path.write_bytes(damaged)
+            assert not is_intact(path)
+            try:
+                assert all(map(equal, ScenarioStore(tmp_path / "store", "val"), whole))
+            except DataError as error:
+                assert error.file == path
+                noticed += 1
+        path.unlink()
+        path.write_bytes(content)
+    assert noticed > 110
 
 
 def rewrite(path: Path, schema: pa.Schema, changes: dict[str, Callable[[Any], Any]]) -> None:
@@ -215,6 +248,17 @@ def rewrite(path: Path, schema: pa.Schema, changes: dict[str, Callable[[Any], An
     arrays = [pa.array(columns[field.name], field.type) for field in schema]
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+def right_checksums(path: Path) -> None:
+    """Make the checksums of the rows of a plain shard right, as a faulty writer would."""
+    with pa.OSFile(str(path)) as source:
+        batch = pa.ipc.open_file(source).get_batch(0)
+    values, offsets = views(batch.select(SCHEMA.names))
+    rows = [[v[o[i] : o[i + 1]] for v, o in zip(values, offsets, strict=True)] for i in range(batch.num_rows)]
+    sums = pa.array([row_checksum(row) for row in rows], pa.uint32())
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, PLAIN) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns[:-1], sums], schema=PLAIN))
 
 
 INCONSISTENT: list[tuple[str, Callable[[Any], Any]]] = [
@@ -235,12 +279,13 @@ INCONSISTENT: list[tuple[str, Callable[[Any], Any]]] = [
 
 
 def test_inconsistent_columns_are_rejected(copy: Path) -> None:
-    path = copy / "val" / "shard-00000.arrow"
+    path = shard(copy / "val")
     whole = path.read_bytes()
     for name, change in INCONSISTENT:
         path.unlink()  # not overwritten: earlier stores have it mapped
         path.write_bytes(whole)
-        rewrite(path, SCHEMA, {name: change})
+        rewrite(path, PLAIN, {name: change})
+        right_checksums(path)
         store = ScenarioStore(copy, "val")
         rejected(lambda store=store: store[1], path)
         rejected(lambda store=store: store.batch([4, 0, 1]), path)
@@ -249,7 +294,7 @@ def test_inconsistent_columns_are_rejected(copy: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 0, 2**30])
 def test_offsets_out_of_range_are_rejected(copy: Path, wrong: int) -> None:
-    path = copy / "val" / "shard-00000.arrow"
+    path = shard(copy / "val")
     content = path.read_bytes()
     with pa.OSFile(str(path)) as source:
         offsets = pa.ipc.open_file(source).get_batch(0).column("position").offsets.to_numpy().copy()
@@ -265,7 +310,7 @@ def test_damaged_payloads_are_rejected(sample: Path, tmp_path: Path) -> None:
     shutil.copytree(sample / "val", tmp_path / "raw" / "val")
     options = OPTIONS | {"shard_size": 3, "compression": "zstd"}
     prepare("argoverse2", tmp_path / "raw", tmp_path / "store", **options)
-    path = tmp_path / "store" / "val" / "shard-00000.arrow"
+    path = shard(tmp_path / "store" / "val")
     whole, rng = path.read_bytes(), np.random.default_rng(0)
     with pa.OSFile(str(path)) as source:
         payload = pa.ipc.open_file(source).get_batch(0).column("payload")[1].as_py()

@@ -6,7 +6,6 @@ Only the standard library is imported before it has been checked: what is broken
 from __future__ import annotations
 
 import importlib
-import json
 import platform
 import warnings
 from collections.abc import Callable, Iterator
@@ -179,7 +178,7 @@ def data(store: Path | None = None) -> Iterator[Finding]:
 
 
 def check_store(store: Path) -> Iterator[Finding]:
-    """Check each split of a store: file sizes, and the first and last scenario of each shard."""
+    """Check each split of a store: checksums of all files, first and last scenario of each shard."""
     from trajpred.store.reader import prepare_command, read_manifest
 
     try:
@@ -200,6 +199,7 @@ def check_store(store: Path) -> Iterator[Finding]:
 
 def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
     from trajpred.store import ScenarioStore
+    from trajpred.store.checksums import is_intact, record_of, unsealed
 
     rows, start, read = ScenarioStore(store, split), 0, 0
     for shard in facts["shards"]:
@@ -207,8 +207,9 @@ def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
         for row in {start, start + count - 1} if count else ():
             rows[row]
             read += 1
-        if file.stat().st_size != json.loads(file.with_suffix(".json").read_text())["bytes"]:
-            raise DataError("its size differs from what was written", file=file)
+        if not is_intact(file):
+            raise DataError("is damaged (its checksum is wrong)", file=file)
+        unsealed(record_of(file).read_text())
         start += count
     text = f"{split}: {len(rows)} scenarios in {len(facts['shards'])} shards, {read} of them read"
     skipped = len(facts["skipped"])

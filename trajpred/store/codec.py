@@ -17,7 +17,7 @@ from trajpred.lane_map import Ragged
 from trajpred.scenario import Scenario
 
 #: Version of the columns and their meaning; units of a position per metre; smallest ``velocity_unit``, m/s.
-VERSION, PER_METRE, FINEST_VELOCITY = 2, 1000.0, 2.0**-14
+COLUMNS_VERSION, PER_METRE, FINEST_VELOCITY = 2, 1000.0, 2.0**-14
 #: Unit of a heading in radians: int16 spans one turn, so π wraps to -π.
 HEADING_UNIT = np.pi / 2**15
 #: Maximum size of a row, a thousand times the usual one; readers reject larger claims.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import zlib
@@ -16,8 +15,9 @@ from filelock import FileLock, Timeout
 
 from trajpred.errors import DataError
 from trajpred.sources import Source, find_source
+from trajpred.store.checksums import is_intact, sealed, signed_name, unsealed
 from trajpred.store.codec import encode_row
-from trajpred.store.shards import INDEX, are_windows, holds, write_shard
+from trajpred.store.shards import INDEX, write_shard
 
 #: Empty file, locked by the current run; the operating system releases the lock when the process ends.
 LOCK = ".lock"
@@ -30,42 +30,34 @@ class ShardJob(NamedTuple):
     Attributes:
         config: version, source and options of the store.
         raw, paths: raw folder, and the scenarios in it that are the rows.
-        target, scratch: file of the shard, and folder of unfinished files.
+        record: file beside the shard that records its inputs and its name.
+        scratch: folder of unfinished files.
     """
 
     config: dict[str, Any]
     raw: Path
     paths: list[Path]
-    target: Path
+    record: Path
     scratch: Path
-
-    @property
-    def record(self) -> Path:
-        """File beside the shard that records its inputs and marks it as complete."""
-        return self.target.with_suffix(".json")
 
 
 def is_finished(job: ShardJob) -> bool:
-    """Return whether the shard is complete, of unchanged inputs, and its skipped scenarios still fail.
-
-    The record must be undamaged too, since the split's index is made from it.
-    """
+    """Return whether shard and record are undamaged, of the same inputs, and skipped scenarios still fail."""
     try:
-        found: dict[str, Any] = json.loads(job.record.read_text())
-        if found | _task(job) != found or job.target.stat().st_size != found["bytes"]:
+        found = unsealed(job.record.read_text())
+        if found | _task(job) != found or not is_intact(job.record.with_name(found["file"])):
             return False
-        skipped, rows = found["skipped"], {name: found[name] for name in INDEX.names}
-        counts = found["scenarios"] == len(rows["scenario_id"]) == len(job.paths) - len(skipped)
-        windows = are_windows(found["lengths"]) and bool(found["lengths"]) == (found["scenarios"] > 0)
-        if not (counts and windows and holds(job.target, rows)):
-            return False
+        skipped = found["skipped"]
         return bool(_read(job, [path for path in job.paths if path.name in skipped]) == skipped)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
 def make(job: ShardJob) -> None:
-    """Write the shard and then its record. Raises: DataError if the source is unknown or writing fails."""
+    """Write the shard and then its record. Raises: DataError if the source is unknown or writing fails.
+
+    The shard is named after its content, so that it never replaces one that readers of the store may use.
+    """
     task = _task(job)
     read = _read(job, job.paths)
     rows = [row for row in read.values() if not isinstance(row, str)]
@@ -79,19 +71,16 @@ def make(job: ShardJob) -> None:
     shard, text = job.scratch / uuid4().hex, job.scratch / uuid4().hex
     try:
         write_shard(shard, rows, job.config["compression"])
-        content = json.dumps({**record, "bytes": shard.stat().st_size}, indent=1) + "\n"
-        text.write_text(content, newline="\n")
-        job.target.parent.mkdir(exist_ok=True)
-        # Without a record the shard counts as unfinished, until the new record is in place.
-        with suppress(FileNotFoundError):
-            job.record.replace(job.scratch / uuid4().hex)
-        shard.replace(job.target)
+        name = signed_name(job.record.stem, shard)
+        text.write_text(sealed({**record, "file": name}), newline="\n")
+        job.record.parent.mkdir(exist_ok=True)
+        shard.replace(job.record.with_name(name))
         text.replace(job.record)
     except DataError as error:
-        raise error.located(job.target) from None
+        raise error.located(job.record) from None
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
-        raise DataError(problem, file=job.target) from None
+        raise DataError(problem, file=job.record) from None
 
 
 def _task(job: ShardJob) -> dict[str, Any]:

@@ -6,20 +6,20 @@ import filecmp
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from trajpred.errors import DataError, require
 from trajpred.progress import progress_bar
 from trajpred.sources import find_source
-from trajpred.store.codec import VERSION
+from trajpred.store.checksums import record_of, sealed, signed_name, unsealed
+from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.jobs import ShardJob, is_finished, make, sole_writer
-from trajpred.store.reader import MANIFEST, is_plain, is_split
-from trajpred.store.shards import COMPRESSIONS, INDEX, INDEX_FILE, write_index
+from trajpred.store.reader import MANIFEST, VERSION, is_plain, is_split
+from trajpred.store.shards import COMPRESSIONS, INDEX, write_index
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
 
@@ -48,8 +48,9 @@ def prepare(
 ) -> Summary:
     """Read all scenarios below ``raw`` and write a store.
 
-    Complete shards of the same scenarios are kept, so an interrupted run resumes and a repeated one changes
-    nothing. The bytes of the store depend on neither interruptions nor the number of workers.
+    Undamaged shards of the same scenarios are kept, so an interrupted run resumes and a repeated one changes
+    nothing. The bytes of the store depend on neither interruptions nor the number of workers. Until the new
+    store is complete, readers get the old one.
 
     Args:
         source: name or location of a source, see :func:`trajpred.sources.find_source`.
@@ -76,9 +77,10 @@ def prepare(
     raw, store = Path(raw).absolute(), Path(store).absolute()
     require(shard_size > 0, "shard_size", "must be positive")
     require(compression in COMPRESSIONS, "compression", f"must be one of {COMPRESSIONS}, is {compression!r}")
-    config: dict[str, Any] = {"version": VERSION, "source": source}
+    config: dict[str, Any] = {"version": COLUMNS_VERSION, "source": source}
     config |= {"heights": heights, "compression": compression, "shard_size": shard_size}
     config["config"] = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+    config["version"] = VERSION  # after the hash, which identifies the content of scenarios
     found = _discover(source, raw)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     try:
@@ -132,9 +134,9 @@ class _Target:
         """List the shards of each split."""
 
         def job(split: str, start: int) -> ShardJob:
-            target = self.store / split / f"shard-{start // size:05d}.arrow"
+            record = self.store / split / f"shard-{start // size:05d}.json"
             paths = found[split][start : start + size]
-            return ShardJob(self.config, self.raw, paths, target, self.scratch)
+            return ShardJob(self.config, self.raw, paths, record, self.scratch)
 
         return {split: [job(split, start) for start in range(0, len(found[split]), size)] for split in found}
 
@@ -158,90 +160,62 @@ class _Target:
             require(not lost, "store", f"{problem}; {advice}")
 
     def fill(self, jobs: dict[str, list[ShardJob]], run: Run, progress: bool) -> Summary:
-        """Write missing shards, then the index of each split, and finally the manifest."""
+        """Write missing shards, then the index of each split, and finally the manifest, which names them all.
+
+        Until then the files of the earlier manifest stay.
+        """
         everything = list(chain.from_iterable(jobs.values()))
         missing = _missing(everything, run, progress)
-        changing = {job.target.parent.name for job in missing}
-        whole = {split: _Content.of(made) for split, made in jobs.items() if split not in changing}
-        self._withdraw(whole)
         if missing:
             _make(everything, missing, run, progress)
-        contents = {split: whole.get(split) or _Content.of(made) for split, made in jobs.items()}
-        for split, content in contents.items():
-            self._put(self.store / split / INDEX_FILE, content.write_index)
-        splits = self.kept | {split: content.entry for split, content in contents.items()}
-        self._publish(splits)
-        self._tidy(jobs)
+        splits = self.kept | {split: self._entry(split, made) for split, made in jobs.items()}
+        text = sealed({**self.config, "splits": dict(sorted(splits.items()))})
+        new = self.scratch / MANIFEST
+        new.write_text(text, newline="\n")
+        self._put(new, self.store / MANIFEST)
+        self._tidy({*jobs, *self.dropped}, splits)
         return Summary(
             scenarios={name: split["scenarios"] for name, split in sorted(splits.items())},
             skipped={name: split["skipped"] for name, split in sorted(splits.items())},
         )
 
-    def _publish(self, splits: dict[str, Any]) -> None:
-        content = json.dumps({**self.config, "splits": dict(sorted(splits.items()))}, indent=1) + "\n"
-        self._put(self.store / MANIFEST, lambda path: path.write_text(content, newline="\n"))
+    def _entry(self, split: str, jobs: list[ShardJob]) -> dict[str, Any]:
+        """Write the index of a split from the records of its shards, and return its entry in the manifest."""
+        records = [unsealed(job.record.read_text()) for job in jobs]
+        rows = {name: [x for record in records for x in record[name]] for name in INDEX.names}
+        new = self.scratch / f"{split}.arrow"
+        write_index(new, **rows)
+        index = signed_name("index", new)
+        self._put(new, self.store / split / index)
+        windows = {(observed, steps) for record in records for observed, steps in record["lengths"]}
+        return {
+            "scenarios": len(rows["scenario_id"]),
+            "index": index,
+            "shards": [{"file": record["file"], "scenarios": record["scenarios"]} for record in records],
+            "skipped": {name: why for record in records for name, why in record["skipped"].items()},
+            "lengths": [list(window) for window in sorted(windows)],  # as JSON gives them back
+        }
 
-    def _put(self, path: Path, write: Callable[[Path], object]) -> None:
-        """Create the file ``path`` with ``write``, unless it already has the same content."""
-        new = self.scratch / path.name
-        write(new)
+    def _put(self, new: Path, path: Path) -> None:
+        """Rename the file ``new`` to ``path``, unless that already has the same content."""
         if not (path.is_file() and filecmp.cmp(new, path, shallow=False)):
             new.replace(path)
 
-    def _withdraw(self, whole: dict[str, _Content]) -> None:
-        """Remove splits that are about to change from the manifest, so that readers never mix old and new.
-
-        Unchanged splits stay readable, for a running training, say.
-        """
-        before, stay = self.manifest["splits"], dict(self.kept)
-        if self._same_options():
-            stay |= {split: one.entry for split, one in whole.items() if before.get(split) == one.entry}
-        if stay == before:
-            return
-        if stay:
-            self._publish(stay)
-        else:
-            (self.store / MANIFEST).unlink(missing_ok=True)
-
     def _same_options(self) -> bool:
         """Return whether the store was prepared with the same options."""
-        return bool(self.manifest.get("config") == self.config["config"])
+        return all(self.manifest.get(name) == self.config[name] for name in ("version", "config"))
 
-    def _tidy(self, jobs: dict[str, list[ShardJob]]) -> None:
-        """Remove obsolete shards and dropped splits."""
-        needed = {path for made in jobs.values() for job in made for path in (job.target, job.record)}
-        left = {path for split in {*jobs, *self.dropped} for path in (self.store / split).glob("shard-*")}
-        left |= {self.store / split / INDEX_FILE for split in self.dropped}
+    def _tidy(self, changed: set[str], splits: dict[str, Any]) -> None:
+        """Remove shards, records and indices of the ``changed`` splits that the manifest does not name."""
+        needed: set[Path] = set()
+        for split, entry in splits.items():
+            shards = [self.store / split / shard["file"] for shard in entry["shards"]]
+            needed |= {self.store / split / entry["index"], *shards, *map(record_of, shards)}
+        folders = [self.store / split for split in changed]
+        left = {path for folder in folders for name in ("shard-*", "index*") for path in folder.glob(name)}
         for path in left - needed:
             with suppress(OSError):
                 path.unlink()
-
-
-class _Content(NamedTuple):
-    """The combined records of a split's shards: its manifest entry, and the columns of its index."""
-
-    entry: dict[str, Any]
-    rows: dict[str, list[Any]]
-
-    @classmethod
-    def of(cls, jobs: list[ShardJob]) -> _Content:
-        shards: list[dict[str, Any]] = []
-        skipped: dict[str, str] = {}
-        lengths: set[tuple[int, int]] = set()
-        rows: dict[str, list[Any]] = {name: [] for name in INDEX.names}
-        for job in jobs:
-            record = json.loads(job.record.read_text())
-            shards.append({"file": job.target.name, "scenarios": record["scenarios"]})
-            skipped |= record["skipped"]
-            lengths |= {(observed, steps) for observed, steps in record["lengths"]}
-            for name, values in rows.items():
-                values += record[name]
-        windows = [list(window) for window in sorted(lengths)]  # as JSON gives them back
-        count = len(rows["scenario_id"])
-        return cls({"scenarios": count, "shards": shards, "skipped": skipped, "lengths": windows}, rows)
-
-    def write_index(self, path: Path) -> None:
-        write_index(path, **self.rows)
 
 
 def _missing(jobs: list[ShardJob], run: Run, progress: bool) -> list[ShardJob]:
@@ -260,9 +234,12 @@ def _make(jobs: list[ShardJob], missing: list[ShardJob], run: Run, progress: boo
 
 
 def _manifest(store: Path) -> dict[str, Any]:
-    """Read the manifest of an earlier run of any version; without splits if there is none."""
+    """Read the manifest of an earlier run of any version; without splits if it is missing or damaged."""
     try:
-        manifest: dict[str, Any] = json.loads((store / MANIFEST).read_text())
+        text = (store / MANIFEST).read_text()
+        manifest: dict[str, Any] = json.loads(text)
+        if manifest["version"] == VERSION:
+            unsealed(text)
         # Splits may be removed, so they must be folders of this store.
         splits = {split: entry for split, entry in manifest["splits"].items() if is_plain(split)}
         return {**manifest, "splits": splits}

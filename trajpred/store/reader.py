@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.store.codec import VERSION
+from trajpred.store.checksums import unsealed
 from trajpred.store.decoder import decode, decode_batch
-from trajpred.store.shards import INDEX_FILE, Shard, are_windows, open_index, open_shard
+from trajpred.store.shards import Shard, are_windows, open_index, open_shard
 
+#: Version of the files of a store.
+VERSION = 3
 MANIFEST = "manifest.json"
 #: Maximum number of open shards per process.
 OPEN_SHARDS = 64
@@ -38,13 +40,18 @@ def read_manifest(store: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataError(f"no store here; {_advice(store, {})}", file=store)
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
+        text = path.read_text()
+        manifest: dict[str, Any] = json.loads(text)
         version = manifest["version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"is not a store manifest ({error!r}); {_advice(store, {})}", file=path) from None
     if version != VERSION:
         known = f"store version {version}, this trajpred reads version {VERSION}"
         raise DataError(f"{known}; {_advice(store, manifest)}", file=path)
+    try:
+        manifest = unsealed(text)
+    except ValueError as error:
+        raise DataError(f"is damaged ({error}); {_advice(store, manifest)}", file=path) from None
     splits = manifest.get("splits")
     if not isinstance(splits, dict) or not all(is_split(*split) for split in splits.items()):
         raise DataError(f"is damaged; {_advice(store, manifest)}", file=path, field="splits")
@@ -54,7 +61,7 @@ def read_manifest(store: Path) -> dict[str, Any]:
 def is_split(name: str, entry: Any) -> bool:
     """Return whether ``entry`` is a valid manifest entry of split ``name``, with plain file names."""
     try:
-        files = [name, *(shard["file"] for shard in entry["shards"])]
+        files = [name, entry["index"], *(shard["file"] for shard in entry["shards"])]
         counts = [entry["scenarios"], *(shard["scenarios"] for shard in entry["shards"])]
         numbers = all(type(count) is int and 0 <= count < 2**31 for count in counts)
         valid = numbers and isinstance(entry["skipped"], dict) and all(map(is_plain, files))
@@ -103,6 +110,7 @@ class ScenarioStore:
         if split not in splits:
             raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
         shards = splits[split]["shards"]
+        self._index_file = self.path / split / splits[split]["index"]
         self._lengths: list[list[int]] = splits[split]["lengths"]
         self._shards = [self.path / split / shard["file"] for shard in shards]
         self._ends: list[int] = list(accumulate(shard["scenarios"] for shard in shards))
@@ -187,7 +195,7 @@ class ScenarioStore:
     @property
     def _index(self) -> pa.RecordBatch:
         if self._opened_index is None:
-            self._opened_index = open_index(self.path / self.split / INDEX_FILE, len(self))
+            self._opened_index = open_index(self._index_file, len(self))
         return self._opened_index
 
     def _start(self, number: int) -> int:

@@ -13,14 +13,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError
+from trajpred.store.checksums import is_intact
 from trajpred.store.codec import MAX_BYTES, SCHEMA, encode_batch, ends_within
 from trajpred.store.decoder import PARTS, views
 
-#: File of a split's index.
-INDEX_FILE = "index.arrow"
 #: First columns of every shard, and all columns of the index: name, number of tracks with an observed state,
 #: number of lane segments and crossings.
 INDEX = pa.schema([SCHEMA.field(name) for name in ("scenario_id", "tracks", "lanes")])
+#: The columns of a plain shard: those of a scenario, and their checksum.
+PLAIN = SCHEMA.append(pa.field("crc32", pa.uint32(), nullable=False))
 _PAYLOAD = (("payload", pa.binary()), ("payload_bytes", pa.int32()), ("payload_crc32", pa.uint32()))
 #: The columns of a shard written with ``compression="zstd"``.
 PACKED = pa.schema([*INDEX, *(pa.field(name, kind, nullable=False) for name, kind in _PAYLOAD)])
@@ -37,11 +38,11 @@ def write_shard(path: Path, rows: list[dict[str, Any]], compression: str | None)
 
     Raises: DataError if there are too many rows for one shard; OSError.
     """
-    _write(path, encode_batch(rows) if compression is None else _packed(rows))
+    _write(path, _plain(rows) if compression is None else _packed(rows))
 
 
 def write_index(path: Path, scenario_id: list[str], tracks: list[int], lanes: list[int]) -> None:
-    """Write a split's ``index.arrow`` from the columns of its shards, concatenated. Raises: OSError."""
+    """Write a split's index from the columns of its shards, concatenated. Raises: OSError."""
     _write(path, _record_batch({"scenario_id": scenario_id, "tracks": tracks, "lanes": lanes}, INDEX))
 
 
@@ -62,6 +63,21 @@ def _record_batch(columns: dict[str, list[Any]], schema: pa.Schema) -> pa.Record
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _plain(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    batch = encode_batch(rows)
+    values, offsets = views(batch)
+    crc32 = [row_checksum(_parts(values, offsets, row)) for row in range(len(rows))]
+    return pa.RecordBatch.from_arrays([*batch.columns, pa.array(crc32, pa.uint32())], schema=PLAIN)
+
+
+def row_checksum(parts: Sequence[NDArray[Any]]) -> int:
+    """Return the CRC-32 of the number of entries of each part (int32), followed by all entries."""
+    value = zlib.crc32(np.array([len(part) for part in parts], "<i4").data)
+    for part in parts:
+        value = zlib.crc32(part.data, value)
+    return value
+
+
 def _packed(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     codec = pa.Codec("zstd", compression_level=_LEVEL)
     columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in INDEX.names}
@@ -77,30 +93,24 @@ def _packed(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def open_index(path: Path, rows: int) -> pa.RecordBatch:
-    """Open the index of a split. Raises: DataError."""
-    return _mapped(path, rows, INDEX)
+    """Open the index of a split, and verify its checksum. Raises: DataError."""
+    batch = _mapped(path, rows, INDEX)
+    if not is_intact(path):
+        raise DataError("is damaged (its checksum is wrong); prepare it again", file=path)
+    return batch
 
 
 def open_shard(path: Path, index: pa.RecordBatch) -> Shard:
     """Open the shard with the scenarios of ``index``; reads offsets and names only. Raises: DataError."""
-    batch = _mapped(path, index.num_rows, SCHEMA, PACKED)
+    batch = _mapped(path, index.num_rows, PLAIN, PACKED)
     if not batch.column("scenario_id").equals(index.column("scenario_id")):
         raise DataError("does not hold the scenarios of the index; prepare it again", file=path)
     if batch.schema == PACKED:
         return partial(_unpacked, *(batch.column(name) for name, _ in _PAYLOAD))
     try:
-        return partial(_parts, *views(batch))
+        return partial(_verified, *views(batch.select(SCHEMA.names)), batch.column("crc32"))
     except ValueError as error:
         raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
-
-
-def holds(path: Path, rows: dict[str, list[Any]]) -> bool:
-    """Return whether the columns :data:`INDEX` of a shard equal ``rows``.
-
-    Raises: DataError if the shard is damaged; TypeError or ValueError if ``rows`` is.
-    """
-    expected = _record_batch(rows, INDEX)
-    return bool(_mapped(path, expected.num_rows, SCHEMA, PACKED).select(INDEX.names).equals(expected))
 
 
 def _mapped(path: Path, rows: int, *schemas: pa.Schema) -> pa.RecordBatch:
@@ -123,6 +133,15 @@ def _mapped(path: Path, rows: int, *schemas: pa.Schema) -> pa.RecordBatch:
 def _parts(values: list[NDArray[Any]], offsets: NDArray[np.int32], row: int) -> list[NDArray[Any]]:
     bounds = offsets[:, row : row + 2].tolist()
     return [part[start:stop] for part, (start, stop) in zip(values, bounds, strict=True)]
+
+
+def _verified(
+    values: list[NDArray[Any]], offsets: NDArray[np.int32], checksums: pa.UInt32Array, row: int
+) -> list[NDArray[Any]]:
+    parts = _parts(values, offsets, row)
+    if row_checksum(parts) != checksums[row].as_py():
+        raise ValueError(f"row {row} has a wrong checksum")
+    return parts
 
 
 def _unpacked(
