@@ -40,7 +40,7 @@ def command(runs: Path, store: Path, processes: int, *args: str, dropout: float 
     trainer += ["check_val_every_n_epoch=1", "log_every_n_steps=1", f"logger.init_args.save_dir={runs}"]
     ddp = [f"--config={ROOT / 'configs' / 'trainer' / 'ddp.yaml'}"] if processes > 1 else []
     given = [*(f"--model.{x}" for x in model), *(f"--trainer.{x}" for x in trainer)]
-    given += [f"--data.store={store}", f"--data.batch_size={4 // processes}", "--pictures.scenes=0"]
+    given += [f"--data.store={store}", "--data.batch_size=4", "--pictures.scenes=0"]
     return [str(ROOT / "tools" / "train.py"), *ddp, *given, *args]
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from trajpred.errors import DataError
 from trajpred.training.settings import nearest
-from trajpred.training.train import choose_accelerator, train
+from trajpred.training.train import train
 
 
 @pytest.mark.parametrize(
@@ -62,15 +61,6 @@ def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path
     with pytest.raises(DataError) as error:
         train(["--config", str(right), f"--config={wrong}"])
     assert str(error.value).startswith(f"{wrong}") and sentence in str(error.value)
-
-
-def test_a_gpu_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert (choose_accelerator("auto"), choose_accelerator("tpu")) == ("cpu", "tpu")
-    with pytest.raises(DataError, match=r"--trainer\.accelerator gpu: there is no GPU"):
-        choose_accelerator("gpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert (choose_accelerator("auto"), choose_accelerator("cuda")) == ("gpu", "cuda")
 
 
 def test_the_nearest_name_is_that_of_the_whole_or_of_its_last_part() -> None:

@@ -54,20 +54,21 @@ class SceneSizes(NamedTuple):
         pairs = tokens * (tokens + MODES * agents)
         return PAIR_BYTES * pairs + AGENT_BYTES * agents + LANE_BYTES * lanes
 
-    def limit(self, rows: NDArray[np.int64], batch_size: int, max_bytes: float) -> int:
-        """Return the number of scenes, at least 1, that any batch drawn from ``rows`` may hold."""
-        return max(1, int(min(batch_size, max_bytes / self.bytes_per_scene(rows))))
+    def limit(self, rows: NDArray[np.int64], batch_size: int, max_bytes: float, world: int) -> int:
+        """Return the number of scenes that a step of ``world`` processes may hold, at least one for each."""
+        fits = max_bytes / self.bytes_per_scene(rows)
+        return batch_size if fits * world >= batch_size else world * max(1, int(fits))
 
 
 class TrainBatches(Sampler[BatchKey]):
     """Yield every scenario once per epoch over all processes, in the same number of steps on each.
 
-    Steps of ``batch_size · world`` scenarios are composed first and then divided between the processes, so
-    ``world`` processes train what one process with steps of that size trains (unless a memory limit binds).
+    Steps are composed first and then divided between the processes, so any number of processes trains what
+    one process trains (unless a memory limit binds).
 
     Args:
         sizes: of the scenarios after featurisation.
-        batch_size: maximum number of scenarios per step and process.
+        batch_size: maximum number of scenarios per step, of all processes together.
         max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. If only one
             fits and the number of scenes is not a multiple of ``world``, some processes get a second one.
         rank, world: index of this process and number of processes.
@@ -96,9 +97,9 @@ class TrainBatches(Sampler[BatchKey]):
         _check(sizes, world)
         self.sizes, self.seed, self.rank, self.world = sizes, seed, rank, world
         self.epoch = self.start = 0
-        self.group = _groups(sizes, batch_size * world)
+        self.group = _groups(sizes, batch_size)
         members = (np.flatnonzero(self.group == i) for i in range(int(self.group.max()) + 1))
-        steps = (_split(rows, sizes.limit(rows, batch_size, max_bytes), world) for rows in members)
+        steps = (_split(rows, sizes.limit(rows, batch_size, max_bytes, world), world) for rows in members)
         self._lengths = np.array([len(step) for step in chain.from_iterable(steps)])
 
     def set_epoch(self, epoch: int) -> None:
@@ -135,7 +136,7 @@ class OrderedBatches(Sampler[BatchKey]):
         self.batches = [
             step[rank::world]
             for rows in _split(np.arange(len(sizes.agents)), batch_size, world)
-            for step in _split(rows, sizes.limit(rows, batch_size, max_bytes), world)
+            for step in _split(rows, sizes.limit(rows, batch_size, max_bytes, world), world)
         ]
 
     def __len__(self) -> int:
@@ -166,8 +167,8 @@ def _groups(sizes: SceneSizes, batch: int) -> NDArray[np.int64]:
 
 
 def _split(rows: NDArray[np.int64], limit: int, world: int) -> list[NDArray[np.int64]]:
-    """Divide rows into few steps of similar length: 1 to ``limit`` scenarios for each process."""
-    return np.array_split(rows, min(-(-len(rows) // (limit * world)), len(rows) // world))
+    """Divide rows into few steps of similar length: at most ``limit`` scenarios, one or more per process."""
+    return np.array_split(rows, min(-(-len(rows) // limit), len(rows) // world))
 
 
 def _stream(count: int, random: np.random.Generator) -> NDArray[np.int64]:

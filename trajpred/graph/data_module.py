@@ -98,7 +98,7 @@ class SceneData(pl.LightningDataModule):
     Args:
         store: folder written by ``trajpred prepare``.
         augment: random variations of training scenes.
-        batch_size: scenes per step and process.
+        batch_size: scenes per step, of all processes together.
         workers: loading processes; 0 loads in the training process.
         seed: of the order and the variations.
         memory_gb: memory limit of each training process (10^9 bytes, estimated for the default model in
@@ -152,4 +152,7 @@ class SceneData(pl.LightningDataModule):
 
     def _process(self) -> tuple[int, int]:
         """Return the rank of this process and the number of processes."""
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        few = f"must be at least the number of processes, {world}, is {self.batch_size}"
+        require(self.batch_size >= world, "data.batch_size", few)
+        return rank, world

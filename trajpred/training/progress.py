@@ -167,7 +167,7 @@ def describe(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[
         train, val = (len(ScenarioStore(data.store, split)) for split in ("train", "val"))
         yield "scenes", f"{train:,} for training, {val:,} for validation"
         yield "store", str(data.store)
-        size = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
+        size = data.batch_size * trainer.accumulate_grad_batches
         scenes = f" of {size} scenes" if data.memory_gb is None else f" of at most {size} scenes"
     if isinstance(module, LitForecaster):
         parts = module.forecaster.encoder, module.forecaster.decoder

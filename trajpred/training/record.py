@@ -55,7 +55,7 @@ class TrainingRecord(pl.Callback):
         }
         data = getattr(trainer, "datamodule", None)
         if isinstance(data, SceneData):
-            batch = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
+            batch = data.batch_size * trainer.accumulate_grad_batches
             self.fixed |= {"seed": data.seed, "batch_size": batch, "memory_gb": data.memory_gb}
             self.fixed["store"] = store_facts(data.store)
         current = batch_order(self.fixed)

@@ -29,6 +29,7 @@ from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.training import callbacks, tensorboard
 from trajpred.training.callbacks import STOPPED, StoppedError
 from trajpred.training.checkpoint_io import PREVIOUS, newest_checkpoint
+from trajpred.training.devices import choose_devices
 from trajpred.training.distributed import is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
@@ -99,14 +100,15 @@ class TrainCLI(LightningCLI):
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        self.args: list[str] = sys.argv[1:] if args is None else args
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
-            raise explain(str(error), parser, sys.argv[1:] if args is None else args) from None
+            raise explain(str(error), parser, self.args) from None
 
     def before_instantiate_classes(self) -> None:
         config = self.config
-        config.trainer.accelerator = choose_accelerator(config.trainer.accelerator)
+        self.devices = choose_devices(config.trainer, config.data.batch_size, self.args)
         store = ensure_store(Path(config.data.store))
         train, val = ScenarioStore(store, "train"), ScenarioStore(store, "val")
         require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
@@ -135,7 +137,7 @@ class TrainCLI(LightningCLI):
         silent = self.config.trainer.enable_progress_bar is False
         own = [self.history, *([] if silent else [RunProgress(self.history)])]
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": own}
-        return super().instantiate_trainer(**kwargs)
+        return super().instantiate_trainer(**self.devices, **kwargs)
 
     def instantiate_classes(self) -> None:
         with one_sentence():
@@ -152,16 +154,6 @@ class TrainCLI(LightningCLI):
         self.resume, self.config.resume = self.config.resume, None
         if self.resume is not None and self.config.trainer.logger:
             self.config.trainer.logger.init_args.version = None
-
-
-def choose_accelerator(name: Any) -> Any:
-    """Return the accelerator that ``auto`` stands for. Raises: DataError if there is no GPU to use."""
-    gpu = torch.cuda.is_available()
-    missing = "there is no GPU that torch can use (see trajpred doctor): give auto or cpu"
-    if name in ("gpu", "cuda") and not gpu:
-        raise DataError(f"--trainer.accelerator {name}: {missing}")
-    # Not Lightning's choice: Apple's GPUs lack float64, which origins and metric sums need.
-    return ("gpu" if gpu else "cpu") if name == "auto" else name
 
 
 @contextmanager
@@ -251,6 +243,9 @@ def _fit(cli: TrainCLI) -> None:
         advice = "lower --data.batch_size, or give --data.memory_gb"
         raise DataError(f"the GPU's memory is full: {advice} ({error})") from error
     except RuntimeError as error:
+        if "find_unused_parameters" in str(error):
+            problem = "parameters without a gradient cannot be trained by several processes"
+            raise DataError(f"{problem}: give --trainer.devices 1") from error
         if trainer.world_size == 1 or not is_lost_connection(error):
             raise
         lost = f"process {trainer.global_rank} stops: another process has ended or hangs, see its message"

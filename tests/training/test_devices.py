@@ -1,0 +1,74 @@
+"""The devices of a training: what the user or a launcher decides stays, a CPU gets processes of one thread."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from trajpred.errors import DataError
+from trajpred.training import devices
+from trajpred.training.devices import LAUNCHERS, choose_accelerator, choose_devices
+
+SETTINGS = ["--data.batch_size", "16"]
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight cores without a GPU, and the train command on them."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(devices, "cores", lambda: 8)
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/trajpred", "train", *SETTINGS])
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+
+
+def chosen(batch_size: int = 16, args: list[str] = SETTINGS, **trainer: Any) -> dict[str, Any]:
+    auto = {"accelerator": "auto", "devices": "auto", "strategy": "auto", "num_nodes": 1}
+    return choose_devices(SimpleNamespace(**(auto | trainer)), batch_size, args)
+
+
+@pytest.mark.parametrize(("batch_size", "processes"), [(1, 1), (4, 1), (8, 2), (16, 4), (64, 8)])
+def test_a_process_for_each_core_as_far_as_it_has_several_scenes(batch_size: int, processes: int) -> None:
+    assert chosen(batch_size) == {"accelerator": "cpu", "devices": processes}
+
+
+@pytest.mark.parametrize(
+    "program", ["/repo/tools/train.py", "/usr/bin/trajpred", "/lib/trajpred/__main__.py"]
+)
+def test_every_form_of_the_command_can_be_started_again(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, *SETTINGS])
+    assert chosen()["devices"] == 4
+
+
+@pytest.mark.parametrize(
+    "trainer", [{"devices": 1}, {"strategy": "ddp"}, {"num_nodes": 2}, {"accelerator": "tpu"}]
+)
+def test_what_the_user_decides_stays(trainer: dict[str, Any]) -> None:
+    assert "devices" not in chosen(**trainer)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_what_a_launcher_decides_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "2")
+    assert "devices" not in chosen()
+
+
+def test_a_call_from_python_stays_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "devices" not in chosen(args=["--data.batch_size", "32"])
+    monkeypatch.setattr(sys, "argv", ["/lib/pytest/__main__.py", *SETTINGS])
+    assert "devices" not in chosen()
+
+
+def test_the_gpu_is_used_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (choose_accelerator("auto"), choose_accelerator("tpu")) == ("cpu", "tpu")
+    with pytest.raises(DataError, match=r"--trainer\.accelerator gpu: there is no GPU"):
+        choose_accelerator("gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (choose_accelerator("auto"), choose_accelerator("cuda")) == ("gpu", "cuda")
+    assert chosen() == {"accelerator": "gpu"}

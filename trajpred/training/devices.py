@@ -1,0 +1,53 @@
+"""Choose what a training computes on: a GPU, or processes of one thread on a CPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trajpred.errors import DataError
+from trajpred.processors import cores
+
+#: Scenes of a step that are worth a process of their own.
+SCENES_PER_PROCESS = 4
+#: Set where another program has started the processes.
+LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_NTASKS")
+
+
+def choose_devices(trainer: Any, batch_size: int, args: Sequence[str]) -> dict[str, Any]:
+    """Return the trainer's ``accelerator``, and ``devices`` unless the user or a launcher decides on them.
+
+    On a CPU they are processes of one thread, which share a step better than threads do: one for each core,
+    as far as each has several scenes to compute. Lightning starts them with the command line of this process,
+    which must therefore be the train command with ``args``.
+
+    Args:
+        trainer: the trainer's settings.
+        batch_size: scenes per step.
+
+    Raises: DataError if there is no GPU to use.
+    """
+    accelerator = choose_accelerator(trainer.accelerator)
+    given = trainer.devices != "auto" or trainer.strategy != "auto" or trainer.num_nodes != 1
+    program = Path(sys.argv[0])
+    command = program.name == "train.py" or "trajpred" in (program.stem, program.parent.name)
+    restarts = command and sys.argv[len(sys.argv) - len(args) :] == list(args)
+    if accelerator != "cpu" or given or not restarts or any(name in os.environ for name in LAUNCHERS):
+        return {"accelerator": accelerator}
+    processes = max(1, min(cores(), batch_size // SCENES_PER_PROCESS))
+    return {"accelerator": accelerator, "devices": processes}
+
+
+def choose_accelerator(name: Any) -> Any:
+    """Return the accelerator that ``auto`` stands for. Raises: DataError if there is no GPU to use."""
+    gpu = torch.cuda.is_available()
+    missing = "there is no GPU that torch can use (see trajpred doctor): give auto or cpu"
+    if name in ("gpu", "cuda") and not gpu:
+        raise DataError(f"--trainer.accelerator {name}: {missing}")
+    # Not Lightning's choice: Apple's GPUs lack float64, which origins and metric sums need.
+    return ("gpu" if gpu else "cpu") if name == "auto" else name
