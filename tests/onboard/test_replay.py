@@ -14,6 +14,7 @@ from PIL import Image
 from rich.console import Console
 
 from tests.conftest import run
+from trajpred.cli.info import describe
 from trajpred.cli.onboard import summary
 from trajpred.onboard import OnboardForecast, OnboardForecaster
 from trajpred.onboard.forecaster import STAGES
@@ -149,3 +150,9 @@ def test_invalid_options_give_one_line(
     assert run("replay", *(str(bundle) if option == "BUNDLE" else option for option in options)) == 2
     text = capsys.readouterr().err
     assert message in text and "Traceback" not in text and len(text.splitlines()) == 1
+
+
+def test_info_describes_a_bundle(bundle: Path) -> None:
+    title, rows = describe(str(bundle))
+    assert title == f"Onboard bundle {bundle}" and rows["precision"] == "fp32"
+    assert rows["steps"] == "50 + 60 of 0.1 s" and rows["agents and lanes"] == "any number"

@@ -13,7 +13,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
-from trajpred.cli import benchmark, data, models, onboard, scores, visualize
+from trajpred.cli import benchmark, data, info, models, onboard, scores, visualize
 from trajpred.doctor import doctor
 from trajpred.errors import DataError
 from trajpred.processors import limit_threads
@@ -23,7 +23,7 @@ Command = Callable[..., int]
 COMMANDS: tuple[Command, ...] = (
     *(data.download, data.prepare, data.synthesize, models.train, scores.evaluate, models.predict),
     *(models.calibrate, scores.compare, visualize.visualize, onboard.export, onboard.replay, models.ship),
-    doctor,
+    *(info.info, doctor),
 )
 #: The subcommands of ``benchmark``; the first is the default.
 BENCHMARKS: tuple[Command, ...] = (

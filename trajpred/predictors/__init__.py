@@ -1,10 +1,15 @@
 """Predictors turn scenarios into forecasts: models, bundles, baselines, files, ensembles."""
 
-from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
-from trajpred.predictors.ensemble import EnsemblePredictor
-from trajpred.predictors.perturbed import PerturbedPredictor
-from trajpred.predictors.predictions_file import FilePredictor
-from trajpred.predictors.predictor import BaselinePredictor, Predictor, load_ensemble, load_predictor
+from typing import TYPE_CHECKING
+
+from trajpred.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
+    from trajpred.predictors.ensemble import EnsemblePredictor
+    from trajpred.predictors.perturbed import PerturbedPredictor
+    from trajpred.predictors.predictions_file import FilePredictor
+    from trajpred.predictors.predictor import BaselinePredictor, Predictor, load_ensemble, load_predictor
 
 __all__ = [
     "BaselinePredictor",
@@ -17,3 +22,14 @@ __all__ = [
     "load_ensemble",
     "load_predictor",
 ]
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "BundlePredictor": "checkpoint",
+        "CheckpointPredictor": "checkpoint",
+        "EnsemblePredictor": "ensemble",
+        "FilePredictor": "predictions_file",
+        "PerturbedPredictor": "perturbed",
+    }
+    | dict.fromkeys(("BaselinePredictor", "Predictor", "load_ensemble", "load_predictor"), "predictor"),
+)

@@ -1,0 +1,56 @@
+"""``trajpred info`` recognises what it is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, SAMPLE, run
+from trajpred.cli.info import describe
+from trajpred.errors import DataError
+from trajpred.store import ScenarioStore
+
+
+def test_stores_and_scenarios(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    title, rows = describe(str(store))
+    assert title == f"Store {store}" and rows["source"] == "argoverse2"
+    assert rows["train"].startswith("10 scenarios, 50 + 60 steps, ") and rows["train"].endswith(" MB")
+    scenario = ScenarioStore(store, "val")[0]
+    title, rows = describe(scenario.scenario_id[:8], store)
+    assert title == f"Scenario {scenario.scenario_id}" and rows["split"] == "val"
+    assert rows["time"] == "50 + 60 steps of 0.1 s" and rows["focal"].endswith(scenario.focal_id)
+    raw = SAMPLE / "val" / scenario.scenario_id
+    of_file = describe(str(raw))[1]
+    assert of_file["source"] == "argoverse2" and of_file.keys() - {"source"} == rows.keys() - {
+        "split",
+        "store",
+    }
+    assert all(of_file[name] == rows[name] for name in ("city", "time", "scored", "focal"))
+    assert describe(str(SAMPLE))[1]["val"] == "5 scenarios"
+    assert run("info", scenario.scenario_id[:8], "--store", store) == 0
+    assert scenario.scenario_id in capsys.readouterr().out
+
+
+def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_path: Path) -> None:
+    shipped = describe("argoverse1-small")[1]
+    assert shipped["steps"] == "20 + 30 of 0.1 s" and shipped["model"].endswith("M parameters")
+    assert shipped["on"] == "argoverse1 (7,377 train, 616 val)" and shipped["recipe"] == "argoverse1-small"
+    of_run = describe(str(trained))[1]
+    assert of_run == describe(str(trained / "checkpoints" / "best.ckpt"))[1]
+    assert "of 2, " in of_run["trained"] and "best.ckpt" in of_run["file"]
+    results = describe(str(trained / "evaluation.json"))[1]
+    assert "constant_velocity" in results and "5 scenarios of val, focal agents: minADE1 3.89" in str(results)
+    out = tmp_path / "p.parquet"
+    assert run("predict", "--checkpoint", "constant_velocity", "--store", store, "--out", out) == 0
+    predictions = describe(str(out))[1]
+    assert predictions["scenarios"].startswith("5, ") and predictions["steps"] == "60"
+
+
+@pytest.mark.parametrize(
+    ("what", "problem"),
+    [("no-such-thing", "no split holds scenario"), (str(ROOT / "LICENSE"), "is no store, ")],
+)
+def test_anything_else_is_one_sentence(what: str, problem: str, store: Path) -> None:
+    with pytest.raises(DataError, match=problem):
+        describe(what, store)

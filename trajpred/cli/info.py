@@ -1,0 +1,223 @@
+"""The command that shows what something is: a store, scenario, checkpoint, bundle, predictions or results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from trajpred.errors import DataError
+from trajpred.model import pretrained
+
+if TYPE_CHECKING:
+    from trajpred.scenario import Scenario
+
+#: What is shown: a line for each name.
+Rows = dict[str, Any]
+
+
+def info(what: str, *, store: Path | None = None) -> int:
+    """Show what a store, scenario, checkpoint, bundle, predictions file or results file contains.
+
+    Example: trajpred info argoverse2-demo
+
+    Args:
+        what: A path, the name of shipped weights, or a scenario's id or an unambiguous start of it.
+        store: Folder written by prepare that has the scenario; by default the sample's.
+    """
+    title, rows = describe(what, store)
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        if value not in (None, ""):
+            table.add_row(name, str(value))
+    print(title)
+    Console(highlight=False).print(table, markup=False)
+    return 0
+
+
+def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
+    """Return a title and the facts of whatever ``what`` names. Raises: DataError if it is nothing known."""
+    from trajpred.onboard.bundle import is_bundle
+    from trajpred.store.reader import MANIFEST
+
+    path, checkpoint = Path(what), pretrained.locate(what)
+    if (path / MANIFEST).is_file():
+        return f"Store {path}", _store(path)
+    if is_bundle(path):
+        return f"Onboard bundle {path}", _bundle(path)
+    if checkpoint.is_file() and checkpoint.suffix in (".ckpt", ".pt"):
+        return f"Checkpoint {what}", _checkpoint(checkpoint)
+    if path.suffix == ".json" and path.is_file():
+        return f"Results {path}", _results(path)
+    if path.suffix == ".parquet" and path.is_file():
+        return f"Predictions {path}", _predictions(path)
+    if path.exists():
+        return _raw(path)
+    return _stored(what, store)
+
+
+def _store(path: Path) -> Rows:
+    from trajpred.store import ScenarioStore
+    from trajpred.store.reader import read_manifest
+
+    manifest = read_manifest(path)
+    rows: Rows = {"source": manifest.get("source"), "compression": manifest.get("compression") or "none"}
+    for split, facts in manifest["splits"].items():
+        opened = ScenarioStore(path, split)
+        windows = " or ".join(f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"])
+        sizes = zip(("tracks", "lanes and crossings"), opened.sizes, strict=True)
+        ranges = [f"{one.min()} to {one.max()} {name}" for name, one in sizes if len(one)]
+        skipped = f"{len(facts['skipped'])} skipped" if facts["skipped"] else ""
+        parts = (
+            f"{len(opened):,} scenarios",
+            windows,
+            *ranges,
+            _megabytes((path / split).iterdir()),
+            skipped,
+        )
+        rows[split] = ", ".join(filter(None, parts))
+    return rows
+
+
+def _checkpoint(path: Path) -> Rows:
+    from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
+
+    content = read_checkpoint(path)
+    config, training = content[CONFIG], training_facts(content)
+    count = sum(one.numel() for one in weights_below(content["state_dict"], "forecaster.").values())
+    decoder = config["decoder"].get("init_args", {})
+    parts = [config[name]["class_path"].rpartition(".")[2] for name in ("encoder", "decoder")]
+    return {
+        "file": f"{path}, {_megabytes([path])}",
+        "futures": decoder.get("modes"),
+        "steps": f"{config['history']} + {decoder['horizon']} of {config['step_s']} s",
+        "model": f"{' with '.join(parts)}, {count / 1e6:.1f} M parameters",
+        "joint futures": "yes" if decoder.get("joint") else "no",
+        "calibrated": "yes" if CALIBRATION in content else "no",
+        **_training(training),
+    }
+
+
+def _training(facts: Rows) -> Rows:
+    """Describe how a model was trained, as far as it is recorded."""
+    store, machine = facts.get("store") or {}, facts.get("environment") or {}
+    counts = [f"{count:,} {split}" for split, count in (store.get("scenarios") or {}).items()]
+    epochs = (
+        [f"epoch {facts['epoch']}" + f" of {facts['epochs']}" * ("epochs" in facts)]
+        if "epoch" in facts
+        else []
+    )
+    steps = [f"{facts['steps']:,} steps of {facts.get('batch_size', '?')} scenes"] if "steps" in facts else []
+    minutes = [f"{facts['wall_s'] / 60:.0f} minutes"] if "wall_s" in facts else []
+    return {
+        "recipe": facts.get("recipe"),
+        "seed": facts.get("seed"),
+        "started from": facts.get("weights"),
+        "trained": ", ".join([*epochs, *steps, *minutes]),
+        "on": f"{store['source']} ({', '.join(counts)})" if "source" in store else None,
+        "with": ", ".join(f"{name} {machine[name]}" for name in ("trajpred", "torch") if name in machine),
+    }
+
+
+def _bundle(path: Path) -> Rows:
+    from trajpred.onboard.bundle import Bundle
+
+    bundle = Bundle(path)
+    sizes = "any number" if bundle.sizes is None else f"{bundle.sizes[0]} agents, {bundle.sizes[1]} lanes"
+    return {
+        "model": bundle.name,
+        "futures": bundle.modes,
+        "steps": f"{bundle.history} + {bundle.horizon} of {bundle.step_s} s",
+        "precision": bundle.precision,
+        "agents and lanes": sizes,
+        "size": _megabytes(path.iterdir() if path.is_dir() else [path]),
+        **_training(bundle.training),
+    }
+
+
+def _results(path: Path) -> Rows:
+    from trajpred.evaluation import read_results
+    from trajpred.evaluation.comparison import format_origin
+    from trajpred.metrics import columns
+
+    rows: Rows = {}
+    for one in read_results(path):
+        focal = one.metrics["focal"]
+        means = ", ".join(f"{name} {focal[name]:.2f}" for name in columns("results") if name in focal)
+        what = f"{one.scenarios:,} scenarios of {one.split}, focal agents: {means}"
+        rows[one.predictor] = f"{what}\n{format_origin([one])}"
+    return rows
+
+
+def _predictions(path: Path) -> Rows:
+    from trajpred.predictors.predictions_file import read_predictions
+
+    found = read_predictions(path)
+    tracks = [len(found.track_ids(name)) for name in found.scenario_ids]
+    steps = sorted({found.steps(name) for name in found.scenario_ids})
+    return {
+        "scenarios": f"{len(tracks):,}, {sum(found.joint.values()):,} with joint futures",
+        "tracks": f"{sum(tracks):,}, {min(tracks, default=0)} to {max(tracks, default=0)} of a scenario",
+        "steps": " or ".join(map(str, steps)),
+        "faults": f"in {len(found.problems):,} scenarios" if found.problems else "none",
+        "note": found.note,
+        "size": _megabytes([path]),
+    }
+
+
+def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
+    from trajpred.store import find_scenarios
+    from trajpred.store.sample import ensure_store
+
+    folder = ensure_store(store)
+    try:
+        [(found, rows)] = find_scenarios(folder, [name])
+    except DataError as error:
+        known = f"nor a file, nor shipped weights: {pretrained.names()}"
+        raise DataError(f"{error.message}, {known}", file=error.file) from None
+    return f"Scenario {found}", {"split": rows.split, "store": folder, **_scenario(rows[rows.index(found)])}
+
+
+def _raw(path: Path) -> tuple[str, Rows]:
+    """Describe raw data: one scenario, or the folder of a data set."""
+    from trajpred.sources import SOURCES
+
+    for name, source in SOURCES.items():
+        try:
+            return f"Scenario {path}", {"source": name, **_scenario(source.read(path))}
+        except (DataError, OSError):
+            pass
+        try:
+            splits = {
+                split: f"{len(found):,} scenarios" for split, found in source.discover(path).items() if found
+            }
+            return f"Raw data {path}", {"source": name, **splits}
+        except (DataError, OSError):
+            pass
+    known = "store, run, checkpoint, bundle, predictions file, results file, or raw scenario"
+    raise DataError(f"is no {known}", file=path)
+
+
+def _scenario(one: Scenario) -> Rows:
+    from trajpred.scenario import OBJECT_TYPES, TrackCategory
+
+    now, tracks = one.num_observed, one.tracks
+    focal_type = OBJECT_TYPES[tracks.object_type[tracks.index(one.focal_id)]]
+    return {
+        "city": one.city,
+        "time": f"{now} + {one.num_steps - now} steps of {one.step_s:.2g} s",
+        "tracks": tracks,
+        "scored": int((tracks.category >= TrackCategory.SCORED).sum()),
+        "focal": f"{focal_type} {one.focal_id}",
+        "map": one.map,
+    }
+
+
+def _megabytes(files: Iterable[Path]) -> str:
+    return f"{sum(file.stat().st_size for file in files if file.is_file()) / 1e6:.1f} MB"
