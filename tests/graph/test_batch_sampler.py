@@ -55,8 +55,8 @@ def test_every_epoch_holds_every_scenario_once_over_all_processes(
     count: int, batch_size: int, world: int, gigabytes: float, seed: int
 ) -> None:
     sizes, limit = sizes_of(count, seed), 1e9 * gigabytes
-    if count < world:
-        with pytest.raises(DataError, match=f"{count} scenarios, too few for {world} processes"):
+    if min(count, batch_size) < world:
+        with pytest.raises(DataError, match=f"{count} scenarios, too few for {world} processes|batch_size"):
             TrainBatches(sizes, batch_size, seed, limit, 0, world)
         return
     ranks = [TrainBatches(sizes, batch_size, seed, limit, rank, world) for rank in range(world)]
@@ -73,20 +73,20 @@ def test_every_epoch_holds_every_scenario_once_over_all_processes(
         for step in zip(*map(rows_of, keys), strict=True):
             lengths = [len(own) for own in step]
             assert min(lengths) > 0 and max(lengths) - min(lengths) <= 1
-            assert sum(lengths) <= max(batch_size, world) or count % world, "a remainder must go somewhere"
+            assert sum(lengths) <= batch_size or max(lengths) <= 2, "a remainder must go somewhere"
 
 
 @given(count=st.integers(1, 300), world=st.integers(1, 4), batch_size=st.integers(1, 8))
 @settings(max_examples=25, deadline=None)
 def test_validation_holds_every_scenario_once_in_order(count: int, world: int, batch_size: int) -> None:
-    if count < world:
+    if min(count, batch_size) < world:
         return
     ranks = [OrderedBatches(sizes_of(count), batch_size, 5e7, rank, world) for rank in range(world)]
     shares = [rows_of(list(rank)) for rank in ranks]
     assert {len(rank) for rank in ranks} == set(map(len, shares)), "all take as many steps"
     steps = [sorted(row for rows in step for row in rows) for step in zip(*shares, strict=True)]
     assert [row for step in steps for row in step] == list(range(count))
-    assert all(len(step) <= max(batch_size, world) or count % world for step in steps)
+    assert all(len(step) <= batch_size or len(step) < 2 * world for step in steps)
     assert all(rows == sorted(rows) for share in shares for rows in share)
 
 
@@ -163,6 +163,6 @@ def test_estimated_memory_grows_with_tokens() -> None:
 def test_processes_divide_the_steps_of_one(count: int) -> None:
     sizes = sizes_of(count)
     one = TrainBatches(sizes, 12, seed=3)
-    shares = [TrainBatches(sizes, 4, seed=3, rank=rank, world=3) for rank in range(3)]
+    shares = [TrainBatches(sizes, 12, seed=3, rank=rank, world=3) for rank in range(3)]
     for step, *parts in zip(one, *shares, strict=True):
         assert sorted(np.concatenate([part.rows for part in parts])) == sorted(step.rows)

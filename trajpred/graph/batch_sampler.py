@@ -70,14 +70,14 @@ class TrainBatches(Sampler[BatchKey]):
         sizes: of the scenarios after featurisation.
         batch_size: maximum number of scenarios per step, of all processes together.
         max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. If only one
-            fits and the number of scenes is not a multiple of ``world``, some processes get a second one.
+            fits and the scenes cannot be divided evenly, some processes get a second one.
         rank, world: index of this process and number of processes.
 
     Attributes:
         epoch: set by Lightning (:meth:`set_epoch`).
         start: first step to yield; earlier ones are already trained.
 
-    Raises: DataError if there are fewer scenarios than processes.
+    Raises: DataError if there are fewer scenarios, in all or in a step, than processes.
 
     Example:
         >>> batches = TrainBatches(SceneSizes(np.full(100, 20), np.full(100, 60)), batch_size=8)
@@ -94,7 +94,7 @@ class TrainBatches(Sampler[BatchKey]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        _check(sizes, world)
+        _check(sizes, batch_size, world)
         self.sizes, self.seed, self.rank, self.world = sizes, seed, rank, world
         self.epoch = self.start = 0
         self.group = _groups(sizes, batch_size)
@@ -132,7 +132,7 @@ class OrderedBatches(Sampler[BatchKey]):
     def __init__(
         self, sizes: SceneSizes, batch_size: int, max_bytes: float = math.inf, rank: int = 0, world: int = 1
     ) -> None:
-        _check(sizes, world)
+        _check(sizes, batch_size, world)
         self.batches = [
             step[rank::world]
             for rows in _split(np.arange(len(sizes.agents)), batch_size, world)
@@ -146,7 +146,9 @@ class OrderedBatches(Sampler[BatchKey]):
         return (BatchKey(rows, 0) for rows in self.batches)
 
 
-def _check(sizes: SceneSizes, world: int) -> None:
+def _check(sizes: SceneSizes, batch_size: int, world: int) -> None:
+    few = f"must be at least the number of processes, {world}, is {batch_size}"
+    require(batch_size >= world, "data.batch_size", few)
     count = len(sizes.agents)
     require(count >= world, "store", f"holds {count} scenarios, too few for {world} processes")
 

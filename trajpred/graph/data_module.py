@@ -152,7 +152,4 @@ class SceneData(pl.LightningDataModule):
 
     def _process(self) -> tuple[int, int]:
         """Return the rank of this process and the number of processes."""
-        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        few = f"must be at least the number of processes, {world}, is {self.batch_size}"
-        require(self.batch_size >= world, "data.batch_size", few)
-        return rank, world
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
