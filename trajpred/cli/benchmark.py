@@ -105,6 +105,22 @@ def onboard(
     return _print_figures(onboard_figures(bundle, checkpoint, repeats, threads, updates))
 
 
+def busy(
+    *, checkpoint: str = "argoverse2-demo", store: Path | None = None, limit: int = 64, epochs: int = 6
+) -> int:
+    """Whole commands alone and beside a busy loop on every core, as they are and with torch's threads.
+
+    Args:
+        checkpoint: The model that evaluate scores.
+        store: Folder written by prepare; by default the sample's.
+        limit: Number of scenarios.
+        epochs: Of the training on the sample, whose default are 60.
+    """
+    from trajpred.benchmark.busy import busy_figures
+
+    return _print_figures(busy_figures(checkpoint, store, limit, epochs))
+
+
 def _print_figures(figures: dict[str, float]) -> int:
     for name, value in figures.items():
         print(f"{name:64s} {value:10.2f}")
