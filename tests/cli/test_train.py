@@ -38,7 +38,7 @@ def test_a_run_leaves_checkpoints_config_and_curves(trained: Path) -> None:
     config = yaml.safe_load((trained / "config.yaml").read_text())["model"]
     assert config["encoder"]["init_args"]["dim"] == 16 and config["decoder"]["init_args"]["horizon"] == 60
     events = EventAccumulator(str(trained)).Reload()
-    assert {"train/loss", "val/loss", "train/grad_norm", "train/learning_rate"} <= set(
+    assert {"train/loss", "val/loss", "update/grad_norm", "update/learning_rate"} <= set(
         events.Tags()["scalars"]
     )
     for name in CURVES:

@@ -9,7 +9,7 @@ import pytest
 
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate
-from trajpred.evaluation.report import CONVENTIONS, changed, degradation, show, tables, to_markdown
+from trajpred.evaluation.report import CONVENTIONS, beside, changed, degradation, show, tables, to_markdown
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 
@@ -43,6 +43,28 @@ def test_breakdowns_contain_the_parts_that_have_agents(result: Evaluation) -> No
     [every] = tables(result, ["class"], ["all"])[-1:]
     assert sum(int(row[1]) for row in focal.rows) == result.scenarios
     assert {row[0] for row in focal.rows} < {row[0] for row in every.rows}
+
+
+def test_a_model_is_beside_its_baseline_in_every_main_metric(result: Evaluation) -> None:
+    halved = {group: {n: x / 2 for n, x in means.items()} for group, means in result.metrics.items()}
+    table = beside(replace(result, metrics=halved), result)
+    assert table.head[2] == "constant velocity" and [row[0] for row in table.rows][:2] == [
+        "minADE1",
+        "minFDE1",
+    ]
+    for name, *cells in table.rows:
+        focal, scored = (result.metrics[group][name] for group in ("focal", "scored"))
+        assert cells == [f"{value:.2f}" for value in (focal / 2, focal, scored / 2, scored)]
+    alone = replace(result, metrics=result.metrics | {"scored": result.metrics["focal"]})
+    assert len(beside(alone, alone).head) == 3, "Argoverse 1 scores the focal agent only"
+
+
+def test_the_worst_scenarios_come_first_and_unknown_values_do_not(result: Evaluation) -> None:
+    ids = result.per_scenario["scenario_id"]
+    errors = [float(number) for number in range(len(ids))]
+    errors[-1] = float("nan")
+    one = replace(result, per_scenario={**result.per_scenario, "minFDE6": errors})
+    assert list(one.worst("minFDE6", 2).items()) == [(ids[-2], errors[-2]), (ids[-3], errors[-3])]
 
 
 def test_changes_are_listed_by_scenario(result: Evaluation) -> None:

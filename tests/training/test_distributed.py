@@ -73,7 +73,7 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
     for printed in ("CPU, 2 processes", f"epoch {EPOCHS}/{EPOCHS} ", "Results in "):
         assert two.stdout.count(printed) == 1, "the first process alone prints"
     alone, together = curves(folder(tmp_path / "one")), curves(folder(tmp_path / "two"))
-    assert alone.keys() == together.keys() >= {"train/loss", "train/mode", "train/grad_norm", "val/loss"}
+    assert alone.keys() == together.keys() >= {"train/loss", "train/mode", "update/grad_norm", "val/loss"}
     assert len(alone["train/loss"]) == STEPS * EPOCHS and len(alone["val/loss"]) == EPOCHS
     for name, values in alone.items():
         assert together[name] == pytest.approx(values, rel=2e-5), name

@@ -75,7 +75,7 @@ class HarmAt(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
         if len(self.logged) < len(self.before):
-            self.logged.append(float(trainer.callback_metrics["train/grad_norm"]))
+            self.logged.append(float(trainer.callback_metrics["update/grad_norm"]))
             self.after.append(self._norm(module))
 
     def _norm(self, module: pl.LightningModule) -> float:

@@ -88,7 +88,7 @@ def test_every_chart_has_curves_and_pictures_come_every_second_validation(
     assert [category.title for category in parsed.category] == list(CURVES)
     charts = [chart for category in parsed.category for chart in category.chart]
     logged = set(events.Tags()["scalars"])
-    assert {tag.split("/")[0] for tag in logged} == {"train", "val"}
+    assert {tag.split("/")[0] for tag in logged} == {"train", "update", "val"}
     found = [{t for t in logged for each in chart.multiline.tag if re.match(each, t)} for chart in charts]
     assert all(found)
     missing = logged - set().union(*found)

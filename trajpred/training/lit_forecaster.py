@@ -144,8 +144,8 @@ class LitForecaster(pl.LightningModule):
         """
         gradients = {name: p.grad for name, p in self.named_parameters() if p.grad is not None}
         norm = torch.nn.utils.get_total_norm(gradients.values())
-        self.log("train/grad_norm", norm)
-        self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
+        self.log("update/grad_norm", norm)
+        self.log("update/learning_rate", optimizer.param_groups[0]["lr"])
         # Scaled float16 gradients may overflow; the scaler then skips the step.
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         when = f"step {self.global_step} (epoch {self.current_epoch})"

@@ -65,7 +65,8 @@ class RunProgress(ProgressBar):
             )  # fmt: skip
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self._show_if_due(trainer, news=self.validated is not None)
+        if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:  # the end of the epoch follows
+            self._show_if_due(trainer, news=self.validated is not None)
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int, *_: Any

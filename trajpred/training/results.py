@@ -22,7 +22,7 @@ DPI = 110
 
 
 def report(store: Path, checkpoint: Path, history: RunHistory, scenes: int) -> None:
-    """Evaluate ``checkpoint`` on the validation split, fill its run's folder, and print the outcome.
+    """Evaluate ``checkpoint`` on the validation split, print the outcome, and fill its run's folder.
 
     Args:
         history: curves of the run.
@@ -30,35 +30,32 @@ def report(store: Path, checkpoint: Path, history: RunHistory, scenes: int) -> N
     """
     run, rows = checkpoint.parent.parent, ScenarioStore(store, "val")
     print(f"\nEvaluating {checkpoint.name} on {len(rows):,} validation scenes", flush=True)
-    predictors = [load_predictor(name) for name in (checkpoint, "constant_velocity")]
-    result, baseline = (evaluate(p, rows) for p in predictors)
+    predictor, constant_velocity = (load_predictor(name) for name in (checkpoint, "constant_velocity"))
+    result, baseline = (evaluate(one, rows) for one in (predictor, constant_velocity))
     write_results(run / EVALUATION, [baseline, result])
     (run / TABLES).write_text(to_markdown(tables(result)), encoding="utf-8")
-    title = f"{run.parent.name}/{run.name}"
-    save_scene(draw_curves(history.rows, title, result.training.get("steps")), run / CURVES, dpi=DPI)
-    worst = list(result.worst(WORST_BY, scenes))
-    for number, name in enumerate(worst, 1):
-        scenario = rows[rows.index(name)]
-        [forecast] = predictors[0]([scenario])
-        save_scene(draw_scene(scenario, forecast), run / WORST.format(number), dpi=DPI)
     show([beside(result, baseline)], note="")
     if result.missing["all"]:
         print(f"{result.missing['all']} agents beyond the model's limits were not predicted.")
-    _print_summary(run, store, checkpoint, len(worst))
+    curves = draw_curves(history.rows, f"{run.parent.name}/{run.name}", result.training.get("steps"))
+    save_scene(curves, run / CURVES, dpi=DPI)
+    for number, name in enumerate(result.worst(WORST_BY, scenes), 1):
+        scenario = rows[rows.index(name)]
+        save_scene(draw_scene(scenario, predictor([scenario])[0]), run / WORST.format(number), dpi=DPI)
+    _print_summary(run, store, checkpoint)
 
 
-def _print_summary(run: Path, store: Path, checkpoint: Path, worst: int) -> None:
-    """Print what is where, and the commands to go on with."""
+def _print_summary(run: Path, store: Path, checkpoint: Path) -> None:
+    """Print which files are where, and the commands to go on with."""
     files = {
         CURVES: "learning curves",
         TABLES: "validation tables",
         EVALUATION: "the same and more, for trajpred compare",
-        f"{WORST.format(1)} …": f"the {worst} validation scenes with the largest {WORST_BY}",
-        f"checkpoints/{checkpoint.name}": "the model",
+        WORST.format(1): f"the validation scene with the largest {WORST_BY}; further ones follow",
         "config.yaml": "all settings",
+        f"{checkpoint.parent.name}/{checkpoint.name}": "the model",
     }
-    if not worst:
-        files = {name: text for name, text in files.items() if not name.startswith(WORST.format(1))}
+    files = {name: text for name, text in files.items() if (run / name).exists()}
     width = max(map(len, files))
     print(f"Results in {run}:")
     print("\n".join(f"  {name:<{width}}  {text}" for name, text in files.items()))
@@ -67,4 +64,5 @@ def _print_summary(run: Path, store: Path, checkpoint: Path, worst: int) -> None
     print("Next:")
     print(f"  trajpred visualize {options} --out {shlex.quote(str(run / 'pictures'))}")
     print(f"  trajpred evaluate {options} --by all")
-    print(f"  tensorboard --logdir {shlex.quote(str(run))}")
+    if any(run.glob("events.*")):
+        print(f"  tensorboard --logdir {shlex.quote(str(run))}")

@@ -23,7 +23,7 @@ PICTURES, ERRORS = "predictions", "minFDE6 of the focal agents (m)"
 
 
 class RunLogger(TensorBoardLogger):
-    """Lightning's logger, without its curve of the epoch, which would come first in TensorBoard.
+    """Lightning's logger without its curve of the epoch: TensorBoard sorts by name and opens on train/loss.
 
     Args:
         save_dir, name, version: the run's folder is ``save_dir/name/version``, by default a new
@@ -63,12 +63,12 @@ CURVES: dict[str, dict[str, list[Any]]] = {
     "Losses": {
         "Training": _chart("train/loss$"),
         "Validation": _chart("val/loss$"),
-        "Parts of the training loss": _chart("train/(?!loss$|minADE$|grad_norm$|learning_rate$)"),
+        "Parts of the training loss": _chart("train/(?!loss$|minADE$)"),
     },
     "Training": {
         "Average error on its batches, best future (m): minADE": _chart("train/minADE$"),
-        "Learning rate": _chart("train/learning_rate$"),
-        "Norm of all gradients": _chart("train/grad_norm$"),
+        "Learning rate": _chart("update/learning_rate$"),
+        "Norm of all gradients": _chart("update/grad_norm$"),
     },
 }
 
