@@ -136,7 +136,7 @@ class Forecast:
     def __repr__(self) -> str:
         A, K, F, _ = self.trajectory.shape
         scales = "" if self.scale is None else ", with scales"
-        return f"Forecast({self.scenario_id}: {A} tracks, {K} modes of {F} steps{scales})"
+        return f"{type(self).__name__}({self.scenario_id}: {A} tracks, {K} modes of {F} steps{scales})"
 
     @property
     def has_worlds(self) -> bool:

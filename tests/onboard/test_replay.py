@@ -16,7 +16,7 @@ from rich.console import Console
 from tests.conftest import run
 from trajpred.cli.info import describe
 from trajpred.cli.onboard import summary
-from trajpred.onboard import OnboardForecast, OnboardForecaster
+from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.forecaster import STAGES
 from trajpred.onboard.replay import Replay, Update, replay
 from trajpred.scenario import Scenario
@@ -156,3 +156,13 @@ def test_info_describes_a_bundle(bundle: Path) -> None:
     title, rows = describe(str(bundle))
     assert title == f"Onboard bundle {bundle}" and rows["precision"] == "fp32"
     assert rows["steps"] == "50 + 60 of 0.1 s" and rows["agents and lanes"] == "any number"
+
+
+def test_bundle_and_forecasters_say_what_they_are(bundle: Path) -> None:
+    forecaster = OnboardForecaster(bundle)
+    opened = f"Bundle({bundle}: small, 6 modes of 60 steps from 50, fp32)"
+    assert repr(forecaster) == f"OnboardForecaster({opened})"
+    stream = StreamingForecaster(forecaster)
+    assert repr(stream).startswith(f"StreamingForecaster({forecaster!r}, LaneMap(0 lane segments")
+    forecast = stream.update(0.0, Detections(["a"], [[0.0, 0.0]]))
+    assert repr(forecast).startswith("OnboardForecast(") and "modes of 60 steps" in repr(forecast)

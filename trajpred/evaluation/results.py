@@ -68,6 +68,13 @@ class Evaluation:
     intervals: dict[str, list[float]] = field(default_factory=dict)
     how: str = ""
 
+    def __repr__(self) -> str:
+        focal = self.metrics.get("focal", {})
+        best = "".join(f", {name} {focal[name]:.2f}" for name in ("minADE6", "minFDE6") if name in focal)
+        return (
+            f"Evaluation({self.predictor}: {self.scenarios:,} scenarios of {self.split}, focal agents{best})"
+        )
+
     @property
     def recipe(self) -> str:
         """Name shared by the seeds of one training used in one way; a baseline's own name."""

@@ -44,6 +44,12 @@ class SceneBatch(HeteroData):
         """Return S."""
         return len(self.scenario_id)
 
+    def __repr__(self) -> str:
+        agents, lanes = (self[kind].num_nodes for kind in ("agent", "lane"))
+        return (
+            f"SceneBatch({self.num_graphs} scenes: {agents} agents, {lanes} lanes, {self.num_edges:,} edges)"
+        )
+
 
 def build_batch(scenarios: Sequence[Scenario], config: SceneConfig) -> SceneBatch:
     """Build the graph of scenarios of one window length. Raises: DataError."""

@@ -166,6 +166,11 @@ class Bundle:
             message = f"not a manifest ({type(error).__name__}: {error})"
             raise DataError(message, file=self.path / MANIFEST) from None
 
+    def __repr__(self) -> str:
+        size = "" if self.sizes is None else f", {self.sizes[0]} agents, {self.sizes[1]} lanes"
+        steps = f"{self.modes} modes of {self.horizon} steps from {self.history}"
+        return f"Bundle({self.path}: {self.name}, {steps}, {self.precision}{size})"
+
     def read(self, name: str) -> bytes:
         """Read a file of the bundle. Raises: DataError if it is missing or its SHA-256 differs."""
         if name not in self._sha256:

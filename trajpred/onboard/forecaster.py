@@ -107,6 +107,9 @@ class OnboardForecaster:
         self.lanes = LaneCache(self._encode_lanes, self.bundle.dim, self.bundle.features)
         self.stage_ms: dict[str, float] = dict.fromkeys(STAGES, 0.0)
 
+    def __repr__(self) -> str:
+        return f"OnboardForecaster({self.bundle!r})"
+
     def forecast(
         self, scene: ScenarioBatch, targets: Sequence[str] | None = None, *, strict: bool = True
     ) -> Forecast:

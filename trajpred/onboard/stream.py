@@ -46,7 +46,7 @@ class Detections(NamedTuple):
     object_type: Sequence[str] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OnboardForecast(Forecast):
     """A forecast with its diagnostics.
 
@@ -92,6 +92,9 @@ class StreamingForecaster:
         self.map = LaneMap()
         if lane_map is not None:
             self.set_map(lane_map)
+
+    def __repr__(self) -> str:
+        return f"StreamingForecaster({self.forecaster!r}, {self.map!r})"
 
     def set_map(self, lane_map: LaneMap) -> None:
         """Replace the map, for instance by a new tile. If it is invalid, the current one stays and the next

@@ -68,6 +68,11 @@ class CheckpointPredictor:
         """The observed and the future steps of the scenarios that it predicts."""
         return self.model.history, self.model.horizon
 
+    def __repr__(self) -> str:
+        size = sum(parameter.numel() for parameter in self.model.parameters()) / 1e6
+        steps = f"{self.model.horizon} steps from {self.model.history}"
+        return f"CheckpointPredictor({self.name}: {size:.1f} M parameters, {steps}, {self.device})"
+
     def mirrored(self) -> CheckpointPredictor:
         """Return the same model applied to mirrored scenes; its forecasts are mirrored back."""
         other = copy(self)
@@ -112,6 +117,9 @@ class BundlePredictor:
         opened = self.forecaster.bundle
         self.name, self.joint, self.how = f"{opened.name}, onboard {opened.precision}", False, "onboard"
         self.training, self.window = opened.training, (opened.history, opened.horizon)
+
+    def __repr__(self) -> str:
+        return f"BundlePredictor({self.name}: {self.forecaster.bundle!r})"
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [self.forecaster.forecast(ScenarioBatch.of([scenario])) for scenario in scenarios]

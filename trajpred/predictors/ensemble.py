@@ -39,6 +39,9 @@ class EnsemblePredictor:
         self.how: str = getattr(predictors[-1], "how", "") if same else ""
         self.forks = all(getattr(one, "forks", False) for one in predictors)
 
+    def __repr__(self) -> str:
+        return f"EnsemblePredictor({self.modes} modes of {len(self.predictors)} predictors: {self.name})"
+
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         each = [predictor(scenarios) for predictor in self.predictors]
         return [merge(forecasts, self.modes) for forecasts in zip(*each, strict=True)]

@@ -113,6 +113,9 @@ class PerturbedPredictor:
         self.joint, self.forks = (getattr(predictor, name, False) for name in ("joint", "forks"))
         self.how = ", ".join(filter(None, (getattr(predictor, "how", ""), perturbation)))
 
+    def __repr__(self) -> str:
+        return f"PerturbedPredictor({self.name})"
+
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return self.predictor([self.perturb(scenario) for scenario in scenarios])
 

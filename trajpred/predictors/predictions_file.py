@@ -46,6 +46,11 @@ class PredictionsFile:
     _tracks: Tracks
     _range: dict[str, slice]
 
+    def __repr__(self) -> str:
+        scenarios, tracks = len(self.scenario_ids), len(self._tracks.track_id)
+        faults = f", faults in {len(self.problems):,} scenarios" if self.problems else ""
+        return f"PredictionsFile({self.path}: {scenarios:,} scenarios, {tracks:,} tracks{faults})"
+
     def track_ids(self, scenario_id: str) -> list[str]:
         """List the usable tracks of a scenario; empty if the file does not contain it."""
         return self._tracks.track_id[self._range.get(scenario_id, slice(0))].tolist()
@@ -153,6 +158,9 @@ class FilePredictor:
         self.name, self.joint = self.file.path.name, not self.file.single
         self.training: dict[str, Any] = {}
         self._missing: dict[str, list[str]] = {}
+
+    def __repr__(self) -> str:
+        return f"FilePredictor({self.file!r})"
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         self._missing |= {one.scenario_id: self.file.missing(one) for one in scenarios}

@@ -56,6 +56,9 @@ class BaselinePredictor:
         self.training: dict[str, Any] = {}
         self.forks = True
 
+    def __repr__(self) -> str:
+        return f"BaselinePredictor({self.name})"
+
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [BASELINES[self.name](scenario, future_steps(scenario)) for scenario in scenarios]
 

@@ -124,6 +124,10 @@ class ScenarioStore:
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
+    def __repr__(self) -> str:
+        windows = " or ".join(f"{observed} + {steps - observed}" for observed, steps in self._lengths)
+        return f"ScenarioStore({self.path}, {self.split}: {len(self):,} scenarios of {windows or 'no'} steps)"
+
     def __getitem__(self, index: int) -> Scenario:
         return self._located(index, decode)
 
