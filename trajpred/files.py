@@ -60,14 +60,14 @@ def require_writable(path: Path, folder: bool = False) -> None:
     Raises: DataError if nothing can be written there.
     """
     home = path if folder else path.parent
+    existing = next(one for one in (home, *home.absolute().parents) if one.exists())
+    if not existing.is_dir():
+        raise DataError("is a file, a folder is needed", file=existing)
     try:
-        existing = next(one for one in (home, *home.absolute().parents) if one.exists())
         if folder or not path.exists():
             TemporaryFile(dir=existing).close()
         if not folder:
             home.mkdir(parents=True, exist_ok=True)
-    except NotADirectoryError:
-        raise DataError("cannot be written: a folder is needed, this is a file", file=existing) from None
     except OSError as error:
         raise DataError(f"cannot be written ({error.strerror})", file=path) from None
     if not folder and path.is_dir():

@@ -14,6 +14,8 @@ from trajpred.cli.main import BENCHMARKS, COMMANDS, make_app, normalise
 from trajpred.errors import DataError
 
 NAMES = [function.__name__ for function in COMMANDS]
+#: Nothing can be written here.
+BELOW_A_FILE, NO_FOLDER = ROOT / "LICENSE" / "out", f"{ROOT / 'LICENSE'}: is a file, a folder is needed"
 
 
 def test_every_command_has_a_tool_and_help_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,7 +34,7 @@ def test_every_command_has_a_tool_and_help_for_each_option(capsys: pytest.Captur
                 assert f" {option}: " in (function.__doc__ or ""), (function, option)
 
 
-def test_help_and_usage_errors_import_neither_torch_nor_numpy() -> None:
+def test_help_and_errors_of_usage_and_light_commands_import_no_torch() -> None:
     code = f"""
 import io, sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -47,6 +49,14 @@ for line in [*lines, *([name, "--help"] for name in {[*NAMES, "benchmark"]})]:
         except SystemExit as stop:
             assert stop.code in ((2,) if line in lines[3:] else (0, None)), line
     assert not {{"torch", "numpy"}} & set(sys.modules), line
+for line in ["visualize", "--scenario", "x"], ["compare", "--results", "x"], ["replay", "--bundle", "x"]:
+    sys.argv[1:] = line
+    with redirect_stderr(io.StringIO()):
+        try:
+            main()
+        except SystemExit as stop:
+            assert stop.code == 2, line
+    assert "torch" not in sys.modules, line
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -83,6 +93,33 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("evaluate --group some", 'Choose from: "focal", "scored", "all"'),
         ("visualize --format gift", 'Did you mean "gif"?'),
         ("benchmark onbord", 'Did you mean "onboard"?'),
+        ("evaluate --limit ten", 'Invalid value for --limit: unable to convert "ten" into int'),
+        ("evaluate --limit 0", "--limit: must be positive"),
+        ("evaluate --batch-size 0", "--batch-size: must be positive"),
+        (
+            "evaluate --by color",
+            "--by: 'color' is none of class, city, manoeuvre, speed, neighbours, error of",
+        ),
+        ("evaluate --checkpoint argoverse1-small", "give another store, this is the sample"),
+        ("evaluate --checkpoint tests", "tests: is neither a checkpoint nor"),
+        (f"evaluate --json {BELOW_A_FILE}.json", NO_FOLDER),
+        (f"evaluate --markdown {BELOW_A_FILE}.md", NO_FOLDER),
+        (f"predict --out {BELOW_A_FILE}.parquet", NO_FOLDER),
+        (f"calibrate --out {BELOW_A_FILE}.ckpt", NO_FOLDER),
+        (f"visualize --out {BELOW_A_FILE}", NO_FOLDER),
+        (f"export --out {BELOW_A_FILE}", NO_FOLDER),
+        (f"synthesize --out {BELOW_A_FILE}", NO_FOLDER),
+        (f"download --out {BELOW_A_FILE}", NO_FOLDER),
+        ("replay --bundle nothing", "nothing: no such bundle; make one with trajpred export --out nothing"),
+        ("replay --bundle tests", "tests: not a bundle: it has no bundle.json"),
+        ("compare --results missing", "missing: cannot be read (No such file"),
+        ("info missing", "no split holds scenario 'missing', nor a file, nor shipped weights: "),
+        ("train --resume runs/nothing", "runs/nothing: no such run or checkpoint"),
+        ("train --resume tests", "tests: holds no last.ckpt to resume from"),
+        ("train --weights nothing", "nothing: no such checkpoint; shipped weights: "),
+        ("train --trainer.max_epoch 3", "--trainer.max_epoch: no such setting; did you mean --trainer.max_e"),
+        (f"train --trainer.logger.init_args.save_dir {BELOW_A_FILE}", "LICENSE"),
+        ("visualize --scenario 0a", "4 scenarios start with '0a': 0a0a2bb7-c4f4-44cd-958a-9ee15cb34aca, "),
         ("synthesize", "--out requires an argument"),
         ("synthesize --out nowhere --workers 0", "-1 for all cores"),
         ("prepare --source nuscenes", "unknown source 'nuscenes'"),
@@ -101,14 +138,16 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("evaluate --json tests", "is a folder"),
         (f"compare --results {ROOT / 'LICENSE'}", "LICENSE: "),
         ("predict --out predictions.csv", "must end in .parquet"),
-        (f"visualize --out {ROOT / 'LICENSE'}", "a folder is needed"),
+        (f"visualize --out {ROOT / 'LICENSE'}", NO_FOLDER),
         ("visualize --scenario [zz,cd]", "no split holds scenario 'zz'"),
     ],
 )
 def test_mistakes_get_one_sentence(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(None, *line.split()) == 2
-    [error] = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
-    assert error.startswith("error: ") and message in error, error
+    printed = capsys.readouterr()
+    *before, error = printed.err.splitlines()
+    assert error.startswith("error: ") and message in error and not printed.out, (error, printed.out)
+    assert before in ([], ["Seed set to 0"]), before
 
 
 @pytest.mark.parametrize(
