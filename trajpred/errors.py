@@ -100,14 +100,18 @@ def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] |
     return array
 
 
+def is_name(text: str) -> bool:
+    """Return whether ``text`` is printable and neither empty nor longer than :data:`MAX_NAME`."""
+    return 0 < len(text) <= MAX_NAME and text.isprintable()
+
+
 def require_names(names: Iterable[str], field: str) -> None:
     """Raise :class:`DataError` about ``field`` unless all names are printable and not empty or too long.
 
     NumPy removes NUL from the end of a string, and line ends would break tables and messages.
     """
     for name in names:
-        valid = 0 < len(name) <= MAX_NAME and name.isprintable()
-        require(valid, field, f"must be 1 to {MAX_NAME} printable characters, is {quoted(name)}")
+        require(is_name(name), field, f"must be 1 to {MAX_NAME} printable characters, is {quoted(name)}")
 
 
 def as_names(values: Sequence[str], field: str) -> NDArray[np.str_]:

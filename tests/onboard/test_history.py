@@ -23,7 +23,7 @@ def add(table: HistoryTable, positions: dict[str, tuple[float, float]]) -> list[
 
 
 def test_table_holds_the_detections_of_the_last_steps() -> None:
-    random, table, now = np.random.default_rng(0), HistoryTable(LENGTH, STEP), 0
+    random, table, now = np.random.default_rng(0), HistoryTable(LENGTH, STEP, 100), 0
     log: dict[tuple[str, int], tuple[float, float]] = {}
     for _ in range(60):
         passed = int(random.integers(0, 4))
@@ -50,7 +50,7 @@ def test_table_holds_the_detections_of_the_last_steps() -> None:
 @pytest.mark.parametrize(("steps", "limit_m"), [(0, 15.0), (1, 15.0), (3, 35.0)])
 def test_history_is_dropped_after_a_jump(steps: int, limit_m: float) -> None:
     """The limit is 5 m plus the distance at 100 m/s, over at least one step."""
-    table = HistoryTable(LENGTH, STEP)
+    table = HistoryTable(LENGTH, STEP, 100)
     add(table, {"near": (0, 0), "far": (0, 0)})
     table.advance(1)
     add(table, {"near": (1, 0), "far": (1, 0)})
@@ -62,7 +62,7 @@ def test_history_is_dropped_after_a_jump(steps: int, limit_m: float) -> None:
 
 def test_missing_motion_is_that_of_a_scenario_without_it() -> None:
     """Also for a track that stood through the whole history."""
-    table, positions = HistoryTable(LENGTH, STEP), [(0.0, 1.2 * min(step, 3)) for step in range(20)]
+    table, positions = HistoryTable(LENGTH, STEP, 100), [(0.0, 1.2 * min(step, 3)) for step in range(20)]
     for now, position in enumerate(positions):
         table.advance(1)
         add(table, {"a": position})
@@ -86,6 +86,34 @@ def steps(times_s: Sequence[float] | np.ndarray) -> list[int]:
 def test_grid_counts_gaps_on_an_exact_clock() -> None:
     assert steps(UNIX_S + STEP * np.arange(2000)) == [1] * 1999
     assert steps(STEP * np.array([0, 1, 4, 4, 5, 30])) == [1, 3, 0, 1, 25]
+
+
+def test_tracks_beyond_the_limit_are_forgotten_from_the_oldest() -> None:
+    table = HistoryTable(LENGTH, STEP, 3)
+    for name in "abcab":
+        add(table, {name: (0, 0)})
+        table.advance(1)
+    add(table, {"d": (0, 0), "e": (0, 0)})
+    assert table.track_id.tolist() == ["b", "d", "e"] and table.steps_since_seen().tolist() == [1, 0, 0]
+
+
+def measured(intervals_s: Sequence[float] | np.ndarray) -> float:
+    """Return the seconds between steps that a grid measures from these intervals between updates."""
+    grid = TimeGrid(STEP)
+    grid.start(UNIX_S)
+    for time_s in UNIX_S + np.cumsum(intervals_s):
+        grid.advance(float(time_s))
+    return grid.measured_step_s
+
+
+def test_the_step_of_regular_updates_is_measured() -> None:
+    """As the mean of a recording's intervals; jitter leaves the model's."""
+    regular = np.full(49, 0.1000019)
+    assert measured([]) == measured(0.1 + np.random.default_rng(0).normal(0, 0.004, 49)) == STEP
+    assert measured(regular) == pytest.approx(0.1000019, abs=1e-8)
+    assert measured([*regular[:20], 0.3000057, *regular[:20]]) == pytest.approx(0.1000019, abs=1e-8)
+    assert measured([*regular, 0.104]) == STEP
+    assert measured([0.13, 0.07, *regular]) == pytest.approx(0.1000019, abs=1e-8)
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.25, 0.5, 0.75])

@@ -12,6 +12,9 @@ from trajpred.scenario import TrackCategory, Tracks
 
 #: Share of its offset from an update by which the time grid moves towards that update.
 FOLLOW = 0.1
+#: Largest difference of an interval between updates from whole steps (as a share of them) that is a clock's
+#: rate and not jitter.
+REGULAR = 1e-4
 #: The columns of :class:`HistoryTable`.
 _COLUMNS = ("track_id", "_object_type", "_valid", "_position", "_motion")
 
@@ -32,17 +35,18 @@ class States(NamedTuple):
 
 
 class HistoryTable:
-    """The last ``length`` steps of all tracks detected in them; the last column is the current step.
+    """The last ``length`` steps of the tracks detected in them; the last column is the current step.
 
     Args:
         length: number of steps; step_s: seconds between them.
+        max_tracks: number of tracks kept; of more, those not seen for longest are removed.
 
     Attributes:
         track_id: ``[A]`` strings, oldest track first.
     """
 
-    def __init__(self, length: int, step_s: float) -> None:
-        self.length, self.step_s = length, step_s
+    def __init__(self, length: int, step_s: float, max_tracks: int) -> None:
+        self.length, self.step_s, self.max_tracks = length, step_s, max_tracks
         self.clear()
 
     def __len__(self) -> int:
@@ -64,13 +68,15 @@ class HistoryTable:
         for values in (self._valid, self._position, self._motion):
             values[:, :-steps] = values[:, steps:].copy()
             values[:, -steps:] = 0
-        remaining = self._valid.any(axis=1)
-        if not remaining.all():
+        self._keep(np.flatnonzero(self._valid.any(axis=1)))
+
+    def _keep(self, rows: NDArray[np.int64]) -> None:
+        if len(rows) < len(self):
             for name in _COLUMNS:
-                setattr(self, name, getattr(self, name)[remaining])
+                setattr(self, name, getattr(self, name)[rows])
 
     def add(self, states: States, *, max_speed: float, max_jump_m: float) -> list[str]:
-        """Write detections into the current step, over earlier ones of the same track.
+        """Write up to ``max_tracks`` detections into the current step, over earlier ones of the same track.
 
         A track that moved by more than ``max_jump_m`` plus the distance at ``max_speed`` (m/s) is another
         object under the same id: its history is dropped, and its id returned.
@@ -84,6 +90,7 @@ class HistoryTable:
         self._valid[rows[jumped]] = False
         self._valid[rows, -1], self._position[rows, -1] = True, states.position
         self._motion[rows, -1], self._object_type[rows] = states.motion, states.object_type
+        self._keep(np.sort(np.argsort(self.steps_since_seen(), kind="stable")[: self.max_tracks]))
         return states.track_id[jumped].tolist()
 
     def steps_since_seen(self) -> NDArray[np.int64]:
@@ -139,10 +146,26 @@ class TimeGrid:
     def start(self, time_s: float) -> None:
         """Restart with ``time_s`` in the middle of a step."""
         self._start_s, self._step = time_s, 0
+        self._latest_s, self._regular = time_s, (time_s, 0)
 
     def advance(self, time_s: float) -> int:
         """Return the number of steps from the previous update to this one, which must not be earlier."""
         exact = (time_s - self._start_s) / self.step_s
         previous, self._step = self._step, round(exact)
         self._start_s += FOLLOW * (exact - self._step) * self.step_s
-        return self._step - previous
+        steps, passed_s = self._step - previous, time_s - self._latest_s
+        if abs(passed_s - steps * self.step_s) > REGULAR * steps * self.step_s:
+            self._regular = time_s, self._step
+        self._latest_s = time_s
+        return steps
+
+    @property
+    def measured_step_s(self) -> float:
+        """Mean seconds between steps since the updates have been regular, as recordings measure it.
+
+        A step of 0.1000019 s instead of 0.1 s moves a forecast by 0.1 mm, which may change what is within the
+        radius of its end point. Jitter would move it by more than it corrects: with it, ``step_s``.
+        """
+        since_s, since = self._regular
+        steps = self._step - since
+        return (self._latest_s - since_s) / steps if steps else self.step_s

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import DataError, as_array, encode
+from trajpred.errors import MAX_NAME, DataError, as_array, encode, is_name, quoted, require, shortened
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
@@ -26,6 +26,8 @@ from trajpred.scenario_batch import ScenarioBatch
 MAX_SPEED = 100.0
 #: Distance (m) that a track may jump at any speed: detections are noisy.
 MAX_JUMP_M = 5.0
+#: Number of tracks in an update, and of tracks remembered: those not seen for longest are forgotten first.
+MAX_TRACKS = 2_000
 
 
 class Detections(NamedTuple):
@@ -86,7 +88,8 @@ class StreamingForecaster:
     ) -> None:
         self.forecaster, self.ego_id = forecaster, ego_id
         bundle = forecaster.bundle
-        self.history, self._grid = HistoryTable(bundle.history, bundle.step_s), TimeGrid(bundle.step_s)
+        self.history = HistoryTable(bundle.history, bundle.step_s, MAX_TRACKS)
+        self._grid = TimeGrid(bundle.step_s)
         self._warnings: list[str] = []
         self._latest_s = float("nan")
         self.map = LaneMap()
@@ -187,7 +190,7 @@ class StreamingForecaster:
         latest = np.argsort(history.steps_since_seen(), kind="stable")[:1]
         return ScenarioBatch(
             scenario_id=np.array([f"{self._latest_s:.3f}"]),
-            step_s=np.array([history.step_s]),
+            step_s=np.array([self._grid.measured_step_s]),
             num_observed=history.length,
             focal=ego if len(ego) else latest,
             tracks=tracks,
@@ -225,8 +228,9 @@ def _validated(
     ids: list[str], detections: Detections, warnings: list[str]
 ) -> tuple[States, dict[str, str]] | None:
     """Return the usable states and why the others are not, or None if the shapes do not fit."""
-    N, track_id = len(ids), np.array(ids, np.str_)
+    N = len(ids)
     try:
+        require(N <= MAX_TRACKS, "track_id", f"has {N:,} entries, more than {MAX_TRACKS:,}")
         position = _shaped(detections.position, (N, 2), "position")
         heading = _shaped(detections.heading, (N,), "heading")
         velocity = _shaped(detections.velocity, (N, 2), "velocity")
@@ -234,12 +238,17 @@ def _validated(
     except (DataError, TypeError) as error:
         warnings.append(f"detections omitted: {error}")
         return None
-    usable = (np.abs(position) <= MAX_COORDINATE).all(axis=1)
-    reason = f"its position is not finite or beyond {MAX_COORDINATE:g} m"
-    rejected = dict.fromkeys(track_id[~usable].tolist(), reason)
-    unique, count = np.unique(track_id, return_counts=True)
+    track_id = np.array([name if is_name(name) else "" for name in ids], np.str_)
+    near, named = (np.abs(position) <= MAX_COORDINATE).all(axis=1), track_id != ""
+    far, nameless = (
+        f"its position is not finite or beyond {MAX_COORDINATE:g} m",
+        f"its id is not 1 to {MAX_NAME} printable characters",
+    )
+    usable = near & named
+    rejected = {ids[row]: far if named[row] else nameless for row in np.flatnonzero(~usable)}
+    unique, count = np.unique(track_id[named], return_counts=True)
     if (count > 1).any():
-        duplicates = ", ".join(unique[count > 1].tolist())
+        duplicates = shortened(", ".join(unique[count > 1].tolist()))
         warnings.append(f"duplicate ids, the first usable detection counts: {duplicates}")
     rows = np.flatnonzero(usable)
     rows = rows[np.sort(np.unique(track_id[rows], return_index=True)[1])]
@@ -256,7 +265,7 @@ def _object_types(names: Sequence[str] | None, count: int, warnings: list[str]) 
         raise DataError(f"has {len(names)} entries for {count} detections", field="object_type")
     other = sorted(set(names) - set(OBJECT_TYPES))
     if other:
-        warnings.append(f"object types treated as unknown: {', '.join(other)}")
+        warnings.append(f"object types treated as unknown: {shortened(', '.join(map(quoted, other)))}")
     return encode([x if x in OBJECT_TYPES else "unknown" for x in names], OBJECT_TYPES, "object_type")
 
 
