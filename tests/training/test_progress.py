@@ -23,7 +23,7 @@ def observe(
     history = RunHistory()
     shown = RunProgress(history)
     fit(store, folder, callbacks=[history, shown], enable_progress_bar=True, **options)
-    return history, capsys.readouterr().out.splitlines()
+    return history, capsys.readouterr().out.rstrip("\n").split("\n")
 
 
 def steps(lines: Sequence[str]) -> list[tuple[str, str]]:
@@ -71,3 +71,18 @@ def test_the_loss_is_the_mean_of_the_epoch_and_long_epochs_print_more_lines(
         assert row["train/loss"] == pytest.approx(mean, rel=1e-5)
     lines = capsys.readouterr().out.splitlines()
     assert ("0.5/2", "2/8") in steps(lines) and any("validates 1/" in line for line in lines)
+
+
+def test_a_terminal_shows_one_bar_of_its_width_for_all_epochs(
+    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(progress, "REFRESH_S", 0.0)
+    *facts, bar = observe(store_path, tmp_path, capsys)[1]
+    assert all(re.match(r"\w+ +\S", line) for line in facts)
+    states = [state for state in bar.split("\r") if state.strip()]
+    assert max(map(len, states)) <= 80
+    counts = [int(state.split("/")[0]) for state in states]
+    assert counts == sorted(counts) and states[-1].startswith(f"{STEPS * EPOCHS}/{STEPS * EPOCHS} ")
+    assert any("validates 1/" in state for state in states) and "left, loss " in states[-1]

@@ -96,10 +96,11 @@ class RunProgress(ProgressBar):
     def _show(self, trainer: pl.Trainer, note: str = "") -> None:
         if not self.enabled:
             return
-        self.shown_s = time.monotonic()
+        self.shown_s, validated, self.validated = time.monotonic(), self.validated, None
         epochs, loss = _epochs(trainer), note or f"loss {self.history.loss:.3f}"
         if self.bar is None:
-            parts = (epochs, *self._times(trainer), loss, _best(trainer), self._validation())
+            news = _describe_validation(self.history.rows.get(validated, {}) if validated else {})
+            parts = (epochs, *self._times(trainer), loss, _best(trainer), news)
             print("   ".join(filter(None, parts)), flush=True)
             return
         self.bar.n = trainer.global_step
@@ -119,13 +120,8 @@ class RunProgress(ProgressBar):
         left = f", {tqdm.format_interval(elapsed / done * (total - step))} left" if total and done else ""
         yield tqdm.format_interval(elapsed) + left
 
-    def _validation(self) -> str:
-        """Describe the validation that has not been shown yet, if there is one."""
-        found = {} if self.validated is None else self.history.rows.get(self.validated, {})
-        self.validated = None
-        return _describe_validation(found)
-
     def _latest(self) -> str:
+        """Describe the last validation."""
         rows = (row for row in reversed(self.history.rows.values()) if "val/loss" in row)
         return _describe_validation(next(rows, {}))
 
@@ -186,10 +182,8 @@ def describe(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[
 
 def _device(trainer: pl.Trainer) -> str:
     precision = "" if str(trainer.precision).startswith("32") else f", {trainer.precision}"
-    if trainer.strategy.root_device.type == "cuda":
-        return f"{trainer.world_size} x {torch.cuda.get_device_name()}{precision}"
-    processes, threads = trainer.world_size, torch.get_num_threads()
+    kind, processes, threads = trainer.strategy.root_device.type, trainer.world_size, torch.get_num_threads()
+    if kind == "cuda":
+        return f"{processes} x {torch.cuda.get_device_name()}{precision}"
     share = f"{processes} processes, each with " if processes > 1 else ""
-    kind = trainer.strategy.root_device.type
-    name = "CPU" if kind == "cpu" else kind
-    return f"{name}, {share}{threads} thread{'s' if threads > 1 else ''}{precision}"
+    return f"{kind.upper()}, {share}{threads} thread{'s' if threads > 1 else ''}{precision}"
