@@ -51,7 +51,7 @@ def test_affinity_limits_the_cores() -> None:
 @pytest.mark.parametrize(
     ("given", "waiting"),
     [
-        ({}, ("PASSIVE", "0", "0")),
+        ({}, tuple(WAITING.values())),
         ({"OMP_WAIT_POLICY": "ACTIVE", THREADS: "1"}, ("ACTIVE", None, None)),
         ({"GOMP_SPINCOUNT": "7"}, (None, "7", None)),
     ],

@@ -20,6 +20,7 @@ SETTINGS = ["--data.batch_size", "16"]
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight cores without a GPU, and the train command on them."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setattr(devices, "cores", lambda: 8)
     monkeypatch.setattr(sys, "argv", ["/usr/bin/trajpred", "train", *SETTINGS])
     for name in LAUNCHERS:

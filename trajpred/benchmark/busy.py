@@ -26,16 +26,18 @@ def busy_figures(checkpoint: str, store: Path | None, limit: int, epochs: int) -
         epochs: of a training on the sample.
     """
     places = [] if store is None else ["--store", str(store)]
-    evaluate = ["evaluate", "--checkpoint", checkpoint, *places, "--limit", str(limit)]
+    evaluate = ["evaluate", "--checkpoint", checkpoint, *places]
     train = ["train", f"--trainer.max_epochs={epochs}"]
-    active = {THREADS: str(cores()), WAITING[0]: "ACTIVE"}
+    active = {THREADS: str(cores()), "OMP_WAIT_POLICY": "ACTIVE"}
+    scored = [*evaluate, "--limit", str(limit)]
     runs = {
-        f"evaluate, {limit} scenarios": (evaluate, {}),
-        f"evaluate, {limit} scenarios, torch's threads": ([*evaluate, "--workers", "1"], active),
+        f"evaluate, {limit} scenarios": (scored, {}),
+        f"evaluate, {limit} scenarios, torch's threads": ([*scored, "--workers", "1"], active),
         f"train, {epochs} epochs": (train, {}),
         f"train, {epochs} epochs, torch's threads": ([*train, "--trainer.devices=1"], active),
     }
     figures: dict[str, float] = {}
+    _measure([*evaluate, "--limit", "1"], {})  # brings files to memory
     for name, (command, variables) in runs.items():
         quiet, cpu = _measure(command, variables)
         with busy_loops(cores()):

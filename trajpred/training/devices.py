@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from trajpred.errors import DataError
-from trajpred.processors import cores
+from trajpred.processors import cores, threads_alone
 
 #: Scenes of a step that are worth a process of their own.
 SCENES_PER_PROCESS = 4
@@ -23,8 +23,8 @@ def choose_devices(trainer: Any, batch_size: int, args: Sequence[str]) -> dict[s
     """Return the trainer's ``accelerator``, and ``devices`` unless the user or a launcher decides on them.
 
     On a CPU they are processes of one thread, which share a step better than threads do: one for each core,
-    as far as each has several scenes to compute. Lightning starts them with the command line of this process,
-    which must therefore be the train command with ``args``.
+    as far as each has several scenes to compute; a single process uses a few threads. Lightning starts them
+    with the command line of this process, which must therefore be the train command with ``args``.
 
     Args:
         trainer: the trainer's settings.
@@ -40,6 +40,7 @@ def choose_devices(trainer: Any, batch_size: int, args: Sequence[str]) -> dict[s
     if accelerator != "cpu" or given or not restarts or any(name in os.environ for name in LAUNCHERS):
         return {"accelerator": accelerator}
     processes = max(1, min(cores(), batch_size // SCENES_PER_PROCESS))
+    torch.set_num_threads(1 if processes > 1 else threads_alone())
     return {"accelerator": accelerator, "devices": processes}
 
 
