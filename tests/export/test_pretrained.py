@@ -72,7 +72,7 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
         assert part in card
     assert "| constant_velocity |" in card
     assert run("train", "--data.store", val.path, "--resume", NAME) == 2
-    assert "contains weights only" in capsys.readouterr().err
+    assert "holds weights only" in capsys.readouterr().err
 
 
 def test_what_must_not_ship_is_rejected_and_nothing_written(

@@ -17,7 +17,7 @@ from trajpred.scenario import Scenario, TrackCategory
 
 DEFAULT = FeatureConfig()
 #: Keeps every lane and crossing, so row i is lane i.
-ALL_LANES = FeatureConfig(max_lanes=10**6, lane_radius_m=1e6)
+ALL_LANES = FeatureConfig(max_lanes=10_000, lane_radius_m=1e6)
 #: Fields that do not depend on the city's origin.
 LOCAL_AGENT = ("velocity", "history", "target")
 SAME_AGENT = ("track", "elapsed_s", "object_type", "category", "target_mask")
@@ -118,7 +118,7 @@ def test_the_nearest_lanes_are_kept(scenario: Scenario) -> None:
     distance = np.array(
         [min(np.hypot(*(lane - agent)) for agent in every.agents.position) for lane in every.lanes.position]
     )
-    for config in (FeatureConfig(max_lanes=20), FeatureConfig(lane_radius_m=15.0, max_lanes=10**6)):
+    for config in (FeatureConfig(max_lanes=20), FeatureConfig(lane_radius_m=15.0, max_lanes=10_000)):
         expected = np.flatnonzero(distance <= config.lane_radius_m)
         expected = np.sort(expected[np.argsort(distance[expected], kind="stable")[: config.max_lanes]])
         lanes = features_of(scenario, config).lanes

@@ -57,12 +57,12 @@ def fail() -> None:
 
 
 def test_an_error_of_a_process_is_the_callers(store_path: Path) -> None:
-    store = ScenarioStore(store_path, "train")
+    store, before = ScenarioStore(store_path, "train"), set(multiprocessing.active_children())
     found = forecast_store(Marked(store.scenario_ids[4], fail), store, batch_size=2, workers=2)
     assert len([next(found), next(found)]) == 2
     with pytest.raises(DataError, match="is too long"):
         next(found)
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_a_lost_process_is_reported(store_path: Path) -> None:
@@ -73,7 +73,10 @@ def test_a_lost_process_is_reported(store_path: Path) -> None:
 
 
 def test_abandoned_forecasts_leave_no_process(store_path: Path) -> None:
-    found = forecast_store(load_predictor("constant_velocity"), ScenarioStore(store_path, "train"), workers=2)
+    before = set(multiprocessing.active_children())
+    found = forecast_store(
+        load_predictor("constant_velocity"), ScenarioStore(store_path, "train"), batch_size=3, workers=2
+    )
     next(found)
     found.close()  # type: ignore[attr-defined]
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= before

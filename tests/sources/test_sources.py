@@ -74,7 +74,7 @@ def test_the_example_of_the_readme_works(tmp_path: Path) -> None:
     command += ["--store", store, "--workers", "1"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     assert "train: 2 scenarios, 1 skipped" in done.stdout and "scene-9.npz" in done.stderr
     for split, numbers in (("train", (0, 1)), ("val", (2,))):
         for number, scenario in zip(numbers, ScenarioStore(store, split), strict=True):

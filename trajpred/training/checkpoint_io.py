@@ -17,7 +17,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from trajpred.errors import DataError
 from trajpred.files import atomic_file, sync
 from trajpred.model.checkpoint import read_checkpoint, verify_archive
-from trajpred.model.pretrained import CHECKPOINTS, LAST
+from trajpred.model.pretrained import CHECKPOINTS, LAST, list_models
 
 #: In the folder of a run, beside :data:`LAST`: the one before that.
 PREVIOUS = "previous.ckpt"
@@ -68,6 +68,9 @@ def newest_checkpoint(given: Path) -> tuple[Path, dict[str, Any]]:
     path = folder / LAST if given.is_dir() else given
     previous = path.with_name(PREVIOUS)
     has_previous = path.name == LAST and previous.is_file()
+    if str(given) in list_models():
+        problem = "holds weights only, which cannot be resumed: fine-tune them with --weights"
+        raise DataError(problem, file=given)
     if not path.is_file() and not has_previous:
         problem = f"holds no {LAST} to resume from" if given.is_dir() else "no such run or checkpoint"
         raise DataError(f"{problem}; give the folder of a run, as runs/NAME/version_0", file=given)
