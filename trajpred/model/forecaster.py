@@ -60,6 +60,12 @@ class Forecaster(nn.Module):
         #: The config of the checkpoint it was loaded from.
         self.config: dict[str, Any] = {}
 
+    def __repr__(self) -> str:
+        parts = f"{type(self.encoder).__name__} and {type(self.decoder).__name__}"
+        millions = sum(x.numel() for x in self.parameters()) / 1e6
+        steps = f"{self.horizon} steps from {self.history}"
+        return f"Forecaster({parts}: {millions:.1f} M parameters, {steps})"
+
     @property
     def horizon(self) -> int:
         """Future steps F."""
