@@ -172,3 +172,5 @@ def test_heading_is_the_direction_of_travel_or_the_last_one() -> None:
     velocity = np.array([[[slow, 0], [0, fast], [-slow, 0], [0, 0], [-fast, 0], [9, 9]]])
     heading = causal_heading(velocity, np.array([[True] * 5 + [False]]))
     np.testing.assert_allclose(heading, [[0, np.pi / 2, np.pi / 2, np.pi / 2, np.pi, np.pi]])
+    noise, valid = np.random.default_rng(0).normal(scale=0.02, size=(1, 110, 2)), np.ones((1, 110), bool)
+    assert not causal_heading(causal_velocity(noise, valid, STEP), valid)[0, 10:].any(), "stationary"

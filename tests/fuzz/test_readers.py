@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from tests.fuzz.readers import READERS, Reader
 from trajpred.errors import DataError
 
-#: Processor seconds that one small input may take, and address space that a whole run may allocate.
-SLOW_S, SPACE_BYTES = 2.0, 8 * 2**30
+#: Processor seconds that one small input may take; resident memory and address space of a whole run.
+SLOW_S, GROWTH_BYTES, SPACE_BYTES = 2.0, 512 * 2**20, 8 * 2**30
 QUICK = settings(
-    max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 THOROUGH = settings(QUICK, max_examples=2_000, derandomize=False)
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -24,12 +24,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture
 def limited_memory() -> Iterator[None]:
-    """Fail allocations beyond :data:`SPACE_BYTES`, which then are errors other than DataError."""
+    """Fail allocations beyond :data:`SPACE_BYTES`, which then are errors other than DataError.
+
+    Peak resident memory may grow by :data:`GROWTH_BYTES`.
+    """
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_AS)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + SPACE_BYTES, before[1]))
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
+    assert 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb) < GROWTH_BYTES
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 

@@ -50,7 +50,7 @@ def padded_pairs(sizes: SceneSizes, steps: Sequence[NDArray[np.int64]]) -> float
     gigabytes=st.sampled_from([0.01, 0.05, 0.3, np.inf]),
     seed=st.integers(0, 3),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_epoch_holds_every_scenario_once_over_all_processes(
     count: int, batch_size: int, world: int, gigabytes: float, seed: int
 ) -> None:
@@ -77,7 +77,7 @@ def test_every_epoch_holds_every_scenario_once_over_all_processes(
 
 
 @given(count=st.integers(1, 300), world=st.integers(1, 4), batch_size=st.integers(1, 8))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_validation_holds_every_scenario_once_in_order(count: int, world: int, batch_size: int) -> None:
     if min(count, batch_size) < world:
         return
@@ -93,10 +93,17 @@ def test_validation_holds_every_scenario_once_in_order(count: int, world: int, b
 def test_all_orders_of_few_scenarios_are_equally_likely() -> None:
     """Five scenarios, batches of one: each of the 120 orders about as often as the others (χ² test)."""
     batches = TrainBatches(sizes_of(5), 1)
-    orders = [tuple(int(rows[0]) for rows in batches.steps(epoch)) for epoch in range(3000)]
+    orders = [tuple(int(rows[0]) for rows in batches.steps(epoch)) for epoch in range(6000)]
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 120
-    assert ((counts - 25) ** 2 / 25).sum() < 180  # 119 degrees of freedom: more in 0.03 % of samples
+    assert ((counts - 50) ** 2 / 50).sum() < 180  # 119 degrees of freedom: more in 0.03 % of samples
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(10, 4), (1000, 32), (20_011, 16)])
+def test_steps_without_a_limit_are_few_and_similar(count: int, batch_size: int) -> None:
+    lengths = [len(rows) for rows in TrainBatches(sizes_of(count), batch_size).steps(0)]
+    assert len(lengths) == -(-count // batch_size)
+    assert max(lengths) <= batch_size and min(lengths) >= 0.7 * batch_size
 
 
 def test_large_stores_are_read_in_shuffled_blocks() -> None:
@@ -134,7 +141,7 @@ def test_only_single_scenes_exceed_the_memory_limit(limit: float, ordered: bool)
     assert (alone > 0) == (limit < sizes.bytes_per_scene(np.arange(3000)) * 0.9)
 
 
-@pytest.mark.parametrize("start", [0, 7, 25])
+@pytest.mark.parametrize("start", [0, 1, 7, 25])
 def test_an_epoch_can_resume_at_any_step(start: int) -> None:
     whole, rest = TrainBatches(sizes_of(99), 4), TrainBatches(sizes_of(99), 4)
     rest.start = start
@@ -159,10 +166,21 @@ def test_estimated_memory_grows_with_tokens() -> None:
     assert both.bytes_per_scene(np.arange(2)) == one.bytes_per_scene(np.zeros(1, int)), "padded to both"
 
 
-@pytest.mark.parametrize("count", [37, 500])
+@pytest.mark.parametrize("count", [37, 5000])
 def test_processes_divide_the_steps_of_one(count: int) -> None:
     sizes = sizes_of(count)
     one = TrainBatches(sizes, 12, seed=3)
     shares = [TrainBatches(sizes, 12, seed=3, rank=rank, world=3) for rank in range(3)]
     for step, *parts in zip(one, *shares, strict=True):
         assert sorted(np.concatenate([part.rows for part in parts])) == sorted(step.rows)
+
+
+def test_processes_get_scenes_of_similar_size_in_every_step() -> None:
+    sizes = sizes_of(4992)  # all steps are full
+    size, apart, by_chance = sizes.agents + sizes.lanes, [], []
+    for a, b in zip(*(TrainBatches(sizes, 64, rank=rank, world=2) for rank in (0, 1)), strict=True):
+        assert abs(size[a.rows].sum() - size[b.rows].sum()) < 0.05 * size[a.rows].sum()
+        apart.append(np.abs(np.sort(size[a.rows]) - np.sort(size[b.rows])).mean())
+        step = size[np.sort(np.concatenate((a.rows, b.rows)))]
+        by_chance.append(np.abs(np.sort(step[0::2]) - np.sort(step[1::2])).mean())
+    assert np.mean(apart) < 0.5 * np.mean(by_chance)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.graph.scenes import features_of, moved, other_future, straight
+from tests.graph.scenes import FAR, features_of, moved, other_future, straight
 from trajpred.errors import DataError
 from trajpred.graph.channels import LANE_KINDS, TOPOLOGY
 from trajpred.graph.config import FeatureConfig
@@ -61,10 +61,13 @@ def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:
     assert (features.agents.target[~features.agents.target_mask] == 0).all()
 
 
-@pytest.mark.parametrize("angle", [0.0, 2.0])
-def test_features_are_invariant_to_moving_and_rotating_the_scene(scenario: Scenario, angle: float) -> None:
+@pytest.mark.parametrize("shift", [FAR, (4e6, 5e6)], ids=["10 km", "UTM"])
+@pytest.mark.parametrize("angle", [0.0, np.pi / 2, 2.0, -2.0])
+def test_features_are_invariant_to_moving_and_rotating_the_scene(
+    scenario: Scenario, angle: float, shift: tuple[float, float]
+) -> None:
     before = features_of(scenario, DEFAULT)
-    after = features_of(moved(scenario, angle=angle), DEFAULT)
+    after = features_of(moved(scenario, shift, angle), DEFAULT)
     for name in LOCAL_AGENT:
         a, b = getattr(before.agents, name), getattr(after.agents, name)
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-4, err_msg=name)
@@ -100,7 +103,7 @@ def test_unobserved_tracks_are_omitted_unless_scored(step_s: float) -> None:
     scenario = straight(6, valid=valid, category=category, step_s=step_s)
     agents = features_of(scenario, FeatureConfig(memory_s=1.0)).agents
     assert agents.track.tolist() == [0, 1, 4]
-    np.testing.assert_allclose(agents.elapsed_s, [0, 1.0, 2.9], atol=1e-3)
+    np.testing.assert_allclose(agents.elapsed_s, np.array([0, 10, 29]) * step_s, atol=1e-6)
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trajpred.graph.ragged import resample
@@ -21,7 +21,6 @@ def one(line: np.ndarray, points: int) -> np.ndarray:
 point = st.tuples(st.integers(-100, 100), st.integers(-100, 100))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(point, max_size=6), max_size=6), st.integers(2, 12))
 def test_resampling_equals_interpolation_per_polyline(
     lines: list[list[tuple[int, int]]], points: int

@@ -64,7 +64,7 @@ def test_calibrated_forecasts_have_no_calibration_error(top_only: bool) -> None:
     assert np.isnan(reliability(np.zeros((0, 6)), np.zeros(0, np.int64)).expected_calibration_error)
 
 
-@pytest.mark.parametrize("temperature", [0.4, 2.5])
+@pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
 def test_fitted_temperature_minimises_the_negative_log_likelihood(temperature: float) -> None:
     logits, best = forecasts(8000, temperature)
     found = fit_temperature(logits, best)
@@ -75,8 +75,10 @@ def test_fitted_temperature_minimises_the_negative_log_likelihood(temperature: f
 
     by_scipy = optimize.minimize_scalar(loss, bounds=(0.01, 10), method="bounded")
     assert 1 / found == pytest.approx(by_scipy.x, rel=1e-4)
-    after = apply_temperature(special.softmax(logits, 1), found)
-    np.testing.assert_allclose(after, special.softmax(logits / found, 1), rtol=1e-9)
+    after, p = apply_temperature(special.softmax(logits, 1), found), special.softmax(logits / found, 1)
+    np.testing.assert_allclose(after, p, rtol=1e-9)
+    slope = (p * logits).sum(1) - logits[np.arange(len(best)), best]  # of the likelihood in 1/T
+    assert abs(slope.mean()) < 1e-12
     assert fit_temperature(np.log(after), best) == pytest.approx(1, rel=1e-9)
 
 
@@ -109,11 +111,14 @@ def test_laplace_levels_of_laplace_errors_are_uniform() -> None:
 
 @pytest.mark.parametrize(
     ("count", "coverage", "rank"),
-    [(9, 0.9, 9), (99, 0.55, 55), (8, 0.9, np.inf), (0, 0.5, np.inf)],
+    [(9, 0.9, 9), (19, 0.9, 18), (99, 0.55, 55), (3, 0.5, 2), (8, 0.9, np.inf), (0, 0.5, np.inf)],
 )
 def test_conformal_radius_is_the_finite_sample_quantile(count: int, coverage: float, rank: int) -> None:
     score = np.random.default_rng(7).permutation(count) + 1.0
     assert conformal_radius(score, coverage) == rank
+    for scores, level in ((score, 1.0), (np.array([1.0, np.nan]), 0.5)):
+        with pytest.raises(DataError, match=r"coverage|finite"):
+            conformal_radius(scores, level)
 
 
 def test_endpoint_scores_equal_plain_loops() -> None:
@@ -150,6 +155,8 @@ def test_regions_cover_each_class_at_each_horizon() -> None:
             spread = np.sqrt(0.09 / member.sum() + 0.09 / regions.count[one, h])
             assert abs(inside[member, h].mean() - 0.9) < 5 * spread
     assert not inside[np.isnan(score)].any()
+    exact = -np.log(0.1) * np.outer([1, 2], [1, 2, 3])
+    np.testing.assert_allclose(regions.radius[:2], exact, rtol=0.1)
     # Types with too few agents share the radius of all types.
     assert ((regions.count[2] > 0) & (regions.count[2] < 100)).all()
     everyone = [conformal_radius(column[np.isfinite(column)], 0.9) for column in fitted.T]

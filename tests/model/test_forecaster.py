@@ -23,17 +23,18 @@ each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense"])
 
 
 @each_evaluation
+@pytest.mark.parametrize("angle", [QUARTER, -2.0])
 def test_moving_and_turning_the_scene_moves_and_turns_the_forecast(
-    model: LitForecaster, real: list[Scenario], evaluation: str
+    model: LitForecaster, real: list[Scenario], evaluation: str, angle: float
 ) -> None:
     forecaster = evaluate_as(model, evaluation).forecaster
-    before, after = (batch_of(s) for s in (real, [moved(s, FAR, QUARTER) for s in real]))
+    before, after = (batch_of(s) for s in (real, [moved(s, FAR, angle) for s in real]))
     for joint in (False, True):
         with torch.inference_mode():
             assert_same(forecaster(after, joint), forecaster(before, joint))
         forecasts = (forecaster.forecast(batch, joint) for batch in (before, after))
         for a, b in zip(*forecasts, strict=True):
-            expected = (a.trajectory @ [1, 1j]) * np.exp(1j * QUARTER) + complex(*FAR)
+            expected = (a.trajectory @ [1, 1j]) * np.exp(1j * angle) + complex(*FAR)
             np.testing.assert_allclose(b.trajectory @ [1, 1j], expected, rtol=0, atol=5e-3)
             np.testing.assert_allclose(b.probability, a.probability, rtol=0, atol=1e-3)
 
@@ -46,6 +47,10 @@ def test_the_prediction_depends_on_the_map_and_on_its_position(
     with torch.inference_mode():
         before = model(batch_of(real[:1]))
         assert all(largest_change(model(batch_of(other)), before) > 0.02 for other in changed)
+        batch = batch_of(real)
+        before = model(batch)
+        batch["lane"].points[::2] += 0.3
+        assert largest_change(model(batch), before) > 0.02
 
 
 @pytest.mark.parametrize(("pose", "used"), [("bias", True), ("values", True), ("none", False)])

@@ -168,7 +168,7 @@ def test_so_does_every_system_and_it_computes_in_float64_on_request(
     with torch.inference_mode():
         exact = in_double(model.eval(), batch)
         assert {x.dtype for x in vars(exact).values() if x is not None} == {torch.float64}
-        assert norm(model(batch).trajectory - exact.trajectory).max() < 1e-2
+        assert 0 < norm(model(batch).trajectory - exact.trajectory).max() < 1e-3
 
 
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -244,7 +244,11 @@ LIMITS = FeatureConfig()
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
 @pytest.mark.parametrize(
     ("size", "limits", "forward_mb", "step_mb"),
-    [((500, 2000), (LIMITS.max_agents, LIMITS.max_lanes), 150, 450), ((500, 2000), (500, 2000), 1200, 4000)],
+    [
+        ((1, 0), (LIMITS.max_agents, LIMITS.max_lanes), 50, 100),
+        ((500, 2000), (LIMITS.max_agents, LIMITS.max_lanes), 150, 450),
+        ((500, 2000), (500, 2000), 1200, 4000),
+    ],
 )
 def test_memory_of_one_scene_is_bounded(
     size: tuple[int, int], limits: tuple[int, int], forward_mb: float, step_mb: float

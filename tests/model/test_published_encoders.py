@@ -61,7 +61,7 @@ def test_the_loss_falls_and_every_parameter_gets_a_finite_gradient(
         assert not [n for n, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
         optimizer.step()
         losses.append(float(loss.detach()))
-    assert losses[-1] < 0.95 * losses[0]
+    assert losses[-1] < 0.9 * losses[0]
 
 
 @each_system
@@ -80,7 +80,7 @@ def test_predictions_are_invariant_and_scenes_of_a_batch_independent(
     assert together.trajectory.isfinite().all() and alone[-1].trajectory.shape == (1, 6, 60, 2)
     for name in ("trajectory", "logits"):
         parts = torch.cat([getattr(one, name) for one in alone])
-        torch.testing.assert_close(getattr(together, name), parts, rtol=0, atol=5e-3)
+        torch.testing.assert_close(getattr(together, name), parts, rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("sectors", [1, 8])

@@ -142,7 +142,9 @@ def test_values_of_the_sample_equal_av2(sample_folders: list[Path]) -> None:
 
 
 @pytest.mark.slow
-def test_every_value_of_the_shared_scenarios_equals_av2(shared: Path) -> None:
+def test_every_value_of_all_scenarios_equals_av2(sample_folders: list[Path], shared: Path) -> None:
+    for folder in sample_folders:
+        check(folder)
     folders = [path.parent for path in shared.glob("data/argoverse2/*/*/*/scenario_*.parquet")]
     if not folders:
         pytest.skip("no scenarios in TRAJPRED_SHARED")

@@ -299,6 +299,10 @@ def test_a_disk_that_fills_up_stops_the_download_at_once(
     assert time.monotonic() - start < 10
     found = tree(tmp_path)
     assert len(found) <= 5 and all(FILES[path] == content for path, content in found.items())
+    monkeypatch.undo()
+    proxy.faults.clear()
+    get(proxy, tmp_path)
+    assert tree(tmp_path) == FILES
 
 
 def test_refused_and_deleted_objects_are_requested_once(s3: Any, proxy: Proxy, tmp_path: Path) -> None:
@@ -322,6 +326,7 @@ def test_the_download_is_given_up_when_every_file_fails(
     proxy.faults = {path: ["drop"] * 99 for path in FILES}
     with pytest.raises(DataError, match="5 files in a row failed"):
         get(proxy, tmp_path, retries=1)
+    assert sum(proxy.requests[path] for path in FILES) < 2 * len(FILES)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals to send")

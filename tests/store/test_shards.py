@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.store.scenarios import ORIGIN, made
 from trajpred.sources.argoverse2 import discover, read_scenario
-from trajpred.store import ScenarioStore
+from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE
 from trajpred.store.shards import pack, unpack, write_shard
@@ -33,7 +37,7 @@ def test_bytes_per_argoverse_2_scenario(sample: Path, tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None)
 def test_packing_is_invertible_for_all_bytes(data: st.DataObject) -> None:
     parts = []
     for kind, width in KINDS:
@@ -101,3 +105,51 @@ def test_the_example_of_the_readme_reads_a_shard(sample_store: Path) -> None:
     np.testing.assert_allclose(found["position"][found["valid"]], states, atol=1e-6)
     lanes = [np.round(1000 * (lane - lane[0])).astype(int).tolist() for lane in expected.map.centerline]
     assert [(lane - lane[0]).tolist() for lane in found["lanes"]] == lanes
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc on this system")
+
+
+def mapped(store: Path) -> int:
+    """Return how many files of the store this process has mapped into its memory."""
+    return sum(f"{store}/" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+@needs_proc
+def test_few_shards_are_open_at_a_time(raw: Callable[..., Path], tmp_path: Path) -> None:
+    folder, path = raw([made(scenario_id=f"{i:03}") for i in range(70)]), tmp_path / "store"
+    prepare("made", folder, path, workers=1, shard_size=1, progress=False)
+    store = ScenarioStore(path, "train")
+    assert mapped(path) == 0
+    assert [store[i].scenario_id for i in (0, 3, 0)] == ["000", "003", "000"] and mapped(path) == 3
+    assert [one.scenario_id for one in store] == store.scenario_ids and mapped(path) == 65
+    del store
+    assert mapped(path) == 0
+
+
+#: Prints how many bytes of files become resident when one row of a shard is read.
+RESIDENT = """
+import sys
+from pathlib import Path
+from trajpred.store import ScenarioStore
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[2]) * 4096
+
+ScenarioStore(sys.argv[2], "train")[0]  # everything is imported now
+before = resident()
+ScenarioStore(sys.argv[1], "train").batch([7])
+print(resident() - before)
+"""
+
+
+@needs_proc
+def test_reading_a_row_does_not_read_the_whole_shard(raw: Callable[..., Path], tmp_path: Path) -> None:
+    large = made(position=ORIGIN + np.random.default_rng(0).normal(size=(1000, 200, 2)))
+    for name, scenario in (("large", large), ("small", made())):
+        prepare("made", raw([scenario] * 10), tmp_path / name, workers=1, progress=False)
+    [shard] = (tmp_path / "large").rglob("shard-*.arrow")
+    stores = [str(tmp_path / name) for name in ("large", "small")]
+    run = subprocess.run([sys.executable, "-c", RESIDENT, *stores], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert shard.stat().st_size > 25e6 and int(run.stdout) < 0.35 * shard.stat().st_size

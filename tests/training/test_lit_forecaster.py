@@ -6,14 +6,17 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
+from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneData
+from trajpred.graph.transforms import AugmentConfig
 from trajpred.model import Forecaster
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
@@ -69,3 +72,32 @@ def test_a_checkpoint_of_lightning_predicts_what_the_trained_model_does(
     assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in TOLERANCE)
     fresh = small_model(seed=4).state_dict()
     assert any(not torch.equal(value, fresh[name]) for name, value in model.state_dict().items())
+
+
+class Losses(pl.Callback):
+    """The loss of every step."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.values.append(float(trainer.callback_metrics["train/loss"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "precision"), [(0, "32-true"), (1, "32-true"), (2, "32-true"), (0, "bf16-mixed")]
+)
+def test_the_default_model_does_not_diverge(
+    store_path: Path, tmp_path: Path, seed: int, precision: Any
+) -> None:
+    """A hundred steps with all variations, from several seeds and in bfloat16."""
+    torch.manual_seed(seed)
+    losses, model = Losses(), LitForecaster.build(DEFAULT_MODEL).train()
+    options = {"gradient_clip_val": 1.0, "limit_val_batches": 0, "enable_checkpointing": False}
+    run = trainer(tmp_path, max_epochs=34, precision=precision, callbacks=[losses], **options)
+    augment = AugmentConfig(drop_agents=0.1, drop_lanes=0.1, truncate_history=0.2, mirror=0.5)
+    run.fit(model, SceneData(store_path, augment, batch_size=4, seed=seed))
+    loss = np.array(losses.values)
+    assert len(loss) == 102 and np.isfinite(loss).all()
+    assert loss[20:].max() < loss[:5].mean() and loss[-20:].mean() < 0.5 * loss[:5].mean()

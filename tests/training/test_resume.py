@@ -206,7 +206,7 @@ def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_tra
     averaged.load_state_dict(end["state_dict"])
     [again] = trainer(tmp_path).validate(averaged, SceneData(store_path, batch_size=3), verbose=False)
     assert again["val/loss"] == pytest.approx(found.losses[8], rel=1e-5)
-    assert abs(found.losses[8] - expected.losses[8]) > 1e-4
+    assert abs(found.losses[8] - expected.losses[8]) > 1e-3 * abs(found.losses[8])
 
 
 def test_accumulated_gradients_complete_their_step_before_a_stop(store_path: Path, tmp_path: Path) -> None:

@@ -183,8 +183,13 @@ def test_attention_by_layer_and_head(
     for layer, head, weight in (("", "", attention.weight.mean((0, 1))), ("1", "2", attention.weight[1, 2])):
         enter(browser, "attention-layer", layer, "change")
         enter(browser, "attention-head", head, "change")
-        largest = browser.ask("sendersTo(state.scene, 0, state.scene.focal).at(-1).share")
-        assert largest == pytest.approx(weight[row].max(), abs=0.003)
+        senders = browser.ask("sendersTo(state.scene, 0, state.scene.focal)")
+        assert senders[-1]["share"] == pytest.approx(weight[row].max(), abs=2.1e-3)
+        shares = dict(zip(attention.lane.tolist(), weight[row, len(attention.track_id) :], strict=True))
+        lanes = {one["lane"]: one["share"] for one in senders if one["lane"] is not None}
+        assert len(lanes) > 5
+        for lane, share in lanes.items():
+            assert share == pytest.approx(shares[lane], abs=2.1e-3 if layer else 5.1e-4)
     assert "layer 2, head 3" in browser.ask("describeHeads(state.scene, state.scene.focal)")
     assert browser.errors == []
 

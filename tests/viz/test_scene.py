@@ -91,6 +91,7 @@ def test_modes_are_the_forecast_and_truth_is_the_recording(
     [modes] = artists(figure, "focal-modes")
     width = modes.get_linewidths()
     assert (np.diff(width[1::2]) >= 0).all() and (np.array(width[::2]) > width[1::2]).all()
+    assert 1.2 < width[-1] / width[1] < 2.0
     [truth] = artists(figure, "focal-truth")
     np.testing.assert_array_equal(truth.get_xydata(), scene.tracks.position[scene.focal, OBSERVED:])
     labels = sorted(label.get_text() for label in artists(figure, "probability"))

@@ -76,7 +76,7 @@ def test_scores_and_softmax_stay_in_float32_under_half_precision() -> None:
     bias[..., 0] = 1001.0  # bfloat16 cannot represent 1001
     with torch.autocast("cpu", torch.bfloat16):
         found = layer(x, bias, MASK)
-    assert_close(found, layer(x, bias, MASK), rtol=5e-2, atol=0.1)
+    assert_close(found, layer(x, bias, MASK), rtol=5e-2, atol=5e-2)
     assert layer.half()(x.half(), bias, MASK).isfinite().all()
 
 
@@ -142,7 +142,7 @@ def test_default_mask_features_and_pair_types() -> None:
 
 
 def test_training_draws_a_mode_for_every_graph() -> None:
-    encoder, one, repeat = encoder_of(mode_prob=(0.5, 0.3, 0.2)), batch_of([4]), 1000
+    encoder, one, repeat = encoder_of(mode_prob=(0.5, 0.3, 0.2)), batch_of([4]), 2000
     many = {name: x.expand(repeat, *x.shape[1:]) for name, x in one.items() if name != "structure"}
     many["structure"] = GraphStructure(*(x.expand(repeat, *x.shape[1:]) for x in one["structure"]))
     drawn = encoder.train()(**many)[:, 0]
@@ -150,7 +150,7 @@ def test_training_draws_a_mode_for_every_graph() -> None:
     # In 3-D a graph has no path or degree terms, in 2-D no distances.
     modes = [encoder(**(one | hide))[:, 0] for hide in ({}, {"positions": None}, {"structure": None})]
     share = [(drawn - mode).abs().amax(-1).lt(1e-9).double().mean().item() for mode in modes]
-    assert share == pytest.approx([0.5, 0.3, 0.2], abs=0.06) and sum(share) == pytest.approx(1)
+    assert share == pytest.approx([0.5, 0.3, 0.2], abs=0.05) and sum(share) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("mode", ["2d", "3d", "2d+3d"])
