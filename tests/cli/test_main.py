@@ -101,7 +101,7 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
             "--by: 'color' is none of class, city, manoeuvre, speed, neighbours, error of",
         ),
         ("evaluate --checkpoint argoverse1-small", "give another store, this is the sample"),
-        ("evaluate --checkpoint tests", "tests: is neither a checkpoint nor"),
+        ("evaluate --checkpoint folder", "folder: is neither a checkpoint nor"),
         (f"evaluate --json {BELOW_A_FILE}.json", NO_FOLDER),
         (f"evaluate --markdown {BELOW_A_FILE}.md", NO_FOLDER),
         (f"predict --out {BELOW_A_FILE}.parquet", NO_FOLDER),
@@ -111,11 +111,11 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         (f"synthesize --out {BELOW_A_FILE}", NO_FOLDER),
         (f"download --out {BELOW_A_FILE}", NO_FOLDER),
         ("replay --bundle nothing", "nothing: no such bundle; make one with trajpred export --out nothing"),
-        ("replay --bundle tests", "tests: not a bundle: it has no bundle.json"),
+        ("replay --bundle folder", "folder: not a bundle: it has no bundle.json"),
         ("compare --results missing", "missing: cannot be read (No such file"),
         ("info missing", "no split holds scenario 'missing', nor a file, nor shipped weights: "),
         ("train --resume runs/nothing", "runs/nothing: no such run or checkpoint"),
-        ("train --resume tests", "tests: holds no last.ckpt to resume from"),
+        ("train --resume folder", "folder: holds no last.ckpt to resume from"),
         ("train --weights nothing", "nothing: no such checkpoint; shipped weights: "),
         ("train --trainer.max_epoch 3", "--trainer.max_epoch: no such setting; did you mean --trainer.max_e"),
         (f"train --trainer.logger.init_args.save_dir {BELOW_A_FILE}", "LICENSE"),
@@ -135,14 +135,22 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("evaluate --split training", "'training'"),
         ("evaluate --perturb fog", "no-map"),
         ("evaluate --mirror", "mirror"),
-        ("evaluate --json tests", "is a folder"),
+        ("evaluate --json folder", "is a folder"),
         (f"compare --results {ROOT / 'LICENSE'}", "LICENSE: "),
         ("predict --out predictions.csv", "must end in .parquet"),
         (f"visualize --out {ROOT / 'LICENSE'}", NO_FOLDER),
         ("visualize --scenario [zz,cd]", "no split holds scenario 'zz'"),
     ],
 )
-def test_mistakes_get_one_sentence(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_get_one_sentence(
+    line: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)  # the checkout may be read-only
     assert run(None, *line.split()) == 2
     printed = capsys.readouterr()
     *before, error = printed.err.splitlines()
@@ -166,11 +174,12 @@ def test_exit_codes(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     def fail(*args: object, **options: object) -> None:
         raise raised
 
     monkeypatch.setattr("trajpred.sources.download.download", fail)
     monkeypatch.setattr("os.dup2", lambda *_: None)
-    assert run("download", "--out", "nowhere") == code
+    assert run("download", "--out", tmp_path) == code
     assert message in capfd.readouterr().err

@@ -141,12 +141,19 @@ def test_film_draws_the_forecast_of_each_step(
         (["--bundle", "BUNDLE", "--scenario", "0012"], "0012"),
         (["--bundle", "BUNDLE", "--out", "film.avi"], ".gif or .mp4"),
         (["--bundle", "BUNDLE", "--repeat", "0"], "must be positive"),
-        (["--bundle", "LICENSE"], "not a bundle"),
+        (["--bundle", "folder"], "not a bundle"),
     ],
 )
 def test_invalid_options_give_one_line(
-    bundle: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    bundle: Path,
+    options: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)  # the checkout may be read-only
     assert run("replay", *(str(bundle) if option == "BUNDLE" else option for option in options)) == 2
     text = capsys.readouterr().err
     assert message in text and "Traceback" not in text and len(text.splitlines()) == 1
