@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -169,13 +168,3 @@ def test_calibrated_mirrored_and_perturbed_models_are_evaluated(
     assert direct["how"] == "mirrored" and direct["training"]["recipe"] == "forecaster"
     for name in ("minADE6", "minFDE6", "brier-minFDE6"):
         assert direct["per_scenario"][name] == pytest.approx(file["per_scenario"][name], abs=1e-3), name
-
-
-def test_the_examples_in_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    examples = [one for one in examples if "OnboardForecaster" not in one]  # see tests/onboard
-    found: dict[str, Any] = {}
-    exec("\n".join(examples), found)
-    assert found["forecast"].trajectory.shape == (2, 6, 60, 2)
-    assert found["tokens"].agent.shape == (2, 128) and found["tokens"].lane.shape == (1, 128)

@@ -1,4 +1,4 @@
-"""The examples in the docstrings and in the README run."""
+"""The examples in the docstrings and on the operators' page run."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def test_examples(name: str) -> None:
     assert not result.failed
 
 
-def test_readme() -> None:
-    result = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+def test_page() -> None:
+    page = ROOT.parents[1] / "docs" / "concepts" / "operators.md"
+    result = doctest.testfile(str(page), module_relative=False)
     assert result.attempted and not result.failed

@@ -1,4 +1,4 @@
-"""Sources of other packages: the README's example works by name, and faulty ones are reported."""
+"""Sources of other packages: the documented example works by name, and faulty ones are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trajpred.errors import DataError
 from trajpred.sources import SOURCES, Source, find_source
 from trajpred.store import ScenarioStore
 
-README = ROOT / "trajpred" / "sources" / "README.md"
+PAGE = ROOT / "docs" / "how-to" / "own-data.md"
 MODULE = """
 from trajpred.sources import Source
 EMPTY = Source(lambda raw: {}, lambda path: None)
@@ -48,11 +48,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
 
 def raw_folder(folder: Path) -> Path:
-    """Write scenarios in the format of the README's example."""
+    """Write scenarios in the format of the documented example."""
     for split, number in (("train", 0), ("train", 1), ("val", 2)):
         path = folder / split / f"scene-{number}.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,8 +62,8 @@ def raw_folder(folder: Path) -> Path:
     return folder
 
 
-def test_the_example_of_the_readme_works(tmp_path: Path) -> None:
-    [code], [toml] = blocks("python"), blocks("toml")
+def test_the_documented_example_works(tmp_path: Path) -> None:
+    [_, code], [toml] = blocks("python"), blocks("toml")
     assert len(code.splitlines()) <= 40
     points = toml.split("\n", 1)[1].replace('"', "")
     site = install(tmp_path / "site", "my_lab", {}, points)

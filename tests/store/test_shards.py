@@ -48,7 +48,7 @@ def test_packing_is_invertible_for_all_bytes(data: st.DataObject) -> None:
 
 
 def test_packed_rows_follow_the_readme() -> None:
-    """Decode value by value, as README.md in trajpred/store describes it."""
+    """Decode value by value, as docs/concepts/store.md describes it."""
     rng = np.random.default_rng(0)
     parts = [rng.integers(-128, 128, size=(7, width)).astype(kind).squeeze() for kind, width in KINDS]
     data, place = pack(parts), 4 * len(KINDS)
@@ -72,7 +72,7 @@ def test_packed_rows_of_another_length_are_rejected() -> None:
 
 
 def parts_of(name: str, kind: pa.DataType, value: Any) -> list[np.ndarray]:
-    """Return the value of a column as the arrays of which the README makes the checksum."""
+    """Return the value of a column as the arrays of which docs/concepts/store.md makes the checksum."""
     if isinstance(value, str):
         return [np.frombuffer(value.encode(), np.uint8)]
     if name == "track_id":
@@ -94,9 +94,9 @@ def test_checksums_of_rows_follow_the_readme(sample_store: Path) -> None:
         assert crc32 == zlib.crc32(content + b"".join(part.tobytes() for part in parts))
 
 
-def test_the_example_of_the_readme_reads_a_shard(sample_store: Path) -> None:
-    readme = Path(__file__).parents[2] / "trajpred" / "store" / "README.md"
-    example = readme.read_text().split("```python")[-1].split("```")[0]
+def test_the_documented_example_reads_a_shard(sample_store: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "concepts" / "store.md"
+    example = page.read_text("utf-8").split("```python")[-1].split("```")[0]
     found: dict[str, Any] = {}
     exec(example.replace("/data/av2-store", str(sample_store)), found)
     expected = ScenarioStore(sample_store, "train")[2]

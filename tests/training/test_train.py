@@ -1,4 +1,4 @@
-"""The command trains a user's own encoder and decoder as in configs/README.md, and locks a run's folder."""
+"""The command trains the documented encoder and decoder of a user, and locks a run's folder."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from trajpred.store import ScenarioStore
 from trajpred.training import train
 
 
-def blocks(heading: str, language: str) -> list[str]:
-    """The code blocks in a section of configs/README.md."""
-    text = (ROOT / "configs" / "README.md").read_text("utf-8")
-    section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
-    return re.findall(rf"```{language}\n(.*?)```", section, flags=re.DOTALL)
+def blocks(language: str) -> list[str]:
+    """The code blocks of docs/how-to/own-model.md."""
+    text = (ROOT / "docs" / "how-to" / "own-model.md").read_text("utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_command_trains_the_encoder_and_decoder_of_the_readme(
+def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [module], [config] = (blocks("Your own encoder or decoder", x) for x in ("python", "yaml"))
+    [module], [config] = map(blocks, ("python", "yaml"))
     (tmp_path / "my_model.py").write_text(module, "utf-8")
     (tmp_path / "my_model.yaml").write_text(config, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)

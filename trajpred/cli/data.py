@@ -72,7 +72,7 @@ def prepare(
     Example: trajpred prepare --source argoverse2 --raw /data/av2 --store /data/av2-store
 
     Args:
-        source: Name of the data set, or package.module:OBJECT (see trajpred/sources/README.md).
+        source: Name of the data set, or package.module:OBJECT (see docs/how-to/own-data.md).
         raw: Its folder in the official layout; for Argoverse 2 {train,val,test}/ID/. By default the sample.
         store: Target folder; by default that of the sample.
         workers: Processes; -1 for all cores.

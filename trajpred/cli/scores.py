@@ -65,7 +65,7 @@ def evaluate(
         perturb: Repeat with no-map, short-history (1 s), fewer-agents (half) or noise (0.2 m), or all.
         against: Also evaluate this checkpoint or baseline, and report the difference scenario by scenario.
         scenes: Number of most improved and most degraded scenarios to list.
-        json: Write all results to this file (trajpred/evaluation/README.md).
+        json: Write all results to this file (docs/how-to/evaluate.md).
         markdown: Write the tables to this file.
         strict: Exit with 1 if a predictions file has faults or misses agents.
         batch_size: Scenarios per batch.

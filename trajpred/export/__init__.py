@@ -1,1 +1,1 @@
-"""Export a trained model to an onboard bundle, checked against PyTorch; see README.md in this folder."""
+"""Export a trained model to an onboard bundle, checked against PyTorch; see docs/how-to/export.md."""

@@ -1,6 +1,6 @@
 """Displacement errors of modes, and what the metrics of single agents are made of.
 
-Definitions follow ``av2.datasets.motion_forecasting.eval.metrics``; see ``README.md`` beside this file.
+Definitions follow ``av2.datasets.motion_forecasting.eval.metrics``; see docs/concepts/metrics.md.
 Sizes: ``A`` agents, ``K`` modes, ``F`` future steps. Metres, in any frame that is fixed for each agent.
 Everything is computed in the dtype given. Agents without a valid step give NaN.
 """

@@ -1,7 +1,7 @@
 """The registry of metrics: each one's function, label, unit, direction, and the tables it appears in.
 
 A metric is one entry of :data:`METRICS`. Evaluation, JSON, tables, training curves, captions and the web page
-read the registry. ``README.md`` beside this file defines the metrics.
+read the registry. docs/concepts/metrics.md defines the metrics.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Metrics of worlds: mode k of all agents of a scene is one possible future of the scene.
 
-Definitions follow ``av2.datasets.motion_forecasting.eval.metrics``; see ``README.md`` beside this file.
+Definitions follow ``av2.datasets.motion_forecasting.eval.metrics``; see docs/concepts/metrics.md.
 Sizes: ``A`` agents of ``S`` scenes, ``K`` worlds, ``F`` future steps.
 """
 

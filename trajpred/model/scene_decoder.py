@@ -40,7 +40,7 @@ class SceneDecoder(nn.Module):
         modes: futures per agent K.
         joint: whether the decoder also learns joint futures (``forward(..., joint=True)``).
 
-    Example: configs/README.md trains a decoder of ten lines.
+    Example: docs/how-to/own-model.md trains a decoder of ten lines.
     """
 
     def __init__(self, horizon: int = 60, dim: int = 128, modes: int = 6, joint: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The graph-transformer core: operators on tensors, edges and poses. README.md lists them."""
+"""The graph-transformer core: operators on tensors, edges and poses (docs/concepts/operators.md)."""
 
 from trajpred.nn.attention import EdgeBias, GraphAttention
 from trajpred.nn.dense_relation import DenseRelation, Padding

@@ -1,6 +1,6 @@
 """Sources: one reader for each data set, which yields :class:`~trajpred.scenario.Scenario` records.
 
-Other packages register theirs by entry point; README.md in this folder describes how.
+Other packages register theirs by entry point; docs/how-to/own-data.md describes how.
 """
 
 from __future__ import annotations

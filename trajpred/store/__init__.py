@@ -1,4 +1,4 @@
-"""Prepared scenarios in memory-mapped Arrow shards; README.md in this folder documents the format."""
+"""Prepared scenarios in memory-mapped Arrow shards; docs/concepts/store.md documents the format."""
 
 from trajpred.store.prepare import prepare
 from trajpred.store.reader import ScenarioStore, find_scenarios

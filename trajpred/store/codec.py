@@ -1,6 +1,6 @@
 """Encode scenarios as rows of an Arrow record batch; :mod:`trajpred.store.decoder` is the inverse.
 
-README.md in this folder lists the columns.
+docs/concepts/store.md lists the columns.
 """
 
 from __future__ import annotations

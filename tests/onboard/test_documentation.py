@@ -1,4 +1,4 @@
-"""The onboard examples of the READMEs run as they are."""
+"""The onboard examples of the documentation run as they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from trajpred.scenario import Scenario
 
 
-@pytest.mark.parametrize("page", ["README.md", "trajpred/onboard/README.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/onboard.md"])
 def test_onboard_example_runs(
     page: str, bundle: Path, scenes: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,81 @@
+"""The pages: links lead somewhere, Python runs, and every command is one that the application accepts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from trajpred.cli.main import make_app, normalise
+from trajpred.scenario import Scenario
+
+PAGES = sorted(
+    page for page in (ROOT / "README.md", *ROOT.glob("[a-z]*/**/*.md")) if "runs" not in page.parts
+)
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+#: Blocks that other tests run: they need a bundle, an installed package, or a training.
+ELSEWHERE = ("OnboardForecaster", "SOURCE = Source", "class LinearDecoder")
+COMMAND = re.compile(r"^(?:OMP_NUM_THREADS=1 )?(?:python tools/(\w+)\.py|trajpred (\w+))\b(.*)$")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if target.startswith(("http:", "https:")):
+            continue
+        path, _, heading = target.partition("#")
+        found = (page.parent / path) if path else page
+        assert found.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", found.read_text("utf-8"), re.MULTILINE)
+            known = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert heading in known, target
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=str)
+def test_python_runs(
+    page: Path,
+    store_path: Path,
+    sample_scenarios: list[Scenario],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The blocks of a page, one after the other; a scenario is given."""
+    import trajpred.metrics
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trajpred.metrics.registry, "METRICS", dict(trajpred.metrics.METRICS))
+    names: dict[str, Any] = {"scenario": sample_scenarios[0]}
+    for block in blocks(page, "python"):
+        if not any(word in block for word in ELSEWHERE) and ">>>" not in block:
+            stores = re.sub(r"/data/av2-store|runs/argoverse1-store", store_path.as_posix(), block)
+            exec(compile(stores, str(page), "exec"), names)
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every line of a shell block that runs a command of the application, and the page."""
+    for page, name in zip(PAGES, NAMES, strict=True):
+        for block in blocks(page, "bash"):
+            for line in block.replace("\\\n", " ").splitlines():
+                for part in re.split(r" && ", line):
+                    if (found := COMMAND.match(part.strip())) and "…" not in part:
+                        tool, command, rest = found.groups()
+                        yield name, [tool or command, *shlex.split(rest, comments=True)]
+
+
+@pytest.mark.parametrize(("page", "tokens"), list(commands()), ids=str)
+def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
+    """Names and types of all options; of a training, its config files."""
+    make_app().parse_args(normalise(tokens), exit_on_error=False, print_error=False)
+    if tokens[0] == "train":
+        files = [word for before, word in zip(tokens, tokens[1:], strict=False) if before == "--config"]
+        assert all((ROOT / file).is_file() for file in files if file.startswith("configs/"))
