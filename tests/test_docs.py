@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,5 +78,5 @@ def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
     """Names and types of all options; of a training, its config files."""
     make_app().parse_args(normalise(tokens), exit_on_error=False, print_error=False)
     if tokens[0] == "train":
-        files = [word for before, word in zip(tokens, tokens[1:], strict=False) if before == "--config"]
+        files = [word for before, word in pairwise(tokens) if before == "--config"]
         assert all((ROOT / file).is_file() for file in files if file.startswith("configs/"))
