@@ -34,9 +34,12 @@ def signal_at(step: int, name: str, rank: int = 0) -> list[str]:
     return [f"{option}=tests.training.command.SignalAt", *arguments]
 
 
-def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def environment() -> dict[str, str]:
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
+        command, env=environment(), capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
     )

@@ -230,14 +230,19 @@ def test_a_validation_within_an_epoch_resumes_too(
     assert_same_weights(found.weights, whole[0].weights)
 
 
-def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Train as a user does, in a process of its own; ``last.ckpt`` is saved after every step."""
+def train_command(store: Path, runs: Path, *args: str) -> list[str]:
+    """The command that trains a tiny model and saves ``last.ckpt`` after every step."""
     small = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
     small += [f"{part}.init_args.{s}" for part in ("encoder", "decoder") for s in ("dim=16", "heads=2")]
     trainer = ["accelerator=cpu", "max_epochs=2", "enable_progress_bar=false", "limit_val_batches=0"]
     given = [*(f"--model.{x}" for x in small), *(f"--trainer.{x}" for x in trainer), f"--data.store={store}"]
     given += [f"--trainer.logger.init_args.save_dir={runs}", "--recent.train_time_interval=0:00:00", *args]
-    return call([sys.executable, str(ROOT / "tools" / "train.py"), *given])
+    return [sys.executable, str(ROOT / "tools" / "train.py"), *given]
+
+
+def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Train as a user does, in a process of its own."""
+    return call(train_command(store, runs, *args))
 
 
 def weights_of(runs: Path) -> dict[str, torch.Tensor]:
