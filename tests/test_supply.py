@@ -82,12 +82,12 @@ def test_every_dependency_is_imported_and_has_both_bounds() -> None:
     assert names(PROJECT["dependencies"]) - NOT_IMPORTED <= set(package)
     for extra, requirements in EXTRAS.items():
         used = everywhere if extra == "dev" else set(package)
-        assert names(requirements) - NOT_IMPORTED - {"av2"} <= used, extra
+        assert names(requirements) - NOT_IMPORTED <= used, extra
     for text in [*PROJECT["dependencies"], *(one for name in set(EXTRAS) - {"dev"} for one in EXTRAS[name])]:
         assert ">=" in text and "<" in text, text
 
 
-@pytest.mark.parametrize("extra", [name for name in EXTRAS if name not in ("dev", "benchmark")])
+@pytest.mark.parametrize("extra", [name for name in EXTRAS if name != "dev"])
 def test_extras_are_imported_when_they_are_needed(extra: str) -> None:
     """Only export and onboard, which are useless without their extra, import it when they are loaded."""
     homes = {"export": ("trajpred/export/", "trajpred/onboard/")}.get(extra, ())
@@ -105,7 +105,7 @@ trajpred.Scenario
 assert "numpy" in sys.modules and not {"torch", "matplotlib", "pyarrow"} & set(sys.modules)
 import trajpred.forecast, trajpred.sources, trajpred.store, trajpred.graph.features, trajpred.cli.main
 import trajpred.onboard.forecaster
-assert "torch" not in sys.modules
+assert not {"torch", "av2"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from trajpred.predictors import load_predictor as load_predictor
     from trajpred.scenario import Scenario as Scenario
     from trajpred.scenario import Tracks as Tracks
+    from trajpred.sources.av2_objects import from_av2 as from_av2
+    from trajpred.sources.av2_objects import to_av2 as to_av2
     from trajpred.viz import draw_scene as draw_scene
     from trajpred.viz import plot_scenario as plot_scenario
 
@@ -42,10 +44,12 @@ _HOME = {
     "Scenario": "scenario",
     "Tracks": "scenario",
     "draw_scene": "viz",
+    "from_av2": "sources.av2_objects",
     "from_pretrained": "model.forecaster",
     "list_models": "model.pretrained",
     "load_predictor": "predictors",
     "plot_scenario": "viz",
+    "to_av2": "sources.av2_objects",
 }
 __all__ = ["__version__", *_HOME]
 

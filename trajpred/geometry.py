@@ -150,3 +150,15 @@ def causal_heading(velocity: NDArray[np.float64], valid: NDArray[np.bool_]) -> N
     """
     moving = valid & (norm(velocity) > STANDING_SPEED)
     return hold_last(direction(velocity), moving, 0.0)
+
+
+def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.float64]:
+    """Compute the mean seconds ``[...]`` between the observed steps of windows ``[..., T]``.
+
+    Future timestamps are ignored: they are unknown onboard. Returns 0.1 for windows of one step.
+    """
+    stamps = timestamps_ns[..., : max(num_observed, 2)]
+    if stamps.shape[-1] < 2:
+        return np.full(stamps.shape[:-1], 0.1)
+    mean: NDArray[np.float64] = (stamps[..., -1] - stamps[..., 0]) / 1e9 / (stamps.shape[-1] - 1)
+    return mean

@@ -26,7 +26,7 @@ from trajpred.errors import (
     require_shape,
     within,
 )
-from trajpred.geometry import causal_heading, causal_velocity
+from trajpred.geometry import causal_heading, causal_velocity, mean_step_s
 from trajpred.lane_map import LaneMap, Ragged
 
 #: Typical (length, width) in metres of Argoverse 2's ten object types; the forecasting data have no boxes.
@@ -277,17 +277,18 @@ class Scenario:
         stamps = np.round(np.arange(T) * step_s * 1e9).astype(np.int64)
         return cls(scenario_id, city, stamps, num_observed, names[focal], tracks, lanes).validate()
 
+    @classmethod
+    def from_av2(cls, scenario: Any, static_map: Any = None) -> Scenario:
+        """Convert av2's objects, see :func:`trajpred.sources.av2_objects.from_av2`. Raises: DataError."""
+        from trajpred import from_av2  # lazily, since the records import nothing above them
 
-def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.float64]:
-    """Compute the mean seconds ``[...]`` between the observed steps of windows ``[..., T]``.
+        return from_av2(scenario, static_map)
 
-    Future timestamps are ignored: they are unknown onboard. Returns 0.1 for windows of one step.
-    """
-    stamps = timestamps_ns[..., : max(num_observed, 2)]
-    if stamps.shape[-1] < 2:
-        return np.full(stamps.shape[:-1], 0.1)
-    mean: NDArray[np.float64] = (stamps[..., -1] - stamps[..., 0]) / 1e9 / (stamps.shape[-1] - 1)
-    return mean
+    def to_av2(self) -> tuple[Any, Any]:
+        """Return av2's ``ArgoverseScenario`` and ``ArgoverseStaticMap``. Raises: DataError without av2."""
+        from trajpred import to_av2
+
+        return to_av2(self)
 
 
 def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:

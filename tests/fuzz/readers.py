@@ -91,7 +91,7 @@ def tracks(folder: Path) -> Reader:
 
 
 def lane_map(folder: Path) -> Reader:
-    archive = json.loads(map_archive(SCENARIO.map))
+    archive = map_archive(SCENARIO.map)
     archive = {group: dict(list(records.items())[:2]) for group, records in archive.items()}
     path = folder / "log_map_archive_0.json"
     return Reader(json.dumps(archive).encode(), json_of, of_file(path, lambda: argoverse2.read_map(path)))

@@ -38,9 +38,7 @@ POLYLINES = {
 }
 SMALL = make_scenario(0, 2, steps=8, observed=5)
 TABLE = scenario_table(SMALL)
-ARCHIVE = {
-    group: dict(list(records.items())[:3]) for group, records in json.loads(map_archive(SMALL.map)).items()
-}
+ARCHIVE = {group: dict(list(records.items())[:3]) for group, records in map_archive(SMALL.map).items()}
 
 
 def read(folder: Path, tracks: Any = TABLE, archive: Any = ARCHIVE, **options: Any) -> Scenario:

@@ -42,6 +42,7 @@ def evaluate(
     json: Path | None = None,
     markdown: Path | None = None,
     strict: bool = False,
+    check_with_av2: bool = False,
     batch_size: int = 16,
     workers: int = -1,
 ) -> int:
@@ -68,6 +69,8 @@ def evaluate(
         json: Write all results to this file (docs/how-to/evaluate.md).
         markdown: Write the tables to this file.
         strict: Exit with 1 if a predictions file has faults or misses agents.
+        check_with_av2: Also compute the metrics with av2's own functions, one by one, and exit with 1 if any
+            differs; a predictions file is read by av2 as well.
         batch_size: Scenarios per batch.
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
@@ -79,6 +82,7 @@ def evaluate(
     rows = open_split(store, split)
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
+    from trajpred.evaluation.av2_check import agrees_with_av2
     from trajpred.evaluation.comparison import in_common
     from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
     from trajpred.predictors import load_ensemble
@@ -90,7 +94,16 @@ def evaluate(
     rivals = [load_ensemble([against], joint and Path(against).suffix != ".parquet")] if against else []
     own = [predictor, *perturbed(predictor, perturb)]
     results = [
-        score(one, rows, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond, workers=workers)
+        score(
+            one,
+            rows,
+            batch_size=batch_size,
+            limit=limit,
+            ks=k or [1, 6],
+            beyond=beyond,
+            workers=workers,
+            check_with_av2=check_with_av2,
+        )
         for one in own + rivals
     ]
     result, other = results[0], results[-1]
@@ -106,7 +119,7 @@ def evaluate(
     if against:
         _suggest_pictures([before], [after], scenes, rows.path, checkpoint)
     complete = [_report_gaps(predictor, result, rows), *(_report_gaps(one, other, rows) for one in rivals)]
-    return int(strict and not all(complete))
+    return int((strict and not all(complete)) or not all(map(agrees_with_av2, results)))
 
 
 def _report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:

@@ -45,6 +45,7 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
     return [
         *_main(result),
         *_worlds(result),
+        *_av2(result),
         *_parts("as if the future ended after", result.horizons, groups),
         *(table for fact in chosen for table in _parts(f"by {fact}", result.breakdowns[fact], groups)),
     ]
@@ -105,6 +106,17 @@ def _worlds(result: Evaluation) -> Iterable[Table]:
         cells = [str(result.worlds[name]) for name in ("count", "incomplete", "actors")]
         cells += [_cell(result.worlds, name) for name in names]
         yield Table("worlds of scored agents", ["scenarios", "incomplete", "actors", *names], [cells])
+
+
+def _av2(result: Evaluation) -> Iterable[Table]:
+    if result.av2:
+        head = ["", "compared", "trajpred", "av2", "largest difference"]
+        cells = ((f"{one.get(who, float('nan')):.6f}" for who in head[2:4]) for one in result.av2.values())
+        rows = [
+            [name, f"{one['count']:,}", *means, f"{one['difference']:.1e}"]
+            for (name, one), means in zip(result.av2.items(), cells, strict=True)
+        ]
+        yield Table("all agents by trajpred and by av2's own functions", head, rows)
 
 
 def _parts(

@@ -47,6 +47,8 @@ class Evaluation:
         per_scenario: ``scenario_id`` and the breakdown metrics of each focal agent (metres, to 0.1 mm); lists
             of equal length.
         intervals: ``intervals[name]`` 95 % bootstrap bounds over scenarios of the focal agents' mean.
+        av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
+            ``difference``, if compared.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
         store: the data (:func:`trajpred.evaluation.provenance.store_facts`).
         environment: code and machine (:func:`trajpred.evaluation.provenance.environment`), and ``wall_s``.
@@ -66,6 +68,7 @@ class Evaluation:
     horizons: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     breakdowns: dict[str, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)
     intervals: dict[str, list[float]] = field(default_factory=dict)
+    av2: dict[str, dict[str, float]] = field(default_factory=dict)
     how: str = ""
 
     def __repr__(self) -> str:

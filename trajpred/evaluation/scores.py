@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.evaluation.agents import BOUNDS, FACTS, GROUPS, ScoredAgents, require_step
+from trajpred.evaluation.av2_check import Av2Check
 from trajpred.forecast import Forecast
 from trajpred.geometry import rotate
 from trajpred.metrics import (
@@ -119,13 +120,20 @@ class Scores:
         ks: evaluate the k most probable modes for each k.
         plausibility: also compute plausibility metrics and calibration.
         joint: whether mode k of all agents of a scene is one world.
+        check: also gets every batch.
 
     Attributes:
         agents: number of scored agents; missing: of agents without a forecast, by group.
     """
 
-    def __init__(self, ks: Sequence[int] = (1, 6), plausibility: bool = False, joint: bool = False) -> None:
-        self.ks, self.joint, self.agents = tuple(ks), joint, 0
+    def __init__(
+        self,
+        ks: Sequence[int] = (1, 6),
+        plausibility: bool = False,
+        joint: bool = False,
+        check: Av2Check | None = None,
+    ) -> None:
+        self.ks, self.joint, self.check, self.agents = tuple(ks), joint, check, 0
         self.missing = dict.fromkeys(GROUPS, 0)
         self.calibration = Calibration() if plausibility else None
         self.worlds = WorldMeans()
@@ -145,6 +153,8 @@ class Scores:
         self.agents += len(agents)
         self.missing = {group: count + agents.missing[group] for group, count in self.missing.items()}
         self.worlds.add(agents)
+        if self.check is not None:
+            self.check.add(agents, forecasts)
         scores = agent_scores(agents, self.ks, self.calibration is not None)
         if self.calibration is not None:
             self.calibration.add(agents)

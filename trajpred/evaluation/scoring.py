@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.agents import FACTS
+from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.comparison import bootstrap_columns
 from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
 from trajpred.metrics import columns, metric_of
 from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors.predictions_file import predictions_path
 from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
 
@@ -30,6 +32,7 @@ def evaluate(
     ks: Sequence[int] = (1, 6),
     beyond: bool = False,
     workers: int = 1,
+    check_with_av2: bool = False,
     progress: bool = True,
 ) -> Evaluation:
     """Compute the metrics of a predictor over a split.
@@ -40,13 +43,15 @@ def evaluate(
         batch_size, limit, workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
         ks: for each k, evaluate the k most probable modes.
         beyond: also compute plausibility and calibration, which takes longer.
+        check_with_av2: also compute the metrics with av2's own functions, and compare.
         progress: show a progress bar.
 
     Raises: DataError if no scenario has a labelled future, or the predictor forecasts no scored agent.
     """
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
     used = sorted({*ks, 6})  # breakdowns, horizons and comparisons use K = 6
-    scores = Scores(used, beyond, getattr(predictor, "joint", False))
+    check = Av2Check(used, predictions_path(predictor)) if check_with_av2 else None
+    scores = Scores(used, beyond, getattr(predictor, "joint", False), check)
     scenarios, start = 0, time.monotonic()
     title = predictor.name if progress else None
     for labelled, found in forecast_store(
@@ -66,6 +71,7 @@ def evaluate(
         scores.missing,
         how=getattr(predictor, "how", ""),
         **_summary(scores, ks),
+        av2=check.summary() if check else {},
         training=predictor.training,
         store=store_facts(store.path),
         environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require
 from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
+from trajpred.packages import has_av2, require_av2
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.prediction_rows import SCHEMA
 from trajpred.predictors.predictor import Predictor, load_predictor
@@ -26,6 +27,8 @@ from trajpred.store.sample import SAMPLE_STORE, ensure_store
 Agents = Literal["focal", "scored"]
 #: Scenarios per row group: what is held in memory while writing.
 CHUNK = 256
+#: Steps of the forecasts that av2's ``ChallengeSubmission`` accepts.
+CHALLENGE_STEPS = 60
 
 
 class Written(NamedTuple):
@@ -97,9 +100,9 @@ def select_tracks(forecast: Forecast, track_id: NDArray[np.str_]) -> Forecast:
 def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> Written:
     """Write forecasts in the format of av2's ``ChallengeSubmission``; the file is written atomically.
 
-    Forecasts are consumed one by one and written in order; one without tracks adds no row. Any number of
-    steps can be written (Argoverse 1 has 30), but av2's class accepts 60 only. It sorts modes by probability,
-    with no defined order among equal ones.
+    Forecasts are consumed one by one and written in order; one without tracks adds no row. Those of 60 steps
+    pass av2's class, which checks them, where av2 is installed; it accepts no other number of steps
+    (Argoverse 1 has 30). When it reads a file it sorts modes by probability, equal ones in any order.
 
     Raises:
         DataError: a forecast is invalid, a scenario is a duplicate, or the tracks of a scenario do not share
@@ -115,8 +118,37 @@ def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> Writte
                 if one.scenario_id in tracks:
                     raise DataError(f"scenario {one.scenario_id} was forecast twice", file=path)
                 tracks[one.scenario_id] = len(one.track_id)
-            writer.write_table(_to_table([one for one in chunk if len(one.track_id)]))
+            present = [one for one in chunk if len(one.track_id)]
+            if has_av2():
+                to_submission([one for one in present if one.trajectory.shape[2] == CHALLENGE_STEPS])
+            writer.write_table(_to_table(present))
     return Written(sum(count > 0 for count in tracks.values()), sum(tracks.values()))
+
+
+def to_submission(forecasts: Iterable[Forecast]) -> Any:
+    """Convert forecasts of 60 steps to av2's ``ChallengeSubmission``.
+
+    The tracks of a forecast must share their probabilities.
+
+    Raises: DataError if av2 is not installed, or its checks fail.
+    """
+    require_av2()
+    from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
+
+    predictions = {
+        one.scenario_id: (shared(one), dict(zip(one.track_id.tolist(), one.trajectory, strict=True)))
+        for one in forecasts
+    }
+    try:
+        return ChallengeSubmission(predictions)
+    except ValueError as error:
+        raise DataError(f"av2 rejects the predictions: {error}") from None
+
+
+def shared(forecast: Forecast) -> NDArray[np.float64]:
+    """Return the probabilities ``[K]`` of all tracks, normalised: av2 requires a sum closer to 1."""
+    first: NDArray[np.float64] = forecast.probability[0]
+    return first / first.sum()
 
 
 def _require_writable(forecast: Forecast, path: Path) -> None:
@@ -138,12 +170,10 @@ def _to_table(forecasts: Sequence[Forecast]) -> pa.Table:
     length = np.repeat([one.trajectory.shape[2] for one in forecasts], rows)
     offsets = pa.array(np.concatenate(([0], length.cumsum())), pa.int32())
     x, y = (np.concatenate([one.trajectory[..., i].ravel() for one in forecasts]) for i in (0, 1))
-    # Bitwise the same for all tracks, and normalised: av2 requires a sum closer to 1 than Forecast does.
-    shared = [np.tile(one.probability[0] / one.probability[0].sum(), len(one.track_id)) for one in forecasts]
     columns = (
         np.repeat([one.scenario_id for one in forecasts], rows),
         np.concatenate([np.repeat(one.track_id, one.probability.shape[1]) for one in forecasts]),
-        np.concatenate(shared),
+        np.concatenate([np.tile(shared(one), len(one.track_id)) for one in forecasts]),
         pa.ListArray.from_arrays(offsets, x),
         pa.ListArray.from_arrays(offsets, y),
     )

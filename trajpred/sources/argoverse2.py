@@ -65,15 +65,13 @@ def read_scenario(folder: Path) -> Scenario:
     tracks_file = _only_file(folder, "scenario_*.parquet")
     lane_map = read_map(_only_file(folder, "log_map_archive_*.json"))
     with readable(tracks_file, "parquet file"):
-        return _scenario(_read_table(tracks_file), lane_map)
+        return scenario_from(_read_table(tracks_file), lane_map)
 
 
 def read_map(path: Path) -> LaneMap:
     """Read a ``log_map_archive_<id>.json``. Raises: DataError naming the file and the field at fault."""
     with readable(path, "JSON file"):
-        lane_map = _lane_map(json.loads(path.read_bytes()))
-        lane_map.validate()
-    return lane_map
+        return map_from(json.loads(path.read_bytes()))
 
 
 @contextmanager
@@ -123,7 +121,8 @@ def require_small_groups(metadata: pq.FileMetaData) -> None:
         require(size <= MAX_GROUP_BYTES, "rows", f"a row group declares {size} bytes")
 
 
-def _scenario(table: pa.Table, lane_map: LaneMap) -> Scenario:
+def scenario_from(table: pa.Table, lane_map: LaneMap) -> Scenario:
+    """Arrange the columns of Argoverse 2's tracks. Raises: DataError naming the column at fault."""
     require(table.num_rows > 0, "track_id", "the file has no rows")
     for name in _COLUMNS:
         require(table[name].null_count == 0, name, "contains nulls")
@@ -223,11 +222,12 @@ def _constant(table: pa.Table, name: str) -> Any:
 # ------------------------------------------------------------------------------------------------- map
 
 
-def _lane_map(archive: Any) -> LaneMap:
+def map_from(archive: Any) -> LaneMap:
+    """Arrange the records of a map archive, as JSON. Raises: DataError naming the field at fault."""
     lanes, crossings, areas = (
         _Records(archive, group) for group in ("lane_segments", "pedestrian_crossings", "drivable_areas")
     )
-    return LaneMap(
+    lane_map = LaneMap(
         lane_id=lanes.integers("id"),
         lane_type=lanes.codes("lane_type", LANE_TYPES),
         is_intersection=lanes.flags("is_intersection"),
@@ -246,6 +246,8 @@ def _lane_map(archive: Any) -> LaneMap:
         drivable_area_id=areas.integers("id"),
         drivable_area=areas.polylines("area_boundary"),
     )
+    lane_map.validate()
+    return lane_map
 
 
 class _Records:

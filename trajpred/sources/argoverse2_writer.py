@@ -28,7 +28,7 @@ def write_scenario(scenario: Scenario, folder: Path, future: bool = True) -> Non
     pq.write_table(
         scenario_table(scenario, future), folder / f"scenario_{name}.parquet", use_dictionary=list(_TEXT)
     )
-    (folder / f"log_map_archive_{name}.json").write_bytes(map_archive(scenario.map))
+    (folder / f"log_map_archive_{name}.json").write_text(json.dumps(map_archive(scenario.map)))
 
 
 def scenario_table(scenario: Scenario, future: bool = True) -> pa.Table:
@@ -65,8 +65,8 @@ def scenario_table(scenario: Scenario, future: bool = True) -> pa.Table:
     )
 
 
-def map_archive(lane_map: LaneMap) -> bytes:
-    """Return the map as Argoverse 2's JSON: records by id, points as ``{"x", "y", "z"}``."""
+def map_archive(lane_map: LaneMap) -> dict[str, dict[str, Any]]:
+    """Return the map as Argoverse 2's JSON: groups of records by id, points as ``{"x", "y", "z"}``."""
     m = lane_map
     center, left, right = map(_points, (m.centerline, m.left_boundary, m.right_boundary))
     lanes = [
@@ -91,8 +91,7 @@ def map_archive(lane_map: LaneMap) -> bytes:
     outlines = zip(m.drivable_area_id.tolist(), _points(m.drivable_area), strict=True)
     areas = [{"area_boundary": outline, "id": area} for area, outline in outlines]
     groups = {"drivable_areas": areas, "lane_segments": lanes, "pedestrian_crossings": crossings}
-    archive = {group: {str(one["id"]): one for one in records} for group, records in groups.items()}
-    return json.dumps(archive).encode()
+    return {group: {str(one["id"]): one for one in records} for group, records in groups.items()}
 
 
 def _points(lines: Ragged) -> list[list[dict[str, float]]]:

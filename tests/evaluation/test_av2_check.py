@@ -1,0 +1,86 @@
+"""--check-with-av2: agreement with av2's functions, and detection of every disagreement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from av2.datasets.motion_forecasting.eval import metrics as av2
+
+from tests.conftest import run
+from tests.evaluation.predictors import Scattered, ScatteredWorlds
+from trajpred.evaluation import av2_check, evaluate
+from trajpred.evaluation.av2_check import READ, agrees_with_av2
+from trajpred.predictors import FilePredictor
+from trajpred.predictors.predict import predict
+from trajpred.store import ScenarioStore
+
+
+@pytest.fixture(scope="module")
+def store(store_path: Path) -> ScenarioStore:
+    return ScenarioStore(store_path, "val")
+
+
+def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: ScenarioStore) -> None:
+    found = evaluate(ScatteredWorlds(), store, check_with_av2=True, batch_size=2, progress=False)
+    assert agrees_with_av2(found) and len(found.av2) == 15, "five metrics at K = 1 and 6, five of worlds"
+    for name, one in found.av2.items():
+        every = found.metrics["all"] if name in found.metrics["all"] else found.worlds
+        assert one["av2"] == pytest.approx(one["trajpred"], rel=1e-12) and one["count"] <= every["count"]
+        if name in found.metrics["all"]:
+            assert one["av2"] == pytest.approx(every[name], rel=1e-5), name
+    assert found.av2["actorCR"]["av2"] > 0, "some agents collide"
+
+
+@pytest.mark.parametrize("name", ["agent_metrics", "world_metrics"])
+def test_a_metric_that_differs_for_one_agent_is_noticed(
+    store: ScenarioStore, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    correct = getattr(av2_check, name)
+
+    def wrong(*args: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = correct(*args)
+        next(iter(found.values()))[0] += 2e-6
+        return found
+
+    monkeypatch.setattr(av2_check, name, wrong)
+    found = evaluate(ScatteredWorlds(), store, check_with_av2=True, limit=2, progress=False)
+    assert not agrees_with_av2(found)
+
+
+def test_files_are_read_by_av2_too(store: ScenarioStore, tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    predict(ScatteredWorlds(), path, store.path, agents="scored", joint=True, progress=False)
+    found = evaluate(FilePredictor(path), store, check_with_av2=True, progress=False)
+    assert found.av2[READ] == {"count": len(store), "difference": 0.0} and agrees_with_av2(found)
+    # av2 reads one set of probabilities per scenario: a track with its own is not what av2 evaluates.
+    table = pq.read_table(path)
+    p = table["probability"].to_numpy().copy()
+    p[:6] = 1 / 6
+    pq.write_table(table.set_column(2, "probability", pa.array(p)), path)
+    assert not agrees_with_av2(evaluate(FilePredictor(path), store, check_with_av2=True, progress=False))
+
+
+def test_the_command_prints_the_table_and_fails_on_a_difference(
+    store: ScenarioStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["evaluate", "--store", store.path, "--check-with-av2", "--limit", 1]
+    assert run(*command) == 0
+    assert "largest difference" in capsys.readouterr().out
+    compute = av2.compute_fde
+    monkeypatch.setattr(av2, "compute_fde", lambda *args: compute(*args) + 1e-5)
+    assert run(*command) == 1
+
+
+def test_without_av2_one_sentence_says_so(store: ScenarioStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trajpred import DataError, Scenario, packages
+
+    monkeypatch.setattr(packages, "has_av2", lambda: False)
+    for needs in (lambda: evaluate(Scattered(), store, check_with_av2=True), replace(store[0]).to_av2):
+        with pytest.raises(DataError, match="needs av2"):
+            needs()
+    assert isinstance(store[0], Scenario)
