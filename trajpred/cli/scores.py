@@ -28,6 +28,7 @@ def evaluate(
     checkpoint: str = "constant_velocity",
     store: Path | None = None,
     split: str = "val",
+    labels: Path | None = None,
     k: list[int] | None = None,
     by: list[str] | None = None,
     group: list[Group] | None = None,
@@ -55,6 +56,8 @@ def evaluate(
             (argoverse1-small), or constant_velocity, constant_turn_rate or lane_following.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test.
+        labels: Futures of a split that has none: a folder of scenario files with all steps, or a challenge
+            file (.parquet) with one mode, the true one.
         k: Evaluate only the K most probable modes; several values give several tables. By default 1 and 6.
         by: Break down by class, city, manoeuvre, speed, neighbours or error of constant velocity; or all.
         group: Agents of the breakdowns and horizons, by default focal; several are put side by side.
@@ -80,6 +83,8 @@ def evaluate(
     require(batch_size > 0, "batch_size", "must be positive")
     require(scenes >= 0, "scenes", "must not be negative")
     rows = open_split(store, split)
+    if labels is not None:
+        rows = _labelled(rows, labels)
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
     from trajpred.evaluation.av2_check import agrees_with_av2
@@ -120,6 +125,15 @@ def evaluate(
         _suggest_pictures([before], [after], scenes, rows.path, checkpoint)
     complete = [_report_gaps(predictor, result, rows), *(_report_gaps(one, other, rows) for one in rivals)]
     return int((strict and not all(complete)) or not all(map(agrees_with_av2, results)))
+
+
+def _labelled(rows: ScenarioStore, labels: Path) -> ScenarioStore:
+    """Open the labels of a split, and print how many scenarios have one."""
+    from trajpred.evaluation.labels import LabelledStore, read_labels
+
+    found = LabelledStore(rows, read_labels(labels))
+    print(f"{labels}: labels of {found.labelled} of {len(rows)} scenarios")
+    return found
 
 
 def _report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:

@@ -68,6 +68,12 @@ def read_scenario(folder: Path) -> Scenario:
         return scenario_from(_read_table(tracks_file), lane_map)
 
 
+def read_tracks(path: Path) -> Scenario:
+    """Read a ``scenario_<id>.parquet`` alone, without a map. Raises: DataError naming the field at fault."""
+    with readable(path, "parquet file"):
+        return scenario_from(_read_table(path), LaneMap())
+
+
 def read_map(path: Path) -> LaneMap:
     """Read a ``log_map_archive_<id>.json``. Raises: DataError naming the file and the field at fault."""
     with readable(path, "JSON file"):
