@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from trajpred.errors import DataError
@@ -10,7 +11,6 @@ from trajpred.store.reader import read_manifest
 
 ROOT = Path(__file__).parents[2]
 SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"
-SAMPLE_STORE = ROOT / "datasets" / "argoverse2" / "store"
 #: Argoverse 2 motion-forecasting scenarios of the sample; the others are windows of its sensor logs.
 SAMPLE_NATIVE = (
     "0000b0f9-99f9-4a1f-a231-5be9e4c523f7",
@@ -18,6 +18,17 @@ SAMPLE_NATIVE = (
     "0a0af725-fbc3-41de-b969-3be718f694e2",
     "0a1e6f0a-1817-4a98-b02e-db8c9327d151",
 )
+
+
+def store_of(raw: Path) -> Path:
+    """Return the place of the store of the sample ``raw``: beside it, or the user's cache if that is read-only."""
+    beside = raw.with_name("store")
+    if beside.is_dir() or not raw.is_dir() or os.access(raw.parent, os.W_OK):
+        return beside
+    return Path.home() / ".cache" / "trajpred" / "argoverse2-sample"
+
+
+SAMPLE_STORE = store_of(SAMPLE_RAW)
 
 
 def require_sample() -> Path:
