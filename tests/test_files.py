@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -23,6 +24,21 @@ def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path, flush: bool
     with atomic_file(path, flush) as unfinished:
         unfinished.write_text("after")
     assert path.read_text() == "after" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_reported_with_the_file_and_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "results.json"
+    path.write_text("before")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught, atomic_file(path) as unfinished:
+        unfinished.write_text("after")
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")

@@ -29,20 +29,25 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
         >>> with atomic_file("results.json") as unfinished:
         ...     unfinished.write_text("{}")
 
-    Raises: OSError if the file cannot be written.
+    Raises: OSError, which names ``path``, if the file cannot be written.
     """
     path = Path(path)
-    if path.exists() and (not path.is_file() or path.parent == Path("/dev")):
-        yield path
-        return
-    unfinished = path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
+    direct = path.exists() and (not path.is_file() or path.parent == Path("/dev"))
+    unfinished = path if direct else path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
     try:
         yield unfinished
+        if direct:
+            return
         if flush:
             sync(unfinished)
         unfinished.replace(path)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(unfinished)):
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        if not direct:
+            unfinished.unlink(missing_ok=True)
     for other in path.parent.glob(".unfinished-*"):
         with suppress(OSError):  # another process may remove it at the same time
             same_path = other.name[20:] == unfinished.name[20:]  # the names differ in eight random digits

@@ -56,3 +56,9 @@ def test_too_few_agents_are_rejected(store: ScenarioStore, tmp_path: Path) -> No
     with pytest.raises(DataError, match="too few to fit and to measure on"):
         calibrate(saved(tmp_path), One([store[0]]), tmp_path / "x.ckpt", progress=False)  # type: ignore[arg-type]
     assert not (tmp_path / "x.ckpt").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_reported(store: ScenarioStore, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        calibrate(saved(tmp_path), store, Path("/dev/full"), group="all", progress=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -91,6 +92,30 @@ def test_failed_check_leaves_nothing_and_keeps_the_bundle_before(
     export_bundle(checkpoint, out, scenes[:1])
     assert len(Bundle(out).info["check"]["cases"]) == 4, "a bundle is replaced by a newer one"
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize("problem", [errno.ENOTEMPTY, errno.EIO])
+def test_another_export_into_the_folder_and_a_faulty_disk_lose_no_bundle(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: int
+) -> None:
+    target, new, old = (shutil.copytree(bundle, tmp_path / name / "bundle") for name in ("out", "new", "old"))
+    (new / "mark").touch()
+    rename, failures = Path.rename, [problem]
+
+    def fail_once(path: Path, to: Path) -> Path:
+        if to == target and path == new and failures:
+            if problem == errno.ENOTEMPTY:  # another export was faster
+                rename(old, target)
+            raise OSError(failures.pop(), "cannot rename")
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", fail_once)
+    if problem == errno.EIO:
+        with pytest.raises(OSError, match="cannot rename"):
+            module._publish(new, target)
+    else:
+        module._publish(new, target)
+    assert is_bundle(target) and (target / "mark").exists() == (problem == errno.ENOTEMPTY)
 
 
 def test_other_files_are_not_overwritten(checkpoint: Path, scenes: list[Scenario], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -156,6 +157,8 @@ def _write(checkpoint: str | Path, out: Path, found: CalibrationResult, facts: d
     content = read_checkpoint(pretrained.locate(checkpoint))
     kept = {name: value for name, value in content.items() if name.startswith("trajpred_")}
     fitted = {"temperature": found.temperature, "regions": found.regions.to_json(), "store": facts}
+    buffer = BytesIO()  # torch reports a full disk as RuntimeError
+    torch.save({**kept, "state_dict": content["state_dict"], CALIBRATION: fitted}, buffer)
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(out) as unfinished:
-        torch.save({**kept, "state_dict": content["state_dict"], CALIBRATION: fitted}, unfinished)
+        unfinished.write_bytes(buffer.getbuffer())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +204,15 @@ def _publish(folder: Path, target: Path) -> None:
         with atomic_file(target) as unfinished:
             Path(shutil.make_archive(str(folder), "zip", folder)).replace(unfinished)
         return
-    if target.exists():
-        target.rename(folder.parent / "replaced")
-    folder.rename(target)
+    for attempt in count():
+        replaced = folder.parent / f"replaced-{attempt}"
+        with suppress(FileNotFoundError):
+            target.rename(replaced)
+        try:
+            folder.rename(target)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another export was faster
+                if replaced.exists():
+                    replaced.rename(target)
+                raise

@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from trajpred.errors import require
+from trajpred.files import atomic_file
 from trajpred.forecast import Attention, Forecast
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
@@ -98,10 +99,11 @@ def draw_scene(
 
 
 def save_scene(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
-    """Write ``figure`` in the format given by the suffix of ``path`` (png, pdf, svg …)."""
+    """Write ``figure`` atomically, in the format given by the suffix of ``path`` (png, pdf, svg …)."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=dpi)
+    with atomic_file(target) as unfinished:
+        figure.savefig(unfinished, dpi=dpi, format=target.suffix[1:] or "png")
 
 
 def plot_scenario(
