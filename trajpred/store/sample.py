@@ -21,7 +21,7 @@ SAMPLE_NATIVE = (
 
 
 def store_of(raw: Path) -> Path:
-    """Return the place of the store of the sample ``raw``: beside it, or the user's cache if that is read-only."""
+    """Return where the store of ``raw`` belongs: beside it, or in the user's cache if that is read-only."""
     beside = raw.with_name("store")
     if beside.is_dir() or not raw.is_dir() or os.access(raw.parent, os.W_OK):
         return beside
