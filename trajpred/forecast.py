@@ -178,7 +178,8 @@ class Attention:
         lane: ``[L]`` int64, the other senders: rows of the scenario's lane segments, followed by its
             crossings.
         weight: ``[layers, H, A, A + L]`` float32, attention of the receiver (third axis) to the sender (last
-            axis), by layer and head. Sums to 1 over the senders; 0 for receivers without senders.
+            axis), by layer and head. Sums to 1 over the senders, except where a layer also attends to what is
+            no agent or lane; 0 for receivers without senders.
     """
 
     scenario_id: str

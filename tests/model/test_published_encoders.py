@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -31,7 +33,7 @@ SYSTEMS = [pytest.param(path, {}, id=path.stem) for path in CONFIGS] + [
 each_system = pytest.mark.parametrize(("path", "decoder"), SYSTEMS)
 
 
-def small(path: Path, **decoder: Any) -> LitForecaster:
+def small(path: Path, layers: int = 2, **decoder: Any) -> LitForecaster:
     """Build the system of a config file with small sizes and without dropout."""
     config: dict[str, Any] = yaml.safe_load(path.read_text())["model"]
     config.setdefault("encoder", {"class_path": "trajpred.model.SceneEncoder"})
@@ -39,8 +41,9 @@ def small(path: Path, **decoder: Any) -> LitForecaster:
     for part in config.values():
         arguments = part.setdefault("init_args", {})
         arguments["dim"] = 16
-        arguments |= {name: 2 for name in ("heads", "layers") if name in arguments}
+        arguments |= {"heads": 2} if "heads" in arguments else {}
         arguments |= {name: 0.0 for name in ("dropout", "edge_dropout") if name in arguments}
+    config["encoder"]["init_args"] |= {"layers": layers, "heads": 2}
     config["decoder"]["init_args"] |= decoder
     torch.manual_seed(0)
     return LitForecaster.build(config)
@@ -87,7 +90,7 @@ def test_predictions_are_invariant_and_scenes_of_a_batch_independent(
 def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario], sectors: int) -> None:
     batch = batch_of(real)
     graph = TokenGraph.of(batch)
-    graphs, state, rows = star_graphs(batch, graph, sectors)
+    graphs, state, rows, _ = star_graphs(batch, graph, sectors)
     nearest: dict[tuple[int, int], tuple[float, Tensor, int]] = {}
     for j, i in graph.index[:, graph.edges_between(True, True)].T.tolist():
         x, y = relative_pose(graph.poses[j : j + 1], graph.poses[i : i + 1]).position[0].tolist()
@@ -130,3 +133,38 @@ def test_the_regularisation_is_part_of_the_training_loss(real: list[Scenario]) -
     assert float(losses["regularization"].detach()) == pytest.approx(expected, rel=1e-4)
     parts = losses["proposal"] + losses["refinement"] + losses["mode"] + losses["regularization"]
     torch.testing.assert_close(losses["loss"], parts)
+
+
+ONE_LAYER = [pytest.param(path, id=path.stem) for path in CONFIGS]
+
+
+@pytest.mark.parametrize("path", ONE_LAYER)
+def test_reported_attention_says_who_matters(path: Path, real: list[Scenario]) -> None:
+    """With one layer, an agent's token depends on exactly those lanes that it attends to."""
+    encoder = small(path, layers=1).forecaster.encoder.eval()
+    batch = batch_of(real[:2])
+    before = encoder.encode(batch).agent
+    found = encoder.attention_weights(batch)
+    assert torch.equal(encoder.encode(batch).agent, before), "reading attention leaves no trace"
+    for one, scenario in zip(found, real, strict=False):
+        A, total = len(one.track_id), one.weight.sum(-1)
+        assert one.scenario_id == scenario.scenario_id and one.weight.shape[3] == A + len(one.lane)
+        reached = one.weight.any(-1)
+        if path.stem == "transformer_m":  # the rest goes to the graph token
+            assert ((total > 0) & (total < 1)).all()
+        else:
+            np.testing.assert_allclose(total[reached], 1, atol=1e-5)
+    lanes, checked = batch["lane"].ptr.tolist(), 0
+    for row in range(0, lanes[-1], 7):
+        s = int(row >= lanes[1])
+        changed = copy.copy(batch)
+        changed["lane"].points = batch["lane"].points.clone()
+        changed["lane"].points[row] += 3.0
+        moved_by = (encoder.encode(changed).agent - before).abs().amax(-1).detach().numpy()
+        batch["lane"].points = changed["lane"].points.clone()
+        batch["lane"].points[row] -= 3.0
+        weight = found[s].weight[..., len(found[s].track_id) + row - lanes[s]].sum((0, 1))
+        own = slice(*batch["agent"].ptr[s : s + 2].tolist())
+        assert ((moved_by[own] > 1e-6) == (weight > 1e-6)).all(), row
+        checked += int((weight > 1e-6).sum())
+    assert checked > 20

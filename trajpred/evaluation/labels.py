@@ -77,13 +77,9 @@ class ScenarioLabels:
     def _checked(self, labels: Scenario, scenario: Scenario) -> Tracks:
         n, tracks = scenario.num_observed, scenario.tracks
         require(labels.scenario_id == scenario.scenario_id, "scenario_id", f"is {labels.scenario_id}")
-        steps = (
-            f"has {labels.num_observed} observed and {labels.num_steps - labels.num_observed} future steps"
-        )
-        same = (labels.num_observed, labels.num_steps) == (n, n + self.steps)
-        require(
-            same and labels.has_future, "timestep", f"{steps}, expected {n} of {n + self.steps} and a future"
-        )
+        complete = (labels.num_observed, labels.num_steps) == (n, n + self.steps) and labels.has_future
+        steps = f"has {labels.num_observed} of {labels.num_steps} steps observed"
+        require(complete, "timestep", f"{steps}, expected {n} of {n + self.steps} and a future")
         place = {name: i for i, name in enumerate(tracks.track_id.tolist())}
         known = np.array([name in place for name in labels.tracks.track_id.tolist()], np.bool_)
         row = np.array([place[name] for name in labels.tracks.track_id[known].tolist()], np.int64)

@@ -5,7 +5,7 @@ Edge features are relative poses. Systems without them receive every node's pose
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeL
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.padded_attention import PaddedAttention
 from trajpred.nn.published.transformer_conv import TransformerConv
-from trajpred.nn.published.transformer_m import TransformerMEncoder
+from trajpred.nn.published.transformer_m import BiasedAttention, TransformerMEncoder
 
 
 class TransformerConvSceneEncoder(TokenEncoder):
@@ -30,6 +30,8 @@ class TransformerConvSceneEncoder(TokenEncoder):
         gating: blend root and message with a learned gate.
         dropout: on attention.
     """
+
+    attending: ClassVar = (TransformerConv,)
 
     def __init__(
         self, dim: int = 128, heads: int = 8, layers: int = 3, gating: bool = True, dropout: float = 0.1
@@ -63,6 +65,8 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         edge_dropout: on attention, per edge and head.
         regularization: λ of an L2 penalty λ Σ w² on the convolutions' kernels, added to the training loss.
     """
+
+    attending: ClassVar = (MultiHeadAttentionConv,)
 
     def __init__(
         self,
@@ -109,6 +113,8 @@ class GraphTransformerSceneEncoder(TokenEncoder):
         dropout: inside the layers.
     """
 
+    attending: ClassVar = (DwivediGraphTransformerEdgeLayer,)
+
     def __init__(
         self,
         dim: int = 128,
@@ -147,6 +153,8 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
     Dropout is on residual branches.
     """
 
+    attending: ClassVar = (PaddedAttention,)
+
     def __init__(self, dim: int = 128, heads: int = 8, layers: int = 3, dropout: float = 0.1) -> None:
         super().__init__(dim)
         self.pose = nn.Linear(4, dim)
@@ -177,6 +185,8 @@ class TransformerMSceneEncoder(TokenEncoder):
         share_bias_across_layers: share one structural bias between all layers.
         dropout: on residual branches and attention.
     """
+
+    attending: ClassVar = (BiasedAttention,)  # what the graph token gets is missing from the sum
 
     def __init__(
         self,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import numpy as np
-import torch
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
 
-from trajpred.forecast import Attention
 from trajpred.graph.channels import EDGE_POSE
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
@@ -48,7 +44,7 @@ class SceneEncoder(TokenEncoder):
         torch.Size([61, 128])
     """
 
-    has_attention: ClassVar[bool] = True
+    attending: ClassVar = (GraphAttention,)
 
     def __init__(
         self,
@@ -87,43 +83,3 @@ class SceneEncoder(TokenEncoder):
         if self.evaluation == "edges":
             return edges
         return DenseRelation.of(edges, graph.padding, graph.padding)
-
-    @torch.inference_mode()
-    def attention_weights(self, batch: HeteroData) -> list[Attention]:
-        """Return the attention weights of every layer and head, scene by scene, read during one forward."""
-        weights: list[Tensor] = []
-
-        def record(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
-            assert isinstance(attention, GraphAttention)
-            weights.append(attention.weights(*inputs))
-
-        layers = [module for module in self.layers.modules() if isinstance(module, GraphAttention)]
-        hooks = [layer.register_forward_pre_hook(record) for layer in layers]
-        try:
-            graph = self.encode(batch).graph
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return _split_by_scene(torch.stack(weights, 1), graph.index, batch)
-
-
-def _split_by_scene(weight: Tensor, index: Tensor, batch: HeteroData) -> list[Attention]:
-    """Turn edge weights ``[E, layers, H]`` of the edges ``index`` into one dense record per scene."""
-    agent, lane = batch["agent"], batch["lane"]
-    (sender, receiver), agents = index.cpu().numpy(), agent.num_nodes
-    scene, first, first_lane = (x.cpu().numpy() for x in (agent.batch, agent.ptr, lane.ptr))
-    to_agent = np.flatnonzero(receiver < agents)
-    sender, receiver, alpha = sender[to_agent], receiver[to_agent], weight.float().cpu().numpy()[to_agent]
-    of, count, lanes = scene[receiver], np.diff(first), np.diff(first_lane)
-    # Columns of a scene: its agents, then its lanes.
-    lane_column = sender - agents - first_lane[of] + count[of]
-    column = np.where(sender < agents, sender - first[of], lane_column)
-    result = []
-    for s, name in enumerate(batch.scenario_id):
-        own = of == s
-        dense = np.zeros((count[s], count[s] + lanes[s], *alpha.shape[1:]), np.float32)
-        dense[receiver[own] - first[s], column[own]] = alpha[own]
-        rows, nodes = slice(first_lane[s], first_lane[s + 1]), slice(first[s], first[s + 1])
-        lane_row = lane.row[rows].cpu().numpy()
-        result.append(Attention(name, agent.track_id[nodes], lane_row, np.moveaxis(dense, (2, 3), (0, 1))))
-    return result

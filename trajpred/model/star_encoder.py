@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.geometry import direction, norm, relative_pose, rotate, unit_vector
 from trajpred.graph.channels import HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
+from trajpred.model.attention import Pairs
 from trajpred.model.token_encoder import SceneTokens, TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import mlp
@@ -53,7 +54,12 @@ class StarSceneEncoder(TokenEncoder):
         dropout: inside the GAT layers.
         completion: share of the observed steps that are masked and reconstructed from the others as an
             auxiliary objective (masked-trajectory completion); 0 disables it.
+
+    Attention is reported of the GAT layers and of the cross-attention to the neighbours (both in the star of
+    each agent), between the agents, and to the lanes; not of the attention to the history.
     """
+
+    attending: ClassVar = (GATEncoder, PaddedAttention)
 
     def __init__(
         self,
@@ -82,7 +88,7 @@ class StarSceneEncoder(TokenEncoder):
         steps, valid = self.agent(agent.history)
         lanes = self.lane(lane.points, lane.kind, lane.is_intersection, lane.marks)
 
-        stars, state, rows = star_graphs(batch, graph, self.neighbors)
+        stars, state, rows, _ = star_graphs(batch, graph, self.neighbors)
         # The target's node also receives the last token of its history.
         last = torch.where(valid, torch.arange(valid.shape[1], device=valid.device), 0).amax(1)
         newest = steps[torch.arange(len(steps), device=steps.device), last]
@@ -100,6 +106,20 @@ class StarSceneEncoder(TokenEncoder):
         return SceneTokens(x, lanes, graph)
 
     forward = encode
+
+    def attended(self, name: str, weight: Any, graph: TokenGraph, batch: HeteroData) -> list[Pairs]:
+        if name == "everyone":
+            return [Pairs.of_scenes(weight, graph.agents, graph.num_agents)]
+        if name == "cross.lanes":
+            sender, receiver = graph.index[:, graph.edges_between(False, True)]
+            return [Pairs.of_lists(weight, sender, torch.bincount(receiver, minlength=graph.num_agents))]
+        if name not in ("stars", "cross.neighbors"):
+            return []
+        stars, _, rows, agent = star_graphs(batch, graph, self.neighbors)
+        if name == "cross.neighbors":
+            return [Pairs.of_lists(weight, agent[rows], stars.ptr.diff() - 1)]
+        target = torch.zeros_like(agent, dtype=torch.bool).index_fill(0, stars.target_index, True)
+        return [Pairs(agent[edges[:, target[edges[1]]]], alpha[target[edges[1]]]) for edges, alpha in weight]
 
     def _cross_attend(self, name: str, x: Tensor, z: Tensor, mask: Tensor) -> Tensor:
         """Attend from each row of ``x`` ``[R, dim]`` to its own ``z`` ``[R, m, dim]``."""
@@ -136,12 +156,14 @@ def state_channels(sectors: int) -> int:
     return len(STATE) + len(OBJECT_TYPES) + sectors
 
 
-def star_graphs(batch: HeteroData, graph: TokenGraph, sectors: int) -> tuple[FlatGraphs, Tensor, Tensor]:
+def star_graphs(
+    batch: HeteroData, graph: TokenGraph, sectors: int
+) -> tuple[FlatGraphs, Tensor, Tensor, Tensor]:
     """Build a star around every agent from its nearest neighbour in each of ``sectors`` directions.
 
     Returns:
         The stars, the target first; the state ``[ΣM + A, state_channels]`` of each node in the frame of its
-        target; the rows of the neighbours, target by target.
+        target; the rows of the neighbours, target by target; the agent ``[ΣM + A]`` of each node.
     """
     sender, receiver = graph.index[:, graph.edges_between(True, True)]
     relative = relative_pose(graph.poses[sender], graph.poses[receiver])
@@ -167,7 +189,8 @@ def star_graphs(batch: HeteroData, graph: TokenGraph, sectors: int) -> tuple[Fla
     state[graphs.target_index] = _state(*own, agent.object_type, None, sectors)
     neighbor = relative.position[nearest], rotate(agent.velocity[sender], turn), turn
     state[is_neighbor] = _state(*neighbor, agent.object_type[sender], sector, sectors)
-    return graphs, state, is_neighbor.nonzero()[:, 0]
+    rows = is_neighbor.nonzero()[:, 0]
+    return graphs, state, rows, graphs.batch.index_copy(0, rows, sender)
 
 
 def _state(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.errors import DataError
+from trajpred.errors import require
 from trajpred.forecast import Attention
 from trajpred.graph.channels import HISTORY, LANE_KINDS, LANE_POINT
 from trajpred.lane_map import MARK_TYPES
+from trajpred.model.attention import Pairs, recorded, records
 from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import mlp
@@ -128,8 +129,9 @@ class TokenEncoder(nn.Module):
         ...         return x + x.mean(0)
     """
 
-    #: Whether :meth:`attention_weights` is implemented.
-    has_attention: ClassVar[bool] = False
+    #: The attention modules whose weights :meth:`attention_weights` reports: ``GraphAttention``, or modules
+    #: that return them last if called with ``return_attention=True``.
+    attending: ClassVar[tuple[type[nn.Module], ...]] = ()
 
     def __init__(self, dim: int = 128, agent: nn.Module | None = None, lane: nn.Module | None = None) -> None:
         super().__init__()
@@ -144,12 +146,39 @@ class TokenEncoder(nn.Module):
         """Return the encoder's own training losses, keyed by names of ``LossConfig``."""
         return {}
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether :meth:`attention_weights` can be called."""
+        return bool(self.attending)
+
+    @torch.inference_mode()
     def attention_weights(self, batch: HeteroData) -> list[Attention]:
-        """Return the attention weights of every scene of ``batch``, in evaluation mode.
+        """Return the attention weights of every layer and head, scene by scene, read during one forward.
+
+        Meant for evaluation mode. Layers are those of :attr:`attending`, in the order in which they run.
 
         Raises: DataError if the encoder does not report attention.
         """
-        raise DataError(f"{type(self).__name__} does not report attention", field="encoder")
+        require(self.has_attention, "encoder", f"{type(self).__name__} does not report attention")
+        with recorded(self, self.attending) as found:
+            graph = self.encode(batch).graph
+        layers = [pairs for name, weight in found for pairs in self.attended(name, weight, graph, batch)]
+        return records(layers, batch)
+
+    def attended(self, name: str, weight: Any, graph: TokenGraph, batch: HeteroData) -> list[Pairs]:
+        """Say which tokens the attention of a module belongs to: a list of layers.
+
+        By default weights ``[E, H]`` are of the edges of ``graph``, ``[E + N, H]`` also of a loop for every
+        token, and ``[S, H, n, n]`` of the padded scenes, where leading rows that are not tokens are omitted.
+
+        Args:
+            name: the module, as in ``named_modules``; weight: what it returned.
+        """
+        if weight.ndim == 4:
+            n = graph.padding.size
+            return [Pairs.of_scenes(weight[..., -n:, -n:], graph.padding, graph.num_agents)]
+        loops = torch.arange(weight.shape[0] - graph.index.shape[1], device=weight.device)
+        return [Pairs(torch.cat((graph.index, loops.expand(2, -1)), 1), weight)]
 
     def encode(self, batch: HeteroData) -> SceneTokens:
         """Encode all agents and lanes of a batch (:func:`trajpred.graph.scene_graph.scene_graph`)."""
