@@ -141,4 +141,6 @@ def encode(names: Sequence[Any], known: tuple[str, ...], field: str) -> NDArray[
         return np.array([index[name] for name in names], np.int8)
     except (KeyError, TypeError):
         unknown = next(name for name in names if name not in known)
-        raise DataError(f"unknown value {quoted(unknown)}; known: {', '.join(known)}", field=field) from None
+        raise DataError(
+            f"unknown value {shortened(repr(unknown), MAX_QUOTED)}; known: {', '.join(known)}", field=field
+        ) from None

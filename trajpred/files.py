@@ -35,16 +35,13 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     direct = path.exists() and (not path.is_file() or path.parent == Path("/dev"))
     unfinished = path if direct else path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
     try:
-        yield unfinished
-        if direct:
-            return
-        if flush:
-            sync(unfinished)
-        unfinished.replace(path)
-    except OSError as error:
-        if error.errno is None or error.filename not in (None, str(unfinished)):
-            raise
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        with naming(path, instead_of=unfinished):
+            yield unfinished
+            if direct:
+                return
+            if flush:
+                sync(unfinished)
+            unfinished.replace(path)
     finally:
         if not direct:
             unfinished.unlink(missing_ok=True)
@@ -55,6 +52,17 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
                 other.unlink()
     if flush:
         sync(path.parent)
+
+
+@contextmanager
+def naming(path: Path, instead_of: Path | None = None) -> Iterator[None]:
+    """Name ``path`` in an OSError that names no file, as that of a full disk, or ``instead_of``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(instead_of)):
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
 
 
 def require_writable(path: Path, folder: bool = False) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from trajpred.errors import DataError
 from trajpred.training.settings import nearest
 from trajpred.training.train import train
+
+#: Lists of nine lists of nine lists: few lines, half a million values.
+BOMB = "a: &a [1]\n" + "".join(f"{x}: &{x} [{', '.join(['*' + y] * 9)}]\n" for y, x in pairwise("abcdefg"))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +58,12 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
         ),
         ("trainer: {max_epochs: ten}", "field 'trainer.max_epochs': must be an integer or null, is 'ten'"),
         ("trainer: [", "is not YAML: line 1: "),
+        ("[" * 5000, "is nested too deeply"),
+        (BOMB, "its anchors stand for more than 100,000 values"),
+        ("trainer: &a {callbacks: [*a]}", "its anchors stand for more than 100,000 values"),
+        ("trainer: !!python/object/apply:os.getcwd []", "is not YAML: line 1: could not determine"),
+        ("", "contains no settings"),
+        ("# " + "x" * 10**6, "has more than 1,000,000 bytes"),
     ],
 )
 def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path: Path) -> None:
@@ -67,3 +79,24 @@ def test_the_nearest_name_is_that_of_the_whole_or_of_its_last_part() -> None:
     known = ["data.batch_size", "data.seed", "trainer.max_epochs"]
     found = {name: nearest(name, known) for name in ("data.batchsize", "batch_sizes", "trainer.seed", "x")}
     assert list(found.values()) == ["data.batch_size", "data.batch_size", "data.seed", None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"data": {"store": "a\0b"}}, "these settings cannot be used: embedded null"),
+        ({"model": {"optimizer": {"learning_rate": float("nan")}}}, "learning_rate"),
+    ],
+)
+def test_values_that_only_yaml_can_write_are_answered_in_one_sentence(
+    settings: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    with pytest.raises(DataError, match=sentence):
+        train(["--config", str(tmp_path / "config.yaml")])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_device_is_no_config() -> None:
+    with pytest.raises(DataError, match="/dev/full: is a device"):
+        train(["--config", "/dev/full"])

@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 import trajpred
 from trajpred.cli import benchmark, data, info, models, onboard, scores, visualize
 from trajpred.doctor import doctor
-from trajpred.errors import DataError
+from trajpred.errors import DataError, shortened
 from trajpred.processors import limit_threads
 
 Command = Callable[..., int]
@@ -102,7 +102,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
         _fail(_with_option(error, bound.signature.parameters))
     except OSError as error:
         reason = error.strerror or str(error)
-        _fail(f"{error.filename}: {reason}" if error.filename is not None else reason)
+        _fail(f"{shortened(str(error.filename))}: {reason}" if error.filename is not None else reason)
     except UnicodeDecodeError as error:
         _fail(str(error))
 

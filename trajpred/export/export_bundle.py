@@ -28,7 +28,7 @@ from trajpred.export.graphs import Decoder, Encoder, WholeForecaster
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.trace import join, load_compiled, to_onnx, to_torch
-from trajpred.files import atomic_file
+from trajpred.files import atomic_file, naming
 from trajpred.graph.channels import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
@@ -93,7 +93,10 @@ def export_bundle(
     modules = _modules(predictor, checkpoint)
     fixed = _model_sizes(model) | ({} if sizes is None else {"A": sizes[0], "B": sizes[0], "L": sizes[1]})
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
+    with (
+        naming(target),
+        tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch,
+    ):
         folder = Path(scratch) / "bundle"
         folder.mkdir()
         graphs = {}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class OptimizerConfig:
     weight_decay: float = 0.01
     warmup: float = 0.05
     final: float = 0.01
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            require(math.isfinite(value) and value >= 0, field.name, f"must be 0 or more, is {value}")
 
 
 def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> dict[str, Any]:

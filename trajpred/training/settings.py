@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -14,6 +15,8 @@ from jsonargparse import ArgumentParser
 
 from trajpred.errors import DataError
 
+#: Maximum size of a config file, and number of its values, with those that its anchors stand for.
+MAX_BYTES, MAX_VALUES = 1_000_000, 100_000
 _UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (\S+)")
 _UNKNOWN_KEY = re.compile(r"(?:Group '([\w.]+)' does not accept option|Option) '([\w.]+)'")
 _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_path '(\S+)':\s+module ")
@@ -128,6 +131,34 @@ def _configs(args: Sequence[str]) -> Iterator[Path]:
             yield Path(word.partition("=")[2])
 
 
+def check_configs(args: Sequence[str]) -> None:
+    """Reject config files that would take all memory: devices, and anchors within anchors.
+
+    Raises: DataError.
+    """
+    for file in _configs(args):
+        if file.is_char_device() or (file.is_file() and file.stat().st_size > MAX_BYTES):
+            raise DataError(f"is a device or has more than {MAX_BYTES:,} bytes", file=file)
+        if not file.is_file():
+            continue  # missing, or a pipe, which can be read once
+        content = _read(file)
+        if not isinstance(content, dict):
+            raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
+        if _count(content, {}) > MAX_VALUES:
+            raise DataError(f"its anchors stand for more than {MAX_VALUES:,} values", file=file)
+
+
+def _count(content: Any, known: dict[int, float]) -> float:
+    """Count the values within ``content``, of which the lists and mappings in ``known`` are counted."""
+    if not isinstance(content, dict | list):
+        return 1
+    if id(content) not in known:
+        known[id(content)] = math.inf  # if found in itself
+        values = content.values() if isinstance(content, dict) else content
+        known[id(content)] = 1 + sum(_count(value, known) for value in values)
+    return known[id(content)]
+
+
 def _read(file: Path) -> Any:
     """Read a YAML file. Raises: DataError if it is missing or not YAML."""
     try:
@@ -137,8 +168,10 @@ def _read(file: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DataError(f"is not YAML: line {line}: {error.problem}", file=file) from None
+    except RecursionError:
+        raise DataError("is nested too deeply", file=file) from None
     except ValueError as error:
-        raise DataError(f"is not a text file ({error})", file=file) from None
+        raise DataError(f"cannot be read ({error})", file=file) from None
 
 
 def _plain(key: str) -> str:

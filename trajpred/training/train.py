@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
+from trajpred.files import naming
 from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
 from trajpred.model.pretrained import LAST
@@ -35,7 +37,7 @@ from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord
 from trajpred.training.results import report
-from trajpred.training.settings import explain
+from trajpred.training.settings import check_configs, explain
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -101,6 +103,7 @@ class TrainCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.args: list[str] = sys.argv[1:] if args is None else args
+        check_configs(self.args)
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
@@ -109,7 +112,8 @@ class TrainCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         config = self.config
         self.devices = choose_devices(config.trainer, config.data.batch_size, self.args)
-        store = ensure_store(Path(config.data.store))
+        with one_sentence():  # YAML can write names that no file has
+            store = ensure_store(Path(config.data.store))
         train, val = ScenarioStore(store, "train"), ScenarioStore(store, "val")
         require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
         history, horizon = train.lengths
@@ -217,7 +221,7 @@ def train(args: Sequence[str] | None = None) -> None:
             "allow_abbrev": False,
         },
     )
-    with lock_run(cli.trainer):
+    with lock_run(cli.trainer), naming(Path(cli.trainer.log_dir or cli.trainer.default_root_dir)):
         _fit(cli)
     # The best checkpoint; the last one if no validation has run.
     saved = [c.best_model_path for c in cli.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
@@ -259,9 +263,16 @@ def _advice(checkpoint: Path) -> str:
     return f"Resume with:\n  trajpred train {shlex.join([*config, *resume])}"
 
 
+def _report_in_threads(error: threading.ExceptHookArgs) -> None:
+    """Print the traceback of a thread, unless TensorBoard's cannot write: its next write raises the error."""
+    if not isinstance(error.exc_value, OSError):
+        threading.__excepthook__(error)
+
+
 def _configure_output() -> None:
     """Silence messages of the libraries that a user cannot act on."""
     torch.set_float32_matmul_precision("high")
+    threading.excepthook = _report_in_threads
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for message in (
