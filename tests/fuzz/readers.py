@@ -26,6 +26,7 @@ from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, 
 from tests.sources.argoverse1_files import made_map, made_rows, write
 from trajpred.errors import DataError
 from trajpred.evaluation.comparison import by_recipe, format_recipes
+from trajpred.evaluation.labels import label, read_labels
 from trajpred.evaluation.results import read_results
 from trajpred.forecast import Forecast
 from trajpred.metrics.calibration import ConformalRegions
@@ -185,6 +186,21 @@ def predictions(folder: Path) -> Reader:
     return Reader(path.read_bytes(), parquet_of, of_file(path, read))
 
 
+def labels(folder: Path) -> Reader:
+    """Return the reader of a challenge file with one mode as labels."""
+    write_scenario(SCENARIO, folder / "scenario", future=False)
+    observed, path = argoverse2.read_scenario(folder / "scenario"), folder / "labels.parquet"
+    future, one = SCENARIO.tracks.position[SCENARIO.focal, None, None, 5:], np.ones((1, 1))
+    origin = {"origin": future[:, 0, 0], "origin_heading": one[0], "step_s": 0.1}
+    name, ids = SCENARIO.scenario_id, np.array([SCENARIO.focal_id])
+    write_predictions(path, [Forecast.from_trajectories(name, ids, future, one, **origin)])
+
+    def read() -> object:
+        return name in (found := read_labels(path)) and label(observed, found).validate()
+
+    return Reader(path.read_bytes(), parquet_of, of_file(path, read))
+
+
 def results(folder: Path) -> Reader:
     """Return the reader of evaluation results, as ``compare`` uses it."""
     seed = json.loads((ROOT / "datasets" / "argoverse1" / "results" / "history_mlp.json").read_text())
@@ -278,6 +294,7 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "compressed shard (Arrow)": lambda folder: of_store(folder, "val/shard-00000-*.arrow", arrow_of, "zstd"),
     "store record (JSON)": record,
     "predictions (parquet)": predictions,
+    "labels (parquet)": labels,
     "results (JSON)": results,
     "conformal regions (JSON)": regions,
     "bundle (zip)": bundle,
