@@ -113,7 +113,13 @@ class _Builder:
             hints = get_type_hints(cls.__init__)
         except Exception:  # a user's annotations may name anything
             hints = {}
-        parameters = inspect.signature(cls).parameters.values()
+        parameters = list(inspect.signature(cls).parameters.values())
+        if (operator := getattr(cls, "options_of", None)) is not None:
+            hints = get_type_hints(operator.__init__) | hints
+            known = {p.name for p in parameters}
+            own = inspect.signature(operator).parameters.values()
+            parameters = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
+            parameters += [p for p in own if p.name not in known and p.default is not p.empty]
         names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         others = sorted(str(name) for name in config if name not in names)
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)

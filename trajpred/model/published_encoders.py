@@ -5,7 +5,7 @@ Edge features are relative poses. Systems without them receive every node's pose
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,12 @@ from trajpred.graph.relations import EDGE_KINDS
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import GraphStructure, LaplacianPositionalEncoding, mlp
-from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeLayer
+from trajpred.nn.published.graph_structure import EdgeEncoding
+from trajpred.nn.published.graph_transformer import (
+    DwivediGraphTransformerEdgeLayer,
+    DwivediGraphTransformerLayer,
+)
+from trajpred.nn.published.graph_transformer_net import RandomWalkPositionalEncoding
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.padded_attention import PaddedAttention
 from trajpred.nn.published.transformer_conv import TransformerConv
@@ -27,34 +32,47 @@ class TransformerConvSceneEncoder(TokenEncoder):
     """Stacked :class:`~trajpred.nn.TransformerConv` (Shi et al. 2021) with edge features, gating, residuals.
 
     Args:
-        gating: blend root and message with a learned gate.
-        dropout: on attention.
+        gating, skip_connection, batch_norm, dropout, options: of the operator, by their published names.
+        ff_channels: likewise; twice ``dim`` by default. With ``add_self_loops``, edges have no features.
     """
+
+    options_of: ClassVar = TransformerConv
 
     attending: ClassVar = (TransformerConv,)
 
     def __init__(
-        self, dim: int = 128, heads: int = 8, layers: int = 3, gating: bool = True, dropout: float = 0.1
+        self,
+        dim: int = 128,
+        heads: int = 8,
+        layers: int = 3,
+        gating: bool = True,
+        skip_connection: bool = True,
+        batch_norm: bool = True,
+        ff_channels: int | None = None,
+        dropout: float = 0.1,
+        **options: Any,
     ) -> None:
         super().__init__(dim)
         self.layers = nn.ModuleList(
             TransformerConv(
                 dim,
-                dim // heads,
-                EDGE_CHANNELS,
+                dim // heads if options.get("concat", True) else dim,
+                0 if options.get("add_self_loops") else EDGE_CHANNELS,
                 heads=heads,
                 gating=gating,
-                skip_connection=True,
-                batch_norm=True,
-                ff_channels=2 * dim,
+                skip_connection=skip_connection,
+                batch_norm=batch_norm,
+                ff_channels=2 * dim if ff_channels is None else ff_channels,
                 dropout=dropout,
+                **options,
             )
             for _ in range(layers)
         )
+        self.featured = not options.get("add_self_loops")
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         for layer in self.layers:
-            x = layer(x, graph.index, graph.features)
+            x = layer(x, graph.index, graph.features if self.featured else None)
         return x
 
 
@@ -62,9 +80,11 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
     """TF-GNN's example, stacked: a dense layer over the node state and attention over its incoming edges.
 
     Args:
-        edge_dropout: on attention, per edge and head.
-        regularization: λ of an L2 penalty λ Σ w² on the convolutions' kernels, added to the training loss.
+        edge_dropout, options: of the operator, by their published names. The penalty of
+            the regulariser is added to the training loss.
     """
+
+    options_of: ClassVar = MultiHeadAttentionConv
 
     attending: ClassVar = (MultiHeadAttentionConv,)
 
@@ -74,7 +94,7 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         heads: int = 8,
         layers: int = 3,
         edge_dropout: float = 0.1,
-        regularization: float = 1e-5,
+        **options: Any,
     ) -> None:
         super().__init__(dim)
         self.convs = nn.ModuleList(
@@ -84,10 +104,10 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
                 receiver_tag="target",
                 sender_edge_feature="relative_pose",
                 edge_dropout=edge_dropout,
-                kernel_regularizer={"l2": regularization},
                 receiver_channels=dim,
                 sender_node_channels=dim,
                 sender_edge_channels=EDGE_CHANNELS,
+                **options,
             )
             for _ in range(layers)
         )
@@ -108,39 +128,51 @@ class GraphTransformerSceneEncoder(TokenEncoder):
     """The Graph Transformer (Dwivedi & Bresson 2020) with its edge stream over relative poses.
 
     Args:
-        positional: number of Laplacian eigenvectors of the lane topology; 0 disables them. Lanes only.
-        layer_norm, batch_norm: as published, LayerNorm off and BatchNorm on.
+        pos_enc_dim: columns of the positional encoding of the lane topology; 0 disables it. Lanes only.
+        pos_enc: ``laplacian`` (eigenvectors, as published) or ``random_walk`` (probabilities of return).
+        edge_feat: use the layer with the edge stream; False: the one without edge features.
+        layer_norm, batch_norm, residual, use_bias: as published.
         dropout: inside the layers.
     """
 
-    attending: ClassVar = (DwivediGraphTransformerEdgeLayer,)
+    attending: ClassVar = (DwivediGraphTransformerEdgeLayer, DwivediGraphTransformerLayer)
 
     def __init__(
         self,
         dim: int = 128,
         heads: int = 8,
         layers: int = 3,
-        positional: int = 8,
+        pos_enc_dim: int = 8,
+        pos_enc: Literal["laplacian", "random_walk"] = "laplacian",
+        edge_feat: bool = True,
         layer_norm: bool = False,
         batch_norm: bool = True,
+        residual: bool = True,
+        use_bias: bool = False,
         dropout: float = 0.1,
     ) -> None:
         super().__init__(dim)
-        self.edge = nn.Linear(EDGE_CHANNELS, dim)
-        self.positional = LaplacianPositionalEncoding(positional) if positional else None
-        self.place = nn.Linear(positional, dim) if positional else None
+        self.edge = nn.Linear(EDGE_CHANNELS, dim) if edge_feat else None
+        encoding = {"laplacian": LaplacianPositionalEncoding, "random_walk": RandomWalkPositionalEncoding}
+        self.positional = encoding[pos_enc](pos_enc_dim) if pos_enc_dim else None
+        self.place = nn.Linear(pos_enc_dim, dim) if pos_enc_dim else None
+        options = dropout, layer_norm, batch_norm, residual, use_bias
         self.layers = nn.ModuleList(
-            DwivediGraphTransformerEdgeLayer(
-                dim, dim, heads, dropout, layer_norm, batch_norm, update_edges=layer < layers - 1
-            )
+            DwivediGraphTransformerEdgeLayer(dim, dim, heads, *options, update_edges=layer < layers - 1)
+            if edge_feat
+            else DwivediGraphTransformerLayer(dim, dim, heads, *options)
             for layer in range(layers)
         )
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         if self.positional is not None and self.place is not None:
             lanes, edges, _ = lane_topology(graph)
-            eigenvectors = self.positional(edges - graph.num_agents, graph.scene[lanes])
-            x = torch.cat((x[: graph.num_agents], x[lanes] + self.place(eigenvectors.to(x.dtype))))
+            place = self.positional(edges - graph.num_agents, graph.scene[lanes])
+            x = torch.cat((x[: graph.num_agents], x[lanes] + self.place(place.to(x.dtype))))
+        if self.edge is None:
+            for layer in self.layers:
+                x = layer(x, graph.index)
+            return x
         e = self.edge(graph.features)
         for layer in self.layers:
             x, e = layer(x, graph.index, e)
@@ -177,14 +209,18 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
 class TransformerMSceneEncoder(TokenEncoder):
     """Transformer-M (Luo et al. 2022): lane topology is the 2-D structure, metric positions the 3-D one.
 
+    In training, each scene draws whether it uses both structures or one of them (``mode_prob``, by default
+    0.2, 0.2, 0.6 for both, 2-D and 3-D).
+
     Args:
         mode: ``2d``, ``3d`` or ``2d+3d``.
-        norm: ``pre`` (the paper), ``post`` or ``sandwich``.
-        kernels: distance Gaussians.
         max_hops: lanes with more hops between them count as unreachable.
-        share_bias_across_layers: share one structural bias between all layers.
-        dropout: on residual branches and attention.
+        num_3d_bias_kernel, edge_type, multi_hop_max_dist, activation_fn, dropout, options: of the encoder, by
+            their published names.
+        attention_dropout: by default ``dropout``.
     """
+
+    options_of: ClassVar = TransformerMEncoder
 
     attending: ClassVar = (BiasedAttention,)  # what the graph token gets is missing from the sum
 
@@ -194,14 +230,19 @@ class TransformerMSceneEncoder(TokenEncoder):
         heads: int = 8,
         layers: int = 3,
         mode: Literal["2d", "3d", "2d+3d"] = "2d+3d",
-        norm: Literal["pre", "post", "sandwich"] = "pre",
-        kernels: int = 32,
         max_hops: int = 8,
-        share_bias_across_layers: bool = True,
+        num_3d_bias_kernel: int = 32,
+        edge_type: EdgeEncoding = "multi_hop",
+        multi_hop_max_dist: int = 5,
+        activation_fn: str = "gelu",
         dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation_dropout: float = 0.0,
+        **options: Any,
     ) -> None:
         super().__init__(dim)
         self.max_hops, self.mode = max_hops, mode
+        self.edge_type, self.multi_hop_max_dist = edge_type, multi_hop_max_dist
         self.pose = nn.Linear(4, dim)
         self.encoder = TransformerMEncoder(
             num_atoms=2,
@@ -213,14 +254,14 @@ class TransformerMSceneEncoder(TokenEncoder):
             ffn_embedding_dim=2 * dim,
             num_attention_heads=heads,
             dropout=dropout,
-            attention_dropout=dropout,
-            activation_dropout=0.0,
-            activation_fn="gelu",
-            num_3d_bias_kernel=kernels,
-            mode_prob=(1.0, 0.0, 0.0),
+            attention_dropout=dropout if attention_dropout is None else attention_dropout,
+            activation_dropout=activation_dropout,
+            activation_fn=activation_fn,
+            num_3d_bias_kernel=num_3d_bias_kernel,
+            edge_type=edge_type,
+            multi_hop_max_dist=multi_hop_max_dist,
             mode=mode,
-            norm=norm,
-            share_bias_across_layers=share_bias_across_layers,
+            **options,
         )
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
@@ -229,7 +270,14 @@ class TransformerMSceneEncoder(TokenEncoder):
         _, edges, kinds = lane_topology(graph)
         structure = None
         if "2d" in self.mode:
-            structure = GraphStructure.of(edges, kinds, padding, max_hops=self.max_hops)
+            structure = GraphStructure.of(
+                edges,
+                kinds,
+                padding,
+                edge_type=self.edge_type,
+                multi_hop_max_dist=self.multi_hop_max_dist,
+                max_hops=self.max_hops,
+            )
         # Scaled to the range of the kernels' centres.
         positions = padding.pad(graph.poses.position / POSE_SCALE) if "3d" in self.mode else None
         out = self.encoder(

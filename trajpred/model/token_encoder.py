@@ -133,6 +133,9 @@ class TokenEncoder(nn.Module):
     #: that return them last if called with ``return_attention=True``.
     attending: ClassVar[tuple[type[nn.Module], ...]] = ()
 
+    #: The class that further options of the constructor (``**options``) are passed to.
+    options_of: ClassVar[type[nn.Module] | None] = None
+
     def __init__(self, dim: int = 128, agent: nn.Module | None = None, lane: nn.Module | None = None) -> None:
         super().__init__()
         self.dim = dim

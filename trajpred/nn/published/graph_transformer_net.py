@@ -247,6 +247,17 @@ class LaplacianPositionalEncoding(nn.Module):
         return encoding * (2 * torch.randint(0, 2, encoding.shape[-1:], device=encoding.device) - 1)
 
 
+class RandomWalkPositionalEncoding(nn.Module):
+    """:func:`random_walk_positional_encoding` with ``k`` columns."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        self.k = k
+
+    def forward(self, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return random_walk_positional_encoding(edge_index, batch, self.k)
+
+
 def _check_positive(name: str, value: int) -> None:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, not {value}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 
+from trajpred.nn.published.keras_names import Initializer, initializer_of
 from trajpred.nn.segment import segment_softmax, segment_sum
 
 #: Nodes ``[N, in]``, or senders ``[S, in_s]`` and receivers ``[R, in_r]``.
@@ -75,7 +74,8 @@ class TransformerConv(nn.Module):
         ein: channels of an edge; if 0, edge features are ignored.
         heads: number of heads H.
         concat: concatenate the heads (D = H · C) instead of averaging them (D = C).
-        init: fills a weight matrix in place; biases start at zero.
+        init: a name such as ``glorot_uniform``, or a function that fills a weight matrix in place; biases
+            start at zero.
         add_self_loops: add a loop to every node; existing loops stay and count as well.
         bias_qkv: biases of W₂, W₃, W₄ and, unless ``edge_bias`` is given, of W₆.
         bias_root: bias of W₁.
@@ -106,7 +106,7 @@ class TransformerConv(nn.Module):
         *,
         heads: int = 1,
         concat: bool = True,
-        init: Callable[[Tensor], object] = nn.init.xavier_uniform_,
+        init: Initializer = "glorot_uniform",
         add_self_loops: bool = False,
         bias_qkv: bool = True,
         bias_root: bool = True,
@@ -143,9 +143,11 @@ class TransformerConv(nn.Module):
         self.norm1 = BatchNorm(dim, allow_single_element=True) if batch_norm else None
         self.norm2 = BatchNorm(dim, allow_single_element=True) if batch_norm and ff_channels > 0 else None
         self.dropout = nn.Dropout(dropout)
+        initialize = initializer_of(init)
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
-                init(layer.weight)
+                with torch.no_grad():
+                    initialize(layer.weight)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
 

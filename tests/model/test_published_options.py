@@ -1,0 +1,154 @@
+"""Every option of every published system can be set in YAML by its published name, and trains."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+import pytest
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser
+
+from tests.model.small import batch_of
+from trajpred.errors import DataError
+from trajpred.model.token_encoder import TokenEncoder
+from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
+
+#: By encoder, the values of each option that are not its default; then those of several options together.
+OPTIONS: dict[str, dict[str, list[Any]]] = {
+    "TransformerConvSceneEncoder": {
+        "concat": [False],
+        "init": ["he_normal"],
+        "add_self_loops": [True],
+        "bias_qkv": [False],
+        "bias_root": [False],
+        "root_weight": [False],
+        "gating": [False],
+        "skip_connection": [False],
+        "batch_norm": [False],
+        "ff_channels": [0, 24],
+        "edge_bias": [False],
+        "dropout": [0.3],
+    },
+    "MultiHeadAttentionSceneEncoder": {
+        "receiver_feature": ["other"],
+        "sender_node_feature": [None],
+        "use_bias": [False],
+        "edge_dropout": [0.3],
+        "inputs_dropout": [0.3],
+        "attention_activation": ["leaky_relu"],
+        "activation": ["gelu", None],
+        "kernel_initializer": ["lecun_normal"],
+        "kernel_regularizer": ["l1", {"l1": 1e-4, "l2": 1e-4}],
+        "transform_keys": [False],
+        "share_key_transform": [True],
+        "score_scaling": ["none", "trainable_elup1"],
+        "transform_values_after_pooling": [True],
+    },
+    "GraphTransformerSceneEncoder": {
+        "pos_enc_dim": [0, 3],
+        "pos_enc": ["random_walk"],
+        "edge_feat": [False],
+        "layer_norm": [True],
+        "batch_norm": [False],
+        "residual": [False],
+        "use_bias": [True],
+        "dropout": [0.3],
+    },
+    "TransformerMSceneEncoder": {
+        "mode": ["2d", "3d"],
+        "mode_prob": ["0,0,1", [0.0, 1.0, 0.0]],
+        "max_hops": [3],
+        "max_spd": [4],
+        "edge_type": ["single"],
+        "multi_hop_max_dist": [2],
+        "num_spatial": [16],
+        "num_edge_dis": [8],
+        "num_3d_bias_kernel": [8],
+        "activation_fn": ["relu", "gelu_fast", "gelu_accurate", "tanh", "linear"],
+        "encoder_normalize_before": [True],
+        "norm": ["post", "sandwich"],
+        "share_bias_across_layers": [False],
+        "droppath_prob": [0.2],
+        "dropout": [0.3],
+        "attention_dropout": [0.3],
+        "activation_dropout": [0.3],
+    },
+}
+#: Arguments of the operators that follow from the scenes or from the encoder's own: widths, tables, names.
+FIXED = {
+    *("in_", "out", "ein", "heads", "num_heads", "per_head_channels", "receiver_tag", "sender_edge_feature"),
+    *("receiver_channels", "sender_node_channels", "sender_edge_channels", "name", "num_atoms"),
+    *("num_in_degree", "num_out_degree", "num_edges", "num_encoder_layers", "embedding_dim"),
+    *("ffn_embedding_dim", "num_attention_heads", "num_pair_types"),
+}
+DECODER = {"class_path": "trajpred.model.HeadDecoder", "init_args": {"dim": 16}}
+CASES = [
+    pytest.param(encoder, {name: value}, id=f"{encoder}-{name}-{value}")
+    for encoder, options in OPTIONS.items()
+    for name, values in options.items()
+    for value in values
+]
+KOOL = {"add_self_loops": True, "root_weight": False, "gating": False}
+CASES.append(pytest.param("TransformerConvSceneEncoder", KOOL, id="routing_block"))
+
+
+def parsed(encoder: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Read an encoder from YAML as `train` does, and return what it saves with the checkpoint."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(TokenEncoder, "encoder")
+    init_args = {"dim": 16, "heads": 2, "layers": 2, **options}
+    text = yaml.safe_dump({"class_path": f"trajpred.model.{encoder}", "init_args": init_args})
+    saved = parser.dump(parser.parse_object({"encoder": yaml.safe_load(text)}))
+    config: dict[str, Any] = yaml.safe_load(saved)["encoder"]
+    return config
+
+
+def built(encoder: str, options: dict[str, Any]) -> LitForecaster:
+    return LitForecaster.build({"encoder": parsed(encoder, options), "decoder": DECODER})
+
+
+@pytest.mark.parametrize(("encoder", "options"), CASES)
+def test_an_option_trains(encoder: str, options: dict[str, Any], real: list[Scenario]) -> None:
+    model = built(encoder, options).train()
+    loss = model.losses(batch_of(real[:1]))["loss"]
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("encoder", OPTIONS)
+def test_every_published_option_is_swept(encoder: str) -> None:
+    import trajpred.model
+
+    kind = getattr(trajpred.model, encoder)
+    own = set(signature(kind).parameters) - {"dim", "heads", "layers", "options"}
+    operator = set() if kind.options_of is None else set(signature(kind.options_of).parameters)
+    assert (own | operator) - FIXED == set(OPTIONS[encoder])
+
+
+@pytest.mark.parametrize("encoder", OPTIONS)
+def test_wrong_options_are_rejected_at_construction(encoder: str) -> None:
+    with pytest.raises(ArgumentError, match="conact"):
+        parsed(encoder, {"conact": True})
+    config = {"class_path": f"trajpred.model.{encoder}", "init_args": {"dim": 16, "conact": True}}
+    with pytest.raises(DataError, match="conact"):
+        LitForecaster.build({"encoder": config, "decoder": DECODER})
+
+
+@pytest.mark.parametrize(
+    ("encoder", "options"),
+    [
+        ("TransformerConvSceneEncoder", {"concat": "often"}),
+        ("TransformerConvSceneEncoder", {"init": "best"}),
+        ("MultiHeadAttentionSceneEncoder", {"activation": "best"}),
+        ("MultiHeadAttentionSceneEncoder", {"score_scaling": "best"}),
+        ("GraphTransformerSceneEncoder", {"pos_enc": "best"}),
+        ("TransformerMSceneEncoder", {"mode_prob": "1,1,1"}),
+        ("TransformerMSceneEncoder", {"activation_fn": "best"}),
+    ],
+)
+def test_wrong_values_are_rejected_at_construction(encoder: str, options: dict[str, Any]) -> None:
+    with pytest.raises((ArgumentError, DataError)):
+        built(encoder, options)
