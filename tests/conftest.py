@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.offline import offline
 from tests.without_av2 import skip_its_users
@@ -23,6 +24,8 @@ SAMPLE = ROOT / "datasets" / "argoverse2" / "sample"
 skip_its_users()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; children would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+settings.register_profile("untimed", deadline=None)  # other processes may take the cores
+settings.load_profile("untimed")
 GUARD = ExitStack()
 GUARD.enter_context(offline())  # before pytest imports the test modules, and with them the package
 

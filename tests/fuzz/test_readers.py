@@ -15,9 +15,7 @@ from trajpred.errors import DataError
 
 #: Processor seconds that one small input may take; resident memory and address space of a whole run.
 SLOW_S, GROWTH_BYTES, SPACE_BYTES = 2.0, 512 * 2**20, 8 * 2**30
-QUICK = settings(
-    max_examples=40, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-)
+QUICK = settings(max_examples=40, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 THOROUGH = settings(QUICK, max_examples=2_000, derandomize=False)
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -50,7 +50,7 @@ def padded_pairs(sizes: SceneSizes, steps: Sequence[NDArray[np.int64]]) -> float
     gigabytes=st.sampled_from([0.01, 0.05, 0.3, np.inf]),
     seed=st.integers(0, 3),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_epoch_holds_every_scenario_once_over_all_processes(
     count: int, batch_size: int, world: int, gigabytes: float, seed: int
 ) -> None:
@@ -77,7 +77,7 @@ def test_every_epoch_holds_every_scenario_once_over_all_processes(
 
 
 @given(count=st.integers(1, 300), world=st.integers(1, 4), batch_size=st.integers(1, 8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_validation_holds_every_scenario_once_in_order(count: int, world: int, batch_size: int) -> None:
     if min(count, batch_size) < world:
         return

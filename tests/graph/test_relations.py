@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trajpred.geometry import Pose, rotate
@@ -18,7 +18,6 @@ HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)
 lengths = st.lists(st.one_of(st.integers(0, 4), st.just(float("inf"))), max_size=8)
 
 
-@settings(deadline=None)
 @given(st.lists(lengths, min_size=1, max_size=4), st.integers(0, 10), st.sampled_from([0.5, 2.5, torch.inf]))
 def test_nearest_are_the_first_k_of_a_stable_sort(rows: list[list[float]], k: int, radius: float) -> None:
     columns = max(map(len, rows))

@@ -49,7 +49,7 @@ def by_us(trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor
     return torch.stack([found[f"{name}{k}"] for name in NAMES], dim=1).numpy()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 6), st.integers(1, 8), st.integers(1, 9))
 def test_metrics_of_random_futures_equal_av2(seed: int, A: int, K: int, F: int) -> None:
     """Partly valid futures, too: with the invalid steps cut out, av2 computes what we define."""

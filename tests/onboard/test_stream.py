@@ -282,7 +282,7 @@ UPDATE = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(updates=st.lists(UPDATE, min_size=1, max_size=8))
 def test_no_update_raises(
     updates: list[tuple[float, list[tuple[str, float, float, float, float]], str]],

@@ -165,7 +165,7 @@ def test_forecast_is_equivariant_to_moving_and_turning_the_scene(sample_scenario
     np.testing.assert_allclose(after.probability, before.probability, atol=1e-6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(1, 6), st.sampled_from([0.0, 1.0, 1e6]))
 def test_forecasts_are_finite_on_any_map(seed: int, lanes: int, agents: int, far: float) -> None:
     """Short lanes, coincident points, loops, duplicate and unknown successors, any speed."""

@@ -142,7 +142,7 @@ def test_real_scenarios_keep_headings_and_speeds(store_path: Path, tmp_path: Pat
         assert file.missing(scenario) == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_forecasts_in_any_row_order(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -37,7 +37,6 @@ def test_bytes_per_argoverse_2_scenario(sample: Path, tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_packing_is_invertible_for_all_bytes(data: st.DataObject) -> None:
     parts = []
     for kind, width in KINDS:
