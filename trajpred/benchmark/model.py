@@ -202,5 +202,5 @@ def _core_cases(nodes: int, neighbors: int, scenes: int) -> dict[str, tuple[nn.M
         "trajpred edges": (_WithBias(dim, heads, channels, None), (x, index, features, poses)),
         "trajpred dense": (_WithBias(dim, heads, channels, (padding, padding)), (x, index, features, poses)),
         "PyG TransformerConv": (pyg, (x, index, features)),
-        "plain dense": (PaddedAttention(dim, heads), (x.unflatten(0, (scenes, nodes)),)),
+        "plain dense": (PaddedAttention(dim, num_attention_heads=heads), (x.unflatten(0, (scenes, nodes)),)),
     }

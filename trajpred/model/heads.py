@@ -81,7 +81,7 @@ class AttentionHead(nn.Module):
     def __init__(self, dim: int, horizon: int, heads: int = 4) -> None:
         super().__init__()
         self.step = nn.Parameter(0.02 * torch.randn(horizon, dim))
-        self.attention = PaddedAttention(dim, heads)
+        self.attention = PaddedAttention(dim, num_attention_heads=heads)
         self.norm = nn.LayerNorm(dim)
         self.out = mlp(dim, dim, 4)
         self.register_buffer("causal", torch.ones(horizon, horizon).tril().bool(), persistent=False)

@@ -190,7 +190,7 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
     def __init__(self, dim: int = 128, heads: int = 8, layers: int = 3, dropout: float = 0.1) -> None:
         super().__init__(dim)
         self.pose = nn.Linear(4, dim)
-        self.attention = nn.ModuleList(PaddedAttention(dim, heads) for _ in range(layers))
+        self.attention = nn.ModuleList(PaddedAttention(dim, num_attention_heads=heads) for _ in range(layers))
         self.feed_forward = nn.ModuleList(mlp(dim, 2 * dim, dim) for _ in range(layers))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2 * layers))
         self.dropout = nn.Dropout(dropout)

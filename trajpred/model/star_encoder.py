@@ -15,7 +15,7 @@ from trajpred.model.token_encoder import SceneTokens, TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import mlp
 from trajpred.nn.published.gat import GATEncoder
-from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors
+from trajpred.nn.published.padded_attention import PaddedAttention, pad_samples
 from trajpred.nn.star import FlatGraphs, flatten_stars
 from trajpred.scenario import OBJECT_TYPES
 
@@ -29,7 +29,7 @@ class TemporalEncoder(nn.Module):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.state, self.time = mlp(len(HISTORY), dim, dim), nn.Embedding(256, dim)
-        self.attention, self.norm = PaddedAttention(dim, heads), nn.LayerNorm(dim)
+        self.attention, self.norm = PaddedAttention(dim, num_attention_heads=heads), nn.LayerNorm(dim)
 
     def forward(self, history: Tensor) -> tuple[Tensor, Tensor]:
         valid = history[..., VALID] > 0
@@ -75,10 +75,13 @@ class StarSceneEncoder(TokenEncoder):
         self.neighbors, self.completion = neighbors, completion
         self.node = nn.Linear(state_channels(neighbors), dim)
         self.stars = GATEncoder(dim, heads, layers, conv=conv, dropout=dropout)
-        self.pose, self.everyone = nn.Linear(4, dim), PaddedAttention(dim, heads)
+        self.pose, self.everyone = nn.Linear(4, dim), PaddedAttention(dim, num_attention_heads=heads)
         self.to_lane, self.to_agent = nn.Linear(EDGE_CHANNELS, dim), nn.Linear(EDGE_CHANNELS, dim)
         self.cross = nn.ModuleDict(
-            {name: PaddedAttention(dim, heads) for name in ("history", "neighbors", "lanes", "agents")}
+            {
+                name: PaddedAttention(dim, num_attention_heads=heads)
+                for name in ("history", "neighbors", "lanes", "agents")
+            }
         )
         self.norms = nn.ModuleDict({name: nn.LayerNorm(dim) for name in ("star", "everyone", *self.cross)})
         self.fill_in = mlp(dim, dim, 2) if completion else None
@@ -100,7 +103,7 @@ class StarSceneEncoder(TokenEncoder):
         attended = self.everyone(agents.pad(x + self.pose(graph.focal_poses[: graph.num_agents])), mask=mask)
         x = self.norms["everyone"](x + agents.unpad(attended))
         x = self._cross_attend("history", x, steps, valid)
-        x = self._cross_attend("neighbors", x, *merge_tensors(nodes[rows], stars.ptr.diff() - 1))
+        x = self._cross_attend("neighbors", x, *pad_samples(nodes[rows], stars.ptr.diff() - 1))
         lanes = self._cross_attend("agents", lanes, *self._senders(graph, True, False, x, self.to_agent))
         x = self._cross_attend("lanes", x, *self._senders(graph, False, True, lanes, self.to_lane))
         return SceneTokens(x, lanes, graph)
@@ -135,7 +138,7 @@ class StarSceneEncoder(TokenEncoder):
         )
         receivers = graph.num_agents if to_agents else len(graph) - graph.num_agents
         values = sender[index[0]] + pose(graph.features[edges])
-        return merge_tensors(values, torch.bincount(index[1], minlength=receivers))
+        return pad_samples(values, torch.bincount(index[1], minlength=receivers))
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
         """Masked-trajectory completion: mean distance (in units of 10 m) at the masked steps."""

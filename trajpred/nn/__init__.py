@@ -17,7 +17,7 @@ from trajpred.nn.published.graph_transformer_net import (
     random_walk_positional_encoding,
 )
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
-from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors
+from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors, pad_samples
 from trajpred.nn.published.structural_bias import GaussianDistanceKernel, StructuralBias
 from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
 from trajpred.nn.published.transformer_m import BiasedEncoderLayer, TransformerMEncoder
@@ -59,6 +59,7 @@ __all__ = [
     "laplacian_positional_encoding",
     "merge_tensors",
     "mlp",
+    "pad_samples",
     "random_walk_positional_encoding",
     "routing_block",
     "segment_softmax",

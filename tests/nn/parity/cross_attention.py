@@ -8,7 +8,14 @@ from torch import Tensor
 from tests.nn.parity.case import Case
 from trajpred.nn.published.padded_attention import PaddedAttention
 
-CONSTRUCTOR = "hidden", "num_heads", "head_size", "query_hidden", "key_hidden"
+#: Argument by name in the vectors.
+CONSTRUCTOR = {
+    "hidden": "hidden_size",
+    "num_heads": "num_attention_heads",
+    "head_size": "attention_head_size",
+    "query_hidden": "query_hidden_size",
+    "key_hidden": "key_hidden_size",
+}
 
 
 def check(case: Case) -> None:
@@ -26,7 +33,8 @@ def check_attention(case: Case, key: Tensor | None, key_mask: Tensor | None) -> 
     allowed = case["attention_mask"].bool()
     reached = allowed.any(-1)  # the reference lets a query without any valid key attend to the padding
     for key_bias in (True, False):
-        attend = PaddedAttention(**{n: case.options[n] for n in CONSTRUCTOR}, key_bias=key_bias).double()
+        arguments = {name: case.options[given] for given, name in CONSTRUCTOR.items()}
+        attend = PaddedAttention(**arguments, key_bias=key_bias).double()
         case.load_linear(attend.query, "query")
         case.load_linear(attend.value, "value")
         case.load(attend.key.weight, "W_key")

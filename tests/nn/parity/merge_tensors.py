@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from tests.nn.parity.case import Case
-from trajpred.nn.published.padded_attention import merge_tensors
+from trajpred.nn.published.padded_attention import merge_tensors, pad_samples
 
 
 def check(case: Case) -> None:
     case.options.ignore("lengths", "hidden")  # seen in the arrays
-    padded, mask = merge_tensors(case["flat"], case["lengths"])
+    padded, mask = pad_samples(case["flat"], case["lengths"])
+    samples = case["flat"].split(case["lengths"].tolist())
+    published, lengths = merge_tensors(
+        [one if len(one) else None for one in samples], hidden_size=case["flat"].shape[1]
+    )
+    assert published.equal(padded) and lengths == case["lengths"].tolist()
     case.close(padded, "padded")
     assert mask.sum(1).equal(case["lengths"])
     assert padded[mask].equal(case["flat"])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from trajpred.nn import PaddedAttention, merge_tensors
+from trajpred.nn import PaddedAttention, merge_tensors, pad_samples
 
 HIDDEN, KEY_HIDDEN, HEADS = 6, 4, 2
 LENGTHS, KEY_LENGTHS = [3, 0, 5, 1, 2], [4, 2, 0, 1, 3]
@@ -17,7 +17,7 @@ fused_or_not = pytest.mark.parametrize("return_attention", [False, True])
 
 
 def ragged(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
-    return merge_tensors(torch.randn(sum(lengths), width).double(), torch.tensor(lengths))
+    return pad_samples(torch.randn(sum(lengths), width).double(), torch.tensor(lengths))
 
 
 def run(attend: PaddedAttention, *inputs: Any, return_attention: bool, **masks: Any) -> Tensor:
@@ -25,16 +25,16 @@ def run(attend: PaddedAttention, *inputs: Any, return_attention: bool, **masks: 
     return found[0] if return_attention else found
 
 
-@pytest.mark.parametrize("options", [{"num_heads": 4}, {"num_heads": 0}, {"num_heads": 0, "head_size": 2}])
-def test_heads_that_do_not_fit(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="num_heads"):
-        PaddedAttention(HIDDEN, **options)
+@pytest.mark.parametrize("options", [(None, 4), (None, 0), (2, 0)])
+def test_heads_that_do_not_fit(options: tuple[int | None, int]) -> None:
+    with pytest.raises(ValueError, match="num_attention_heads"):
+        PaddedAttention(HIDDEN, *options)
 
 
 @fused_or_not
 @pytest.mark.parametrize("cross", [False, True], ids=["global", "cross"])
 def test_a_padded_batch_equals_its_samples_alone(cross: bool, return_attention: bool) -> None:
-    attend = PaddedAttention(HIDDEN, HEADS, 5, key_hidden=KEY_HIDDEN if cross else None).double()
+    attend = PaddedAttention(HIDDEN, 5, HEADS, key_hidden_size=KEY_HIDDEN if cross else None).double()
     x, mask = ragged(LENGTHS, HIDDEN)
     z, key_mask = ragged(KEY_LENGTHS, KEY_HIDDEN) if cross else (None, None)
     # What is in the padding must not matter.
@@ -52,7 +52,7 @@ def test_a_padded_batch_equals_its_samples_alone(cross: bool, return_attention: 
 
 
 def test_attention_is_zero_where_masked_and_sums_to_one() -> None:
-    attend, (x, mask) = PaddedAttention(HIDDEN, HEADS).double(), ragged(LENGTHS, HIDDEN)
+    attend, (x, mask) = PaddedAttention(HIDDEN, None, HEADS).double(), ragged(LENGTHS, HIDDEN)
     weight = attend(x, mask=mask, return_attention=True)[1]
     assert not weight.masked_select(~(mask[:, None, :, None] & mask[:, None, None])).any()
     assert_close(weight.sum(-1), mask[:, None].double().expand(-1, HEADS, -1))
@@ -62,7 +62,7 @@ def test_attention_is_zero_where_masked_and_sums_to_one() -> None:
 @pytest.mark.parametrize("shape", [(0, 3, 2), (2, 0, 3), (2, 3, 0), (2, 0, 0)])
 def test_empty_batches_queries_and_keys(shape: tuple[int, int, int], return_attention: bool) -> None:
     B, n, m = shape
-    attend = PaddedAttention(HIDDEN, HEADS, key_hidden=KEY_HIDDEN)
+    attend = PaddedAttention(HIDDEN, None, HEADS, key_hidden_size=KEY_HIDDEN)
     x, z = torch.randn(B, n, HIDDEN, requires_grad=True), torch.randn(B, m, KEY_HIDDEN)
     masks = {"mask": torch.ones(B, n).bool(), "key_mask": torch.ones(B, m).bool()}
     out = run(attend, x, z, **masks, return_attention=return_attention)
@@ -74,9 +74,23 @@ def test_empty_batches_queries_and_keys(shape: tuple[int, int, int], return_atte
 @fused_or_not
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_masks_exactly(dtype: torch.dtype, return_attention: bool) -> None:
-    attend, (x, mask) = PaddedAttention(HIDDEN, HEADS).to(dtype), ragged(LENGTHS, HIDDEN)
-    x, reference = (20 * x).to(dtype), PaddedAttention(HIDDEN, HEADS).double()
+    attend, (x, mask) = PaddedAttention(HIDDEN, None, HEADS).to(dtype), ragged(LENGTHS, HIDDEN)
+    x, reference = (20 * x).to(dtype), PaddedAttention(HIDDEN, None, HEADS).double()
     reference.load_state_dict(attend.state_dict())
     out = run(attend, x, mask=mask, return_attention=return_attention)
     assert out.dtype == dtype and not out[~mask].any()
     assert_close(out.double(), reference(x.double(), mask=mask), rtol=0.1, atol=0.3)
+
+
+def test_lists_are_merged_as_published() -> None:
+    first, last = torch.randn(2, 3), torch.randn(4, 3)
+    padded, lengths = merge_tensors([first, None, last], torch.device("cpu"), 3)
+    assert (
+        lengths == [2, 0, 4] and padded.shape == (3, 4, 3)
+    assert not padded[1].any() and not padded[0, 2:].any()
+    )
+    assert torch.equal(padded[0, :2], first) and torch.equal(padded[2], last)
+    assert merge_tensors([None, None], hidden_size=3)[0].shape == (2, 0, 3)
+    for wrong in ({"tensors": [None]}, {"tensors": [first], "hidden_size": 4}):
+        with pytest.raises(ValueError, match="hidden_size"):
+            merge_tensors(**wrong)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -10,7 +12,36 @@ from torch_geometric.utils import to_dense_batch
 from trajpred.nn.segment import LOWEST
 
 
-def merge_tensors(flat: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def merge_tensors(
+    tensors: Sequence[Tensor | None], device: torch.device | str | None = None, hidden_size: int | None = None
+) -> tuple[Tensor, list[int]]:
+    """Pad a list of samples of different lengths to one batch, as published; None is a sample of length 0.
+
+    Args:
+        tensors: ``[n_b, hidden_size]`` of each sample, or None.
+        device: of the result; by default that of the samples.
+        hidden_size: needed only if all samples are None.
+
+    Returns:
+        ``[B, max(n_b), hidden_size]``, 0 beyond each sample; the lengths n_b.
+
+    Example:
+        >>> padded, lengths = merge_tensors([torch.ones(2, 1), None, torch.ones(1, 1)])
+        >>> padded.shape, lengths
+        (torch.Size([3, 2, 1]), [2, 0, 1])
+    """
+    known = [one for one in tensors if one is not None]
+    if not known and hidden_size is None:
+        raise ValueError("hidden_size is needed if all tensors are None")
+    lengths = [0 if one is None else len(one) for one in tensors]
+    flat = torch.cat(known) if known else torch.zeros(0, hidden_size or 0)
+    flat = flat if device is None else flat.to(device)
+    if hidden_size not in (None, flat.shape[1]):
+        raise ValueError(f"tensors have {flat.shape[1]} channels, not hidden_size {hidden_size}")
+    return pad_samples(flat, torch.tensor(lengths, device=flat.device))[0], lengths
+
+
+def pad_samples(flat: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Pad samples of different lengths, given end to end, to one batch.
 
     Args:
@@ -21,7 +52,7 @@ def merge_tensors(flat: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         ``[B, max(lengths), ...]``, 0 beyond each sample; ``[B, max(lengths)]`` bool, True = valid.
 
     Example:
-        >>> padded, mask = merge_tensors(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0, 1]))
+        >>> padded, mask = pad_samples(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0, 1]))
         >>> padded[..., 0]
         tensor([[1., 2.],
                 [0., 0.],
@@ -45,41 +76,42 @@ class PaddedAttention(nn.Module):
     ``CrossAttention``; the original masks by adding -10000.
 
     Args:
-        hidden: channels of x, z and the output, unless given below.
-        num_heads, head_size: H and d, by default ``hidden // num_heads``.
-        query_hidden, key_hidden: channels of x and of z.
+        hidden_size: channels of x, z and the output, unless given below.
+        attention_head_size: d, by default ``hidden_size // num_attention_heads``.
+        num_attention_heads: H.
+        key_hidden_size, query_hidden_size: channels of z and of x.
         key_bias: give W_k a bias, for weights that have one; softmax cancels it.
 
-    Shapes: x ``[B, n, query_hidden]``, z ``[B, m, key_hidden]`` -> ``[B, n, H · d]``.
+    Shapes: x ``[B, n, query_hidden_size]``, z
+    ``[B, m, key_hidden_size]`` -> ``[B, n, H · d]``.
 
     Example:
-        >>> agents, agent_mask = merge_tensors(torch.randn(7, 16), torch.tensor([4, 0, 3]))
-        >>> lanes, lane_mask = merge_tensors(torch.randn(9, 6), torch.tensor([2, 2, 5]))
-        >>> cross = PaddedAttention(16, num_heads=2, key_hidden=6)
+        >>> agents, agent_mask = pad_samples(torch.randn(7, 16), torch.tensor([4, 0, 3]))
+        >>> lanes, lane_mask = pad_samples(torch.randn(9, 6), torch.tensor([2, 2, 5]))
+        >>> cross = PaddedAttention(16, num_attention_heads=2, key_hidden_size=6)
         >>> cross(agents, lanes, mask=agent_mask, key_mask=lane_mask).shape
         torch.Size([3, 4, 16])
     """
 
     def __init__(
         self,
-        hidden: int,
-        num_heads: int = 1,
-        head_size: int | None = None,
-        query_hidden: int | None = None,
-        key_hidden: int | None = None,
+        hidden_size: int,
+        attention_head_size: int | None = None,
+        num_attention_heads: int = 1,
+        key_hidden_size: int | None = None,
+        query_hidden_size: int | None = None,
         *,
         key_bias: bool = False,
     ) -> None:
         super().__init__()
-        if num_heads < 1 or (head_size is None and hidden % num_heads):
-            raise ValueError(f"hidden {hidden} must be a multiple of num_heads {num_heads}")
-        self.num_heads = num_heads
-        width = num_heads * (hidden // num_heads if head_size is None else head_size)
-        query_hidden = hidden if query_hidden is None else query_hidden
-        key_hidden = hidden if key_hidden is None else key_hidden
-        self.query = nn.Linear(query_hidden, width)
-        self.key = nn.Linear(key_hidden, width, bias=key_bias)
-        self.value = nn.Linear(key_hidden, width)
+        heads = self.num_attention_heads = num_attention_heads
+        if heads < 1 or (attention_head_size is None and hidden_size % heads):
+            raise ValueError(f"hidden_size {hidden_size} must be a multiple of num_attention_heads {heads}")
+        width = heads * (hidden_size // heads if attention_head_size is None else attention_head_size)
+        key_width = hidden_size if key_hidden_size is None else key_hidden_size
+        self.query = nn.Linear(hidden_size if query_hidden_size is None else query_hidden_size, width)
+        self.key = nn.Linear(key_width, width, bias=key_bias)
+        self.value = nn.Linear(key_width, width)
 
     def forward(
         self,
@@ -112,7 +144,7 @@ class PaddedAttention(nn.Module):
             allowed = allowed & attention_mask
         allowed = allowed[:, None]
         query, key, value = (
-            layer(y).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            layer(y).unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2)
             for layer, y in ((self.query, x), (self.key, z), (self.value, z))
         )
         if return_attention:
