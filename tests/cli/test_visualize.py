@@ -82,6 +82,16 @@ def test_every_format_is_written(store: Path, tmp_path: Path) -> None:
         assert content in (tmp_path / file).read_text()
 
 
+@pytest.mark.slow
+def test_a_film_has_a_frame_per_step_and_is_small(store: Path, tmp_path: Path) -> None:
+    given = ["--store", store, "--scenario", FUTURELESS, "--checkpoint", "constant_velocity"]
+    assert run("visualize", *given, "--format", "gif", "--out", tmp_path) == 0
+    path = tmp_path / f"{FUTURELESS}.gif"
+    with Image.open(path) as film:
+        assert film.n_frames >= 50 + 10 and min(film.size) > 500
+    assert path.stat().st_size < 2e6
+
+
 def test_a_missing_film_encoder_is_reported_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

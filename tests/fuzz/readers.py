@@ -94,8 +94,8 @@ def tracks(folder: Path) -> Reader:
 def lane_map(folder: Path) -> Reader:
     archive = map_archive(SCENARIO.map)
     archive = {group: dict(list(records.items())[:2]) for group, records in archive.items()}
-    path = folder / "log_map_archive_0.json"
-    return Reader(json.dumps(archive).encode(), json_of, of_file(path, lambda: argoverse2.read_map(path)))
+    read = of_file(path := folder / "log_map_archive_0.json", lambda: argoverse2.read_map(path))
+    return Reader(json.dumps(archive).encode(), json_of, read)
 
 
 def csv(folder: Path) -> Reader:
@@ -175,9 +175,8 @@ def predictions(folder: Path) -> Reader:
     trajectory = np.random.default_rng(0).normal(size=(2, 2, 5, 2)).cumsum(2)
     origin, probability = {"origin": np.zeros((2, 2)), "origin_heading": np.zeros(2)}, np.full((2, 2), 0.5)
     name = SCENARIO.scenario_id
-    write_predictions(
-        path, [Forecast.from_trajectories(name, ids, trajectory, probability, step_s=0.1, **origin)]
-    )
+    forecast = Forecast.from_trajectories(name, ids, trajectory, probability, step_s=0.1, **origin)
+    write_predictions(path, [forecast])
 
     def read() -> object:
         predictor = FilePredictor(path)
@@ -191,12 +190,12 @@ def labels(folder: Path) -> Reader:
     write_scenario(SCENARIO, folder / "scenario", future=False)
     observed, path = argoverse2.read_scenario(folder / "scenario"), folder / "labels.parquet"
     future, one = SCENARIO.tracks.position[SCENARIO.focal, None, None, 5:], np.ones((1, 1))
-    origin = {"origin": future[:, 0, 0], "origin_heading": one[0], "step_s": 0.1}
-    name, ids = SCENARIO.scenario_id, np.array([SCENARIO.focal_id])
-    write_predictions(path, [Forecast.from_trajectories(name, ids, future, one, **origin)])
+    name, state = SCENARIO.scenario_id, {"origin": future[:, 0, 0], "origin_heading": one[0], "step_s": 0.1}
+    focal = Forecast.from_trajectories(name, np.array([SCENARIO.focal_id]), future, one, **state)
+    write_predictions(path, [focal])
 
-    def read() -> object:
-        return name in (found := read_labels(path)) and label(observed, found).validate()
+    def read() -> bool:
+        return name in (found := read_labels(path)) and label(observed, found).has_future
 
     return Reader(path.read_bytes(), parquet_of, of_file(path, read))
 
@@ -205,8 +204,7 @@ def results(folder: Path) -> Reader:
     """Return the reader of evaluation results, as ``compare`` uses it."""
     seed = json.loads((ROOT / "datasets" / "argoverse1" / "results" / "history_mlp.json").read_text())
     seed["per_scenario"] = {name: values[:2] for name, values in seed["per_scenario"].items()}
-    path = folder / "results.json"
-    read = of_file(path, lambda: format_recipes(by_recipe(read_results(path))))
+    read = of_file(path := folder / "results.json", lambda: format_recipes(by_recipe(read_results(path))))
     return Reader(json.dumps(seed).encode(), json_of, read)
 
 
