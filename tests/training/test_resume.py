@@ -273,7 +273,7 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     assert done.returncode == STOPPED and "Traceback" not in done.stderr
     *_, message, command = done.stdout.splitlines()
     assert message.startswith(f"Stopped as requested; saved {runs}") and message.endswith("Resume with:")
-    python, *rest = shlex.split(command)
-    done = call([sys.executable, *rest, "--trainer.callbacks=null"])
-    assert python == "python" and done.returncode == 0, done.stderr
+    program, *rest = shlex.split(command)
+    done = call([sys.executable, "-m", program, *rest, "--trainer.callbacks=null"])
+    assert done.returncode == 0, done.stderr
     assert_same_weights(weights_of(tmp_path / "whole"), weights_of(runs))
