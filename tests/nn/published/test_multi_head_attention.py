@@ -49,13 +49,16 @@ def test_errors() -> None:
     wrong: list[dict[str, Any]] = [
         *({"num_heads": 0}, {"per_head_channels": -1}, {"edge_dropout": 1.5}, {"inputs_dropout": -0.1}),
         *({"activation": "unknown"}, {"kernel_initializer": "unknown"}, {"kernel_regularizer": "l3"}),
+        *({"activation": 123}, {"kernel_initializer": 123}, {"kernel_regularizer": 123}),
+        {"kernel_initializer": {"class_name": "Constant", "config": {"values": 1.0}}},
+        {"kernel_initializer": {"class_name": "Best", "config": {}}},
         {"sender_node_feature": None, "sender_edge_feature": None},
     ]
     for options in wrong:
         with pytest.raises(ValueError):
             make(**options)
     with pytest.raises(ValueError, match="score_scaling"):
-        make(score_scaling="unknown")(*inputs())
+        make(score_scaling="unknown")
     sizes: dict[str, Any] = {"num_heads": 2, "per_head_channels": 4, "attention_activation": "tanh"}
     with pytest.warns(UserWarning, match="score_scaling"):
         MultiHeadAttentionConv(**sizes)
@@ -83,16 +86,22 @@ def test_convolve_uses_the_given_functions_only() -> None:
 
 @each_variant
 def test_restored_from_a_json_config(options: dict[str, Any]) -> None:
-    own = {"kernel_initializer": "he_normal", "kernel_regularizer": {"l2": 0.1}, "edge_dropout": 0.25}
+    own: dict[str, Any] = {
+        "kernel_initializer": {"class_name": "VarianceScaling", "config": {"scale": 2.0, "seed": 3}},
+        "kernel_regularizer": {"l2": 0.1},
+        "edge_dropout": 0.25,
+        "name": "attention",
+    }
     conv, graph = with_weights(**own, **options), inputs()
     config = json.loads(json.dumps(conv.get_config()))
     twin = MultiHeadAttentionConv.from_config(config).eval()
     assert twin.get_config() == config and config | own == config and config["receiver_tag"] == 1
     twin.load_state_dict(conv.state_dict())
     assert_close(twin(*graph), conv(*graph))
-    module = make(activation=nn.PReLU(init=0.3))  # whose weight is trained, and not shared with a copy
+    module = make(activation=nn.PReLU(init=0.3), kernel_initializer=nn.init.zeros_)
     assert "activation.weight" in dict(module.named_parameters())
-    assert MultiHeadAttentionConv.from_config(module.get_config()).activation is not module.activation
+    with pytest.raises(ValueError, match="activation has no name of Keras"):
+        module.get_config()
 
 
 @each_variant

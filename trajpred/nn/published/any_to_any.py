@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.nn.segment import segment_sum
+from trajpred.nn.published.receiver_ops import ReceiverOp, plain_graph, reduce_items, softmax
+from trajpred.nn.segment import segment_softmax
 
 #: Default name of a feature.
 HIDDEN_STATE = "hidden_state"
 
-#: ``op(value [items, ...], receiver [items], num_receivers, **options)``, like segment_softmax.
-ReceiverOp = Callable[..., Tensor]
 EdgeSetName = str | tuple[str, str, str]
 Result = Tensor | tuple[Tensor, Tensor]
 
@@ -64,8 +63,11 @@ class AnyToAnyConvolution(nn.Module):
         receiver_feature: feature of the receiver nodes, or of the context.
         sender_node_feature: None when CONTEXT receives from edges.
         sender_edge_feature: None when CONTEXT receives from nodes.
-        extra_receiver_ops: further functions for ``convolve``, each ``op(value, receiver, num_receivers,
-            **options)``; ``convolve`` gets them bound to the call, as ``op(value, **options)``.
+        extra_receiver_ops: further functions for ``convolve``, by name; each is called as ``f(graph,
+            receiver_tag, edge_set_name=…, feature_value=…, **options)``, with ``node_set_name`` instead for a
+            context over nodes. ``convolve`` gets them as ``f(feature_value, **options)``. The graph is that
+            of the call; for plain tensors see :func:`~trajpred.nn.published.receiver_ops.plain_graph`.
+        name: of the layer, for its config.
 
     Example:
         >>> class Sum(AnyToAnyConvolution):
@@ -84,8 +86,10 @@ class AnyToAnyConvolution(nn.Module):
         sender_node_feature: str | None = HIDDEN_STATE,
         sender_edge_feature: str | None = None,
         extra_receiver_ops: Mapping[str, ReceiverOp] | None = None,
+        name: str | None = None,
     ) -> None:
         super().__init__()
+        self.name = name
         if receiver_feature is None:
             raise ValueError("receiver_feature must not be None")
         self.receiver_tag = None if receiver_tag is None else ReceiverTag.of(receiver_tag)
@@ -94,12 +98,16 @@ class AnyToAnyConvolution(nn.Module):
         self.extra_receiver_ops = None if extra_receiver_ops is None else dict(extra_receiver_ops)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, plain values where plain values were given."""
+        """Return the arguments of the constructor as plain values, which JSON can hold.
+
+        ``extra_receiver_ops`` are not among them: as in TF-GNN, a subclass gives them.
+        """
         return {
             "receiver_tag": None if self.receiver_tag is None else int(self.receiver_tag),
             "receiver_feature": self.receiver_feature,
             "sender_node_feature": self.sender_node_feature,
             "sender_edge_feature": self.sender_edge_feature,
+            "name": self.name,
         }
 
     @classmethod
@@ -126,7 +134,8 @@ class AnyToAnyConvolution(nn.Module):
             receiver_input: ``[R, ...]``.
             broadcast_from_sender_node: ``[S, ...]`` -> ``[items, ...]``; None without senders.
             broadcast_from_receiver: ``[R, ...]`` -> ``[items, ...]``.
-            pool_to_receiver: called as ``pool(value, reduce_type="sum")``, ``[items, ...]`` -> ``[R, ...]``.
+            pool_to_receiver: called as ``pool(value, reduce_type="sum")``, ``[items, ...]`` -> ``[R, ...]``
+                (:func:`~trajpred.nn.published.receiver_ops.reduce_items`).
             extra_receiver_ops: by name, called as ``op(value, **options)`` with ``[items, ...]``.
             kwargs: further arguments of :meth:`forward`.
         """
@@ -141,6 +150,7 @@ class AnyToAnyConvolution(nn.Module):
         receiver_tag: ReceiverTag | int | str | None = None,
         batch: Tensor | None = None,
         edge_batch: Tensor | None = None,
+        of_graph: tuple[HeteroData, dict[str, Any]] | None = None,
         **kwargs: Any,
     ) -> Result:
         """Convolve plain tensors, or a graph (see :meth:`call`).
@@ -152,6 +162,7 @@ class AnyToAnyConvolution(nn.Module):
             edge_attr: ``[E, in_e]``, if and only if ``sender_edge_feature`` is set.
             batch: ``[S]``, graph of each node, for CONTEXT over nodes.
             edge_batch: ``[E]``, graph of each edge, for CONTEXT over edges.
+            of_graph: the graph that the tensors are from and the name of its set, set by :meth:`call`.
             kwargs: passed on to ``convolve``.
         """
         if not isinstance(x, (Tensor, tuple)):
@@ -169,7 +180,16 @@ class AnyToAnyConvolution(nn.Module):
             return value if origin is None else value.index_select(0, origin)
 
         def bind(op: ReceiverOp) -> Callable[..., Tensor]:
-            return lambda value, **options: op(value, index, R, **options)
+            if op is softmax:  # without a graph, which tracing and export could not follow
+                return lambda feature_value: segment_softmax(feature_value, index, R)
+            if of_graph is None:
+                whole, edges = plain_graph(tag, index, origin, R, 0 if sender is None else sender.shape[0])
+                names: dict[str, Any] = {"edge_set_name": edges}
+            else:
+                whole, names = of_graph
+            return lambda feature_value, **options: op(
+                whole, tag, **names, feature_value=feature_value, **options
+            )
 
         if self.extra_receiver_ops is not None:
             kwargs["extra_receiver_ops"] = {name: bind(op) for name, op in self.extra_receiver_ops.items()}
@@ -179,7 +199,7 @@ class AnyToAnyConvolution(nn.Module):
             receiver_input=receiver,
             broadcast_from_sender_node=None if sender is None else from_sender,
             broadcast_from_receiver=lambda value: value.index_select(0, index),
-            pool_to_receiver=bind(_pool),
+            pool_to_receiver=lambda value, reduce_type="sum": reduce_items(value, index, R, reduce_type),
             **kwargs,
         )
 
@@ -211,9 +231,11 @@ class AnyToAnyConvolution(nn.Module):
             sender = _feature(nodes, self.sender_node_feature)
             one_graph = context.new_zeros(0 if sender is None else sender.shape[0], dtype=torch.int64)
             kwargs["batch"] = nodes.batch if "batch" in nodes else one_graph
+            kwargs["of_graph"] = graph, {"node_set_name": node_set_name}
             return self.forward((sender, context), **kwargs)
         source, name, target = _edge_type(graph, edge_set_name)
         edges = graph[source, name, target]
+        kwargs["of_graph"] = graph, {"edge_set_name": (source, name, target)}
         kwargs |= {"edge_index": edges.edge_index, "edge_attr": _feature(edges, self.sender_edge_feature)}
         if tag is CONTEXT:
             nodes, of = graph[source], edges.edge_index[0]
@@ -238,14 +260,6 @@ class AnyToAnyConvolution(nn.Module):
             found = "two that differ" if tags else "neither"
             raise ValueError(f"{type(self).__name__} needs receiver_tag at construction or call, got {found}")
         return tags.pop()
-
-
-def _pool(value: Tensor, receiver: Tensor, num_receivers: int, reduce_type: str = "sum") -> Tensor:
-    if reduce_type != "sum":
-        raise ValueError(
-            f"reduce_type must be 'sum', not {reduce_type!r}; pass an extra_receiver_op for others"
-        )
-    return segment_sum(value, receiver, num_receivers)
 
 
 def _ends(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from inspect import signature
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,13 @@ from torch.nn.functional import dropout, elu
 
 from trajpred.nn.published import keras_names as keras
 from trajpred.nn.published.any_to_any import HIDDEN_STATE, AnyToAnyConvolution, ReceiverTag, Result
-from trajpred.nn.segment import segment_softmax
+from trajpred.nn.published.receiver_ops import softmax
 
 #: Returns the parts of each item, [node, edge] or one of them, after the given maps.
 Parts = Callable[[nn.Module | None, nn.Module | None], list[Tensor]]
+
+
+ScoreScaling = Literal["none", "rsqrt_dim", "trainable_elup1"]
 
 
 class LazyDense(nn.LazyLinear):
@@ -75,15 +78,16 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         use_bias: biases of all maps; of keys and values the node part has it, or the edge part if alone.
         edge_dropout: rate on α, per item and head.
         inputs_dropout: rate on the three inputs.
-        attention_activation: φ, a Keras name, a function or a module.
+        attention_activation: φ, a Keras name or config dict, a function or a module.
         activation: σ, likewise.
-        kernel_initializer: initialiser of every W: a Keras name, or a function that fills ``[out, in]`` in
-            place; ``glorot_uniform`` if None. Biases start at 0.
-        kernel_regularizer: ``l1``, ``l2``, ``l1_l2``, factors such as ``{"l2": 1e-4}``, or a function of W;
+        kernel_initializer: initialiser of every W: a Keras name or config dict, or a function that fills
+            ``[out, in]`` in place; ``glorot_uniform`` if None. Biases start at 0.
+        kernel_regularizer: a Keras name or config dict, factors such as ``{"l2": 1e-4}``, or a function of W;
             add :meth:`penalty` to the training loss.
         transform_keys, share_key_transform, score_scaling, transform_values_after_pooling: see above.
         receiver_channels, sender_node_channels, sender_edge_channels: widths of the inputs; omitted ones are
             inferred from the first call or from a state dict, before the optimiser is created.
+        name: of the layer, for :meth:`get_config`, which raises ValueError for functions without a name.
 
     Example:
         >>> options = {"receiver_tag": "target", "sender_edge_feature": "edge_attr"}
@@ -111,20 +115,23 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         kernel_regularizer: keras.Regularizer = None,
         transform_keys: bool = True,
         share_key_transform: bool = False,
-        score_scaling: Literal["none", "rsqrt_dim", "trainable_elup1"] = "rsqrt_dim",
+        score_scaling: ScoreScaling = "rsqrt_dim",
         transform_values_after_pooling: bool = False,
         receiver_channels: int | None = None,
         sender_node_channels: int | None = None,
         sender_edge_channels: int | None = None,
+        name: str | None = None,
     ) -> None:
         features = receiver_feature, sender_node_feature, sender_edge_feature
-        super().__init__(receiver_tag, *features, {"softmax": segment_softmax})
+        super().__init__(receiver_tag, *features, {"softmax": softmax}, name)
         if min(num_heads, per_head_channels) <= 0:
             raise ValueError(f"num_heads {num_heads} and per_head_channels {per_head_channels} must be > 0")
         if sender_node_feature is None and sender_edge_feature is None:
             raise ValueError("sender_node_feature and sender_edge_feature must not both be None")
         if not (0 <= edge_dropout <= 1 and 0 <= inputs_dropout <= 1):
             raise ValueError(f"edge_dropout {edge_dropout}, inputs_dropout {inputs_dropout}: not in [0, 1]")
+        if score_scaling not in get_args(ScoreScaling):
+            raise ValueError(f"score_scaling must be one of {get_args(ScoreScaling)}, not {score_scaling!r}")
         if attention_activation is not None and score_scaling != "none":
             warnings.warn("attention_activation works better with score_scaling='none'", stacklevel=2)
         self.num_heads, self.per_head_channels, self.use_bias = num_heads, per_head_channels, use_bias
@@ -188,7 +195,9 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
     def get_config(self) -> dict[str, Any]:
         base = super().get_config()
         own = (name for name in signature(MultiHeadAttentionConv).parameters if name not in base)
-        return base | {name: getattr(self, name) for name in own}
+        config = base | {name: getattr(self, name) for name in own}
+        functions = ("attention_activation", "activation", "kernel_initializer", "kernel_regularizer")
+        return config | {name: keras.serializable(config[name], name) for name in functions}
 
     def convolve(  # type: ignore[override]  # without further arguments
         self,
@@ -250,11 +259,8 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
             return 1.0
         if self.score_scaling == "rsqrt_dim":
             return key_width**-0.5
-        if self.score_scaling_weight is not None:
-            return elu(self.score_scaling_weight) + 1
-        raise ValueError(
-            f"score_scaling must be none, rsqrt_dim or trainable_elup1, not {self.score_scaling!r}"
-        )
+        assert self.score_scaling_weight is not None
+        return elu(self.score_scaling_weight) + 1
 
     def _value(self, parts: Parts) -> Tensor:
         """``[I, H, C]``, or ``[I, 1, d_s + d_e]`` if W_V comes after pooling."""
