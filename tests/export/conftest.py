@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 from filelock import FileLock
 
+from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CONFIG
 from trajpred.onboard import OnboardForecaster
+from trajpred.onboard.bundle import GRAPHS
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 
@@ -48,7 +53,18 @@ def exported(scenes: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -
         if not (folder / "bundle").exists():
             save_model(folder / "small.ckpt", SETTINGS)
             export_bundle(folder / "small.ckpt", folder / "bundle", scenes, fused=True)
+            with traced_before(folder / "bundle"):
+                export_bundle(folder / "small.ckpt", folder / "encoder", scenes, part="encoder")
     return folder
+
+
+@contextmanager
+def traced_before(bundle: Path) -> Iterator[None]:
+    """Replace tracing by the graphs of ``bundle``, of the same checkpoint."""
+    graphs = {name: onnx.load(bundle / f"{name}.onnx") for name in GRAPHS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "to_onnx", lambda module, name, *_: graphs[name])
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +76,12 @@ def checkpoint(exported: Path) -> Path:
 def bundle(exported: Path) -> Path:
     """The exported model, with ``forecaster.onnx``."""
     return exported / "bundle"
+
+
+@pytest.fixture(scope="session")
+def encoder_bundle(exported: Path) -> Path:
+    """The encoder of the model, exported alone."""
+    return exported / "encoder"
 
 
 @pytest.fixture(scope="session")

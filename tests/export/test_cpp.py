@@ -1,6 +1,7 @@
 """The C++ example builds, reproduces the bundle's example and detects differences.
 
-CMake finds ONNX Runtime where it is installed, or in the folder ``ONNXRUNTIME_ROOT``.
+CMake finds ONNX Runtime where it is installed, or in the folder ``ONNXRUNTIME_ROOT``; if that is set, a
+missing compiler or library is a failure, otherwise the tests are skipped.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ MISSING = ("ONNX Runtime was not found", "No CMAKE_CXX_COMPILER could be found")
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example, built from an empty folder."""
-    if shutil.which("cmake") is None:
+    root = os.environ.get("ONNXRUNTIME_ROOT", "")
+    if shutil.which("cmake") is None and not root:
         pytest.skip("the C++ example needs cmake")
     folder = tmp_path_factory.mktemp("build")
-    root = os.environ.get("ONNXRUNTIME_ROOT", "")
     options = {
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_COMPILE_WARNING_AS_ERROR": "ON",
@@ -41,8 +42,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     done = run("cmake", "-S", SOURCE, "-B", folder, *(f"-D{name}={value}" for name, value in options.items()))
     for reason in MISSING:
-        if reason in done.stderr:
-            pytest.skip(f"the C++ example cannot be built: {reason} (ONNXRUNTIME_ROOT={root!r})")
+        if reason in done.stderr and not root:
+            pytest.skip(f"the C++ example cannot be built: {reason} (ONNXRUNTIME_ROOT is not set)")
     assert done.returncode == 0, done.stderr
     built = run("cmake", "--build", folder, "--config", "Release")
     assert built.returncode == 0, built.stdout + built.stderr
@@ -59,6 +60,18 @@ def exported(
     with ZipFile(folder / EXAMPLE) as archive:
         archive.extractall(folder / "example")
     return folder
+
+
+def test_runs_the_encoder_alone(program: Path, encoder_bundle: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(encoder_bundle, tmp_path / "encoder"))
+    with ZipFile(bundle / EXAMPLE) as archive:
+        archive.extractall(bundle / "example")
+    done = run(program, bundle, "--runs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "encoder/agent_token" in done.stdout and "decoder" not in done.stdout
+    change(bundle / "example" / "encoder" / "lane_context.npy", 0.02)
+    done = run(program, bundle, "--runs", "1")
+    assert done.returncode == 1 and done.stdout.count("TOO FAR") == 1
 
 
 @pytest.fixture

@@ -7,32 +7,34 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
+import onnxruntime
 import pytest
 
 from tests.conftest import run
-from tests.export.conftest import SETTINGS, save_model
+from tests.export.conftest import SETTINGS, traced_before
 from trajpred.cli.onboard import checked_rows
 from trajpred.errors import DataError
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
 from trajpred.export.interface import interface_page
+from trajpred.export.precision import PRECISIONS
 from trajpred.onboard import Bundle, OnboardForecaster
-from trajpred.onboard.bundle import GRAPHS, INTERFACE, MANIFEST, SIGNATURES, is_bundle
+from trajpred.onboard.bundle import ENCODER_GRAPHS, INTERFACE, MANIFEST, SIGNATURES, is_bundle
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
 
 @pytest.fixture
-def traced(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def traced(bundle: Path) -> Iterator[None]:
     """Replace tracing by the graphs of the same checkpoint that were traced before."""
-    graphs = {name: onnx.load(bundle / f"{name}.onnx") for name in GRAPHS}
-    monkeypatch.setattr(module, "to_onnx", lambda module, name, *_: graphs[name])
+    with traced_before(bundle):
+        yield
 
 
 def test_manifest_describes_the_bundle(
@@ -47,7 +49,10 @@ def test_manifest_describes_the_bundle(
     assert (info["precision"], info["opset"], info["sizes"]) == ("fp32", 20, None)
     assert str(checkpoint.parent) not in (bundle / MANIFEST).read_text()
     for name, graph in info["graphs"].items():
-        assert [port["name"] for port in graph["inputs"]] == [port.name for port in SIGNATURES[name].inputs]
+        session = onnxruntime.InferenceSession(bundle / f"{name}.onnx")
+        inputs = [port["name"] for port in graph["inputs"]]
+        assert inputs == [port.name for port in session.get_inputs()]
+        assert inputs == [port.name for port in SIGNATURES[name].inputs if port.name in inputs]
     check = info["check"]
     assert check["usual_m"] <= check["tolerance_m"] == 1e-3 and len(check["cases"]) == len(scenes) + 3
     agents, lanes = ([case[name] for case in check["cases"]] for name in ("agents", "lanes"))
@@ -135,6 +140,9 @@ def test_other_files_are_not_overwritten(checkpoint: Path, scenes: list[Scenario
         ({"opset": 99}, "opset"),
         ({"sizes": (0, 5)}, "sizes"),
         ({"compiled": True, "precision": "int8"}, "precision"),
+        ({"part": "encoder", "fused": True}, "fused"),
+        ({"part": "encoder", "compiled": True}, "format"),
+        ({"part": "encoder", "tolerance_m": 1.0}, "tolerance_m"),
     ],
 )
 def test_options_out_of_range(
@@ -145,11 +153,24 @@ def test_options_out_of_range(
     assert error.value.field == field
 
 
-def test_models_of_another_kind_are_rejected(scenes: list[Scenario], tmp_path: Path) -> None:
-    decoder = {"class_path": "trajpred.model.HeadDecoder", "init_args": {"dim": 16}}
-    checkpoint = save_model(tmp_path / "other.ckpt", {**SETTINGS, "decoder": decoder})
-    with pytest.raises(DataError, match="HeadDecoder"):
-        export_bundle(checkpoint, tmp_path / "bundle", scenes[:1])
+def test_encoder_alone(encoder_bundle: Path, scenes: list[Scenario]) -> None:
+    info, page = Bundle(encoder_bundle).info, (encoder_bundle / INTERFACE).read_text()
+    files = {f"{name}.onnx" for name in ENCODER_GRAPHS}
+    assert files == {path.name for path in encoder_bundle.iterdir() if path.suffix == ".onnx"}
+    assert "decoder.onnx" not in page and "Encoder without decoder: tokens of 16 channels" in page
+    check = info["check"]
+    assert max(case["largest"] for case in check["cases"]) <= check["tolerance"] == 1e-4
+    assert len(check["cases"]) == len(scenes) + 3
+
+
+@pytest.mark.usefixtures("traced")
+def test_tokens_beyond_the_limit_are_not_written(
+    checkpoint: Path, scenes: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = PRECISIONS["fp32"]._replace(token=1e-12)
+    monkeypatch.setitem(PRECISIONS, "fp32", rule)
+    with pytest.raises(DataError, match=r"a token differs by .*, relative; the limit is 1e-12"):
+        export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], part="encoder")
     assert not is_bundle(tmp_path / "bundle")
 
 

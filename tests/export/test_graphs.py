@@ -16,7 +16,7 @@ from trajpred.onboard.bundle import FUSED, SIGNATURES
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 
-LETTERS = {"T": 50, "P": 10, "D": 16, "K": 6, "F": 60}
+LETTERS = {"T": 50, "P": 10, "D": 16, "K": 6, "F": 60, "W": 1}
 
 
 @pytest.mark.parametrize("row", [0, -1])
@@ -48,7 +48,7 @@ def test_padding_changes_nothing(predictor: CheckpointPredictor) -> None:
     model = predictor.model
     encoder, decoder = Encoder(model.encoder, model.scene.graph), Decoder(model.decoder)
     whole = WholeForecaster(model.encoder.lane, encoder, decoder)
-    ports = SIGNATURES[FUSED].inputs
+    ports = whole.inputs
     given = traced_inputs(ports, {**LETTERS, "A": 3, "L": 5, "B": 3})
     inputs = {port.name: value for port, value in zip(ports, given, strict=True)}
     inputs["target"] = torch.arange(3)

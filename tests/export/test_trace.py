@@ -29,12 +29,12 @@ def test_graph_is_standard_and_follows_the_signature(bundle: Path, name: str) ->
     assert [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")] == [20]
 
     session = onnxruntime.InferenceSession(content)
-    sides = zip((session.get_inputs(), session.get_outputs()), SIGNATURES[name], strict=True)
-    for found, ports in sides:
-        assert [x.name for x in found] == [port.name for port in ports]
-        assert [len(x.shape) for x in found] == [len(port.shape) for port in ports]
-    for found, port in zip(session.get_inputs(), SIGNATURES[name].inputs, strict=True):
-        dynamic = [size in SCENE_SIZES for size in port.shape]
+    inputs, outputs = ({port.name: port for port in side} for side in SIGNATURES[name])
+    assert [x.name for x in session.get_outputs()] == list(outputs)
+    for found in (*session.get_inputs(), *session.get_outputs()):
+        assert len(found.shape) == len((inputs | outputs)[found.name].shape)
+    for found in session.get_inputs():
+        dynamic = [size in SCENE_SIZES for size in inputs[found.name].shape]
         assert [isinstance(size, str) for size in found.shape] == dynamic
 
     example = Bundle(bundle).example()

@@ -227,9 +227,9 @@ def bundle_files() -> dict[str, bytes]:
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "name": "model",
-        "precision": "fp32",
+        **{"name": "model", "precision": "fp32"},
         "model": {"history": 50, "horizon": 60, "modes": 6, "dim": 128, "step_s": 0.1, "training": {}},
+        "graphs": {"lane_encoder": {}, "encoder": {}, "decoder": {}},
         "scene": {"features": {"max_agents": 8, "max_lanes": 9}, "graph": {}},
         "sizes": {"A": 8, "L": 9},
         "files": {"encoder.onnx": {}, EXAMPLE: {}},

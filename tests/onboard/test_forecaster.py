@@ -11,11 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tests.conftest import ROOT
 from tests.export.scenes import alone, moved
-from tests.model.small import batch_of
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
@@ -53,19 +51,6 @@ def test_forecast_is_the_models(
         assert_same(shared_forecaster.forecast(ScenarioBatch.of([scene])), expected)
 
 
-def test_tokens_are_the_encoders(
-    shared_forecaster: OnboardForecaster, predictor: CheckpointPredictor, scenes: list[Scenario]
-) -> None:
-    batch = batch_of(scenes[:1])
-    with torch.no_grad():
-        expected = predictor.model.encoder.encode(batch)
-    found = shared_forecaster.encode(ScenarioBatch.of(scenes[:1]))
-    assert found.track_id.tolist() == batch["agent"].track_id.tolist()
-    assert found.lane.tolist() == batch["lane"].row.tolist()
-    np.testing.assert_allclose(found.agent, expected.agent.numpy(), atol=1e-3)
-    np.testing.assert_allclose(found.lane_context, expected.lane.numpy(), atol=1e-3)
-
-
 def test_bundle_is_a_predictor(bundle: Path, predictor: CheckpointPredictor, scenes: list[Scenario]) -> None:
     onboard = load_predictor(bundle)
     for found, expected in zip(onboard(scenes[:2]), predictor(scenes[:2]), strict=True):
@@ -92,8 +77,6 @@ def test_padding_to_fixed_sizes_changes_no_forecast(
         found = fixed.forecast(ScenarioBatch.of([scene]), target)
         np.testing.assert_allclose(found.trajectory, expected.trajectory[:1], rtol=0, atol=1e-3)
     assert len(fixed.forecast(ScenarioBatch.of([scenes[-1]])).validate().track_id) == 40
-    tokens = fixed.encode(ScenarioBatch.of([scenes[0]]))
-    assert len(tokens.agent) == len(tokens.track_id) < 40 and len(tokens.lane_context) == len(tokens.lane)
 
 
 def test_forecast_moves_with_the_scene_and_ignores_the_future(

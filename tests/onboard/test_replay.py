@@ -17,7 +17,6 @@ from tests.conftest import run
 from trajpred.cli.info import describe
 from trajpred.cli.onboard import summary
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
-from trajpred.onboard.forecaster import STAGES
 from trajpred.onboard.replay import Replay, Update, replay
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -88,7 +87,7 @@ def made(latency_ms: float, stages: dict[str, float], warnings: tuple[str, ...] 
     forecast = OnboardForecast(
         "", names, np.zeros((2, 1, 1, 2)), np.ones((2, 1)), zeros, zeros,
         not_predicted={"x": "not seen for 1.5 s"}, warnings=warnings,
-        stage_ms=dict.fromkeys(STAGES, 0.0) | stages,
+        stage_ms=dict.fromkeys(OnboardForecaster.STAGES, 0.0) | stages,
     )  # fmt: skip
     return Update(0, 0.0, forecast, latency_ms, 3)
 

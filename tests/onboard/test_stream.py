@@ -16,8 +16,8 @@ from tests.onboard.test_lane_cache import bent, invalid_maps
 from tests.test_scenario import INVALID_NAMES
 from trajpred.lane_map import LaneMap
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
+from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS
 from trajpred.onboard.replay import detections, drive_on_repeat, resident_mb
-from trajpred.onboard.stream import MAX_SPEED, MAX_TRACKS
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -247,7 +247,7 @@ def test_failed_forecast_is_reported_and_keeps_the_histories(
 
     before = drive(stream, b=(4.0, 4.0))
     with monkeypatch.context() as broken:
-        broken.setattr(stream.forecaster, "run", fail)
+        broken.setattr(stream.runtime, "run", fail)
         found = stream.update(0.5, Detections(["a", "b"], [(5.0, 0.0), (4.0, 4.0)])).validate()
         target = stream.update(0.5, Detections([], []), targets=["b"])
     assert not len(found.track_id) and "no memory left" in warnings(found)
@@ -259,7 +259,7 @@ def test_failed_forecast_is_reported_and_keeps_the_histories(
 
 def test_nearest_agents_are_predicted_beyond_the_limit(stream: StreamingForecaster) -> None:
     """The nearest to the ego, or to the first track while there is no ego."""
-    limit, count = stream.forecaster.bundle.features.max_agents, 150
+    limit, count = stream.runtime.bundle.features.max_agents, 150
     positions = np.stack((3.0 * np.arange(count), np.zeros(count)), -1)
     names = [f"t{i}" for i in range(count)]
     found = stream.update(0.0, Detections(names, positions)).validate()
@@ -325,4 +325,4 @@ def test_memory_does_not_grow_on_a_long_drive(bundle: Path, sample_scenarios: li
             early_mb = resident_mb() or 0.0
     assert (resident_mb() or 0.0) - early_mb < 8.0
     assert len(stream.history) <= 2 * len(scenario.tracks)
-    assert stream.forecaster.lanes.encoded <= len(scenario.map) + len(scenario.map.crossing_id)
+    assert stream.runtime.lanes.encoded <= len(scenario.map) + len(scenario.map.crossing_id)

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 
 using Values = std::map<std::string, Ort::Value>;  // tensors by name
 
-const std::vector<std::string> kGraphs = {"lane_encoder", "encoder", "decoder"};  // in this order
+// In this order; a bundle of the encoder alone has no decoder.
+const std::vector<std::string> kGraphs = {"lane_encoder", "encoder", "decoder"};
 const char* const kUsage = "usage: onboard BUNDLE [--tolerance 1e-3] [--runs 100] [--threads 1]";
 
 struct Settings {
@@ -201,7 +202,9 @@ int main(int count, char** words) try {
   Ort::SessionOptions options;
   options.SetIntraOpNumThreads(settings.threads);
   std::vector<Graph> graphs;
-  for (const std::string& name : kGraphs) graphs.emplace_back(env, settings.bundle, name, options);
+  for (const std::string& name : kGraphs)
+    if (name != "decoder" || fs::exists(settings.bundle / "decoder.onnx"))
+      graphs.emplace_back(env, settings.bundle, name, options);
 
   Values values = read_inputs(graphs, example);
   for (Graph& graph : graphs) graph.run(values);

@@ -18,7 +18,7 @@ from trajpred.errors import require
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.bundle import COMPILED, FUSED, Bundle
-from trajpred.onboard.forecaster import STAGES, OnboardForecaster
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.replay import detections
 from trajpred.onboard.stream import OnboardForecast, StreamingForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -112,7 +112,7 @@ def _beside_pytorch(
         "PyTorch forward": torch.inference_mode()(lambda: predictor.model(batch)),
     }
     figures = _alternately(name, runs, repeats)
-    for stage in STAGES:
+    for stage in OnboardForecaster.STAGES:
         figures[f"{name}: onboard, {stage}, share of time"] = stages[stage] / stages.total()
     spent = []
     for _ in range(COLD):

@@ -132,7 +132,7 @@ def _bundle(path: Path) -> Rows:
     sizes = "any number" if bundle.sizes is None else f"{bundle.sizes[0]} agents, {bundle.sizes[1]} lanes"
     return {
         "model": bundle.name,
-        "futures": bundle.modes,
+        "futures": bundle.modes or "none: the encoder alone",
         "steps": f"{bundle.history} + {bundle.horizon} of {bundle.step_s} s",
         "precision": bundle.precision,
         "agents and lanes": sizes,

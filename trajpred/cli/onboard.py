@@ -37,6 +37,7 @@ def export(
     format: Literal["onnx", "torch"] = "onnx",
     opset: int = 20,
     tolerance_m: float | None = None,
+    part: Literal["all", "encoder"] = "all",
 ) -> int:
     """Write and check the bundle that runs onboard without torch: ONNX graphs, description, example.
 
@@ -59,6 +60,7 @@ def export(
         tolerance_m: Maximum distance of 99 % of the agents' futures from PyTorch's; by default 0.001 m, with
             fp16 0.1 m, with int8 2 m. With fp32 no future may differ by more than ten times that (0.01 m at
             least), and no probability by more than 0.001.
+        part: encoder leaves out the decoder, for planners with a head of their own (OnboardEncoder).
     """
     both = (max_agents is None) == (max_lanes is None)
     require(both, "max_agents", "goes with --max-lanes: give both or neither")
@@ -73,11 +75,14 @@ def export(
     sizes = None if max_agents is None or max_lanes is None else (max_agents, max_lanes)
     found = write(
         checkpoint, out, scenarios, sizes=sizes, precision=precision, fused=fused, compiled=format == "torch",
-        opset=opset, tolerance_m=tolerance_m,
+        opset=opset, tolerance_m=tolerance_m, part=part,
     )  # fmt: skip
     print(f"{out}: {found.summary()}")
     for case in found.cases:
-        print(f"  {case.agents:4d} agents {case.lanes:4d} lanes  {case.largest_m:.2g} m  {case.name}")
+        print(f"  {case.agents:4d} agents {case.lanes:4d} lanes  {case.difference}  {case.name}")
+    if part == "encoder":
+        print(f'Run it:  trajpred.onboard.OnboardEncoder("{out}").encode(scene)')
+        return 0
     print(f"Run it:  trajpred replay --bundle {out}")
     print(f"Score it: trajpred evaluate --checkpoint {out}")
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
+from trajpred.export.check_encoder import limited, variants
 from trajpred.export.precision import PrecisionRule
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm
-from trajpred.lane_map import LaneMap
-from trajpred.onboard.bundle import FUSED, GRAPHS, SIGNATURES, Bundle
-from trajpred.onboard.forecaster import OnboardForecaster, pad
+from trajpred.onboard.bundle import FUSED, SIGNATURES, Bundle
+from trajpred.onboard.encoder import OnboardEncoder, pad
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.progress import progress_bar
 from trajpred.scenario import Scenario, Tracks
@@ -46,6 +47,10 @@ class Case:
     usual_m: float
     largest_m: float
     probability: float
+
+    @property
+    def difference(self) -> str:
+        return f"{self.largest_m:.2g} m"
 
 
 @dataclass(frozen=True)
@@ -97,13 +102,11 @@ def check(
     """
     require(bool(scenarios), "scenarios", "are required to check a bundle")
     rule = rule if tolerance_m is None else with_tolerance(rule, tolerance_m)
-    forecaster, scene = OnboardForecaster(bundle), predictor.model.scene
+    forecaster = OnboardForecaster(bundle)
     run = _fused_graph(forecaster.bundle) if fused else None
     cases, distances, errors = [], [], []
-    # Fixed sizes of the bundle limit the agents and lanes of PyTorch, too.
-    predictor.model.scene = replace(scene, features=forecaster.bundle.features)
-    try:
-        scenes = list(_scenes(scenarios))
+    with limited(predictor.model, forecaster.bundle.features):
+        scenes = list(variants(scenarios))
         for name, scenario in progress_bar(scenes, "comparing with PyTorch", unit=" scenes", shown=progress):
             batch = ScenarioBatch.of([scenario])
             [expected], found = predictor([scenario]), forecaster.forecast(batch)
@@ -114,8 +117,6 @@ def check(
             errors.append([_focal_min_fde(scenario, forecast) for forecast in (expected, found)])
             if run is not None:
                 require_equal(run, example_arrays(forecaster, scenario), f"{FUSED}.onnx")
-    finally:
-        predictor.model.scene = scene
     known = np.array([pair for pair in errors if None not in pair], np.float64)
     min_fde = (float(known[:, 0].mean()), float(known[:, 1].mean())) if len(known) else None
     overall = _usual_and_largest(np.concatenate(distances))
@@ -162,21 +163,28 @@ def cut_window(scenario: Scenario, history: int, horizon: int) -> Scenario:
     return replace(scenario, tracks=Tracks(**columns), timestamps_ns=times, num_observed=history)
 
 
-def example_arrays(forecaster: OnboardForecaster, scenario: Scenario) -> dict[str, NDArray[Any]]:
+def example_arrays(runtime: OnboardEncoder, scenario: Scenario) -> dict[str, NDArray[Any]]:
     """Compute inputs and outputs of every graph by ``GRAPH/NAME``; all agents are targets."""
-    scene = forecaster.localise(ScenarioBatch.of([scenario]))
+    scene = runtime.localise(ScenarioBatch.of([scenario]))
     agents, lanes = (len(scene.inputs[name]) for name in ("agent_valid", "lane_valid"))
-    lane_inputs = forecaster.lanes.lane_inputs(scene.lanes.row)
+    lane_inputs = runtime.lanes.lane_inputs(scene.lanes.row)
     values = scene.inputs | {name: pad(array, lanes) for name, array in lane_inputs.items()}
     values["target"] = pad(np.arange(len(scene.agents.track_id)), agents)
-    for graph in GRAPHS:
+    for graph in runtime.GRAPHS:
         names = [port.name for port in SIGNATURES[graph].outputs]
-        values |= dict(zip(names, forecaster.run(graph, values), strict=True))
+        values |= dict(zip(names, runtime.run(graph, values), strict=True))
     return {
-        f"{graph}/{port.name}": values[port.name]
-        for graph, signature in SIGNATURES.items()
-        for port in (*signature.inputs, *signature.outputs)
+        f"{graph}/{port['name']}": values[port["name"]]
+        for graph, ports in runtime.bundle.info["graphs"].items()
+        for port in (*ports["inputs"], *ports["outputs"])
     }
+
+
+def whole_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Add the inputs and outputs of ``forecaster``, which are those of the other graphs."""
+    values = {name.partition("/")[2]: value for name, value in arrays.items()}
+    ports = (*SIGNATURES[FUSED].inputs, *SIGNATURES[FUSED].outputs)
+    return dict(arrays) | {f"{FUSED}/{p.name}": values[p.name] for p in ports if p.name in values}
 
 
 def require_equal(
@@ -186,22 +194,11 @@ def require_equal(
     tolerance: float = 1e-3,
 ) -> None:
     """Raise DataError unless ``run``, the fused graph, gives its outputs in ``arrays`` for its inputs."""
-    inputs = [arrays[f"{FUSED}/{port.name}"] for port in SIGNATURES[FUSED].inputs]
+    names = (f"{FUSED}/{port.name}" for port in SIGNATURES[FUSED].inputs)
+    inputs = [arrays[name] for name in names if name in arrays]
     for port, value in zip(SIGNATURES[FUSED].outputs, run(inputs), strict=True):
         if not np.allclose(value, arrays[f"{FUSED}/{port.name}"], rtol=tolerance, atol=tolerance):
             raise DataError("differs from the three graphs", file=file, field=port.name)
-
-
-def _scenes(scenarios: Sequence[Scenario]) -> Iterator[tuple[str, Scenario]]:
-    """Yield the scenarios, then the edge cases of the first."""
-    for scenario in scenarios:
-        yield scenario.scenario_id, scenario
-    first = scenarios[0]
-    row = slice(first.focal, first.focal + 1)
-    alone = replace(first, tracks=Tracks(**{name: x[row] for name, x in vars(first.tracks).items()}))
-    yield f"{first.scenario_id}, focal agent alone", alone
-    yield f"{first.scenario_id}, no map", replace(first, map=LaneMap())
-    yield f"{first.scenario_id}, focal agent alone, no map", replace(alone, map=LaneMap())
 
 
 def _usual_and_largest(distance: NDArray[np.float64]) -> tuple[float, float]:
@@ -230,5 +227,5 @@ def _focal_min_fde(scenario: Scenario, forecast: Forecast) -> float | None:
 
 def _fused_graph(bundle: Bundle) -> Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]:
     session = onnxruntime.InferenceSession(bundle.read(f"{FUSED}.onnx"), providers=["CPUExecutionProvider"])
-    names = [port.name for port in SIGNATURES[FUSED].inputs]
+    names = [port.name for port in session.get_inputs()]
     return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -23,7 +23,16 @@ from torch import nn
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.provenance import environment
-from trajpred.export.check import Check, check, cut_window, example_arrays, require_equal
+from trajpred.export.any_model import Chain, decoder_chain, encoder_chain
+from trajpred.export.check import (
+    Check,
+    check,
+    cut_window,
+    example_arrays,
+    require_equal,
+    whole_arrays,
+)
+from trajpred.export.check_encoder import TokenCheck, check_encoder
 from trajpred.export.graphs import Decoder, Encoder, WholeForecaster
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
@@ -34,6 +43,7 @@ from trajpred.lane_map import MARK_TYPES
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.onboard import bundle
+from trajpred.onboard.encoder import OnboardEncoder
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.progress import stage
@@ -41,6 +51,8 @@ from trajpred.scenario import OBJECT_TYPES, Scenario
 
 #: The oldest operator set that has all operators of the graphs, and the newest that was tested.
 OPSETS = (20, 23)
+#: What a bundle holds: the whole model, or the encoder without a decoder.
+Part = Literal["all", "encoder"]
 #: The meaning of indices in inputs, from 0.
 INDICES = {"object_type": OBJECT_TYPES, "kind": LANE_KINDS, "marks": MARK_TYPES}
 
@@ -56,8 +68,9 @@ def export_bundle(
     compiled: bool = False,
     opset: int = OPSETS[0],
     tolerance_m: float | None = None,
+    part: Part = "all",
     progress: bool = True,
-) -> Check:
+) -> Check | TokenCheck:
     """Write the bundle ``out`` (a folder, or a file that ends in .zip) after checking it.
 
     Example:
@@ -73,16 +86,21 @@ def export_bundle(
         opset: version of ONNX's operators.
         tolerance_m: limit on the distance from PyTorch's futures for 99 % of the agents, by default that of
             the precision; see :func:`~trajpred.export.check.check`.
+        part: ``encoder`` leaves out the decoder, for planners that have a head of their own.
         progress: print each stage.
 
     Raises:
-        DataError: the model is of another kind, the bundle differs from it, or ``out`` is not a bundle that
-            can be replaced. Nothing is written then.
+        DataError: the model cannot be traced, the bundle differs from it, or ``out`` is not a bundle that can
+            be replaced. Nothing is written then.
     """
     require(OPSETS[0] <= opset <= OPSETS[1], "opset", f"must be {OPSETS[0]} to {OPSETS[1]}, is {opset}")
     require(sizes is None or min(sizes) > 0, "sizes", "must be positive")
     advice = f"must be fp32 for compiled graphs, is {precision}: export two bundles"
     require(not compiled or precision == "fp32", "precision", advice)
+    advice = "does not go with the encoder alone"
+    require(part == "all" or not fused, "fused", advice)
+    require(part == "all" or not compiled, "format", advice)
+    require(part == "all" or tolerance_m is None, "tolerance_m", advice)
     target = Path(out).resolve()
     if target.exists() and not bundle.is_bundle(target):
         raise DataError("exists and is not a bundle: not overwritten", file=out)
@@ -90,7 +108,9 @@ def export_bundle(
     predictor.device = torch.device("cpu")
     model, rule = predictor.model.to(predictor.device), PRECISIONS[precision]
     windows = [cut_window(scenario, model.history, model.horizon) for scenario in scenarios]
-    modules = _modules(predictor, checkpoint)
+    modules = _modules(predictor, part)
+    if compiled and any(isinstance(module, Chain) for module in modules.values()):
+        raise DataError("torch needs SceneEncoder with ModeDecoder: use onnx", field="format")
     fixed = _model_sizes(model) | ({} if sizes is None else {"A": sizes[0], "B": sizes[0], "L": sizes[1]})
     target.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -103,7 +123,7 @@ def export_bundle(
         for name, module in modules.items():
             with stage(f"tracing {name}", progress):
                 graphs[name] = to_onnx(module, name, fixed, opset)
-        graphs |= {bundle.FUSED: join(graphs, bundle.FUSED)} if fused else {}
+        graphs |= {bundle.FUSED: join(graphs, bundle.SIGNATURES[bundle.FUSED], bundle.FUSED)} if fused else {}
         with stage(f"converting to {precision}", progress and precision != "fp32"):
             graphs = {name: rule.convert(graph) for name, graph in graphs.items()}
         for name, graph in graphs.items():
@@ -111,15 +131,20 @@ def export_bundle(
         config = read_checkpoint(checkpoint)[CONFIG]
         manifest = _manifest(predictor, config, sizes, graphs) | {"precision": precision, "opset": opset}
         write_manifest(folder, manifest)
-        result = check(folder, predictor, windows, rule, tolerance_m, fused, progress)
-        arrays = example_arrays(OnboardForecaster(folder), windows[0])
+        result: Check | TokenCheck
+        if part == "encoder":
+            result = check_encoder(folder, model, windows, rule, progress)
+            arrays = example_arrays(OnboardEncoder(folder), windows[0])
+        else:
+            result = check(folder, predictor, windows, rule, tolerance_m, fused, progress)
+            arrays = example_arrays(OnboardForecaster(folder), windows[0])
         if compiled:
             with stage("compiling for PyTorch, which takes minutes", progress):
-                to_torch(WholeForecaster(*modules.values()), fixed, folder / bundle.COMPILED)
+                to_torch(WholeForecaster(**modules), fixed, folder / bundle.COMPILED)
+            arrays = whole_arrays(arrays)
             require_equal(load_compiled(folder / bundle.COMPILED), arrays, bundle.COMPILED)
-        stored = {*graphs, *([bundle.FUSED] if compiled else [])}
-        kept: dict[str, Any] = {name: x for name, x in arrays.items() if name.partition("/")[0] in stored}
-        np.savez_compressed(folder / bundle.EXAMPLE, **kept)
+        stored: dict[str, Any] = arrays
+        np.savez_compressed(folder / bundle.EXAMPLE, **stored)
         manifest["check"] = asdict(result)
         (folder / bundle.INTERFACE).write_text(interface_page(manifest), encoding="utf-8")
         write_manifest(folder, manifest)
@@ -127,24 +152,33 @@ def export_bundle(
     return result
 
 
-def _modules(predictor: CheckpointPredictor, checkpoint: str | Path) -> dict[str, nn.Module]:
-    """Return the module of each graph, in the order in which they run. Raises: DataError."""
-    model = predictor.model
-    encoder, decoder = model.encoder, model.decoder
-    if not isinstance(encoder, SceneEncoder) or not isinstance(decoder, ModeDecoder):
-        found = f"{type(encoder).__name__} with {type(decoder).__name__}"
-        raise DataError(f"only SceneEncoder with ModeDecoder can be exported, not {found}", file=checkpoint)
-    return {
-        "lane_encoder": encoder.lane,
-        "encoder": Encoder(encoder, model.scene.graph),
-        "decoder": Decoder(decoder, predictor.temperature),
-    }
+def _modules(predictor: CheckpointPredictor, part: Part) -> dict[str, nn.Module]:
+    """Return the module of each graph, in the order in which they run.
+
+    The default encoder and decoder are evaluated over all pairs of a scene, which is fastest; any other, also
+    a subclass of them, as it is.
+    """
+    model, temperature = predictor.model, predictor.temperature
+    encoder, decoder, graph = model.encoder, model.decoder, model.scene.graph
+    modules: dict[str, nn.Module] = {"lane_encoder": encoder.lane}
+    if isinstance(encoder, SceneEncoder) and type(encoder) is SceneEncoder:
+        modules["encoder"] = Encoder(encoder, graph)
+    else:
+        modules["encoder"] = encoder_chain(encoder, graph)
+    if part == "encoder":
+        return modules
+    if isinstance(decoder, ModeDecoder) and type(decoder) is ModeDecoder:
+        modules["decoder"] = Decoder(decoder, temperature)
+    else:
+        modules["decoder"] = decoder_chain(decoder, graph, temperature)
+    return modules
 
 
 def _model_sizes(model: Forecaster) -> dict[str, int]:
     """Return the values of the letters in the signatures that the model fixes."""
-    decoder, points = model.decoder, model.scene.features.lane_points
-    return {"T": model.history, "P": points, "D": model.encoder.dim, "K": decoder.modes, "F": decoder.horizon}
+    encoder, decoder, points = model.encoder, model.decoder, model.scene.features.lane_points
+    sizes = {"T": model.history, "P": points, "D": encoder.dim, "K": decoder.modes, "F": decoder.horizon}
+    return sizes | {"W": max(1, encoder.num_eigenvectors)}
 
 
 def _manifest(
@@ -159,17 +193,16 @@ def _manifest(
         limits = replace(scene.features, max_agents=sizes[0], max_lanes=sizes[1])
         scene = replace(scene, features=limits)
     versions = {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
+    futures = {"horizon": fixed["F"], "modes": fixed["K"], "temperature": predictor.temperature}
     return {
         "format": bundle.FORMAT,
         "version": bundle.VERSION,
         "name": predictor.name,
         "model": {
             "history": fixed["T"],
-            "horizon": fixed["F"],
-            "modes": fixed["K"],
+            **(futures if "decoder" in graphs else {}),
             "dim": fixed["D"],
             "step_s": model.step_s,
-            "temperature": predictor.temperature,
             "config": config,
             "training": predictor.training,
         },
@@ -182,8 +215,11 @@ def _manifest(
 
 
 def _graph_facts(name: str, graph: onnx.ModelProto, fixed: Mapping[str, int]) -> dict[str, Any]:
+    has = {port.name for port in (*graph.graph.input, *graph.graph.output)}
     ports = {
-        side: [{**port._asdict(), "shape": bundle.resolved(port, fixed)} for port in ports]
+        side: [
+            {**port._asdict(), "shape": bundle.resolved(port, fixed)} for port in ports if port.name in has
+        ]
         for side, ports in bundle.SIGNATURES[name]._asdict().items()
     }
     operators = Counter(node.op_type for node in graph.graph.node)

@@ -29,6 +29,9 @@ from trajpred.model.scene_encoder import SceneEncoder
 from trajpred.nn import EdgeBias, MatrixRelation
 from trajpred.onboard.bundle import FUSED, GRAPHS, SIGNATURES
 
+#: Inputs of the signatures that serve other encoders and decoders only (:mod:`~trajpred.export.any_model`).
+UNUSED = ("lane_eigenvectors", "scene_heading")
+
 
 @dataclass
 class Nodes:
@@ -90,6 +93,7 @@ class Encoder(nn.Module):
         lane_heading: Tensor,
         lane_valid: Tensor,
         lane_topology: Tensor,
+        *unused: Tensor,
     ) -> tuple[Tensor, Tensor]:
         lanes = Pose(lane_position, lane_heading)
         nodes = Nodes.of(Pose(agent_position, agent_heading), agent_valid, lanes, lane_valid)
@@ -129,6 +133,7 @@ class Decoder(nn.Module):
         lane_valid: Tensor,
         target: Tensor,
         step_s: Tensor,
+        *unused: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         agents, lanes = Pose(agent_position, agent_heading), Pose(lane_position, lane_heading)
         nodes = Nodes.of(agents, agent_valid, lanes, lane_valid)
@@ -164,13 +169,15 @@ class WholeForecaster(nn.Module):
     def __init__(self, lane_encoder: nn.Module, encoder: nn.Module, decoder: nn.Module) -> None:
         super().__init__()
         self.lane_encoder, self.encoder, self.decoder = lane_encoder, encoder, decoder
+        #: The inputs; those for other encoders and decoders are left out.
+        self.inputs = tuple(port for port in SIGNATURES[FUSED].inputs if port.name not in UNUSED)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        whole = SIGNATURES[FUSED]
-        values = dict(zip((port.name for port in whole.inputs), inputs, strict=True))
+        values = dict(zip((port.name for port in self.inputs), inputs, strict=True))
         for graph in GRAPHS:
             ports = SIGNATURES[graph]
-            outputs = getattr(self, graph)(*(values[port.name] for port in ports.inputs))
+            given = (values[port.name] for port in ports.inputs if port.name not in UNUSED)
+            outputs = getattr(self, graph)(*given)
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             values |= dict(zip((port.name for port in ports.outputs), outputs, strict=True))
-        return tuple(values[port.name] for port in whole.outputs)
+        return tuple(values[port.name] for port in SIGNATURES[FUSED].outputs)

@@ -21,16 +21,19 @@ TENSORRT = {
 def interface_page(manifest: dict[str, Any]) -> str:
     """Return the Markdown page for the content of a ``bundle.json``."""
     model = manifest["model"]
+    what = f"Encoder without decoder: tokens of {model['dim']} channels"
+    if "decoder" in manifest["graphs"]:
+        what = f"{model['modes']} futures of {model['horizon']} steps"
     parts = [
         f"# {manifest['name']}: onboard bundle\n",
-        f"{model['modes']} futures of {model['horizon']} steps from {model['history']} observed steps of "
-        f"{model['step_s']:g} s. Precision {manifest['precision']}, ONNX opset {manifest['opset']}, "
+        f"{what} from {model['history']} observed steps of {model['step_s']:g} s. "
+        f"Precision {manifest['precision']}, ONNX opset {manifest['opset']}, "
         "standard operators only.\n",
         _sizes(manifest) + "\n",
         "Order of execution: `lane_encoder` for new lanes (a token depends on one lane only, so keep it), "
-        "`encoder`, `decoder`. Frames: an agent's own frame is its last observed pose, x ahead, y left; a "
-        "lane's is its midpoint and direction; the scene's is the map frame moved to an origin nearby "
-        "(subtract in float64). Every origin gives the same futures.\n",
+        "`encoder`, then `decoder` if there is one. Frames: an agent's own frame is its last observed pose, "
+        "x ahead, y left; a lane's is its midpoint and direction; the scene's is the map frame moved to an "
+        f"origin nearby (subtract in float64). {_origin(manifest['graphs'])}\n",
         *(_graph(name, graph) for name, graph in manifest["graphs"].items()),
         "## Indices, from 0\n",
         *(f"- `{port}`: {', '.join(names)}" for port, names in manifest["indices"].items()),
@@ -39,6 +42,13 @@ def interface_page(manifest: dict[str, Any]) -> str:
         _operators(manifest["graphs"]),
     ]
     return "\n".join(parts)
+
+
+def _origin(graphs: dict[str, Any]) -> str:
+    inputs = {port["name"] for graph in graphs.values() for port in graph["inputs"]}
+    if "scene_heading" in inputs:
+        return "The origin is the focal agent's or the ego's position: the model uses poses in its frame."
+    return "Every origin gives the same result."
 
 
 def _sizes(manifest: dict[str, Any]) -> str:
@@ -66,6 +76,8 @@ def _graph(name: str, graph: dict[str, Any]) -> str:
 
 
 def _check(check: dict[str, Any]) -> str:
+    if "usual_m" not in check:
+        return _token_check(check)
     rows = [
         f"| {case['name']} | {case['agents']} | {case['lanes']} | {case['largest_m']:.2g} | "
         f"{case['probability']:.1g} |"
@@ -80,6 +92,14 @@ def _check(check: dict[str, Any]) -> str:
         summary += f" Focal minFDE of {check['scored']} agents: {pytorch:.4f} m in PyTorch, "
         summary += f"{bundle:.4f} m in the bundle."
     head = ("| scene | agents | lanes | largest distance, m | probability |", "|---|---|---|---|---|")
+    return "\n".join(("## Check against PyTorch\n", f"{summary}\n", *head, *rows, ""))
+
+
+def _token_check(check: dict[str, Any]) -> str:
+    rows = [f"| {c['name']} | {c['agents']} | {c['lanes']} | {c['largest']:.1g} |" for c in check["cases"]]
+    largest = max(case["largest"] for case in check["cases"])
+    summary = f"Largest relative difference of a token: {largest:.1g} (limit {check['tolerance']:g})."
+    head = ("| scene | agents | lanes | largest relative difference |", "|---|---|---|---|")
     return "\n".join(("## Check against PyTorch\n", f"{summary}\n", *head, *rows, ""))
 
 

@@ -14,17 +14,21 @@ import torch
 from numpy.typing import NDArray
 from onnx import compose
 from onnxscript import opset18
+from onnxscript.optimizer import remove_unused_nodes
 from torch import Tensor, nn
 from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.exc import InvalidCxxCompiler
 from torch.export import Dim
 
 from trajpred.errors import DataError
-from trajpred.onboard.bundle import FUSED, SCENE_SIZES, SIGNATURES, Port, resolved
+from trajpred.export.any_model import Chain
+from trajpred.export.failure import conversion_failure, tracing_failure
+from trajpred.export.graphs import WholeForecaster
+from trajpred.onboard.bundle import SIGNATURES, Port, Signature, resolved
 
 #: Sizes to trace with. Only shapes matter; they differ from each other and from 0 and 1, which torch treats
 #: as special cases.
-TRACED_SIZES = {"A": 7, "L": 11, "B": 5}
+TRACED_SIZES = {"A": 7, "L": 11, "B": 5, "a": 13, "l": 17, "e0": 19, "e1": 23, "e2": 29, "e3": 31}
 
 
 def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) -> onnx.ModelProto:
@@ -33,27 +37,74 @@ def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) 
     Args:
         sizes: values of the letters in the signature's shapes; scene sizes that are missing stay dynamic.
         opset: version of ONNX's operators.
+
+    Raises: DataError that names the module and the operation that cannot be traced or converted.
     """
-    ports = SIGNATURES[name]
+    if isinstance(module, Chain):
+        stages = {
+            f"stage_{i}": _traced(stage, stage.signature, sizes, opset)
+            for i, stage in enumerate(module.stages)
+        }
+        return without_unused(join(stages, module.signature, name))
+    return without_unused(_traced(module, SIGNATURES[name], sizes, opset))
+
+
+def _traced(module: nn.Module, ports: Signature, sizes: Mapping[str, int], opset: int) -> onnx.ModelProto:
+    inputs, shapes = traced_inputs(ports.inputs, sizes), _dynamic_shapes(ports.inputs, sizes)
     with warnings.catch_warnings(), quiet(), torch.no_grad():
         warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            module.eval(),
-            traced_inputs(ports.inputs, sizes),
-            dynamo=True,
-            input_names=[port.name for port in ports.inputs],
-            output_names=[port.name for port in ports.outputs],
-            dynamic_shapes=_dynamic_shapes(ports.inputs, sizes),
-            opset_version=opset,
-            verbose=False,
-            custom_translation_table={torch.ops.prims.hypot.default: _hypot},
-        )
+        try:
+            traced = torch.export.export(
+                _Positional(module.eval()), inputs, dynamic_shapes={"inputs": shapes}
+            )
+        except Exception as error:  # a user's module may do anything
+            raise DataError(tracing_failure(error, module)) from None
+        try:
+            program = torch.onnx.export(
+                traced,
+                dynamo=True,
+                input_names=[port.name for port in ports.inputs],
+                output_names=[port.name for port in ports.outputs],
+                opset_version=opset,
+                verbose=False,
+                custom_translation_table=TRANSLATIONS,
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            raise DataError(conversion_failure(error, traced, module)) from None
     assert program is not None
-    return _without_metadata(program.model_proto)
+    model = program.model_proto
+    if any(node.op_type == "ScatterND" and node.attribute for node in model.graph.node):
+        advice = "which onnxruntime computes wrongly with several threads: use index_add"
+        raise DataError(f"{type(module).__name__} accumulates with index_put, {advice}")
+    constant = {port.name for port in ports.outputs} - {port.name for port in model.graph.output}
+    if constant:
+        raise DataError(f"{type(module).__name__} returns a constant as {', '.join(sorted(constant))}")
+    _name_sizes(model.graph, ports)
+    return _without_metadata(model)
 
 
-def join(graphs: Mapping[str, onnx.ModelProto], name: str) -> onnx.ModelProto:
-    """Connect ``graphs``, given in order, to the graph ``name`` of the signatures.
+def _name_sizes(graph: onnx.GraphProto, ports: Signature) -> None:
+    """Name dynamic sizes by the letters of the signature, so that equal names are equal sizes once joined."""
+    shapes = {port.name: port.shape for side in ports for port in side}
+    for value in (*graph.input, *graph.output):
+        for size, name in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
+            if size.dim_param:
+                size.dim_param = str(name)
+
+
+class _Positional(nn.Module):
+    """Any module as one of positional arguments, so that all have the same form of dynamic shapes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.module(*inputs)
+
+
+def join(graphs: Mapping[str, onnx.ModelProto], signature: Signature, name: str) -> onnx.ModelProto:
+    """Connect ``graphs``, given in order, to one with the inputs and outputs of ``signature`` that they have.
 
     Tensors with the same name are the same tensor.
     """
@@ -62,7 +113,7 @@ def join(graphs: Mapping[str, onnx.ModelProto], name: str) -> onnx.ModelProto:
         for part, model in graphs.items()
     ]
     ports = {port.name: port for part in parts for port in (*part.input, *part.output)}
-    inputs, outputs = ([ports[port.name] for port in side] for side in SIGNATURES[name])
+    inputs, outputs = ([ports[port.name] for port in side if port.name in ports] for side in signature)
     nodes = [node for part in parts for node in part.node]
     weights = [value for part in parts for value in part.initializer]
     joined = onnx.helper.make_graph(nodes, name, inputs, outputs, weights)
@@ -70,7 +121,27 @@ def join(graphs: Mapping[str, onnx.ModelProto], name: str) -> onnx.ModelProto:
     return onnx.helper.make_model(joined, opset_imports=first.opset_import, ir_version=first.ir_version)
 
 
-def to_torch(forecaster: nn.Module, sizes: Mapping[str, int], path: Path) -> None:
+def without_unused(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Remove nodes, weights and inputs on which no output depends."""
+    remove_unused_nodes(model)
+    graph = model.graph
+    used = {name for node in graph.node for name in _names_read(node)} | {port.name for port in graph.output}
+    for inputs in (graph.input, graph.initializer):
+        kept = [port for port in inputs if port.name in used]
+        del inputs[:]
+        inputs.extend(kept)
+    return model
+
+
+def _names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names of the tensors that a node and its subgraphs read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _names_read(inner)
+
+
+def to_torch(forecaster: WholeForecaster, sizes: Mapping[str, int], path: Path) -> None:
     """Compile a :class:`~trajpred.export.graphs.WholeForecaster` to a file that ends in .pt2.
 
     The file runs on the same kind of processor with the same version of PyTorch.
@@ -84,7 +155,7 @@ def to_torch(forecaster: nn.Module, sizes: Mapping[str, int], path: Path) -> Non
         get_cpp_compiler()
     except InvalidCxxCompiler:
         raise DataError("compiling needs a C++ compiler: g++, or the one in CXX", file=path) from None
-    ports = SIGNATURES[FUSED].inputs
+    ports = forecaster.inputs
     shapes = {"inputs": _dynamic_shapes(ports, sizes)}
     program = torch.export.export(forecaster.eval(), traced_inputs(ports, sizes), dynamic_shapes=shapes)
     torch._inductor.aoti_compile_and_package(program, package_path=str(path))
@@ -109,7 +180,8 @@ def traced_inputs(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[Te
 
 def _dynamic_shapes(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[dict[int, Dim] | None, ...]:
     """Return the dynamic axes of each port: the scene sizes that ``sizes`` does not fix."""
-    dims = {size: Dim(size) for size in SCENE_SIZES if size not in sizes}
+    letters = {size for port in ports for size in port.shape if isinstance(size, str)}
+    dims = {size: Dim(size) for size in sorted(letters & TRACED_SIZES.keys()) if size not in sizes}
     return tuple(
         {axis: dims[size] for axis, size in enumerate(port.shape) if size in dims} or None for port in ports
     )
@@ -118,6 +190,27 @@ def _dynamic_shapes(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[
 def _hypot(x: Any, y: Any) -> Any:
     """Translate ``hypot``, which ONNX lacks; distances within a scene are far from overflow."""
     return opset18.Sqrt(opset18.Add(opset18.Mul(x, x), opset18.Mul(y, y)))
+
+
+def _index_add(values: Any, dim: int, index: Any, source: Any, alpha: int = 1) -> Any:
+    """Translate ``index_add`` to ScatterElements.
+
+    The exporter's own choice, ScatterND, gives wrong sums in onnxruntime with several threads: they add to
+    the same row at the same time.
+    """
+    if alpha != 1:
+        source = opset18.Mul(source, opset18.CastLike(opset18.Constant(value_float=float(alpha)), source))
+    rank = len(source.shape)
+    others = [axis for axis in range(rank) if axis != dim % rank]
+    rows = opset18.Unsqueeze(index, opset18.Constant(value_ints=others)) if others else index
+    rows = opset18.Expand(rows, opset18.Shape(source))
+    return opset18.ScatterElements(values, rows, source, axis=dim, reduction="add")
+
+
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.prims.hypot.default: _hypot,
+    torch.ops.aten.index_add.default: _index_add,
+}
 
 
 def _without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -88,6 +88,6 @@ class AttentionHead(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         steps = x[:, None] + self.step
-        attended = self.attention(steps, attention_mask=self.causal.expand(len(x), -1, -1))
+        attended = self.attention(steps, attention_mask=self.causal.expand(x.shape[0], -1, -1))
         raw = at_least_float32(self.out(self.norm(steps + attended)))
         return raw[..., :2].cumsum(1), bounded_scale(raw[..., 2:])

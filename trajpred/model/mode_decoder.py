@@ -185,11 +185,11 @@ class ModeDecoder(SceneDecoder):
         self, graph: TokenGraph, stage: int, poses: Pose[Tensor], agents: Tensor
     ) -> EdgeRelation | DenseRelation:
         """Relation from the scene to the poses of the rows ``agents``, the same number of poses for each."""
-        size = len(poses.heading)
-        repeats = size // max(len(agents), 1)
+        size = poses.heading.shape[0]
+        repeats = size // max(agents.shape[0], 1)
         modes, owner = graph.padding_of(agents).repeat(repeats), agents.repeat_interleave(repeats)
         index, features = radius_edges(graph, poses, self.radius[stage], owner, modes)
-        edges = EdgeRelation(index, self.bias[stage](features), len(graph), size, (graph.poses, poses))
+        edges = EdgeRelation(index, self.bias[stage](features), graph.num_nodes, size, (graph.poses, poses))
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
@@ -249,4 +249,4 @@ def radius_edges(
 def _flat_nodes(padding: Padding) -> Tensor:
     """Flat index of the node at each padded position, -1 for padding: ``[scenes · size]``."""
     nodes = torch.full((padding.scenes * padding.size,), -1, device=padding.slot.device)
-    return nodes.index_copy(0, padding.slot, torch.arange(len(padding.slot), device=nodes.device))
+    return nodes.index_copy(0, padding.slot, torch.arange(padding.slot.shape[0], device=nodes.device))

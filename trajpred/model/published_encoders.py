@@ -152,6 +152,7 @@ class GraphTransformerSceneEncoder(TokenEncoder):
         dropout: float = 0.1,
     ) -> None:
         super().__init__(dim)
+        self.num_eigenvectors = pos_enc_dim if pos_enc == "laplacian" else 0
         self.edge = nn.Linear(EDGE_CHANNELS, dim) if edge_feat else None
         encoding = {"laplacian": LaplacianPositionalEncoding, "random_walk": RandomWalkPositionalEncoding}
         self.positional = encoding[pos_enc](pos_enc_dim) if pos_enc_dim else None
@@ -166,8 +167,10 @@ class GraphTransformerSceneEncoder(TokenEncoder):
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         if self.positional is not None and self.place is not None:
-            lanes, edges, _ = lane_topology(graph)
-            place = self.positional(edges - graph.num_agents, graph.scene[lanes])
+            lanes, place = slice(graph.num_agents, None), graph.eigenvectors
+            if place is None or not self.num_eigenvectors:
+                edges, _ = lane_topology(graph)
+                place = self.positional(edges - graph.num_agents, graph.scene[lanes])
             x = torch.cat((x[: graph.num_agents], x[lanes] + self.place(place.to(x.dtype))))
         if self.edge is None:
             for layer in self.layers:
@@ -266,10 +269,10 @@ class TransformerMSceneEncoder(TokenEncoder):
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         padding = graph.padding
-        lane = torch.arange(len(graph), device=x.device) >= graph.num_agents
-        _, edges, kinds = lane_topology(graph)
+        lane = torch.arange(graph.num_nodes, device=x.device) >= graph.num_agents
         structure = None
         if "2d" in self.mode:
+            edges, kinds = lane_topology(graph)
             structure = GraphStructure.of(
                 edges,
                 kinds,
@@ -289,7 +292,7 @@ class TransformerMSceneEncoder(TokenEncoder):
         return padding.unpad(out[:, 1:])  # the graph token comes first
 
 
-def lane_topology(graph: TokenGraph) -> tuple[slice, Tensor, Tensor]:
-    """Return the rows of the lanes, the topological edges between them, and the kinds of these edges."""
+def lane_topology(graph: TokenGraph) -> tuple[Tensor, Tensor]:
+    """Return the topological edges between lanes, and their kinds."""
     topology = graph.kind > EDGE_KINDS.index("lane_lane")
-    return slice(graph.num_agents, None), graph.index[:, topology], graph.kind[topology]
+    return graph.index[:, topology], graph.kind[topology]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from trajpred.graph.channels import EDGE_POSE
@@ -78,8 +79,8 @@ class SceneEncoder(TokenEncoder):
 
     def relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
         """Return all edges with their bias, which the layers share."""
-        size, poses = len(graph), (graph.poses, graph.poses)
+        size, poses = graph.num_nodes, (graph.poses, graph.poses)
         edges = EdgeRelation(graph.index, self.bias(graph.features), size, size, poses)
-        if self.evaluation == "edges":
+        if self.evaluation == "edges" or torch.compiler.is_exporting():
             return edges
         return DenseRelation.of(edges, graph.padding, graph.padding)

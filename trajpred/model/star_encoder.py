@@ -87,14 +87,13 @@ class StarSceneEncoder(TokenEncoder):
         self.fill_in = mlp(dim, dim, 2) if completion else None
 
     def encode(self, batch: HeteroData) -> SceneTokens:
-        graph, agent, lane = TokenGraph.of(batch), batch["agent"], batch["lane"]
+        graph, agent, lanes = TokenGraph.of(batch), batch["agent"], self.encode_lanes(batch)
         steps, valid = self.agent(agent.history)
-        lanes = self.lane(lane.points, lane.kind, lane.is_intersection, lane.marks)
 
         stars, state, rows, _ = star_graphs(batch, graph, self.neighbors)
         # The target's node also receives the last token of its history.
         last = torch.where(valid, torch.arange(valid.shape[1], device=valid.device), 0).amax(1)
-        newest = steps[torch.arange(len(steps), device=steps.device), last]
+        newest = steps[torch.arange(steps.shape[0], device=steps.device), last]
         nodes = self.node(state).index_add(0, stars.target_index, newest)
         x = self.norms["star"](self.stars(nodes, stars.edge_index, stars.target_index))
 
@@ -136,7 +135,7 @@ class StarSceneEncoder(TokenEncoder):
         index = graph.index[:, edges] - graph.index.new_tensor(
             [[0 if from_agents else graph.num_agents], [0 if to_agents else graph.num_agents]]
         )
-        receivers = graph.num_agents if to_agents else len(graph) - graph.num_agents
+        receivers = graph.num_agents if to_agents else graph.num_nodes - graph.num_agents
         values = sender[index[0]] + pose(graph.features[edges])
         return pad_samples(values, torch.bincount(index[1], minlength=receivers))
 
@@ -187,7 +186,7 @@ def star_graphs(
     turn = agent.heading[sender] - agent.heading[receiver]
     is_neighbor = torch.ones_like(graphs.batch, dtype=torch.bool)
     is_neighbor[graphs.target_index] = False
-    state = agent.velocity.new_zeros(len(graphs.batch), state_channels(sectors))
+    state = agent.velocity.new_zeros(graphs.batch.shape[0], state_channels(sectors))
     own = torch.zeros_like(agent.position), agent.velocity, torch.zeros_like(agent.heading)
     state[graphs.target_index] = _state(*own, agent.object_type, None, sectors)
     neighbor = relative.position[nearest], rotate(agent.velocity[sender], turn), turn
@@ -200,6 +199,6 @@ def _state(
     position: Tensor, velocity: Tensor, heading: Tensor, object_type: Tensor, sector: Tensor | None, n: int
 ) -> Tensor:
     one_hot = torch.nn.functional.one_hot
-    sectors = position.new_zeros(len(object_type), n) if sector is None else one_hot(sector, n)
+    sectors = position.new_zeros(object_type.shape[0], n) if sector is None else one_hot(sector, n)
     parts = (position / LENGTH_SCALE, velocity / SPEED_SCALE, unit_vector(heading))
     return torch.cat((*parts, one_hot(object_type, len(OBJECT_TYPES)), sectors), -1)

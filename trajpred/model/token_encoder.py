@@ -132,6 +132,8 @@ class TokenEncoder(nn.Module):
     #: The attention modules whose weights :meth:`attention_weights` reports: ``GraphAttention``, or modules
     #: that return them last if called with ``return_attention=True``.
     attending: ClassVar[tuple[type[nn.Module], ...]] = ()
+    #: Number of columns of ``graph.eigenvectors`` that the encoder reads where it is exported.
+    num_eigenvectors: int = 0
 
     #: The class that further options of the constructor (``**options``) are passed to.
     options_of: ClassVar[type[nn.Module] | None] = None
@@ -185,13 +187,20 @@ class TokenEncoder(nn.Module):
 
     def encode(self, batch: HeteroData) -> SceneTokens:
         """Encode all agents and lanes of a batch (:func:`trajpred.graph.scene_graph.scene_graph`)."""
-        agent, lane, graph = batch["agent"], batch["lane"], TokenGraph.of(batch)
+        agent, graph = batch["agent"], TokenGraph.of(batch)
         agents = self.agent(agent.history, agent.object_type)
-        lanes = self.lane(lane.points, lane.kind, lane.is_intersection, lane.marks)
+        lanes = self.encode_lanes(batch)
         x = self.interact(torch.cat((agents, lanes)), graph)
         return SceneTokens(x[: graph.num_agents], x[graph.num_agents :], graph)
 
     forward = encode
+
+    def encode_lanes(self, batch: HeteroData) -> Tensor:
+        """Encode each lane of a batch on its own, ``[L, dim]``; tokens that it already holds are returned."""
+        lane = batch["lane"]
+        if "token" in lane:
+            return lane.token
+        return self.lane(lane.points, lane.kind, lane.is_intersection, lane.marks)
 
     @classmethod
     def from_checkpoint(cls: type[Encoder], checkpoint: str | Path) -> Encoder:

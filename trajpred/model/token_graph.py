@@ -30,6 +30,8 @@ class TokenGraph:
         padding: positions of the nodes in scenes padded to one size, agents first.
         agents: ``Padding`` of the agents alone.
         heading: ``[S]`` radians, of each scene's focal agent; its position is the scene's origin.
+        eigenvectors: :func:`~trajpred.nn.laplacian_positional_encoding` of the lanes by their topology,
+            ``[L, k]``, where the batch holds it: ONNX cannot compute it.
     """
 
     poses: Pose[Tensor]
@@ -39,6 +41,7 @@ class TokenGraph:
     padding: Padding
     agents: Padding
     heading: Tensor
+    eigenvectors: Tensor | None = None
 
     @classmethod
     def of(cls, batch: HeteroData) -> TokenGraph:
@@ -59,14 +62,17 @@ class TokenGraph:
             agents.beside(lanes),
             agents,
             batch.heading,
+            lane.eigenvectors if "eigenvectors" in lane else None,
         )
 
-    def __len__(self) -> int:
-        return len(self.scene)
+    @property
+    def num_nodes(self) -> int:
+        """N = A + L. Sizes are read from shapes: ``len`` would fix them in an exported graph."""
+        return self.scene.shape[0]
 
     @property
     def num_agents(self) -> int:
-        return len(self.agents.slot)
+        return self.agents.slot.shape[0]
 
     def padding_of(self, agents: Tensor) -> Padding:
         """Return the ``Padding`` of a subset of the agents, rows ``[B]`` in ascending order."""

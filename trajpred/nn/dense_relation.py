@@ -35,18 +35,25 @@ class Padding:
     @classmethod
     def of(cls, batch: Tensor, pointer: Tensor) -> Padding:
         """Build from PyG's ``batch`` ``[N]`` and ``ptr`` ``[scenes + 1]``."""
+        scenes = pointer.shape[0] - 1
+        if scenes == 1:  # all sizes are known without reading data, as an exported graph requires
+            return cls(torch.arange(batch.shape[0], device=batch.device), 1, batch.shape[0])
         size = int((pointer[1:] - pointer[:-1]).max())
         within = torch.arange(batch.shape[0], device=batch.device) - pointer[batch]
-        return cls(batch * size + within, pointer.shape[0] - 1, size)
+        return cls(batch * size + within, scenes, size)
 
     @property
     def scene(self) -> Tensor:
         """``[N]``, scene of each node."""
+        if self.scenes == 1:
+            return torch.zeros_like(self.slot)
         return torch.div(self.slot, self.size, rounding_mode="floor") if self.size else self.slot
 
     @property
     def within(self) -> Tensor:
         """``[N]``, place of each node within its scene."""
+        if self.scenes == 1:
+            return self.slot
         return self.slot % self.size if self.size else self.slot
 
     @property
@@ -56,6 +63,8 @@ class Padding:
 
     def beside(self, other: Padding) -> Padding:
         """Join two kinds of nodes: in each scene these nodes first, then those of ``other``."""
+        if self.scenes == 1:
+            return Padding(torch.cat((self.slot, other.slot + self.size)), 1, self.size + other.size)
         size = int((self.count + other.count).max())
         theirs = self.count[other.scene] + other.within
         slot = torch.cat((self.scene * size + self.within, other.scene * size + theirs))

@@ -8,7 +8,19 @@ Example:
 """
 
 from trajpred.onboard.bundle import Bundle
+from trajpred.onboard.detections import Detections
+from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
 from trajpred.onboard.forecaster import OnboardForecaster
-from trajpred.onboard.stream import Detections, OnboardForecast, StreamingForecaster
+from trajpred.onboard.stream import OnboardForecast, StreamedTokens, StreamingEncoder, StreamingForecaster
 
-__all__ = ["Bundle", "Detections", "OnboardForecast", "OnboardForecaster", "StreamingForecaster"]
+__all__ = [
+    "Bundle",
+    "Detections",
+    "OnboardEncoder",
+    "OnboardForecast",
+    "OnboardForecaster",
+    "OnboardTokens",
+    "StreamedTokens",
+    "StreamingEncoder",
+    "StreamingForecaster",
+]

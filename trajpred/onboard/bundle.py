@@ -92,14 +92,19 @@ _TOPOLOGY = Port(
     ("L", "L"),
     "relation of the column to the row: 1 successor, 2 predecessor, 3 left, 4 right neighbour; 0 none",
 )
+_EIGENVECTORS = Port(
+    "lane_eigenvectors",
+    "float32",
+    ("L", "W"),
+    "eigenvectors of the Laplacian of the lane topology (trajpred.laplacian); zeros for padding",
+)
 _MOTION = (
     Port("agent_velocity", "float32", ("A", 2), "m/s where last seen, own frame"),
     Port("agent_elapsed_s", "float32", ("A",), "s since last seen"),
 )
-_TARGETS = (
-    Port("target", "int64", ("B",), "rows of the agents to predict"),
-    Port("step_s", "float32", (), "s between steps"),
-)
+_SCENE_HEADING = Port("scene_heading", "float32", (), "rad, of the agent at the scene's origin")
+_STEP = Port("step_s", "float32", (), "s between steps")
+_TARGET = Port("target", "int64", ("B",), "rows of the agents to predict")
 _TOKENS = (
     Port("agent_token", "float32", ("A", "D"), "an agent in its surroundings"),
     Port("lane_context", "float32", ("L", "D"), "a lane segment in its surroundings"),
@@ -110,17 +115,29 @@ _FUTURES = (
     Port("probability", "float32", ("B", "K"), "of each mode; sums to 1"),
 )
 
-#: By graph, in the order in which they run.
+_CONTEXT = (_EIGENVECTORS, _SCENE_HEADING)
+
+#: By graph, in the order in which they run: all inputs that a graph may have. It has those that it uses.
 SIGNATURES = {
     "lane_encoder": Signature(_LANE, (_LANE_TOKEN,)),
-    "encoder": Signature((*_AGENT, *_AGENT_POSE, _LANE_TOKEN, *_LANE_POSE, _TOPOLOGY), _TOKENS),
-    "decoder": Signature((*_TOKENS, *_AGENT_POSE, *_MOTION, *_LANE_POSE, *_TARGETS), _FUTURES),
+    "encoder": Signature(
+        (*_AGENT, *_AGENT_POSE, _LANE_TOKEN, *_LANE_POSE, _TOPOLOGY, *_MOTION, *_CONTEXT, _STEP), _TOKENS
+    ),
+    "decoder": Signature(
+        (*_TOKENS, *_AGENT_POSE, *_MOTION, *_LANE_POSE, _TARGET, _STEP, *_AGENT, _TOPOLOGY, *_CONTEXT),
+        _FUTURES,
+    ),
     "forecaster": Signature(
-        (*_AGENT, *_AGENT_POSE, *_MOTION, *_LANE, *_LANE_POSE, _TOPOLOGY, *_TARGETS), (*_FUTURES, *_TOKENS)
+        (*_AGENT, *_AGENT_POSE, *_MOTION, *_LANE, *_LANE_POSE, _TOPOLOGY, _TARGET, _STEP, *_CONTEXT),
+        (*_FUTURES, *_TOKENS),
     ),
 }
-#: The graphs in every bundle, and the optional one that combines them.
-GRAPHS, FUSED = ("lane_encoder", "encoder", "decoder"), "forecaster"
+#: The graphs of a whole model, those of the encoder alone, and the optional one that combines all.
+GRAPHS, ENCODER_GRAPHS, FUSED = (
+    ("lane_encoder", "encoder", "decoder"),
+    ("lane_encoder", "encoder"),
+    "forecaster",
+)
 #: The letters of a shape that differ from scene to scene.
 SCENE_SIZES = ("A", "L", "B")
 
@@ -141,7 +158,9 @@ class Bundle:
         info: content of ``bundle.json``.
         name, precision: of the model and its graphs.
         training: facts of its training.
-        history, horizon, modes, dim: observed steps T, future steps F, modes K, channels per token D.
+        graphs: names of the graphs; a bundle of the encoder alone has no decoder.
+        history, dim: observed steps T, channels per token D.
+        horizon, modes: future steps F, modes K; 0 without a decoder.
         step_s: seconds between steps.
         features: which agents and lanes of a scene become tokens.
         sizes: fixed numbers of agents and lanes, or None for any number.
@@ -169,6 +188,7 @@ class Bundle:
     def __repr__(self) -> str:
         size = "" if self.sizes is None else f", {self.sizes[0]} agents, {self.sizes[1]} lanes"
         steps = f"{self.modes} modes of {self.horizon} steps from {self.history}"
+        steps = steps if self.modes else f"encoder of {self.history} steps"
         return f"Bundle({self.path}: {self.name}, {steps}, {self.precision}{size})"
 
     def read(self, name: str) -> bytes:
@@ -196,8 +216,10 @@ class Bundle:
         found, expected = (info["format"], info["version"]), (FORMAT, VERSION)
         require(found == expected, "version", f"is {found}, only {expected} is supported")
         model, sizes = info["model"], info["sizes"]
-        self.history, self.horizon = _size(model, "history"), _size(model, "horizon")
-        self.modes, self.dim = _size(model, "modes"), _size(model, "dim")
+        self.graphs = tuple(str(name) for name in info["graphs"])
+        self.history, self.dim = _size(model, "history"), _size(model, "dim")
+        whole = "decoder" in self.graphs
+        self.horizon, self.modes = (_size(model, name) if whole else 0 for name in ("horizon", "modes"))
         self.step_s = _number(model, "step_s")
         require(self.step_s > 0, "step_s", "must be positive")
         self.features = FeatureConfig(**info["scene"]["features"])

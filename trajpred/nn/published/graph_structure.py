@@ -38,11 +38,12 @@ def shortest_paths(
     sender, receiver = edge_index
     n, place = padding.size, padding.within
     hops = edge_index.new_full((place.shape[0], n), UNREACHABLE).scatter(1, place[:, None], 0)
-    for hop in range(1, min(max_hops, n - 1) + 1):
+    exporting = torch.compiler.is_exporting()  # the number of steps may then depend on no data
+    for hop in range(1, (max_hops if exporting else min(max_hops, n - 1)) + 1):
         front = (hops == hop - 1).float()
         reached = torch.zeros_like(front).index_add(0, sender, front.index_select(0, receiver)) > 0
         new = reached & (hops == UNREACHABLE)
-        if not new.any():
+        if not exporting and not new.any():
             break
         hops = hops.masked_fill(new, hop)
     # The first edge of a path i → j: the last i → k of those with d_kj = d_ij - 1.

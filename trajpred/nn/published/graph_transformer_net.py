@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch_geometric.utils import scatter, to_dense_adj
 
+from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeLayer
 
 
@@ -168,19 +169,6 @@ def adjacency(edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     return to_dense_adj(edge_index, batch, ones, n, len(sizes)), mask
 
 
-def normalized_laplacian(edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Build the symmetric Laplacian of each graph and the mask of the real nodes.
-
-    .. math:: L = I - D^{-1/2} A D^{-1/2}, \quad D = \mathrm{diag}(\max(1, \text{in-degree}))
-
-    A directed edge counts in both directions; self loops are kept. ``[B, n, n]``, 0 on the padding.
-    """
-    directed, mask = adjacency(edge_index, batch)
-    either = torch.maximum(directed, directed.mT)
-    scale = either.sum(-1).clamp(min=1).rsqrt()
-    return torch.diag_embed(mask.double()) - scale[..., :, None] * either * scale[..., None, :], mask
-
-
 @torch.no_grad()
 def laplacian_positional_encoding(edge_index: Tensor, batch: Tensor, k: int) -> Tensor:
     r"""Compute eigenvectors of the Laplacian as node features (Dwivedi & Bresson 2020).
@@ -189,19 +177,17 @@ def laplacian_positional_encoding(edge_index: Tensor, batch: Tensor, k: int) -> 
 
     Exactly one eigenvector is dropped, also for disconnected graphs. Signs, and the basis of a repeated
     eigenvalue, are arbitrary. A graph of n nodes has n - 1 columns; further columns are 0. Computed in
-    float64.
+    float64 by :func:`trajpred.laplacian.laplacian_eigenvectors`, which onboard bundles use, too.
 
     Shapes: edge_index ``[2, E]`` of the flattened batch; batch ``[N]``, ascending, graph of each node ->
     ``[N, k]`` in torch's default dtype.
     """
     _check_positive("k", k)
-    laplacian, mask = normalized_laplacian(edge_index, batch)
-    # Eigenvalues of graphs lie in [0, 2]: those of the padding, 4, come last.
-    separated = laplacian + 4 * torch.diag_embed((~mask).double())
-    vectors = torch.linalg.eigh(separated).eigenvectors[..., 1 : k + 1]
-    # Columns beyond the n of a graph are eigenvectors of its padding.
-    vectors = vectors * mask[:, None, 1 : k + 1]
-    return F.pad(vectors, (0, k - vectors.shape[-1]))[mask].to(torch.get_default_dtype())
+    count, mask = adjacency(edge_index, batch)
+    graphs = zip(count.cpu().numpy(), mask.sum(1).tolist(), strict=True)
+    vectors = [laplacian_eigenvectors(graph[:n, :n], k) for graph, n in graphs]
+    stacked = np.concatenate(vectors) if vectors else np.zeros((0, k))
+    return torch.from_numpy(stacked).to(count.device, torch.get_default_dtype())
 
 
 @torch.no_grad()

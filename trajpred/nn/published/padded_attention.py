@@ -58,9 +58,9 @@ def pad_samples(flat: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
                 [0., 0.],
                 [3., 0.]])
     """
-    size = int(lengths.max()) if len(lengths) else 0
+    size = int(lengths.max()) if lengths.shape[0] else 0
     sample = torch.repeat_interleave(lengths)
-    return to_dense_batch(flat, sample, max_num_nodes=size, batch_size=len(lengths))
+    return to_dense_batch(flat, sample, max_num_nodes=size, batch_size=lengths.shape[0])
 
 
 class PaddedAttention(nn.Module):

@@ -1,0 +1,137 @@
+"""Any encoder and decoder exports if it traces; otherwise the error names the module and the operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import Tensor, nn
+
+from tests.conftest import ROOT, run
+from tests.export.conftest import SETTINGS, SIZES, save_model
+from trajpred.errors import DataError
+from trajpred.export.export_bundle import export_bundle
+from trajpred.model import Prediction, SceneDecoder, TokenEncoder
+from trajpred.onboard import OnboardEncoder, OnboardForecaster
+from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
+
+CONFIGS = sorted(path.stem for path in (ROOT / "configs" / "model").glob("*.yaml"))
+#: Builds its graphs with sizes that depend on data inside the model.
+NOT_TRACED = ("gat_star", "gatv2_star")
+
+
+class AverageEncoder(TokenEncoder):
+    """Adds the sum of all senders and the mean of the scene, which padding would change."""
+
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__(dim)
+        self.out = nn.Linear(dim, dim)
+
+    def interact(self, x: Tensor, graph: Any) -> Tensor:
+        sender, receiver = graph.index
+        summed = torch.zeros_like(x).index_add(0, receiver, self.out(x)[sender])
+        return x + 0.1 * summed + x.mean(0)
+
+
+class StraightDecoder(SceneDecoder):
+    """One straight path per mode, from the token and the velocity."""
+
+    def __init__(self, horizon: int = 60, dim: int = 16, modes: int = 3) -> None:
+        super().__init__(horizon, dim, modes)
+        self.out = nn.Linear(dim + 2, modes * 3)
+
+    def forward(
+        self, tokens: Any, batch: Any, joint: bool = False, agents: Tensor | None = None
+    ) -> Prediction:
+        rows = torch.arange(tokens.agent.shape[0]) if agents is None else agents
+        x = torch.cat((tokens.agent, batch["agent"].velocity), -1)[rows]
+        step, logits = self.out(x).unflatten(-1, (self.modes, 3)).split((2, 1), -1)
+        time = torch.arange(1, self.horizon + 1)[:, None] * batch.step_s
+        path = step[:, :, None] * time
+        return Prediction(path, 1 + path.abs(), logits[..., 0])
+
+
+class SizeOfData(AverageEncoder):
+    def interact(self, x: Tensor, graph: Any) -> Tensor:
+        return x + torch.zeros(int(graph.kind.max()) + 1).sum()
+
+
+class Eigenvalues(AverageEncoder):
+    def interact(self, x: Tensor, graph: Any) -> Tensor:
+        return x + torch.linalg.eigvalsh(x.T @ x)
+
+
+def settings(encoder: type[nn.Module], decoder: type[nn.Module] | None = None) -> dict[str, Any]:
+    chosen = {"encoder": {"class_path": f"{encoder.__module__}.{encoder.__qualname__}"}}
+    if decoder is not None:
+        chosen["decoder"] = {"class_path": f"{decoder.__module__}.{decoder.__qualname__}"}
+    return {**SETTINGS, **chosen}
+
+
+@pytest.mark.parametrize("sizes", [None, (70, 230)], ids=["dynamic", "fixed"])
+def test_own_encoder_and_decoder(
+    scenes: list[Scenario], tmp_path: Path, sizes: tuple[int, int] | None
+) -> None:
+    """Padding reaches neither, and targets may come in any order."""
+    checkpoint = save_model(tmp_path / "own.ckpt", settings(AverageEncoder, StraightDecoder))
+    result = export_bundle(checkpoint, tmp_path / "bundle", scenes[:2], sizes=sizes, progress=False)
+    assert result.summary() and len(result.cases) == 5
+    onboard, predictor = OnboardForecaster(tmp_path / "bundle"), CheckpointPredictor(checkpoint)
+    [expected] = predictor(scenes[:1])
+    names = expected.track_id[::-1][:3].tolist()
+    found = onboard.forecast(ScenarioBatch.of(scenes[:1]), names)
+    assert found.track_id.tolist() == names
+    rows = expected.rows(found.track_id)
+    np.testing.assert_allclose(found.trajectory, expected.trajectory[rows], rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (SizeOfData, r"SizeOfData in test_any_model.py, line \d+, `return .*int\(graph.kind.max.*cannot be"),
+        (Eigenvalues, r"Eigenvalues uses the operation aten\.\w*eig\w*(\.\w+)?, which ONNX lacks$"),
+    ],
+)
+def test_what_cannot_be_traced_is_named(
+    scenes: list[Scenario], tmp_path: Path, encoder: type[nn.Module], message: str
+) -> None:
+    checkpoint = save_model(tmp_path / "own.ckpt", settings(encoder))
+    with pytest.raises(DataError, match=message) as error:
+        export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], progress=False)
+    assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.ckpt"]
+
+
+def config(name: str) -> dict[str, Any]:
+    """Return the settings of a config, with small widths."""
+    model = yaml.safe_load((ROOT / "configs" / "model" / f"{name}.yaml").read_text())["model"]
+    for part in ("encoder", "decoder"):
+        model.setdefault(part, SETTINGS[part])["init_args"] |= {"dim": 16}
+        if "heads" in model[part]["init_args"]:
+            model[part]["init_args"] |= SIZES
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_config_is_exported_scored_and_replayed(
+    name: str, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    checkpoint, bundle = save_model(tmp_path / "model.ckpt", config(name)), tmp_path / "bundle"
+    if name in NOT_TRACED:
+        with pytest.raises(DataError, match=r"StarSceneEncoder in star_encoder\.py, line"):
+            export_bundle(checkpoint, bundle, scenes[:1], progress=False)
+        return
+    export_bundle(checkpoint, bundle, scenes[:2], progress=False)
+    assert run("evaluate", "--checkpoint", bundle) == 0
+    assert run("replay", "--bundle", bundle) == 0
+    export_bundle(
+        checkpoint, bundle, scenes[:2], sizes=(64, 256), precision="fp16", part="encoder", progress=False
+    )
+    assert OnboardEncoder(bundle).encode(ScenarioBatch.of(scenes[:1])).agent.shape == (64, 16)

@@ -1,0 +1,134 @@
+"""The encoder alone gives the model's tokens with poses and masks, for whole scenes and update by update."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.export.scenes import moment
+from tests.model.small import batch_of
+from trajpred.errors import DataError
+from trajpred.lane_map import LaneMap
+from trajpred.onboard import Detections, OnboardEncoder, OnboardForecaster, StreamingEncoder
+from trajpred.onboard.bundle import MANIFEST
+from trajpred.onboard.replay import detections
+from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
+
+
+@pytest.fixture(scope="module")
+def encoder(encoder_bundle: Path) -> OnboardEncoder:
+    return OnboardEncoder(encoder_bundle, threads=1)
+
+
+@pytest.mark.parametrize("row", [0, -1])
+def test_tokens_and_poses_are_the_models(
+    encoder: OnboardEncoder, predictor: CheckpointPredictor, scenes: list[Scenario], row: int
+) -> None:
+    """Poses against the scenario itself: the last valid state, and a point of each lane's centerline."""
+    scenario, batch = scenes[row], batch_of([scenes[row]])
+    with torch.no_grad():
+        expected = predictor.model.encoder.encode(batch)
+    found = encoder.encode(ScenarioBatch.of([scenario]))
+    assert found.scenario_id == scenario.scenario_id and found.agent_valid.all() and found.lane_valid.all()
+    assert found.track_id.tolist() == batch["agent"].track_id.tolist()
+    assert found.lane_row.tolist() == batch["lane"].row.tolist()
+    np.testing.assert_allclose(found.agent, expected.agent.numpy(), atol=1e-3)
+    np.testing.assert_allclose(found.lane, expected.lane.numpy(), atol=1e-3)
+
+    tracks = scenario.tracks
+    for name, position, heading in zip(
+        found.track_id, found.agent_position, found.agent_heading, strict=True
+    ):
+        track = int(np.flatnonzero(tracks.track_id == name)[0])
+        last = int(np.flatnonzero(tracks.valid[track, : scenario.num_observed])[-1])
+        np.testing.assert_allclose(position, tracks.position[track, last], atol=1e-4)
+        np.testing.assert_allclose(heading, tracks.heading[track, last], atol=1e-6)
+    segments = found.lane_row < len(scenario.map)
+    line = scenario.map.centerline
+    for lane, position in zip(found.lane_row[segments], found.lane_position[segments], strict=True):
+        points = line.values[line.offsets[lane] : line.offsets[lane + 1], :2]
+        assert np.linalg.norm(points - position, axis=1).min() <= np.linalg.norm(np.ptp(points, axis=0))
+
+
+def test_a_whole_bundle_gives_the_same_tokens(
+    encoder: OnboardEncoder, shared_forecaster: OnboardForecaster, bundle: Path, scenes: list[Scenario]
+) -> None:
+    scene = ScenarioBatch.of(scenes[:1])
+    expected = encoder.encode(scene)
+    for other in (shared_forecaster, OnboardEncoder(bundle, threads=1)):
+        for field in fields(expected):
+            np.testing.assert_array_equal(
+                getattr(other.encode(scene), field.name), getattr(expected, field.name)
+            )
+
+
+def test_fixed_sizes_give_padding_and_masks(
+    encoder: OnboardEncoder, encoder_bundle: Path, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(encoder_bundle, tmp_path / "fixed"))
+    info = json.loads((copy / MANIFEST).read_text())
+    info["sizes"] = {"A": 40, "L": 200}
+    info["scene"]["features"] |= {"max_agents": 40, "max_lanes": 200}
+    (copy / MANIFEST).write_text(json.dumps(info))
+    fixed = OnboardEncoder(copy, threads=1)
+    for scene in (scenes[0], replace(scenes[0], map=LaneMap())):
+        one = ScenarioBatch.of([scene])
+        found, expected = fixed.encode(one), encoder.encode(one)
+        A, L = len(expected.agent), len(expected.lane)
+        assert A < 40 and L < 200 and found.agent.shape == (40, 16) and found.lane.shape == (200, 16)
+        assert found.agent_valid.tolist() == [True] * A + [False] * (40 - A)
+        assert found.lane_valid.tolist() == [True] * L + [False] * (200 - L)
+        np.testing.assert_allclose(found.agent[:A], expected.agent, atol=1e-4)
+        np.testing.assert_allclose(found.lane[:L], expected.lane, atol=1e-4)
+        np.testing.assert_array_equal(found.agent_position[:A], expected.agent_position)
+        for name in ("agent", "agent_position", "agent_heading"):
+            assert not getattr(found, name)[A:].any()
+        assert not found.lane[L:].any() and (found.lane_row[L:] == -1).all()
+
+
+def test_every_update_has_the_tokens_of_that_moment(
+    encoder: OnboardEncoder, predictor: CheckpointPredictor, scenes: list[Scenario]
+) -> None:
+    scenario = scenes[0]
+    stream = StreamingEncoder(encoder, scenario.map)
+    for step in range(scenario.num_observed):
+        found = stream.update(scenario.timestamps_ns[step] / 1e9, detections(scenario, step))
+        assert not found.warnings
+        if step not in (0, 20, 49):
+            continue
+        batch = batch_of([moment(scenario, step)])
+        with torch.no_grad():
+            expected = predictor.model.encoder.encode(batch)
+        rows = [found.track_id.tolist().index(name) for name in batch["agent"].track_id]
+        np.testing.assert_allclose(found.agent[rows], expected.agent.numpy(), atol=2e-3)
+        assert found.lane_row.tolist() == batch["lane"].row.tolist() and found.stage_ms["encoder"] > 0
+
+
+def test_bad_input_gives_a_reason(
+    encoder: OnboardEncoder, scenes: list[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = StreamingEncoder(encoder, scenes[0].map)
+    found = stream.update(0.0, Detections([], []))
+    assert (found.agent.shape, found.lane.shape, found.not_encoded) == ((0, 16), (0, 16), {})
+    found = stream.update(0.1, Detections(["a", "b"], [[0.0, 0.0], [np.nan, 0.0]]))
+    assert found.track_id.tolist() == ["a"] and "not finite" in found.not_encoded["b"]
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no memory left")
+
+    monkeypatch.setattr(encoder, "run", fail)
+    found = stream.update(0.2, Detections(["a"], [[1.0, 0.0]]))
+    assert found.not_encoded == {"a": "the encoder failed"} and "no memory left" in found.warnings[0]
+
+
+def test_forecasts_need_a_decoder(encoder_bundle: Path) -> None:
+    with pytest.raises(DataError, match="contains the encoder alone: use OnboardEncoder"):
+        OnboardForecaster(encoder_bundle)

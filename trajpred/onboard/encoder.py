@@ -1,0 +1,275 @@
+"""Run the encoder of a bundle: tracks and map in world coordinates -> tokens.
+
+NumPy and onnxruntime alone; scenes are localised by the functions that training uses; torch is not imported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.errors import DataError, require
+from trajpred.graph.agents import AgentFeatures, agent_features, focal_poses
+from trajpred.laplacian import laplacian_eigenvectors
+from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES, Bundle
+from trajpred.onboard.lane_cache import LaneCache, SelectedLanes
+from trajpred.scenario_batch import ScenarioBatch
+
+#: A vehicle's processor is shared: waiting threads sleep instead of spinning and take small portions of work.
+#: With the defaults of onnxruntime, two threads on a busy machine take 2 to 3 times as long as one.
+THREADING = {"session.intra_op.allow_spinning": "0", "session.dynamic_block_base": "4"}
+
+
+@dataclass(frozen=True)
+class OnboardTokens:
+    """The encoder's output for one scene, for planners that have a head of their own.
+
+    With a bundle of fixed sizes, A and L are these sizes and the last rows are padding; otherwise every row
+    is valid.
+
+    Attributes:
+        scenario_id: of the scene.
+        track_id: ``[A]``, empty for padding.
+        agent: ``[A, D]`` tokens, 0 for padding.
+        agent_position: ``[A, 2]`` metres, float64, and agent_heading ``[A]`` radians: last observed pose
+            in the frame of the map.
+        agent_valid: ``[A]`` bool, False for padding.
+        lane_row: ``[L]`` rows of the map: lane segments, then crossings; -1 for padding.
+        lane: ``[L, D]`` tokens, 0 for padding.
+        lane_position: ``[L, 2]`` metres, float64, and lane_heading ``[L]`` radians: midpoint and direction.
+        lane_valid: ``[L]`` bool, False for padding.
+    """
+
+    scenario_id: str
+    track_id: NDArray[np.str_]
+    agent: NDArray[np.float32]
+    agent_position: NDArray[np.float64]
+    agent_heading: NDArray[np.float32]
+    agent_valid: NDArray[np.bool_]
+    lane_row: NDArray[np.int64]
+    lane: NDArray[np.float32]
+    lane_position: NDArray[np.float64]
+    lane_heading: NDArray[np.float32]
+    lane_valid: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class LocalScene:
+    """One scene as the input of the graphs.
+
+    Attributes:
+        origin: ``[2]`` metres, float64, map frame: the focal agent's last observed position.
+        inputs: of encoder and decoder, by name (all but ``target``), padded.
+    """
+
+    scenario_id: str
+    origin: NDArray[np.float64]
+    agents: AgentFeatures
+    lanes: SelectedLanes
+    inputs: dict[str, NDArray[Any]]
+    step_s: float
+
+
+class OnboardEncoder:
+    """Encode whole scenes with a bundle; :class:`StreamingEncoder` adds the tracking of histories.
+
+    Example:
+        >>> encoder = OnboardEncoder("bundle", threads=2)
+        >>> tokens = encoder.encode(ScenarioBatch.of([scenario]))
+        >>> tokens.agent, tokens.agent_position, tokens.agent_valid
+
+    Args:
+        bundle: folder or zip file, with or without a decoder.
+        threads: of onnxruntime; 0 for one per core.
+        providers: execution providers of onnxruntime, by default the CPU.
+
+    Attributes:
+        stage_ms: milliseconds that each of ``STAGES`` took in the latest call.
+        lanes: the map and its lane tokens, which are kept between calls.
+
+    Raises: DataError if onnxruntime is missing, the bundle is damaged, or its graphs have other inputs.
+    """
+
+    #: The stages of a call, in order: keys of ``stage_ms``.
+    STAGES: ClassVar[tuple[str, ...]] = ("features", "lanes", "encoder", "output")
+    #: The graphs that are loaded.
+    GRAPHS: ClassVar[tuple[str, ...]] = ENCODER_GRAPHS
+
+    def __init__(
+        self, bundle: str | Path, *, threads: int = 0, providers: Sequence[str] = ("CPUExecutionProvider",)
+    ) -> None:
+        try:
+            import onnxruntime  # optional: bundles are the only user
+        except ImportError as error:
+            raise DataError(f"bundles need onnxruntime ({error}): pip install onnxruntime") from None
+        self.bundle = Bundle(bundle)
+        if not set(self.GRAPHS) <= set(self.bundle.graphs):
+            advice = "use OnboardEncoder, or export the whole model without --part"
+            raise DataError(f"contains the encoder alone: {advice}", file=bundle)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = threads, 3
+        for name, value in THREADING.items():
+            options.add_session_config_entry(name, value)
+        # onnxruntime keeps one memory plan per input size, without limit where sizes vary.
+        options.enable_mem_pattern = self.bundle.sizes is not None
+        self._sessions, self._inputs = {}, {}
+        for name in self.GRAPHS:
+            content = self.bundle.read(f"{name}.onnx")
+            try:
+                session = onnxruntime.InferenceSession(content, options, providers=list(providers))
+            except Exception as error:  # onnxruntime has its own class for every reason
+                raise DataError(f"onnxruntime cannot load graph {name} ({error})", file=bundle) from None
+            ports = {port.name: port.shape for port in session.get_inputs()}
+            known = {port.name for port in SIGNATURES[name].inputs}
+            require(ports.keys() <= known, name, f"has inputs {list(ports)}")
+            self._sessions[name], self._inputs[name] = session, ports
+        self.lanes = LaneCache(self._encode_lanes, self.bundle.dim, self.bundle.features)
+        self.stage_ms: dict[str, float] = dict.fromkeys(self.STAGES, 0.0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.bundle!r})"
+
+    def encode(self, scene: ScenarioBatch) -> OnboardTokens:
+        """Encode the agents and lanes of a scene.
+
+        Args:
+            scene: one scenario, ``ScenarioBatch.of([scenario])``; only its observed steps are used. A map
+                object that is the same as in the previous call is not processed again.
+
+        Raises: DataError if history length or time step differ from the bundle's.
+        """
+        local = self.localise(scene)
+        agent, lane = self._encode(local).values()
+        with self._timed("output"):
+            return _tokens(local, agent, lane, padded=self.bundle.sizes is not None)
+
+    def empty_tokens(self, scenario_id: str = "") -> OnboardTokens:
+        """Return the tokens of no agents and lanes; with fixed sizes, of padding alone."""
+        (A, L), D = self.bundle.sizes or (0, 0), self.bundle.dim
+        return OnboardTokens(
+            scenario_id=scenario_id,
+            track_id=np.full(A, "", np.str_),
+            agent=np.zeros((A, D), np.float32),
+            agent_position=np.zeros((A, 2)),
+            agent_heading=np.zeros(A, np.float32),
+            agent_valid=np.zeros(A, np.bool_),
+            lane_row=np.full(L, -1, np.int64),
+            lane=np.zeros((L, D), np.float32),
+            lane_position=np.zeros((L, 2)),
+            lane_heading=np.zeros(L, np.float32),
+            lane_valid=np.zeros(L, np.bool_),
+        )
+
+    def localise(self, scene: ScenarioBatch) -> LocalScene:
+        """Compute the inputs of the graphs; lanes without a token are encoded. Raises: DataError."""
+        require(len(scene) == 1, "scene", f"must be one scenario, is {len(scene)}")
+        history, found = self.bundle.history, scene.num_observed
+        require(found == history, "num_observed", f"is {found}, the bundle takes {history} steps")
+        step_s, expected_s = float(scene.step_s[0]), self.bundle.step_s
+        near = abs(step_s - expected_s) <= 0.1 * expected_s
+        require(near, "step_s", f"is {step_s:g} s, the bundle takes {expected_s:g} s")
+        self.stage_ms = dict.fromkeys(self.STAGES, 0.0)
+        with self._timed("lanes"):
+            self.lanes.set_map(scene.map)
+        with self._timed("features"):
+            focal = focal_poses(scene)
+            agents = agent_features(scene, focal.position, self.bundle.features)
+        origin = focal.position[0]
+        with self._timed("lanes"):
+            lanes = self.lanes.select(agents, origin)
+        with self._timed("features"):
+            inputs = self._padded(agents, lanes)
+            inputs["step_s"] = np.array(step_s, np.float32)
+            inputs["scene_heading"] = np.array(focal.heading[0], np.float32)
+        return LocalScene(str(scene.scenario_id[0]), origin, agents, lanes, inputs, step_s)
+
+    def run(self, graph: str, values: Mapping[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
+        """Run a graph and return its outputs in order; ``values`` may hold more than its inputs."""
+        feed = {name: values[name] for name in self._inputs[graph]}
+        outputs: list[NDArray[np.float32]] = self._sessions[graph].run(None, feed)
+        return outputs
+
+    def _padded(self, agents: AgentFeatures, lanes: SelectedLanes) -> dict[str, NDArray[Any]]:
+        """Inputs of encoder and decoder, padded to the bundle's fixed sizes or to at least one lane."""
+        A, L = self.bundle.sizes or (len(agents.track_id), max(len(lanes.row), 1))
+        inputs = {
+            "history": pad(agents.history, A),
+            "object_type": pad(agents.object_type, A),
+            "agent_position": pad(agents.position, A),
+            "agent_heading": pad(agents.heading, A),
+            "agent_valid": np.arange(A) < len(agents.track_id),
+            "agent_velocity": pad(agents.velocity, A),
+            "agent_elapsed_s": pad(agents.elapsed_s, A),
+            "lane_token": pad(lanes.token, L),
+            "lane_position": pad(lanes.position, L),
+            "lane_heading": pad(lanes.heading, L),
+            "lane_valid": np.arange(L) < len(lanes.row),
+            "lane_topology": np.pad(lanes.topology, (0, L - len(lanes.row))),
+        }
+        columns = [
+            ports["lane_eigenvectors"][1] for ports in self._inputs.values() if "lane_eigenvectors" in ports
+        ]
+        if columns:
+            vectors = laplacian_eigenvectors(lanes.topology > 0, columns[0])
+            inputs["lane_eigenvectors"] = pad(vectors.astype(np.float32), L)
+        return inputs
+
+    def _encode_lanes(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Compute lane tokens ``[L, D]``; the selection is never larger than the bundle's fixed size."""
+        count = len(inputs["kind"])
+        size = self.bundle.sizes[1] if self.bundle.sizes else count
+        [tokens] = self.run("lane_encoder", {name: pad(values, size) for name, values in inputs.items()})
+        return tokens[:count]
+
+    def _encode(self, scene: LocalScene) -> dict[str, NDArray[np.float32]]:
+        with self._timed("encoder"):
+            outputs = self.run("encoder", scene.inputs)
+        names = [port.name for port in SIGNATURES["encoder"].outputs]
+        return dict(zip(names, outputs, strict=True))
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        """Add the time spent inside to ``stage_ms``."""
+        start = time.perf_counter()
+        yield
+        self.stage_ms[stage] += (time.perf_counter() - start) * 1e3
+
+
+def _tokens(
+    scene: LocalScene, agent: NDArray[np.float32], lane: NDArray[np.float32], padded: bool
+) -> OnboardTokens:
+    """Return the tokens with their poses in the map's frame; without ``padded`` the valid rows only."""
+    inputs, A, L = scene.inputs, len(scene.agents.track_id), len(scene.lanes.row)
+    rows, columns = (len(agent), len(lane)) if padded else (A, L)
+    valid = {name: inputs[f"{name}_valid"] for name in ("agent", "lane")}
+    position = {
+        name: np.where(valid[name][:, None], inputs[f"{name}_position"] + scene.origin, 0.0) for name in valid
+    }
+    return OnboardTokens(
+        scenario_id=scene.scenario_id,
+        track_id=np.concatenate((scene.agents.track_id, np.full(rows - A, ""))),
+        agent=np.where(valid["agent"][:, None], agent, np.float32(0))[:rows],
+        agent_position=position["agent"][:rows],
+        agent_heading=inputs["agent_heading"][:rows],
+        agent_valid=valid["agent"][:rows],
+        lane_row=np.concatenate((scene.lanes.row, np.full(columns - L, -1))),
+        lane=np.where(valid["lane"][:, None], lane, np.float32(0))[:columns],
+        lane_position=position["lane"][:columns],
+        lane_heading=inputs["lane_heading"][:columns],
+        lane_valid=valid["lane"][:columns],
+    )
+
+
+def pad(values: NDArray[Any], size: int) -> NDArray[Any]:
+    """Append zeros to ``values`` ``[N, ...]`` up to ``size`` rows."""
+    missing = size - len(values)
+    if not missing:
+        return values
+    return np.concatenate((values, np.zeros((missing, *values.shape[1:]), values.dtype)))
