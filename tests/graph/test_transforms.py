@@ -10,7 +10,7 @@ import pytest
 from tests.graph.scenes import features_of, in_a_mirror, moved, straight
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
-from trajpred.graph.transforms import AugmentConfig, augment, hashed, mirrored, uniform
+from trajpred.graph.transforms import AugmentConfig, augment, earlier, hashed, mirrored, uniform
 from trajpred.lane_map import MARK_TYPES, LaneMap
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
@@ -75,6 +75,38 @@ def test_truncation_masks_the_beginning(features: SceneFeatures) -> None:
         assert new[:, -1].any(), "no observed step is left"
         starts.append(start)
     assert 0 < max(starts) <= 45 and len(set(starts)) > 5
+
+
+def test_earlier_forecasts_equal_those_of_a_recording_that_began_later(
+    sample_scenarios: list[Scenario],
+) -> None:
+    """Truth: each scenario with empty steps put before its first one and its last steps cut off."""
+
+    def delayed(scenario: Scenario, by: int) -> Scenario:
+        def moved(values: np.ndarray) -> np.ndarray:
+            return np.concatenate((np.zeros_like(values[:, :by]), values[:, : values.shape[1] - by]), 1)
+
+        names = ("valid", "position", "heading", "velocity")
+        tracks = replace(scenario.tracks, **{name: moved(getattr(scenario.tracks, name)) for name in names})
+        return replace(scenario, tracks=tracks)
+
+    unseen = sample_scenarios[3]  # the focal agent appears at the last observed step, so it cannot be earlier
+    valid = unseen.tracks.valid.copy()
+    valid[unseen.focal, : unseen.num_observed - 1] = False
+    tracks = replace(unseen.tracks, valid=valid)
+    batch = ScenarioBatch.of([*sample_scenarios[:3], replace(unseen, tracks=tracks)])
+    chosen = []
+    for key in range(8):
+        moved = earlier(batch, AugmentConfig(earlier_s=0.3), np.arange(4) + key)
+        for scene, scenario in enumerate(sample_scenarios[:3]):
+            rows = moved.track_scene == scene
+            truths = [delayed(scenario, by).tracks for by in range(4)]
+            equal = [np.array_equal(moved.tracks.position[rows], truth.position) for truth in truths]
+            chosen.append(equal.index(True))
+            assert np.array_equal(moved.tracks.valid[rows], truths[chosen[-1]].valid)
+        assert np.array_equal(moved.tracks.valid[moved.track_scene == 3], valid)
+    assert set(chosen) == {0, 1, 2, 3}
+    assert earlier(batch, AugmentConfig(), np.arange(4)) is batch
 
 
 def test_lanes_and_agents_are_dropped_independently() -> None:

@@ -18,7 +18,7 @@ from trajpred.graph.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.features import scene_features
 from trajpred.graph.scene_graph import SceneBatch, scene_graph
-from trajpred.graph.transforms import AugmentConfig, augment, hashed
+from trajpred.graph.transforms import AugmentConfig, augment, earlier, hashed
 from trajpred.store import ScenarioStore
 
 
@@ -45,10 +45,12 @@ class SceneDataset(Dataset[SceneBatch]):
 
     def __getitem__(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch:
         rows = key.rows if isinstance(key, BatchKey) else np.asarray(key)
-        scenes = scene_features(self.store.batch(rows), self.config.features)
-        if self.variation is not None and isinstance(key, BatchKey):
-            scenes = augment(scenes, self.variation, hashed(self.seed, key.epoch, rows).view(np.int64))
-        return scene_graph(scenes, self.config.graph)
+        batch, features = self.store.batch(rows), self.config.features
+        if self.variation is None or not isinstance(key, BatchKey):
+            return scene_graph(scene_features(batch, features), self.config.graph)
+        keys = hashed(self.seed, key.epoch, rows).view(np.int64)
+        scenes = scene_features(earlier(batch, self.variation, keys), features)
+        return scene_graph(augment(scenes, self.variation, keys), self.config.graph)
 
 
 class SceneLoader(DataLoader[SceneBatch]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -14,9 +15,10 @@ from trajpred.graph.features import SceneFeatures
 from trajpred.graph.lanes import LaneFeatures
 from trajpred.graph.ragged import place_within
 from trajpred.scenario import TrackCategory
+from trajpred.scenario_batch import ScenarioBatch
 
 #: Keys of independent random numbers.
-_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR = range(5)
+_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _EARLIER = range(6)
 
 
 def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
@@ -49,16 +51,41 @@ class AugmentConfig:
         drop_lanes: share of the lanes to omit.
         truncate_history: probability that an agent's history before a random step is masked.
         mirror: probability that a scene is reflected, which exchanges left and right.
+        earlier_s: the forecast is made up to this many seconds earlier, in whole steps, uniformly.
     """
 
     drop_agents: float = 0.0
     drop_lanes: float = 0.0
     truncate_history: float = 0.0
     mirror: float = 0.0
+    earlier_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            require(0 <= value <= 1, f"augment.{name}", "must be 0 to 1")
+            limit = math.inf if name == "earlier_s" else 1
+            require(0 <= value <= limit, f"augment.{name}", f"must be 0 to {limit}")
+
+
+def earlier(batch: ScenarioBatch, config: AugmentConfig, keys: NDArray[np.int64]) -> ScenarioBatch:
+    """Make the forecasts earlier; the time of each is a function of the scene's number in ``keys`` ``[S]``.
+
+    All steps move by the same number: the history begins later, and the end of the recording is not used.
+    Scenes whose focal agent is not yet seen at the earlier time stay.
+    """
+    if not config.earlier_s:
+        return batch
+    tracks, row = batch.tracks, np.arange(len(batch.tracks))[:, None]
+    most = np.minimum(config.earlier_s / batch.step_s + 0.1, batch.num_observed - 1).astype(np.int64)
+    steps = (uniform(keys, _EARLIER) * (most + 1)).astype(np.int64)
+    seen = tracks.valid[batch.focal].argmax(axis=1) < batch.num_observed - steps
+    source = np.arange(tracks.valid.shape[1]) - np.where(seen, steps, 0)[batch.track_scene, None]
+    valid = tracks.valid[row, source.clip(0)] & (source >= 0)
+    states = {
+        "position": tracks.position[row, source.clip(0)] * valid[..., None],
+        "heading": tracks.heading[row, source.clip(0)] * valid,
+        "velocity": tracks.velocity[row, source.clip(0)] * valid[..., None],
+    }
+    return replace(batch, tracks=replace(tracks, valid=valid, **states))
 
 
 def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
