@@ -20,7 +20,7 @@ PAGES = sorted(
 )
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 #: Blocks that other tests run: they need a bundle, an installed package, or a training.
-ELSEWHERE = ("OnboardForecaster", "SOURCE = Source", "class LinearDecoder")
+ELSEWHERE = ("OnboardForecaster", "OnboardEncoder", "SOURCE = Source", "class LinearDecoder")
 COMMAND = re.compile(r"^(?:OMP_NUM_THREADS=1 )?(?:python tools/(\w+)\.py|trajpred (\w+))\b(.*)$")
 
 

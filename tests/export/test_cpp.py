@@ -51,7 +51,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def exported(
+def unpacked(
     program: Path, tmp_path_factory: pytest.TempPathFactory, sample_scenarios: list[Scenario]
 ) -> Path:
     """A bundle with its example unpacked. Depends on ``program`` to skip before exporting."""
@@ -75,9 +75,9 @@ def test_runs_the_encoder_alone(program: Path, encoder_bundle: Path, tmp_path: P
 
 
 @pytest.fixture
-def bundle(exported: Path, tmp_path: Path) -> Path:
+def bundle(unpacked: Path, tmp_path: Path) -> Path:
     """A copy to modify."""
-    return Path(shutil.copytree(exported, tmp_path / "bundle"))
+    return Path(shutil.copytree(unpacked, tmp_path / "bundle"))
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
