@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -45,6 +46,11 @@ class Pose(Generic[Array]):
         """Select poses along the first axis."""
         return Pose(self.position[index], self.heading[index])
 
+    @cached_property
+    def ahead(self) -> Array:
+        """Unit vectors ``[..., 2]`` of the headings."""
+        return unit_vector(self.heading)
+
 
 def _namespace(array: Any) -> Any:
     """Return ``torch`` for tensors and ``numpy`` otherwise, without importing torch."""
@@ -66,6 +72,12 @@ def rotate(vector: Array, angle: Array) -> Array:
     cos, sin = xp.cos(angle), xp.sin(angle)
     x, y = vector[..., 0], vector[..., 1]
     return xp.stack((x * cos - y * sin, x * sin + y * cos), -1)
+
+
+def rotate_back(vector: Array, ahead: Array) -> Array:
+    """Rotate vectors ``[..., 2]`` clockwise by the angles of the unit vectors ``ahead`` ``[..., 2]``."""
+    x, y, cos, sin = vector[..., 0], vector[..., 1], ahead[..., 0], ahead[..., 1]
+    return _namespace(vector).stack((x * cos + y * sin, y * cos - x * sin), -1)
 
 
 def to_local(point: Array, origin: Array, heading: Array) -> Array:

@@ -17,11 +17,6 @@ FORMS = ("edges", "dense", "padded", "matrix")
 Graph = tuple[EdgeRelation, Padding, Padding]
 
 
-def padding(sizes: list[int]) -> Padding:
-    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    return Padding.of(batch, torch.tensor([0, *sizes]).cumsum(0))
-
-
 def poses(count: int, dtype: torch.dtype = torch.float32) -> Pose[Tensor]:
     return Pose(40 * torch.randn(count, 2, dtype=dtype), 6.3 * torch.rand(count, dtype=dtype))
 
@@ -33,7 +28,7 @@ def ragged(
     heads: int = HEADS,
 ) -> Graph:
     """Edges within scenes, a ``share`` of all pairs, with poses; places of senders and receivers."""
-    senders, receivers = padding([s for s, _ in scenes]), padding([r for _, r in scenes])
+    senders, receivers = (Padding.of_counts(list(sizes)) for sizes in zip(*scenes, strict=True))
     scene_of = [torch.repeat_interleave(torch.tensor(n)) for n in zip(*scenes, strict=True)]
     together = scene_of[1][:, None] == scene_of[0]
     receiver, sender = (together & (torch.rand(together.shape) < share)).nonzero(as_tuple=True)

@@ -11,6 +11,7 @@ import yaml
 from torch import Tensor, nn
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
+from trajpred.benchmark.launches import step_counts
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
 from trajpred.geometry import Pose
 from trajpred.graph.config import SceneConfig
@@ -98,6 +99,8 @@ def model_figures(
             model.forecaster.compile(dynamic=False)
             again = _times(model, scenario, repeats)
             results |= {f"compiled: {name}": value for name, value in again.items()}
+    counts = step_counts(model, build_batch([scenario] * STEP, SceneConfig()))
+    results |= {f"training step as on a GPU, {name}": count for name, count in counts.items()}
     [peak] = own_process(_PEAK, threads, folder, *([config] if config else []))
     return results | {f"training step, batch {STEP}, peak MB of the process": peak}
 
@@ -195,7 +198,7 @@ def _core_cases(nodes: int, neighbors: int, scenes: int) -> dict[str, tuple[nn.M
     receiver = torch.arange(count).repeat_interleave(neighbors)
     features = edge_features(poses[sender], poses[receiver], torch.zeros_like(sender), 1)
     index, x = torch.stack((sender, receiver)), torch.randn(count, dim)
-    padding = Padding(torch.arange(count), scenes, nodes)
+    padding = Padding.of_counts([nodes] * scenes)
     channels = features.shape[1]
     pyg = PyGTransformerConv(dim, dim // heads, heads, edge_dim=channels)
     return {

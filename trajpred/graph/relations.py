@@ -5,6 +5,8 @@ The same functions serve the padded scenes of a training batch and, traced for o
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -124,7 +126,7 @@ def pair_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, ki
     all pairs of a scene.
     """
     x, y = (sender.position[None, :, i] - receiver.position[:, i, None] for i in (0, 1))
-    (sender_cos, sender_sin), (cos, sin) = (unit_vector(p.heading).unbind(-1) for p in (sender, receiver))
+    (sender_cos, sender_sin), (cos, sin) = (pose.ahead.unbind(-1) for pose in (sender, receiver))
     cos, sin = cos[:, None], sin[:, None]
     position = torch.stack((x * cos + y * sin, y * cos - x * sin))
     heading_vector = torch.stack((sender_cos * cos + sender_sin * sin, sender_sin * cos - sender_cos * sin))
@@ -135,13 +137,30 @@ def _features(position: Tensor, heading_vector: Tensor, kind: Tensor, kinds: int
     """Compute features from relative position (m) and heading vector; ``axis`` holds their components."""
     distance = norm(position.movedim(axis, -1)).unsqueeze(axis)
     shape = [-1 if i == axis % distance.ndim else 1 for i in range(distance.ndim)]
-    centre, width = (distance.new_tensor(x).reshape(shape) for x in (DISTANCES, _WIDTHS))
+    centre, width = (x.reshape(shape) for x in _kernels(distance.device, distance.dtype))
     parts = (
         torch.exp(-0.5 * ((distance - centre) / width) ** 2),
         position / POSE_SCALE,
         # atan2 would depend on the sign of zero, which depends on the receiver's heading.
         position / distance.clamp(min=_NEAR),
         heading_vector,
-        torch.nn.functional.one_hot(kind, kinds).movedim(-1, axis).to(distance.dtype),
+        # Faster than one_hot, which checks its input.
+        (kind.unsqueeze(axis) == torch.arange(kinds, device=kind.device).reshape(shape)).to(distance.dtype),
     )
     return torch.cat(parts, axis)
+
+
+def _kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return centres and widths (m) of the Gaussian kernels."""
+    create = _created_kernels if torch.compiler.is_compiling() else _kept_kernels
+    return create(device, dtype)
+
+
+def _created_kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode(False):  # what inference created could not be used in training
+        centre, width = (torch.tensor(x, device=device, dtype=dtype) for x in (DISTANCES, _WIDTHS))
+    return centre, width
+
+
+#: Copied to each device once, because every copy to a GPU holds it up.
+_kept_kernels = functools.cache(_created_kernels)

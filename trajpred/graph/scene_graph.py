@@ -30,8 +30,9 @@ class SceneBatch(HeteroData):
     """``S`` scenes as one flattened graph with node types ``agent`` and ``lane``, sorted by scene.
 
     Nodes hold the fields of ``AgentFeatures`` and ``LaneFeatures`` as tensors, with ``batch [N]`` (their
-    scene) and ``ptr [S + 1]`` as in PyG's batches. The graph holds ``scenario_id`` (list), ``origin [S, 2]``
-    float64, ``heading [S]`` and ``step_s [S]``.
+    scene) and ``ptr [S + 1]`` as in PyG's batches, and ``counts``, the nodes of each scene as a list, which
+    stays on the host. The graph holds ``scenario_id`` (list), ``origin [S, 2]`` float64, ``heading [S]`` and
+    ``step_s [S]``.
 
     Example:
         >>> batch = build_batch([scenario], SceneConfig())
@@ -68,6 +69,7 @@ def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
         data[node].batch = torch.from_numpy(features.scene)
         data[node].ptr = torch.from_numpy(starts(features.scene, data.num_graphs))
         data[node].num_nodes = len(features.scene)
+        data[node].counts = np.bincount(features.scene, minlength=data.num_graphs).tolist()
     for relation, kind in _adjacency(scenes, config).items():
         scene, receiver, sender = at = kind.nonzero(as_tuple=True)  # sorted by receiver
         first, second = (data[node].ptr[scene] for node in relation[::2])

@@ -27,7 +27,7 @@ class Pairs(NamedTuple):
     @classmethod
     def of_scenes(cls, weight: Tensor, padding: Padding, receivers: int) -> Pairs:
         """Take the weights ``[B, H, n, n]`` of padded scenes, of the first ``receivers`` tokens only."""
-        token = torch.arange(len(padding.slot), device=weight.device)
+        token = torch.arange(len(padding.scene), device=weight.device)
         place, known = padding.pad(token), padding.pad(torch.ones_like(token)) > 0
         scene, i, j = ((known & (place < receivers))[:, :, None] & known[:, None]).nonzero().T
         return cls(torch.stack((place[scene, j], place[scene, i])), weight[scene, :, i, j])

@@ -109,9 +109,10 @@ class ModeDecoder(SceneDecoder):
             raise ValueError("joint futures are predicted for all agents")
         graph, scene = tokens.graph, tokens.graph.scene
         rows = torch.arange(graph.num_agents, device=scene.device) if agents is None else agents
+        padding = graph.agents if agents is None else graph.padding_of(agents)
 
         def scene_relation(stage: int, poses: Pose[Tensor]) -> EdgeRelation | DenseRelation:
-            return self._scene_relation(graph, stage, poses, rows)
+            return self._scene_relation(graph, stage, poses, rows, padding)
 
         prediction = self.decode(
             tokens.agent[rows],
@@ -182,12 +183,12 @@ class ModeDecoder(SceneDecoder):
         return at_least_float32(self.logit_head(x)).reshape(-1, self.modes)
 
     def _scene_relation(
-        self, graph: TokenGraph, stage: int, poses: Pose[Tensor], agents: Tensor
+        self, graph: TokenGraph, stage: int, poses: Pose[Tensor], agents: Tensor, padding: Padding
     ) -> EdgeRelation | DenseRelation:
         """Relation from the scene to the poses of the rows ``agents``, the same number of poses for each."""
         size = poses.heading.shape[0]
         repeats = size // max(agents.shape[0], 1)
-        modes, owner = graph.padding_of(agents).repeat(repeats), agents.repeat_interleave(repeats)
+        modes, owner = padding.repeat(repeats), agents.repeat_interleave(repeats)
         index, features = radius_edges(graph, poses, self.radius[stage], owner, modes)
         edges = EdgeRelation(index, self.bias[stage](features), graph.num_nodes, size, (graph.poses, poses))
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)

@@ -26,6 +26,7 @@ class TokenGraph:
         poses: ``[N, 2]`` metres and ``[N]`` radians, N = A + L, in the frame of each scene.
         index: ``[2, E]`` sender and receiver.
         kind: ``[E]`` index into ``EDGE_KINDS``.
+        num_edges: number of edges of each relation, in the order of ``RELATIONS``.
         scene: ``[N]`` scene of each node.
         padding: positions of the nodes in scenes padded to one size, agents first.
         agents: ``Padding`` of the agents alone.
@@ -37,6 +38,7 @@ class TokenGraph:
     poses: Pose[Tensor]
     index: Tensor
     kind: Tensor
+    num_edges: list[int]
     scene: Tensor
     padding: Padding
     agents: Padding
@@ -48,16 +50,14 @@ class TokenGraph:
         """Build the graph of a batch of :func:`~trajpred.graph.scene_graph.scene_graph`."""
         agent, lane = batch["agent"], batch["lane"]
         start = {"agent": 0, "lane": agent.num_nodes}
-        index = [
-            batch[relation].edge_index
-            + torch.tensor([[start[relation[0]]], [start[relation[2]]]]).to(agent.batch)
-            for relation in RELATIONS
-        ]
-        agents, lanes = (Padding.of(node.batch, node.ptr) for node in (agent, lane))
+        sender = [batch[relation].edge_index[0] + start[relation[0]] for relation in RELATIONS]
+        receiver = [batch[relation].edge_index[1] + start[relation[2]] for relation in RELATIONS]
+        agents, lanes = (Padding.of(node.batch, node.ptr, node.get("counts")) for node in (agent, lane))
         return cls(
             Pose(torch.cat((agent.position, lane.position)), torch.cat((agent.heading, lane.heading))),
-            torch.cat(index, 1),
+            torch.stack((torch.cat(sender), torch.cat(receiver))),
             torch.cat([batch[relation].edge_kind for relation in RELATIONS]),
+            [batch[relation].edge_kind.shape[0] for relation in RELATIONS],
             torch.cat((agent.batch, lane.batch)),
             agents.beside(lanes),
             agents,
@@ -72,13 +72,13 @@ class TokenGraph:
 
     @property
     def num_agents(self) -> int:
-        return self.agents.slot.shape[0]
+        return self.agents.scene.shape[0]
 
     def padding_of(self, agents: Tensor) -> Padding:
         """Return the ``Padding`` of a subset of the agents, rows ``[B]`` in ascending order."""
         scene = self.scene[agents]
-        count = torch.bincount(scene, minlength=self.agents.scenes)
-        return Padding.of(scene, torch.cat((count.new_zeros(1), count.cumsum(0))))
+        count = self.agents.count.new_zeros(self.agents.scenes).index_add(0, scene, torch.ones_like(scene))
+        return Padding.of(scene, torch.nn.functional.pad(count.cumsum(0), (1, 0)))
 
     @cached_property
     def features(self) -> Tensor:
@@ -93,7 +93,9 @@ class TokenGraph:
         relative = relative_pose(self.poses, Pose(torch.zeros_like(self.poses.position), heading))
         return torch.cat((relative.position / POSE_SCALE, unit_vector(relative.heading)), -1)
 
-    def edges_between(self, sender_agents: bool, receiver_agents: bool) -> Tensor:
+    def edges_between(self, sender_agents: bool, receiver_agents: bool) -> slice:
         """Return the columns of ``index`` from agents (or lanes) to agents (or lanes)."""
-        wanted = self.index.new_tensor([[sender_agents], [receiver_agents]]).bool()
-        return ((self.index < self.num_agents) == wanted).all(0).nonzero()[:, 0]
+        ends = [("lane", "agent")[of_agents] for of_agents in (sender_agents, receiver_agents)]
+        relation = [kind[::2] for kind in RELATIONS].index((ends[0], ends[1]))
+        first = sum(self.num_edges[:relation])
+        return slice(first, first + self.num_edges[relation])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trajpred.geometry import POSE_SCALE, rotate, unit_vector
+from trajpred.geometry import POSE_SCALE, rotate_back
 from trajpred.nn.dense_relation import DenseRelation
 from trajpred.nn.relation import EdgeRelation, Relation
 
@@ -110,11 +110,11 @@ class GraphAttention(nn.Module):
             return relation.attend(q, k, v)
         assert relation.poses is not None, "this attention needs a relation with poses"
         pose, frame = relation.poses
-        carried = torch.cat((pose.position / POSE_SCALE, unit_vector(pose.heading)), -1)[:, None]
+        carried = torch.cat((pose.position / POSE_SCALE, pose.ahead), -1)[:, None]
         carried = carried.expand(-1, self.heads, -1)
         pooled = relation.attend(q, k, torch.cat((v, carried.to(v.dtype)), -1))
         # From the common frame into that of each receiver.
         values, place, ahead = pooled.split((v.shape[-1], 2, 2), -1)
-        turn = -frame.heading[:, None]
-        place = rotate(place - frame.position[:, None] / POSE_SCALE, turn)
-        return torch.cat((values, place, rotate(ahead, turn)), -1)
+        place = place - frame.position[:, None] / POSE_SCALE
+        turned = rotate_back(torch.stack((place, ahead), -2), frame.ahead[:, None, None])
+        return torch.cat((values, turned.flatten(-2)), -1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trajpred.nn.relation import EdgeRelation, Poses, repeat_receiver_poses, repeat_receivers
 from trajpred.nn.segment import LOWEST
@@ -16,70 +17,74 @@ from trajpred.nn.segment import LOWEST
 class Padding:
     """Place of each node of a flattened batch once its scenes are padded to one size.
 
+    Sizes are kept on the host, where they are known when a batch is made: reading them from a GPU would wait
+    for it.
+
     Attributes:
-        slot: ``[N]`` int64 in ``scenes · size``, scene-major.
-        scenes: number of scenes.
-        size: nodes of a padded scene.
+        scene: ``[N]`` int64, scene of each node.
+        within: ``[N]`` int64, place of each node within its scene.
+        count: ``[scenes]`` int64, nodes of each scene.
+        counts: the same numbers on the host.
 
     Example:
-        >>> padding = Padding.of(torch.tensor([0, 0, 1]), torch.tensor([0, 2, 3]))
+        >>> padding = Padding.of_counts([2, 1])
         >>> padding.pad(torch.tensor([1.0, 2.0, 3.0]))
         tensor([[1., 2.],
                 [3., 0.]])
     """
 
-    slot: Tensor
-    scenes: int
-    size: int
+    scene: Tensor
+    within: Tensor
+    count: Tensor
+    counts: list[int]
 
     @classmethod
-    def of(cls, batch: Tensor, pointer: Tensor) -> Padding:
-        """Build from PyG's ``batch`` ``[N]`` and ``ptr`` ``[scenes + 1]``."""
-        scenes = pointer.shape[0] - 1
-        if scenes == 1:  # all sizes are known without reading data, as an exported graph requires
-            return cls(torch.arange(batch.shape[0], device=batch.device), 1, batch.shape[0])
-        size = int((pointer[1:] - pointer[:-1]).max())
-        within = torch.arange(batch.shape[0], device=batch.device) - pointer[batch]
-        return cls(batch * size + within, scenes, size)
+    def of(cls, batch: Tensor, pointer: Tensor, counts: list[int] | None = None) -> Padding:
+        """Build from PyG's ``batch`` ``[N]`` and ``ptr`` ``[scenes + 1]``, read without ``counts``."""
+        count, place = pointer[1:] - pointer[:-1], torch.arange(batch.shape[0], device=batch.device)
+        if count.shape[0] == 1:  # all sizes are known without reading data, as an exported graph requires
+            return cls(batch, place, count, [batch.shape[0]])
+        return cls(batch, place - pointer[batch], count, count.tolist() if counts is None else counts)
+
+    @classmethod
+    def of_counts(cls, counts: list[int]) -> Padding:
+        """Build from the number of nodes of each scene, on the CPU."""
+        count = torch.tensor(counts, dtype=torch.long)
+        return cls.of(torch.repeat_interleave(count), nn.functional.pad(count.cumsum(0), (1, 0)), counts)
 
     @property
-    def scene(self) -> Tensor:
-        """``[N]``, scene of each node."""
-        if self.scenes == 1:
-            return torch.zeros_like(self.slot)
-        return torch.div(self.slot, self.size, rounding_mode="floor") if self.size else self.slot
+    def scenes(self) -> int:
+        return len(self.counts)
 
     @property
-    def within(self) -> Tensor:
-        """``[N]``, place of each node within its scene."""
-        if self.scenes == 1:
-            return self.slot
-        return self.slot % self.size if self.size else self.slot
+    def size(self) -> int:
+        """Nodes of a padded scene."""
+        return max(self.counts, default=0)
 
-    @property
-    def count(self) -> Tensor:
-        """``[scenes]``, nodes of each scene."""
-        return torch.bincount(self.scene, minlength=self.scenes)
+    @cached_property
+    def slot(self) -> Tensor:
+        """``[N]`` int64 in ``scenes · size``, scene-major."""
+        return self.within if self.scenes == 1 else self.scene * self.size + self.within
 
     def beside(self, other: Padding) -> Padding:
         """Join two kinds of nodes: in each scene these nodes first, then those of ``other``."""
-        if self.scenes == 1:
-            return Padding(torch.cat((self.slot, other.slot + self.size)), 1, self.size + other.size)
-        size = int((self.count + other.count).max())
-        theirs = self.count[other.scene] + other.within
-        slot = torch.cat((self.scene * size + self.within, other.scene * size + theirs))
-        return Padding(slot, self.scenes, size)
+        theirs = other.within + (self.counts[0] if self.scenes == 1 else self.count[other.scene])
+        counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        scene, within = torch.cat((self.scene, other.scene)), torch.cat((self.within, theirs))
+        return Padding(scene, within, self.count + other.count, counts)
 
     def repeat(self, times: int) -> Padding:
         """Repeat every node ``times`` times in a row."""
-        copies = self.slot[:, None] * times + torch.arange(times, device=self.slot.device)
-        return Padding(copies.reshape(-1), self.scenes, self.size * times)
+        copies = self.within[:, None] * times + torch.arange(times, device=self.within.device)
+        counts = [count * times for count in self.counts]
+        return Padding(self.scene.repeat_interleave(times), copies.reshape(-1), self.count * times, counts)
 
     def copies(self, times: int) -> Padding:
         """Copy every scene ``times`` times, nodes interleaved as in :meth:`EdgeRelation.copies`."""
-        scene = self.scene[:, None] * times + torch.arange(times, device=self.slot.device)
-        slot = scene * self.size + self.within[:, None]
-        return Padding(slot.reshape(-1), self.scenes * times, self.size)
+        scene = self.scene[:, None] * times + torch.arange(times, device=self.scene.device)
+        counts = [count for count in self.counts for _ in range(times)]
+        within, count = (x.repeat_interleave(times) for x in (self.within, self.count))
+        return Padding(scene.reshape(-1), within, count, counts)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """``[N, ...]`` -> ``[scenes, size, ...]``."""
@@ -113,9 +118,9 @@ class Blocks:
         """Put all scenes ``together`` into one block, or each scene into its own."""
         if together:
             return cls(padding.slot, padding.within, [(padding.scenes, padding.size)])
-        count, within = padding.count, padding.within
-        start = count.cumsum(0) - count
-        return cls(start[padding.scene] + within, within, [(1, size) for size in count.tolist()])
+        start = padding.count.cumsum(0) - padding.count
+        slot = start[padding.scene] + padding.within
+        return cls(slot, padding.within, [(1, size) for size in padding.counts])
 
     def split(self, x: Tensor) -> list[Tensor]:
         """``[N, H, C]`` -> ``[H, scenes, size, C]`` for every block."""

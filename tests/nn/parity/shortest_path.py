@@ -21,7 +21,7 @@ def check(case: Case) -> None:
     edges, dense, spd = case["edge_index"], case["edge_type_dense"], case["spd"]
     # The publication gives each column of edge types its own range of rows and counts them from 2.
     types = case["edge_attr"] + 2 + 512 * torch.arange(case["edge_attr"].shape[1])
-    padding = Padding(torch.arange(n), scenes=1, size=n)
+    padding = Padding.of_counts([n])
     reference = case["path_edge_input"]
     longest = max(reference.shape[2], int(spd[spd < UNREACHABLE].max()))
 

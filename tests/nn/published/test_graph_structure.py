@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.nn.graphs import padding as padding_of
 from trajpred.nn import GraphStructure, Padding, shortest_paths
 from trajpred.nn.published.graph_structure import UNREACHABLE, direct_edges, path_edges
 
@@ -36,7 +35,7 @@ def search(edges: Tensor, start: int) -> dict[int, int]:
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1.0])
 def test_hops_and_paths_are_those_of_a_plain_search(share: float) -> None:
-    edges, padding = random_edges(SIZES, share), padding_of(SIZES)
+    edges, padding = random_edges(SIZES, share), Padding.of_counts(SIZES)
     hops, first = shortest_paths(edges, padding)
     path = path_edges(first, edges, padding, length=8)
     for i in range(sum(SIZES)):
@@ -51,14 +50,18 @@ def test_hops_and_paths_are_those_of_a_plain_search(share: float) -> None:
 
 
 def test_paths_are_cut_off_and_far_nodes_unreachable() -> None:
-    edges, padding = torch.stack((torch.arange(5), torch.arange(1, 6))), padding_of([6])
+    edges, padding = torch.stack((torch.arange(5), torch.arange(1, 6))), Padding.of_counts([6])
     assert path_edges(shortest_paths(edges, padding)[1], edges, padding, 2)[0, 5].tolist() == [0, 1]
     near = shortest_paths(edges, padding, max_hops=2)[0][0]
     assert near.tolist() == [0, 1, 2, UNREACHABLE, UNREACHABLE, UNREACHABLE]
 
 
 def test_parallel_edges_self_loops_and_padding() -> None:
-    edges, types, padding = torch.tensor([[0, 0, 1, 0], [1, 1, 1, 1]]), torch.arange(5, 9), padding_of([2, 1])
+    edges, types, padding = (
+        torch.tensor([[0, 0, 1, 0], [1, 1, 1, 1]]),
+        torch.arange(5, 9),
+        Padding.of_counts([2, 1]),
+    )
     assert direct_edges(edges, padding)[:2].tolist() == [[-1, 3], [-1, 2]]
     many = GraphStructure.of(edges, types, padding)
     assert many.hops.tolist() == [[[0, 1], [UNREACHABLE, 0]], [[0, -1], [-1, -1]]]
@@ -73,12 +76,14 @@ def test_parallel_edges_self_loops_and_padding() -> None:
 
 @pytest.mark.parametrize("edge_type", ["multi_hop", "single"])
 def test_a_batch_equals_its_graphs_one_by_one(edge_type: Any) -> None:
-    edges, padding = random_edges(SIZES), padding_of(SIZES)
+    edges, padding = random_edges(SIZES), Padding.of_counts(SIZES)
     types, start = torch.randint(1, 5, (edges.shape[1], 2)), 0
     batch = GraphStructure.of(edges, types, padding, edge_type=edge_type)
     for b, n in enumerate(SIZES):
         own = (edges[0] >= start) & (edges[0] < start + n)
-        alone = GraphStructure.of(edges[:, own] - start, types[own], padding_of([n]), edge_type=edge_type)
+        alone = GraphStructure.of(
+            edges[:, own] - start, types[own], Padding.of_counts([n]), edge_type=edge_type
+        )
         assert batch.hops[b, :n, :n].equal(alone.hops[0]) and batch.edges[b, :n, :n].equal(alone.edges[0])
         assert batch.in_degree[b, :n].equal(alone.in_degree[0])
         assert batch.out_degree[b, :n].equal(alone.out_degree[0])
@@ -87,7 +92,7 @@ def test_a_batch_equals_its_graphs_one_by_one(edge_type: Any) -> None:
 
 @pytest.mark.parametrize("sizes", [[0, 2], [1], []])
 def test_graphs_without_edges_or_nodes(sizes: list[int]) -> None:
-    padding = padding_of(sizes) if sizes else Padding(torch.zeros(0, dtype=torch.long), 0, 0)
+    padding = Padding.of_counts(sizes)
     n = max(sizes, default=0)
     structure = GraphStructure.of(torch.zeros(2, 0).long(), torch.zeros(0, 3).long(), padding)
     assert structure.hops.shape == (len(sizes), n, n) and not structure.edges.any()

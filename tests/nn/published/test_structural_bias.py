@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from tests.nn.graphs import padding as padding_of
 from tests.nn.published.test_graph_structure import random_edges
-from trajpred.nn import GaussianDistanceKernel, GraphStructure, StructuralBias
+from trajpred.nn import GaussianDistanceKernel, GraphStructure, Padding, StructuralBias
 from trajpred.nn.published.graph_structure import UNREACHABLE
 from trajpred.nn.published.structural_bias import EdgeBias2D, ShortestPathBias
 from trajpred.nn.segment import LOWEST
@@ -25,7 +24,7 @@ def graph(sizes: list[int], **options: Any) -> tuple[Tensor, GraphStructure]:
     edges = random_edges(sizes, 0.3)
     types = torch.randint(1, TYPES + 1, (edges.shape[1], 2))
     mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
-    return mask, GraphStructure.of(edges, types, padding_of(sizes), **options)
+    return mask, GraphStructure.of(edges, types, Padding.of_counts(sizes), **options)
 
 
 def test_errors() -> None:

@@ -73,7 +73,7 @@ def direct_edges(edge_index: Tensor, padding: Padding) -> Tensor:
     Of parallel edges the last counts; a self loop is an edge.
     """
     sender, receiver = edge_index
-    N, n = padding.slot.shape[0], padding.size
+    N, n = padding.within.shape[0], padding.size
     flat = sender * n + padding.within.index_select(0, receiver)
     edge = torch.arange(sender.shape[0], device=sender.device)
     return edge_index.new_full((N * n,), -1).scatter_reduce(0, flat, edge, "amax").reshape(N, n)
@@ -118,7 +118,7 @@ class GraphStructure(NamedTuple):
 
         Example: a path of three nodes and an isolated node; edge types 3 and 4.
             >>> edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-            >>> one_graph = Padding(torch.arange(4), scenes=1, size=4)
+            >>> one_graph = Padding.of_counts([4])
             >>> graph = GraphStructure.of(edges, torch.tensor([3, 3, 4, 4]), one_graph, multi_hop_max_dist=2)
             >>> graph.hops[0, 0], graph.edges[0, 0, 2, :, 0], graph.in_degree[0]
             (tensor([  0,   1,   2, 510]), tensor([3, 4]), tensor([1, 2, 1, 0]))
@@ -131,7 +131,7 @@ class GraphStructure(NamedTuple):
         path = direct[..., None] if single else path_edges(first, edge_index, padding, multi_hop_max_dist)
         types = edge_attr[:, None] if edge_attr.ndim == 1 else edge_attr
         types = torch.cat((types, types.new_zeros(1, types.shape[1])))  # the last row belongs to edge -1
-        valid = padding.pad(torch.ones_like(padding.slot)).bool()
+        valid = padding.pad(torch.ones_like(padding.within)).bool()
         adjacent = padding.pad((direct >= 0).long())
         return cls(
             hops=padding.pad(hops).masked_fill(~(valid[:, None] & valid[:, :, None]), -1),

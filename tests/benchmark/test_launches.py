@@ -1,0 +1,48 @@
+"""What holds a GPU up in a training step stays rare, and is counted at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trajpred.benchmark.launches import step_counts
+from trajpred.benchmark.model import make_model
+from trajpred.graph.config import SceneConfig
+from trajpred.graph.scene_graph import SceneBatch, build_batch
+from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
+
+
+@pytest.fixture(scope="module")
+def batch(sample_scenarios: list[Scenario]) -> SceneBatch:
+    return build_batch(sample_scenarios[:3], SceneConfig())
+
+
+def test_a_training_step_of_the_default_hardly_waits(batch: SceneBatch) -> None:
+    counts = step_counts(make_model(None), batch)
+    assert counts["waits"] <= 5 and counts["copies"] == 0 and 500 < counts["operations"] < 1700
+
+
+@pytest.mark.parametrize(
+    ("work", "name"),
+    [
+        (lambda x: float(x.sum()), "waits"),
+        (lambda x: x[x > 0], "waits"),
+        (lambda x: x.tolist(), "waits"),
+        (lambda x: torch.bincount(x.long()), "waits"),
+        (lambda x: torch.repeat_interleave(x.long()), "waits"),
+        (lambda x: x + torch.tensor([1.0]), "copies"),
+        (lambda x: x.exp(), "operations"),
+    ],
+)
+def test_counts_each_kind(batch: SceneBatch, work: object, name: str) -> None:
+    model = make_model(None)
+    before = step_counts(model, batch)[name]
+    losses = LitForecaster.losses
+
+    def with_work(batch: SceneBatch) -> dict[str, torch.Tensor]:
+        work(batch["agent"].heading[:2].abs() + 1)  # type: ignore[operator]
+        return losses(model, batch)
+
+    model.losses = with_work  # type: ignore[method-assign,assignment]
+    assert step_counts(model, batch)[name] > before
