@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -29,14 +30,20 @@ def test_predictions_are_written_scored_and_compared(
     assert run("compare", "--results", steady, ours, "--scenes", "2") == 0
     compared = capsys.readouterr().out
     assert re.findall(r"^\| +(\S+) \|.*\]", compared, re.MULTILINE)[:2] == ["constant_velocity", "p.parquet"]
-    commands = [line.split() for line in compared.splitlines() if line.startswith("trajpred visualize")]
-    assert commands and all(len(words) >= 8 and "STORE" in words for words in commands)
+    [command] = [line.split() for line in compared.splitlines() if line.startswith("trajpred visualize")]
+    assert {"STORE", "CHECKPOINT", "AGAINST"} < {*command}
     against = ["--against", "constant_velocity", "--scenes", "1", "--k", "1", "--group", "focal", "all"]
     assert run("evaluate", *at, "--checkpoint", out, *against, "--by", "class", "--json", ours) == 0
     printed = capsys.readouterr().out
     assert "K = 1" in printed and "K = 6" not in printed and "focal | all agents by class" in printed
     assert CHANGE.findall(compared)[-1] == CHANGE.findall(printed)[-1], "the change that compare reports"
     assert [one["predictor"] for one in json.loads(ours.read_text())] == ["p.parquet", "constant_velocity"]
+    _, *words = shlex.split(printed.splitlines()[-1])  # the command it ends with
+    page = tmp_path / "changes.html"
+    assert run(*words[: words.index("--out")], "--out", page, *words[words.index("--out") + 2 :]) == 0
+    listed = [line.split()[1] for line in printed.splitlines() if re.match(r"\| [0-9a-f-]{36} \|", line)]
+    index = page.read_text("utf-8").split('id="index">')[1].split("</script>")[0]
+    assert [one["id"] for one in json.loads(index)["scenes"]] == listed and len(listed) == 2
 
 
 def test_gaps_in_a_predictions_file_are_reported(

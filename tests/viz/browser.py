@@ -24,6 +24,8 @@ IN_BROWSER = [
     pytest.mark.skipif(sys.platform == "win32", reason="no pipes to the browser on Windows"),
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt install chromium"),
 ]
+#: Address of the scene of the fixture ``scenes`` whose focal agent turns.
+TURN = "#scene=7f6920a4-da68-51ad-97ee-8f327a728473"
 #: Seconds until an unresponsive browser fails the test.
 TIMEOUT_S = 60.0
 
@@ -146,6 +148,11 @@ class Browser:
         """Return the pixels ``[H, W, channels]`` of the first canvas."""
         data = self.ask("panes[0].canvas.toDataURL().split(',')[1]")
         return np.asarray(imread(BytesIO(base64.b64decode(data)), format="png"))
+
+
+def enter(browser: Browser, element: str, value: object, event: str = "input") -> None:
+    """Set the value of a form's element, as typing does."""
+    browser.do(f"get('{element}').value = '{value}'; get('{element}').dispatchEvent(new Event('{event}'))")
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:

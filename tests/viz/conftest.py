@@ -53,3 +53,10 @@ def scenes() -> list[Scenario]:
 def page(scenes: list[Scenario], model: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of one model."""
     return write_page(tmp_path_factory.mktemp("page") / "one model.html", scenes, [model], progress=False)
+
+
+@pytest.fixture(scope="session")
+def both(scenes: list[Scenario], model: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of two models."""
+    path = tmp_path_factory.mktemp("page") / "both.html"
+    return write_page(path, scenes, [model, load_predictor("lane_following")], progress=False)

@@ -101,9 +101,9 @@ def artists(figure: Figure, gid: str) -> list[Any]:
 
 
 def lines(figure: Figure, gid: str) -> np.ndarray:
-    """Return the lines of the one collection with ``gid``; of focal modes without their borders."""
+    """Return the lines of the one collection with ``gid``; of modes without their borders."""
     [collection] = artists(figure, gid)
-    paths = collection.get_paths()[1::2] if gid == "focal-modes" else collection.get_paths()
+    paths = collection.get_paths()[1::2] if gid in ("focal-modes", "other-modes") else collection.get_paths()
     return np.stack([path.vertices for path in paths])
 
 

@@ -104,4 +104,7 @@ def test_legend_contains_only_what_is_drawn() -> None:
     legend = draw_scene(make_scenario()).axes[0].get_legend()
     assert legend is not None
     agents = {"focal agent", "recording vehicle", "scored agent", "other agent", "pedestrian"}
-    assert {entry.get_text() for entry in legend.get_texts()} == agents | {"history", "true future"}
+    lines = {"history", "true future", "true future, scored"}
+    assert {entry.get_text() for entry in legend.get_texts()} == agents | lines
+    legend = draw_scene(make_scenario(OBSERVED)).axes[0].get_legend()
+    assert legend is not None and not lines & {entry.get_text() for entry in legend.get_texts()} - {"history"}

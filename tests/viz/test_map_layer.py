@@ -52,3 +52,13 @@ def test_labels_cover_neither_each_other_nor_their_anchors() -> None:
     apart = np.abs(centre[:, None] - centre) >= size[0]
     assert (apart.any(-1) | np.eye(6, dtype=bool)).all()
     assert not (np.abs(centre[:, None] - anchor) < size[0] / 2).all(-1).any()
+
+
+def test_crowded_labels_give_way() -> None:
+    """The first labels stay, and none covers another."""
+    anchors, size = np.zeros((60, 2)), np.full((60, 2), [30.0, 8.0])
+    centre = place_labels(anchors, np.zeros(60), size, np.zeros((0, 2)))
+    kept = np.flatnonzero(np.isfinite(centre[:, 0]))
+    assert 5 < len(kept) < 60 and kept[0] == 0
+    apart = np.abs(centre[kept, None] - centre[kept])
+    assert ((apart >= [30, 8]).any(axis=-1) | np.eye(len(kept), dtype=bool)).all()

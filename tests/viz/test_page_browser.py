@@ -8,23 +8,18 @@ import numpy as np
 import pytest
 
 from tests.conftest import SAMPLE
-from tests.viz.browser import IN_BROWSER, Browser
+from tests.viz.browser import IN_BROWSER, TURN, Browser, enter
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.viz.page import write_page
 
 pytestmark = IN_BROWSER
-TURN = "#scene=7f6920a4-da68-51ad-97ee-8f327a728473"
 
 
 def listed(browser: Browser) -> list[str]:
     ids: list[str] = browser.ask("[...document.querySelectorAll('#list .id')].map(e => e.textContent)")
     return ids
-
-
-def enter(browser: Browser, element: str, value: object, event: str = "input") -> None:
-    browser.do(f"get('{element}').value = '{value}'; get('{element}').dispatchEvent(new Event('{event}'))")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -137,6 +132,7 @@ def test_a_link_opens_scene_and_time(browser: Browser, page: Path, scenes: list[
 def test_pointing_shows_numbers_and_clicking_selects(browser: Browser, page: Path) -> None:
     browser.open(page, TURN)
     bus = browser.ask("state.scene.type.indexOf('bus')")
+    browser.do("zoomAt(panes[0], [0, 0], 0.5); redraw()")
     place = browser.at(f"state.scene.position({bus}, state.step)")
     browser.mouse("mouseMoved", *place)
     tip = browser.ask("get('tip').innerText")
@@ -158,7 +154,7 @@ def test_dragging_pans_wheel_zooms_and_fit_returns(browser: Browser, page: Path)
     browser.mouse("mouseMoved", 760, 370, button="left", buttons=1)
     browser.mouse("mouseReleased", 760, 370, button="left", clickCount=1)
     x, y, scale = browser.ask(view)
-    assert [x, y] == pytest.approx([-60 / scale, -30 / scale]) and scale == before[2]
+    assert [x, y] == pytest.approx([before[0] - 60 / scale, before[1] - 30 / scale]) and scale == before[2]
     point = browser.ask("panes[0].toMetres([200, 200])")
     corner = browser.ask("(r => [r.left, r.top])(panes[0].canvas.getBoundingClientRect())")
     browser.mouse("mouseWheel", corner[0] + 200, corner[1] + 200, deltaX=0, deltaY=-300)
@@ -209,11 +205,10 @@ def test_what_if_switches_forecasts(
     assert browser.errors == []
 
 
-def test_two_models_share_view_and_time(browser: Browser, scenes: list[Scenario], tmp_path: Path) -> None:
-    models = [load_predictor(name) for name in ("constant_velocity", "lane_following")]
-    browser.open(write_page(tmp_path / "both.html", scenes, models, progress=False))
+def test_two_models_share_view_and_time(browser: Browser, both: Path) -> None:
+    browser.open(both)
     names = browser.ask("[...document.querySelectorAll('.summary b')].map(e => e.innerText)")
-    assert [name.split()[-1] for name in names] == ["constant_velocity", "lane_following"]
+    assert [name.split()[-1] for name in names] == ["argoverse2-demo", "lane_following"]
     pictures = "panes.map(p => p.canvas.toDataURL())"
     before = browser.ask(pictures)
     assert before[0] != before[1]

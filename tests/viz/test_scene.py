@@ -65,21 +65,25 @@ def test_missing_parts_are_omitted(steps: int, map: Any, names: tuple[str, ...] 
     assert len(artists(figure, "focal-modes")) == (names == ("car",))
 
 
-def test_view_is_centred_on_the_focal_agent_and_contains_its_modes(
-    scene: Scenario, forecast: Forecast
-) -> None:
+def limits(figure: Figure) -> np.ndarray:
+    """Lower and upper bounds ``[2, 2]`` of x and of y."""
+    return np.array([figure.axes[0].get_xlim(), figure.axes[0].get_ylim()])
+
+
+def test_view_contains_the_futures_and_is_not_wider_than_needed(scene: Scenario, forecast: Forecast) -> None:
     far = replace(forecast, trajectory=forecast.trajectory * 1.02)  # city coordinates: moved by 140 m
-    for radius in (None, 17.0):
-        axes = draw_scene(scene, far, radius_m=radius).axes[0]
-        limits = np.array([axes.get_xlim(), axes.get_ylim()])
-        np.testing.assert_allclose(limits.mean(axis=1), scene.tracks.position[scene.focal, OBSERVED - 1])
-        half = np.diff(limits)[:, 0] / 2
-        assert half[0] == pytest.approx(half[1])
-        if radius is not None:
-            np.testing.assert_allclose(half, radius)
-        else:
-            ends = far.trajectory[0, :, -1]
-            assert (ends[:, 0] < limits[0, 1]).all() and (ends[:, 1] > limits[1, 0]).all()
+    found = limits(draw_scene(scene, far))
+    points = np.concatenate((scene.tracks.position[0], far.trajectory[0].reshape(-1, 2)))
+    assert (points > found[:, 0]).all() and (points < found[:, 1]).all()
+    assert found[:, 1] - found[:, 0] == pytest.approx([np.ptp(points, axis=0).max() * 1.15 + 6] * 2)
+    both = limits(draw_scene(scene, forecast, what_if=WhatIf(("bus",), far)))
+    assert (points > both[:, 0]).all() and (points < both[:, 1]).all(), "both forecasts fit"
+
+
+def test_a_view_of_given_size_is_centred_on_the_focal_agent(scene: Scenario, forecast: Forecast) -> None:
+    centre = scene.tracks.position[scene.focal, OBSERVED - 1]
+    expected = np.stack((centre - 17.0, centre + 17.0), axis=1)
+    np.testing.assert_allclose(limits(draw_scene(scene, forecast, radius_m=17.0)), expected)
 
 
 def test_modes_are_the_forecast_and_truth_is_the_recording(
@@ -138,6 +142,27 @@ def test_agents_are_drawn_where_last_observed(scene: Scenario, figure: Figure) -
     [others] = artists(figure, "agents")
     assert isinstance(others, PolyCollection) and len(others.get_paths()) == 3
     assert sum(len(path.vertices) > 10 for path in others.get_paths()) == 1, "one pedestrian"
+
+
+def test_unknown_types_point_where_they_go_and_are_round_while_they_stand() -> None:
+    t = np.arange(OBSERVED)[:, None] * 0.1
+    start, velocity = np.array([[0, 0], [10.0, 0], [0, 10.0]]), np.array([[5.0, 0], [0, 3.0], [0, 0]])
+    position = start[:, None] + velocity[:, None] * t
+    scene = Scenario.from_arrays(position, num_observed=OBSERVED, object_type="unknown")
+    figure = draw_scene(scene)
+    moving, standing = (np.asarray(path.vertices)[:-1] for path in artists(figure, "agents")[0].get_paths())
+    assert moving[:, 1].argmax() == 0 and abs(moving[0, 0] - 10.0) < 0.01, "pointing to the north"
+    np.testing.assert_allclose(np.hypot(*(standing - [0, 10.0]).T), 0.9, rtol=0.01)
+    [legend] = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    assert "unknown type" in [entry.get_text() for entry in legend.get_texts()]
+
+
+def test_futures_lie_above_the_bodies_of_other_agents(figure: Figure) -> None:
+    """With a border, so that a scored agent's path shows on its own colour."""
+    body = artists(figure, "agents")[0].get_zorder()
+    for gid in ("other-modes", "other-truth", "focal-modes", "focal-truth"):
+        assert all(one.get_zorder() > body for one in artists(figure, gid)), gid
+    assert all(one.get_path_effects() for one in artists(figure, "other-truth"))
 
 
 def test_histories_skip_missing_steps_and_fade_in(scene: Scenario) -> None:

@@ -70,6 +70,17 @@ def test_themes_are_complete_with_contrast(theme: Theme) -> None:
     assert all(contrast(theme.role[role], theme.ground) > 1.7 for role in Role)
 
 
+@BOTH
+@pytest.mark.parametrize("vision", VISION)
+def test_probabilities_differ_from_each_other_and_from_roles(theme: Theme, vision: str) -> None:
+    """From 5 to 50 %, by lightness alone as well; widths and labels add to it."""
+    colors = theme.mode_colors(np.array([0.05, 0.1, 0.2, 0.3, 0.5, 1.0]))[:, :3]
+    seen, roles = (np.stack([lab(one, vision) for one in many]) for many in (colors, theme.role))
+    steps = np.diff(seen, axis=0)
+    assert np.linalg.norm(steps, axis=1).min() > 6 and np.abs(steps[:, 0]).min() > 5
+    assert np.linalg.norm(seen[:, None] - roles, axis=2).min() > 12
+
+
 @pytest.mark.parametrize("name", THEMES)
 def test_likelier_modes_have_more_contrast(name: str) -> None:
     scene, theme = make_scenario(map=make_map()), THEMES[name]

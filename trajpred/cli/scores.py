@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Group = Literal["focal", "scored", "all"]
 #: Scenarios of a predictions file whose problems are printed.
 MAX_PROBLEMS = 10
+#: Characters of an id in a printed command.
+SHORT_ID = 12
 
 
 def evaluate(
@@ -39,7 +41,7 @@ def evaluate(
     ensemble: list[str] | None = None,
     perturb: list[str] | None = None,
     against: str | None = None,
-    scenes: int = 20,
+    scenes: int = 10,
     json: Path | None = None,
     markdown: Path | None = None,
     strict: bool = False,
@@ -121,9 +123,9 @@ def evaluate(
     if markdown is not None:
         markdown.write_text(to_markdown(report), encoding="utf-8")
     show(report)
-    if against:
-        _suggest_pictures([before], [after], scenes, rows.path, checkpoint)
     complete = [_report_gaps(predictor, result, rows), *(_report_gaps(one, other, rows) for one in rivals)]
+    if against:
+        _suggest_page([before], [after], scenes, rows.path, [checkpoint, against])
     return int((strict and not all(complete)) or not all(map(agrees_with_av2, results)))
 
 
@@ -176,17 +178,27 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: int = 0) -> 
         require(len(recipes) == 2, "scenes", f"compares two recipes, {len(recipes)} are given")
         (first, before), (last, after) = recipes.items()
         show(changed(before, after, scenes, (first, last)))
-        _suggest_pictures(before, after, scenes, Path("STORE"), "CHECKPOINT")
+        _suggest_page(before, after, scenes, Path("STORE"), ["CHECKPOINT", "AGAINST"])
     return 0
 
 
-def _suggest_pictures(
-    before: Sequence[Evaluation], after: Sequence[Evaluation], count: int, store: Path, checkpoint: str
+def _suggest_page(
+    before: Sequence[Evaluation], after: Sequence[Evaluation], count: int, store: Path, models: Sequence[str]
 ) -> None:
-    """Print the commands that draw the scenarios that changed most."""
+    """Print the command for the page of both models with the scenarios that changed most."""
     from trajpred.evaluation.comparison import changes
 
-    for how, found in zip(("better", "worse"), changes(after, before, count), strict=True):
-        if found:
-            words = ["--scenario", *(name for name, _ in found), "--store", store, "--checkpoint", checkpoint]
-            print(f"\nSee what became {how}:\ntrajpred visualize {shlex.join(map(str, words))}")
+    found = [name for part in changes(after, before, count) for name, _ in part]
+    if not found:
+        return
+    known, split = after[0].per_scenario["scenario_id"], after[0].split
+    words = ["--format", "html", "--out", "changes.html", "--checkpoint", models[0], "--against", models[1]]
+    words += ["--store", str(store), *(["--split", split] if split != "val" else [])]
+    command = shlex.join([*words, "--scenario", *(_short(name, known) for name in found)])
+    print(f"\nSee what changed most, side by side:\ntrajpred visualize {command}")
+
+
+def _short(name: str, known: Sequence[str]) -> str:
+    """Return a start of ``name`` that no other of the ``known`` ids has."""
+    start = name[:SHORT_ID]
+    return start if sum(one.startswith(start) for one in known) == 1 else name

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 
-from trajpred.geometry import to_global, unit_vector
+from trajpred.geometry import direction, norm, to_global, unit_vector
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory
 from trajpred.viz.style import Layer, Role
 from trajpred.viz.view import View, add_lines, add_polygons
@@ -17,13 +17,19 @@ ELLIPSE = 0.5 * unit_vector(np.linspace(0, 2 * np.pi, 20, endpoint=False))
 LOZENGE = np.array([[0.5, 0.0], [0.1, 0.5], [-0.5, 0.35], [-0.5, -0.35], [0.1, -0.5]])
 DIAMOND = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5]])
 CHEVRON = np.array([[0.5, 0.0], [-0.5, 0.5], [-0.2, 0.0], [-0.5, -0.5]])
-#: Outline of each object type; all others are static objects, drawn as :data:`DIAMOND`.
-OUTLINES = {"vehicle": RECTANGLE, "bus": RECTANGLE, "pedestrian": ELLIPSE}
+#: Outline of each object type; all others are static objects, drawn as :data:`DIAMOND`. Road users of unknown
+#: type are arrows in their direction of travel, and circles while they stand.
+OUTLINES = {"vehicle": RECTANGLE, "bus": RECTANGLE, "pedestrian": ELLIPSE, "unknown": CHEVRON}
 OUTLINES |= dict.fromkeys(("cyclist", "motorcyclist", "riderless_bicycle"), LOZENGE)
+#: ``[10, 2]`` metres: typical sizes, but of an unknown type between those of a pedestrian and a car.
+DRAWN_SIZES = TYPICAL_SIZES.copy()
+DRAWN_SIZES[OBJECT_TYPES.index("unknown")] = 2.4, 1.8
 #: Smallest length and width on paper (points): a pedestrian to scale would be invisible.
 MIN_SIZE = 4.6
 #: Heading mark of rectangular bodies, in front of their centre.
 NOSE = CHEVRON + np.array([0.45, 0.0])
+#: Road users of unknown type that moved less than this in the last second stand (metres).
+MIN_MOTION_M = 1.0
 #: Opacity at the start and at the end of a history; line width by role (points).
 FADE = (0.04, 0.85)
 HISTORY_WIDTHS = np.array([1.2, 1.5, 1.5, 2.4])
@@ -60,16 +66,28 @@ def agent_outlines(
     """Return the body ``[V, 2]`` of each agent of ``rows`` and the heading marks of rectangular ones."""
     tracks, step = scenario.tracks, scenario.last_seen[rows]
     position, heading = tracks.position[rows, step], tracks.heading[rows, step]
-    size = np.maximum(TYPICAL_SIZES[tracks.object_type[rows]], view.metres(MIN_SIZE))
+    size = np.maximum(DRAWN_SIZES[tracks.object_type[rows]], view.metres(MIN_SIZE))
     bodies, noses = [], []
     for i, code in enumerate(tracks.object_type[rows].tolist()):
         outline = OUTLINES.get(OBJECT_TYPES[code], DIAMOND)
+        if outline is CHEVRON:
+            moved = recent_motion(scenario, int(rows[i]), int(step[i]))
+            heading[i] = direction(moved)
+            if norm(moved) < MIN_MOTION_M:
+                outline, size[i] = ELLIPSE, size[i].min()
         pose = position[i : i + 1], heading[i : i + 1]
         bodies.append(place(outline, *pose, size[i : i + 1])[0])
         if outline is RECTANGLE:
             nose = np.minimum(size[i].min() * np.array([[0.62, 0.62]]), 3.0)
             noses.append(place(NOSE, *pose, nose)[0])
     return bodies, noses
+
+
+def recent_motion(scenario: Scenario, row: int, step: int) -> np.ndarray:
+    """Return how far ``[2]`` a track moved in the last second: single steps of standing agents are noise."""
+    window = slice(max(0, step - round(1 / scenario.step_s)), step + 1)
+    path = scenario.tracks.position[row, window][scenario.tracks.valid[row, window]]
+    return path[-1] - path[0]
 
 
 def draw_agents(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) -> None:

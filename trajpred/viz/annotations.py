@@ -15,7 +15,7 @@ from matplotlib.patheffects import withStroke
 
 from trajpred.forecast import Forecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
-from trajpred.viz.agent_layer import DIAMOND, ELLIPSE, LOZENGE, OUTLINES, roles
+from trajpred.viz.agent_layer import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, OUTLINES, roles
 from trajpred.viz.forecast_layer import DASHES
 from trajpred.viz.overlays import WhatIf
 from trajpred.viz.style import PROBABILITY_NORM, PROBABILITY_TICKS, ROLE_NAMES, Layer, Role
@@ -174,11 +174,13 @@ def draw_legend(
     view: View,
     scenario: Scenario,
     rows: np.ndarray,
+    futures: np.ndarray,
     forecast: Forecast | None,
     overlay: Sequence[Line2D] = (),
 ) -> None:
-    """Draw the legend of the agents ``rows``, lines and ``overlay`` below the scene, on the left."""
-    entries = [*_agent_entries(view, scenario, rows), *_line_entries(view, scenario, forecast), *overlay]
+    """Draw the legend below the scene, on the left: of agents ``rows``, true ``futures`` and ``overlay``."""
+    lines = _line_entries(view, scenario, futures, forecast)
+    entries = [*_agent_entries(view, scenario, rows), *lines, *overlay]
     legend = axes.legend(
         handles=entries, loc="upper left", bbox_to_anchor=(0.0, -0.012), borderaxespad=0.0, borderpad=0.0,
         ncols=math.ceil(len(entries) / LEGEND_ROWS), fontsize=SMALL, labelcolor=view.theme.ink,
@@ -203,6 +205,7 @@ def _agent_entries(view: View, scenario: Scenario, rows: np.ndarray) -> list[Lin
     for label, outline, shape, size in (
         ("pedestrian", ELLIPSE, ELLIPSE, 5.5),
         ("two-wheeler", LOZENGE, LOZENGE * np.array([2.2, 1.0]), 9.0),
+        ("unknown type", CHEVRON, CHEVRON, 8.0),
         ("object", DIAMOND, DIAMOND, 5.5),
     ):
         if any(outline is one for one in drawn):
@@ -211,18 +214,21 @@ def _agent_entries(view: View, scenario: Scenario, rows: np.ndarray) -> list[Lin
     return entries
 
 
-def _line_entries(view: View, scenario: Scenario, forecast: Forecast | None) -> list[Line2D]:
-    """Return entries for histories, true futures and predictions."""
+def _line_entries(
+    view: View, scenario: Scenario, futures: np.ndarray, forecast: Forecast | None
+) -> list[Line2D]:
+    """Return entries for histories, true futures and bands; the colour bar is that of predictions."""
     focal = view.theme.role[Role.FOCAL]
     entries = [Line2D([], [], color=focal, linewidth=2.4, alpha=0.6, label="history")]
-    if scenario.has_future:
-        entries.append(Line2D([], [], color=focal, linewidth=1.7, linestyle=DASHES, label="true future"))
-    if forecast is not None:
+    known = futures[scenario.tracks.valid[futures, scenario.num_observed :].any(axis=1)]
+    for role in sorted({*roles(scenario)[known].tolist()}, reverse=True):
+        look: dict[str, Any] = {"linewidth": 1.7 if role == Role.FOCAL else 1.2, "linestyle": DASHES}
+        name = "true future" + ("" if role == Role.FOCAL else f", {Role(role).name.lower()}")
+        entries.append(Line2D([], [], color=view.theme.role[role], label=name, **look))
+    if forecast is not None and forecast.scale is not None and scenario.focal_id in forecast.track_id:
         [color] = view.theme.mode_colors(np.array([0.3]))
-        entries.append(Line2D([], [], color=color, linewidth=2.2, label="prediction"))
-        if forecast.scale is not None and scenario.focal_id in forecast.track_id:
-            shade: dict[str, Any] = {"linewidth": 7.0, "alpha": 0.3, "solid_capstyle": "butt"}
-            entries.append(Line2D([], [], color=color, label="80% band", **shade))
+        look = {"linewidth": 7.0, "alpha": 0.3, "solid_capstyle": "butt"}
+        entries.append(Line2D([], [], color=color, label="80% band", **look))
     return entries
 
 
@@ -237,8 +243,8 @@ def draw_color_bar(axes: Axes, view: View) -> None:
     color_bar.ax.tick_params(labelsize=SMALL - 0.5, length=2, width=0.6, pad=1.5, colors=view.theme.muted)
     color_bar.outline.set_visible(False)
     color_bar.ax.annotate(
-        "probability of a mode", (0, 1), (0, 3.5), xycoords="axes fraction", textcoords="offset points",
-        ha="left", va="bottom", fontsize=SMALL, color=view.theme.ink,
+        "predicted futures by probability", (0, 1), (0, 3.5), xycoords="axes fraction",
+        textcoords="offset points", ha="left", va="bottom", fontsize=SMALL, color=view.theme.ink,
     )  # fmt: skip
 
 

@@ -89,7 +89,8 @@ class Film(Sequence[np.ndarray]):
         self.rows = future_rows(scenario)
         # As in the picture, a world consists of all predicted agents.
         self.predicted = self.rows if world is None else np.arange(len(scenario.tracks))
-        self.axes, self.view = open_scene(scenario, self.forecast, radius_m=radius_m, theme=theme)
+        forecasts = () if self.forecast is None else (self.forecast,)
+        self.axes, self.view = open_scene(scenario, *forecasts, radius_m=radius_m, theme=theme)
         figure = draw_scene(scenario, forecast, radius_m=radius_m, world=world, theme=theme, axes=self.axes)
         figure.set_dpi(DPI)
         self.canvas = FigureCanvasAgg(figure)

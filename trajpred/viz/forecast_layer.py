@@ -13,8 +13,8 @@ from matplotlib.patheffects import withStroke
 
 from trajpred.forecast import Forecast
 from trajpred.geometry import direction
-from trajpred.scenario import TYPICAL_SIZES, Scenario
-from trajpred.viz.agent_layer import place, roles
+from trajpred.scenario import Scenario
+from trajpred.viz.agent_layer import DRAWN_SIZES, place, roles
 from trajpred.viz.map_layer import arc_length, points_along
 from trajpred.viz.style import PROBABILITY_NORM, Layer, Role
 from trajpred.viz.view import View, add_lines, add_polygons, percent, place_labels
@@ -23,8 +23,8 @@ from trajpred.viz.view import View, add_lines, add_polygons, percent, place_labe
 LABEL_SIZE = 7.0
 #: Line widths (points) of modes with probability 0 and 1, interpolated on the scale of the colours.
 FOCAL_WIDTHS, OTHER_WIDTHS, SINGLE_WIDTHS = (1.3, 3.0), (0.6, 1.4), (1.0, 1.9)
-#: Width added for the border that separates the focal agent's modes from each other (points).
-BORDER_WIDTH = 1.4
+#: Width added (points) and opacity of the border that separates modes from each other and from agents.
+FOCAL_BORDER, OTHER_BORDER = (1.4, 0.9), (0.9, 0.5)
 #: Opacity of other agents' modes relative to the focal agent's, and of a band of probability 1.
 OTHER_OPACITY, BAND_OPACITY = 0.5, 0.34
 #: Modes whose ends are closer than this (points) share a label: their markers merge as well.
@@ -72,12 +72,8 @@ def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> N
     order = np.argsort(forecast.probability[row], kind="stable")
     lines, probability = forecast.trajectory[row, order], forecast.probability[row, order]
     colors, widths = view.theme.mode_colors(probability), _line_widths(probability, FOCAL_WIDTHS)
-    border = np.broadcast_to(to_rgba_array(view.theme.halo, 0.9), colors.shape)
-    # Each mode directly above its own border, so that crossing modes stay separate.
-    look: dict[str, Any] = {"colors": np.stack((border, colors), axis=1).reshape(-1, 4)}
-    look["linewidths"] = np.stack((widths + BORDER_WIDTH, widths), axis=1).ravel()
-    twice = np.repeat(lines, 2, axis=0)
-    add_lines(axes, twice, Layer.MODES, capstyle="round", gid="focal-modes", **look)
+    look = _with_borders(view, colors, widths, FOCAL_BORDER)
+    add_lines(axes, np.repeat(lines, 2, axis=0), Layer.MODES, capstyle="round", gid="focal-modes", **look)
     end: dict[str, Any] = {"edgecolors": view.theme.halo, "linewidths": 0.7, "zorder": Layer.END}
     axes.scatter(lines[:, -1, 0], lines[:, -1, 1], s=26, c=to_rgba_array(colors, 1.0), **end)
 
@@ -90,9 +86,22 @@ def _draw_other_modes(axes: Axes, view: View, forecast: Forecast, rows: np.ndarr
     single = forecast.trajectory.shape[1] == 1
     colors = view.theme.mode_colors(probability, 1.0 if single else OTHER_OPACITY)
     widths = _line_widths(probability, SINGLE_WIDTHS if single else OTHER_WIDTHS)
-    add_lines(axes, lines, Layer.OTHER_MODES, colors=colors, linewidths=widths, gid="other-modes")
+    look = _with_borders(view, colors, widths, OTHER_BORDER)
+    add_lines(axes, np.repeat(lines, 2, axis=0), Layer.OTHER_MODES, gid="other-modes", **look)
     x, y = lines[:, -1].T
     axes.scatter(x, y, c=colors, s=6, linewidths=0.0, zorder=Layer.OTHER_MODES)
+
+
+def _with_borders(
+    view: View, colors: np.ndarray, widths: np.ndarray, border: tuple[float, float]
+) -> dict[str, Any]:
+    """Return the look of lines drawn twice: each directly above its border, so that crossings stay clear."""
+    added, opacity = border
+    edge = np.broadcast_to(to_rgba_array(view.theme.halo, opacity), colors.shape)
+    return {
+        "colors": np.stack((edge, colors), axis=1).reshape(-1, 4),
+        "linewidths": np.stack((widths + added, widths), axis=1).ravel(),
+    }
 
 
 def _line_widths(probability: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
@@ -135,6 +144,8 @@ def draw_labels(
     centres = place_labels(anchors, directions, sizes, obstacles)
     line = {"arrowstyle": "-", "lw": 0.5, "color": view.theme.muted, "shrinkB": 3}
     for text, centre, anchor, size in zip(texts, centres, anchors, sizes, strict=True):
+        if np.isnan(centre[0]):
+            continue
         distant = float(np.hypot(*(centre - anchor))) > LEADER + size[0] / 2
         axes.annotate(
             text, tuple(view.to_city(anchor)), tuple(centre - anchor), textcoords="offset points",
@@ -168,7 +179,7 @@ def _focal_obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.nd
     # Evenly spaced, or labels would slip between the points of fast modes.
     path = [points_along(line, np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)) for line in lines]
     heading = tracks.heading[row, scenario.last_seen[row]]
-    size = TYPICAL_SIZES[tracks.object_type[row]] * view.points_per_metre
+    size = DRAWN_SIZES[tracks.object_type[row]] * view.points_per_metre
     body = place(BODY_POINTS, np.zeros((1, 2)), np.array([heading]), size[None])[0]
     # The star at the end of the truth weighs as much as the ends of the modes, which are anchors.
     return np.concatenate((*path, np.repeat(truth[-1:], 6, axis=0), body))
@@ -185,7 +196,7 @@ def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, end
             *path.T, color=color, linewidth=width, linestyle=DASHES, dash_capstyle="butt",
             alpha=1.0 if focal else 0.75, zorder=Layer.TRUTH if focal else Layer.OTHER_TRUTH,
             gid="focal-truth" if focal else "other-truth",
-            path_effects=[withStroke(linewidth=width + 1.3, foreground=halo, alpha=0.8)] if focal else [],
+            path_effects=[withStroke(linewidth=width + 1.3, foreground=halo, alpha=0.8)],
         )  # fmt: skip
         if ends:
             look: dict[str, Any] = {"marker": "*", "s": 9.5**2, "zorder": Layer.TRUTH_END, "edgecolors": halo}

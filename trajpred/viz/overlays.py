@@ -64,8 +64,9 @@ def draw_attention(
     bodies, _ = agent_outlines(view, scenario, senders.track[~lanes])
     look = {"facecolors": "none", "edgecolors": _colors(view, strength), "linewidths": 0.8 + 1.8 * strength}
     add_polygons(axes, bodies, Layer.AGENT + 0.5, gid="attention-agents", **look)
+    focal = view.to_paper(focal_position(scenario))
     avoid = [*(view.to_paper(body) for body in bodies), *_future_points(view, scenario, forecast)]
-    _draw_shares(axes, view, senders, np.concatenate((np.zeros((1, 2)), *avoid)))
+    _draw_shares(axes, view, senders, focal, np.concatenate((focal[None], *avoid)))
     _draw_totals(axes, view, scenario, attention)
     color = view.theme.attention
     return Line2D([], [], color=color, linewidth=3.5, alpha=0.7, solid_capstyle="butt", label="attention")
@@ -109,14 +110,14 @@ def _draw_totals(axes: Axes, view: View, scenario: Scenario, attention: Attentio
     )  # fmt: skip
 
 
-def _draw_shares(axes: Axes, view: View, senders: Senders, obstacles: np.ndarray) -> None:
+def _draw_shares(axes: Axes, view: View, senders: Senders, focal: np.ndarray, obstacles: np.ndarray) -> None:
     """Write the largest shares beside their senders, away from the focal agent."""
     rows = range(len(senders.share))[::-1][:MAX_LABELS]
     texts = [percent(float(senders.share[row])) for row in rows]
     anchors = [_label_anchor(view, senders.line[row], senders.track[row] >= 0) for row in rows]
     points = np.array(anchors).reshape(-1, 2)
     look: dict[str, Any] = {"fontweight": "bold", "color": view.theme.attention, "gid": "attention-share"}
-    draw_labels(axes, view, texts, points, direction(points), obstacles, **look)
+    draw_labels(axes, view, texts, points, direction(points - focal), obstacles, **look)
 
 
 def _label_anchor(view: View, line: np.ndarray, is_agent: bool) -> np.ndarray:

@@ -21,7 +21,7 @@ from trajpred.viz.forecast_layer import draw_modes, draw_truth
 from trajpred.viz.map_layer import draw_map
 from trajpred.viz.overlays import WhatIf, draw_attention, draw_what_if
 from trajpred.viz.style import Theme, get_theme
-from trajpred.viz.view import View, fit_radius, focal_position
+from trajpred.viz.view import View, fit, focal_position
 
 #: Inches; the scene is the square between the caption above and the legend below.
 WIDTH, HEIGHT, BORDER, BELOW = 7.2, 8.24, 0.15, 0.64
@@ -41,14 +41,14 @@ def draw_scene(
     theme: str = "light",
     axes: Axes | None = None,
 ) -> Figure:
-    """Draw a scenario from above in its city frame (x right, y up, metres), the focal agent at the centre.
+    """Draw a scenario from above in its city frame: x right, y up, metres.
 
     Args:
         forecast: futures of some of the scenario's tracks; None draws the scenario alone.
         tracks: ids of the tracks whose predicted and true futures are drawn; by default the focal and the
             scored ones.
-        radius_m: half the side of the square drawn; by default large enough for the focal agent's history,
-            future and forecasts.
+        radius_m: half the side of a square around the focal agent; by default the square is chosen to
+            contain its history, future and forecasts.
         world: draw only this joint future, one mode of every predicted agent, ranked by probability from 0.
             Needs a joint forecast, see :meth:`Forecast.world`; not together with ``what_if``.
         what_if: also draw the focal agent's forecast without some road users.
@@ -73,9 +73,8 @@ def draw_scene(
     require(what_if is None or attention is None, "attention", "cannot be combined with what_if")
     require(what_if is None or world is None, "world", "cannot be combined with what_if")
     drawn = forecast if forecast is None or world is None else forecast.world(world)
-    if what_if is not None and radius_m is None:
-        radius_m = max(fit_radius(scenario, one) for one in (drawn, what_if.forecast))
-    axes, view = open_scene(scenario, drawn, radius_m=radius_m, theme=theme, axes=axes)
+    forecasts = [one for one in (drawn, what_if.forecast if what_if else None) if one is not None]
+    axes, view = open_scene(scenario, *forecasts, radius_m=radius_m, theme=theme, axes=axes)
     rows, futures = visible_agents(scenario, view), future_rows(scenario, tracks)
     draw_map(axes, view, scenario.map)
     draw_histories(axes, view, scenario, rows)
@@ -92,7 +91,7 @@ def draw_scene(
     small = 2 * view.radius * view.points_per_metre < SMALL_PANEL
     draw_caption(axes, view, scenario, forecast, world=world, what_if=what_if, small=small)
     if not small:
-        draw_legend(axes, view, scenario, rows, drawn, overlay)
+        draw_legend(axes, view, scenario, rows, futures, drawn, overlay)
     if not small and forecast is not None:
         draw_color_bar(axes, view)
     return _figure_of(axes)
@@ -133,15 +132,14 @@ def plot_scenario(
 
 def open_scene(
     scenario: Scenario,
-    forecast: Forecast | None = None,
-    *,
+    *forecasts: Forecast,
     radius_m: float | None = None,
     theme: str = "light",
     axes: Axes | None = None,
 ) -> tuple[Axes, View]:
     """Prepare empty axes for a scene and return them with their view; arguments as for :func:`draw_scene`."""
-    other = forecast is not None and forecast.scenario_id != scenario.scenario_id
-    require(not other, "forecast", f"is not of scenario {scenario.scenario_id}")
+    same = all(one.scenario_id == scenario.scenario_id for one in forecasts)
+    require(same, "forecast", f"is not of scenario {scenario.scenario_id}")
     colors = get_theme(theme)
     if axes is None:
         figure = Figure(figsize=(WIDTH, HEIGHT))
@@ -150,8 +148,9 @@ def open_scene(
     axes.apply_aspect()
     side = float(min(axes.bbox.width, axes.bbox.height)) * 72 / _figure_of(axes).dpi
     require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
-    radius = fit_radius(scenario, forecast) if radius_m is None else radius_m
-    view = View(focal_position(scenario), radius, side / (2 * radius), colors)
+    fitted = fit(scenario, *forecasts)
+    centre, radius = fitted if radius_m is None else (focal_position(scenario), radius_m)
+    view = View(centre, radius, side / (2 * radius), colors)
     (x, y), r = view.centre.tolist(), view.radius
     axes.set(xlim=(x - r, x + r), ylim=(y - r, y + r), xticks=[], yticks=[], facecolor=colors.background)
     axes.set_aspect("equal")

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm
+from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm, to_rgba_array
 
 from trajpred.errors import require
 from trajpred.lane_map import MARK_TYPES
@@ -33,8 +32,8 @@ class Layer(IntEnum):
     MARK = 5
     BAND = 6
     HISTORY = 7
-    OTHER_MODES = 8
-    AGENT = 9
+    AGENT = 8
+    OTHER_MODES = 9
     OTHER_TRUTH = 10
     MODES = 11
     TRUTH = 12
@@ -102,11 +101,11 @@ class Theme:
         return np.asarray(colors * np.array([1.0, 1.0, 1.0, opacity]), np.float64)
 
 
-def _ramp(name: str, first: float, last: float) -> Colormap:
-    """Return a part of viridis with rising opacity."""
-    colors = matplotlib.colormaps["viridis"](np.linspace(first, last, 64))
-    colors[:, 3] = np.linspace(MIN_OPACITY, 1.0, len(colors))
-    return LinearSegmentedColormap.from_list(name, colors)
+def _ramp(*colors: str) -> Colormap:
+    """Return a colour map through ``colors`` with rising opacity."""
+    rgba = to_rgba_array(colors)
+    rgba[:, 3] = np.linspace(MIN_OPACITY, 1.0, len(rgba))
+    return LinearSegmentedColormap.from_list("trajpred", rgba)
 
 
 #: For paper and for dark screens: the same hues, lighter. Roles use Okabe and Ito's palette, safe for
@@ -129,12 +128,16 @@ _COLORS: dict[str, tuple[Any, Any]] = {
     "crossing_bar": ("#FFFFFF", "#4A535F"),
     "paint": (("#9BA3AF", "#DDA51B", "#5B8DC9"), ("#7C8693", "#B98A1F", "#4F7FB3")),
     "unpainted": ("#DADEE4", "#343B45"),
-    "role": (("#A9AFB8", "#0072B2", "#005C44", "#D55E00"), ("#78818D", "#4FA8E0", "#9DEBD4", "#F0823A")),
+    "role": (("#A9AFB8", "#0072B2", "#005C44", "#D55E00"), ("#78818D", "#2F8FD0", "#9DEBD4", "#F0823A")),
     "role_edge": (("#7C838E", "#00436A", "#003427", "#7A3600"), ("#A3ABB6", "#A8D6F5", "#D5F7EE", "#FFD0AE")),
     "what_if": ("#C2187A", "#FF7AC3"),
     "attention": ("#C2187A", "#FF7AC3"),
-    # Likelier is darker on paper, brighter on screens; the yellow end is too pale for lines on paper.
-    "probability": (_ramp("trajpred_light", 0.86, 0.0), _ramp("trajpred_dark", 0.3, 1.0)),
+    # Likelier is darker on paper, brighter on screens. Hues and lightnesses were searched for the largest
+    # distances of probabilities from each other and from the roles, in all kinds of vision.
+    "probability": (
+        _ramp("#EDB1FD", "#D38DF5", "#B167EE", "#8544E7", "#5A37B8", "#342889", "#111756"),
+        _ramp("#3E417A", "#5554B0", "#7266E7", "#9C7EFD", "#C09DFE", "#DDBEFD", "#F2E2FE"),
+    ),
 }
 LIGHT, DARK = (Theme(**{name: pair[i] for name, pair in _COLORS.items()}) for i in (0, 1))
 THEMES = {"light": LIGHT, "dark": DARK}

@@ -77,20 +77,22 @@ def focal_position(scenario: Scenario) -> np.ndarray:
     return scenario.tracks.position[row, scenario.last_seen[row]]
 
 
-def fit_radius(scenario: Scenario, forecast: Forecast | None) -> float:
-    """Return the metres around the focal agent that contain its history, future and forecasts."""
+def fit(scenario: Scenario, *forecasts: Forecast) -> tuple[np.ndarray, float]:
+    """Return centre ``[2]`` and half the side of a square with the focal agent's history and all futures."""
     tracks, row = scenario.tracks, scenario.focal
     extent = [tracks.position[row][tracks.valid[row]]]
-    if forecast is not None:
-        extent.append(forecast.trajectory[forecast.track_id == scenario.focal_id].reshape(-1, 2))
-    reach = float(np.abs(np.concatenate(extent) - focal_position(scenario)).max())
-    return max(MIN_RADIUS_M, MARGIN * reach + 3.0)
+    extent += [one.trajectory[one.track_id == scenario.focal_id].reshape(-1, 2) for one in forecasts]
+    points = np.concatenate(extent)
+    low, high = points.min(axis=0), points.max(axis=0)
+    return (low + high) / 2, max(MIN_RADIUS_M, MARGIN * float((high - low).max()) / 2 + 3.0)
 
 
 def place_labels(
     anchors: np.ndarray, directions: np.ndarray, sizes: np.ndarray, obstacles: np.ndarray
 ) -> np.ndarray:
     """Choose the centres of labels greedily, in the given order; all lengths in points on paper.
+
+    A label that would cover an earlier one wherever it goes is omitted.
 
     Args:
         anchors: ``[M, 2]`` what each label belongs to.
@@ -99,7 +101,7 @@ def place_labels(
         obstacles: ``[O, 2]`` points that should stay visible.
 
     Returns:
-        ``[M, 2]`` centres.
+        ``[M, 2]`` centres, NaN of omitted labels.
     """
     gap, turn = (grid.ravel() for grid in np.meshgrid(GAPS, TURNS))
     points = np.concatenate((np.repeat(anchors, ANCHOR_POINTS, axis=0), obstacles))
@@ -112,7 +114,8 @@ def place_labels(
         cost = GAP_COST * gap + TURN_COST * np.abs(turn)
         cost += POINT_COST * _count_within(candidates, points, size / 2 + 1.0)
         cost += LABEL_COST * _count_within(candidates, centres, (size + sizes[: len(centres)]) / 2 + 1.0)
-        centres = np.concatenate((centres, candidates[None, cost.argmin()]))
+        best = candidates[cost.argmin()] if cost.min() < LABEL_COST else np.full(2, np.nan)
+        centres = np.concatenate((centres, best[None]))
     return centres
 
 

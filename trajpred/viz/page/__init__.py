@@ -21,13 +21,14 @@ from trajpred.predictors.perturbed import road_users
 from trajpred.predictors.perturbed import without as remove_tracks
 from trajpred.predictors.predictor import Predictor, in_batches
 from trajpred.progress import progress_bar
-from trajpred.scenario import TYPICAL_SIZE, Scenario
+from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.viz.agent_layer import DRAWN_SIZES
 from trajpred.viz.page.scene_data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
 from trajpred.viz.style import THEMES, Role, Theme
 
 #: In loading order; together they are the page's only script.
 SCRIPTS: tuple[str, ...] = ("data.js", "view.js", "draw_map.js", "draw_agents.js", "draw_modes.js")
-SCRIPTS += ("draw_attention.js", "panel.js", "list.js", "controls.js", "main.js")
+SCRIPTS += ("draw_attention.js", "panel.js", "list.js", "share.js", "controls.js", "main.js")
 #: Colours of probabilities from 0 to 1 on the scale of ``style.PROBABILITY_NORM``.
 RAMP_COLORS = 32
 
@@ -83,7 +84,7 @@ def write_page(
         "facts": list(FACTS),
         "heads": [one and [one["layers"], one["head_count"]] for one in attention],  # layers, heads of each
         "removes": any(scene["removed"] for scene in scenes),
-        "size_m": TYPICAL_SIZE,
+        "size_m": dict(zip(OBJECT_TYPES, DRAWN_SIZES.tolist(), strict=True)),
         "themes": {name: page_colors(theme) for name, theme in THEMES.items()},
     }
     with atomic_file(target) as unfinished:

@@ -36,7 +36,7 @@ from trajpred.viz.map_layer import (
 )
 from trajpred.viz.overlays import mean_shift
 from trajpred.viz.style import PAINT, Role, mark_strokes, paint_of
-from trajpred.viz.view import View, fit_radius, focal_position
+from trajpred.viz.view import View, focal_position
 
 #: Units of lengths (metres), angles (radians) and attention shares, averaged and of single heads.
 CENTIMETRE, MILLIRADIAN, SHARE, HEAD_SHARE = 0.01, 0.001, 0.001, 0.004
@@ -115,7 +115,6 @@ def pack_scene(
         "observed": scenario.num_observed,
         "steps": scenario.num_steps,
         "step_s": round(scenario.step_s, 4),
-        "radius_m": round(max(fit_radius(scenario, f) for f in (*forecasts, None)), 1),
         "track_id": tracks.track_id.tolist(),
         "type": [OBJECT_TYPES[i] for i in tracks.object_type.tolist()],
         "role": [Role(i).name for i in roles(scenario).tolist()],

@@ -13,6 +13,7 @@ const LAYERS = [
   ["without", "Without", false],
 ];
 const MODEL_LAYERS = new Set(["modes", "others", "band", "labels"]);
+const PAN_PX = 60; // by an arrow key
 const get = (id) => document.getElementById(id);
 
 /** Go to a step of the open scene. */
@@ -103,12 +104,16 @@ function initControls() {
     });
     if (name === "attention") initHeads();
   }
+  get("link").addEventListener("click", copyLink);
+  get("save").addEventListener("click", savePicture);
+  get("keys").addEventListener("click", () => get("help").showModal());
+  get("more").addEventListener("click", () => document.body.classList.toggle("more-open"));
   get("slider").addEventListener("input", () => { setPlaying(false); setStep(get("slider").valueAsNumber); });
   get("play").addEventListener("click", () => setPlaying(!state.playing));
   get("fit").addEventListener("click", fit);
   get("open-list").addEventListener("click", (event) => {
     event.stopPropagation();
-    document.body.classList.toggle("list-open");
+    if (document.body.classList.toggle("list-open")) get("search").focus();
   });
   get("theme").addEventListener("click", () => {
     state.theme = currentTheme() === "dark" ? "light" : "dark";
@@ -118,7 +123,7 @@ function initControls() {
   document.querySelector("main").addEventListener("click", () => document.body.classList.remove("list-open"));
   addEventListener("keydown", onKey);
   // A focused button would handle the next space itself.
-  addEventListener("click", (event) => { if (event.detail) event.target.closest("button, label")?.blur(); });
+  addEventListener("click", (event) => { if (event.detail) event.target.closest("button, label, canvas")?.blur(); });
 }
 
 /** Build the selection of one layer and one head of the attention. */
@@ -147,13 +152,25 @@ function updateWithoutLabel(scene) {
 
 function onKey(event) {
   const typing = event.target.matches("input:not([type=range]):not([type=checkbox]), select");
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || !state.scene) return;
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || !state.scene || get("help").open) return;
   const focused = event.target.matches("button, input[type=checkbox]");
   const stopAt = (step) => { setPlaying(false); setStep(step); };
   const stride = event.shiftKey ? 10 : 1;
+  const move = (dx, dy) => { pan(PAN_PX * dx, PAN_PX * dy); redraw(); };
+  const zoom = (factor) => { panes.slice(0, 1).forEach((pane) => zoomAt(pane, [pane.width / 2, pane.height / 2], factor)); redraw(); };
+  const moves = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   const actions = {
     ArrowLeft: () => stopAt(state.step - stride),
     ArrowRight: () => stopAt(state.step + stride),
+    ...(event.target.matches("canvas") && moves[event.key] ? { [event.key]: () => move(...moves[event.key]) } : {}),
+    "+": () => zoom(1.25),
+    "-": () => zoom(0.8),
+    n: () => selectNext(1),
+    p: () => selectNext(-1),
+    c: copyLink,
+    s: savePicture,
+    "/": () => { document.body.classList.add("list-open"); get("search").focus(); },
+    "?": () => get("help").showModal(),
     Home: () => stopAt(0),
     End: () => stopAt(state.scene.last),
     " ": focused ? null : () => setPlaying(!state.playing),

@@ -10,11 +10,12 @@ const ELLIPSE = Array.from({ length: 20 }, (_, i) => polar(0.5, i * Math.PI / 10
 const STAR = Array.from({ length: 10 }, (_, i) => polar(i % 2 ? 0.2125 : 0.5, Math.PI * (0.5 - i / 5)));
 const BODY_GRID = [-0.5, -0.25, 0, 0.25, 0.5].flatMap((a, _, shares) => shares.map((l) => [a, l]));
 const OUTLINES = {
-  vehicle: RECTANGLE, bus: RECTANGLE, pedestrian: ELLIPSE,
+  vehicle: RECTANGLE, bus: RECTANGLE, pedestrian: ELLIPSE, unknown: CHEVRON,
   cyclist: LOZENGE, motorcyclist: LOZENGE, riderless_bicycle: LOZENGE,
 };
 const ROLES = ["OTHER", "SCORED", "EGO", "FOCAL"]; // drawn in this order
 const HISTORY_WIDTHS = { OTHER: 1.3, SCORED: 1.7, EGO: 1.7, FOCAL: 2.8 };
+const MIN_MOVED_M = 1; // in the last second; road users of unknown type that moved less stand and are circles
 const MIN_SIZE_PX = 6;
 const MIN_HOLLOW_PX = 13; // large enough to recognise as hollow
 const FADES = 8; // steps of opacity along a history
@@ -33,9 +34,15 @@ function traceOutline(ctx, ...placed) {
 
 /** Trace the body of a track, enlarged by `extra` pixels, and return its shape, pixel, heading and size. */
 function traceBody(pane, scene, track, step, { extra = 0, smallest = 0 } = {}) {
-  const shape = OUTLINES[scene.type[track]] ?? DIAMOND;
-  const [pixel, heading] = [pane.toPixels(scene.position(track, step)), scene.headings[track][step]];
-  const size = bodySize(scene, track).map((pixels) => Math.max(pixels, smallest) + extra);
+  const outline = OUTLINES[scene.type[track]] ?? DIAMOND;
+  const path = outline === CHEVRON ? scene.path(track, step - Math.round(1 / scene.step_s), step) : [];
+  const [dx, dy] = path.length ? [0, 1].map((axis) => path.at(-1)[axis] - path[0][axis]) : [0, 0];
+  const stands = outline === CHEVRON && Math.hypot(dx, dy) < MIN_MOVED_M;
+  const shape = stands ? ELLIPSE : outline;
+  const heading = shape === CHEVRON ? Math.atan2(dy, dx) : scene.headings[track][step];
+  const pixel = pane.toPixels(scene.position(track, step));
+  const full = bodySize(scene, track).map((pixels) => Math.max(pixels, smallest) + extra);
+  const size = stands ? full.map(() => Math.min(...full)) : full;
   pane.ctx.beginPath();
   traceOutline(pane.ctx, shape, pixel, heading, size);
   return { shape, pixel, heading, size };
@@ -115,7 +122,7 @@ function drawTruths(pane, scene, tracks, colors) {
     if (path.length < 2) continue;
     const selected = track === state.selected;
     const color = colors.role[scene.role[track]];
-    if (selected) pane.strokeLine(path, { color: colors.halo, width: 4, alpha: 0.6 });
+    pane.strokeLine(path, { color: colors.halo, width: selected ? 4 : 2.6, alpha: 0.6 });
     pane.strokeLine(path, { color, width: selected ? 2.2 : 1.2, dash: [6, 3.5] });
     if (!selected) {
       pane.fillCircle(path.at(-1), 2.2, color, color, 0.1);

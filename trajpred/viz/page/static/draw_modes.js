@@ -6,6 +6,7 @@ const SAME_END_PX = 9;
 const LABEL_FONT = '600 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
 const TURNS = [0, 25, -25, 50, -50, 75, -75, 105, -105, 140, -140, 180].map((degrees) => degrees * Math.PI / 180);
 const GAPS = [9, 18, 30, 44];
+const COVERED = 1000; // cost of covering another label
 
 /** Colour of a probability; the square root spreads the low values typical of six modes. */
 function probabilityColor(probability, colors) {
@@ -21,7 +22,8 @@ function percent(probability) {
 /** Draw the modes of a track that is not selected, thin and faint. */
 function drawFaintModes(pane, scene, track, colors) {
   for (const { line, probability } of scene.modes(pane.forecast, track)) {
-    const [color, alpha] = [probabilityColor(probability, colors), 0.2 + 0.5 * Math.sqrt(probability)];
+    const [color, alpha] = [probabilityColor(probability, colors), 0.3 + 0.5 * Math.sqrt(probability)];
+    pane.strokeLine(line, { color: colors.halo, alpha: 0.4, width: 2.2, cap: "round" });
     pane.strokeLine(line, { color, alpha, width: 1.2, cap: "round" });
   }
 }
@@ -116,6 +118,7 @@ function drawLabel(pane, text, anchor, direction, colors, labels) {
   Object.assign(ctx, { font: LABEL_FONT, textAlign: "center", textBaseline: "middle", lineJoin: "round" });
   const half = [ctx.measureText(text).width / 2 + 2, 8];
   const center = placeLabel(pane, anchor, direction, half, labels);
+  if (!center) return;
   labels.placed.push({ center, half });
   const [dx, dy] = [center[0] - anchor[0], center[1] - anchor[1]];
   if (Math.hypot(dx, dy) > half[0] + 20) {
@@ -135,7 +138,7 @@ function drawText(ctx, text, pixel, color, halo) {
   ctx.fillText(text, ...pixel);
 }
 
-/** Choose the cheapest candidate position of a label, like `place_labels` in viz/view.py. */
+/** Choose the cheapest candidate position of a label, like `place_labels` in viz/view.py; null if none is free. */
 function placeLabel(pane, anchor, direction, half, { placed, ends, avoid }) {
   let best = null;
   for (const gap of GAPS) {
@@ -146,11 +149,11 @@ function placeLabel(pane, anchor, direction, half, { placed, ends, avoid }) {
       const covers = ([x, y], dx, dy) => Math.abs(x - center[0]) < dx && Math.abs(y - center[1]) < dy;
       const inside = covers([pane.width / 2, pane.height / 2], pane.width / 2 - half[0], pane.height / 2 - half[1]);
       let cost = 0.5 * gap + 1.5 * Math.abs(turn) + (inside ? 0 : 50);
-      for (const other of placed) cost += covers(other.center, other.half[0] + half[0], other.half[1] + half[1]) ? 1000 : 0;
+      for (const other of placed) cost += covers(other.center, other.half[0] + half[0], other.half[1] + half[1]) ? COVERED : 0;
       for (const end of ends) cost += covers(end, half[0] + 4, half[1] + 4) ? 20 : 0;
       for (const point of avoid) cost += covers(point, half[0] + 1, half[1] + 1) ? 3 : 0;
       if (!best || cost < best.cost) best = { cost, center };
     }
   }
-  return best.center;
+  return best.cost < COVERED ? best.center : null;
 }

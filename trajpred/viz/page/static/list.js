@@ -1,5 +1,6 @@
 // The list of scenarios: sorted by metrics, filtered by metric, class, manoeuvre, city and id.
 
+const RESAMPLES = 2000;
 const filter = { text: "", facts: {}, low: null, high: null, sort: "", descending: false };
 
 /** Ways to sort: `{name, label, value(entry)}`; values may be null. */
@@ -13,9 +14,9 @@ function makeSortings() {
     });
     const change = (entry) => {
       const [a, b] = [valueOf(entry, 0), valueOf(entry, 1)];
-      return a === null || b === null ? null : b - a;
+      return a === null || b === null ? null : a - b;
     };
-    if (compare) sortings.push({ name, label: `${name}, B − A`, value: change });
+    if (compare) sortings.push({ name, label: `${name}, A − B`, value: change });
   });
   sortings.push({ name: "agents", label: "road users", value: (entry) => entry.agents });
   sortings.push({ name: "order", label: "original order", value: (entry) => index.scenes.indexOf(entry) });
@@ -48,7 +49,42 @@ function updateList() {
   get("range-name").textContent = currentSorting().label;
   get("range").hidden = currentSorting().name === "order";
   get("order").textContent = filter.descending ? "↓" : "↑";
+  updateMeans();
   markOpenRow();
+}
+
+/** The metric that rows and means show: the one sorted by, else minFDE6. */
+function shownMetric() {
+  const { name } = currentSorting();
+  return index.metrics.includes(name) ? name : "minFDE6";
+}
+
+/** Mean of `values` and the bounds of 95 % of its bootstrap resamples, the same ones every time. */
+function bootstrap(values) {
+  let seed = 1;
+  const draw = () => values[Math.floor((seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0) / 2 ** 32 * values.length)];
+  const mean = (next) => values.reduce((sum, value) => sum + next(value), 0) / values.length;
+  const means = Float64Array.from({ length: RESAMPLES }, () => mean(draw)).sort();
+  return [mean((value) => value), ...[0.025, 0.975].map((share) => means[Math.round(share * (RESAMPLES - 1))])];
+}
+
+/** Show the mean of each model over the listed scenarios, and of A against B in pairs, with 95 % intervals. */
+function updateMeans() {
+  const name = shownMetric();
+  const at = index.metrics.indexOf(name);
+  const entries = state.listed.map((number) => index.scenes[number].metrics);
+  const rows = entries.map((each) => each.map((values) => values?.[at] ?? null)).filter((row) => !row.includes(null));
+  get("means").replaceChildren();
+  if (!rows.length || !index.models.length) return;
+  const compare = index.models.length > 1;
+  const line = (label, values, sign) => {
+    const text = (value) => `${sign && value > 0 ? "+" : ""}${value.toFixed(2)}`.replace("-", "−");
+    const [mean, low, high] = bootstrap(values);
+    add(get("means"), "dt", label);
+    add(get("means"), "dd", `${text(mean)} [${text(low)}, ${text(high)}]`);
+  };
+  index.models.forEach((_, m) => line(`mean ${name}${compare ? `, ${"AB"[m]}` : ""}`, rows.map((row) => row[m]), false));
+  if (compare) line("A − B, 95 %", rows.map(([a, b]) => a - b), true);
 }
 
 /** A row: id, the metric sorted by (else minFDE6) of each model, facts, and who missed. */
@@ -57,8 +93,7 @@ function listRow(number) {
   const item = document.createElement("li");
   const row = Object.assign(add(item, "button"), { type: "button", title: entry.id });
   row.dataset.number = number;
-  const { name: sorted } = currentSorting();
-  const name = index.metrics.includes(sorted) && sorted !== "MR6" ? sorted : "minFDE6";
+  const name = shownMetric() === "MR6" ? "minFDE6" : shownMetric();
   const metric = (wanted) => entry.metrics.map((values) => values?.[index.metrics.indexOf(wanted)] ?? null);
   add(row, "span", entry.id).className = "id";
   const cell = add(row, "span");

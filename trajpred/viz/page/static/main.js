@@ -31,10 +31,10 @@ function draw(pane, scene) {
   else pane.clear(colors.background);
   drawAttentionLines(pane, scene, recorded, colors);
   if (layers.history) drawHistories(pane, scene, visible.filter((track) => !isRemoved(scene, track)), recorded, colors);
-  if (predicted && layers.others) scored.forEach((track) => drawFaintModes(pane, scene, track, colors));
   if (predicted && layers.band) drawBands(pane, scene, selected, colors);
-  if (layers.truth) drawTruths(pane, scene, scored, colors);
   drawAgents(pane, scene, visible.filter((track) => track !== selected), recorded, colors);
+  if (predicted && layers.others) scored.forEach((track) => drawFaintModes(pane, scene, track, colors));
+  if (layers.truth) drawTruths(pane, scene, scored, colors);
   drawAttentionRings(pane, scene, recorded, colors);
   if (predicted) drawOriginalModes(pane, scene, selected, colors);
   if (predicted) drawModes(pane, scene, selected, step, colors);
@@ -47,7 +47,7 @@ function draw(pane, scene) {
 
 function fit() {
   panes.forEach((pane) => pane.resize());
-  fitCamera(state.scene, panes[0]);
+  fitCamera(state.scene, state.selected, panes[0]);
   redraw();
 }
 
@@ -56,6 +56,16 @@ function select(track) {
   state.selected = track;
   panes.forEach((pane) => updateSummary(pane, state.scene));
   redraw();
+}
+
+/** Select the next road user in view: the focal one, then scored ones, then by distance; fit to its futures. */
+function selectNext(by) {
+  const { scene } = state;
+  const first = { FOCAL: 2e6, SCORED: 1e6 };
+  const rank = (track) => (first[scene.role[track]] ?? 0) - Math.hypot(...scene.position(track, scene.now));
+  const order = scene.tracks.filter((track) => scene.isValid(track, scene.now)).sort((a, b) => rank(b) - rank(a));
+  select(order.at((order.indexOf(state.selected) + by) % order.length));
+  fit();
 }
 
 /** Open a scene at a time in seconds, by default at its last observed step. */
@@ -116,7 +126,7 @@ panes.forEach((pane) => addPointerListeners(pane, {
     select(track ?? state.scene.focal);
   },
 }));
-new ResizeObserver(redraw).observe(get("panes"));
+new ResizeObserver(() => (state.scene && camera.fitted ? fit() : redraw())).observe(get("panes"));
 addEventListener("hashchange", followAddress);
 applyTheme();
 followAddress();

@@ -5,7 +5,8 @@ const ROLE_NAMES = { FOCAL: "focal agent", EGO: "recording vehicle", SCORED: "sc
 const TYPE_SYMBOLS = [
   ["pedestrian", ["pedestrian"], '<circle cx="6" cy="6" r="4"/>'],
   ["two-wheeler", ["cyclist", "motorcyclist", "riderless_bicycle"], '<path d="M0 4.2L7 2l5 4-5 4-7-2.2z"/>'],
-  ["object", ["static", "background", "construction", "unknown"], '<path d="M6 1l5 5-5 5-5-5z"/>'],
+  ["unknown type", ["unknown"], '<path d="M11 6L1 11l3-5-3-5z"/>'],
+  ["object", ["static", "background", "construction"], '<path d="M6 1l5 5-5 5-5-5z"/>'],
 ];
 const HOVER_PX = 7;
 
@@ -89,8 +90,10 @@ function updateLegend(scene, colors) {
     if (types.some((type) => scene.type.includes(type))) entry(drawing, colors.role_edge.OTHER, name);
   }
   line(colors.role.FOCAL, "history", 'stroke-width="3" opacity="0.6"');
-  if (scene.path(scene.focal, scene.observed, scene.steps).length) {
-    line(colors.role.FOCAL, "true future", 'stroke-width="2" stroke-dasharray="5 3"');
+  for (const role of ["FOCAL", "SCORED"]) {
+    const known = (track) => scene.role[track] === role && scene.path(track, scene.observed, scene.steps).length;
+    const name = `true future${role === "FOCAL" ? "" : ", scored"}`;
+    if (scene.tracks.some(known)) line(colors.role[role], name, 'stroke-width="2" stroke-dasharray="5 3"');
   }
   if (!scene.models.length) return;
   const item = add(legend, "span", "probability 0");

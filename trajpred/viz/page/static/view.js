@@ -1,6 +1,7 @@
 // Camera, canvases and pointer input. One camera serves all canvases, so that they move together.
 
-const camera = { x: 0, y: 0, scale: 8 }; // metres, and pixels per metre
+const camera = { x: 0, y: 0, scale: 8, fitted: false }; // metres, pixels per metre; not moved since it was fitted
+const [FIT_PX, MIN_FIT_M] = [56, 36]; // room for labels around the futures; surroundings of a standing agent
 const SCALES = [0.4, 120];
 
 /** A canvas seen through the camera, `width` by `height` CSS pixels, with `ratio` canvas pixels per CSS pixel. */
@@ -102,6 +103,8 @@ class Surface {
 class Pane extends Surface {
   constructor(parent, m) {
     super(document.createElement("canvas"));
+    Object.assign(this.canvas, { tabIndex: 0, ariaLabel: `Scene${m >= 0 ? ` with the futures of ${index.models[m]}` : ""}` });
+    this.canvas.setAttribute("role", "application");
     this.m = m;
     this.element = add(parent, "section");
     this.element.className = "pane";
@@ -137,19 +140,31 @@ function add(parent, tag, text = "") {
   return child;
 }
 
-/** Fit the camera to the focal agent, which is at the origin, and its forecasts. */
-function fitCamera(scene, pane) {
-  const side = Math.min(pane.width, pane.height) || 600;
-  Object.assign(camera, { x: 0, y: 0, scale: side / (2 * scene.radius_m) });
+/** Fit the camera to a track at the last observed step and its futures, predicted by any model and true. */
+function fitCamera(scene, track, { width, height }) {
+  const futures = scene.forecasts.flatMap((_, m) => scene.modes(m, track).flatMap(({ points }) => points));
+  const points = [scene.position(track, scene.now), ...scene.path(track, scene.now, scene.last), ...futures];
+  const [low, high] = [Math.min, Math.max].map((end) => [0, 1].map((axis) => points.reduce((best, p) => end(best, p[axis]), points[0][axis])));
+  const room = (pixels) => Math.max(pixels - 2 * FIT_PX, 0.7 * pixels);
+  const scales = [width, height].map((pixels, axis) => room(pixels || 600) / Math.max(high[axis] - low[axis], MIN_FIT_M));
+  Object.assign(camera, { x: (low[0] + high[0]) / 2, y: (low[1] + high[1]) / 2, scale: Math.min(...scales), fitted: true });
 }
 
-/** Zoom while the point under the pointer stays in place. */
+/** Move the scene by pixels. */
+function pan(dx, dy) {
+  camera.x -= dx / camera.scale;
+  camera.y += dy / camera.scale;
+  camera.fitted = false;
+}
+
+/** Zoom while the point at a pixel stays in place. */
 function zoomAt(pane, pixel, factor) {
   const before = pane.toMetres(pixel);
   camera.scale = Math.min(SCALES[1], Math.max(SCALES[0], camera.scale * factor));
   const after = pane.toMetres(pixel);
   camera.x += before[0] - after[0];
   camera.y += before[1] - after[1];
+  camera.fitted = false;
 }
 
 /** Drag to pan, wheel or pinch to zoom, click without dragging to select. */
@@ -179,8 +194,7 @@ function addPointerListeners(pane, { moved, clicked, hovered }) {
       const [a, b] = [...pointers.values()];
       zoomAt(pane, [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2], spread() / Math.max(apart, 1));
     }
-    camera.x -= (x - before[0]) / camera.scale / pointers.size;
-    camera.y += (y - before[1]) / camera.scale / pointers.size;
+    pan((x - before[0]) / pointers.size, (y - before[1]) / pointers.size);
     return moved();
   });
   const release = (event) => {
