@@ -40,7 +40,7 @@ class AverageEncoder(TokenEncoder):
 
 
 class StraightDecoder(SceneDecoder):
-    """One straight path per mode, from the token and the velocity."""
+    """One straight path per mode, from the token and the velocity, with constant scales."""
 
     def __init__(self, horizon: int = 60, dim: int = 16, modes: int = 3) -> None:
         super().__init__(horizon, dim, modes)
@@ -54,12 +54,22 @@ class StraightDecoder(SceneDecoder):
         step, logits = self.out(x).unflatten(-1, (self.modes, 3)).split((2, 1), -1)
         time = torch.arange(1, self.horizon + 1)[:, None] * batch.step_s
         path = step[:, :, None] * time
-        return Prediction(path, 1 + path.abs(), logits[..., 0])
+        return Prediction(path, torch.ones_like(path), logits[..., 0])
 
 
 class SizeOfData(AverageEncoder):
     def interact(self, x: Tensor, graph: Any) -> Tensor:
         return x + torch.zeros(int(graph.kind.max()) + 1).sum()
+
+
+class LengthOfTensor(AverageEncoder):
+    def interact(self, x: Tensor, graph: Any) -> Tensor:
+        return x + torch.zeros(len(x), x.shape[1])
+
+
+class Accumulated(AverageEncoder):
+    def interact(self, x: Tensor, graph: Any) -> Tensor:
+        return torch.zeros_like(x).index_put((graph.index[1],), x[graph.index[0]], accumulate=True)
 
 
 class Eigenvalues(AverageEncoder):
@@ -95,16 +105,22 @@ def test_own_encoder_and_decoder(
     ("encoder", "message"),
     [
         (SizeOfData, r"SizeOfData in test_any_model.py, line \d+, `return .*int\(graph.kind.max.*cannot be"),
+        (LengthOfTensor, r"LengthOfTensor in .*`return x \+ torch.zeros\(len.*: len fixes a size of the sc"),
+        (Accumulated, r"Accumulated accumulates with index_put, which onnxruntime computes wrongly"),
         (Eigenvalues, r"Eigenvalues uses the operation aten\.\w*eig\w*(\.\w+)?, which ONNX lacks$"),
     ],
 )
 def test_what_cannot_be_traced_is_named(
-    scenes: list[Scenario], tmp_path: Path, encoder: type[nn.Module], message: str
+    scenes: list[Scenario],
+    tmp_path: Path,
+    encoder: type[nn.Module],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     checkpoint = save_model(tmp_path / "own.ckpt", settings(encoder))
     with pytest.raises(DataError, match=message) as error:
         export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], progress=False)
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and not capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["own.ckpt"]
 
 

@@ -58,7 +58,7 @@ def test_compiled_graph_equals_the_module_at_any_size(whole: WholeForecaster, tm
     compiled = load_compiled(path)
     for A, L, B in ((1, 1, 1), (1, 5, 1), (26, 77, 3), (3, 40, 9), (60, 200, 60)):
         torch.manual_seed(A)
-        inputs = traced_inputs(SIGNATURES[FUSED].inputs, {**LETTERS, "A": A, "L": L, "B": B})
+        inputs = traced_inputs(whole.inputs, {**LETTERS, "A": A, "L": L, "B": B})
         for found, expected in zip(compiled([x.numpy() for x in inputs]), whole(*inputs), strict=True):
             np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-3)
 

@@ -130,10 +130,11 @@ def _bundle(path: Path) -> Rows:
 
     bundle = Bundle(path)
     sizes = "any number" if bundle.sizes is None else f"{bundle.sizes[0]} agents, {bundle.sizes[1]} lanes"
+    steps = f"{bundle.history} + {bundle.horizon}" if bundle.modes else bundle.history
     return {
         "model": bundle.name,
         "futures": bundle.modes or "none: the encoder alone",
-        "steps": f"{bundle.history} + {bundle.horizon} of {bundle.step_s} s",
+        "steps": f"{steps} of {bundle.step_s} s",
         "precision": bundle.precision,
         "agents and lanes": sizes,
         "size": _megabytes(path.iterdir() if path.is_dir() else [path]),

@@ -63,7 +63,7 @@ class Stage(nn.Module):
 
 
 class Chain(nn.Module):
-    """Modules that run one after another; each takes its inputs by name from the values so far.
+    """Modules that run one after another; a tensor of one is the input of that name of those after it.
 
     ``signature``: inputs and outputs of the whole.
     """
@@ -71,14 +71,6 @@ class Chain(nn.Module):
     def __init__(self, signature: Signature, *stages: Stage) -> None:
         super().__init__()
         self.signature, self.stages = signature, stages
-        self.parts = nn.ModuleList(stages)
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        values = _named(self.signature.inputs, inputs)
-        for stage in self.stages:
-            outputs = stage(*(values[port.name] for port in stage.signature.inputs))
-            values |= _named(stage.signature.outputs, outputs)
-        return tuple(values[port.name] for port in self.signature.outputs)
 
 
 def encoder_chain(encoder: TokenEncoder, config: GraphConfig) -> Chain:

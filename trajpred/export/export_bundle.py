@@ -161,13 +161,13 @@ def _modules(predictor: CheckpointPredictor, part: Part) -> dict[str, nn.Module]
     model, temperature = predictor.model, predictor.temperature
     encoder, decoder, graph = model.encoder, model.decoder, model.scene.graph
     modules: dict[str, nn.Module] = {"lane_encoder": encoder.lane}
-    if isinstance(encoder, SceneEncoder) and type(encoder) is SceneEncoder:
+    if type(encoder) is SceneEncoder:
         modules["encoder"] = Encoder(encoder, graph)
     else:
         modules["encoder"] = encoder_chain(encoder, graph)
     if part == "encoder":
         return modules
-    if isinstance(decoder, ModeDecoder) and type(decoder) is ModeDecoder:
+    if type(decoder) is ModeDecoder:
         modules["decoder"] = Decoder(decoder, temperature)
     else:
         modules["decoder"] = decoder_chain(decoder, graph, temperature)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.export import Dim
 
 from trajpred.errors import DataError
 from trajpred.export.any_model import Chain
-from trajpred.export.failure import conversion_failure, tracing_failure
+from trajpred.export.failure import SizesStayOpen, conversion_failure, tracing_failure, user_of
 from trajpred.export.graphs import WholeForecaster
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature, resolved
 
@@ -54,9 +55,10 @@ def _traced(module: nn.Module, ports: Signature, sizes: Mapping[str, int], opset
     with warnings.catch_warnings(), quiet(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
-            traced = torch.export.export(
-                _Positional(module.eval()), inputs, dynamic_shapes={"inputs": shapes}
-            )
+            with SizesStayOpen():
+                traced = torch.export.export(
+                    _Positional(module.eval()), inputs, dynamic_shapes={"inputs": shapes}
+                )
         except Exception as error:  # a user's module may do anything
             raise DataError(tracing_failure(error, module)) from None
         try:
@@ -71,16 +73,27 @@ def _traced(module: nn.Module, ports: Signature, sizes: Mapping[str, int], opset
             )
         except torch.onnx.errors.OnnxExporterError as error:
             raise DataError(conversion_failure(error, traced, module)) from None
-    assert program is not None
-    model = program.model_proto
-    if any(node.op_type == "ScatterND" and node.attribute for node in model.graph.node):
-        advice = "which onnxruntime computes wrongly with several threads: use index_add"
-        raise DataError(f"{type(module).__name__} accumulates with index_put, {advice}")
-    constant = {port.name for port in ports.outputs} - {port.name for port in model.graph.output}
-    if constant:
-        raise DataError(f"{type(module).__name__} returns a constant as {', '.join(sorted(constant))}")
+        assert program is not None
+        model = program.model_proto
+        if any(node.op_type == "ScatterND" and node.attribute for node in model.graph.node):
+            user = user_of("aten.index_put.default", traced, module)
+            advice = "which onnxruntime computes wrongly with several threads: use index_add"
+            raise DataError(f"{user} accumulates with index_put, {advice}")
+    _compute_constants(model.graph)
     _name_sizes(model.graph, ports)
     return _without_metadata(model)
+
+
+def _compute_constants(graph: onnx.GraphProto) -> None:
+    """Make outputs that are constant outputs of a node: graphs are joined by what their nodes compute."""
+    outputs = {port.name for port in graph.output}
+    for weight in graph.initializer:
+        if weight.name in outputs:
+            name, weight.name = weight.name, f"{weight.name}_value"
+            graph.node.insert(0, onnx.helper.make_node("Identity", [weight.name], [name]))
+    inner = [value for value in graph.value_info if value.name not in outputs]
+    del graph.value_info[:]
+    graph.value_info.extend(inner)
 
 
 def _name_sizes(graph: onnx.GraphProto, ports: Signature) -> None:
@@ -226,10 +239,11 @@ def _without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress log messages up to warnings."""
+    """Suppress log messages up to warnings, and the graphs that PyTorch prints where tracing fails."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        yield
+        with redirect_stderr(io.StringIO()):
+            yield
     finally:
         logging.disable(before)

@@ -38,7 +38,7 @@ class Port(NamedTuple):
         shape: integers are fixed by the model. ``A`` agents, ``L`` lane segments and crossings and ``B``
             agents to predict are those of the scene, or the bundle's fixed sizes. Other letters are sizes of
             the model: ``T`` observed steps, ``P`` points per polyline, ``D`` channels per token, ``K`` modes,
-            ``F`` future steps.
+            ``F`` future steps, ``W`` eigenvectors.
         meaning: with unit and frame.
     """
 

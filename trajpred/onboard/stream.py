@@ -141,16 +141,16 @@ class TrackStream(Generic[Runtime]):
 
         Returns the result, why each remembered track may have none, and the milliseconds of each stage.
         """
-        reasons, scene = self._reasons(), self._scene()
+        result, reasons, scene = empty, self._reasons(), self._scene()
         if scene is None:
-            return empty, reasons, dict.fromkeys(self.runtime.STAGES, 0.0)
+            return result, reasons, dict.fromkeys(self.runtime.STAGES, 0.0)
         try:
-            empty = call(scene)
+            result = call(scene)
         except Exception as error:  # onnxruntime has its own class for every reason
             warnings.append(f"{what} failed: {' '.join(str(error).split())}")
             recent = self.history.track_id[self._recent()].tolist()
             reasons |= dict.fromkeys(recent, f"the {what} failed")
-        return empty, reasons, dict(self.runtime.stage_ms)
+        return result, reasons, dict(self.runtime.stage_ms)
 
     def _scene(self) -> ScenarioBatch | None:
         """Return the histories as a scene around the ego, or None if no track is recent."""
@@ -179,7 +179,7 @@ class TrackStream(Generic[Runtime]):
         return recent
 
     def _reasons(self) -> dict[str, str]:
-        """Return why each remembered track would have no futures."""
+        """Return why each remembered track would have no result."""
         limit = self.runtime.bundle.features.max_agents
         excess = f"not among the nearest {limit} agents, the bundle's limit"
         seconds = (self.history.steps_since_seen() * self.history.step_s).tolist()
