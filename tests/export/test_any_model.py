@@ -23,7 +23,7 @@ from trajpred.scenario_batch import ScenarioBatch
 
 CONFIGS = sorted(path.stem for path in (ROOT / "configs" / "model").glob("*.yaml"))
 #: Builds its graphs with sizes that depend on data inside the model.
-NOT_TRACED = ("gat_star", "gatv2_star")
+NOT_TRACED = ()
 
 
 class AverageEncoder(TokenEncoder):

@@ -18,8 +18,9 @@ from tests.graph.scenes import moved
 from tests.model.small import batch_of
 from trajpred.geometry import relative_pose
 from trajpred.model import StarSceneEncoder
-from trajpred.model.star_encoder import star_graphs
+from trajpred.model.star_encoder import Stars
 from trajpred.model.token_graph import TokenGraph
+from trajpred.nn import flatten_stars
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
@@ -54,7 +55,7 @@ def test_the_loss_falls_and_every_parameter_gets_a_finite_gradient(
     path: Path, decoder: dict[str, Any], real: list[Scenario]
 ) -> None:
     model, batch = small(path, **decoder).train(), batch_of(real[:1])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     losses = []
     for _ in range(4):
         torch.manual_seed(0)  # of the steps that completion masks
@@ -90,7 +91,7 @@ def test_predictions_are_invariant_and_scenes_of_a_batch_independent(
 def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario], sectors: int) -> None:
     batch = batch_of(real)
     graph = TokenGraph.of(batch)
-    graphs, state, rows, _ = star_graphs(batch, graph, sectors)
+    stars = Stars.of(batch, sectors)
     nearest: dict[tuple[int, int], tuple[float, Tensor, int]] = {}
     for j, i in graph.index[:, graph.edges_between(True, True)].T.tolist():
         x, y = relative_pose(graph.poses[j : j + 1], graph.poses[i : i + 1]).position[0].tolist()
@@ -98,17 +99,44 @@ def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario]
         distance = math.hypot(x, y)
         if (i, sector) not in nearest or distance < nearest[i, sector][0]:
             nearest[i, sector] = distance, torch.tensor([x, y]), j
-    assert (graphs.ptr.diff() - 1).tolist() == [
-        sum(i == a for i, _ in nearest) for a in range(graph.num_agents)
-    ]
+    assert stars.present[:, 1:].nonzero().tolist() == [list(key) for key in sorted(nearest)]
+    state, sender = stars.state[:, 1:][stars.present[:, 1:]], stars.agent[:, 1:][stars.present[:, 1:]]
     expected = torch.stack([nearest[key][1] for key in sorted(nearest)])
-    torch.testing.assert_close(10 * state[rows, :2], expected, rtol=0, atol=1e-3)
-    senders = [nearest[key][2] for key in sorted(nearest)]
-    types = state[rows, 6 : 6 + len(OBJECT_TYPES)].argmax(1)
-    assert torch.equal(types, batch["agent"].object_type[senders])
-    one_hot = state[rows, 6 + len(OBJECT_TYPES) :]
+    torch.testing.assert_close(10 * state[:, :2], expected, rtol=0, atol=1e-3)
+    assert sender.tolist() == [nearest[key][2] for key in sorted(nearest)]
+    types = state[:, 6 : 6 + len(OBJECT_TYPES)].argmax(1)
+    assert torch.equal(types, batch["agent"].object_type[sender])
+    one_hot = state[:, 6 + len(OBJECT_TYPES) :]
     assert one_hot.argmax(1).tolist() == [sector for _, sector in sorted(nearest)]
-    assert torch.equal(state[graphs.target_index, :2], torch.zeros(graph.num_agents, 2))
+    assert stars.agent[:, 0].tolist() == list(range(graph.num_agents)) and stars.present[:, 0].all()
+    assert torch.equal(stars.state[:, 0, :2], torch.zeros(graph.num_agents, 2))
+    kept, edges, target = stars.flatten()
+    flat = flatten_stars(stars.present.sum(1) - 1)
+    assert torch.equal(kept, stars.present.flatten().nonzero()[:, 0]) and torch.equal(
+        target, flat.target_index
+    )
+    assert sorted(edges.T.tolist()) == sorted(flat.edge_index.T.tolist())
+
+
+STARS = [pytest.param(path, id=path.stem) for path in CONFIGS if path.stem.endswith("star")]
+
+
+@pytest.mark.parametrize("path", STARS)
+def test_the_past_of_a_neighbour_reaches_its_star(path: Path, real: list[Scenario]) -> None:
+    """Not only its present state: of the output of the GAT layers, exactly the stars it is in change."""
+    encoder, batch = small(path).forecaster.encoder.eval(), batch_of(real[:2])
+    found: list[Tensor] = []
+    encoder.stars.register_forward_hook(lambda module, args, out: found.append(out))
+    encoder.encode(batch)
+    stars, changed = Stars.of(batch, encoder.neighbors), copy.copy(batch)
+    agent = int((stars.present[:, 1:].sum(1)).argmax())
+    neighbor = int(stars.agent[agent, 1:][stars.present[agent, 1:]][0])
+    history = changed["agent"].history = batch["agent"].history.clone()
+    history[neighbor, :-1, :2] += 1.0  # the present stays
+    encoder.encode(changed)
+    affected = (found[0] - found[1]).abs().amax(1) > 1e-6
+    expected = ((stars.agent == neighbor) & stars.present).any(1)
+    assert affected[agent] and torch.equal(affected, expected) and not expected.all()
 
 
 def test_completion_reconstructs_masked_steps_only(real: list[Scenario]) -> None:

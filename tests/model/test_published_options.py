@@ -75,13 +75,30 @@ OPTIONS: dict[str, dict[str, list[Any]]] = {
         "attention_dropout": [0.3],
         "activation_dropout": [0.3],
     },
+    "StarSceneEncoder": {
+        "neighbors": [1, 12],
+        "relative_pose": [True],
+        "completion": [0.3],
+        "conv": ["gat"],
+        "plain": [True],
+        "leaky_slope": [0.1],
+        "dropout": [0.3],
+        "attention_dropout": [0.3],
+        "negative_slope": [0.1],
+        "add_self_loops": [False],
+        "fill_value": ["max", 0.0],
+        "bias": [False],
+        "residual": [True],
+        "share_weights": [True],
+    },
 }
 #: Arguments of the operators that follow from the scenes or from the encoder's own: widths, tables, names.
 FIXED = {
     *("in_", "out", "ein", "heads", "num_heads", "per_head_channels", "receiver_tag", "sender_edge_feature"),
     *("receiver_channels", "sender_node_channels", "sender_edge_channels", "name", "num_atoms"),
     *("num_in_degree", "num_out_degree", "num_edges", "num_encoder_layers", "embedding_dim"),
-    *("ffn_embedding_dim", "num_attention_heads", "num_pair_types"),
+    *("ffn_embedding_dim", "num_attention_heads", "num_pair_types", "channels", "in_channels"),
+    "edge_channels",
 }
 DECODER = {"class_path": "trajpred.model.HeadDecoder", "init_args": {"dim": 16}}
 CASES = [
@@ -89,6 +106,12 @@ CASES = [
     for encoder, options in OPTIONS.items()
     for name, values in options.items()
     for value in values
+]
+FEATURED = ("fill_value", "add_self_loops", "plain", "share_weights")  # of the edges of stars
+CASES += [
+    pytest.param("StarSceneEncoder", {"relative_pose": True, name: value}, id=f"relative_pose-{name}-{value}")
+    for name in FEATURED
+    for value in OPTIONS["StarSceneEncoder"][name]
 ]
 KOOL = {"add_self_loops": True, "root_weight": False, "gating": False}
 CASES.append(pytest.param("TransformerConvSceneEncoder", KOOL, id="routing_block"))
@@ -147,6 +170,9 @@ def test_wrong_options_are_rejected_at_construction(encoder: str) -> None:
         ("GraphTransformerSceneEncoder", {"pos_enc": "best"}),
         ("TransformerMSceneEncoder", {"mode_prob": "1,1,1"}),
         ("TransformerMSceneEncoder", {"activation_fn": "best"}),
+        ("StarSceneEncoder", {"conv": "best"}),
+        ("StarSceneEncoder", {"fill_value": "best"}),
+        ("StarSceneEncoder", {"share_weights": True, "conv": "gat"}),
     ],
 )
 def test_wrong_values_are_rejected_at_construction(encoder: str, options: dict[str, Any]) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 from torch_geometric.data import HeteroData
 
-from trajpred.geometry import direction, norm, relative_pose, rotate, unit_vector
-from trajpred.graph.channels import HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
+from trajpred.geometry import Pose, direction, norm, relative_pose, rotate, unit_vector
+from trajpred.graph.channels import EDGE_POSE, HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
+from trajpred.graph.relations import AGENT_TO_AGENT, AGENT_TO_LANE, EDGE_KINDS, LANE_TO_AGENT, edge_features
 from trajpred.model.attention import Pairs
 from trajpred.model.token_encoder import SceneTokens, TokenEncoder
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import mlp
-from trajpred.nn.published.gat import GATEncoder
-from trajpred.nn.published.padded_attention import PaddedAttention, pad_samples
-from trajpred.nn.star import FlatGraphs, flatten_stars
+from trajpred.nn.published.gat import GATEncoder, GATLayer
+from trajpred.nn.published.padded_attention import PaddedAttention
 from trajpred.scenario import OBJECT_TYPES
 
 
@@ -42,22 +43,25 @@ class TemporalEncoder(nn.Module):
 class StarSceneEncoder(TokenEncoder):
     """Encode every agent in turn as the target of a star graph of its neighbours by direction.
 
-    Temporal self-attention over the history; stacked GAT layers over the stars, whose target row is kept;
-    global self-attention between the agents of a scene; cross-attention from the target to its history and
-    its neighbours, from lanes to the agents near them, and from the target to its lanes.
+    Temporal self-attention over every history, once per agent; stacked GAT layers over the stars, whose
+    nodes hold history and state of their agents and whose target row is kept; global self-attention between
+    the agents of a scene; cross-attention from the target to its history and its neighbours, from lanes to
+    the agents near them, and from the target to its lanes.
 
     Args:
         dim: channels of a token.
         heads, layers: of the stacked GAT encoder.
         neighbors: sectors around a target, each with its nearest neighbour.
-        conv: ``gat`` or ``gatv2``.
-        dropout: inside the GAT layers.
+        relative_pose: give the edges of the stars the sender's pose in the receiver's frame.
         completion: share of the observed steps that are masked and reconstructed from the others as an
             auxiliary objective (masked-trajectory completion); 0 disables it.
+        dropout, options: of the GAT layers (:class:`~trajpred.nn.GATLayer`).
 
     Attention is reported of the GAT layers and of the cross-attention to the neighbours (both in the star of
     each agent), between the agents, and to the lanes; not of the attention to the history.
     """
+
+    options_of: ClassVar = GATLayer
 
     attending: ClassVar = (GATEncoder, PaddedAttention)
 
@@ -67,14 +71,18 @@ class StarSceneEncoder(TokenEncoder):
         heads: int = 4,
         layers: int = 2,
         neighbors: int = 8,
-        conv: Literal["gat", "gatv2"] = "gatv2",
-        dropout: float = 0.1,
+        relative_pose: bool = False,
         completion: float = 0.0,
+        dropout: float = 0.1,
+        **options: Any,
     ) -> None:
         super().__init__(dim, agent=TemporalEncoder(dim, heads))
-        self.neighbors, self.completion = neighbors, completion
+        self.neighbors, self.relative_pose, self.completion = neighbors, relative_pose, completion
         self.node = nn.Linear(state_channels(neighbors), dim)
-        self.stars = GATEncoder(dim, heads, layers, conv=conv, dropout=dropout)
+        edge_channels = len(EDGE_POSE) if relative_pose else 0
+        self.stars = GATEncoder(
+            dim, heads, layers, edge_channels=edge_channels, repeat_input=True, dropout=dropout, **options
+        )
         self.pose, self.everyone = nn.Linear(4, dim), PaddedAttention(dim, num_attention_heads=heads)
         self.to_lane, self.to_agent = nn.Linear(EDGE_CHANNELS, dim), nn.Linear(EDGE_CHANNELS, dim)
         self.cross = nn.ModuleDict(
@@ -87,24 +95,26 @@ class StarSceneEncoder(TokenEncoder):
         self.fill_in = mlp(dim, dim, 2) if completion else None
 
     def encode(self, batch: HeteroData) -> SceneTokens:
-        graph, agent, lanes = TokenGraph.of(batch), batch["agent"], self.encode_lanes(batch)
-        steps, valid = self.agent(agent.history)
+        graph, lanes = TokenGraph.of(batch), self.encode_lanes(batch)
+        steps, valid = self.agent(batch["agent"].history)
 
-        stars, state, rows, _ = star_graphs(batch, graph, self.neighbors)
-        # The target's node also receives the last token of its history.
-        last = torch.where(valid, torch.arange(valid.shape[1], device=valid.device), 0).amax(1)
-        newest = steps[torch.arange(steps.shape[0], device=steps.device), last]
-        nodes = self.node(state).index_add(0, stars.target_index, newest)
-        x = self.norms["star"](self.stars(nodes, stars.edge_index, stars.target_index))
+        stars = Stars.of(batch, self.neighbors)
+        nodes = self.node(stars.state) + newest(steps, valid)[stars.agent]
+        (kept, edges, target), features = stars.flatten(), None
+        if self.relative_pose:
+            sender, receiver = stars.agent.flatten()[kept][edges]
+            pose = Pose(batch["agent"].position, batch["agent"].heading)
+            features = edge_features(pose[sender], pose[receiver], torch.zeros_like(sender), 1)[:, :-1]
+        x = self.norms["star"](self.stars(nodes.flatten(0, 1)[kept], edges, target, features))
 
         agents = graph.agents
-        mask = agents.pad(torch.ones_like(agent.heading)) > 0
+        mask = agents.pad(torch.ones_like(batch["agent"].heading)) > 0
         attended = self.everyone(agents.pad(x + self.pose(graph.focal_poses[: graph.num_agents])), mask=mask)
         x = self.norms["everyone"](x + agents.unpad(attended))
         x = self._cross_attend("history", x, steps, valid)
-        x = self._cross_attend("neighbors", x, *pad_samples(nodes[rows], stars.ptr.diff() - 1))
-        lanes = self._cross_attend("agents", lanes, *self._senders(graph, True, False, x, self.to_agent))
-        x = self._cross_attend("lanes", x, *self._senders(graph, False, True, lanes, self.to_lane))
+        x = self._cross_attend("neighbors", x, nodes[:, 1:], stars.present[:, 1:])
+        lanes = self._cross_attend_over("agents", lanes, x, self.to_agent, batch, AGENT_TO_LANE)
+        x = self._cross_attend_over("lanes", x, lanes, self.to_lane, batch, LANE_TO_AGENT)
         return SceneTokens(x, lanes, graph)
 
     forward = encode
@@ -113,31 +123,46 @@ class StarSceneEncoder(TokenEncoder):
         if name == "everyone":
             return [Pairs.of_scenes(weight, graph.agents, graph.num_agents)]
         if name == "cross.lanes":
-            sender, receiver = graph.index[:, graph.edges_between(False, True)]
-            return [Pairs.of_lists(weight, sender, torch.bincount(receiver, minlength=graph.num_agents))]
-        if name not in ("stars", "cross.neighbors"):
-            return []
-        stars, _, rows, agent = star_graphs(batch, graph, self.neighbors)
+            to_lane = graph.index.new_tensor([[graph.num_agents], [0]])
+            return [Pairs(batch[LANE_TO_AGENT].edge_index + to_lane, weight)]
+        stars = Stars.of(batch, self.neighbors)
         if name == "cross.neighbors":
-            return [Pairs.of_lists(weight, agent[rows], stars.ptr.diff() - 1)]
-        target = torch.zeros_like(agent, dtype=torch.bool).index_fill(0, stars.target_index, True)
-        return [Pairs(agent[edges[:, target[edges[1]]]], alpha[target[edges[1]]]) for edges, alpha in weight]
+            present = stars.present[:, 1:]
+            index = torch.stack((stars.agent[:, 1:], stars.agent[:, :1].expand_as(present)))
+            return [Pairs(index[:, present], weight[:, :, 0].mT[present])]
+        if name != "stars":
+            return []
+        kept, _, target = stars.flatten()
+        return [
+            Pairs(stars.agent.flatten()[kept][edges[:, read]], alpha[read])
+            for edges, alpha in weight
+            for read in (torch.isin(edges[1], target),)
+        ]
 
     def _cross_attend(self, name: str, x: Tensor, z: Tensor, mask: Tensor) -> Tensor:
         """Attend from each row of ``x`` ``[R, dim]`` to its own ``z`` ``[R, m, dim]``."""
         return self.norms[name](x + self.cross[name](x[:, None], z, key_mask=mask)[:, 0])
 
-    def _senders(
-        self, graph: TokenGraph, from_agents: bool, to_agents: bool, sender: Tensor, pose: nn.Linear
-    ) -> tuple[Tensor, Tensor]:
-        """Gather each receiver's senders with their relative poses: ``[R, m, dim]``, mask ``[R, m]``."""
-        edges = graph.edges_between(from_agents, to_agents)
-        index = graph.index[:, edges] - graph.index.new_tensor(
-            [[0 if from_agents else graph.num_agents], [0 if to_agents else graph.num_agents]]
+    def _cross_attend_over(
+        self,
+        name: str,
+        x: Tensor,
+        z: Tensor,
+        pose: nn.Linear,
+        batch: HeteroData,
+        relation: tuple[str, str, str],
+    ) -> Tensor:
+        """Attend from each row of ``x`` to its senders among ``z``, with their poses relative to it."""
+        sender, receiver = batch[relation].edge_index
+        from_, _, to = relation
+        features = edge_features(
+            Pose(batch[from_].position, batch[from_].heading)[sender],
+            Pose(batch[to].position, batch[to].heading)[receiver],
+            batch[relation].edge_kind,
+            len(EDGE_KINDS),
         )
-        receivers = graph.num_agents if to_agents else graph.num_nodes - graph.num_agents
-        values = sender[index[0]] + pose(graph.features[edges])
-        return pad_samples(values, torch.bincount(index[1], minlength=receivers))
+        attended = self.cross[name](x, z[sender] + pose(features), receiver=receiver)
+        return self.norms[name](x + attended)
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
         """Masked-trajectory completion: mean distance (in units of 10 m) at the masked steps."""
@@ -158,47 +183,68 @@ def state_channels(sectors: int) -> int:
     return len(STATE) + len(OBJECT_TYPES) + sectors
 
 
-def star_graphs(
-    batch: HeteroData, graph: TokenGraph, sectors: int
-) -> tuple[FlatGraphs, Tensor, Tensor, Tensor]:
-    """Build a star around every agent from its nearest neighbour in each of ``sectors`` directions.
+class Stars(NamedTuple):
+    """The star of every agent: the target, then its nearest neighbour in each sector, n = 1 + sectors.
 
-    Returns:
-        The stars, the target first; the state ``[ΣM + A, state_channels]`` of each node in the frame of its
-        target; the rows of the neighbours, target by target; the agent ``[ΣM + A]`` of each node.
+    Attributes:
+        agent: ``[A, n]``, agent of each node; the target where a sector is empty.
+        present: ``[A, n]`` bool, False where a sector is empty.
+        state: ``[A, n, state_channels]``, in the frame of the target.
     """
-    sender, receiver = graph.index[:, graph.edges_between(True, True)]
-    relative = relative_pose(graph.poses[sender], graph.poses[receiver])
-    # The first sector is centred straight ahead.
-    bearing = torch.remainder(direction(relative.position) + torch.pi / sectors, 2 * torch.pi)
-    sector = (bearing * sectors / (2 * torch.pi)).long().clamp(max=sectors - 1)
 
-    group = receiver * sectors + sector
-    order = norm(relative.position).argsort(stable=True)
-    order = order[group[order].argsort(stable=True)]
-    first = torch.ones_like(order, dtype=torch.bool)
-    first[1:] = group[order].diff() != 0
-    nearest = order[first]
+    agent: Tensor
+    present: Tensor
+    state: Tensor
 
-    graphs = flatten_stars(torch.bincount(receiver[nearest], minlength=graph.num_agents))
-    sender, receiver, sector = sender[nearest], receiver[nearest], sector[nearest]
-    agent = batch["agent"]
-    turn = agent.heading[sender] - agent.heading[receiver]
-    is_neighbor = torch.ones_like(graphs.batch, dtype=torch.bool)
-    is_neighbor[graphs.target_index] = False
-    state = agent.velocity.new_zeros(graphs.batch.shape[0], state_channels(sectors))
-    own = torch.zeros_like(agent.position), agent.velocity, torch.zeros_like(agent.heading)
-    state[graphs.target_index] = _state(*own, agent.object_type, None, sectors)
-    neighbor = relative.position[nearest], rotate(agent.velocity[sender], turn), turn
-    state[is_neighbor] = _state(*neighbor, agent.object_type[sender], sector, sectors)
-    rows = is_neighbor.nonzero()[:, 0]
-    return graphs, state, rows, graphs.batch.index_copy(0, rows, sender)
+    @classmethod
+    def of(cls, batch: HeteroData, sectors: int) -> Stars:
+        """Select the neighbours among the senders of each agent."""
+        agent, (sender, receiver) = batch["agent"], batch[AGENT_TO_AGENT].edge_index
+        poses = Pose(agent.position, agent.heading)
+        position = relative_pose(poses[sender], poses[receiver]).position
+        # The first sector is centred straight ahead.
+        bearing = torch.remainder(direction(position) + torch.pi / sectors, 2 * torch.pi)
+        sector = (bearing * sectors / (2 * torch.pi)).long().clamp(max=sectors - 1)
+        target = torch.arange(agent.num_nodes, device=sender.device)[:, None]
+        neighbor = first_of_least(norm(position), receiver * sectors + sector, target.shape[0] * sectors)
+        found = (neighbor < sender.shape[0]).unflatten(0, (-1, sectors))
+        neighbor = torch.cat((sender, sender.new_zeros(1)))[neighbor].unflatten(0, (-1, sectors))
+        nodes = torch.cat((target, torch.where(found, neighbor, target)), 1)
+        relative = relative_pose(poses[nodes], poses[target])
+        state = (
+            relative.position / LENGTH_SCALE,
+            rotate(agent.velocity[nodes], relative.heading) / SPEED_SCALE,
+            unit_vector(relative.heading),
+            one_hot(agent.object_type[nodes], len(OBJECT_TYPES)),
+            torch.eye(sectors + 1, device=sender.device)[:, 1:].expand(nodes.shape[0], -1, -1),
+        )
+        return cls(nodes, torch.cat((torch.ones_like(target).bool(), found), 1), torch.cat(state, -1))
+
+    def flatten(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Connect the nodes of all stars as in :func:`~trajpred.nn.flatten_stars`.
+
+        Returns:
+            ``[N]``, nodes of the graph: rows of ``[A · n]``; ``edge_index`` between them; ``target_index``.
+        """
+        present, row = self.present.flatten(), torch.arange(self.present.numel(), device=self.present.device)
+        # Exported graphs keep empty sectors, without edges: their number of nodes must not depend on data.
+        kept = row if torch.compiler.is_exporting() else row[present]
+        number = torch.zeros_like(row).index_copy(0, kept, row[: kept.shape[0]]).view_as(self.present)
+        into = torch.stack((number, number[:, :1].expand_as(number)))
+        edges = torch.cat((into, into[:, :, 1:].flip(0)), 2)
+        known = torch.cat((self.present, self.present[:, 1:]), 1)
+        return kept, edges[:, known], number[:, 0]
 
 
-def _state(
-    position: Tensor, velocity: Tensor, heading: Tensor, object_type: Tensor, sector: Tensor | None, n: int
-) -> Tensor:
-    one_hot = torch.nn.functional.one_hot
-    sectors = position.new_zeros(object_type.shape[0], n) if sector is None else one_hot(sector, n)
-    parts = (position / LENGTH_SCALE, velocity / SPEED_SCALE, unit_vector(heading))
-    return torch.cat((*parts, one_hot(object_type, len(OBJECT_TYPES)), sectors), -1)
+def first_of_least(value: Tensor, group: Tensor, num_groups: int) -> Tensor:
+    """Return the index of the first least ``value`` ``[E]`` of each group; E for a group without values."""
+    least = value.new_full((num_groups,), torch.inf).scatter_reduce(0, group, value, "amin")
+    none, index = value.shape[0], torch.arange(value.shape[0], device=value.device)
+    candidate = torch.where(value == least[group], index, none)
+    return group.new_full((num_groups,), none).scatter_reduce(0, group, candidate, "amin")
+
+
+def newest(steps: Tensor, valid: Tensor) -> Tensor:
+    """Return the last observed step of each agent: ``[A, T, dim]``, ``[A, T]`` -> ``[A, dim]``."""
+    last = torch.where(valid, torch.arange(valid.shape[1], device=valid.device), 0).amax(1)
+    return steps[torch.arange(steps.shape[0], device=steps.device), last]

@@ -47,17 +47,32 @@ def test_the_duplicate_loop_of_the_published_star_changes_nothing(conv: str) -> 
     assert_close(model(x, duplicate, first), model(x, star_edges(), first))
 
 
-def test_dropout_applies_in_training_only() -> None:
-    model, graph = encoder(dropout=0.5), stars()
+@each_conv
+def test_plain_layers_are_the_convolutions_alone(conv: str) -> None:
+    model, (x, index, target) = encoder(conv, plain=True, edge_channels=2), stars()
+    edges = torch.randn(index.shape[1], 2).double()
+    nodes = x
+    for layer in model.layers:
+        nodes = layer.conv(nodes, index, edges)
+    assert_close(model(x, index, target, edges), model.out(nodes[target]))
+    assert not any("norm" in name or "feed" in name for name, _ in model.named_parameters())
+
+
+@pytest.mark.parametrize("option", ["dropout", "attention_dropout"])
+def test_each_dropout_applies_in_training_only(option: str) -> None:
+    model, graph = encoder(**{option: 0.5}), stars()
     assert not torch.equal(model(*graph), model(*graph))
     model.eval()
     assert torch.equal(model(*graph), model(*graph))
-    assert all(layer.conv.dropout == 0.5 for layer in model.layers)
+    rates = {layer.conv.dropout for layer in model.layers}, {layer.dropout.p for layer in model.layers}
+    assert rates == (({0.0}, {0.5}) if option == "dropout" else ({0.5}, {0.0}))
 
 
 def test_errors() -> None:
     with pytest.raises(ValueError, match="conv"):
         encoder("gcn")
+    with pytest.raises(ValueError, match="share_weights"):
+        encoder("gat", share_weights=True)
     x, index, target = stars()
     with pytest.raises(ValueError, match="channels"):
         encoder()(x[:, 1:], index, target)

@@ -51,6 +51,18 @@ def test_a_padded_batch_equals_its_samples_alone(cross: bool, return_attention: 
             assert_close(out[b, :n], alone[0], rtol=1e-12, atol=1e-12)
 
 
+def test_lists_without_padding_equal_padded_ones() -> None:
+    attend = PaddedAttention(HIDDEN, 5, HEADS, key_hidden_size=KEY_HIDDEN).double()
+    counts = torch.tensor([3, 0, 1, 4])
+    x, z = torch.randn(4, HIDDEN).double(), torch.randn(8, KEY_HIDDEN).double()
+    padded, key_mask = pad_samples(z, counts)
+    expected, weight = attend(x[:, None], padded, key_mask=key_mask, return_attention=True)
+    order = torch.randperm(8)
+    found = attend(x, z[order], receiver=torch.repeat_interleave(counts)[order], return_attention=True)
+    assert_close(found[0], expected[:, 0])
+    assert_close(found[1], weight[:, :, 0].mT[key_mask][order])
+
+
 def test_attention_is_zero_where_masked_and_sums_to_one() -> None:
     attend, (x, mask) = PaddedAttention(HIDDEN, None, HEADS).double(), ragged(LENGTHS, HIDDEN)
     weight = attend(x, mask=mask, return_attention=True)[1]

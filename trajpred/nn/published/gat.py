@@ -28,18 +28,24 @@ class GATLayer(nn.Module):
         s_{ij} &= a \cdot \mathrm{LeakyReLU}(W_l x_j + W_r x_i + W_e e_{ij}), &\quad v_j &= W_l x_j
 
     with slope 0.2; α = softmax_j s, followed by dropout; conv(x) concatenates Σ_j α v_j of the heads and adds
-    a bias.
+    a bias. A plain layer is conv(x) alone.
 
     Args:
         channels: channels C of a head; the layer has H · C.
         heads: number of heads H.
         conv: ``gat`` or ``gatv2``.
+        plain: no residual, norm or feed-forward network.
+        in_channels: channels of x for a plain layer; H · C by default.
         edge_channels: channels of an edge, 0 for none.
         leaky_slope: slope of the LeakyReLU in the feed-forward network.
-        dropout: rate at all places above.
+        dropout: rate of drop(·) above.
+        attention_dropout: rate on α.
+        negative_slope, add_self_loops, fill_value, bias, residual, share_weights: of PyG's convolution, by
+            their names there; ``share_weights`` (W_l = W_r) exists in GATv2 only.
 
-    Shapes: x ``[N, H · C]``, edge_index ``[2, E]`` -> ``[N, H · C]``. Every node attends to itself: existing
-    loops are replaced by one per node, whose edge features are the mean over the incoming edges.
+    Shapes: x ``[N, H · C]``, edge_index ``[2, E]`` -> ``[N, H · C]``. With ``add_self_loops`` every node
+    attends to itself: existing loops are replaced by one per node, whose edge features are the mean
+    (``fill_value``) over the incoming edges.
     """
 
     def __init__(
@@ -48,16 +54,42 @@ class GATLayer(nn.Module):
         heads: int,
         *,
         conv: Literal["gat", "gatv2"] = "gatv2",
+        plain: bool = False,
+        in_channels: int | None = None,
         edge_channels: int = 0,
         leaky_slope: float = 0.3,
         dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        negative_slope: float = 0.2,
+        add_self_loops: bool = True,
+        fill_value: float | Literal["add", "mean", "min", "max", "mul"] = "mean",
+        bias: bool = True,
+        residual: bool = False,
+        share_weights: bool = False,
     ) -> None:
         super().__init__()
         if conv not in CONVOLUTIONS:
             raise ValueError(f"conv must be one of {sorted(CONVOLUTIONS)}, not {conv!r}")
+        if share_weights and conv != "gatv2":
+            raise ValueError("share_weights needs conv gatv2: GAT has one matrix for both ends of an edge")
         dim = heads * channels
-        edge: dict[str, Any] = {"edge_dim": edge_channels} if edge_channels else {}
-        self.conv = CONVOLUTIONS[conv](dim, channels, heads=heads, dropout=dropout, **edge)
+        extra: dict[str, Any] = {"edge_dim": edge_channels} if edge_channels else {}
+        extra |= {"share_weights": True} if share_weights else {}
+        self.conv = CONVOLUTIONS[conv](
+            dim if in_channels is None else in_channels,
+            channels,
+            heads=heads,
+            dropout=attention_dropout,
+            negative_slope=negative_slope,
+            add_self_loops=add_self_loops,
+            fill_value=fill_value,
+            bias=bias,
+            residual=residual,
+            **extra,
+        )
+        self.plain = plain
+        if plain:
+            return
         self.feed_forward = nn.Sequential(
             nn.Linear(dim, dim), nn.LeakyReLU(leaky_slope), nn.Dropout(dropout), nn.Linear(dim, dim)
         )
@@ -69,13 +101,17 @@ class GATLayer(nn.Module):
     ) -> tuple[Tensor, Attention]:
         """Return the new node features and the attention."""
         message, attention = self.conv(x, edge_index, edge_attr, return_attention_weights=True)
+        if self.plain:
+            return message, attention
         x = self.norm1(x + self.dropout(message))
         return self.norm2(x + self.dropout(self.feed_forward(x))), attention
 
 
 class GATEncoder(nn.Module):
-    r"""Encoder of the trajectory-prediction article: node features repeated once per head, stacked
-    :class:`GATLayer`\ s, and a read-out LeakyReLU(W x + b) of the target nodes.
+    r"""The two encoders of the trajectory-prediction article: stacked :class:`GATLayer`\ s, and a read-out
+    LeakyReLU(W x + b) of the target nodes.
+
+    The first one has ``plain`` layers; the second one repeats node features once per head.
 
     Graphs come flattened (:func:`~trajpred.nn.star.flatten_edges`), in any number and of any size.
 
@@ -83,9 +119,9 @@ class GATEncoder(nn.Module):
         channels: channels of the nodes and of the output (the encoder size of the article).
         heads: number of heads H; the layers have H · channels.
         layers: number of layers.
-        conv, edge_channels, dropout: see :class:`GATLayer`.
+        plain, edge_channels, options: see :class:`GATLayer`.
         leaky_slope: slope of all LeakyReLU outside the convolutions.
-        repeat_input: False if nodes already have H · channels.
+        repeat_input: False if nodes already have H · channels; plain layers never repeat.
 
     Shapes: x ``[N, channels]``, edge_index ``[2, E]``, target_index ``[T]`` -> ``[T, channels]``.
 
@@ -104,20 +140,29 @@ class GATEncoder(nn.Module):
         heads: int = 3,
         layers: int = 1,
         *,
-        conv: Literal["gat", "gatv2"] = "gatv2",
+        plain: bool = False,
         edge_channels: int = 0,
         leaky_slope: float = 0.3,
-        dropout: float = 0.0,
         repeat_input: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__()
-        self.repeats = heads if repeat_input else 1
-        self.width, self.edge_channels = heads * channels, edge_channels
-        options: dict[str, Any] = {"conv": conv, "leaky_slope": leaky_slope, "dropout": dropout}
+        width = heads * channels
+        self.edge_channels, self.repeats = edge_channels, heads if repeat_input and not plain else 1
+        self.in_channels = channels if repeat_input else width
         self.layers = nn.ModuleList(
-            GATLayer(channels, heads, edge_channels=edge_channels, **options) for _ in range(layers)
+            GATLayer(
+                channels,
+                heads,
+                plain=plain,
+                in_channels=self.in_channels if plain and layer == 0 else None,
+                edge_channels=edge_channels,
+                leaky_slope=leaky_slope,
+                **options,
+            )
+            for layer in range(layers)
         )
-        self.out = nn.Sequential(nn.Linear(heads * channels, channels), nn.LeakyReLU(leaky_slope))
+        self.out = nn.Sequential(nn.Linear(width, channels), nn.LeakyReLU(leaky_slope))
 
     def forward(
         self,
@@ -137,8 +182,8 @@ class GATEncoder(nn.Module):
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None
     ) -> tuple[Tensor, list[Attention]]:
         """Return all nodes ``[N, H · channels]`` after the last layer, and the attention of each layer."""
-        if x.shape[1] * self.repeats != self.width:
-            raise ValueError(f"nodes must have {self.width // self.repeats} channels, not {x.shape[1]}")
+        if x.shape[1] != self.in_channels:
+            raise ValueError(f"nodes must have {self.in_channels} channels, not {x.shape[1]}")
         expected = (edge_index.shape[1], self.edge_channels) if self.edge_channels else None
         found = None if edge_attr is None else tuple(edge_attr.shape)
         if found != expected:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch_geometric.utils import to_dense_batch
 
-from trajpred.nn.segment import LOWEST
+from trajpred.nn.segment import LOWEST, segment_softmax, segment_sum
 
 
 def merge_tensors(
@@ -121,6 +121,7 @@ class PaddedAttention(nn.Module):
         mask: Tensor | None = None,
         key_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        receiver: Tensor | None = None,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Let the rows of ``x`` attend to those of ``z``, by default to those of ``x``.
@@ -129,10 +130,16 @@ class PaddedAttention(nn.Module):
             mask: ``[B, n]`` bool, valid rows of x; None: all.
             key_mask: ``[B, m]`` bool, valid rows of z; for z = x by default ``mask``.
             attention_mask: ``[B, n, m]`` bool, pairs that may attend (causal, for example); None: all.
+            receiver: ``[E]`` int64, without padding: x is ``[R, ...]``, z ``[E, ...]``, and row e of z serves
+                row ``receiver[e]`` of x alone. Excludes the masks.
 
         Returns:
-            ``[B, n, H · d]``; with ``return_attention`` also α ``[B, H, n, m]``, 0 where masked.
+            ``[B, n, H · d]``; with ``return_attention`` also α ``[B, H, n, m]``, 0 where masked. With
+            ``receiver`` ``[R, H · d]`` and α ``[E, H]``.
         """
+        if receiver is not None:
+            out, weight = self._attend_over_edges(x, x if z is None else z, receiver)
+            return (out, weight) if return_attention else out
         if z is None:
             z, key_mask = x, mask if key_mask is None else key_mask
         allowed = torch.ones(x.shape[0], x.shape[1], z.shape[1], dtype=torch.bool, device=x.device)
@@ -143,10 +150,7 @@ class PaddedAttention(nn.Module):
         if attention_mask is not None:
             allowed = allowed & attention_mask
         allowed = allowed[:, None]
-        query, key, value = (
-            layer(y).unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2)
-            for layer, y in ((self.query, x), (self.key, z), (self.value, z))
-        )
+        query, key, value = (y.transpose(1, 2) for y in self._heads(x, z))
         if return_attention:
             weight = masked_softmax(query / query.shape[-1] ** 0.5 @ key.mT, allowed)
             return (weight @ value).transpose(1, 2).flatten(2), weight
@@ -154,6 +158,17 @@ class PaddedAttention(nn.Module):
         reached = allowed.any(-1, keepdim=True)
         pooled = scaled_dot_product_attention(query, key, value, attn_mask=allowed | ~reached)
         return pooled.masked_fill(~reached, 0).transpose(1, 2).flatten(2)
+
+    def _attend_over_edges(self, x: Tensor, z: Tensor, receiver: Tensor) -> tuple[Tensor, Tensor]:
+        query, key, value = self._heads(x, z)
+        score = (query.index_select(0, receiver) * key).sum(-1) / query.shape[-1] ** 0.5
+        weight = segment_softmax(score, receiver, x.shape[0])
+        return segment_sum(weight[..., None] * value, receiver, x.shape[0]).flatten(1), weight
+
+    def _heads(self, x: Tensor, z: Tensor) -> Iterator[Tensor]:
+        """Return queries, keys and values, ``[..., H, d]``."""
+        pairs = ((self.query, x), (self.key, z), (self.value, z))
+        return (layer(y).unflatten(-1, (self.num_attention_heads, -1)) for layer, y in pairs)
 
 
 def masked_softmax(score: Tensor, allowed: Tensor) -> Tensor:
