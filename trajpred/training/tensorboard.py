@@ -18,8 +18,10 @@ from trajpred.metrics import columns, metric_of
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.viz.scene import draw_scene
 
-#: Tags of the pictures and of the histogram.
-PICTURES, ERRORS = "predictions", "minFDE6 of the focal agents (m)"
+#: Tags of the pictures and of the histogram. TensorBoard sorts by them: train/loss stays first.
+PICTURES, ERRORS = "val pictures", "val/focal/minFDE6 of each agent (m)"
+#: Inches and pixels per inch: TensorBoard shows pictures small, so that text must be large in them.
+SIZE, DPI = (4.4, 4.86), 170
 
 
 class RunLogger(TensorBoardLogger):
@@ -142,4 +144,5 @@ class PredictionPictures(pl.Callback):
         rows = range(min(self.scenes, len(data)))
         forecasts = model.forecaster.forecast(data[rows].to(model.device))
         for row, forecast in zip(rows, forecasts, strict=True):
-            yield draw_scene(data.store[row], forecast)
+            figure = Figure(figsize=SIZE, dpi=DPI)
+            yield draw_scene(data.store[row], forecast, axes=figure.add_axes((0.01, 0.01, 0.98, 0.887)))
