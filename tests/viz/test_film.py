@@ -71,7 +71,8 @@ def test_films_play_at_true_speed(real_scene: Scenario) -> None:
 def test_films_play_at_true_speed_at_any_rate(scene: Scenario, fps: float, stride: float) -> None:
     frames = timeline(scene, 0, fps)
     played = [step for step, _ in frames[: -round(END_S * fps)]]
-    assert played[0] == 0 and played[-1] == OBSERVED + FUTURE - 1 and NOW in played
+    assert played[0] == 1, "no direction is known at the first of bare positions"
+    assert played[-1] == OBSERVED + FUTURE - 1 and NOW in played
     assert np.mean(np.diff(played)) == pytest.approx(stride, rel=0.15)
     assert all(horizon == 0 for _, horizon in frames), "nothing is predicted without a forecast"
 
@@ -82,7 +83,7 @@ def test_nothing_is_visible_before_its_time(scene: Scenario) -> None:
         Film(scene, one, radius_m=30.0)
         for one in (forecast, replace(forecast, trajectory=forecast.trajectory + 3.0))
     ]
-    same = [(inside(films[0], step) == inside(films[1], step)).all() for step in (0, NOW - 1, NOW, NOW + 5)]
+    same = [(inside(films[0], step) == inside(films[1], step)).all() for step in (1, NOW - 1, NOW, NOW + 5)]
     assert same == [True, True, False, False]
     tracks, step = scene.tracks, NOW + 10
     later = np.arange(OBSERVED + FUTURE)[:, None] > step
@@ -102,7 +103,7 @@ def test_growing_modes_end_at_their_step(scene: Scenario) -> None:
         assert np.array_equal(a, b) == same, horizon
 
 
-@pytest.mark.parametrize("step", [0, NOW, NOW + 12])
+@pytest.mark.parametrize("step", [1, NOW, NOW + 12])
 def test_agents_are_where_they_were_recorded(scene: Scenario, film: Film, step: int) -> None:
     for name, role in (("car", Role.FOCAL), ("AV", Role.EGO), ("bus", Role.OTHER)):
         row = scene.tracks.index(name)

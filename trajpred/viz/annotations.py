@@ -179,7 +179,7 @@ def draw_legend(
     overlay: Sequence[Line2D] = (),
 ) -> None:
     """Draw the legend below the scene, on the left: of agents ``rows``, true ``futures`` and ``overlay``."""
-    lines = _line_entries(view, scenario, futures, forecast)
+    lines = _line_entries(view, scenario, np.intersect1d(rows, futures), forecast)
     entries = [*_agent_entries(view, scenario, rows), *lines, *overlay]
     legend = axes.legend(
         handles=entries, loc="upper left", bbox_to_anchor=(0.0, -0.012), borderaxespad=0.0, borderpad=0.0,

@@ -52,7 +52,8 @@ def timeline(scenario: Scenario, horizon: int, fps: float) -> list[Frame]:
         times = np.append(np.arange(first, last - 0.01, 1 / (fps * scenario.step_s)), last)
         return [Frame(step, horizon) for step in np.rint(times).astype(int).tolist()]
 
-    film = play(0, now, 0)
+    # Where motion is derived from positions, nothing has a direction at the first step.
+    film = play(0 if scenario.tracks.velocity[:, 0].any() else min(1, now), now, 0)
     if horizon:
         growing = np.linspace(0, horizon, round(GROW_S * fps) + 1)[1:]
         film += [Frame(now, max(1, round(steps))) for steps in growing.tolist()]
