@@ -59,6 +59,18 @@ def test_largest_shares_and_totals_are_written(
     assert legend is not None and "attention" in [entry.get_text() for entry in legend.get_texts()]
 
 
+def test_shares_are_written_beside_agents_and_not_on_them(real_scene: Scenario, attention: Attention) -> None:
+    A = len(attention.track_id)
+    agents = replace(attention, weight=attention.weight[..., :A], lane=attention.lane[:0])
+    figure = draw_scene(real_scene, attention=agents)
+    [rings], written = artists(figure, "attention-agents"), artists(figure, "attention-share")
+    axes = figure.axes[0]
+    assert len(written) == MAX_LABELS
+    for label, body in zip(written, rings.get_paths()[::-1], strict=False):  # bodies by rising share
+        box = label.get_window_extent().transformed(axes.transData.inverted())
+        assert not body.contains_point(((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2))
+
+
 def test_attention_to_nothing_or_to_agents_alone(real_scene: Scenario, attention: Attention) -> None:
     A = len(attention.track_id)
     nothing = replace(attention, weight=np.zeros_like(attention.weight))

@@ -13,7 +13,7 @@ from matplotlib.patheffects import withStroke
 
 from trajpred.errors import require
 from trajpred.forecast import Attention, Forecast
-from trajpred.geometry import direction, norm
+from trajpred.geometry import direction, norm, unit_vector
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import agent_outlines
 from trajpred.viz.forecast_layer import draw_labels, true_future
@@ -65,8 +65,9 @@ def draw_attention(
     look = {"facecolors": "none", "edgecolors": _colors(view, strength), "linewidths": 0.8 + 1.8 * strength}
     add_polygons(axes, bodies, Layer.AGENT + 0.5, gid="attention-agents", **look)
     focal = view.to_paper(focal_position(scenario))
-    avoid = [*(view.to_paper(body) for body in bodies), *_future_points(view, scenario, forecast)]
-    _draw_shares(axes, view, senders, focal, np.concatenate((focal[None], *avoid)))
+    outlines = [view.to_paper(body) for body in bodies]
+    obstacles = np.concatenate((focal[None], *outlines, *_future_points(view, scenario, forecast)))
+    _draw_shares(axes, view, senders, outlines, focal, obstacles)
     _draw_totals(axes, view, scenario, attention)
     color = view.theme.attention
     return Line2D([], [], color=color, linewidth=3.5, alpha=0.7, solid_capstyle="butt", label="attention")
@@ -110,20 +111,41 @@ def _draw_totals(axes: Axes, view: View, scenario: Scenario, attention: Attentio
     )  # fmt: skip
 
 
-def _draw_shares(axes: Axes, view: View, senders: Senders, focal: np.ndarray, obstacles: np.ndarray) -> None:
+def _draw_shares(
+    axes: Axes,
+    view: View,
+    senders: Senders,
+    outlines: list[np.ndarray],
+    focal: np.ndarray,
+    obstacles: np.ndarray,
+) -> None:
     """Write the largest shares beside their senders, away from the focal agent."""
     rows = range(len(senders.share))[::-1][:MAX_LABELS]
     texts = [percent(float(senders.share[row])) for row in rows]
-    anchors = [_label_anchor(view, senders.line[row], senders.track[row] >= 0) for row in rows]
+    agents = np.flatnonzero(senders.track >= 0).tolist()
+    outline = dict(zip(agents, outlines, strict=True))
+    anchors = [
+        _agent_anchor(view, outline[row], focal) if row in outline else _lane_anchor(view, senders.line[row])
+        for row in rows
+    ]
     points = np.array(anchors).reshape(-1, 2)
     look: dict[str, Any] = {"fontweight": "bold", "color": view.theme.attention, "gid": "attention-share"}
     draw_labels(axes, view, texts, points, direction(points - focal), obstacles, **look)
 
 
-def _label_anchor(view: View, line: np.ndarray, is_agent: bool) -> np.ndarray:
-    """Return the agent's place on paper, or the visible point nearest to the middle of the lane."""
-    if is_agent:
-        return view.to_paper(line[-1])
+def _agent_anchor(view: View, outline: np.ndarray, focal: np.ndarray) -> np.ndarray:
+    """Return the side of an outline on paper away from the focal agent, or the near one if it is not visible.
+
+    Of the focal agent itself, the right one.
+    """
+    centre = outline.mean(axis=0)
+    ray = unit_vector(direction(centre - focal))
+    far, near = centre + np.array([[1.0], [-1.0]]) * ray * float(((outline - centre) @ ray).max())
+    return far if view.contains(view.to_city(far)) else near
+
+
+def _lane_anchor(view: View, line: np.ndarray) -> np.ndarray:
+    """Return the visible point on paper nearest to the middle of the lane."""
     # From the middle outwards, to either side.
     offset = np.linspace(0.0, 0.5, 12).repeat(2) * np.tile([1.0, -1.0], 12)
     points = points_along(line, (0.5 + offset) * float(arc_length(line)[-1]))
