@@ -157,13 +157,14 @@ function onKey(event) {
   const stopAt = (step) => { setPlaying(false); setStep(step); };
   const stride = event.shiftKey ? 10 : 1;
   const move = (dx, dy) => { pan(PAN_PX * dx, PAN_PX * dy); redraw(); };
-  const zoom = (factor) => { panes.slice(0, 1).forEach((pane) => zoomAt(pane, [pane.width / 2, pane.height / 2], factor)); redraw(); };
+  const zoom = (factor) => { zoomAt(panes[0], [panes[0].width / 2, panes[0].height / 2], factor); redraw(); };
   const moves = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   const actions = {
     ArrowLeft: () => stopAt(state.step - stride),
     ArrowRight: () => stopAt(state.step + stride),
     ...(event.target.matches("canvas") && moves[event.key] ? { [event.key]: () => move(...moves[event.key]) } : {}),
     "+": () => zoom(1.25),
+    "=": () => zoom(1.25), // plus without shift
     "-": () => zoom(0.8),
     n: () => selectNext(1),
     p: () => selectNext(-1),
