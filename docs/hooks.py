@@ -1,12 +1,31 @@
-"""Rewrite links to files of the repository, which the site does not contain, to the code host."""
+"""Turn the tutorials into pages, and links to files that the site does not contain into links to the code host."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+from pathlib import Path
 from typing import Any
 
+from mkdocs.structure.files import File, Files
+from nbconvert import MarkdownExporter
+
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((\.\./[^)\s]*)\)")
+_TUTORIAL = re.compile(r"(\(|/)([1-9]_\w+)\.ipynb\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Replace each notebook by a page of Markdown and its pictures."""
+    for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
+        page = Path(notebook.src_uri).with_suffix(".md")
+        text, resources = MarkdownExporter().from_filename(notebook.abs_src_path)
+        for name, picture in resources["outputs"].items():
+            uri = f"{page.with_suffix('').as_posix()}/{name}"
+            files.append(File.generated(config, uri, content=picture))
+            text = text.replace(f"]({name})", f"]({page.stem}/{name})")
+        files.remove(notebook)
+        files.append(File.generated(config, page.as_posix(), content=text))
+    return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -20,4 +39,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return match[0]
         return f"[{text}]({config.repo_url}/blob/main/{path})" if config.repo_url else text
 
-    return _LINK.sub(link, markdown)
+    return _LINK.sub(link, _TUTORIAL.sub(r"\1\2.md)", markdown))

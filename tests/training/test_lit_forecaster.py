@@ -14,6 +14,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
 from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.errors import DataError
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
@@ -72,6 +73,13 @@ def test_a_checkpoint_of_lightning_predicts_what_the_trained_model_does(
     assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in TOLERANCE)
     fresh = small_model(seed=4).state_dict()
     assert any(not torch.equal(value, fresh[name]) for name, value in model.state_dict().items())
+
+
+def test_training_rejects_scenes_of_another_time_step(store_path: Path, tmp_path: Path) -> None:
+    run = trainer(tmp_path, max_steps=2, limit_val_batches=0)
+    model = small_model(step_s=0.2, scene=SMALL_SCENES).train()
+    with pytest.raises(DataError, match=r"expects a time step of 0\.2 s, the data have one of 0\.1 s"):
+        run.fit(model, SceneData(store_path, batch_size=5))
 
 
 class Losses(pl.Callback):

@@ -144,6 +144,13 @@ class SceneData(pl.LightningDataModule):
         sampler = OrderedBatches(sizes, self.batch_size, self.max_bytes, *process)
         return SceneLoader(data, sampler, self.workers)
 
+    def on_before_batch_transfer(self, batch: SceneBatch, dataloader_idx: int) -> SceneBatch:
+        """Let the model check a batch on the host: reading its values from a GPU would wait for the GPU."""
+        forecaster = getattr(self.trainer and self.trainer.lightning_module, "forecaster", None)
+        if forecaster is not None:
+            forecaster.check(batch)
+        return batch
+
     def _trained(self) -> int:
         """Return the number of trained batches of this epoch, including those of a resumed run."""
         return self.trainer.fit_loop.batch_idx + 1 if self.trainer else 0

@@ -68,17 +68,13 @@ class LitForecaster(pl.LightningModule):
         return self.forecaster.scene
 
     def forward(self, batch: HeteroData) -> Prediction:
+        self.forecaster.check(batch)
         return self.forecaster(batch)
 
     def setup(self, stage: str) -> None:
         """Seed each process differently for dropout; a checkpoint is restored after this."""
         if self.trainer.global_rank:
             torch.manual_seed(torch.initial_seed() + self.trainer.global_rank)
-
-    def on_before_batch_transfer(self, batch: HeteroData, dataloader_idx: int) -> HeteroData:
-        """Check that ``batch`` fits the model while it is on the host: reading from a GPU waits for it."""
-        self.forecaster.check(batch)
-        return batch
 
     def training_step(self, batch: HeteroData, _: int) -> Tensor:
         losses = self.losses(batch)

@@ -1,0 +1,47 @@
+"""The notebooks in docs/tutorials run, and are kept with their outputs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
+each = pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+
+
+def code_cells(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+@each
+def test_is_kept_with_its_outputs(path: Path) -> None:
+    notebook = pytest.importorskip("nbformat").read(path, 4)
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)], "not run from the start"
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert len(outputs) >= len(cells) / 2 and all(output.output_type != "error" for output in outputs)
+    assert path.stat().st_size < 1_000_000 and str(ROOT) not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@each
+def test_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of its own, with the commands of this environment, and with as many outputs as kept."""
+    client = pytest.importorskip("nbclient", reason="needs the extra docs")
+    read = pytest.importorskip("nbformat").read
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook, kept = read(shutil.copy(path, tmp_path), 4), read(path, 4)
+    client.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    pictures = [
+        ["image/png" in output.get("data", {}) for cell in code_cells(one) for output in cell.outputs]
+        for one in (notebook, kept)
+    ]
+    assert sum(pictures[0]) == sum(pictures[1])
