@@ -1,4 +1,4 @@
-"""Turn the tutorials into pages, and links to files that the site does not contain into links to the code host."""
+"""Turn the tutorials into pages, and links to files outside docs/ into links to the code host."""
 
 from __future__ import annotations
 

@@ -69,12 +69,13 @@ def predict(
     rows = open_split(store, split)
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.predict import predict as write
+    from trajpred.store.sample import store_words
 
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
     written = write(predictor, out, rows.path, split, agents, joint, batch_size, limit, workers)
     print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
-    words = ["--checkpoint", out, "--store", rows.path, "--split", split]
-    print(f"Score it: trajpred evaluate {shlex.join(map(str, words))}")
+    words = ["--checkpoint", str(out), *store_words(rows.path), "--split", split]
+    print(f"Score it: trajpred evaluate {shlex.join(words)}")
     return 0
 
 

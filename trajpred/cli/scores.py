@@ -187,13 +187,14 @@ def _suggest_page(
 ) -> None:
     """Print the command for the page of both models with the scenarios that changed most."""
     from trajpred.evaluation.comparison import changes
+    from trajpred.store.sample import store_words
 
     found = [name for part in changes(after, before, count) for name, _ in part]
     if not found:
         return
     known, split = after[0].per_scenario["scenario_id"], after[0].split
     words = ["--format", "html", "--out", "changes.html", "--checkpoint", models[0], "--against", models[1]]
-    words += ["--store", str(store), *(["--split", split] if split != "val" else [])]
+    words += [*store_words(store), *(["--split", split] if split != "val" else [])]
     command = shlex.join([*words, "--scenario", *(_short(name, known) for name in found)])
     print(f"\nSee what changed most, side by side:\ntrajpred visualize {command}")
 

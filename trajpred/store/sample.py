@@ -31,6 +31,11 @@ def store_of(raw: Path) -> Path:
 SAMPLE_STORE = store_of(SAMPLE_RAW)
 
 
+def store_words(store: Path) -> list[str]:
+    """Return the words that name ``store`` on the command line; none for the sample, the default."""
+    return [] if store == SAMPLE_STORE else ["--store", str(store)]
+
+
 def require_sample() -> Path:
     """Return the folder of the sample. Raises: DataError if this installation has no repository."""
     if not SAMPLE_RAW.is_dir():

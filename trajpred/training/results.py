@@ -9,7 +9,7 @@ from trajpred.evaluation import evaluate, write_results
 from trajpred.evaluation.report import beside, show, tables, to_markdown
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
-from trajpred.store.sample import SAMPLE_STORE
+from trajpred.store.sample import store_words
 from trajpred.training.record import RunHistory
 from trajpred.viz.curves import draw_curves
 from trajpred.viz.scene import draw_scene, save_scene
@@ -59,8 +59,7 @@ def _print_summary(run: Path, store: Path, checkpoint: Path) -> None:
     width = max(map(len, files))
     print(f"Results in {run}:")
     print("\n".join(f"  {name:<{width}}  {text}" for name, text in files.items()))
-    own = [] if store == SAMPLE_STORE else ["--store", str(store)]
-    options = shlex.join(["--checkpoint", str(checkpoint), *own])
+    options = shlex.join(["--checkpoint", str(checkpoint), *store_words(store)])
     print("Next:")
     print(f"  trajpred visualize {options} --out {shlex.quote(str(run / 'pictures'))}")
     print(f"  trajpred evaluate {options} --by all")
