@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -17,16 +18,15 @@ each = pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 
 
 def code_cells(notebook: Any) -> list[Any]:
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 @each
 def test_is_kept_with_its_outputs(path: Path) -> None:
-    notebook = pytest.importorskip("nbformat").read(path, 4)
-    cells = code_cells(notebook)
-    assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)], "not run from the start"
-    outputs = [output for cell in cells for output in cell.outputs]
-    assert len(outputs) >= len(cells) / 2 and all(output.output_type != "error" for output in outputs)
+    cells = code_cells(json.loads(path.read_text(encoding="utf-8")))
+    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)], "not run from the start"
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert len(outputs) >= len(cells) / 2 and all(output["output_type"] != "error" for output in outputs)
     assert path.stat().st_size < 1_000_000 and str(ROOT) not in path.read_text(encoding="utf-8")
 
 
@@ -41,7 +41,7 @@ def test_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     notebook, kept = read(shutil.copy(path, tmp_path), 4), read(path, 4)
     client.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     pictures = [
-        ["image/png" in output.get("data", {}) for cell in code_cells(one) for output in cell.outputs]
+        ["image/png" in output.get("data", {}) for cell in code_cells(one) for output in cell["outputs"]]
         for one in (notebook, kept)
     ]
     assert sum(pictures[0]) == sum(pictures[1])
