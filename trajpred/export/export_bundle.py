@@ -97,10 +97,8 @@ def export_bundle(
     require(sizes is None or min(sizes) > 0, "sizes", "must be positive")
     advice = f"must be fp32 for compiled graphs, is {precision}: export two bundles"
     require(not compiled or precision == "fp32", "precision", advice)
-    advice = "does not go with the encoder alone"
-    require(part == "all" or not fused, "fused", advice)
-    require(part == "all" or not compiled, "format", advice)
-    require(part == "all" or tolerance_m is None, "tolerance_m", advice)
+    for option, given in (("fused", fused), ("format", compiled), ("tolerance_m", tolerance_m is not None)):
+        require(part == "all" or not given, option, "does not go with the encoder alone")
     target = Path(out).resolve()
     if target.exists() and not bundle.is_bundle(target):
         raise DataError("exists and is not a bundle: not overwritten", file=out)
@@ -132,12 +130,13 @@ def export_bundle(
         manifest = _manifest(predictor, config, sizes, graphs) | {"precision": precision, "opset": opset}
         write_manifest(folder, manifest)
         result: Check | TokenCheck
+        runtime: OnboardEncoder
         if part == "encoder":
-            result = check_encoder(folder, model, windows, rule, progress)
-            arrays = example_arrays(OnboardEncoder(folder), windows[0])
+            result, runtime = check_encoder(folder, model, windows, rule, progress), OnboardEncoder(folder)
         else:
             result = check(folder, predictor, windows, rule, tolerance_m, fused, progress)
-            arrays = example_arrays(OnboardForecaster(folder), windows[0])
+            runtime = OnboardForecaster(folder)
+        arrays = example_arrays(runtime, windows[0])
         if compiled:
             with stage("compiling for PyTorch, which takes minutes", progress):
                 to_torch(WholeForecaster(**modules), fixed, folder / bundle.COMPILED)
