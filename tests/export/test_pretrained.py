@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from tests.conftest import run
 from tests.model.small import largest_change, small_model
@@ -71,6 +72,11 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     for part in (f"# {NAME}", "A toy.", "60 steps", "CC BY-NC-SA 4.0", "non-commercial", "seeds 7"):
         assert part in card
     assert "| constant_velocity |" in card
+    header = yaml.safe_load(card.split("---\n")[1])
+    [result] = header["model-index"][0]["results"]
+    assert (header["license"], result["dataset"]["type"]) == ("cc-by-nc-sa-4.0", "argoverse2")
+    error = {one["type"]: one["value"] for one in result["metrics"]}["minFDE6"]
+    assert f"{error:.2f}" in card.splitlines()[-3], "the table's value"
     assert run("train", "--data.store", val.path, "--resume", NAME) == 2
     assert "holds weights only" in capsys.readouterr().err
 

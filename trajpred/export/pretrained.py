@@ -6,9 +6,10 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+import yaml
 from torch import Tensor
 
 from trajpred.errors import DataError, require
@@ -31,13 +32,18 @@ from trajpred.predictors.predictor import BASELINES, in_batches
 from trajpred.store import ScenarioStore
 
 MAX_BYTES = 8_000_000
-#: Licence of weights by the source of their training data.
+#: Licence of weights by the source of their training data: its SPDX identifier, and what it means.
 LICENCES = dict.fromkeys(
     ("argoverse1", "argoverse2"),
-    "The weights were learned from Argoverse data, (c) Argo AI, LLC, under "
-    "[CC BY-NC-SA 4.0](https://creativecommons.org/licenses/by-nc-sa/4.0/): **non-commercial use only**, "
-    "attribution, share alike. The MIT licence of the code does not cover them.",
+    (
+        "cc-by-nc-sa-4.0",
+        "The weights were learned from Argoverse data, (c) Argo AI, LLC, under "
+        "[CC BY-NC-SA 4.0](https://creativecommons.org/licenses/by-nc-sa/4.0/): **non-commercial use only**, "
+        "attribution, share alike. The MIT licence of the code does not cover them.",
+    ),
 )
+#: Metrics of the focal agents in a card's metadata.
+METRICS = ("minADE1", "minFDE1", "MR1", "minADE6", "minFDE6", "MR6", "brier-minFDE6")
 
 
 class Change(NamedTuple):
@@ -129,7 +135,7 @@ def changes(
 def model_card(
     name: str, model: Forecaster, results: Sequence[Evaluation], *, note: str = "", file: str = ""
 ) -> str:
-    """Return the model card as Markdown.
+    """Return the model card as Markdown with a header of metadata.
 
     Args:
         results: evaluations to compare with, the model's own last.
@@ -138,12 +144,33 @@ def model_card(
     """
     own = results[-1]
     source = own.training.get("store", own.store).get("source")
-    licence = LICENCES.get(str(source), f"That of its training data ({source}).")
+    licence, meaning = LICENCES.get(str(source), ("other", f"That of its training data ({source})."))
     missing = "" if "seed" in own.training else "; its seed, data and machine were not recorded"
     origin = f"Checkpoint {own.training.get('checkpoint', own.predictor)}: {format_origin([own])}{missing}."
-    parts = [f"# {name}", *([note] if note else []), _task(model), f"File: {file}."]
-    parts += ["## Licence", licence, "## Training", origin, "## Results", *_results(results)]
+    header = f"---\n{yaml.safe_dump(card_metadata(name, own, licence), sort_keys=False)}---"
+    parts = [header, f"# {name}", *([note] if note else []), _task(model), f"File: {file}."]
+    parts += ["## Licence", meaning, "## Training", origin, "## Results", *_results(results)]
     return "\n\n".join(parts) + "\n"
+
+
+def card_metadata(name: str, own: Evaluation, licence: str) -> dict[str, Any]:
+    """Return a card's header in the form that model hubs read, with the focal agents' metrics in metres."""
+    trained, tested = (facts["source"] for facts in (own.training.get("store", own.store), own.store))
+    metrics = [
+        {"type": metric, "value": round(own.metrics["focal"][metric], 4)}
+        for metric in METRICS
+        if metric in own.metrics["focal"]
+    ]
+    dataset = {"type": tested, "name": f"{tested}, {own.scenarios:,} scenarios", "split": own.split}
+    task = {"type": "trajectory-prediction", "name": "Trajectory prediction"}
+    return {
+        "license": licence,
+        "library_name": "trajpred",
+        "tags": ["trajectory-prediction", "motion-forecasting", "self-driving", "graph-transformer"],
+        "datasets": [trained],
+        "metrics": [metric["type"] for metric in metrics],
+        "model-index": [{"name": name, "results": [{"task": task, "dataset": dataset, "metrics": metrics}]}],
+    }
 
 
 def _task(model: Forecaster) -> str:
