@@ -16,7 +16,8 @@ from torch import Tensor
 from tests.conftest import ROOT
 from tests.graph.scenes import moved
 from tests.model.small import batch_of
-from trajpred.geometry import relative_pose
+from trajpred.geometry import POSE_SCALE, relative_pose
+from trajpred.graph.channels import EDGE_POSE
 from trajpred.model import StarSceneEncoder
 from trajpred.model.star_encoder import Stars
 from trajpred.model.token_graph import TokenGraph
@@ -137,6 +138,23 @@ def test_the_past_of_a_neighbour_reaches_its_star(path: Path, real: list[Scenari
     affected = (found[0] - found[1]).abs().amax(1) > 1e-6
     expected = ((stars.agent == neighbor) & stars.present).any(1)
     assert affected[agent] and torch.equal(affected, expected) and not expected.all()
+
+
+def test_edges_of_stars_hold_the_sender_in_the_frame_of_the_receiver(real: list[Scenario]) -> None:
+    batch, encoder = batch_of(real[:2]), StarSceneEncoder(16, 2, 1, relative_pose=True)
+    given: list[tuple[Tensor, ...]] = []
+    encoder.stars.register_forward_pre_hook(lambda module, args: given.append(args))
+    encoder.encode(batch)
+    (_, edges, _, features), stars = given[0], Stars.of(batch, encoder.neighbors)
+    sender, receiver = stars.agent[stars.present][edges].numpy()
+    position, heading = (batch["agent"][name].double().numpy() for name in ("position", "heading"))
+    plane = np.array([1, 1j])
+    seen = (position[sender] - position[receiver]) @ plane * np.exp(-1j * heading[receiver])
+    first = EDGE_POSE.index("x")
+    found = features[:, first : first + 2].double().numpy() @ plane * POSE_SCALE
+    np.testing.assert_allclose(found, seen, rtol=0, atol=1e-3)
+    turn = features[:, -2:].double().numpy() @ plane
+    np.testing.assert_allclose(turn, np.exp(1j * (heading[sender] - heading[receiver])), rtol=0, atol=1e-5)
 
 
 def test_completion_reconstructs_masked_steps_only(real: list[Scenario]) -> None:
