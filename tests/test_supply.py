@@ -28,6 +28,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 #: Used without an import statement: TensorBoard through torch, programs, types, for Python 3.10, the build.
 NOT_IMPORTED = {"tensorboard", "ruff", "mypy", "pytest-xdist", "types-pyyaml", "tomli", "hatchling"}
 NOT_IMPORTED |= {"mkdocs", "mkdocs-material", "mkdocstrings", "nbconvert", "ipykernel", "ipywidgets"}
+NOT_IMPORTED |= {"latex2mathml"}
 #: Imported but not declared: an optional fuzzer; tomllib belongs to Python from 3.11 on.
 NOT_DECLARED = {"atheris", "tomllib"}
 GUARDED = socket.socket.connect.__name__ == "guard"

@@ -46,14 +46,10 @@ class AnyToAnyConvolution(nn.Module):
     A subclass implements :meth:`convolve` with functions that carry values between receivers, senders and
     *items* (edges, or the nodes of a graph), without indices.
 
-    ============ ======================= ===================== =================
-    receiver_tag items                   receivers             senders
-    ============ ======================= ===================== =================
-    TARGET       edges                   ``edge_index[1]``     ``edge_index[0]``
-    SOURCE       edges                   ``edge_index[0]``     ``edge_index[1]``
-    CONTEXT      edges (``edge_batch``)  graphs                none
-    CONTEXT      nodes (``batch``)       graphs                the nodes
-    ============ ======================= ===================== =================
+    - TARGET: the items are edges, from senders ``edge_index[0]`` to receivers ``edge_index[1]``.
+    - SOURCE: the items are edges, from senders ``edge_index[1]`` to receivers ``edge_index[0]``.
+    - CONTEXT over edges (``edge_batch``): the receivers are graphs; there are no senders.
+    - CONTEXT over nodes (``batch``): the receivers are graphs, the senders their nodes.
 
     A feature name of None switches an input off; any other switches it on, and then every call must give it.
     Names are looked up in a graph; for plain tensors their value does not matter.
