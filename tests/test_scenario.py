@@ -180,3 +180,15 @@ def test_equal_compares_every_value_with_a_tolerance() -> None:
     assert not equal(made, nearby) and equal(made, nearby, tolerance=2e-3)
     assert not equal(made, replace(made, city="elsewhere"))
     assert not equal(made, replace(made, map=replace(made.map, lane_id=made.map.lane_id + 1)), tolerance=10)
+
+
+def test_an_earlier_view_has_the_states_of_that_time() -> None:
+    now, before = scenario(), scenario().earlier(3)
+    for name in ("valid", "position", "heading", "velocity"):
+        states, moved = getattr(now.tracks, name), getattr(before.tracks, name)
+        assert np.array_equal(moved[:, 3:], states[:, :-3]) and not moved[:, :3].any(), name
+    assert before.num_observed == now.num_observed and before.validate().step_s == now.step_s
+    assert now.timestamps_ns[0] - before.timestamps_ns[0] == 300_000_000
+    each = now.tracks.delayed(np.array([0, 3, 0]))
+    assert np.array_equal(each.position[1], before.tracks.position[1])
+    assert np.array_equal(each.position[[0, 2]], now.tracks.position[[0, 2]])

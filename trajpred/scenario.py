@@ -7,7 +7,7 @@ tracks, ``T`` steps, ``L`` lane segments.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from io import BytesIO
 from typing import Any
@@ -102,6 +102,18 @@ class Tracks:
         observed = self.valid[:, :num_observed]
         return np.where(observed.any(axis=1), num_observed - 1 - observed[:, ::-1].argmax(axis=1), -1)
 
+    def delayed(self, steps: ArrayLike) -> Tracks:
+        """Move the states ``steps`` later, one number or ``[A]``: the first are unknown, the last are lost.
+
+        A track that had only the last ones stays, without a valid step.
+        """
+        row, source = np.arange(len(self))[:, None], np.arange(self.valid.shape[1])[None]
+        source = source - np.broadcast_to(steps, len(self))[:, None]
+        valid = self.valid[row, source.clip(0)] & (source >= 0)
+        masks = {"position": valid[..., None], "velocity": valid[..., None], "heading": valid}
+        states = {name: getattr(self, name)[row, source.clip(0)] * mask for name, mask in masks.items()}
+        return replace(self, valid=valid, **states)
+
     def validate(self) -> None:
         """Raise :class:`DataError` naming the first field with an invalid shape or value."""
         A, T = self.valid.shape if self.valid.ndim == 2 else (0, 0)
@@ -182,6 +194,14 @@ class Scenario:
     def has_future(self) -> bool:
         """Whether the focal track has any labelled future step."""
         return bool(self.tracks.valid[self.focal, self.num_observed :].any())
+
+    def earlier(self, steps: int) -> Scenario:
+        """Return the scenario as it was seen ``steps`` earlier, with as many observed and future steps.
+
+        History from before the recording is unknown; tracks keep their rows, as :meth:`Tracks.delayed` says.
+        """
+        stamps = self.timestamps_ns - round(steps * self.step_s * 1e9)
+        return replace(self, timestamps_ns=stamps, tracks=self.tracks.delayed(steps))
 
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""

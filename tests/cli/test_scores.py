@@ -46,6 +46,28 @@ def test_predictions_are_written_scored_and_compared(
     assert [one["id"] for one in json.loads(index)["scenes"]] == listed and len(listed) == 2
 
 
+def test_updates_are_scored_and_compared(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at, found, out = ["--store", store], tmp_path / "found.json", tmp_path / "p.parquet"
+    options = ["--streaming", "--every-s", "1", "--updates", "4"]
+    options += ["--against", "constant_velocity", "--scenes", "0"]
+    assert run("evaluate", *at, "--checkpoint", "lane_following", *options, "--json", found) == 0
+    printed = capsys.readouterr().out
+    updates = re.findall(r"^\| +(\S+ s) \|.* ([\d.]+|-) \|$", printed.split("every update")[1], re.MULTILINE)
+    assert [name for name, _ in updates] == ["2 s", "3 s", "4 s", "5 s"] and updates[0][1] == "-"
+    assert " probability change |" in printed.split("lane_following against")[1]
+    ours, steady = json.loads(found.read_text())
+    assert ours["updates"]["3 s"]["focal"]["switches"] > steady["updates"]["3 s"]["focal"]["switches"] == 0
+    assert run("compare", "--results", found) == 0
+    assert "mode displacement against lane_following" in capsys.readouterr().out
+    assert run("predict", *at, "--checkpoint", "constant_velocity", "--out", out) == 0
+    assert run("evaluate", *at, "--checkpoint", out, "--streaming") == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: --streaming: needs a model or a base")
+    assert run("evaluate", *at, "--streaming", "--every-s", "9") == 2
+    assert "error: --every-s: must be at most 2.4 s for 3 updates" in capsys.readouterr().err
+
+
 def test_gaps_in_a_predictions_file_are_reported(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,13 +12,16 @@ from rich.live import Live
 from rich.table import Table
 
 from trajpred.cli.scenarios import choose, open_split
+from trajpred.cli.visualize import PICTURES
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 from trajpred.packages import install_command
 
 if TYPE_CHECKING:
     from trajpred.onboard.replay import Replay, Update
+    from trajpred.scenario import Scenario
     from trajpred.store import ScenarioStore
+    from trajpred.viz.film import ReplayFrame
 
 #: Characters of the bar that shows an update's latency; full: the time between two steps.
 BAR = 24
@@ -102,6 +106,7 @@ def replay(
     store: Path | None = None,
     split: str = "val",
     out: Path | None = None,
+    curves: Path | None = None,
     realtime: bool = False,
     threads: int = 0,
     repeat: int = 1,
@@ -116,9 +121,10 @@ def replay(
         store: Folder written by prepare; by default the sample's.
         split: Split to take the scenario from if none is named.
         out: Also write a film, a file that ends in .gif or .mp4.
+        curves: Also draw error, displacement and switches from update to update (.png, .pdf, .svg).
         realtime: Replay in real time; by default as fast as possible.
         threads: Threads of onnxruntime; 0 for one per core.
-        repeat: Number of replays; the film shows the first.
+        repeat: Number of replays; film and curves show the first.
     """
     require(repeat > 0, "repeat", "must be positive")
     from trajpred.onboard import OnboardForecaster
@@ -126,12 +132,16 @@ def replay(
     from trajpred.onboard.replay import replay as stream
 
     forecaster = OnboardForecaster(bundle, threads=threads)
+    if curves is not None:
+        require(curves.suffix[1:] in PICTURES, "curves", f"must end in .{', .'.join(PICTURES)}, is {curves}")
+        require_writable(curves)
     if out is not None:
         require_writable(out)
-        from trajpred.viz.film import ReplayFrame, save_replay
         from trajpred.viz.film_file import film_writer
 
         film_writer(out)  # reports another suffix or a missing encoder at once
+    if out or curves:
+        from trajpred.viz.film import ReplayFrame, save_replay
     [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
     scene, result, updates = chosen.read(), Replay(), []
     with ReplayReport(scene.step_s) as report:
@@ -140,13 +150,25 @@ def replay(
             for update in stream(forecaster, scene, realtime=realtime):
                 result.add(update)
                 report.add(update)
-                if out is not None and not turn:
+                if (out or curves) and not turn:
                     updates.append(ReplayFrame.of(update, scene))
     report.console.print(summary(result, resident_mb()))
     if out is not None:
         save_replay(scene, updates, out)
         print(out)
+    if curves is not None:
+        _write_curves(scene, updates, curves, f"{chosen.name}, {bundle.name}")
+        print(curves)
     return 0
+
+
+def _write_curves(scenario: Scenario, updates: Sequence[ReplayFrame], path: Path, title: str) -> None:
+    from trajpred.evaluation.updates import update_series
+    from trajpred.viz import save_scene
+    from trajpred.viz.curves import draw_updates
+
+    rows = update_series(scenario, ((one.step, one.forecast) for one in updates))
+    save_scene(draw_updates(rows, title), path)
 
 
 class ReplayReport:

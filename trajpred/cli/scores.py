@@ -40,6 +40,9 @@ def evaluate(
     mirror: bool = False,
     ensemble: list[str] | None = None,
     perturb: list[str] | None = None,
+    streaming: bool = False,
+    every_s: float = 0.5,
+    updates: int = 3,
     against: str | None = None,
     scenes: int = 10,
     json: Path | None = None,
@@ -69,6 +72,9 @@ def evaluate(
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints or predictions files, whose modes are merged with those of the first.
         perturb: Repeat with no-map, short-history (1 s), fewer-agents (half) or noise (0.2 m), or all.
+        streaming: Also predict at earlier times, and measure how much the predictions change between updates.
+        every_s: With --streaming, seconds between updates.
+        updates: With --streaming, number of updates; the last one is at the last observed step.
         against: Also evaluate this checkpoint or baseline, and report the difference scenario by scenario.
         scenes: Number of most improved and most degraded scenarios to list.
         json: Write all results to this file (docs/how-to/evaluate.md).
@@ -84,6 +90,9 @@ def evaluate(
     require(limit is None or limit > 0, "limit", "must be positive")
     require(batch_size > 0, "batch_size", "must be positive")
     require(scenes >= 0, "scenes", "must not be negative")
+    require(
+        streaming or (every_s, updates) == (0.5, 3), "streaming", "is missing: --every-s, --updates need it"
+    )
     rows = open_split(store, split)
     if labels is not None:
         rows = _labelled(rows, labels)
@@ -94,12 +103,16 @@ def evaluate(
     from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.perturbed import perturbed
+    from trajpred.predictors.streamed import StreamedPredictor
 
     facts = [name if name == "all" else fact_name(name) for name in by or []]
     groups = group or ["focal"]
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
     rivals = [load_ensemble([against], joint and Path(against).suffix != ".parquet")] if against else []
     own = [predictor, *perturbed(predictor, perturb)]
+    every: list[Predictor] = [*own, *rivals]
+    if streaming:
+        every = [StreamedPredictor(one, every_s, updates) for one in every]
     results = [
         score(
             one,
@@ -111,7 +124,7 @@ def evaluate(
             workers=workers,
             check_with_av2=check_with_av2,
         )
-        for one in own + rivals
+        for one in every
     ]
     result, other = results[0], results[-1]
     if json is not None:

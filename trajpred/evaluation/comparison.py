@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import columns, metric_of
+from trajpred.metrics import columns, metric_of, metrics_of
+from trajpred.metrics.registry import Table
 
 RESAMPLES = 10_000
 #: Indices drawn at a time: 8 MB for any number of scenarios.
@@ -108,7 +109,17 @@ def _per_scenario(seeds: Sequence[Evaluation], metric: str) -> dict[str, float]:
     each = [one.focal(metric) for one in seeds]
     for values, one in zip(each, seeds, strict=True):
         _require_same_scenarios(each[0], values, seeds[0], one)
-    return {scenario: float(np.mean([values[scenario] for values in each])) for scenario in each[0]}
+    means = {scenario: float(np.mean([values[scenario] for values in each])) for scenario in each[0]}
+    return {scenario: mean for scenario, mean in means.items() if not np.isnan(mean)}
+
+
+def paired_columns(table: Table, evaluations: Sequence[Evaluation]) -> tuple[str, ...]:
+    """List the columns of a table, and the changes between updates if all evaluations contain them."""
+    changes = [one.name for one in metrics_of("streaming")]
+    shared = (
+        n for n in changes if all(any(x is not None for x in e.per_scenario.get(n, ())) for e in evaluations)
+    )
+    return (*columns(table), *shared)
 
 
 def _require_same_scenarios(
@@ -194,7 +205,8 @@ def format_intervals(recipes: Recipes) -> str:
 
     Raises: DataError if they were not evaluated on the same scenarios, or have no values per scenario.
     """
-    names, (reference, first) = columns("interval"), next(iter(recipes.items()))
+    names = paired_columns("interval", [one for seeds in recipes.values() for one in seeds])
+    reference, first = next(iter(recipes.items()))
     rows = []
     for name, seeds in recipes.items():
         own = [_interval(bootstrap(list(_per_scenario(seeds, metric).values()))) for metric in names]

@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 
 from trajpred.errors import require
 from trajpred.evaluation.agents import FACTS
-from trajpred.evaluation.comparison import changes, compare, markdown
+from trajpred.evaluation.comparison import changes, compare, markdown, paired_columns
 from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import columns, metrics_of
 
@@ -47,6 +47,7 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
         *_worlds(result),
         *_av2(result),
         *_parts("as if the future ended after", result.horizons, groups),
+        *_updates(result, groups),
         *(table for fact in chosen for table in _parts(f"by {fact}", result.breakdowns[fact], groups)),
     ]
 
@@ -68,7 +69,8 @@ def _main(result: Evaluation) -> Iterable[Table]:
     groups = list(result.metrics.values())
     for k in ks:
         last = k == ks[-1]
-        every = [f"{name}{k}" for name in names] + [one.name for one in metrics_of("plausibility") if last]
+        more = [*metrics_of("plausibility"), *metrics_of("streaming")] if last else []
+        every = [f"{name}{k}" for name in names] + [one.name for one in more]
         rows = [_cells(name, groups, interval=result.intervals.get(name)) for name in every if name in known]
         rows += _calibration(result) if last else []
         title = f"{result.predictor}: {result.scenarios:,} scenarios, K = {k}"
@@ -120,10 +122,13 @@ def _av2(result: Evaluation) -> Iterable[Table]:
 
 
 def _parts(
-    title: str, parts: Mapping[str, Mapping[str, Mapping[str, float]]], groups: Sequence[str]
+    title: str,
+    parts: Mapping[str, Mapping[str, Mapping[str, float]]],
+    groups: Sequence[str],
+    metrics: Sequence[str] = (),
 ) -> Iterable[Table]:
     """Build a table with a row for each part that has agents of any of ``groups``."""
-    names = ("agents", *columns("breakdown" if len(groups) == 1 else "side by side"))
+    names = ("agents", *(metrics or columns("breakdown" if len(groups) == 1 else "side by side")))
     head, rows = [""], []
     for group in groups:
         head += names if len(groups) == 1 else [f"{group} {name}" for name in names]
@@ -133,6 +138,14 @@ def _parts(
             rows.append([part, *(cell for group in cells for cell in group)])
     if rows:
         yield Table(f"{' | '.join(groups)} agents {title}", head, rows)
+
+
+def _updates(result: Evaluation, groups: Sequence[str]) -> Iterable[Table]:
+    """Build a table for each group with a row for each update."""
+    title = "visible at every update: errors and changes from the update before, by length of the history"
+    for group in groups:
+        names = dict.fromkeys(name for update in result.updates.values() for name in update[group])
+        yield from _parts(title, result.updates, [group], [name for name in names if name != "count"])
 
 
 def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
@@ -159,7 +172,8 @@ def changed(
     degraded scenarios.
     """
     old, new = names
-    rows = [[n, *(f"{x:+.3f}" for x in compare(after, before, n))] for n in columns("breakdown")]
+    metrics = paired_columns("breakdown", [*before, *after])
+    rows = [[n, *(f"{x:+.3f}" for x in compare(after, before, n))] for n in metrics]
     agents = f"{len(after[0].per_scenario['scenario_id']):,} focal agents"
     found = [Table(f"{new} against {old}, {agents}", ["", "change", "from", "to (95 %)"], rows)]
     for how, scenarios in zip(("better", "worse"), changes(after, before, count), strict=True):

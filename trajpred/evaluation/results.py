@@ -43,9 +43,11 @@ class Evaluation:
             ``actors``, and of ``incomplete`` scenes.
         calibration: ``calibration[group]``: calibration of probabilities and scales, if computed.
         horizons: ``horizons["3 s"][group][name]``: as if the future ended there.
+        updates: ``updates["1.5 s"][group][name]``: error of the forecast made after 1.5 s of history, and its
+            change from the one before, over the agents visible at every update; if updates were evaluated.
         breakdowns: ``breakdowns[fact][value][group][name]``: by class, city, manoeuvre, speed …
-        per_scenario: ``scenario_id`` and the breakdown metrics of each focal agent (metres, to 0.1 mm); lists
-            of equal length.
+        per_scenario: ``scenario_id``, the breakdown metrics of each focal agent (metres, to 0.1 mm), and the
+            changes between updates; lists of equal length.
         intervals: ``intervals[name]`` 95 % bootstrap bounds over scenarios of the focal agents' mean.
         av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
             ``difference``, if compared.
@@ -70,6 +72,7 @@ class Evaluation:
     intervals: dict[str, list[float]] = field(default_factory=dict)
     av2: dict[str, dict[str, float]] = field(default_factory=dict)
     how: str = ""
+    updates: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         focal = self.metrics.get("focal", {})
@@ -158,7 +161,7 @@ def _with_nan(one: dict[str, Any], known: set[str]) -> dict[str, Any]:
             return {name: convert(x) for name, x in value.items()}
         return math.nan if value is None else value
 
-    means = {"metrics", "worlds", "horizons", "breakdowns"}
+    means = {"metrics", "worlds", "horizons", "updates", "breakdowns"}
     return {name: convert(one[name]) if name in means else one[name] for name in known & one.keys()}
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from trajpred.evaluation.agents import BOUNDS, FACTS, GROUPS, ScoredAgents, require_step
 from trajpred.evaluation.av2_check import Av2Check
+from trajpred.evaluation.updates import ERRORS, changes, score_streams
 from trajpred.forecast import Forecast
 from trajpred.geometry import rotate
 from trajpred.metrics import (
@@ -141,6 +142,7 @@ class Scores:
         short = columns("breakdown")
         self._all, self._horizons = GroupMeans(()), GroupMeans(short)
         self._facts = {fact: GroupMeans(short) for fact in FACTS}
+        self._updates = GroupMeans((*ERRORS, *changes()))
         self._focal_id: list[str] = []
         self._focal: list[NDArray[np.float32]] = []
         self._step_s = 0.0
@@ -158,6 +160,11 @@ class Scores:
         scores = agent_scores(agents, self.ks, self.calibration is not None)
         if self.calibration is not None:
             self.calibration.add(agents)
+        updates, changed = score_streams(scenarios, forecasts, agents)
+        scores |= changed
+        for update, rows in updates.items():
+            member = {group: x & ~np.isnan(rows[:, 0]) for group, x in agents.member.items()}
+            self._updates.add(update, member, rows)
         if not self.names:
             self.names = tuple(scores)
             self._all = GroupMeans(self.names)
@@ -179,6 +186,10 @@ class Scores:
     def horizons(self) -> dict[str, Means]:
         """Return the means of the breakdown metrics over the agents visible at each horizon."""
         return {second: self._horizons.means(second) for second in self._horizons.count}
+
+    def updates(self) -> dict[str, Means]:
+        """Return the errors of each update and its changes, over the agents visible at all of them."""
+        return {update: self._updates.means(update) for update in self._updates.count}
 
     def breakdown(self, fact: str) -> dict[str, Means]:
         """Return the means for each value of ``fact``: intervals in order, words by descending frequency."""

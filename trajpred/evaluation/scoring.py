@@ -16,6 +16,7 @@ from trajpred.evaluation.comparison import bootstrap_columns
 from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
+from trajpred.evaluation.updates import changes
 from trajpred.metrics import columns, metric_of
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.predictions_file import predictions_path
@@ -38,7 +39,8 @@ def evaluate(
     """Compute the metrics of a predictor over a split.
 
     Args:
-        predictor: a model, a baseline, a predictions file or an ensemble.
+        predictor: a model, a baseline, a predictions file or an ensemble; a
+            :class:`~trajpred.predictors.streamed.StreamedPredictor` for the metrics of updates, too.
         store: the split.
         batch_size, limit, workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
         ks: for each k, evaluate the k most probable modes.
@@ -81,17 +83,18 @@ def evaluate(
 def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
     """Collect the means, breakdowns and values per scenario of an :class:`Evaluation`."""
     names = [name for name in scores.names if _is_asked(name, ks)]
-    focal = scores.focal()
+    focal, paired = scores.focal(), (*columns("breakdown"), *changes())
     return {
         "metrics": scores.means(names),
         "intervals": _intervals({name: focal[name] for name in names}),
         "calibration": scores.calibration.summary() if scores.calibration else {},
         "worlds": scores.worlds.means(),
         "horizons": scores.horizons(),
+        "updates": scores.updates(),
         "breakdowns": {fact: scores.breakdown(fact) for fact in FACTS},
         "per_scenario": {
             "scenario_id": focal["scenario_id"].tolist(),
-            **{n: np.round(focal[n].astype(np.float64), 4).tolist() for n in columns("breakdown")},
+            **{n: np.round(focal[n].astype(np.float64), 4).tolist() for n in paired if n in focal},
         },
     }
 

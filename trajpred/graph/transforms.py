@@ -74,18 +74,10 @@ def earlier(batch: ScenarioBatch, config: AugmentConfig, keys: NDArray[np.int64]
     """
     if not config.earlier_s:
         return batch
-    tracks, row = batch.tracks, np.arange(len(batch.tracks))[:, None]
     most = np.minimum(config.earlier_s / batch.step_s + 0.1, batch.num_observed - 1).astype(np.int64)
     steps = (uniform(keys, _EARLIER) * (most + 1)).astype(np.int64)
-    seen = tracks.valid[batch.focal].argmax(axis=1) < batch.num_observed - steps
-    source = np.arange(tracks.valid.shape[1]) - np.where(seen, steps, 0)[batch.track_scene, None]
-    valid = tracks.valid[row, source.clip(0)] & (source >= 0)
-    states = {
-        "position": tracks.position[row, source.clip(0)] * valid[..., None],
-        "heading": tracks.heading[row, source.clip(0)] * valid,
-        "velocity": tracks.velocity[row, source.clip(0)] * valid[..., None],
-    }
-    return replace(batch, tracks=replace(tracks, valid=valid, **states))
+    seen = batch.tracks.valid[batch.focal].argmax(axis=1) < batch.num_observed - steps
+    return replace(batch, tracks=batch.tracks.delayed(np.where(seen, steps, 0)[batch.track_scene]))
 
 
 def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:

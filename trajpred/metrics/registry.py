@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trajpred.metrics import plausibility
+from trajpred.metrics.consistency import Matched
 from trajpred.metrics.displacement import missed, of_best, with_brier
 
-Kind = Literal["displacement", "plausibility", "world"]
+Kind = Literal["displacement", "plausibility", "world", "streaming"]
 Table = Literal["training", "progress", "chart", "results", "interval", "breakdown", "side by side"]
 
 
@@ -29,7 +30,8 @@ class Metric:
         unit: ``m``, ``rad``, or empty for shares.
         kind: ``displacement`` (computed from :class:`~trajpred.metrics.displacement.Errors`),
             ``plausibility`` (from :class:`~trajpred.metrics.plausibility.Futures`, with ``--beyond`` only),
-            or ``world`` (from :class:`~trajpred.metrics.world.Worlds`).
+            ``world`` (from :class:`~trajpred.metrics.world.Worlds`), or ``streaming`` (from
+            :class:`~trajpred.metrics.consistency.Matched`, with ``--streaming`` only).
         lower_is_better: None if neither direction is better.
         tables: the tables in which the metric appears, and for which K there: ``training`` (validation
             curves), ``progress`` (the progress bar), ``chart`` (TensorBoard's custom charts), ``results``
@@ -146,5 +148,14 @@ for _metric in (
     ),
     Metric("actorMR", lambda w: w.missed, "Share of missed actors", "", "world", per_actor=True),
     Metric("actorCR", lambda w: w.collided, "Share of colliding actors", "", "world", per_actor=True),
+    Metric("mode displacement", Matched.displacement, "Displacement of the modes", kind="streaming"),
+    Metric(
+        "weighted displacement",
+        Matched.weighted_displacement,
+        "Displacement of the modes, by probability",
+        kind="streaming",
+    ),
+    Metric("switches", Matched.switched, "Switches of the most probable mode", "", "streaming"),
+    Metric("probability change", Matched.probability_change, "Change of the probabilities", "", "streaming"),
 ):
     register(_metric)

@@ -1,0 +1,170 @@
+"""Scores of updates: closed forms in a world without acceleration, and a plain program on real scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from av2.datasets.motion_forecasting.eval import metrics as av2
+from scipy.optimize import linear_sum_assignment
+
+from trajpred.evaluation import evaluate, read_results, write_results
+from trajpred.evaluation.report import changed, tables
+from trajpred.evaluation.scores import Scores
+from trajpred.evaluation.updates import changes, score_stream, update_series
+from trajpred.forecast import Forecast
+from trajpred.predictors import load_predictor
+from trajpred.predictors.streamed import StreamedForecast, StreamedPredictor
+from trajpred.scenario import Scenario
+from trajpred.store import ScenarioStore
+
+ERRORS = ("minADE6", "minFDE6")
+
+
+def steady() -> Scenario:
+    """Three cars at constant velocity; the last one appears after the first update."""
+    time = np.arange(50) * 0.1
+    position = np.stack([np.stack((speed * time, 5.0 + 0 * time), -1) for speed in (5.0, 10.0, -3.0)])
+    position[2, :12] = np.nan
+    return Scenario.from_arrays(position, num_observed=20)
+
+
+class Fan:
+    """Six straight modes that diverge from the true path, changed by ``edit`` as a function of the update."""
+
+    name, training = "fan", dict[str, Any]()
+
+    def __init__(self, edit: Callable[[Forecast, int], Forecast]) -> None:
+        self.edit = edit
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        return [self.one(scenario) for scenario in scenarios]
+
+    def one(self, scenario: Scenario) -> Forecast:
+        [truth] = load_predictor("constant_velocity")([scenario])
+        aside = np.arange(6.0)[:, None, None] * [0.0, 2.0]
+        p = np.arange(1.0, 7.0) / 21
+        count = len(truth.track_id)
+        modes = {"probability": np.tile(p, (count, 1))}
+        modes |= {name: np.repeat(getattr(truth, name), 6, 1) for name in ("heading", "speed")}
+        fan = replace(truth, trajectory=truth.trajectory + aside, **modes)
+        return self.edit(fan, round(-scenario.timestamps_ns[0] / 1e8))  # steps before the present
+
+
+def scores_of(predictor: Any) -> Scores:
+    scores, scenario = Scores(), steady()
+    scores.add([scenario], StreamedPredictor(predictor)([scenario]))
+    return scores
+
+
+def shuffled(forecast: Forecast, steps: int) -> Forecast:
+    order = np.random.default_rng(steps).permutation(6)
+    return replace(
+        forecast, trajectory=forecast.trajectory[:, order], probability=forecast.probability[:, order]
+    )
+
+
+def shifted(forecast: Forecast, steps: int) -> Forecast:
+    return replace(forecast, trajectory=forecast.trajectory + steps / 5 * np.array([0.3, 0.4]))
+
+
+@pytest.mark.parametrize(
+    ("predictor", "expected"),
+    [
+        (load_predictor("constant_velocity"), [0, 0, 0, 0]),
+        (Fan(lambda forecast, _: forecast), [0, 0, 0, 0]),
+        (Fan(shuffled), [0, 0, 0, 0]),
+        (Fan(shifted), [0.5, 0.5, 0, 0]),
+        # The most probable mode moves from the last to the first every 0.5 s: half of |p_k - p_(5-k)|.
+        (
+            Fan(lambda one, steps: replace(one, probability=one.probability[:, :: -1 if steps == 5 else 1])),
+            [0, 0, 1, 9 / 21],
+        ),
+    ],
+)
+def test_known_changes(predictor: Any, expected: list[float]) -> None:
+    scores = scores_of(predictor)
+    assert [*scores.updates()] == ["1 s", "1.5 s", "2 s"]
+    for means in (scores.means(changes()), scores.updates()["1.5 s"], scores.updates()["2 s"]):
+        found = [means["focal"][name] for name in changes()]
+        assert found == pytest.approx(expected, abs=1e-6)
+    counts = {name: group["count"] for name, group in scores.updates()["1 s"].items()}
+    assert counts == {"focal": 1, "scored": 2, "all": 2}, "the third car is not visible at every update"
+    assert "switches" not in scores.updates()["1 s"]["focal"]
+
+
+def test_errors_of_an_update_are_those_of_its_own_forecast() -> None:
+    found = scores_of(Fan(shifted)).updates()
+    for update, error in {"1 s": 1.0, "1.5 s": 0.5, "2 s": 0.0}.items():
+        assert found[update]["all"]["minADE6"] == pytest.approx(error, abs=1e-6)
+        assert found[update]["all"]["minFDE6"] == pytest.approx(error, abs=1e-6)
+
+
+def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> None:
+    store, model = ScenarioStore(store_path, "val"), StreamedPredictor(load_predictor("lane_following"))
+    result = evaluate(model, store, batch_size=2, workers=2, progress=False)
+    plain: dict[str, list[float]] = {name: [] for name in (*ERRORS, *changes())}
+    for scenario in store:
+        [now] = model([scenario])
+        assert isinstance(now, StreamedForecast)
+        row = scenario.focal
+        earliest = now.earlier[10]
+        own = earliest.track_id.tolist().index(scenario.focal_id)
+        truth = scenario.tracks.position[row, 40:100]
+        plain["minADE6"].append(av2.compute_ade(earliest.trajectory[own], truth).min())
+        plain["minFDE6"].append(av2.compute_fde(earliest.trajectory[own], truth).min())
+        pairs = [one_change(scenario, *pair) for pair in ((earliest, now.earlier[5]), (now.earlier[5], now))]
+        for name, values in zip(changes(), np.mean(pairs, axis=0), strict=True):
+            plain[name].append(float(values))
+    for name in changes():
+        assert result.per_scenario[name] == pytest.approx(plain[name], abs=1e-4), name
+        assert result.metrics["focal"][name] == pytest.approx(np.mean(plain[name]), abs=1e-5), name
+        assert name in result.intervals
+    for name in ERRORS:
+        assert result.updates["4 s"]["focal"][name] == pytest.approx(np.mean(plain[name]), abs=1e-5)
+        assert result.updates["5 s"]["focal"][name] == pytest.approx(result.metrics["focal"][name], abs=1e-5)
+    write_results(tmp_path / "new.json", result)
+    assert read_results(tmp_path / "new.json")[0].updates == result.updates
+    [once] = [table for table in tables(result) if "every update" in table.title]
+    assert [row[0] for row in once.rows] == ["4 s", "4.5 s", "5 s"] and once.rows[0][-1] == "-"
+    paired = changed([result], [result], 0, ("a", "b"))[0]
+    assert [row[0] for row in paired.rows][-4:] == [*changes()]
+
+
+def one_change(scenario: Scenario, old: Forecast, new: Forecast) -> list[float]:
+    """Return the changes of the focal agent's forecast within 5 steps, one mode after the other."""
+    a, b = (one.track_id.tolist().index(scenario.focal_id) for one in (old, new))
+    before, after, p, q = old.trajectory[a], new.trajectory[b], old.probability[a], new.probability[b]
+    cost = np.array([[np.hypot(*(x[5:] - y[:-5]).T).mean() for y in after] for x in before])
+    rows, partner = linear_sum_assignment(cost)
+    apart, q = cost[rows, partner], q[partner]
+    weighted = ((p + q) / 2 * apart).sum()
+    return [apart.mean(), weighted, float(q[p.argmax()] < q.max()), np.abs(p - q).sum() / 2]
+
+
+def test_results_without_updates_are_still_read_and_compared(store_path: Path, tmp_path: Path) -> None:
+    store, model = ScenarioStore(store_path, "val"), load_predictor("constant_velocity")
+    plain = evaluate(model, store, progress=False)
+    text = (write_results(tmp_path / "old.json", plain), (tmp_path / "old.json").read_text())[1]
+    assert '"updates": {}' in text
+    (tmp_path / "old.json").write_text(text.replace(',\n"updates": {}', ""))
+    [old] = read_results(tmp_path / "old.json")
+    new = evaluate(StreamedPredictor(model), store, progress=False)
+    assert not old.updates and len(changed([old], [new], 0, ("a", "b"))[0].rows) == 4
+
+
+def test_a_stream_is_averaged_step_by_step() -> None:
+    scenario, model = steady(), Fan(shifted)
+    whole = StreamedPredictor(model, every_s=0.1, updates=10)([scenario])[0]
+    assert isinstance(whole, StreamedForecast)
+    updates = [(19 - steps, one) for steps, one in whole.earlier.items()] + [(19, whole)]
+    rows = update_series(scenario, updates)
+    assert [*rows] == list(range(10, 20)) and rows[19]["seconds"] == pytest.approx(1.9)
+    assert "scored/switches" not in rows[10] and rows[11]["focal/mode displacement"] == pytest.approx(0.1)
+    tables = score_stream(scenario, whole)
+    both = tables["2 s"][:2, 1].mean()  # the third car is seen from step 12
+    assert rows[11]["scored/minFDE6"] == pytest.approx(8 / 5 * 0.5) and both == pytest.approx(0, abs=1e-6)

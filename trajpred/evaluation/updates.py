@@ -1,0 +1,121 @@
+"""Scores of successive forecasts of a recording: the error of each update, and how much it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trajpred.evaluation.agents import ScoredAgents
+from trajpred.forecast import Forecast
+from trajpred.metrics import agent_metrics, metrics_of
+from trajpred.metrics.consistency import match_modes
+from trajpred.predictors.streamed import StreamedForecast
+from trajpred.scenario import Scenario, TrackCategory
+
+#: The errors of an update; changes from the one before follow them in tables.
+ERRORS = ("minADE6", "minFDE6")
+#: The step of a recording at which a forecast was made, and the forecast.
+Update: TypeAlias = tuple[int, Forecast]
+Table: TypeAlias = NDArray[np.float64]
+
+
+def changes() -> tuple[str, ...]:
+    """List the metrics of the change from one update to the next."""
+    return tuple(one.name for one in metrics_of("streaming"))
+
+
+def score_update(scenario: Scenario, update: Update, before: Update | None = None) -> Table:
+    """Compute :data:`ERRORS` and :func:`changes` ``[A, M]`` of all tracks of a recording.
+
+    Errors are over the steps of the forecast that were recorded. NaN for tracks that are not forecast or not
+    visible at that step; changes also where they were not before.
+
+    Args:
+        before: the preceding update.
+    """
+    (step, forecast), tracks = update, scenario.tracks
+    found = np.full((len(tracks), len(ERRORS) + len(changes())), np.nan)
+    row = forecast.rows(tracks.track_id)
+    seen = np.flatnonzero((row >= 0) & tracks.valid[:, step])
+    steps = slice(step + 1, step + 1 + forecast.trajectory.shape[2])
+    truth, valid = tracks.position[seen, steps], tracks.valid[seen, steps]
+    path, p = forecast.trajectory[row[seen]], forecast.probability[row[seen]]
+    if truth.size:
+        modes, weight = torch.from_numpy(path[:, :, : truth.shape[1]]), torch.from_numpy(p)
+        target, known = torch.from_numpy(truth), torch.from_numpy(valid)
+        errors = agent_metrics(modes, weight, target, known, [6], ("minADE", "minFDE"))
+        found[seen, : len(ERRORS)] = torch.stack([errors[name] for name in ERRORS], 1).numpy()
+    if before is not None:
+        earlier, old = before
+        old_row = old.rows(tracks.track_id)[seen]
+        both = (old_row >= 0) & tracks.valid[seen, earlier]
+        if both.any():
+            old_path, old_p = old.trajectory[old_row[both]], old.probability[old_row[both]]
+            matched = match_modes(old_path, old_p, path[both], p[both], step - earlier)
+            columns = [one.compute(matched) for one in metrics_of("streaming")]
+            found[seen[both], len(ERRORS) :] = np.stack(columns, axis=1)
+    return found
+
+
+def score_stream(scenario: Scenario, forecast: StreamedForecast) -> dict[str, Table]:
+    """Return :func:`score_update` by update, named by the seconds observed until then, oldest first.
+
+    NaN for tracks that lack an error at any update, so that all updates are of the same agents.
+    """
+    now, found = scenario.num_observed - 1, dict[str, Table]()
+    before: Update | None = None
+    for back, one in [*forecast.earlier.items(), (0, forecast)]:
+        update = (now - back, one)
+        found[f"{round((now - back + 1) * scenario.step_s, 2):g} s"] = score_update(scenario, update, before)
+        before = update
+    known = np.all([~np.isnan(table[:, len(ERRORS) - 1]) for table in found.values()], axis=0)
+    return {name: np.where(known[:, None], table, np.nan) for name, table in found.items()}
+
+
+def score_streams(
+    scenarios: Sequence[Scenario], forecasts: Sequence[Forecast], agents: ScoredAgents
+) -> tuple[dict[str, Table], dict[str, NDArray[Any]]]:
+    """Compute the scores of each update ``[A, M]`` by its name, and each of :func:`changes` ``[A]``.
+
+    Changes are means over the updates. Rows are those of ``agents``. Both are empty unless the forecasts are
+    of a :class:`~trajpred.predictors.streamed.StreamedPredictor`.
+    """
+    updates: dict[str, Table] = {}
+    for scene, (scenario, forecast) in enumerate(zip(scenarios, forecasts, strict=True)):
+        if not isinstance(forecast, StreamedForecast):
+            return {}, {}
+        rows = np.flatnonzero(agents.scene == scene)
+        track = {name: i for i, name in enumerate(scenario.tracks.track_id.tolist())}
+        tracks = [track[name] for name in agents.track_id[rows].tolist()]
+        for name, table in (score_stream(scenario, forecast) if forecast.earlier else {}).items():
+            every = updates.setdefault(name, np.full((len(agents), table.shape[1]), np.nan))
+            every[rows] = table[tracks]
+    changed = [table[:, len(ERRORS) :] for table in [*updates.values()][1:]]
+    mean = np.mean(changed, axis=0) if changed else np.full((len(agents), len(changes())), np.nan)
+    return updates, dict(zip(changes(), mean.T, strict=True))
+
+
+def update_series(scenario: Scenario, updates: Iterable[Update]) -> dict[int, dict[str, float]]:
+    """Average :func:`score_update` over the focal and the scored tracks of a recording, for its plot.
+
+    Args:
+        updates: in order of their steps.
+
+    Returns: by step, ``seconds`` and the means ``GROUP/METRIC`` over the tracks that have a value.
+    """
+    category, rows = scenario.tracks.category, dict[int, dict[str, float]]()
+    groups = {"focal": category == TrackCategory.FOCAL, "scored": category >= TrackCategory.SCORED}
+    before: Update | None = None
+    for update in updates:
+        table = score_update(scenario, update, before)
+        row = rows[update[0]] = {"seconds": update[0] * scenario.step_s}
+        for group, member in groups.items():
+            for name, values in zip((*ERRORS, *changes()), table[member].T, strict=True):
+                known = values[~np.isnan(values)]
+                row |= {f"{group}/{name}": float(known.mean())} if len(known) else {}
+        before = update
+    return rows
