@@ -121,6 +121,42 @@ def busy(
     return _print_figures(busy_figures(checkpoint, store, limit, epochs))
 
 
+def front(
+    *,
+    checkpoint: list[str],
+    store: Path | None = None,
+    split: str = "val",
+    metric: str = "minFDE6",
+    limit: int | None = None,
+    out: Path = Path("front.png"),
+) -> int:
+    """Error against CPU time of several predictors as a picture, measured in one run on one thread.
+
+    Example: trajpred benchmark front --checkpoint constant_velocity --checkpoint argoverse2-demo
+
+    Args:
+        checkpoint: A model, bundle or baseline; repeat it for each.
+        store: Folder written by prepare; by default the sample's.
+        split: Split of the store.
+        metric: Of the focal agents.
+        limit: Number of scenarios.
+        out: The picture: png, pdf or svg.
+    """
+    from trajpred.benchmark import front as run
+    from trajpred.cli.scenarios import open_split
+    from trajpred.files import require_writable
+    from trajpred.viz import save_scene
+
+    require_writable(out)
+    points = run.front(checkpoint, open_split(store, split), metric, limit)
+    for point in sorted(points, key=lambda one: one.cpu_ms):
+        mean, low, high = point.error
+        print(f"{point.name:40s} {point.cpu_ms:8.2f} ms  {metric} {mean:.2f} [{low:.2f}, {high:.2f}]")
+    save_scene(run.draw_front(points, metric), out)
+    print(out)
+    return 0
+
+
 def _print_figures(figures: dict[str, float]) -> int:
     for name, value in figures.items():
         print(f"{name:64s} {value:10.2f}")

@@ -1,0 +1,41 @@
+"""Error against time: the best are those that nothing surpasses, and the command measures and draws them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import run
+from trajpred.benchmark.front import Point, best
+from trajpred.evaluation import Interval, evaluate
+from trajpred.predictors import load_predictor
+from trajpred.store import ScenarioStore
+
+
+def test_the_best_are_not_surpassed_in_both_respects() -> None:
+    """Against the definition, pair by pair."""
+    random = np.random.default_rng(0)
+    points = [
+        Point(str(i), *values, Interval(error, 0, 0))
+        for i, (*values, error) in enumerate(random.random((40, 2)))
+    ]
+    truth = {
+        p.name for p in points if not any(q.cpu_ms < p.cpu_ms and q.error.mean < p.error.mean for q in points)
+    }
+    found = best(points)
+    assert {p.name for p in found} == truth and 1 < len(found) < 40
+    assert [p.cpu_ms for p in found] == sorted(p.cpu_ms for p in found)
+
+
+def test_measures_and_draws(store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["constant_velocity", "lane_following"]
+    out = tmp_path / "front.svg"
+    words = [word for name in names for word in ("--checkpoint", name)]
+    assert run("benchmark", "front", *words, "--store", store_path, "--out", out) == 0
+    printed, drawn = capsys.readouterr().out, out.read_text()
+    for name in names:
+        found = evaluate(load_predictor(name), ScenarioStore(store_path, "val"), progress=False)
+        assert f"minFDE6 {found.metrics['focal']['minFDE6']:.2f}" in printed and name in drawn
+    assert run("benchmark", "front", "--checkpoint", names[0], "--metric", "minXDE", "--out", out) == 2
