@@ -62,8 +62,9 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            limit = math.inf if name == "earlier_s" else 1
-            require(0 <= value <= limit, f"augment.{name}", f"must be 0 to {limit}")
+            if name != "earlier_s":
+                require(0 <= value <= 1, f"augment.{name}", "must be 0 to 1")
+        require(0 <= self.earlier_s < math.inf, "augment.earlier_s", "must be 0 or a number of seconds")
 
 
 def earlier(batch: ScenarioBatch, config: AugmentConfig, keys: NDArray[np.int64]) -> ScenarioBatch:
