@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import run
-from trajpred.benchmark.front import Point, best
+from trajpred.benchmark.front import Point, best, draw_front
 from trajpred.evaluation import Interval, evaluate
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
@@ -29,13 +29,25 @@ def test_the_best_are_not_surpassed_in_both_respects() -> None:
     assert [p.cpu_ms for p in found] == sorted(p.cpu_ms for p in found)
 
 
+def test_every_predictor_is_named_and_the_best_are_connected() -> None:
+    points = [
+        Point("quick", 1.0, Interval(3.0, 2.5, 3.5)),
+        Point("slow and worse", 20.0, Interval(4.0, 3.0, 5.0)),
+        Point("slow", 10.0, Interval(1.0, 0.9, 1.1)),
+    ]
+    [axes] = draw_front(points, "minFDE6").axes
+    assert [text.get_text() for text in axes.texts] == [point.name for point in points]
+    assert axes.lines[0].get_xydata().tolist() == [[1.0, 3.0], [10.0, 1.0]]
+
+
 def test_measures_and_draws(store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["constant_velocity", "lane_following"]
     out = tmp_path / "front.svg"
     words = [word for name in names for word in ("--checkpoint", name)]
     assert run("benchmark", "front", *words, "--store", store_path, "--out", out) == 0
-    printed, drawn = capsys.readouterr().out, out.read_text()
+    printed = capsys.readouterr().out
     for name in names:
         found = evaluate(load_predictor(name), ScenarioStore(store_path, "val"), progress=False)
-        assert f"minFDE6 {found.metrics['focal']['minFDE6']:.2f}" in printed and name in drawn
+        assert f"minFDE6 {found.metrics['focal']['minFDE6']:.2f}" in printed
+    assert out.read_text().endswith("</svg>\n")
     assert run("benchmark", "front", "--checkpoint", names[0], "--metric", "minXDE", "--out", out) == 2
