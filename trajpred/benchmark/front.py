@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,19 +12,20 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullLocator
 
-from trajpred.benchmark.timing import use_threads
+from trajpred.benchmark.timing import time_ms, use_threads
 from trajpred.errors import require
 from trajpred.evaluation import Interval, bootstrap, evaluate
-from trajpred.forecast import Forecast
 from trajpred.metrics import metric_of
-from trajpred.predictors import Predictor, load_predictor
-from trajpred.scenario import Scenario
+from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 from trajpred.viz.style import LIGHT, Role
 
+#: Scenes on which CPU time is measured.
+TIMED = 100
+
 
 class Point(NamedTuple):
-    """One predictor: median CPU time per scene, one scene at a time, and the focal agents' mean error."""
+    """One predictor: median CPU time of a scene, and the focal agents' mean error."""
 
     name: str
     cpu_ms: float
@@ -35,36 +36,30 @@ class Point(NamedTuple):
 def front(
     checkpoints: Sequence[str | Path], store: ScenarioStore, metric: str, limit: int | None
 ) -> list[Point]:
-    """Evaluate predictors on one thread, scene by scene as on a vehicle, features included.
+    """Evaluate predictors, and measure them on one thread, one scene at a time, features included.
+
+    The predictors take turns in every scene, so that a moment in which the machine is slow hits all of them.
 
     Args:
         checkpoints: what ``load_predictor`` takes: weights, bundles, baselines.
         metric: of the focal agents, with its interval over scenarios.
-        limit: number of scenarios.
+        limit: number of scenarios to evaluate.
 
     Raises: DataError as :func:`~trajpred.evaluation.evaluate`.
     """
-    points = []
-    for checkpoint in checkpoints:
-        timed = _Timed(load_predictor(checkpoint))
-        result = evaluate(timed, store, batch_size=1, limit=limit)
-        errors = [value for value in result.focal(metric).values() if value == value]
-        points.append(Point(timed.name, float(np.median(timed.cpu_ms)), bootstrap(errors)))
-    return points
-
-
-class _Timed:
-    """A predictor that records its CPU time per scene, in this process."""
-
-    def __init__(self, predictor: Predictor) -> None:
-        self.predictor, self.name, self.training = predictor, predictor.name, predictor.training
-        self.cpu_ms: list[float] = []
-
-    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        start = time.process_time()
-        forecasts = self.predictor(scenarios)
-        self.cpu_ms.append(1e3 * (time.process_time() - start) / len(scenarios))
-        return forecasts
+    predictors = [load_predictor(checkpoint) for checkpoint in checkpoints]
+    results = [evaluate(predictor, store, limit=limit) for predictor in predictors]
+    rows = np.linspace(0, len(store) - 1, min(TIMED, len(store))).astype(int)
+    scenes = [store[0], *(store[int(row)] for row in rows)]  # the first call of each is not counted
+    cpu = np.empty((len(scenes), len(predictors)))
+    for turn, scene in enumerate(scenes):
+        for index in np.roll(range(len(predictors)), turn):
+            cpu[turn, index] = time_ms(partial(predictors[index], [scene]))[0]
+    errors = [[value for value in result.focal(metric).values() if value == value] for result in results]
+    return [
+        Point(one.name, float(median), bootstrap(values))
+        for one, median, values in zip(predictors, np.median(cpu[1:], axis=0), errors, strict=True)
+    ]
 
 
 def best(points: Sequence[Point]) -> list[Point]:
