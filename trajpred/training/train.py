@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import signal
 import sys
 import threading
 import warnings
@@ -252,6 +253,8 @@ def _fit(cli: TrainCLI) -> None:
             raise DataError(f"{problem}: give --trainer.devices 1") from error
         if trainer.world_size == 1 or not is_lost_connection(error):
             raise
+        if trainer.strategy.launcher is not None:  # a process that hangs would outlive this one
+            trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
         lost = f"process {trainer.global_rank} stops: another process has ended or hangs, see its message"
         sys.exit(f"error: {lost}. Continue with --resume. ({str(error).splitlines()[0]})")
 
