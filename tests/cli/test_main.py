@@ -95,7 +95,7 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("benchmark onbord", 'Did you mean "onboard"?'),
         ("evaluate --limit ten", 'Invalid value for --limit: unable to convert "ten" into int'),
         ("evaluate --limit 0", "--limit: must be positive"),
-        ("evaluate --updates 4", "--streaming: is missing: --every-s, --updates need it"),
+        ("evaluate --updates 4", "--streaming: is missing, which --every-s and --updates need"),
         ("evaluate --streaming --updates 1", "--updates: must be 2 or more"),
         ("evaluate --batch-size 0", "--batch-size: must be positive"),
         (

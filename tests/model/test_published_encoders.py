@@ -94,7 +94,7 @@ def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario]
     graph = TokenGraph.of(batch)
     stars = Stars.of(batch, sectors)
     nearest: dict[tuple[int, int], tuple[float, Tensor, int]] = {}
-    for j, i in graph.index[:, graph.edges_between(True, True)].T.tolist():
+    for j, i in graph.index[:, : graph.num_agent_edges].T.tolist():
         x, y = relative_pose(graph.poses[j : j + 1], graph.poses[i : i + 1]).position[0].tolist()
         sector = int((math.atan2(y, x) + math.pi / sectors) % (2 * math.pi) * sectors / (2 * math.pi))
         distance = math.hypot(x, y)

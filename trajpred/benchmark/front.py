@@ -18,7 +18,7 @@ from trajpred.evaluation import Interval, bootstrap, evaluate
 from trajpred.metrics import metric_of
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
-from trajpred.viz.style import LIGHT, Role
+from trajpred.viz.style import LIGHT, Role, style_axes
 
 #: Scenes on which CPU time is measured.
 TIMED = 100
@@ -101,8 +101,5 @@ def draw_front(points: Sequence[Point], metric: str) -> Figure:
     axes.set_xlabel("CPU time of a scene, one thread (ms)", fontsize=9, color=theme.muted)
     axes.set_ylabel(f"{metric} ({unit})" if unit else metric, fontsize=9, color=theme.muted)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_facecolor(theme.background)
-    axes.tick_params(colors=theme.muted, labelsize=8.5, length=3)
-    axes.grid(axis="y", color=theme.ground, linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
+    style_axes(axes, theme)
     return figure

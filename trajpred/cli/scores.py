@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Group = Literal["focal", "scored", "all"]
 #: Scenarios of a predictions file whose problems are printed.
 MAX_PROBLEMS = 10
+#: Seconds between the updates of a stream, and their number.
+EVERY_S, UPDATES = 0.5, 3
 #: Characters of an id in a printed command.
 SHORT_ID = 12
 
@@ -41,8 +43,8 @@ def evaluate(
     ensemble: list[str] | None = None,
     perturb: list[str] | None = None,
     streaming: bool = False,
-    every_s: float = 0.5,
-    updates: int = 3,
+    every_s: float = EVERY_S,
+    updates: int = UPDATES,
     against: str | None = None,
     scenes: int = 10,
     json: Path | None = None,
@@ -90,9 +92,8 @@ def evaluate(
     require(limit is None or limit > 0, "limit", "must be positive")
     require(batch_size > 0, "batch_size", "must be positive")
     require(scenes >= 0, "scenes", "must not be negative")
-    require(
-        streaming or (every_s, updates) == (0.5, 3), "streaming", "is missing: --every-s, --updates need it"
-    )
+    chosen = streaming or (every_s, updates) == (EVERY_S, UPDATES)
+    require(chosen, "streaming", "is missing, which --every-s and --updates need")
     rows = open_split(store, split)
     if labels is not None:
         rows = _labelled(rows, labels)

@@ -195,7 +195,7 @@ class ModeDecoder(SceneDecoder):
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
         """Relation from mode k of an agent's neighbours to its own mode k, at the agents' poses."""
-        index = graph.index[:, graph.edges_between(True, True)]
+        index = graph.index[:, : graph.num_agent_edges]
         kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
         sender, receiver = graph.poses[index[0]], graph.poses[index[1]]
         bias = self.across_bias(edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS)))

@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
 from trajpred.graph.channels import edge_channels
-from trajpred.graph.relations import EDGE_KINDS, RELATIONS, edge_features
+from trajpred.graph.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, edge_features
 from trajpred.nn import Padding
 
 #: Channels of :attr:`TokenGraph.features`.
@@ -26,7 +26,7 @@ class TokenGraph:
         poses: ``[N, 2]`` metres and ``[N]`` radians, N = A + L, in the frame of each scene.
         index: ``[2, E]`` sender and receiver.
         kind: ``[E]`` index into ``EDGE_KINDS``.
-        num_edges: number of edges of each relation, in the order of ``RELATIONS``.
+        num_agent_edges: number of edges between agents, which come first.
         scene: ``[N]`` scene of each node.
         padding: positions of the nodes in scenes padded to one size, agents first.
         agents: ``Padding`` of the agents alone.
@@ -38,7 +38,7 @@ class TokenGraph:
     poses: Pose[Tensor]
     index: Tensor
     kind: Tensor
-    num_edges: list[int]
+    num_agent_edges: int
     scene: Tensor
     padding: Padding
     agents: Padding
@@ -57,7 +57,7 @@ class TokenGraph:
             Pose(torch.cat((agent.position, lane.position)), torch.cat((agent.heading, lane.heading))),
             torch.stack((torch.cat(sender), torch.cat(receiver))),
             torch.cat([batch[relation].edge_kind for relation in RELATIONS]),
-            [batch[relation].edge_kind.shape[0] for relation in RELATIONS],
+            batch[AGENT_TO_AGENT].edge_kind.shape[0],
             torch.cat((agent.batch, lane.batch)),
             agents.beside(lanes),
             agents,
@@ -92,10 +92,3 @@ class TokenGraph:
         heading = self.heading[self.scene]
         relative = relative_pose(self.poses, Pose(torch.zeros_like(self.poses.position), heading))
         return torch.cat((relative.position / POSE_SCALE, unit_vector(relative.heading)), -1)
-
-    def edges_between(self, sender_agents: bool, receiver_agents: bool) -> slice:
-        """Return the columns of ``index`` from agents (or lanes) to agents (or lanes)."""
-        ends = [("lane", "agent")[of_agents] for of_agents in (sender_agents, receiver_agents)]
-        relation = [kind[::2] for kind in RELATIONS].index((ends[0], ends[1]))
-        first = sum(self.num_edges[:relation])
-        return slice(first, first + self.num_edges[relation])

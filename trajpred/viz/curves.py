@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from trajpred.metrics import metric_of
-from trajpred.viz.style import LIGHT, Role, Theme
+from trajpred.viz.style import LIGHT, Role, Theme, style_axes
 
 #: Metrics with a panel each, beside the loss.
 PANELS = ("minADE6", "minFDE6", "MR6")
@@ -121,14 +121,10 @@ def _draw_panel(
             ring: dict[str, Any] = {"s": 42, "facecolor": theme.paper, "edgecolor": color, "linewidth": 1.8}
             axes.scatter(rows[mark][x], marked, zorder=4, clip_on=False, **ring)
     axes.set_title(title, loc="left", fontsize=10, color=theme.ink, fontweight="bold", pad=20)
-    axes.set_facecolor(theme.background)
+    style_axes(axes, theme)
     axes.set_xlabel(x, fontsize=8.5, color=theme.muted)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    axes.tick_params(colors=theme.muted, labelsize=8.5, length=3)
-    axes.grid(axis="y", color=theme.ground, linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(theme.frame)
     if drawn:
         axes.legend(
             frameon=False, fontsize=8.5, labelcolor=theme.ink, ncols=len(drawn), loc="lower left",

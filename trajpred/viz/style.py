@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm, to_rgba_array
 
 from trajpred.errors import require
@@ -147,6 +148,15 @@ def get_theme(name: str) -> Theme:
     """Return a theme by name. Raises: DataError listing the known names."""
     require(name in THEMES, "theme", f"must be {' or '.join(THEMES)}, is {name!r}")
     return THEMES[name]
+
+
+def style_axes(axes: Axes, theme: Theme) -> None:
+    """Style the axes of a chart: quiet ticks, horizontal grid lines, no box."""
+    axes.set_facecolor(theme.background)
+    axes.tick_params(colors=theme.muted, labelsize=8.5, length=3)
+    axes.grid(axis="y", color=theme.ground, linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(theme.frame)
 
 
 def paint_of(mark: int) -> str:
