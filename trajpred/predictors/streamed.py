@@ -41,7 +41,7 @@ class StreamedPredictor:
         [10, 5]
     """
 
-    def __init__(self, predictor: Predictor, every_s: float, updates: int) -> None:
+    def __init__(self, predictor: Predictor, every_s: float = 0.5, updates: int = 3) -> None:
         fixed = "needs a model or a baseline: a predictions file contains one update only"
         require(not predictions_files(predictor), "streaming", fixed)
         require(updates > 1, "updates", "must be 2 or more")
@@ -58,11 +58,10 @@ class StreamedPredictor:
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         found = [StreamedForecast(**_columns(one)) for one in self.predictor(scenarios)]
         every = [self._steps(one) for one in scenarios]
-        oldest = [
-            one.num_observed - steps * (self.updates - 1) for one, steps in zip(scenarios, every, strict=True)
-        ]
-        seen = [i for i, one in enumerate(scenarios) if one.tracks.last_seen(oldest[i])[one.focal] >= 0]
-        for update in range(self.updates - 1, 0, -1):
+        oldest = self.updates - 1
+        known = [one.num_observed - step * oldest for one, step in zip(scenarios, every, strict=True)]
+        seen = [i for i, one in enumerate(scenarios) if one.tracks.last_seen(known[i])[one.focal] >= 0]
+        for update in range(oldest, 0, -1):
             forecasts = self.predictor([scenarios[i].earlier(update * every[i]) for i in seen])
             for i, forecast in zip(seen, forecasts, strict=True):
                 found[i].earlier[update * every[i]] = forecast

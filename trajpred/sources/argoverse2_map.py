@@ -1,0 +1,110 @@
+"""Argoverse 2's vector maps: the records of ``log_map_archive_<id>.json`` as a lane map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.errors import DataError, encode, require, require_finite
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
+
+
+def map_from(archive: Any) -> LaneMap:
+    """Arrange the records of a map archive, as JSON. Raises: DataError naming the field at fault."""
+    lanes, crossings, areas = (
+        _Records(archive, group) for group in ("lane_segments", "pedestrian_crossings", "drivable_areas")
+    )
+    lane_map = LaneMap(
+        lane_id=lanes.integers("id"),
+        lane_type=lanes.codes("lane_type", LANE_TYPES),
+        is_intersection=lanes.flags("is_intersection"),
+        centerline=lanes.polylines("centerline"),
+        left_boundary=lanes.polylines("left_lane_boundary"),
+        right_boundary=lanes.polylines("right_lane_boundary"),
+        left_mark=lanes.codes("left_lane_mark_type", MARK_TYPES),
+        right_mark=lanes.codes("right_lane_mark_type", MARK_TYPES),
+        left_neighbor=lanes.integers("left_neighbor_id", null=NO_LANE),
+        right_neighbor=lanes.integers("right_neighbor_id", null=NO_LANE),
+        predecessors=lanes.id_lists("predecessors"),
+        successors=lanes.id_lists("successors"),
+        crossing_id=crossings.integers("id"),
+        crossing_edge1=crossings.polylines("edge1"),
+        crossing_edge2=crossings.polylines("edge2"),
+        drivable_area_id=areas.integers("id"),
+        drivable_area=areas.polylines("area_boundary"),
+    )
+    lane_map.validate()
+    return lane_map
+
+
+class _Records:
+    """The records of one group of a map archive, read key by key."""
+
+    def __init__(self, archive: Any, group: str) -> None:
+        require(isinstance(archive, dict), group, "the file must contain an object")
+        require(group in archive, group, "is missing")
+        require(isinstance(archive[group], dict), group, "must be an object of id -> record")
+        self.group, self.records = group, list(archive[group].values())
+
+    def column(self, key: str) -> list[Any]:
+        try:
+            return [record[key] for record in self.records]
+        except (KeyError, TypeError):
+            raise DataError("is missing in at least one record", field=f"{self.group}.{key}") from None
+
+    def codes(self, key: str, known: tuple[str, ...]) -> NDArray[np.int8]:
+        return encode(self.column(key), known, f"{self.group}.{key}")
+
+    def flags(self, key: str) -> NDArray[np.bool_]:
+        try:
+            return np.array(_only(self.column(key), bool), np.bool_)
+        except TypeError:
+            raise DataError("must be true or false", field=f"{self.group}.{key}") from None
+
+    def integers(self, key: str, null: int | None = None) -> NDArray[np.int64]:
+        values = self.column(key)
+        values = values if null is None else [null if value is None else value for value in values]
+        return _integers(values, f"{self.group}.{key}")
+
+    def id_lists(self, key: str) -> Ragged:
+        rows, name = self.column(key), f"{self.group}.{key}"
+        try:
+            ids = chain.from_iterable(_only(rows, list))
+        except TypeError:
+            raise DataError("must be lists of ids", field=name) from None
+        return Ragged.from_lengths(_integers(ids, name), [len(row) for row in rows])
+
+    def polylines(self, key: str) -> Ragged:
+        """Convert lists of ``{"x", "y", "z"}`` objects to polylines with heights."""
+        rows, name = self.column(key), f"{self.group}.{key}"
+        try:
+            points = chain.from_iterable(_only(rows, list))
+            numbers = _only(chain.from_iterable(map(itemgetter("x", "y", "z"), points)), int, float)
+            values = np.array(numbers, np.float64).reshape(-1, 3)
+        except (KeyError, TypeError, OverflowError):
+            raise DataError('must be lists of points {"x", "y", "z"} of numbers', field=name) from None
+        require_finite(values, name)
+        return Ragged.from_lengths(values, [len(row) for row in rows])
+
+
+def _integers(values: Iterable[Any], name: str) -> NDArray[np.int64]:
+    try:
+        return np.array(_only(values, int), np.int64)
+    except (TypeError, OverflowError):
+        raise DataError("must be 64-bit integers", field=name) from None
+
+
+def _only(values: Iterable[Any], *types: type) -> list[Any]:
+    """Return ``values`` if all have one of ``types`` exactly, since NumPy would convert True and "1.5".
+
+    Raises: TypeError.
+    """
+    listed = list(values)
+    if not set(map(type, listed)) <= set(types):
+        raise TypeError
+    return listed
