@@ -163,6 +163,13 @@ class Forecast:
         row = {name: i for i, name in enumerate(self.track_id.tolist())}
         return np.array([row.get(name, -1) for name in track_id.tolist()], np.int64)
 
+    def of(self, track_id: NDArray[np.str_]) -> Forecast:
+        """Select the predicted ones among the tracks ``track_id``."""
+        rows = self.rows(track_id)
+        rows, names = rows[rows >= 0], ("track_id", "trajectory", "probability", "heading", "speed", "scale")
+        values = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: v[rows] for name, v in values.items() if v is not None})
+
 
 def _require_trajectory(trajectory: NDArray[np.float64]) -> None:
     planar = trajectory.ndim == 4 and trajectory.shape[3] == 2

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from av2.datasets.motion_forecasting.eval.metrics import compute_fde
 
 from tests.conftest import ROOT
 from tests.viz.scenes import OBSERVED, make_forecast, make_map, make_scenario, with_scales
@@ -24,6 +25,7 @@ from trajpred.geometry import wrap_angle
 from trajpred.metrics import final_error
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.perturbed import road_users, without
+from trajpred.predictors.streamed import StreamedPredictor
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
@@ -163,6 +165,29 @@ def test_numbers_are_those_of_evaluate(tmp_path: Path) -> None:
     errors = final_error(torch.from_numpy(forecast.trajectory[[row]]), target, valid)
     assert model["end_error"][row] == pytest.approx(errors[0].tolist(), abs=0.006)
     assert model["metrics"][row] == index["scenes"][0]["metrics"][0]
+
+
+def test_a_stream_is_what_was_predicted_at_each_update(real_scene: Scenario, tmp_path: Path) -> None:
+    """Errors are av2's; only the focal and the scored tracks have earlier forecasts."""
+    model = load_predictor("lane_following")
+    page = write(tmp_path / "page.html", [real_scene], StreamedPredictor(model, 0.5, 3))
+    packed, tracks, now = page.scene(0), real_scene.tracks, real_scene.num_observed - 1
+    stream, focal = packed["models"][0]["stream"], packed["focal"]
+    assert page.index["streams"] and stream["step"] == [now - 10, now - 5, now]
+    for u, back in enumerate((10, 5)):
+        earlier, [forecast] = stream["earlier"][u], model([real_scene.earlier(back)])
+        assert {packed["role"][track] for track in earlier["tracks"]} == {"FOCAL", "SCORED"}
+        path = forecast.trajectory[forecast.rows(np.array([real_scene.focal_id]))[0]]
+        row = earlier["tracks"].index(focal)
+        found = np.cumsum([earlier["x"][row], earlier["y"][row]], axis=-1) / 100
+        np.testing.assert_allclose(np.moveaxis(found, 0, -1) + focal_position(real_scene), path, atol=0.0051)
+        truth = tracks.position[focal, now - back + 1 : now - back + 61]
+        assert stream["scores"]["minFDE6"][focal][u] == pytest.approx(
+            compute_fde(path, truth).min(), abs=0.006
+        )
+    first = [scores[0] for scores in stream["scores"]["mode displacement"]]
+    assert first == [None] * len(tracks), "nothing was predicted before"
+    assert packed["models"][0]["steps"] == 60 and model([real_scene])[0].trajectory.shape[2] == 60
 
 
 def test_missing_futures_maps_and_last_states(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import SAMPLE
 from tests.viz.browser import IN_BROWSER, TURN, Browser, enter
 from trajpred.predictors import Predictor, load_predictor
+from trajpred.predictors.streamed import StreamedPredictor
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.viz.page import write_page
@@ -117,6 +118,32 @@ def test_every_layer_can_be_hidden(browser: Browser, page: Path) -> None:
         assert (browser.picture() != before).any(), layer
         browser.do(f"get('layer-{layer}').click()")
         np.testing.assert_array_equal(browser.picture(), before, err_msg=layer)
+
+
+def test_earlier_updates_are_shown_at_their_time(
+    browser: Browser, scenes: list[Scenario], model: Predictor, tmp_path: Path
+) -> None:
+    streamed = StreamedPredictor(model, 0.5, 3)
+    path = write_page(tmp_path / "stream.html", scenes[2:], [streamed], progress=False)
+    browser.open(path)
+    now = scenes[2].num_observed - 1
+    focal = np.array([scenes[2].focal_id])
+    for step, back in ((now, 0), (now - 1, 5), (now - 5, 5), (now - 6, 10), (0, 10)):
+        browser.do(f"setStep({step})")
+        [forecast] = model([scenes[2].earlier(back)])
+        p = forecast.probability[forecast.rows(focal)[0]]
+        shown = browser.ask("state.scene.modes(panes[0].forecast, state.scene.focal).map(m => m.probability)")
+        assert shown == pytest.approx(np.sort(p), abs=1e-3), step
+        chosen = browser.ask("document.querySelectorAll('.stream circle.chosen').length")
+        assert chosen == (1 if back == 10 else 2), "nothing was predicted before the first update"
+    assert "as predicted at 3.9 s" in browser.ask("panes[0].summary.textContent")
+    browser.do("document.querySelectorAll('.stream circle')[1].dispatchEvent(new Event('click'))")
+    assert browser.ask("state.step") == now - 5
+    before = browser.picture()
+    browser.do("get('layer-updates').click()")
+    assert browser.picture().shape > before.shape and browser.ask("panes[0].chart.hidden"), "more room"
+    assert browser.ask("panes[0].forecast") == 0
+    assert browser.errors == []
 
 
 def test_a_link_opens_scene_and_time(browser: Browser, page: Path, scenes: list[Scenario]) -> None:

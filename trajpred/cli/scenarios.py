@@ -1,4 +1,4 @@
-"""The scenarios that commands take: a split of a store, or some of a store or of raw data."""
+"""Which scenarios commands take, of a store or of raw data, and at which updates of a stream."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from trajpred.scenario import Scenario
     from trajpred.sources import Source
     from trajpred.store import ScenarioStore
+
+#: Seconds between the updates of a stream, and their number.
+EVERY_S, UPDATES = 0.5, 3
 
 
 def open_split(store: Path | None, split: str) -> ScenarioStore:
@@ -90,3 +93,9 @@ def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
         except Exception as error:
             raise DataError(f"{problem}; nor is it one scenario ({error})") from None
         return {split: [raw]}
+
+
+def require_streaming(streaming: bool, every_s: float, updates: int) -> None:
+    """Raise DataError if settings of a stream are given without ``--streaming``."""
+    chosen = streaming or (every_s, updates) == (EVERY_S, UPDATES)
+    require(chosen, "streaming", "is missing, which --every-s and --updates need")

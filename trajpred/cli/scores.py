@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trajpred.cli.scenarios import open_split
+from trajpred.cli.scenarios import EVERY_S, UPDATES, open_split, require_streaming
 from trajpred.errors import require
 from trajpred.files import require_writable
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 Group = Literal["focal", "scored", "all"]
 #: Scenarios of a predictions file whose problems are printed.
 MAX_PROBLEMS = 10
-#: Seconds between the updates of a stream, and their number.
-EVERY_S, UPDATES = 0.5, 3
 #: Characters of an id in a printed command.
 SHORT_ID = 12
 
@@ -92,8 +90,7 @@ def evaluate(
     require(limit is None or limit > 0, "limit", "must be positive")
     require(batch_size > 0, "batch_size", "must be positive")
     require(scenes >= 0, "scenes", "must not be negative")
-    chosen = streaming or (every_s, updates) == (EVERY_S, UPDATES)
-    require(chosen, "streaming", "is missing, which --every-s and --updates need")
+    require_streaming(streaming, every_s, updates)
     rows = open_split(store, split)
     if labels is not None:
         rows = _labelled(rows, labels)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trajpred.cli.scenarios import Choice, choose
+from trajpred.cli.scenarios import EVERY_S, UPDATES, Choice, choose, require_streaming
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 
@@ -27,9 +27,10 @@ FORMATS = {
     "world": (PICTURES + FILMS, "pictures and films"),
     "without": (PICTURES + PAGE, "pictures (png, pdf or svg) and the web page"),
     "attention": (PICTURES, "pictures (png, pdf or svg): the web page has it as a layer"),
+    "streaming": (PAGE, "the web page: --format html"),
 }
 #: Options that need a predictor.
-NEED_PREDICTOR = ("against", "world", "without", "attention")
+NEED_PREDICTOR = ("against", "world", "without", "attention", "streaming")
 #: Bytes of a file name that leave room for a number and a suffix.
 MAX_NAME = 180
 #: Names that Windows reserves for devices, with any suffix.
@@ -52,6 +53,9 @@ def visualize(
     against: str | None = None,
     without: list[str] | None = None,
     attention: bool = False,
+    streaming: bool = False,
+    every_s: float = EVERY_S,
+    updates: int = UPDATES,
     raw: Path | None = None,
     source: str = "argoverse2",
     worst: Path | None = None,
@@ -76,6 +80,9 @@ def visualize(
         world: Draw only this joint future, 0 the most probable, of a forecast that has joint futures.
         against: In the web page, another checkpoint or baseline, side by side with the first.
         without: Also predict without these tracks, by id, or without the nearest road user (nearest).
+        streaming: In the web page, also show what was predicted at earlier times, and plot how it changes.
+        every_s: With --streaming, seconds between updates.
+        updates: With --streaming, number of updates; the last one is at the last observed step.
         attention: Also draw the lanes and agents that the model attends to for the focal agent.
         raw: Take scenarios from raw data instead: folder in the official layout, or one scenario.
         source: Data set of the raw data, as for prepare.
@@ -85,8 +92,13 @@ def visualize(
     require(limit > 0, "limit", "must be positive")
     require(dpi is None or dpi > 0, "dpi", "must be positive")
     require(worst is None or not scenario, "worst", "chooses the scenarios: name none")
+    require_streaming(streaming, every_s, updates)
     given = {"against": against, "radius_m": radius_m, "world": world, "without": without, "dpi": dpi}
-    given |= {"theme": None if theme == "light" else theme, "attention": attention or None}
+    given |= {
+        "theme": None if theme == "light" else theme,
+        "attention": attention or None,
+        "streaming": streaming or None,
+    }
     _check_options(format, checkpoint, [name for name, value in given.items() if value is not None])
     require_writable(out, folder=out.suffix != ".html")
     if worst is not None:
@@ -94,7 +106,8 @@ def visualize(
         print(sentence)
     chosen = choose(raw or store, source if raw else None, split, scenario or [], limit)
     if format == "html":
-        return _page(out, chosen, [name for name in (checkpoint, against) if name is not None], without or [])
+        models = [name for name in (checkpoint, against) if name is not None]
+        return _page(out, chosen, models, without or [], (every_s, updates) if streaming else None)
     predictor = _load(checkpoint, without or [], joint=world is not None)
     draw = partial(_draw, without=without or [], attention=attention, dpi=dpi or 150)
     draw = partial(draw, radius_m=radius_m, theme=theme, world=world)
@@ -207,11 +220,17 @@ def _report_skipped(name: str, error: Exception) -> None:
     tqdm.write(f"{name}: skipped: {kind}{error}", file=sys.stderr)  # keeps a progress bar whole
 
 
-def _page(out: Path, chosen: list[Choice], models: list[str], without: list[str]) -> int:
+def _page(
+    out: Path, chosen: list[Choice], models: list[str], without: list[str], stream: tuple[float, int] | None
+) -> int:
     from trajpred.predictors import load_predictor
+    from trajpred.predictors.streamed import StreamedPredictor
     from trajpred.viz.page import write_page
 
     scenarios, skipped = [], []
+    predictors = [load_predictor(model) for model in models]
+    if stream is not None:
+        predictors = [StreamedPredictor(one, *stream) for one in predictors]
 
     def skip(name: str, error: Exception) -> None:
         skipped.append(name)
@@ -224,7 +243,7 @@ def _page(out: Path, chosen: list[Choice], models: list[str], without: list[str]
             skip(choice.name, error)
     path = out if out.suffix == ".html" else out / "page.html"
     write_page(
-        path, scenarios, [load_predictor(model) for model in models], without=without,
+        path, scenarios, predictors, without=without,
         on_error=lambda scene, error: skip(scene.scenario_id, error),
     )  # fmt: skip
     print(path)

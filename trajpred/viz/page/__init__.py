@@ -20,6 +20,7 @@ from trajpred.predictors.checkpoint import attention_of, has_attention
 from trajpred.predictors.perturbed import road_users
 from trajpred.predictors.perturbed import without as remove_tracks
 from trajpred.predictors.predictor import Predictor, in_batches
+from trajpred.predictors.streamed import StreamedPredictor
 from trajpred.progress import progress_bar
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz.agent_layer import DRAWN_SIZES
@@ -28,7 +29,7 @@ from trajpred.viz.style import THEMES, Role, Theme
 
 #: In loading order; together they are the page's only script.
 SCRIPTS: tuple[str, ...] = ("data.js", "view.js", "draw_map.js", "draw_agents.js", "draw_modes.js")
-SCRIPTS += ("draw_attention.js", "panel.js", "list.js", "share.js", "controls.js", "main.js")
+SCRIPTS += ("draw_attention.js", "stream.js", "panel.js", "list.js", "share.js", "controls.js", "main.js")
 #: Colours of probabilities from 0 to 1 on the scale of ``style.PROBABILITY_NORM``.
 RAMP_COLORS = 32
 
@@ -47,7 +48,8 @@ def write_page(
 
     Args:
         path: the file; folders are created.
-        predictors: none, one, or two to compare side by side.
+        predictors: none, one, or two to compare side by side; a ``StreamedPredictor`` also shows what it
+            predicted earlier.
         without: road users, as :func:`~trajpred.predictors.perturbed.road_users` takes them, to remove for a
             second forecast of every scenario; the page switches between both.
         batch_size: number of scenarios predicted at once.
@@ -83,6 +85,7 @@ def write_page(
         "metrics": list(columns("breakdown")),
         "facts": list(FACTS),
         "heads": [one and [one["layers"], one["head_count"]] for one in attention],  # layers, heads of each
+        "streams": any(model["stream"] for scene in scenes for model in scene["models"]),
         "removes": any(scene["removed"] for scene in scenes),
         "size_m": dict(zip(OBJECT_TYPES, DRAWN_SIZES.tolist(), strict=True)),
         "themes": {name: page_colors(theme) for name, theme in THEMES.items()},
@@ -123,8 +126,9 @@ def _pack_batch(
     results: list[list[ModelResult]] = [[] for _ in scenarios]
     for predictor in predictors:
         none = [None] * len(scenarios)
-        attention = attention_of(predictor, scenarios) if has_attention(predictor) else none
-        second = predictor(reduced) if reduced else none
+        alone = predictor.predictor if isinstance(predictor, StreamedPredictor) else predictor
+        attention = attention_of(alone, scenarios) if has_attention(alone) else none
+        second = alone(reduced) if reduced else none
         each = zip(results, scenarios, predictor(scenarios), attention, second, strict=True)
         for found, scene, forecast, weights, less in each:
             found.append(ModelResult(forecast, *evaluate_tracks(scene, forecast), weights, less))

@@ -17,10 +17,12 @@ import torch
 from trajpred.errors import require
 from trajpred.evaluation.agents import facts_of, groups_of
 from trajpred.evaluation.results import finite
+from trajpred.evaluation.updates import ERRORS, changes, score_update
 from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
 from trajpred.metrics import agent_metrics, columns, final_error
+from trajpred.predictors.streamed import StreamedForecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.annotations import forecast_and_truth
@@ -44,6 +46,8 @@ CENTIMETRE, MILLIRADIAN, SHARE, HEAD_SHARE = 0.01, 0.001, 0.001, 0.004
 DOUBLE_GAP_M = 0.14
 #: Paint of strokes by index, unpainted first.
 PAINTS = ("UNPAINTED", *PAINT)
+#: Scores of successive forecasts that the page plots over time.
+STREAM = ("minFDE6", "mode displacement")
 #: Attributes of the focal track that the list filters by.
 FACTS = ("class", "manoeuvre", "city")
 
@@ -212,6 +216,28 @@ def _pack_model(scenario: Scenario, result: ModelResult, origin: np.ndarray) -> 
         "end_error": [result.end_error.get(name, [None] * K) for name in names],
         "metrics": [result.metrics.get(name) for name in names],
         "attention": None if attention is None else pack_attention(scenario, attention),
+        "stream": _pack_stream(scenario, result.forecast, origin),
+    }
+
+
+def _pack_stream(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> dict[str, Any] | None:
+    """Return the forecasts of the focal and the scored tracks at all updates, oldest first, and their scores.
+
+    ``step`` ``[U]`` is the last step that an update has seen; ``scores`` has for each of :data:`STREAM`
+    ``[A][U]`` metres of all tracks, None where unknown. The last update is the forecast itself.
+    """
+    if not isinstance(forecast, StreamedForecast) or not forecast.earlier:
+        return None
+    now = scenario.num_observed - 1
+    updates = [*((now - back, one) for back, one in forecast.earlier.items()), (now, forecast)]
+    pairs = zip(updates, [None, *updates[:-1]], strict=True)
+    columns = [(*ERRORS, *changes()).index(name) for name in STREAM]
+    found = np.stack([score_update(scenario, *pair)[:, columns] for pair in pairs]).round(2)
+    shown = scenario.tracks.track_id[np.isin(roles(scenario), (Role.FOCAL, Role.SCORED))]
+    return {
+        "step": [step for step, _ in updates],
+        "scores": {name: finite(found[..., i].T.tolist()) for i, name in enumerate(STREAM)},
+        "earlier": [_pack_forecast(scenario, one.of(shown), origin) for _, one in updates[:-1]],
     }
 
 

@@ -9,6 +9,7 @@ const LAYERS = [
   ["others", "Others’ futures", true],
   ["band", "Uncertainty", true],
   ["labels", "Probabilities", true],
+  ["updates", "Updates", true],
   ["attention", "Attention", false],
   ["without", "Without", false],
 ];
@@ -28,6 +29,7 @@ function setStep(step) {
   add(get("time"), "small", Math.abs(ahead) > 0.001 ? relative : "now");
   const share = scene.last ? scene.now / scene.last : 0;
   get("now").style.left = `calc(8px + ${share} * (100% - 16px))`; // the thumb is 16 px wide
+  if (index.streams) panes.forEach((pane) => updateSummary(pane, scene));
   redraw();
   updateAddress();
 }
@@ -94,6 +96,7 @@ function initControls() {
     if (MODEL_LAYERS.has(name) && !index.models.length) continue;
     if (name === "attention" && !index.heads.some(Boolean)) continue;
     if (name === "without" && !index.removes) continue;
+    if (name === "updates" && !index.streams) continue;
     const chip = add(get("layers"), "label");
     const box = Object.assign(add(chip, "input"), { type: "checkbox", checked: on, id: `layer-${name}` });
     add(chip, "span", label);

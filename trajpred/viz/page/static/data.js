@@ -42,7 +42,10 @@ class Scene {
     this.end = this.steps - 1; // scenarios without a future may end with empty steps
     while (this.end > this.now && !this.tracks.some((track) => this.isValid(track, this.end))) this.end--;
     this.cache = new Map();
-    this.forecasts = [...stored.models, ...stored.without]; // of the recorded scene, then without road users
+    const earlier = stored.models.flatMap((model, m) => (model.stream?.earlier ?? []).map((one, u) => (
+      { ...one, m, step: model.stream.step[u] })));
+    // Of the recorded scene, then without road users, then as of earlier times.
+    this.forecasts = [...stored.models, ...stored.without, ...earlier];
     this.rowOf = this.forecasts.map((forecast) => new Map(forecast.tracks.map((track, row) => [track, row])));
   }
 
@@ -79,7 +82,8 @@ class Scene {
     return this.cached(`modes ${m} ${track}`, () => {
       const [forecast, row] = [this.forecasts[m], this.rowOf[m]?.get(track)];
       if (row === undefined) return [];
-      const start = this.isValid(track, this.now) ? [this.position(track, this.now)] : [];
+      const made = this.madeAt(m);
+      const start = this.isValid(track, made) ? [this.position(track, made)] : [];
       const modes = forecast.probability[row].map((probability, k) => {
         const points = decodePoints(forecast.x[row][k], forecast.y[row][k]);
         const band = forecast.band && decode(forecast.band[row][k]);
@@ -87,6 +91,18 @@ class Scene {
       });
       return modes.sort((a, b) => a.probability - b.probability);
     });
+  }
+
+  /** The last step that forecast `m` has seen. */
+  madeAt(m) {
+    return this.forecasts[m]?.step ?? this.now;
+  }
+
+  /** The forecast of model `m` that was the latest one at `step`, the first one before it. */
+  latest(m, step) {
+    const earlier = Array.from(this.forecasts.keys()).filter((i) => this.forecasts[i].m === m);
+    if (step >= this.now || !earlier.length) return m;
+    return earlier.findLast((i) => this.forecasts[i].step <= step) ?? earlier[0];
   }
 
   /** Metrics of a track in the order of `index.metrics`, or null. */

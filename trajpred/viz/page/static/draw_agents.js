@@ -118,7 +118,7 @@ function drawAgents(pane, scene, tracks, step, colors) {
 /** Draw true futures dashed, the selected track's with a star at its end. */
 function drawTruths(pane, scene, tracks, colors) {
   for (const track of tracks) {
-    const path = scene.path(track, scene.now, scene.steps - 1);
+    const path = scene.path(track, scene.madeAt(pane.forecast), scene.steps - 1);
     if (path.length < 2) continue;
     const selected = track === state.selected;
     const color = colors.role[scene.role[track]];

@@ -42,7 +42,7 @@ function drawModes(pane, scene, track, step, colors) {
   for (const { points, probability } of modes) {
     const dot = (point, radius) => pane.fillCircle(point, radius, probabilityColor(probability, colors), colors.halo, 1.2);
     dot(points.at(-1), 4.2);
-    const at = step - scene.observed;
+    const at = step - scene.madeAt(pane.forecast) - 1;
     if (at >= 0 && at < points.length - 1) dot(points[at], 3);
   }
 }
@@ -98,7 +98,7 @@ function groupEnds(pane, modes) {
 function drawProbabilities(pane, scene, track, colors, labels) {
   const modes = scene.modes(pane.forecast, track);
   const groups = groupEnds(pane, modes);
-  const lines = [...modes.map((mode) => mode.points), scene.path(track, scene.now, scene.steps - 1)];
+  const lines = [...modes.map((mode) => mode.points), scene.path(track, scene.madeAt(pane.forecast), scene.steps - 1)];
   labels.avoid.push(...lines.flatMap((line) => line.filter((_, i) => i % 3 === 0).map((point) => pane.toPixels(point))));
   const step = scene.recorded(state.step);
   if (scene.isValid(track, step)) labels.avoid.push(...bodyPixels(pane, scene, track, step));

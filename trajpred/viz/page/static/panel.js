@@ -1,6 +1,6 @@
 // Text around the scene: scale bar, legend, summary of each model, and the tooltip.
 
-const UNITS = { minADE6: " m", minFDE6: " m", MR6: "", "brier-minFDE6": "" };
+const UNITS = { minADE6: " m", minFDE6: " m", MR6: "", "brier-minFDE6": "", "mode displacement": " m" };
 const ROLE_NAMES = { FOCAL: "focal agent", EGO: "recording vehicle", SCORED: "scored agent", OTHER: "other agent" };
 const TYPE_SYMBOLS = [
   ["pedestrian", ["pedestrian"], '<circle cx="6" cy="6" r="4"/>'],
@@ -49,6 +49,7 @@ function drawScaleBar(pane, colors) {
 function updateSummary(pane, scene) {
   const { summary, m } = pane;
   const { selected } = state;
+  drawStream(pane, scene);
   summary.hidden = m < 0;
   if (summary.hidden) return;
   summary.replaceChildren();
@@ -59,6 +60,10 @@ function updateSummary(pane, scene) {
     const shift = scene.forecasts[pane.forecast].shift_m[scene.rowOf[pane.forecast].get(selected)];
     item("without", trackNames(scene, scene.removed));
     item("mean future ends", Number.isFinite(shift) ? `${shift.toFixed(2)} m away` : "–");
+    return;
+  }
+  if (scene.madeAt(pane.forecast) < scene.now) { // the chart has its scores
+    item("as predicted at", `${(scene.madeAt(pane.forecast) * scene.step_s).toFixed(1)} s`);
     return;
   }
   const senders = state.layers.attention ? sendersTo(scene, m, selected) : [];
@@ -151,6 +156,7 @@ function describeMode(pane, scene, mode, exact) {
   const lines = [`Mode ${mode.k + 1} · ${exact(mode.probability)}`];
   lines.push(pane.isWhatIf ? "without the removed road users" : error);
   lines.push(`${length.toFixed(1)} m in ${(mode.points.length * scene.step_s).toFixed(1)} s`);
+  if (scene.madeAt(pane.forecast) < scene.now) lines.splice(1, 1); // its end error is not stored
   if (mode.band) lines.push(`±${mode.band.at(-1).toFixed(1)} m across at the end (80%)`);
   return lines;
 }

@@ -110,6 +110,8 @@ class Pane extends Surface {
     this.element.className = "pane";
     this.summary = add(this.element, "div");
     this.summary.className = "summary";
+    this.chart = add(this.element, "div");
+    this.chart.className = "stream";
     this.stage = add(this.element, "div");
     this.stage.className = "stage";
     this.stage.append(this.canvas);
@@ -123,9 +125,10 @@ class Pane extends Surface {
     this.setSize(Math.round(clientWidth * ratio), Math.round(clientHeight * ratio), ratio);
   }
 
-  /** Index in `Scene.forecasts`: of the recorded scene, or without some road users. */
+  /** Index in `Scene.forecasts`: of the recorded scene, as of an earlier time, or without some road users. */
   get forecast() {
-    return this.isWhatIf ? this.m + index.models.length : this.m;
+    if (this.isWhatIf) return this.m + index.models.length;
+    return this.m >= 0 && state.layers.updates ? state.scene.latest(this.m, state.step) : this.m;
   }
 
   get isWhatIf() {
