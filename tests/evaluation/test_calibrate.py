@@ -10,11 +10,13 @@ import torch
 
 from tests.predictors.saved import saved
 from trajpred.errors import DataError
+from trajpred.evaluation import evaluate
 from trajpred.evaluation.calibrate import calibrate
 from trajpred.metrics.calibration import apply_temperature
-from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
+from trajpred.model.checkpoint import CALIBRATION, TRAINING, read_checkpoint
 from trajpred.predictors import CheckpointPredictor
 from trajpred.scenario import Scenario
+from trajpred.splits import held_out
 from trajpred.store import ScenarioStore
 
 
@@ -56,6 +58,19 @@ def test_too_few_agents_are_rejected(store: ScenarioStore, tmp_path: Path) -> No
     with pytest.raises(DataError, match="too few to fit and to measure on"):
         calibrate(saved(tmp_path), One([store[0]]), tmp_path / "x.ckpt", progress=False)  # type: ignore[arg-type]
     assert not (tmp_path / "x.ckpt").exists()
+
+
+def test_of_the_training_split_only_what_was_held_out_is_used(store_path: Path, tmp_path: Path) -> None:
+    checkpoint, train = saved(tmp_path), ScenarioStore(store_path, "train")
+    with pytest.raises(DataError, match="has been trained on: train with --data"):
+        calibrate(checkpoint, train, tmp_path / "x.ckpt", group="all", progress=False)
+    content = {**read_checkpoint(checkpoint), TRAINING: {"hold_out": 0.8}}
+    torch.save(content, checkpoint)
+    found = calibrate(checkpoint, train, tmp_path / "x.ckpt", group="all", progress=False)
+    part = train.subset(held_out(train.scenario_ids, 0.8))
+    assert 0 < len(part) < len(train)
+    counted = evaluate(CheckpointPredictor(checkpoint), part, progress=False).metrics["all"]["count"]
+    assert sum(found.agents) == counted
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

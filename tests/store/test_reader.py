@@ -99,6 +99,21 @@ def test_rows_ids_and_lengths_agree_also_in_a_pickled_store(sample_store: Path) 
     assert len(content) < 10_000 and equal(pickle.loads(content)[7], given[7])
 
 
+def test_a_subset_is_a_store_of_its_own(sample_store: Path) -> None:
+    store = ScenarioStore(sample_store, "train")
+    part = store.subset(np.array([7, 2, 3]))
+    assert len(part) == 3 and len(store) == 10 and part.lengths == store.lengths
+    assert part.scenario_ids == [store.scenario_ids[row] for row in (7, 2, 3)]
+    assert all(
+        equal(one, store[row]) for one, row in zip(pickle.loads(pickle.dumps(part)), (7, 2, 3), strict=True)
+    )
+    assert part.index(store.scenario_ids[3]) == 2 and store.scenario_ids[0] not in part
+    assert [sizes.tolist() for sizes in part.sizes] == [sizes[[7, 2, 3]].tolist() for sizes in store.sizes]
+    assert part.subset(np.array([False, True, True])).scenario_ids == part.scenario_ids[1:]
+    with pytest.raises(IndexError):
+        part[3]
+
+
 def test_few_shards_are_open_at_a_time(raw: Raw, tmp_path: Path) -> None:
     if not Path("/proc/self/maps").exists():
         pytest.skip("no /proc on this system")

@@ -98,7 +98,8 @@ def calibrate(
         checkpoint: Path of a checkpoint or run, or name of shipped weights.
         out: The calibrated checkpoint, for all other commands.
         store: Folder written by prepare; by default the sample's.
-        split: Scenarios that the model was not trained on: half are fitted, half measured.
+        split: Scenarios that the model was not trained on: half are fitted, half measured. Of train, those
+            that the training has held out (--data.hold_out).
         coverage: Share of true positions that the regions should contain.
         group: Agents to fit to.
         batch_size: Scenarios per batch.

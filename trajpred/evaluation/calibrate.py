@@ -30,6 +30,7 @@ from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.predictor import BASELINES
+from trajpred.splits import held_out
 from trajpred.store import ScenarioStore
 
 #: Minimum number of agents in either half.
@@ -82,11 +83,13 @@ def calibrate(
 ) -> CalibrationResult:
     """Fit on half of the scenarios of ``store``, which the model must not be trained on, and write ``out``.
 
+    Of the training split, these are the scenarios that the training held out (``data.hold_out``).
+
     The half of a scenario depends on its id alone. ``out`` is the checkpoint with what was fitted, without
     optimiser states. ``load_predictor`` and the tools apply it to marginal forecasts; ``Forecaster.load``
     returns the model as it was trained.
 
-    Raises: DataError if there are too few scenarios.
+    Raises: DataError if there are too few scenarios, or the training held none of them out.
     """
     require(group in GROUPS, "group", "must be focal, scored or all")
     require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
@@ -95,6 +98,11 @@ def calibrate(
     require(not same and not out.is_dir(), "out", f"must be another file, is {out}")
     predictor = CheckpointPredictor(checkpoint)
     predictor.temperature = 1.0  # ignore an earlier calibration
+    if store.split == "train":
+        share = predictor.training.get("hold_out", 0.0)
+        problem = "has been trained on: train with --data.hold_out 0.05, or calibrate on another split"
+        require(share > 0, "split", problem)
+        store = store.subset(held_out(store.scenario_ids, share))
     sample, first, horizons = _collect(predictor, store, group, batch_size, workers, progress)
     few = min(first.sum(), (~first).sum()) < MIN_AGENTS
     require(not few, "store", f"{len(first)} agents are too few to fit and to measure on")

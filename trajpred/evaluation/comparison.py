@@ -224,6 +224,7 @@ def format_origin(seeds: Sequence[Evaluation]) -> str:
     training = [one.training for one in seeds]
     machine, store = (training[0].get(name, {}) for name in ("environment", "store"))
     count = store.get("scenarios", {}).get("train")
+    left_out = f", {training[0]['hold_out']:.3g} of them held out" if training[0].get("hold_out") else ""
     cpu = f"{machine.get('cpu')} ({machine.get('threads')} threads)" if machine else ""
 
     def listed(name: str) -> str:
@@ -231,7 +232,9 @@ def format_origin(seeds: Sequence[Evaluation]) -> str:
 
     parts = {
         "seeds": listed("seed"),
-        "trained on": f"{count:,} scenarios of {store['source']} (store {store['config']})" if count else "",
+        "trained on": f"{count:,} scenarios of {store['source']} (store {store['config']}){left_out}"
+        if count
+        else "",
         "starting with": listed("weights"),
         "epochs": listed("epochs"),
         "steps": listed("steps"),

@@ -19,6 +19,7 @@ from trajpred.graph.config import SceneConfig
 from trajpred.graph.features import scene_features
 from trajpred.graph.scene_graph import SceneBatch, scene_graph
 from trajpred.graph.transforms import AugmentConfig, augment, earlier, hashed
+from trajpred.splits import held_out
 from trajpred.store import ScenarioStore
 
 
@@ -105,6 +106,8 @@ class SceneData(pl.LightningDataModule):
         seed: of the order and the variations.
         memory_gb: memory limit of each training process (10^9 bytes, estimated for the default model in
             float32); crowded scenes are put into smaller batches.
+        hold_out: share of the training scenes, chosen by their ids, to leave out of training, for
+            ``trajpred calibrate --split train``.
     """
 
     def __init__(
@@ -115,8 +118,11 @@ class SceneData(pl.LightningDataModule):
         workers: int = 0,
         seed: int = 0,
         memory_gb: float | None = None,
+        hold_out: float = 0.0,
     ) -> None:
         super().__init__()
+        require(0 <= hold_out < 1, "hold_out", f"must be at least 0 and less than 1, is {hold_out}")
+        self.hold_out = hold_out
         require(batch_size > 0, "batch_size", "must be positive")
         require(workers >= 0, "workers", "must not be negative")
         self.memory_gb = memory_gb
@@ -132,7 +138,10 @@ class SceneData(pl.LightningDataModule):
 
     def train_dataloader(self) -> SceneLoader:
         """Load all training scenes once per epoch, shuffled and varied; resumes within an epoch."""
-        data = SceneDataset(ScenarioStore(self.store, "train"), self.scene, self.augment, self.seed)
+        store = ScenarioStore(self.store, "train")
+        if self.hold_out:
+            store = store.subset(~held_out(store.scenario_ids, self.hold_out))
+        data = SceneDataset(store, self.scene, self.augment, self.seed)
         sizes, process = self._sizes(data.store), self._process()
         sampler = TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, *process)
         return SceneLoader(data, sampler, self.workers, self._trained)

@@ -7,6 +7,7 @@ import shlex
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from copy import copy
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -116,12 +117,24 @@ class ScenarioStore:
         self._ends: list[int] = list(accumulate(shard["scenarios"] for shard in shards))
         self._open: OrderedDict[int, Shard] = OrderedDict()
         self._opened_index: pa.RecordBatch | None = None
+        self._rows: NDArray[np.int64] | None = None
+
+    def subset(self, rows: NDArray[np.int64 | np.bool_]) -> ScenarioStore:
+        """Return the scenarios of ``rows``, numbers or a mask, as a store of their own."""
+        other = copy(self)
+        other._rows = (np.arange(self._total) if self._rows is None else self._rows)[rows]
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         # Every process opens its own memory maps.
         return {**self.__dict__, "_open": OrderedDict(), "_opened_index": None}
 
     def __len__(self) -> int:
+        return self._total if self._rows is None else len(self._rows)
+
+    @property
+    def _total(self) -> int:
+        """Number of scenarios of the whole split."""
         return self._ends[-1] if self._ends else 0
 
     def __repr__(self) -> str:
@@ -153,6 +166,7 @@ class ScenarioStore:
         """Decode the parts of a row; errors name its shard."""
         if not 0 <= index < len(self):
             raise IndexError(f"scenario {index} of {len(self)}")
+        index = index if self._rows is None else int(self._rows[index])
         number = bisect_right(self._ends, index)
         shard = self._shard(number)
         try:
@@ -164,13 +178,13 @@ class ScenarioStore:
     @property
     def scenario_ids(self) -> list[str]:
         """Return the ids in the order of the rows."""
-        ids: list[str] = self._index.column("scenario_id").to_pylist()
+        ids: list[str] = self._entries.column("scenario_id").to_pylist()
         return ids
 
     @property
     def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the observed tracks ``[N]`` and the lanes and crossings ``[N]`` of each row."""
-        return self._index.column("tracks").to_numpy(), self._index.column("lanes").to_numpy()
+        return self._entries.column("tracks").to_numpy(), self._entries.column("lanes").to_numpy()
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -194,12 +208,18 @@ class ScenarioStore:
 
     def _find(self, scenario_id: str) -> int:
         """Return the row of a scenario, or -1."""
-        return int(pc.index(self._index.column("scenario_id"), scenario_id).as_py())
+        return int(pc.index(self._entries.column("scenario_id"), scenario_id).as_py())
+
+    @property
+    def _entries(self) -> pa.RecordBatch:
+        """The entries of the index for the rows of this store."""
+        return self._index if self._rows is None else self._index.take(pa.array(self._rows))
 
     @property
     def _index(self) -> pa.RecordBatch:
+        """The index of the whole split."""
         if self._opened_index is None:
-            self._opened_index = open_index(self._index_file, len(self))
+            self._opened_index = open_index(self._index_file, self._total)
         return self._opened_index
 
     def _start(self, number: int) -> int:

@@ -19,7 +19,7 @@ def batch_order(record: dict[str, Any]) -> dict[str, Any]:
 
     Of the store only the training split counts: other splits may have changed.
     """
-    facts = {name: record[name] for name in ("seed", "batch_size", "memory_gb") if name in record}
+    facts = {name: record[name] for name in ("seed", "batch_size", "memory_gb", "hold_out") if name in record}
     store = record.get("store") or {}
     origin = {name: store[name] for name in ("source", "config") if name in store}
     return facts | ({"store": {**origin, "train": store.get("scenarios", {}).get("train")}} if origin else {})
@@ -30,8 +30,9 @@ class TrainingRecord(pl.Callback):
 
     ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (the current one, from 1),
     ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``memory_gb`` (of each
-    process, None without a bound), ``precision``, ``wall_s`` (including earlier runs), ``weights`` (the
-    checkpoint fine-tuned from, or None), and ``store`` and ``environment`` when the run started.
+    process, None without a bound), ``hold_out`` (share of the training scenes), ``precision``, ``wall_s``
+    (including earlier runs), ``weights`` (the checkpoint fine-tuned from, or None), and ``store`` and
+    ``environment`` when the run started.
 
     Raises: DataError if a run resumes within an epoch and its batches would be different.
     """
@@ -57,7 +58,7 @@ class TrainingRecord(pl.Callback):
         if isinstance(data, SceneData):
             batch = data.batch_size * trainer.accumulate_grad_batches
             self.fixed |= {"seed": data.seed, "batch_size": batch, "memory_gb": data.memory_gb}
-            self.fixed["store"] = store_facts(data.store)
+            self.fixed |= {"hold_out": data.hold_out, "store": store_facts(data.store)}
         current = batch_order(self.fixed)
         for name, value in self.required.items():
             same = current.get(name) == value
