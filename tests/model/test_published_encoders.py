@@ -40,7 +40,7 @@ def small(path: Path, layers: int = 2, **decoder: Any) -> LitForecaster:
     config: dict[str, Any] = yaml.safe_load(path.read_text())["model"]
     config.setdefault("encoder", {"class_path": "trajpred.model.SceneEncoder"})
     config.setdefault("decoder", {"class_path": "trajpred.model.ModeDecoder"})
-    for part in config.values():
+    for part in (config["encoder"], config["decoder"]):
         arguments = part.setdefault("init_args", {})
         arguments["dim"] = 16
         arguments |= {"heads": 2} if "heads" in arguments else {}
