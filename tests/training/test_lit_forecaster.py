@@ -59,6 +59,25 @@ def test_every_parameter_of_every_variant_is_trained(
     assert zero - constant == WITHOUT_EFFECT
 
 
+@pytest.mark.slow  # two minutes of tracing
+def test_a_compiled_training_step_is_the_plain_one(real: list[Scenario]) -> None:
+    """Losses and gradients of ``torch.compile`` without code generation, for scenes of several sizes."""
+    config = small_config()
+    for part in ("encoder", "decoder"):
+        config[part]["init_args"]["dropout"] = 0.0
+    model = LitForecaster.build(config).train()
+    compiled = torch.compile(model.losses, backend="aot_eager", dynamic=True)
+    for scenes in (real[:2], real[2:5]):
+        batch, found = batch_of(scenes), []
+        for losses in (model.losses, compiled):
+            model.zero_grad()
+            loss = losses(batch)["loss"]
+            loss.backward()
+            found.append([loss.detach(), *(p.grad for p in model.parameters())])
+        for plain, other in zip(*found, strict=True):
+            torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-5)
+
+
 def test_a_checkpoint_of_lightning_predicts_what_the_trained_model_does(
     store_path: Path, tmp_path: Path
 ) -> None:

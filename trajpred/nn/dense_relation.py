@@ -59,7 +59,7 @@ class Padding:
     @property
     def size(self) -> int:
         """Nodes of a padded scene."""
-        return max(self.counts, default=0)
+        return max([0, *self.counts])  # torch.compile knows no max(…, default=0)
 
     @cached_property
     def slot(self) -> Tensor:

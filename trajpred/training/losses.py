@@ -83,8 +83,9 @@ def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
     """Return the weights ``[A]`` by category, 0 for agents without a valid future step."""
     agent = batch["agent"]
     weight = torch.full_like(agent.heading, config.others)
-    weight = weight.masked_fill(agent.category == TrackCategory.SCORED, config.scored)
-    weight = weight.masked_fill(agent.category == TrackCategory.FOCAL, config.focal)
+    # torch.compile compares a tensor with a plain number only.
+    weight = weight.masked_fill(agent.category == int(TrackCategory.SCORED), config.scored)
+    weight = weight.masked_fill(agent.category == int(TrackCategory.FOCAL), config.focal)
     return weight * agent.target_mask.any(1)
 
 
