@@ -33,6 +33,12 @@ def test_perturbations_remove_or_disturb_what_they_name(scenario: Scenario) -> N
     short, late = found["short-history"].tracks, before.valid[:, 40:].any(1)
     assert short.track_id.tolist() == before.track_id[late].tolist()
     assert not short.valid[:, :40].any() and np.array_equal(short.valid[:, 40:], before.valid[late, 40:])
+    hidden = np.isin(np.arange(110), (45, 46, 47, 48))
+    lost = found["gap"].tracks
+    assert lost.track_id.tolist() == before.track_id[before.valid[:, ~hidden].any(1)].tolist()
+    assert not lost.valid[:, hidden].any()
+    rows = np.isin(before.track_id, lost.track_id)
+    assert np.array_equal(lost.valid[:, ~hidden], before.valid[rows][:, ~hidden])
     fewer = found["fewer-agents"].tracks
     left = fewer.track_id[fewer.valid[:, :50].any(1)]
     gone = before.valid[:, :50].any(1) & ~np.isin(before.track_id, left)

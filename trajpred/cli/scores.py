@@ -71,7 +71,8 @@ def evaluate(
         joint: Evaluate joint futures, in which mode k of all agents is one future of the scene.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints or predictions files, whose modes are merged with those of the first.
-        perturb: Repeat with no-map, short-history (1 s), fewer-agents (half) or noise (0.2 m), or all.
+        perturb: Repeat with no-map, short-history (1 s), gap (half a second before the last step),
+            fewer-agents (half) or noise (0.2 m), or all.
         streaming: Also predict at earlier times, and measure how much the predictions change between updates.
         every_s: With --streaming, seconds between updates.
         updates: With --streaming, number of updates; the last one is at the last observed step.

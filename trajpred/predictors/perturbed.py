@@ -17,8 +17,9 @@ from trajpred.predictors.predictions_file import predictions_files
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 
-#: Seconds of history kept, share of the other agents removed, standard deviation of position noise in metres.
-HISTORY_S, REMOVED_SHARE, NOISE_M = 1.0, 0.5, 0.2
+#: Seconds of history kept, length of a gap in seconds, share of the other agents removed, standard deviation
+#: of position noise in metres.
+HISTORY_S, GAP_S, REMOVED_SHARE, NOISE_M = 1.0, 0.5, 0.5, 0.2
 #: In :func:`road_users`, stands for the road user nearest to the focal agent.
 NEAREST = "nearest"
 #: Object types that are not road users.
@@ -36,6 +37,13 @@ def short_history(scenario: Scenario) -> Scenario:
     """Keep only the last :data:`HISTORY_S` of the history."""
     valid = scenario.tracks.valid.copy()
     valid[:, : max(0, scenario.num_observed - round(HISTORY_S / scenario.step_s))] = False
+    return _keep_states(scenario, valid)
+
+
+def gap(scenario: Scenario) -> Scenario:
+    """Hide all tracks for :data:`GAP_S` before the last observed step, at which they are seen again."""
+    valid, now = scenario.tracks.valid.copy(), scenario.num_observed - 1
+    valid[:, max(0, now - round(GAP_S / scenario.step_s) + 1) : now] = False
     return _keep_states(scenario, valid)
 
 
@@ -95,6 +103,7 @@ def _nearest(scenario: Scenario) -> str:
 PERTURBATIONS: dict[str, Callable[[Scenario], Scenario]] = {
     "no-map": without_map,
     "short-history": short_history,
+    "gap": gap,
     "fewer-agents": fewer_agents,
     "noise": noisy,
 }
