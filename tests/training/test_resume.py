@@ -262,7 +262,7 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     last, previous = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous"))
     assert torch.load(last, weights_only=True)["global_step"] in (4, 5)
     last.write_bytes(last.read_bytes()[:-1000])  # as a disk may damage it
-    done = train(store_path, runs, f"--resume={folder}")
+    done = train(store_path, runs, f"--resume={folder}", "--trainer.callbacks=null")
     assert done.returncode == 0 and f"warning: {last}" in done.stderr and str(previous) in done.stderr
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["resume"] is None and config["trainer"]["logger"]["init_args"]["version"] is None
@@ -274,6 +274,7 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     *_, message, command = done.stdout.splitlines()
     assert message.startswith(f"Stopped as requested; saved {runs}") and message.endswith("Resume with:")
     program, *rest = shlex.split(command)
+    assert rest == ["train", "--resume", str(runs / "forecaster" / "version_0")], "its config is its own"
     done = call([sys.executable, "-m", program, *rest, "--trainer.callbacks=null"])
     assert done.returncode == 0, done.stderr
     assert_same_weights(weights_of(tmp_path / "whole"), weights_of(runs))

@@ -13,7 +13,7 @@ def model(
     threads: int = 1,
     compiled: bool = False,
 ) -> int:
-    """Forward pass and training step on one real scenario, all agents predicted.
+    """Measure the forward pass and a training step on one real scenario, all agents predicted.
 
     Args:
         scenario: Folder of an Argoverse 2 scenario; by default one of the sample.
@@ -28,7 +28,7 @@ def model(
 
 
 def core(*, nodes: int = 130, neighbors: int = 32, repeats: int = 10) -> int:
-    """Default attention beside PyG's TransformerConv and plain dense attention, one thread, CPU ms.
+    """Compare the default attention with PyG's TransformerConv and plain dense attention: one thread, CPU ms.
 
     Args:
         nodes: Nodes per scene.
@@ -41,7 +41,7 @@ def core(*, nodes: int = 130, neighbors: int = 32, repeats: int = 10) -> int:
 
 
 def data(*, raw: Path | None = None, repeats: int = 10) -> int:
-    """Reading, preparing and loading beside av2's loaders and a training step, one thread, CPU ms.
+    """Compare reading, preparing and loading with av2's loaders and a training step: one thread, CPU ms.
 
     Args:
         raw: Scenarios in Argoverse 2's layout; by default the sample.
@@ -53,7 +53,7 @@ def data(*, raw: Path | None = None, repeats: int = 10) -> int:
 
 
 def memory(*, sizes: list[int] | None = None, keep: Path | None = None) -> int:
-    """Peak memory of preparing and loading synthetic data sets of several sizes (20,000 take 10 minutes).
+    """Measure the peak memory of preparing and loading synthetic data sets (20,000 scenarios: 10 minutes).
 
     Args:
         sizes: Numbers of scenarios, by default 1000 20000.
@@ -65,14 +65,14 @@ def memory(*, sizes: list[int] | None = None, keep: Path | None = None) -> int:
 
 
 def step() -> int:
-    """Peak memory of a training step at several scene sizes, beside the estimate behind --data.memory_gb."""
+    """Measure the peak memory of a training step at several scene sizes; compare it with the estimate."""
     from trajpred.benchmark.memory import step_figures
 
     return _print_figures(step_figures())
 
 
 def metrics(*, forecasts: int = 10_000, repeats: int = 3) -> int:
-    """Official metrics on synthetic forecasts beside av2's functions one by one, one thread, CPU ms.
+    """Compare the official metrics on synthetic forecasts with av2's functions: one thread, CPU ms.
 
     Args:
         forecasts: Number of forecasts of six modes and 60 steps.
@@ -91,7 +91,7 @@ def onboard(
     threads: int = 2,
     updates: int = 10_000,
 ) -> int:
-    """Onboard bundle beside PyTorch eager, batch 1, all agents; its size, start-up and memory.
+    """Compare an onboard bundle with PyTorch, one scene at a time; measure its size, start-up and memory.
 
     Args:
         bundle: Bundle written by export.
@@ -108,13 +108,13 @@ def onboard(
 def busy(
     *, checkpoint: str = "argoverse2-demo", store: Path | None = None, limit: int = 64, epochs: int = 6
 ) -> int:
-    """Whole commands alone and beside a busy loop on every core, as they are and with torch's threads.
+    """Time whole commands alone and beside a busy loop on every core, as they are and with torch's threads.
 
     Args:
         checkpoint: The model that evaluate scores.
         store: Folder written by prepare; by default the sample's.
         limit: Number of scenarios.
-        epochs: Of the training on the sample, whose default are 60.
+        epochs: Epochs of the training run on the sample.
     """
     from trajpred.benchmark.busy import busy_figures
 
@@ -130,7 +130,7 @@ def front(
     limit: int | None = None,
     out: Path = Path("front.png"),
 ) -> int:
-    """Error against CPU time of several predictors as a picture, measured in one run on one thread.
+    """Plot error against CPU time of several predictors, measured in one run on one thread.
 
     Example: trajpred benchmark front --checkpoint constant_velocity --checkpoint argoverse2-demo
 
@@ -138,7 +138,7 @@ def front(
         checkpoint: A model, bundle or baseline; repeat it for each.
         store: Folder written by prepare; by default the sample's.
         split: Split of the store.
-        metric: Of the focal agents.
+        metric: Metric of the focal agents to plot.
         limit: Number of scenarios.
         out: The picture: png, pdf or svg.
     """

@@ -32,7 +32,7 @@ def download(
     Args:
         out: Target folder; gets {train,val,test}/ID/.
         split: Splits to download; by default all.
-        limit: Download only the first scenarios of each split, this many.
+        limit: Download only the first LIMIT scenarios of each split.
         workers: Files downloaded at once.
         endpoint: URL of the S3 service, for a mirror; by default the public one.
         bucket: Bucket at a mirror.
@@ -88,7 +88,7 @@ def prepare(
 
     raw, store = raw or require_sample(), store or SAMPLE_STORE
     foreign = raw.resolve() != SAMPLE_RAW.resolve() and store.resolve() == SAMPLE_STORE.resolve()
-    require(not foreign, "store", "give --store too: the default one is the sample's")
+    require(not foreign, "store", "must be given with --raw: the default store is the sample's")
     summary = prepare_store(
         source, raw, store, workers=workers, scheduler=scheduler, shard_size=shard_size,
         compression=compression, heights=heights, overwrite=overwrite,

@@ -21,7 +21,7 @@ Rows = dict[str, Any]
 
 
 def info(what: str, *, store: Path | None = None) -> int:
-    """Show what a store, scenario, checkpoint, bundle, predictions file or results file contains.
+    """Show what a store, scenario, run, checkpoint, bundle, predictions or results file, or raw data has.
 
     Example: trajpred info argoverse2-demo
 
@@ -202,7 +202,7 @@ def _raw(path: Path) -> tuple[str, Rows]:
         except (DataError, OSError):
             pass
     known = "store, run, checkpoint, bundle, predictions file, results file, or raw scenario"
-    raise DataError(f"is no {known}", file=path)
+    raise DataError(f"is not a {known}", file=path)
 
 
 def _scenario(one: Scenario) -> Rows:

@@ -85,13 +85,13 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     except CycloptsError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
-        _fail(f"{error}; what to install: trajpred doctor")
+        _fail(f"{error}; trajpred doctor says what to install")
     if sys.stderr.isatty():  # importing torch takes seconds; the first line that is printed covers this one
         print("loading …", end="\r", file=sys.stderr, flush=True)
     try:
         sys.exit(run(*bound.args, **bound.kwargs))
     except ModuleNotFoundError as error:
-        _fail(f"{error}; what to install: trajpred doctor")
+        _fail(f"{error}; trajpred doctor says what to install")
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no second error at exit
         sys.exit(1)

@@ -14,7 +14,7 @@ from trajpred.files import require_writable
 
 
 def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")]) -> int:
-    """Train a forecaster: store -> checkpoints, TensorBoard and the validation table.
+    """Train a forecaster; write checkpoints, TensorBoard logs, curves and a validation table.
 
     Example: trajpred train --config configs/recipes/argoverse2.yaml --data.store STORE
 
@@ -60,7 +60,7 @@ def predict(
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints, whose modes are merged with those of the first.
         batch_size: Scenarios per batch.
-        limit: Predict only the first scenarios, this many.
+        limit: Predict only the first LIMIT scenarios.
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
@@ -98,8 +98,8 @@ def calibrate(
         checkpoint: Path of a checkpoint or run, or name of shipped weights.
         out: The calibrated checkpoint, for all other commands.
         store: Folder written by prepare; by default the sample's.
-        split: Scenarios that the model was not trained on: half are fitted, half measured. Of train, those
-            that the training has held out (--data.hold_out).
+        split: Scenarios that the model was not trained on: one half is fitted to, the other measured on. Of
+            the training split only those that were held out (--data.hold_out) are used.
         coverage: Share of true positions that the regions should contain.
         group: Agents to fit to.
         batch_size: Scenarios per batch.

@@ -67,7 +67,7 @@ def export(
         part: encoder leaves out the decoder, for planners with a head of their own (OnboardEncoder).
     """
     both = (max_agents is None) == (max_lanes is None)
-    require(both, "max_agents", "goes with --max-lanes: give both or neither")
+    require(both, "max_agents", "must be given together with --max-lanes")
     require(limit > 0, "limit", "must be positive")
     require_writable(out.parent, folder=True)
     rows = open_split(store, split)

@@ -98,4 +98,4 @@ def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
 def require_streaming(streaming: bool, every_s: float, updates: int) -> None:
     """Raise DataError if settings of a stream are given without ``--streaming``."""
     chosen = streaming or (every_s, updates) == (EVERY_S, UPDATES)
-    require(chosen, "streaming", "is missing, which --every-s and --updates need")
+    require(chosen, "streaming", "must be given with --every-s and --updates")

@@ -66,13 +66,13 @@ def evaluate(
         k: Evaluate only the K most probable modes; several values give several tables. By default 1 and 6.
         by: Break down by class, city, manoeuvre, speed, neighbours or error of constant velocity; or all.
         group: Agents of the breakdowns and horizons, by default focal; several are put side by side.
-        limit: Evaluate only the first scenarios, this many.
+        limit: Evaluate only the first LIMIT scenarios.
         beyond: Also off-road, wrong-way, infeasible and colliding modes, calibration, spread; takes longer.
         joint: Evaluate joint futures, in which mode k of all agents is one future of the scene.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints or predictions files, whose modes are merged with those of the first.
-        perturb: Repeat with no-map, short-history (1 s), gap (half a second before the last step),
-            fewer-agents (half) or noise (0.2 m), or all.
+        perturb: Repeat with no-map, short-history (1 s), gap (no states in the 0.5 s before the
+            last observed step), fewer-agents (half) or noise (0.2 m), or all.
         streaming: Also predict at earlier times, and measure how much the predictions change between updates.
         every_s: With --streaming, seconds between updates.
         updates: With --streaming, number of updates; the last one is at the last observed step.

@@ -91,7 +91,7 @@ def visualize(
     """
     require(limit > 0, "limit", "must be positive")
     require(dpi is None or dpi > 0, "dpi", "must be positive")
-    require(worst is None or not scenario, "worst", "chooses the scenarios: name none")
+    require(worst is None or not scenario, "worst", "cannot be combined with --scenario")
     require_streaming(streaming, every_s, updates)
     given = {"against": against, "radius_m": radius_m, "world": world, "without": without, "dpi": dpi}
     given |= {
@@ -120,10 +120,10 @@ def _check_options(format: str, checkpoint: str | None, given: list[str]) -> Non
     """Raise DataError about options that contradict each other, before anything is made."""
     for name in given:
         formats, description = FORMATS[name]
-        require(format in formats, name, f"is for {description}")
+        require(format in formats, name, f"works only with {description}")
         require(name not in NEED_PREDICTOR or checkpoint is not None, name, "needs --checkpoint")
     for name in ("attention", "world"):
-        require(not {name, "without"} <= {*given}, name, "is not drawn together with --without")
+        require(not {name, "without"} <= {*given}, name, "cannot be combined with --without")
     if format == "mp4":
         from trajpred.viz.film_file import find_encoder
 

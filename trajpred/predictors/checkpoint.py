@@ -140,7 +140,7 @@ def has_attention(predictor: Predictor) -> bool:
 
 def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[Attention]:
     """Return :meth:`CheckpointPredictor.attention`. Raises: DataError if the predictor reports none."""
-    problem = f"is not reported by {predictor.name}; models with the default encoder (SceneEncoder) report it"
+    problem = f"is not reported by {predictor.name}; use a checkpoint whose encoder does"
     require(has_attention(predictor), "attention", problem)
     assert isinstance(predictor, CheckpointPredictor)
     return predictor.attention(scenarios)

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import warnings
+from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -209,7 +210,7 @@ def train(args: Sequence[str] | None = None) -> None:
         LitForecaster,
         SceneData,
         run=False,
-        args=None if args is None else list(args),
+        args=_with_own_config(sys.argv[1:] if args is None else list(args)),
         seed_everything_default=0,
         auto_configure_optimizers=False,
         trainer_defaults=TRAINER_DEFAULTS,
@@ -230,6 +231,18 @@ def train(args: Sequence[str] | None = None) -> None:
     if cli.trainer.is_global_zero and checkpoint is not None:
         Path(checkpoint).with_name(PREVIOUS).unlink(missing_ok=True)
         report(cli.datamodule.store, Path(checkpoint), cli.history, cli.config.pictures.scenes)
+
+
+def _with_own_config(args: list[str]) -> list[str]:
+    """Add the config of the run that is to be resumed, unless a config is given."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--resume", type=Path, nargs="?")
+    parser.add_argument("--config", "-c", nargs="?")
+    given, _ = parser.parse_known_args(args)
+    if given.resume is None or given.config is not None:
+        return args
+    config = (given.resume if given.resume.is_dir() else given.resume.parent.parent) / "config.yaml"
+    return ["--config", str(config), *args] if config.is_file() else args
 
 
 def _fit(cli: TrainCLI) -> None:
@@ -261,9 +274,9 @@ def _fit(cli: TrainCLI) -> None:
 
 def _advice(checkpoint: Path) -> str:
     run = checkpoint.parent.parent
-    config = ["--config", str(run / "config.yaml")] if (run / "config.yaml").is_file() else ["..."]
+    settings = [] if (run / "config.yaml").is_file() else ["..."]
     resume = ["--resume", str(run if checkpoint.name == LAST else checkpoint)]
-    return f"Resume with:\n  trajpred train {shlex.join([*config, *resume])}"
+    return f"Resume with:\n  trajpred train {shlex.join([*settings, *resume])}"
 
 
 def _report_in_threads(error: threading.ExceptHookArgs) -> None:
