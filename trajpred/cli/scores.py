@@ -64,7 +64,7 @@ def evaluate(
         labels: Futures of a split that has none: a folder of scenario files with all steps, or a challenge
             file (.parquet) with one mode, the true one.
         k: Evaluate only the K most probable modes; several values give several tables. By default 1 and 6.
-        by: Break down by class, city, manoeuvre, speed, neighbours or error of constant velocity; or all.
+        by: Break down by class, city, manoeuvre, speed, neighbours, error (of constant velocity), or all.
         group: Agents of the breakdowns and horizons, by default focal; several are put side by side.
         limit: Evaluate only the first LIMIT scenarios.
         beyond: Also off-road, wrong-way, infeasible and colliding modes, calibration, spread; takes longer.
