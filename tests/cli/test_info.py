@@ -49,7 +49,7 @@ def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_pat
 
 @pytest.mark.parametrize(
     ("what", "problem"),
-    [("no-such-thing", "no split holds scenario"), (str(ROOT / "LICENSE"), "is no store, ")],
+    [("no-such-thing", "no split holds scenario"), (str(ROOT / "LICENSE"), "is not a store, ")],
 )
 def test_anything_else_is_one_sentence(what: str, problem: str, store: Path) -> None:
     with pytest.raises(DataError, match=problem):

@@ -16,7 +16,6 @@ from trajpred.metrics.calibration import apply_temperature
 from trajpred.model.checkpoint import CALIBRATION, TRAINING, read_checkpoint
 from trajpred.predictors import CheckpointPredictor
 from trajpred.scenario import Scenario
-from trajpred.splits import held_out
 from trajpred.store import ScenarioStore
 
 
@@ -67,7 +66,7 @@ def test_of_the_training_split_only_what_was_held_out_is_used(store_path: Path, 
     content = {**read_checkpoint(checkpoint), TRAINING: {"hold_out": 0.8}}
     torch.save(content, checkpoint)
     found = calibrate(checkpoint, train, tmp_path / "x.ckpt", group="all", progress=False)
-    part = train.subset(held_out(train.scenario_ids, 0.8))
+    part = train.subset(train.held_out(0.8))
     assert 0 < len(part) < len(train)
     counted = evaluate(CheckpointPredictor(checkpoint), part, progress=False).metrics["all"]["count"]
     assert sum(found.agents) == counted

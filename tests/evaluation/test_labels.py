@@ -57,6 +57,7 @@ def test_scenario_files_give_the_metrics_of_a_labelled_split(folder: Path) -> No
     assert found.metrics["all"]["count"] > 4 and found.scenarios == labelled.labelled == 4
     for group, means in expected.metrics.items():  # a store keeps half a millimetre
         assert found.metrics[group] == pytest.approx(means, abs=1e-3), group
+    assert labelled.batch([2, 0]).tracks.valid[:, 50:].any() and len(labelled.batch([2, 0])) == 2
     assert found.breakdowns["manoeuvre"].keys() == expected.breakdowns["manoeuvre"].keys()
 
 

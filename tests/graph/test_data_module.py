@@ -20,7 +20,6 @@ from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.data_module import SceneData, SceneDataset
 from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.graph.transforms import AugmentConfig
-from trajpred.splits import held_out
 from trajpred.store import ScenarioStore, prepare
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)
@@ -52,14 +51,13 @@ def test_workers_load_the_same_batches(store_path: Path, start: str) -> None:
 
 
 def test_scenes_that_are_held_out_are_never_trained_on(store_path: Path) -> None:
-    everything = ScenarioStore(store_path, "train").scenario_ids
-    out = {one for one, left in zip(everything, held_out(everything, 0.4), strict=True) if left}
+    store = ScenarioStore(store_path, "train")
+    everything, out = store.scenario_ids, {*store.subset(store.held_out(0.4)).scenario_ids}
     loader = SceneData(store_path, VARIED, batch_size=4, hold_out=0.4).train_dataloader()
     for epoch in range(2):
         loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
         assert sorted(names(list(loader))) == sorted({*everything} - out) and 0 < len(out) < 10
-    many = held_out([str(number) for number in range(10_000)], 0.05)
-    assert abs(many.mean() - 0.05) < 0.01, "about this share"
+    assert store.held_out(0.9)[store.held_out(0.4)].all(), "a larger share contains a smaller one"
 
 
 def test_validation_is_unvaried_and_in_order(store_path: Path) -> None:

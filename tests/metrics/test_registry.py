@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.predictors import Scattered
+from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.evaluation.report import tables
 from trajpred.metrics import METRICS, ForecastMetrics, Metric, columns, metric_of, register
@@ -45,6 +46,11 @@ def test_registered_metric_appears_in_tables_and_json(
     assert ["medianFDE6", f"{mean:.2f}"] in [list(row[:2]) for row in main.rows]
     assert "medianFDE6" in horizons.head and "medianFDE6" in format_table([result])
     assert "medianFDE6" in ForecastMetrics().names
+
+
+def test_horizons_have_one_k() -> None:
+    with pytest.raises(DataError, match="must have K = 6 in breakdown"):
+        register(Metric("worst", lambda errors: errors.final, "Worst", tables={"breakdown": (1,)}))
 
 
 def test_columns_and_units() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,15 @@ def test_perturbations_remove_or_disturb_what_they_name(scenario: Scenario) -> N
     off = (position - before.position)[:, :50][before.valid[:, :50]]
     assert off.std() == pytest.approx(0.2, rel=0.05) and abs(off.mean()) < 0.02
     assert (position[:, :50][~before.valid[:, :50]] == 0).all()
+
+
+def test_the_focal_track_keeps_its_last_observed_state(scenario: Scenario) -> None:
+    valid = scenario.tracks.valid.copy()
+    valid[scenario.focal, 30:50] = False
+    lost = replace(scenario, tracks=replace(scenario.tracks, valid=valid))
+    for name in ("short-history", "gap"):
+        found = PERTURBATIONS[name](lost)
+        assert found.last_seen[found.focal] == 29, name
 
 
 def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> None:

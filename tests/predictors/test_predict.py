@@ -14,7 +14,7 @@ from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.forecast import Forecast
 from trajpred.predictors import FilePredictor, load_predictor
-from trajpred.predictors.predict import Agents, predict, select_tracks, tracks_to_predict
+from trajpred.predictors.predict import Agents, predict, tracks_to_predict
 from trajpred.predictors.predictions_file import read_predictions
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
@@ -37,7 +37,7 @@ class Selected:
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         found = zip(self.predictor(scenarios), scenarios, strict=True)
-        return [select_tracks(one, tracks_to_predict(scenario, self.agents)) for one, scenario in found]
+        return [one.of(tracks_to_predict(scenario, self.agents)) for one, scenario in found]
 
 
 @pytest.mark.parametrize(

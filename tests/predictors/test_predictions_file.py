@@ -23,7 +23,7 @@ from trajpred.evaluation import evaluate
 from trajpred.forecast import Forecast
 from trajpred.predictors import FilePredictor, load_predictor
 from trajpred.predictors.motion import constant_velocity
-from trajpred.predictors.predict import select_tracks, write_predictions
+from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import problems_of, read_predictions
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
@@ -321,7 +321,7 @@ def test_forecasts_that_cannot_be_written_are_rejected(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=message):
             write_predictions(tmp_path / "p.parquet", forecasts)
     assert list(tmp_path.iterdir()) == []
-    alone = select_tracks(marginal, np.array(["1"]))
+    alone = marginal.of(np.array(["1"]))
     write_predictions(tmp_path / "p.parquet", [alone])
     assert_same(read_predictions(tmp_path / "p.parquet").forecast(scene("s", 3)), alone)
 

@@ -45,6 +45,17 @@ def test_the_rate_rises_linearly_and_decays_as_a_cosine() -> None:
     assert all(0 < rate <= 1e-3 for total in (1, 2, 3) for rate in rates(OptimizerConfig(), total))
 
 
+@pytest.mark.parametrize("name", ["warmup", "final"])
+def test_shares_are_not_steps(name: str) -> None:
+    with pytest.raises(DataError, match="is a share and must be at most 1, is 500"):
+        OptimizerConfig(**{name: 500})
+
+
+def test_a_run_without_an_end_has_no_schedule(store_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="or max_steps must be given"):
+        trainer(tmp_path, max_epochs=-1).fit(small_model(), SceneData(store_path, batch_size=4))
+
+
 def test_only_matrices_decay_and_every_trainable_parameter_is_optimised() -> None:
     model = small_model()
     model.forecaster.decoder.logit_head.requires_grad_(False)

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from trajpred.benchmark.timing import time_ms, use_threads
 from trajpred.errors import require
 from trajpred.evaluation import Interval, bootstrap, evaluate
-from trajpred.metrics import metric_of
+from trajpred.metrics import columns, metric_of
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 from trajpred.viz.style import LIGHT, Role, style_axes
@@ -47,6 +47,7 @@ def front(
 
     Raises: DataError as :func:`~trajpred.evaluation.evaluate`.
     """
+    require(metric in columns("results"), "metric", f"must be one of {', '.join(columns('results'))}")
     predictors = [load_predictor(checkpoint) for checkpoint in checkpoints]
     results = [evaluate(predictor, store, limit=limit) for predictor in predictors]
     rows = np.linspace(0, len(store) - 1, min(TIMED, len(store))).astype(int)

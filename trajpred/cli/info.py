@@ -89,14 +89,14 @@ def _checkpoint(path: Path) -> Rows:
     from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
 
     content = read_checkpoint(path)
-    config, training = content[CONFIG], training_facts(content)
+    config, training = {"history": 50, "step_s": 0.1, **content[CONFIG]}, training_facts(content)
     count = sum(one.numel() for one in weights_below(content["state_dict"], "forecaster.").values())
     decoder = config["decoder"].get("init_args", {})
     parts = [config[name]["class_path"].rpartition(".")[2] for name in ("encoder", "decoder")]
     return {
         "file": f"{path}, {_megabytes([path])}",
         "futures": decoder.get("modes"),
-        "steps": f"{config['history']} + {decoder['horizon']} of {config['step_s']} s",
+        "steps": f"{config['history']} + {decoder.get('horizon', 60)} of {config['step_s']} s",
         "model": f"{' with '.join(parts)}, {count / 1e6:.1f} M parameters",
         "joint futures": "yes" if decoder.get("joint") else "no",
         "calibrated": "yes" if CALIBRATION in content else "no",

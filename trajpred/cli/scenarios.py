@@ -61,6 +61,7 @@ def choose(
 
     store = ensure_store(folder)
     names = names or ScenarioStore(store, split).scenario_ids[:limit]
+    require(len(names) > 0, "split", f"{store} has no scenario in split {split!r}")
     found = find_scenarios(store, names, first=split)
     return [Choice(name, partial(rows.__getitem__, rows.index(name))) for name, rows in found]
 

@@ -26,11 +26,10 @@ from trajpred.metrics.calibration import (
     reliability,
 )
 from trajpred.model import pretrained
-from trajpred.model.checkpoint import CALIBRATION, read_checkpoint
+from trajpred.model.checkpoint import CALIBRATION
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.predictor import BASELINES
-from trajpred.splits import held_out
 from trajpred.store import ScenarioStore
 
 #: Minimum number of agents in either half.
@@ -102,12 +101,12 @@ def calibrate(
         share = predictor.training.get("hold_out", 0.0)
         problem = "has been trained on: train with --data.hold_out 0.05, or calibrate on another split"
         require(share > 0, "split", problem)
-        store = store.subset(held_out(store.scenario_ids, share))
+        store = store.subset(store.held_out(share))
     sample, first, horizons = _collect(predictor, store, group, batch_size, workers, progress)
     few = min(first.sum(), (~first).sum()) < MIN_AGENTS
     require(not few, "store", f"{len(first)} agents are too few to fit and to measure on")
     found = _fit(sample.select(first), sample.select(~first), horizons, coverage)
-    _write(checkpoint, out, found, store_facts(store.path))
+    _write(predictor.content, out, found, store_facts(store.path))
     return found
 
 
@@ -160,9 +159,8 @@ def _collect(
     return Sample(*map(np.concatenate, zip(*parts, strict=True))), np.concatenate(halves), horizons
 
 
-def _write(checkpoint: str | Path, out: Path, found: CalibrationResult, facts: dict[str, Any]) -> None:
+def _write(content: dict[str, Any], out: Path, found: CalibrationResult, facts: dict[str, Any]) -> None:
     """Write the checkpoint's config, weights and record with the calibration, atomically."""
-    content = read_checkpoint(pretrained.locate(checkpoint))
     kept = {name: value for name, value in content.items() if name.startswith("trajpred_")}
     fitted = {"temperature": found.temperature, "regions": found.regions.to_json(), "store": facts}
     buffer = BytesIO()  # torch reports a full disk as RuntimeError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +14,7 @@ from trajpred.errors import DataError, require
 from trajpred.geometry import norm, unit_vector
 from trajpred.predictors.predictions_file import read_predictions
 from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources.argoverse2 import read_tracks
 from trajpred.store import ScenarioStore
 
@@ -59,8 +61,9 @@ class ScenarioLabels:
         self._files = {file.stem.removeprefix("scenario_"): file for file in files}
         if not files:
             raise DataError("contains no scenario_<id>.parquet file", file=folder)
-        twice = [file for file in files if self._files[file.stem.removeprefix("scenario_")] != file]
-        require(not twice, "labels", f"{folder} contains {twice[:1]} twice")
+        twice = [file.name for file in files if self._files[file.stem.removeprefix("scenario_")] != file]
+        if twice:
+            raise DataError(f"contains {twice[0]} twice", file=folder)
         first = read_tracks(files[0])
         self.steps = first.num_steps - first.num_observed
 
@@ -143,6 +146,9 @@ class LabelledStore(ScenarioStore):
     @property
     def lengths(self) -> tuple[int, int]:
         return super().lengths[0], self.labels.steps
+
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> ScenarioBatch:
+        return ScenarioBatch.of([self[int(row)] for row in rows])
 
     def __getitem__(self, index: int) -> Scenario:
         scenario = super().__getitem__(index)

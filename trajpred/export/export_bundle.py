@@ -249,8 +249,9 @@ def _publish(folder: Path, target: Path) -> None:
         try:
             folder.rename(target)
             return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another export was faster
+        except BaseException as error:
+            faster = getattr(error, "errno", None) in (errno.ENOTEMPTY, errno.EEXIST)  # another export
+            if not faster:
                 if replaced.exists():
                     replaced.rename(target)
                 raise

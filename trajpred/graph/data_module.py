@@ -19,7 +19,6 @@ from trajpred.graph.config import SceneConfig
 from trajpred.graph.features import scene_features
 from trajpred.graph.scene_graph import SceneBatch, scene_graph
 from trajpred.graph.transforms import AugmentConfig, augment, earlier, hashed
-from trajpred.splits import held_out
 from trajpred.store import ScenarioStore
 
 
@@ -140,7 +139,7 @@ class SceneData(pl.LightningDataModule):
         """Load all training scenes once per epoch, shuffled and varied; resumes within an epoch."""
         store = ScenarioStore(self.store, "train")
         if self.hold_out:
-            store = store.subset(~held_out(store.scenario_ids, self.hold_out))
+            store = store.subset(~store.held_out(self.hold_out))
         data = SceneDataset(store, self.scene, self.augment, self.seed)
         sizes, process = self._sizes(data.store), self._process()
         sampler = TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, *process)

@@ -24,7 +24,6 @@ class ForecastMetrics(Metric):
     Args:
         ks: for each k, evaluate the k most probable modes.
         groups: names of the groups of agents to average over.
-        sync_on_compute: add up the sums of all processes; False where one process evaluates alone.
 
     Example:
         >>> metrics = ForecastMetrics(ks=(1,), groups=("all",))
@@ -43,9 +42,8 @@ class ForecastMetrics(Metric):
         self,
         ks: Sequence[int] = (1, 6),
         groups: Sequence[str] = ("focal", "scored", "all"),
-        sync_on_compute: bool = True,
     ) -> None:
-        super().__init__(sync_on_compute=sync_on_compute)
+        super().__init__()
         self.ks, self.groups, self.metrics = tuple(ks), tuple(groups), names_in("training")
         self.names = [f"{name}{k}" for k in self.ks for name in self.metrics]
         zeros = torch.zeros(len(self.groups), len(self.names), dtype=torch.float64)

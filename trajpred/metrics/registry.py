@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trajpred.errors import require
 from trajpred.metrics import plausibility
 from trajpred.metrics.consistency import Matched
 from trajpred.metrics.displacement import missed, of_best, with_brier
@@ -37,8 +38,8 @@ class Metric:
             curves), ``progress`` (the progress bar), ``chart`` (TensorBoard's custom charts), ``results``
             (comparisons of predictors), ``interval`` (comparisons with intervals), ``breakdown`` (horizons,
             breakdowns, values per scenario, the page) and ``side by side`` (breakdowns of several groups).
-            Every metric appears in the main table of an evaluation. Those in ``breakdown`` cannot use
-            headings.
+            Every metric appears in the main table of an evaluation. Those in ``breakdown`` have K = 6 there
+            and cannot use headings.
         ks: evaluate a displacement metric for these K only, whatever is asked for.
         per_actor: a world metric that is averaged over actors, not over scenes, as av2's leaderboard did.
 
@@ -62,7 +63,8 @@ METRICS: dict[str, Metric] = {}
 
 
 def register(metric: Metric) -> None:
-    """Add a metric to :data:`METRICS`, or replace the one of the same name."""
+    """Add a metric to :data:`METRICS`, or replace the one of the same name. Raises: DataError."""
+    require(metric.tables.get("breakdown", (6,)) == (6,), "tables", "must have K = 6 in breakdown")
     METRICS[metric.name] = metric
 
 

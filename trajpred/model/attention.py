@@ -32,16 +32,6 @@ class Pairs(NamedTuple):
         scene, i, j = ((known & (place < receivers))[:, :, None] & known[:, None]).nonzero().T
         return cls(torch.stack((place[scene, j], place[scene, i])), weight[scene, :, i, j])
 
-    @classmethod
-    def of_lists(cls, weight: Tensor, sender: Tensor, count: Tensor) -> Pairs:
-        """Take the weights ``[R, H, 1, m]`` of receivers over their own senders, given one after another.
-
-        Args:
-            sender: ``[E]`` tokens; count: ``[R]`` senders of each receiver.
-        """
-        known = torch.arange(weight.shape[-1], device=weight.device) < count[:, None]
-        return cls(torch.stack((sender, torch.repeat_interleave(count))), weight[:, :, 0].mT[known])
-
 
 @contextmanager
 def recorded(encoder: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator[list[tuple[str, Any]]]:

@@ -20,7 +20,7 @@ from trajpred.graph.scene_graph import scene_graph
 from trajpred.graph.transforms import mirrored
 from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
-from trajpred.model.checkpoint import CALIBRATION, read_checkpoint, training_facts
+from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts
 from trajpred.model.pretrained import locate
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -38,6 +38,7 @@ class CheckpointPredictor:
 
     Attributes:
         model: the :class:`~trajpred.model.Forecaster`.
+        content: the checkpoint, as it was read.
         regions: conformal regions around the modes; None unless the model was calibrated.
 
     Raises: DataError if the model has no joint modes to forecast.
@@ -49,7 +50,7 @@ class CheckpointPredictor:
 
     def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
         self.joint, self.mirror = joint, False
-        content = read_checkpoint(checkpoint)
+        content = self.content = read_checkpoint(checkpoint)
         self.training = training_facts(content)
         fitted = content.get(CALIBRATION, {})
         self.temperature = float(fitted.get("temperature", 1.0))
@@ -58,7 +59,8 @@ class CheckpointPredictor:
         self.name = display_name(checkpoint) + (", joint" if joint else "")
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.forks = self.device.type == "cpu"
-        self.model = Forecaster.load(checkpoint).to(self.device)
+        model = Forecaster.with_weights(content[CONFIG], content["state_dict"], checkpoint)
+        self.model = model.to(self.device)
         if joint and not self.model.decoder.joint:
             advice = "train with model.decoder.init_args.joint true, or predict the focal track alone"
             raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)

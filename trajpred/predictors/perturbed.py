@@ -120,6 +120,7 @@ class PerturbedPredictor:
         self.predictor, self.perturb = predictor, PERTURBATIONS[perturbation]
         self.name, self.training = f"{predictor.name}, {perturbation}", predictor.training
         self.joint, self.forks = (getattr(predictor, name, False) for name in ("joint", "forks"))
+        self.predictors = getattr(predictor, "predictors", (predictor,))
         self.how = ", ".join(filter(None, (getattr(predictor, "how", ""), perturbation)))
 
     def __repr__(self) -> str:
@@ -141,7 +142,11 @@ def perturbed(predictor: Predictor, names: Sequence[str] | str | None) -> list[P
 
 
 def _keep_states(scenario: Scenario, valid: NDArray[np.bool_]) -> Scenario:
-    """Keep the ``valid`` states; other states are zero, tracks without any are omitted."""
+    """Keep the ``valid`` states and the focal track's last observed one; others are zero.
+
+    Tracks without a state are omitted.
+    """
+    valid[scenario.focal, scenario.last_seen[scenario.focal]] = True
     known = {"position": valid[..., None], "velocity": valid[..., None], "heading": valid}
     values = {name: np.where(mask, getattr(scenario.tracks, name), 0.0) for name, mask in known.items()}
     every = vars(scenario.tracks) | values | {"valid": valid}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -78,7 +77,7 @@ def predict(
             forecast, rows, batch_size=batch_size, limit=limit, workers=workers, progress=title
         ):
             for scenario, one in zip(scenarios, found, strict=True):
-                yield select_tracks(one, tracks_to_predict(scenario, agents))
+                yield one.of(tracks_to_predict(scenario, agents))
 
     return write_predictions(out, chosen())
 
@@ -88,13 +87,6 @@ def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
     lowest = TrackCategory.FOCAL if agents == "focal" else TrackCategory.SCORED
     focal = scenario.tracks.track_id == scenario.focal_id
     return scenario.tracks.track_id[focal | (scenario.tracks.category >= lowest)]
-
-
-def select_tracks(forecast: Forecast, track_id: NDArray[np.str_]) -> Forecast:
-    """Return the forecast of these tracks alone; those it does not contain are omitted."""
-    row = forecast.rows(track_id)
-    columns = {f.name: getattr(forecast, f.name) for f in fields(forecast) if f.name != "scenario_id"}
-    return replace(forecast, **{k: v[row[row >= 0]] for k, v in columns.items() if v is not None})
 
 
 def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> Written:

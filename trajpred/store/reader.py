@@ -11,6 +11,7 @@ from copy import copy
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -124,6 +125,12 @@ class ScenarioStore:
         other = copy(self)
         other._rows = (np.arange(self._total) if self._rows is None else self._rows)[rows]
         return other
+
+    def held_out(self, share: float) -> NDArray[np.bool_]:
+        """Choose about a ``share`` of the scenarios, by their ids alone: ``[N]``."""
+        return np.array(
+            [crc32(f"hold out {one}".encode()) < share * 2**32 for one in self.scenario_ids], np.bool_
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # Every process opens its own memory maps.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytorch_lightning as pl
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
+from trajpred.errors import require
 from trajpred.graph.config import SceneConfig
 from trajpred.metrics import ForecastMetrics, agent_metrics
 from trajpred.model.build import build
@@ -129,7 +131,10 @@ class LitForecaster(pl.LightningModule):
                     self.log(f"val/{group}/{name}", float(value), sync_dist=True)
 
     def configure_optimizers(self) -> Any:
-        return configure(self, self.optimizer_config, int(self.trainer.estimated_stepping_batches))
+        steps = self.trainer.estimated_stepping_batches
+        problem = "or max_steps must be given: the learning rate decays until then"
+        require(math.isfinite(steps), "trainer.max_epochs", problem)
+        return configure(self, self.optimizer_config, int(steps))
 
     def configure_gradient_clipping(
         self,

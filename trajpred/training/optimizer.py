@@ -34,6 +34,9 @@ class OptimizerConfig:
         for field in fields(self):
             value = getattr(self, field.name)
             require(math.isfinite(value) and value >= 0, field.name, f"must be 0 or more, is {value}")
+        for name in ("warmup", "final"):
+            share = getattr(self, name)
+            require(share <= 1, name, f"is a share and must be at most 1, is {share}")
 
 
 def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> dict[str, Any]:

@@ -287,7 +287,6 @@ def _report_in_threads(error: threading.ExceptHookArgs) -> None:
 
 def _configure_output() -> None:
     """Silence messages of the libraries that a user cannot act on."""
-    torch.set_float32_matmul_precision("high")
     threading.excepthook = _report_in_threads
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
