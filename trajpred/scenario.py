@@ -254,7 +254,7 @@ class Scenario:
             object_type: one of :data:`OBJECT_TYPES` for all tracks, or one for each.
             track_id: A unique names; ``"0"`` … by default.
             focal: row of the track to predict.
-            category: ``[A]`` :class:`TrackCategory`; by default FOCAL for the focal track, else SCORED.
+            category: ``[A]`` :class:`TrackCategory`, by default SCORED; the focal track's is FOCAL.
             map: a :class:`LaneMap`, a list of centrelines ``[points, 2]``, or None for no map.
             scenario_id, city: names.
 
@@ -278,9 +278,10 @@ class Scenario:
         speed = as_array(fitted, np.float64, "velocity", (A, T, 2))
         travel = causal_heading(speed, mask) if heading is None else heading
         angle = as_array(travel, np.float64, "heading", (A, T))
-        default = np.where(np.arange(A) == focal, TrackCategory.FOCAL, TrackCategory.SCORED)
-        rank = as_array(default if category is None else category, np.int64, "category")
+        given = np.full(A, TrackCategory.SCORED) if category is None else category
+        rank = as_array(given, np.int64, "category", (A,))
         require(within(rank, len(TrackCategory)), "category", "must be 0 to 3")
+        rank = np.where(np.arange(A) == focal, TrackCategory.FOCAL, rank)
         names = [str(i) for i in range(A)] if track_id is None else [str(name) for name in track_id]
         require(len(names) == A, "track_id", f"must have {A} entries, has {len(names)}")
         types = [object_type] * A if isinstance(object_type, str) else list(object_type)

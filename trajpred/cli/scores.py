@@ -106,12 +106,14 @@ def evaluate(
 
     facts = [name if name == "all" else fact_name(name) for name in by or []]
     groups = group or ["focal"]
-    predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
-    rivals = [load_ensemble([against], joint and Path(against).suffix != ".parquet")] if against else []
-    own = [predictor, *perturbed(predictor, perturb)]
-    every: list[Predictor] = [*own, *rivals]
+    predictor: Predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
+    rivals: list[Predictor] = []
+    if against:
+        rivals = [load_ensemble([against], joint and Path(against).suffix != ".parquet")]
     if streaming:
-        every = [StreamedPredictor(one, every_s, updates) for one in every]
+        predictor = StreamedPredictor(predictor, every_s, updates)
+        rivals = [StreamedPredictor(one, every_s, updates) for one in rivals]
+    own: list[Predictor] = [predictor, *perturbed(predictor, perturb)]
     results = [
         score(
             one,
@@ -123,7 +125,7 @@ def evaluate(
             workers=workers,
             check_with_av2=check_with_av2,
         )
-        for one in every
+        for one in (*own, *rivals)
     ]
     result, other = results[0], results[-1]
     if json is not None:

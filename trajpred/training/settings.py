@@ -1,7 +1,8 @@
-"""Explain wrong settings of the train command in one sentence, with the nearest known name."""
+"""The settings of the train command: its config files, and wrong settings explained in one sentence."""
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -129,6 +130,18 @@ def _configs(args: Sequence[str]) -> Iterator[Path]:
             yield Path(word)
         elif word.startswith("--config="):
             yield Path(word.partition("=")[2])
+
+
+def with_own_config(args: list[str]) -> list[str]:
+    """Add the config of the run that is to be resumed, unless a config is given."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--resume", type=Path, nargs="?")
+    parser.add_argument("--config", "-c", nargs="?")
+    given, _ = parser.parse_known_args(args)
+    if given.resume is None or given.config is not None:
+        return args
+    config = (given.resume if given.resume.is_dir() else given.resume.parent.parent) / "config.yaml"
+    return ["--config", str(config), *args] if config.is_file() else args
 
 
 def check_configs(args: Sequence[str]) -> None:

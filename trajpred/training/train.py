@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import shlex
 import signal
 import sys
 import threading
 import warnings
-from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import pytorch_lightning as pl
@@ -39,7 +40,7 @@ from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord
 from trajpred.training.results import report
-from trajpred.training.settings import check_configs, explain
+from trajpred.training.settings import check_configs, explain, with_own_config
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -121,7 +122,9 @@ class TrainCLI(LightningCLI):
         history, horizon = train.lengths
         _require_unset("model.history", config.model.history, 50, history)
         decoder = config.model.decoder.init_args
-        _require_unset("model.decoder.init_args.horizon", decoder.horizon, 60, horizon)
+        cls: Any = locate(config.model.decoder.class_path)
+        default = inspect.signature(cls).parameters["horizon"].default
+        _require_unset("model.decoder.init_args.horizon", decoder.horizon, default, horizon)
         config.model.history, decoder.horizon = history, horizon
         config.model.step_s = round(train[0].step_s, 3)
         if config.resume is not None:
@@ -210,7 +213,7 @@ def train(args: Sequence[str] | None = None) -> None:
         LitForecaster,
         SceneData,
         run=False,
-        args=_with_own_config(sys.argv[1:] if args is None else list(args)),
+        args=with_own_config(sys.argv[1:] if args is None else list(args)),
         seed_everything_default=0,
         auto_configure_optimizers=False,
         trainer_defaults=TRAINER_DEFAULTS,
@@ -231,18 +234,6 @@ def train(args: Sequence[str] | None = None) -> None:
     if cli.trainer.is_global_zero and checkpoint is not None:
         Path(checkpoint).with_name(PREVIOUS).unlink(missing_ok=True)
         report(cli.datamodule.store, Path(checkpoint), cli.history, cli.config.pictures.scenes)
-
-
-def _with_own_config(args: list[str]) -> list[str]:
-    """Add the config of the run that is to be resumed, unless a config is given."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--resume", type=Path, nargs="?")
-    parser.add_argument("--config", "-c", nargs="?")
-    given, _ = parser.parse_known_args(args)
-    if given.resume is None or given.config is not None:
-        return args
-    config = (given.resume if given.resume.is_dir() else given.resume.parent.parent) / "config.yaml"
-    return ["--config", str(config), *args] if config.is_file() else args
 
 
 def _fit(cli: TrainCLI) -> None:
