@@ -38,6 +38,9 @@ def imported(path: Path) -> set[str]:
     blocks = (node.body for node in ast.walk(tree) if isinstance(node, ast.If) and is_typing(node))
     types = {id(node) for body in blocks for statement in body for node in ast.walk(statement)}
     for node in ast.walk(tree):
+        assert not getattr(node, "level", 0), f"{path} has a relative import"
+        if isinstance(node, ast.Import) and id(node) not in types:
+            found |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom) and node.module and id(node) not in types:
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
