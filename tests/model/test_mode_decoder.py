@@ -12,14 +12,14 @@ from tests.model.small import assert_same, batch_of, evaluate_as, small_model
 from trajpred.geometry import Pose
 from trajpred.model import ModeDecoder, SceneEncoder
 from trajpred.model.heads import bernstein
-from trajpred.model.mode_decoder import MODE_EDGE_KINDS, STATIONARY_M, end_pose, radius_edges
+from trajpred.model.mode_decoder import MODE_EDGE_KINDS, STATIONARY_M, STOPPED_M, end_pose, radius_edges
 from trajpred.model.scene_decoder import constant_velocity_of, scene_mean
 from trajpred.model.token_graph import TokenGraph
 from trajpred.scenario import Scenario
 
 
 @pytest.mark.parametrize("steps", [1, 5, 60])
-def test_end_pose_is_the_last_position_and_the_direction_of_the_last_second(steps: int) -> None:
+def test_end_pose_is_the_last_position_and_the_last_direction(steps: int) -> None:
     path = torch.randn(3, 2, steps, 2).cumsum(2) + 5
     agents = Pose(50 * torch.randn(3, 2), 6.3 * torch.rand(3))
     found = end_pose(path, agents)
@@ -29,8 +29,20 @@ def test_end_pose_is_the_last_position_and_the_direction_of_the_last_second(step
     end = (origin + z[..., -1] * turn).reshape(-1)
     np.testing.assert_allclose(found.position, np.stack((end.real, end.imag), -1), atol=1e-4)
     ahead = z[..., -1] - z[..., -1 - min(10, steps - 1)]
-    expected = (np.where(ahead == 0, 1, ahead / np.maximum(abs(ahead), 1e-9)) * turn).reshape(-1)
+    ahead = np.where(abs(ahead) < STOPPED_M, z[..., -1], ahead)
+    expected = (ahead / abs(ahead) * turn).reshape(-1)
     np.testing.assert_allclose(np.exp(1j * found.heading.double().numpy()), expected, atol=1e-4)
+
+
+def test_the_pose_of_a_mode_that_stops_does_not_depend_on_rounding() -> None:
+    """The direction of the last second would turn by a tenth of a milliradian and more."""
+    path = torch.linspace(0, 5, 60)[:, None] * torch.tensor([1.0, 0.2]) + 100
+    path = (path - path[0])[None, None].clone()
+    path[..., -11:, :] = path[..., -1:, :] + 1e-4 * torch.arange(11)[:, None]
+    frame = Pose(torch.tensor([[1e3, -1e3]]), torch.tensor([0.3]))
+    exact = end_pose(path.double(), Pose(frame.position.double(), frame.heading.double()))
+    moved = end_pose(path + 1e-6 * torch.randn_like(path), frame)
+    assert (moved.heading - exact.heading).abs().max() < 2e-6
 
 
 def test_a_stationary_mode_keeps_the_heading_of_its_agent() -> None:

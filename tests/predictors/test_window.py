@@ -29,7 +29,7 @@ def checked(name: str, rows: Any) -> None:
 def test_a_store_of_other_lengths_is_named_with_the_shipped_models_that_fit() -> None:
     expected = (
         "^mine: argoverse2-demo predicts 60 steps from 50, the data have 30 steps from 20: "
-        "of the shipped models argoverse1-small and argoverse1-small-longer can be used$"
+        "of the shipped models argoverse1-small can be used$"
     )
     with pytest.raises(DataError, match=expected):
         checked("argoverse2-demo", Rows((20, 30)))

@@ -92,7 +92,7 @@ def ship(
     change = changes(content[CONFIG], state, stored, rows)
     if change.usual > tolerance_m:
         excess = f"half precision moves 1 % of the predictions by more than {change.usual:.3f} m"
-        advice = f"(limit {tolerance_m:g}); ship full precision (--half false)"
+        advice = f"(limit {tolerance_m:g}); ship full precision (--no-half)"
         raise DataError(f"{excess} {advice}", file=checkpoint)
     baseline, original = (_evaluate(model, rows) for model in ("constant_velocity", checkpoint))
     training = {**training_facts(content), "recipe": name, "checkpoint": display_name(checkpoint)}

@@ -30,6 +30,8 @@ from trajpred.nn import (
 
 #: Displacement (m) below which the final direction is undefined: the mode keeps the agent's heading.
 STATIONARY_M = 1.0
+#: Displacement (m) of the last second below which its direction is rounding: that of the whole mode is taken.
+STOPPED_M = 0.05
 #: What a mode attends to: its own agent, other agents, lanes.
 MODE_EDGE_KINDS = ("own", "agent", "lane")
 MODE_EDGE_CHANNELS = len(edge_channels(MODE_EDGE_KINDS))
@@ -211,8 +213,9 @@ def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
     ``trajectory``: ``[A, K, F, 2]`` metres in the frames of the ``agents``, detached.
     """
     end = trajectory[:, :, -1]
-    # Direction of the last second (10 steps), or of the whole trajectory if it is shorter.
-    final = direction(end - trajectory[:, :, -min(11, trajectory.shape[2])])
+    # Direction of the last second (10 steps), or of the whole mode if it is shorter or stops.
+    last = end - trajectory[:, :, -min(11, trajectory.shape[2])]
+    final = direction(torch.where(norm(last)[..., None] < STOPPED_M, end, last))
     turn = torch.where(norm(end) < STATIONARY_M, torch.zeros_like(final), final)
     position = to_global(end, agents.position[:, None], agents.heading[:, None])
     return Pose(position.flatten(0, 1), (agents.heading[:, None] + turn).flatten())
