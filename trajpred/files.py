@@ -56,7 +56,7 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path, instead_of: Path | None = None) -> Iterator[None]:
-    """Name ``path`` in an OSError that names no file, as that of a full disk, or ``instead_of``."""
+    """Add ``path`` to an OSError that names no file (a full disk), or names ``instead_of``."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What this process may compute with: cores, and threads that leave them to others while they wait."""
+"""Find the cores that this process may use, and keep waiting threads from occupying them."""
 
 from __future__ import annotations
 

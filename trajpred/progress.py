@@ -1,4 +1,4 @@
-"""What long work says while it runs, on stderr: the stage it is in, and how far a loop is."""
+"""Print the progress of long work to stderr: its stage, and a bar for loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Count what holds a GPU up in a training step, without a GPU: launches, waits and copies."""
+"""Count the launches, waits and copies of a training step on a GPU, without a GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def step_counts(model: LitForecaster, batch: SceneBatch) -> dict[str, float]:
 
 
 class _AsOnGPU(TorchFunctionMode):
-    """Let tensors say that they are on a GPU, and count those read as lists."""
+    """Report tensors as being on a GPU, and count those that are read as lists."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -171,7 +171,7 @@ class TokenEncoder(nn.Module):
         return records(layers, batch)
 
     def attended(self, name: str, weight: Any, graph: TokenGraph, batch: HeteroData) -> list[Pairs]:
-        """Say which tokens the attention of a module belongs to: a list of layers.
+        """Assign the attention of a module to pairs of tokens: one entry per layer.
 
         By default weights ``[E, H]`` are of the edges of ``graph``, ``[E + N, H]`` also of a loop for every
         token, and ``[S, H, n, n]`` of the padded scenes, where leading rows that are not tokens are omitted.
