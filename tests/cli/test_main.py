@@ -97,6 +97,14 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("evaluate --limit 0", "--limit: must be positive"),
         ("evaluate --updates 4", "--streaming: must be given with --every-s and --updates"),
         ("evaluate --streaming --updates 1", "--updates: must be 2 or more"),
+        (
+            "benchmark front --checkpoint constant_velocity --out front.txt",
+            "--out: must end in .png, .pdf, .svg",
+        ),
+        (
+            "benchmark front --checkpoint constant_velocity --metric minFDE1",
+            "--metric: must be one of minADE6",
+        ),
         ("evaluate --batch-size 0", "--batch-size: must be positive"),
         (
             "evaluate --by color",

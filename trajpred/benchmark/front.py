@@ -47,7 +47,8 @@ def front(
 
     Raises: DataError as :func:`~trajpred.evaluation.evaluate`.
     """
-    require(metric in columns("results"), "metric", f"must be one of {', '.join(columns('results'))}")
+    known = columns("breakdown")  # what evaluations have of each scenario
+    require(metric in known, "metric", f"must be one of {', '.join(known)}, is {metric}")
     predictors = [load_predictor(checkpoint) for checkpoint in checkpoints]
     results = [evaluate(predictor, store, limit=limit) for predictor in predictors]
     rows = np.linspace(0, len(store) - 1, min(TIMED, len(store))).astype(int)

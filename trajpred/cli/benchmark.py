@@ -144,10 +144,10 @@ def front(
     """
     from trajpred.benchmark import front as run
     from trajpred.cli.scenarios import open_split
-    from trajpred.files import require_writable
+    from trajpred.cli.visualize import require_picture
     from trajpred.viz import save_scene
 
-    require_writable(out)
+    require_picture(out, "out")
     points = run.front(checkpoint, open_split(store, split), metric, limit)
     for point in sorted(points, key=lambda one: one.cpu_ms):
         mean, low, high = point.error

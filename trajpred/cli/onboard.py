@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from trajpred.cli.scenarios import choose, open_split
-from trajpred.cli.visualize import PICTURES
+from trajpred.cli.visualize import require_picture
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 from trajpred.packages import install_command
@@ -133,8 +133,7 @@ def replay(
 
     forecaster = OnboardForecaster(bundle, threads=threads)
     if curves is not None:
-        require(curves.suffix[1:] in PICTURES, "curves", f"must end in .{', .'.join(PICTURES)}, is {curves}")
-        require_writable(curves)
+        require_picture(curves, "curves")
     if out is not None:
         require_writable(out)
         from trajpred.viz.film_file import film_writer
