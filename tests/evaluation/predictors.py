@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from trajpred.forecast import Forecast
+from trajpred.predictors import Predictor
 from trajpred.scenario import Scenario
 
 
-class Scattered:
+class Scattered(Predictor):
     """Six random futures around the truth of each track, except for the ``omitted`` ones."""
 
     name = "scattered"
-    training: dict[str, Any] = {"seed": 3}  # noqa: RUF012
+    training = {"seed": 3}  # noqa: RUF012
 
     def __init__(self, omitted: frozenset[str] = frozenset()) -> None:
         self.omitted = omitted

@@ -17,7 +17,7 @@ from trajpred.evaluation.report import changed, tables
 from trajpred.evaluation.scores import Scores
 from trajpred.evaluation.updates import changes, score_stream, update_series
 from trajpred.forecast import Forecast
-from trajpred.predictors import load_predictor
+from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.streamed import StreamedForecast, StreamedPredictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
@@ -33,10 +33,10 @@ def steady() -> Scenario:
     return Scenario.from_arrays(position, num_observed=20)
 
 
-class Fan:
+class Fan(Predictor):
     """Six straight modes that diverge from the true path, changed by ``edit`` as a function of the update."""
 
-    name, training = "fan", dict[str, Any]()
+    name = "fan"
 
     def __init__(self, edit: Callable[[Forecast, int], Forecast]) -> None:
         self.edit = edit

@@ -1,4 +1,4 @@
-"""Several processes forecast what one does, stop with it, and report the loss of one."""
+"""Several processes forecast what one does, stop with it, and report the loss of one; lengths must fit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,21 @@ import pytest
 
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
-from trajpred.predictors import load_predictor
-from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors import Predictor, load_ensemble, load_predictor
+from trajpred.predictors.forecast_store import check_window, forecast_store
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
+from trajpred.store.sample import SAMPLE_STORE
 
-pytestmark = pytest.mark.skipif(
+needs_fork = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="one process where processes cannot fork"
 )
 
 
-class Marked:
+class Marked(Predictor):
     """A predictor of no tracks, which does something to some scenario first."""
 
-    name, training, forks = "marked", dict[str, Any](), True
+    name, forks = "marked", True
 
     def __init__(self, scenario_id: str, action: Any) -> None:
         self.scenario_id, self.action, self.parent = scenario_id, action, os.getpid()
@@ -39,6 +41,7 @@ class Marked:
         return [load_predictor("constant_velocity")([one])[0] for one in scenarios]
 
 
+@needs_fork
 @pytest.mark.parametrize("name", ["argoverse2-demo", "lane_following"])
 def test_processes_forecast_what_one_process_does_in_order(name: str, store_path: Path) -> None:
     predictor, store = load_predictor(name), ScenarioStore(store_path, "train")
@@ -56,6 +59,7 @@ def fail() -> None:
     raise DataError("is too long", field="history")
 
 
+@needs_fork
 def test_an_error_of_a_process_is_the_callers(store_path: Path) -> None:
     store, before = ScenarioStore(store_path, "train"), set(multiprocessing.active_children())
     found = forecast_store(Marked(store.scenario_ids[4], fail), store, batch_size=2, workers=2)
@@ -65,6 +69,7 @@ def test_an_error_of_a_process_is_the_callers(store_path: Path) -> None:
     assert set(multiprocessing.active_children()) <= before
 
 
+@needs_fork
 def test_a_lost_process_is_reported(store_path: Path) -> None:
     store = ScenarioStore(store_path, "train")
     predictor = Marked(store.scenario_ids[3], lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -72,6 +77,7 @@ def test_a_lost_process_is_reported(store_path: Path) -> None:
         list(forecast_store(predictor, store, batch_size=2, workers=2))
 
 
+@needs_fork
 def test_abandoned_forecasts_leave_no_process(store_path: Path) -> None:
     before = set(multiprocessing.active_children())
     found = forecast_store(
@@ -80,3 +86,36 @@ def test_abandoned_forecasts_leave_no_process(store_path: Path) -> None:
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert set(multiprocessing.active_children()) <= before
+
+
+@dataclass
+class Rows:
+    """A store of scenarios of some lengths."""
+
+    lengths: tuple[int, int]
+    path: Path = field(default_factory=lambda: Path("mine"))
+
+
+def checked(name: str, rows: Any) -> None:
+    check_window(load_predictor(name), rows)
+
+
+def test_a_store_of_other_lengths_is_named_with_the_shipped_models_that_fit() -> None:
+    expected = (
+        "^mine: argoverse2-demo predicts 60 steps from 50, the data have 30 steps from 20: "
+        "of the shipped models argoverse1-small can be used$"
+    )
+    with pytest.raises(DataError, match=expected):
+        checked("argoverse2-demo", Rows((20, 30)))
+    with pytest.raises(DataError, match=r"give another store, this is the sample; of .* argoverse2-demo can"):
+        checked("argoverse1-small", Rows((50, 60), SAMPLE_STORE))
+    with pytest.raises(DataError, match="argoverse1-small predicts"):
+        check_window(load_ensemble(["constant_velocity", "argoverse1-small"]), Rows((50, 60)))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="of the shipped models none can be used"):
+        checked("argoverse2-demo", Rows((3, 4)))
+
+
+@pytest.mark.parametrize("lengths", [(50, 60), (50, 0)])
+def test_a_store_of_the_same_lengths_or_without_futures_fits(lengths: tuple[int, int]) -> None:
+    checked("argoverse2-demo", Rows(lengths))
+    checked("constant_velocity", Rows((3, 4)))

@@ -13,7 +13,7 @@ from tests.predictors.saved import saved
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.forecast import Forecast
-from trajpred.predictors import FilePredictor, load_predictor
+from trajpred.predictors import FilePredictor, Predictor, load_predictor
 from trajpred.predictors.predict import Agents, predict, tracks_to_predict
 from trajpred.predictors.predictions_file import read_predictions
 from trajpred.scenario import Scenario
@@ -26,11 +26,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("model"))
 
 
-class Selected:
+class Selected(Predictor):
     """A predictor's forecasts of the agents that ``predict`` writes."""
 
     name = "selected"
-    training: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, source: str | Path, agents: Agents, joint: bool) -> None:
         self.predictor, self.agents, self.joint = load_predictor(source, joint), agents, joint

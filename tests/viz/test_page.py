@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -87,14 +88,13 @@ class Page(HTMLParser):
         return json.loads(gzip.decompress(base64.b64decode(json.loads(self.blocks[f"scene-{number}"]))))
 
 
-class FixedPredictor:
+class FixedPredictor(Predictor):
     """Predicts the same modes for every scenario."""
 
     def __init__(self, name: str = "fixed", walker: str = "walker", **changes: Any) -> None:
         self.name, self.tracks, self.changes = name, ("car", walker), changes
-        self.training: dict[str, Any] = {}
 
-    def __call__(self, scenarios: list[Scenario]) -> list[Forecast]:
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [replace(make_forecast(one, self.tracks), **self.changes) for one in scenarios]
 
 
@@ -286,7 +286,7 @@ def test_failing_scenes_are_reported_and_omitted(tmp_path: Path) -> None:
     path, failed = tmp_path / "page.html", {}
 
     class Fails(FixedPredictor):
-        def __call__(self, scenarios: list[Scenario]) -> list[Forecast]:
+        def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
             if any(one.scenario_id == "d" for one in scenarios):
                 raise RuntimeError("out of ideas")
             shift = {"b": 1e9}

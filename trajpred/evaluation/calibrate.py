@@ -29,7 +29,7 @@ from trajpred.model import pretrained
 from trajpred.model.checkpoint import CALIBRATION
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.forecast_store import forecast_store
-from trajpred.predictors.predictor import BASELINES
+from trajpred.predictors.load import BASELINES
 from trajpred.store import ScenarioStore
 
 #: Minimum number of agents in either half.
@@ -161,10 +161,9 @@ def _collect(
 
 def _write(content: dict[str, Any], out: Path, found: CalibrationResult, facts: dict[str, Any]) -> None:
     """Write the checkpoint's config, weights and record with the calibration, atomically."""
-    kept = {name: value for name, value in content.items() if name.startswith("trajpred_")}
     fitted = {"temperature": found.temperature, "regions": found.regions.to_json(), "store": facts}
     buffer = BytesIO()  # torch reports a full disk as RuntimeError
-    torch.save({**kept, "state_dict": content["state_dict"], CALIBRATION: fitted}, buffer)
+    torch.save({**content, CALIBRATION: fitted}, buffer)
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(out) as unfinished:
         unfinished.write_bytes(buffer.getbuffer())

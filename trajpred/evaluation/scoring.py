@@ -53,7 +53,7 @@ def evaluate(
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
     used = sorted({*ks, 6})  # breakdowns, horizons and comparisons use K = 6
     check = Av2Check(used, predictions_path(predictor)) if check_with_av2 else None
-    scores = Scores(used, beyond, getattr(predictor, "joint", False), check)
+    scores = Scores(used, beyond, predictor.joint, check)
     scenarios, start = 0, time.monotonic()
     title = predictor.name if progress else None
     for labelled, found in forecast_store(
@@ -71,10 +71,10 @@ def evaluate(
         store.split,
         scenarios,
         scores.missing,
-        how=getattr(predictor, "how", ""),
+        how=predictor.how,
         **_summary(scores, ks),
         av2=check.summary() if check else {},
-        training=predictor.training,
+        training=dict(predictor.training),
         store=store_facts(store.path),
         environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},
     )

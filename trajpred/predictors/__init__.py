@@ -7,9 +7,10 @@ from trajpred.lazy import lazy_names
 if TYPE_CHECKING:
     from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
     from trajpred.predictors.ensemble import EnsemblePredictor
+    from trajpred.predictors.load import BaselinePredictor, load_ensemble, load_predictor
     from trajpred.predictors.perturbed import PerturbedPredictor
     from trajpred.predictors.predictions_file import FilePredictor
-    from trajpred.predictors.predictor import BaselinePredictor, Predictor, load_ensemble, load_predictor
+    from trajpred.predictors.predictor import Predictor
 
 __all__ = [
     "BaselinePredictor",
@@ -30,6 +31,7 @@ __getattr__ = lazy_names(
         "EnsemblePredictor": "ensemble",
         "FilePredictor": "predictions_file",
         "PerturbedPredictor": "perturbed",
+        "Predictor": "predictor",
     }
-    | dict.fromkeys(("BaselinePredictor", "Predictor", "load_ensemble", "load_predictor"), "predictor"),
+    | dict.fromkeys(("BaselinePredictor", "load_ensemble", "load_predictor"), "load"),
 )

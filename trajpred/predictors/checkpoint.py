@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,16 +19,14 @@ from trajpred.graph.scene_graph import scene_graph
 from trajpred.graph.transforms import mirrored
 from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
-from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts
+from trajpred.model.checkpoint import CALIBRATION, CONFIG, PLAIN, read_checkpoint, training_facts
 from trajpred.model.pretrained import locate
+from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
-if TYPE_CHECKING:
-    from trajpred.predictors.predictor import Predictor
 
-
-class CheckpointPredictor:
+class CheckpointPredictor(Predictor):
     """A trained model, on a GPU if there is one.
 
     Args:
@@ -38,7 +35,7 @@ class CheckpointPredictor:
 
     Attributes:
         model: the :class:`~trajpred.model.Forecaster`.
-        content: the checkpoint, as it was read.
+        content: the checkpoint without the state of training.
         regions: conformal regions around the modes; None unless the model was calibrated.
 
     Raises: DataError if the model has no joint modes to forecast.
@@ -50,7 +47,8 @@ class CheckpointPredictor:
 
     def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
         self.joint, self.mirror = joint, False
-        content = self.content = read_checkpoint(checkpoint)
+        content = read_checkpoint(checkpoint)
+        self.content = {name: content[name] for name in (*PLAIN, "state_dict") if name in content}
         self.training = training_facts(content)
         fitted = content.get(CALIBRATION, {})
         self.temperature = float(fitted.get("temperature", 1.0))
@@ -60,15 +58,10 @@ class CheckpointPredictor:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.forks = self.device.type == "cpu"
         model = Forecaster.with_weights(content[CONFIG], content["state_dict"], checkpoint)
-        self.model = model.to(self.device)
+        self.model, self.window = model.to(self.device), (model.history, model.horizon)
         if joint and not self.model.decoder.joint:
             advice = "train with model.decoder.init_args.joint true, or predict the focal track alone"
             raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
-
-    @property
-    def window(self) -> tuple[int, int]:
-        """The observed and the future steps of the scenarios that it predicts."""
-        return self.model.history, self.model.horizon
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters()) / 1e6
@@ -109,7 +102,7 @@ class CheckpointPredictor:
         return scene_graph(features, scene.graph).to(self.device)
 
 
-class BundlePredictor:
+class BundlePredictor(Predictor):
     """An exported bundle (:mod:`trajpred.export`), run by the onboard runtime."""
 
     def __init__(self, bundle: str | Path) -> None:
@@ -117,7 +110,7 @@ class BundlePredictor:
 
         self.forecaster = OnboardForecaster(bundle)
         opened = self.forecaster.bundle
-        self.name, self.joint, self.how = f"{opened.name}, onboard {opened.precision}", False, "onboard"
+        self.name, self.how = f"{opened.name}, onboard {opened.precision}", "onboard"
         self.training, self.window = opened.training, (opened.history, opened.horizon)
 
     def __repr__(self) -> str:

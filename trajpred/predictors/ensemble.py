@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +11,8 @@ from numpy.typing import NDArray
 from trajpred.errors import require
 from trajpred.forecast import Forecast
 from trajpred.geometry import direction
+from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario
-
-if TYPE_CHECKING:
-    from trajpred.predictors.predictor import Predictor
 
 #: Least weight of a mode in the mean of a cluster; probabilities may be 0.
 _MIN_WEIGHT = 1e-9
@@ -23,7 +20,7 @@ _MIN_WEIGHT = 1e-9
 _ROUNDS = 10
 
 
-class EnsemblePredictor:
+class EnsemblePredictor(Predictor):
     """Several predictors of equal weight, whose modes are merged to ``modes``.
 
     Example:
@@ -35,9 +32,13 @@ class EnsemblePredictor:
         self.name = " + ".join(one.name for one in predictors)
         same = all(one.training == predictors[0].training for one in predictors)
         # A model and its mirrored forecasts are one training, used in another way.
-        self.training: dict[str, Any] = predictors[0].training if same else {}
-        self.how: str = getattr(predictors[-1], "how", "") if same else ""
-        self.forks = all(getattr(one, "forks", False) for one in predictors)
+        self.training = predictors[0].training if same else {}
+        self.how = predictors[-1].how if same else ""
+        self.forks = all(one.forks for one in predictors)
+
+    @property
+    def members(self) -> tuple[Predictor, ...]:
+        return self.predictors
 
     def __repr__(self) -> str:
         return f"EnsemblePredictor({self.modes} modes of {len(self.predictors)} predictors: {self.name})"

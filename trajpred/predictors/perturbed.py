@@ -14,7 +14,7 @@ from trajpred.forecast import Forecast
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.predictions_file import predictions_files
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictor import DerivedPredictor, Predictor
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 
 #: Seconds of history kept, length of a gap in seconds, share of the other agents removed, standard deviation
@@ -109,7 +109,7 @@ PERTURBATIONS: dict[str, Callable[[Scenario], Scenario]] = {
 }
 
 
-class PerturbedPredictor:
+class PerturbedPredictor(DerivedPredictor):
     """A predictor applied to perturbed scenarios; a scenario is always perturbed in the same way.
 
     Example:
@@ -117,11 +117,9 @@ class PerturbedPredictor:
     """
 
     def __init__(self, predictor: Predictor, perturbation: str) -> None:
-        self.predictor, self.perturb = predictor, PERTURBATIONS[perturbation]
-        self.name, self.training = f"{predictor.name}, {perturbation}", predictor.training
-        self.joint, self.forks = (getattr(predictor, name, False) for name in ("joint", "forks"))
-        self.predictors = getattr(predictor, "predictors", (predictor,))
-        self.how = ", ".join(filter(None, (getattr(predictor, "how", ""), perturbation)))
+        super().__init__(predictor)
+        self.perturb, self.name = PERTURBATIONS[perturbation], f"{predictor.name}, {perturbation}"
+        self.how = ", ".join(filter(None, (predictor.how, perturbation)))
 
     def __repr__(self) -> str:
         return f"PerturbedPredictor({self.name})"

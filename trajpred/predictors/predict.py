@@ -17,8 +17,9 @@ from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
 from trajpred.packages import has_av2, require_av2
 from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors.load import load_predictor
 from trajpred.predictors.prediction_rows import SCHEMA
-from trajpred.predictors.predictor import Predictor, load_predictor
+from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store

@@ -10,17 +10,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajpred.forecast import Forecast
 from trajpred.predictors.motion import last_observed
 from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
+from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario, TrackCategory
-
-if TYPE_CHECKING:
-    from trajpred.predictors.predictor import Predictor
 
 
 @dataclass(frozen=True)
@@ -144,7 +141,7 @@ def read_predictions(path: str | Path) -> PredictionsFile:
     )
 
 
-class FilePredictor:
+class FilePredictor(Predictor):
     """Forecasts read from a predictions file.
 
     Scenarios that are not in the file, or have another number of future steps, get a forecast without tracks.
@@ -161,7 +158,6 @@ class FilePredictor:
     def __init__(self, path: str | Path) -> None:
         self.file = read_predictions(path)
         self.name, self.joint = self.file.path.name, not self.file.single
-        self.training: dict[str, Any] = {}
         self._missing: dict[str, list[str]] = {}
 
     def __repr__(self) -> str:
@@ -186,7 +182,7 @@ class FilePredictor:
 
 def predictions_files(predictor: Predictor) -> list[FilePredictor]:
     """List the predictions files among the members of a predictor."""
-    return [one for one in getattr(predictor, "predictors", [predictor]) if isinstance(one, FilePredictor)]
+    return [one for one in predictor.members if isinstance(one, FilePredictor)]
 
 
 def predictions_path(predictor: Predictor) -> Path | None:

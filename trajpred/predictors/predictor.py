@@ -1,39 +1,25 @@
-"""The predictor interface, and loading of any predictor by name or path."""
+"""The base class of predictors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from trajpred.errors import DataError, require
 from trajpred.forecast import Forecast
-from trajpred.model import pretrained
-from trajpred.onboard.bundle import is_bundle
-from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
-from trajpred.predictors.ensemble import EnsemblePredictor
-from trajpred.predictors.lane_following import lane_following
-from trajpred.predictors.motion import constant_turn_rate, constant_velocity
-from trajpred.predictors.predictions_file import FilePredictor, future_steps
 from trajpred.scenario import Scenario
 
-#: The baselines by name. They use observed steps only and forecast every track that has one.
-BASELINES: dict[str, Callable[..., Forecast]] = {
-    "constant_velocity": constant_velocity,
-    "constant_turn_rate": constant_turn_rate,
-    "lane_following": lane_following,
-}
 
-
-class Predictor(Protocol):
-    """Forecasts scenarios.
+class Predictor:
+    """Forecasts scenarios. A predictor of your own is a subclass with a ``name`` and a ``__call__``.
 
     Attributes:
         name: the name in tables.
         training: how the model was trained (:class:`trajpred.training.TrainingRecord`), as far as known.
-        joint: whether mode k of all agents of a scene is one world; False by default.
-        how: the way of forecasting, where a model has several (``joint``, ``mirrored``); empty by default.
-        forks: whether it also works in forked processes, without state or GPU of this one; False by default.
+        joint: whether mode k of all agents of a scene is one world.
+        how: the way of forecasting, where a model has several (``joint``, ``mirrored``).
+        forks: whether it also works in forked processes: it has no state and no GPU of this one.
+        window: the observed and the future steps of the only scenarios that it predicts; None if it predicts
+            any.
 
     Example:
         >>> predictor = load_predictor("constant_velocity")
@@ -41,73 +27,29 @@ class Predictor(Protocol):
     """
 
     name: str
-    training: dict[str, Any]
+    training: Mapping[str, Any] = {}
+    joint: bool = False
+    how: str = ""
+    forks: bool = False
+    window: tuple[int, int] | None = None
+
+    @property
+    def members(self) -> tuple[Predictor, ...]:
+        """The predictors that it consists of; itself by default."""
+        return (self,)
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         """Forecast each scenario, in order."""
-        ...
+        raise NotImplementedError
 
 
-class BaselinePredictor:
-    """Forecast with a baseline by name; 6 s ahead where a scenario has no future steps."""
+class DerivedPredictor(Predictor):
+    """A predictor that uses another one in its own way, and is described as that one."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.joint = name, name != "lane_following"  # a single mode is a world
-        self.training: dict[str, Any] = {}
-        self.forks = True
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor, self.name, self.training = predictor, predictor.name, predictor.training
+        self.joint, self.how, self.forks = predictor.joint, predictor.how, predictor.forks
 
-    def __repr__(self) -> str:
-        return f"BaselinePredictor({self.name})"
-
-    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        return [BASELINES[self.name](scenario, future_steps(scenario)) for scenario in scenarios]
-
-
-def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
-    """Load a predictor.
-
-    Args:
-        checkpoint: the name of a baseline or of pretrained weights, or the path of a checkpoint, a bundle or
-            a predictions file.
-        joint: mode k of all agents of a scene is one world.
-
-    Raises: DataError if there is no such predictor, or it has no joint futures.
-    """
-    if Path(checkpoint).suffix == ".parquet":
-        require(not joint, "joint", "applies to models; a predictions file is joint or not by itself")
-        return FilePredictor(checkpoint)
-    if is_bundle(checkpoint):
-        require(not joint, "joint", "applies to models; a bundle has marginal futures only")
-        return BundlePredictor(checkpoint)
-    if str(checkpoint) in BASELINES:
-        baseline = BaselinePredictor(str(checkpoint))
-        require(baseline.joint or not joint, "joint", f"{checkpoint} has no joint futures")
-        return baseline
-    if not pretrained.locate(checkpoint).is_file():
-        known = f"{', '.join(BASELINES)}, nor pretrained weights: {pretrained.names()}"
-        raise DataError(f"is neither a checkpoint nor one of the baselines {known}", file=checkpoint)
-    return CheckpointPredictor(checkpoint, joint)
-
-
-def load_ensemble(checkpoints: Sequence[str | Path], joint: bool = False, mirror: bool = False) -> Predictor:
-    """Load one predictor, or several whose modes are merged.
-
-    Args:
-        checkpoints: what :func:`load_predictor` takes.
-        joint: forecast joint futures; of one predictor only.
-        mirror: merge each model with its forecast of the mirrored scene.
-
-    Raises: DataError.
-    """
-    predictors = [load_predictor(one, joint) for one in checkpoints]
-    if mirror:
-        models = [one for one in predictors if isinstance(one, CheckpointPredictor)]
-        require(bool(models), "mirror", "applies to models")
-        predictors += [model.mirrored() for model in models]
-    require(len(predictors) == 1 or not joint, "joint", "worlds of several predictors cannot be merged")
-    return EnsemblePredictor(predictors) if len(predictors) > 1 else predictors[0]
-
-
-def in_batches(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """Split ``rows`` into runs of at most ``size``."""
-    return (rows[start : start + size] for start in range(0, len(rows), size))
+    @property
+    def members(self) -> tuple[Predictor, ...]:
+        return self.predictor.members

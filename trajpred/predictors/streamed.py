@@ -9,7 +9,7 @@ from typing import Any
 from trajpred.errors import require
 from trajpred.forecast import Forecast
 from trajpred.predictors.predictions_file import predictions_files
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictor import DerivedPredictor, Predictor
 from trajpred.scenario import Scenario
 
 
@@ -25,7 +25,7 @@ class StreamedForecast(Forecast):
     earlier: dict[int, Forecast] = field(default_factory=dict)
 
 
-class StreamedPredictor:
+class StreamedPredictor(DerivedPredictor):
     """A predictor that also forecasts each scenario as it was seen at earlier updates, independently.
 
     Args:
@@ -46,11 +46,8 @@ class StreamedPredictor:
         require(not predictions_files(predictor), "streaming", fixed)
         require(updates > 1, "updates", "must be 2 or more")
         require(every_s > 0, "every_s", "must be positive")
-        self.predictor, self.every_s, self.updates = predictor, every_s, updates
-        self.name, self.training = predictor.name, predictor.training
-        self.how = getattr(predictor, "how", "")
-        self.joint, self.forks = (getattr(predictor, name, False) for name in ("joint", "forks"))
-        self.predictors = getattr(predictor, "predictors", (predictor,))
+        super().__init__(predictor)
+        self.every_s, self.updates = every_s, updates
 
     def __repr__(self) -> str:
         return f"StreamedPredictor({self.name}: {self.updates} updates, every {self.every_s:g} s)"

@@ -17,9 +17,10 @@ from trajpred.errors import require
 from trajpred.files import atomic_file
 from trajpred.metrics import columns
 from trajpred.predictors.checkpoint import attention_of, has_attention
+from trajpred.predictors.forecast_store import in_batches
 from trajpred.predictors.perturbed import road_users
 from trajpred.predictors.perturbed import without as remove_tracks
-from trajpred.predictors.predictor import Predictor, in_batches
+from trajpred.predictors.predictor import Predictor
 from trajpred.predictors.streamed import StreamedPredictor
 from trajpred.progress import progress_bar
 from trajpred.scenario import OBJECT_TYPES, Scenario

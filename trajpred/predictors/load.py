@@ -1,0 +1,84 @@
+"""Loading of any predictor by name or path, baselines among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trajpred.errors import DataError, require
+from trajpred.forecast import Forecast
+from trajpred.model import pretrained
+from trajpred.onboard.bundle import is_bundle
+from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
+from trajpred.predictors.ensemble import EnsemblePredictor
+from trajpred.predictors.lane_following import lane_following
+from trajpred.predictors.motion import constant_turn_rate, constant_velocity
+from trajpred.predictors.predictions_file import FilePredictor, future_steps
+from trajpred.predictors.predictor import Predictor
+from trajpred.scenario import Scenario
+
+#: The baselines by name. They use observed steps only and forecast every track that has one.
+BASELINES: dict[str, Callable[..., Forecast]] = {
+    "constant_velocity": constant_velocity,
+    "constant_turn_rate": constant_turn_rate,
+    "lane_following": lane_following,
+}
+
+
+class BaselinePredictor(Predictor):
+    """Forecast with a baseline by name; 6 s ahead where a scenario has no future steps."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.joint = name, name != "lane_following"  # a single mode is a world
+        self.forks = True
+
+    def __repr__(self) -> str:
+        return f"BaselinePredictor({self.name})"
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        return [BASELINES[self.name](scenario, future_steps(scenario)) for scenario in scenarios]
+
+
+def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
+    """Load a predictor.
+
+    Args:
+        checkpoint: the name of a baseline or of pretrained weights, or the path of a checkpoint, a bundle or
+            a predictions file.
+        joint: mode k of all agents of a scene is one world.
+
+    Raises: DataError if there is no such predictor, or it has no joint futures.
+    """
+    if Path(checkpoint).suffix == ".parquet":
+        require(not joint, "joint", "applies to models; a predictions file is joint or not by itself")
+        return FilePredictor(checkpoint)
+    if is_bundle(checkpoint):
+        require(not joint, "joint", "applies to models; a bundle has marginal futures only")
+        return BundlePredictor(checkpoint)
+    if str(checkpoint) in BASELINES:
+        baseline = BaselinePredictor(str(checkpoint))
+        require(baseline.joint or not joint, "joint", f"{checkpoint} has no joint futures")
+        return baseline
+    if not pretrained.locate(checkpoint).is_file():
+        known = f"{', '.join(BASELINES)}, nor pretrained weights: {pretrained.names()}"
+        raise DataError(f"is neither a checkpoint nor one of the baselines {known}", file=checkpoint)
+    return CheckpointPredictor(checkpoint, joint)
+
+
+def load_ensemble(checkpoints: Sequence[str | Path], joint: bool = False, mirror: bool = False) -> Predictor:
+    """Load one predictor, or several whose modes are merged.
+
+    Args:
+        checkpoints: what :func:`load_predictor` takes.
+        joint: forecast joint futures; of one predictor only.
+        mirror: merge each model with its forecast of the mirrored scene.
+
+    Raises: DataError.
+    """
+    predictors = [load_predictor(one, joint) for one in checkpoints]
+    if mirror:
+        models = [one for one in predictors if isinstance(one, CheckpointPredictor)]
+        require(bool(models), "mirror", "applies to models")
+        predictors += [model.mirrored() for model in models]
+    require(len(predictors) == 1 or not joint, "joint", "worlds of several predictors cannot be merged")
+    return EnsemblePredictor(predictors) if len(predictors) > 1 else predictors[0]
