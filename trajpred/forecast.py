@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require, require_shape
 from trajpred.geometry import Pose, direction, hold_last, norm, to_global
+from trajpred.scenario import Scenario
 
 #: Steps shorter than this (metres) keep the previous heading.
 STILL_STEP = 0.05
@@ -169,6 +171,40 @@ class Forecast:
         rows, names = rows[rows >= 0], ("track_id", "trajectory", "probability", "heading", "speed", "scale")
         values = {name: getattr(self, name) for name in names}
         return replace(self, **{name: v[rows] for name, v in values.items() if v is not None})
+
+
+class WithTruth(NamedTuple):
+    """R tracks that were forecast and have a future, whose steps are those that both have.
+
+    Attributes:
+        rows: ``[R]`` of the scenario's tracks.
+        trajectory: ``[R, K, F, 2]`` metres; probability: ``[R, K]``.
+        truth: ``[R, F, 2]`` metres; valid: ``[R, F]``.
+    """
+
+    rows: NDArray[np.int64]
+    trajectory: NDArray[np.float64]
+    probability: NDArray[np.float64]
+    truth: NDArray[np.float64]
+    valid: NDArray[np.bool_]
+
+
+def with_truth(
+    forecast: Forecast, scenario: Scenario, rows: NDArray[np.int64], step: int | None = None
+) -> WithTruth:
+    """Select those of the tracks ``rows`` that have a forecast and a future.
+
+    Args:
+        step: at which the forecast was made; by default the last observed one.
+    """
+    tracks, F = scenario.tracks, forecast.trajectory.shape[2]
+    first = scenario.num_observed if step is None else step + 1
+    predicted, future = forecast.rows(tracks.track_id[rows]), slice(first, first + F)
+    both = (predicted >= 0) & tracks.valid[rows, future].any(axis=1)
+    rows, predicted = rows[both], predicted[both]
+    truth, valid = tracks.position[rows, future], tracks.valid[rows, future]
+    path = forecast.trajectory[predicted, :, : truth.shape[1]]
+    return WithTruth(rows, path, forecast.probability[predicted], truth, valid)
 
 
 def _require_trajectory(trajectory: NDArray[np.float64]) -> None:

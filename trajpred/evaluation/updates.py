@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.evaluation.agents import ScoredAgents
-from trajpred.forecast import Forecast
+from trajpred.forecast import Forecast, with_truth
 from trajpred.metrics import agent_metrics, metrics_of
 from trajpred.metrics.consistency import match_modes
 from trajpred.predictors.streamed import StreamedForecast
@@ -39,25 +39,20 @@ def score_update(scenario: Scenario, update: Update, before: Update | None = Non
     """
     (step, forecast), tracks = update, scenario.tracks
     found = np.full((len(tracks), len(ERRORS) + len(changes())), np.nan)
-    row = forecast.rows(tracks.track_id)
-    seen = np.flatnonzero((row >= 0) & tracks.valid[:, step])
-    steps = slice(step + 1, step + 1 + forecast.trajectory.shape[2])
-    truth, valid = tracks.position[seen, steps], tracks.valid[seen, steps]
-    path, p = forecast.trajectory[row[seen]], forecast.probability[row[seen]]
-    if truth.size:
-        modes, weight = torch.from_numpy(path[:, :, : truth.shape[1]]), torch.from_numpy(p)
-        target, known = torch.from_numpy(truth), torch.from_numpy(valid)
-        errors = agent_metrics(modes, weight, target, known, [6], ("minADE", "minFDE"))
-        found[seen, : len(ERRORS)] = torch.stack([errors[name] for name in ERRORS], 1).numpy()
+    rows, *arrays = with_truth(forecast, scenario, np.flatnonzero(tracks.valid[:, step]), step)
+    if len(rows):
+        path, p, truth, valid = map(torch.from_numpy, arrays)
+        errors = agent_metrics(path, p, truth, valid, [6], ("minADE", "minFDE"))
+        found[rows, : len(ERRORS)] = torch.stack([errors[name] for name in ERRORS], 1).numpy()
     if before is not None:
-        earlier, old = before
-        old_row = old.rows(tracks.track_id)[seen]
-        both = (old_row >= 0) & tracks.valid[seen, earlier]
+        (earlier, old), names = before, tracks.track_id
+        seen = tracks.valid[:, [earlier, step]].all(axis=1)
+        both = seen & (old.rows(names) >= 0) & (forecast.rows(names) >= 0)
         if both.any():
-            old_path, old_p = old.trajectory[old_row[both]], old.probability[old_row[both]]
-            matched = match_modes(old_path, old_p, path[both], p[both], step - earlier)
+            a, b = old.of(names[both]), forecast.of(names[both])
+            matched = match_modes(a.trajectory, a.probability, b.trajectory, b.probability, step - earlier)
             columns = [one.compute(matched) for one in metrics_of("streaming")]
-            found[seen[both], len(ERRORS) :] = np.stack(columns, axis=1)
+            found[both, len(ERRORS) :] = np.stack(columns, axis=1)
     return found
 
 

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 
-from trajpred.forecast import Forecast
+from trajpred.forecast import Forecast, with_truth
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz.agent_layer import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, OUTLINES, roles
 from trajpred.viz.forecast_layer import DASHES
@@ -149,24 +149,7 @@ def track_metrics(
 def _predicted(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> Iterator[Any]:
     import torch
 
-    return map(torch.from_numpy, forecast_and_truth(scenario, forecast, rows)[1:])
-
-
-def forecast_and_truth(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Select those of ``rows`` with a forecast and a future.
-
-    Returns:
-        the ``R`` rows, trajectory ``[R, K, F, 2]``, probability ``[R, K]``, truth ``[R, F, 2]`` and valid
-        ``[R, F]``, with F limited to the steps of the truth.
-    """
-    tracks, F = scenario.tracks, forecast.trajectory.shape[2]
-    future = slice(scenario.num_observed, scenario.num_observed + F)
-    predicted = forecast.rows(tracks.track_id[rows])
-    both = (predicted >= 0) & tracks.valid[rows, future].any(axis=1)
-    rows, predicted = rows[both], predicted[both]
-    valid = tracks.valid[rows, future]
-    path = forecast.trajectory[predicted, :, : valid.shape[1]]
-    return rows, path, forecast.probability[predicted], tracks.position[rows, future], valid
+    return map(torch.from_numpy, with_truth(forecast, scenario, rows)[1:])
 
 
 def draw_legend(

@@ -18,14 +18,13 @@ from trajpred.errors import require
 from trajpred.evaluation.agents import facts_of, groups_of
 from trajpred.evaluation.results import finite
 from trajpred.evaluation.updates import ERRORS, changes, score_update
-from trajpred.forecast import Attention, Forecast
+from trajpred.forecast import Attention, Forecast, with_truth
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
 from trajpred.metrics import agent_metrics, columns, final_error
 from trajpred.predictors.streamed import StreamedForecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz.agent_layer import roles
-from trajpred.viz.annotations import forecast_and_truth
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.map_layer import (
     arc_length,
@@ -72,7 +71,7 @@ def evaluate_tracks(
 
     Metrics equal those of ``Evaluation.per_scenario``, in metres to 0.1 mm, None where undefined.
     """
-    rows, *arrays = forecast_and_truth(scenario, forecast, np.flatnonzero(groups_of(scenario)["all"]))
+    rows, *arrays = with_truth(forecast, scenario, np.flatnonzero(groups_of(scenario)["all"]))
     if not len(rows):
         return {}, {}
     path, p, target, valid = map(torch.from_numpy, arrays)
