@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import inf
 from pathlib import Path
 from pickle import UnpicklingError
@@ -146,7 +147,8 @@ def load_matching(model: nn.Module, state: dict[str, Tensor], checkpoint: str | 
     """Load the weights of ``state`` whose name and shape ``model`` has too, to start fine-tuning.
 
     Returns:
-        Names of the model's weights that were not loaded (because of another horizon, for example).
+        Names of the modules none of whose weights were loaded, and of single weights that were not (because
+        of another horizon, for example).
 
     Raises: DataError if less than half of the weights match, or one is not finite.
     """
@@ -157,7 +159,10 @@ def load_matching(model: nn.Module, state: dict[str, Tensor], checkpoint: str | 
         raise DataError(problem, file=checkpoint)
     model.load_state_dict(matching, strict=False)
     _require_finite(model, checkpoint)
-    return [name for name in own if name not in matching]
+    parts = {name: [*accumulate(name.split("."), "{}.{}".format)] for name in own}
+    loaded = {part for name in matching for part in parts[name]}
+    new = (next(p for p in parts[name] if p not in loaded) for name in own if name not in matching)
+    return list(dict.fromkeys(new))
 
 
 def _require_finite(model: nn.Module, checkpoint: str | Path) -> None:

@@ -156,7 +156,8 @@ class TrainCLI(LightningCLI):
         if weights is not None and self.config.resume is None:
             new = load_matching(self.model, read_checkpoint(weights)["state_dict"], weights)
             if self.trainer.is_global_zero:
-                print(f"Fine-tunes {weights}; newly initialised: {', '.join(new) or 'none'}")
+                parts = ", ".join(name.removeprefix("forecaster.") for name in new)
+                print(f"Fine-tunes {weights}; newly initialised: {parts or 'none'}")
         if self.trainer.is_global_zero and self.config.resume is None:
             _create_run_folder(self.trainer.logger)
         # The config.yaml that is saved then describes how to repeat the run, not how to resume it.
