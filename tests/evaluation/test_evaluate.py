@@ -57,7 +57,7 @@ def test_focal_metrics_equal_av2(store: ScenarioStore) -> None:
 
 def test_evaluation_has_every_part(store: ScenarioStore) -> None:
     found = evaluate(ScatteredWorlds(), store, ks=(1, 3), limit=3, beyond=True, progress=False)
-    assert found.scenarios == found.worlds["count"] == 3
+    assert found.scenarios == found.worlds["scored"]["count"] == 3
     last, whole = found.horizons["6 s"]["focal"], found.metrics["focal"]
     assert {"minADE3", "MR3"} <= whole.keys() and "minFDE6" not in whole
     assert last["minFDE6"] < whole["minFDE3"] and whole["ADE-of-best-FDE3"] >= whole["minADE3"]

@@ -43,7 +43,7 @@ def test_files_contain_everything_and_values_per_scenario_on_one_line(tmp_path: 
         assert read_results(tmp_path / "a.json") == (given if isinstance(given, list) else [given])
     text = (tmp_path / "a.json").read_text()
     found = json.loads(text)
-    assert found["schema"] == 3 and found["training"]["seed"] == 0
+    assert found["schema"] == 4 and found["training"]["seed"] == 0
     [line] = [line for line in text.splitlines() if line.startswith('"per_scenario"')]
     assert json.loads("{" + line.rstrip(",") + "}") == {"per_scenario": found["per_scenario"]}
 
@@ -65,7 +65,7 @@ def test_other_files_are_rejected_by_name(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "field"),
     [
-        ('"schema": 3', '"schema": 2', "schema"),
+        ('"schema": 4', '"schema": 3', "schema"),
         ('"minFDE6": 1.5', '"minFDE6": "1.5"', "metrics"),
         ('"minFDE6": [1.0, 2.0]', '"minFDE6": [1.0]', "per_scenario"),
         ('"torch": "2.13"', '"torch": 2', "torch"),

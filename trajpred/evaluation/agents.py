@@ -16,6 +16,8 @@ from trajpred.metrics.plausibility import Futures
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
 
 GROUPS = ("focal", "scored", "all")
+#: The groups whose futures together are worlds.
+WORLD_GROUPS = ("scored", "all")
 #: Neighbours are the other agents within this distance (metres) at the last observed step.
 NEIGHBOUR_M = 30.0
 #: Upper bounds of the intervals of numeric facts; the last interval is open.
@@ -50,7 +52,9 @@ class ScoredAgents(Futures):
         scale: ``[A, K, F, 2]`` Laplace scales in each agent's own frame; None unless all forecasts have them.
         facts: ``[A]`` strings for each of :data:`FACTS`.
         missing: for each group, the number of agents without a forecast; they are not among the ``A``.
-        incomplete: number of scenarios that miss a scored agent.
+        worlds: for each of :data:`WORLD_GROUPS` ``[A]`` bool, the agents of scenarios all of whose agents of
+            that group have a forecast and share one probability per mode.
+        incomplete: for each of :data:`WORLD_GROUPS`, the number of scenarios that miss one of its agents.
     """
 
     track_id: NDArray[np.str_]
@@ -61,7 +65,8 @@ class ScoredAgents(Futures):
     scale: NDArray[np.float64] | None
     facts: dict[str, NDArray[np.str_]]
     missing: dict[str, int]
-    incomplete: int
+    worlds: dict[str, NDArray[np.bool_]]
+    incomplete: dict[str, int]
 
     def __len__(self) -> int:
         return len(self.scene)
@@ -95,15 +100,19 @@ class ScoredAgents(Futures):
         del columns["neighbours"]
         member = {name: columns.pop(name) for name in GROUPS}
         expected = {group: np.array([one[group].sum() for one in groups]) for group in GROUPS}
-        complete = np.bincount(scene[member["scored"]], minlength=len(parts)) == expected["scored"]
+        found = {g: np.bincount(scene[member[g]], minlength=len(parts)) for g in WORLD_GROUPS}
+        complete = {group: found[group] == expected[group] for group in WORLD_GROUPS}
+        p = columns["probability"]
+        worlds = {g: _in_world(scene, member[g] & complete[g][scene] & joint, p) for g in WORLD_GROUPS}
         return cls(
             scene=scene,
             maps=[scenario.map for scenario in scenarios],
             step_s=scenarios[0].step_s,
             member=member,
-            in_world=_in_world(scene, member["scored"] & complete[scene] & joint, columns["probability"]),
+            in_world=worlds["scored"],
+            worlds=worlds,
             missing={group: int(expected[group].sum() - member[group].sum()) for group in GROUPS},
-            incomplete=int((~complete).sum()),
+            incomplete={group: int((~each).sum()) for group, each in complete.items()},
             **columns,
         )
 

@@ -103,11 +103,14 @@ def _cell(means: Mapping[str, float], name: str) -> str:
 
 
 def _worlds(result: Evaluation) -> Iterable[Table]:
-    if result.worlds.get("count"):
-        names = [metric.name for metric in metrics_of("world")]
-        cells = [str(result.worlds[name]) for name in ("count", "incomplete", "actors")]
-        cells += [_cell(result.worlds, name) for name in names]
-        yield Table("worlds of scored agents", ["scenarios", "incomplete", "actors", *names], [cells])
+    names, counts = [metric.name for metric in metrics_of("world")], ("count", "incomplete", "actors")
+    rows = [
+        [group, *(f"{means[name]:,}" for name in counts), *(_cell(means, name) for name in names)]
+        for group, means in result.worlds.items()
+        if means.get("count")
+    ]
+    if rows:
+        yield Table("worlds", ["agents", "scenarios", "incomplete", "actors", *names], rows)
 
 
 def _av2(result: Evaluation) -> Iterable[Table]:

@@ -13,7 +13,7 @@ from trajpred.errors import DataError
 from trajpred.files import atomic_file
 
 #: Version of the JSON files: it changes with the meaning of a key, not with new keys.
-VERSION = 3
+VERSION = 4
 #: No metric in metres, seconds or shares is larger; sums of such numbers do not overflow.
 LARGEST = 1e12
 #: Types of the facts about trainings, stores and machines that tables use.
@@ -39,8 +39,9 @@ class Evaluation:
         how: the predictor's way of forecasting, where it has several: ``joint``, ``mirrored`` …
         metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``all``; ``count``
             is the number of agents.
-        worlds: means of the world metrics over scenes, ``count`` of the scenes that have worlds, number of
-            ``actors``, and of ``incomplete`` scenes.
+        worlds: ``worlds[group][name]`` of the groups ``scored`` and ``all``: means of the world metrics over
+            scenes, ``count`` of the scenes that have worlds, number of ``actors`` and of ``incomplete``
+            scenes.
         calibration: ``calibration[group]``: calibration of probabilities and scales, if computed.
         horizons: ``horizons["3 s"][group][name]``: as if the future ended there.
         updates: ``updates["1.5 s"][group][name]``: error of the forecast made after 1.5 s of history, and its
@@ -65,7 +66,7 @@ class Evaluation:
     training: dict[str, Any] = field(default_factory=dict)
     store: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    worlds: dict[str, float] = field(default_factory=dict)
+    worlds: dict[str, dict[str, float]] = field(default_factory=dict)
     calibration: dict[str, dict[str, Any]] = field(default_factory=dict)
     horizons: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     breakdowns: dict[str, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.evaluation.agents import BOUNDS, FACTS, GROUPS, ScoredAgents, require_step
+from trajpred.evaluation.agents import BOUNDS, FACTS, GROUPS, WORLD_GROUPS, ScoredAgents, require_step
 from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.updates import ERRORS, changes, score_streams
 from trajpred.forecast import Forecast
@@ -137,7 +137,7 @@ class Scores:
         self.ks, self.joint, self.check, self.agents = tuple(ks), joint, check, 0
         self.missing = dict.fromkeys(GROUPS, 0)
         self.calibration = Calibration() if plausibility else None
-        self.worlds = WorldMeans()
+        self.worlds = {group: WorldMeans(group) for group in WORLD_GROUPS}
         self.names: tuple[str, ...] = ()
         short = columns("breakdown")
         self._all, self._horizons = GroupMeans(()), GroupMeans(short)
@@ -154,7 +154,8 @@ class Scores:
         require_step(agents.step_s, self._step_s, scenarios[0].scenario_id)
         self.agents += len(agents)
         self.missing = {group: count + agents.missing[group] for group, count in self.missing.items()}
-        self.worlds.add(agents)
+        for worlds in self.worlds.values():
+            worlds.add(agents)
         if self.check is not None:
             self.check.add(agents, forecasts)
         scores = agent_scores(agents, self.ks, self.calibration is not None)
@@ -205,16 +206,17 @@ class Scores:
 
 
 class WorldMeans:
-    """Means of the world metrics over scenes, or over actors where av2's leaderboard did so."""
+    """Means of the world metrics of a group over scenes, or over actors where av2's leaderboard did so."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: str) -> None:
+        self.group = group
         self.count = self.actors = self.incomplete = 0
         self._sum = {metric.name: 0.0 for metric in metrics_of("world")}
 
     def add(self, agents: ScoredAgents) -> None:
         """Add the scenes with worlds."""
-        self.incomplete += agents.incomplete
-        rows = agents.in_world
+        self.incomplete += agents.incomplete[self.group]
+        rows = agents.worlds[self.group]
         if not rows.any():
             return
         _, index, actors = np.unique(agents.scene[rows], return_inverse=True, return_counts=True)
@@ -228,7 +230,7 @@ class WorldMeans:
     def means(self) -> dict[str, float]:
         """Return the means, and the numbers of scenes (``count``), ``actors`` and ``incomplete`` scenes.
 
-        A scene is incomplete if it misses a scored agent. There are no means if no scene has worlds.
+        A scene is incomplete if it misses an agent of the group. There are no means if no scene has worlds.
         """
         if not self.count:
             return {"count": 0, "incomplete": self.incomplete}

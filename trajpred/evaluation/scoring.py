@@ -88,7 +88,7 @@ def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
         "metrics": scores.means(names),
         "intervals": _intervals({name: focal[name] for name in names}),
         "calibration": scores.calibration.summary() if scores.calibration else {},
-        "worlds": scores.worlds.means(),
+        "worlds": {group: means.means() for group, means in scores.worlds.items()},
         "horizons": scores.horizons(),
         "updates": scores.updates(),
         "breakdowns": {fact: scores.breakdown(fact) for fact in FACTS},
