@@ -44,7 +44,7 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
     chosen = list(result.breakdowns) if "all" in by else [fact_name(name) for name in by]
     return [
         *_main(result),
-        *_worlds(result),
+        *worlds(result),
         *_av2(result),
         *_parts("as if the future ended after", result.horizons, groups),
         *_updates(result, groups),
@@ -102,7 +102,8 @@ def _cell(means: Mapping[str, float], name: str) -> str:
     return f"{means[name]:.2f}" if name in means else "-"
 
 
-def _worlds(result: Evaluation) -> Iterable[Table]:
+def worlds(result: Evaluation) -> Iterable[Table]:
+    """Build the table of the world metrics, of a predictor of joint futures."""
     names, counts = [metric.name for metric in metrics_of("world")], ("count", "incomplete", "actors")
     rows = [
         [group, *(f"{means[name]:,}" for name in counts), *(_cell(means, name) for name in names)]

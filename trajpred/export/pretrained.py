@@ -14,7 +14,8 @@ from torch import Tensor
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate
-from trajpred.evaluation.comparison import bootstrap, format_origin, format_table
+from trajpred.evaluation.comparison import bootstrap, format_origin, format_table, markdown
+from trajpred.evaluation.report import worlds
 from trajpred.files import atomic_file
 from trajpred.geometry import norm
 from trajpred.graph.scene_graph import build_batch
@@ -103,7 +104,9 @@ def ship(
     result = _evaluate(name, rows)
     effect = f"half precision, which {_effect(change, original, result)}" if half else "full precision"
     file = f"{size / 1e6:.1f} MB in {effect}"
-    card = model_card(name, Forecaster.from_pretrained(name), [baseline, result], note=note, file=file)
+    model = Forecaster.from_pretrained(name)
+    joint = _evaluate(name, rows, joint=True) if model.decoder.joint else None
+    card = model_card(name, model, [baseline, result], joint, note=note, file=file)
     (pretrained.FOLDER / f"{name}.md").write_text(card, encoding="utf-8")
     return f"{pretrained.FOLDER / name}.pt: {file}"
 
@@ -134,12 +137,19 @@ def changes(
 
 
 def model_card(
-    name: str, model: Forecaster, results: Sequence[Evaluation], *, note: str = "", file: str = ""
+    name: str,
+    model: Forecaster,
+    results: Sequence[Evaluation],
+    joint: Evaluation | None = None,
+    *,
+    note: str = "",
+    file: str = "",
 ) -> str:
     """Return the model card as Markdown with a header of metadata.
 
     Args:
         results: evaluations to compare with, the model's own last.
+        joint: evaluation of the model's joint futures, if it has them.
         note: first sentence of the card.
         file: size and precision of the file.
     """
@@ -151,6 +161,9 @@ def model_card(
     header = f"---\n{yaml.safe_dump(card_metadata(name, own, licence), sort_keys=False)}---"
     parts = [header, f"# {name}", *([note] if note else []), _task(model), f"File: {file}."]
     parts += ["## Licence", meaning, "## Training", origin, "## Results", *_results(results)]
+    if joint is not None:
+        head = "Joint futures (`--joint`): mode k of all agents of a scene is one world with one probability."
+        parts += [head, *(markdown(table.head, table.rows) for table in worlds(joint))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -197,8 +210,8 @@ def _results(results: Sequence[Evaluation]) -> list[str]:
     ]
 
 
-def _evaluate(checkpoint: str | Path, rows: ScenarioStore) -> Evaluation:
-    return evaluate(load_predictor(checkpoint), rows, progress=True)
+def _evaluate(checkpoint: str | Path, rows: ScenarioStore, joint: bool = False) -> Evaluation:
+    return evaluate(load_predictor(checkpoint, joint), rows, progress=True)
 
 
 def _effect(change: Change, original: Evaluation, result: Evaluation) -> str:
