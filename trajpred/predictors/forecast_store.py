@@ -104,8 +104,8 @@ def check_window(predictor: Predictor, rows: ScenarioStore) -> None:
             continue
         own, data = (f"{horizon} steps from {history}" for history, horizon in (window, rows.lengths))
         sample = "give another store, this is the sample; " if rows.path == SAMPLE_STORE else ""
-        fitting = " and ".join(name for name in list_models() if _window(name) == rows.lengths) or "none"
-        advice = f"{sample}of the shipped models {fitting} can be used"
+        fitting = ", ".join(name for name in list_models() if _window(name) == rows.lengths) or "none"
+        advice = f"{sample}shipped models that fit: {fitting}"
         raise DataError(f"{one.name} predicts {own}, the data have {data}: {advice}", file=rows.path)
 
 
