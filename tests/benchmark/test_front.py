@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,23 @@ def test_every_predictor_is_named_and_the_best_are_connected() -> None:
     [axes] = draw_front(points, "minFDE6").axes
     assert [text.get_text() for text in axes.texts] == [point.name for point in points]
     assert axes.lines[0].get_xydata().tolist() == [[1.0, 3.0], [10.0, 1.0]]
+
+
+def test_names_do_not_overlap_or_leave_the_picture() -> None:
+    random = np.random.default_rng(0)
+    times = 0.3 * 80 ** np.sort(random.random(9))
+    points = [
+        Point(f"predictor number {i}, onboard", time, Interval(5 / (i + 1), 4.5 / (i + 1), 5.5 / (i + 1)))
+        for i, time in enumerate([*times, times[-1] * 1.01])
+    ]
+    figure = draw_front(points, "minFDE6")
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 10 and all(
+        axes.bbox.containsx(box.x1) and axes.bbox.containsy(box.y1) for box in boxes
+    )
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
 
 
 def test_measures_and_draws(store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

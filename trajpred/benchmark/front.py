@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from trajpred.viz.style import LIGHT, Role, style_axes
 
 #: Scenes on which CPU time is measured.
 TIMED = 100
+#: Width of a letter and distance of two lines of names, as shares of the picture.
+LETTER, PITCH = 0.0125, 0.055
 
 
 class Point(NamedTuple):
@@ -79,29 +82,40 @@ def draw_front(points: Sequence[Point], metric: str) -> Figure:
     theme, unit = LIGHT, metric_of(metric).unit
     figure = Figure(figsize=(7.2, 4.6), layout="constrained", facecolor=theme.paper)
     axes = figure.subplots()
-    front_line = best(points)
-    color, times = theme.role[Role.FOCAL], [point.cpu_ms for point in points]
-    middle = (min(times) * max(times)) ** 0.5
+    front_line, color = best(points), theme.role[Role.FOCAL]
     axes.plot([p.cpu_ms for p in front_line], [p.error.mean for p in front_line], color=color, linewidth=1.8)
-    for point in points:
+    heights = label_heights(points)
+    for point, height in zip(points, heights, strict=True):
         tone = color if point in front_line else theme.role_edge[Role.OTHER]
         bounds = [[point.error.mean - point.error.low], [point.error.high - point.error.mean]]
         look: dict[str, Any] = {"fmt": "o", "markersize": 6, "elinewidth": 1.2, "capsize": 3, "color": tone}
         axes.errorbar(point.cpu_ms, point.error.mean, yerr=bounds, **look)
-        # Labels of the best lie below them and the others' above, all towards the middle.
-        side, height = (1 if point.cpu_ms < middle else -1), (-1 if point in front_line else 1)
+        axes.plot([point.cpu_ms] * 2, [point.error.high, height], color=tone, linewidth=0.6)
         axes.annotate(
-            point.name, (point.cpu_ms, point.error.mean), (9 * side, 9 * height), textcoords="offset points",
-            ha="left" if side > 0 else "right", va="center", fontsize=9, color=theme.ink,
-            path_effects=[withStroke(linewidth=3, foreground=theme.background)],
+            point.name, (point.cpu_ms, height), (3, 0), textcoords="offset points", va="center", fontsize=9,
+            color=theme.ink, path_effects=[withStroke(linewidth=3, foreground=theme.background)],
         )  # fmt: skip
+    times = [point.cpu_ms for point in points]
+    # The names to the right of the points need room.
+    wide = max(math.log(p.cpu_ms / min(times)) / (1 - LETTER * len(p.name)) for p in points)
     axes.set_xscale("log")
+    axes.set_xlim(min(times) * 0.7, min(times) * math.exp(max(wide, 1.0)) * 1.2)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.margins(x=0.1)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(heights) * 1.05)
     axes.set_xlabel("CPU time of a scene, one thread (ms)", fontsize=9, color=theme.muted)
     axes.set_ylabel(f"{metric} ({unit})" if unit else metric, fontsize=9, color=theme.muted)
     axes.xaxis.set_major_formatter("{x:g}")
     style_axes(axes, theme)
     return figure
+
+
+def label_heights(points: Sequence[Point]) -> list[float]:
+    """Return the height of each point's name: above its interval and the names of all points to its right.
+
+    A name begins above its point and runs to the right, so that names and the lines to them do not cross.
+    """
+    pitch, found, lowest = PITCH * max(point.error.high for point in points), {}, 0.0
+    for i in sorted(range(len(points)), key=lambda i: -points[i].cpu_ms):
+        found[i] = lowest = max(lowest, points[i].error.high) + pitch
+    return [found[i] for i in range(len(points))]
