@@ -192,6 +192,17 @@ def test_command_reports_invalid_options(
     assert re.search(message, error)
 
 
+def test_command_names_a_store_that_the_bundle_can_be_scored_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a b"
+    assert run("export", "--checkpoint", "argoverse1-nano", "--limit", 1, "--out", out) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"Score it: trajpred evaluate --checkpoint '{out}' --store STORE", (
+        "the sample does not fit"
+    )
+
+
 def test_largest_scenes_are_checked() -> None:
     class Store:
         sizes = (np.array([3, 1, 9, 2, 4]), np.array([0, 7, 8, 30, 1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -87,8 +88,14 @@ def export(
     if part == "encoder":
         print(f'Run it:  trajpred.onboard.OnboardEncoder("{out}").encode(scene)')
         return 0
-    print(f"Run it:  trajpred replay --bundle {out}")
-    print(f"Score it: trajpred evaluate --checkpoint {out}")
+    from trajpred.onboard.bundle import Bundle
+    from trajpred.store.sample import store_words
+
+    bundle = Bundle(out)
+    fits = rows.lengths == (bundle.history, bundle.horizon)  # others were cut to the model's window
+    words = ["--checkpoint", str(out), *(store_words(rows.path) if fits else ["--store", "STORE"])]
+    print(f"Run it:  trajpred replay --bundle {shlex.quote(str(out))}")
+    print(f"Score it: trajpred evaluate {shlex.join(words)}")
     return 0
 
 
