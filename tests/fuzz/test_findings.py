@@ -21,6 +21,7 @@ from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, read_checkp
 from trajpred.onboard.bundle import MANIFEST, Bundle
 from trajpred.sources import argoverse1_map, argoverse2
 from trajpred.sources.argoverse2_writer import scenario_table, write_scenario
+from trajpred.sources.tables import MAX_STEPS
 from trajpred.store import prepare
 from trajpred.store.checksums import sealed, unsealed
 
@@ -38,7 +39,7 @@ def test_preparing_again_deletes_nothing_outside_the_store(tmp_path: Path) -> No
 def test_scenarios_of_excessive_size_are_rejected_before_memory_is_allocated(tmp_path: Path) -> None:
     write_scenario(SCENARIO, tmp_path)
     table = scenario_table(SCENARIO).take(pa.array(np.zeros(2000, np.int64)))
-    columns = {"track_id": [f"t{i}" for i in range(2000)], "num_timestamps": [argoverse2.MAX_STEPS] * 2000}
+    columns = {"track_id": [f"t{i}" for i in range(2000)], "num_timestamps": [MAX_STEPS] * 2000}
     for name, values in columns.items():
         table = table.set_column(table.column_names.index(name), name, pa.array(values))
     pq.write_table(table, next(tmp_path.glob("*.parquet")))

@@ -21,9 +21,10 @@ from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, equal
 from trajpred.sources import SOURCES
-from trajpred.sources.argoverse2 import MAX_STEPS, discover, read_map, read_scenario
+from trajpred.sources.argoverse2 import discover, read_map, read_scenario
 from trajpred.sources.argoverse2_writer import map_archive, scenario_table
 from trajpred.sources.synthetic import make_scenario
+from trajpred.sources.tables import MAX_STEPS
 from trajpred.splits import SPLITS
 
 TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")

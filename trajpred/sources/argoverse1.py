@@ -22,7 +22,7 @@ from trajpred.errors import DataError, as_names, encode, require, require_finite
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse1_map import city_map
-from trajpred.sources.argoverse2 import readable, require_small_groups, text_codes, valid_states
+from trajpred.sources.tables import readable, require_small_groups, text_codes, valid_states
 
 #: Folders of each split: as the archives unpack, or under its plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}

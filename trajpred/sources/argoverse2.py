@@ -7,31 +7,28 @@ loader, which creates one Python object per state.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from trajpred.errors import DataError, as_names, encode, require, require_finite, within
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
 from trajpred.sources.argoverse2_map import map_from
+from trajpred.sources.tables import (
+    MAX_STATES,
+    MAX_STEPS,
+    is_text,
+    readable,
+    require_small_groups,
+    text_codes,
+    valid_states,
+)
 from trajpred.splits import SPLITS
-
-#: Limits that a damaged or hostile file must not exceed, checked before memory is allocated: steps of a
-#: window (1000 s at 10 Hz); tracks times steps, and rows of a table (100 times the largest scenario of
-#: Argoverse 2); decompressed bytes of a row group.
-MAX_STEPS, MAX_STATES, MAX_GROUP_BYTES = 10_000, 2**22, 2**28
-
-
-def _is_text(dtype: pa.DataType) -> bool:
-    value = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
-    return pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)
 
 
 def _is_time(dtype: pa.DataType) -> bool:
@@ -43,7 +40,7 @@ _STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
 #: The columns to read, and the check of their type.
 _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
     "observed": pa.types.is_boolean,
-    **dict.fromkeys(_TEXT, _is_text),
+    **dict.fromkeys(_TEXT, is_text),
     **dict.fromkeys(_STATE, pa.types.is_floating),
     **dict.fromkeys(("start_timestamp", "end_timestamp"), _is_time),
     **dict.fromkeys(("object_category", "timestep", "num_timestamps"), pa.types.is_integer),
@@ -79,17 +76,6 @@ def read_map(path: Path) -> LaneMap:
         return map_from(json.loads(path.read_bytes()))
 
 
-@contextmanager
-def readable(path: Path, what: str, field: str | None = None) -> Iterator[None]:
-    """Name ``path`` in every DataError; report other errors as "is not a readable ``what``"."""
-    try:
-        yield
-    except DataError as error:
-        raise error.located(path) from None
-    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
-        raise DataError(f"is not a readable {what} ({error})", file=path, field=field) from None
-
-
 def _only_file(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
@@ -110,17 +96,6 @@ def _read_table(path: Path) -> pa.Table:
     # Text is read as codes, since five strings per state would be much slower.
     file = pq.ParquetFile(path, metadata=metadata, read_dictionary=list(_TEXT))
     return file.read(columns=list(_COLUMNS), use_threads=False)
-
-
-def require_small_groups(metadata: pq.FileMetaData) -> None:
-    """Raise DataError if a row group of a parquet file declares more rows or bytes than the limits.
-
-    Does not touch the metadata of single columns: damaged statistics there crash Arrow.
-    """
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        rows, size = group.num_rows, group.total_byte_size
-        require(rows <= MAX_STATES, "rows", f"a row group declares {rows} rows, more than {MAX_STATES}")
-        require(size <= MAX_GROUP_BYTES, "rows", f"a row group declares {size} bytes")
 
 
 def scenario_from(table: pa.Table, lane_map: LaneMap) -> Scenario:
@@ -182,36 +157,6 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
         velocity=np.stack((vx, vy), -1),
     )
     return tracks, num_observed
-
-
-def valid_states(
-    row: NDArray[np.int64], step: NDArray[np.int64], num_tracks: int, num_steps: int, field: str
-) -> NDArray[np.bool_]:
-    """Return a mask ``[num_tracks, num_steps]`` of the states with these tracks and steps ``[N]``.
-
-    Raises: DataError about ``field`` if a track has two states at one step, and if the mask is too large.
-    """
-    too_large = f"{num_tracks} tracks of {num_steps} steps exceed {MAX_STATES} states"
-    require(num_tracks * num_steps <= MAX_STATES, "track_id", too_large)
-    valid = np.zeros((num_tracks, num_steps), np.bool_)
-    valid[row, step] = True
-    require(int(valid.sum()) == len(row), field, "contains two states of a track at the same step")
-    return valid
-
-
-def text_codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
-    """Return for each row its text's index among the sorted distinct texts of the column, and those texts."""
-    column = table[name] if pa.types.is_dictionary(table[name].type) else table[name].dictionary_encode()
-    codes = column.unify_dictionaries().combine_chunks()
-    # The dictionary of a table that was filtered may contain unused texts.
-    used, code = np.unique(codes.indices.to_numpy(), return_inverse=True)
-    try:
-        texts: list[str] = codes.dictionary.take(used).to_pylist()
-    except UnicodeDecodeError:
-        raise DataError("contains text that is not UTF-8", field=name) from None
-    ordered = sorted(set(texts))
-    rank = {text: i for i, text in enumerate(ordered)}
-    return np.array([rank[text] for text in texts], np.int64)[code], ordered
 
 
 def _constant(table: pa.Table, name: str) -> Any:
