@@ -1,0 +1,82 @@
+"""The tables of the documents: every number of a row that names its result files is what these files hold.
+
+A table is checked if a comment before it names the files of each row, seeds joined by ``+``, ``-`` for none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from tests.conftest import ROOT
+from trajpred.evaluation import Evaluation, read_results
+from trajpred.evaluation.comparison import compare
+
+RESULTS = ROOT / "datasets" / "argoverse1" / "results"
+TABLE = re.compile(r"<!-- results: ([^>]*) -->\n\n((?:\|.*\n)+)")
+
+
+class Row(NamedTuple):
+    """A row of a table: its cells by column, the results that it shows, and those of the first row."""
+
+    cells: dict[str, str]
+    shown: list[Evaluation]
+    first: list[Evaluation]
+
+
+def rows() -> Iterator[tuple[str, Row]]:
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))):
+        for files, table in TABLE.findall(page.read_text("utf-8")):
+            head, _, *body = (split_cells(line) for line in table.splitlines())
+            each = [
+                [one for name in files.split("+") for one in read_results(RESULTS / f"{name}.json")]
+                if files != "-"
+                else []
+                for files in files.split()
+            ]
+            assert len(each) == len(body), f"{page.name}: {len(each)} files for {len(body)} rows"
+            for cells, shown in zip(body, each, strict=True):
+                if shown:
+                    name = f"{page.name}: {cells[0]}"
+                    yield name, Row(dict(zip(head, cells, strict=True)), shown, each[0])
+
+
+def split_cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.replace("**", "").strip("|\n").split("|")]
+
+
+def over_seeds(values: Sequence[float], digits: int = 2) -> str:
+    mean, low, high = (f"{x:.{digits}f}" for x in (sum(values) / len(values), min(values), max(values)))
+    return mean if len(values) == 1 else f"{mean} ({low}\N{EN DASH}{high})"
+
+
+def difference(row: Row, metric: str) -> str:
+    found = compare(row.shown, row.first, metric)
+    return "" if row.shown is row.first else f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+
+
+def expected(column: str, row: Row) -> str | None:
+    """What a column must show; None of columns that are not results."""
+    metric, _, against = column.partition(" against ")
+    if against:
+        return difference(row, metric)
+    sources: tuple[Callable[[Evaluation], dict[str, float]], ...] = (
+        lambda one: one.metrics["focal"],
+        lambda one: one.worlds["all"],
+    )
+    for source in sources:
+        if all(metric in source(one) for one in row.shown):
+            return over_seeds([source(one)[metric] for one in row.shown], 3 if metric == "actorCR" else 2)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), list(rows()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_numbers_are_those_of_the_result_files(name: str, row: Row) -> None:
+    known = {column: text for column in row.cells if (text := expected(column, row)) is not None}
+    assert len(known) >= 3, "the table has metrics"
+    assert {column: row.cells[column] for column in known} == known
