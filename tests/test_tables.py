@@ -31,17 +31,18 @@ def rows() -> Iterator[tuple[str, Row]]:
     for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))):
         for files, table in TABLE.findall(page.read_text("utf-8")):
             head, _, *body = (split_cells(line) for line in table.splitlines())
-            each = [
-                [one for name in files.split("+") for one in read_results(RESULTS / f"{name}.json")]
-                if files != "-"
-                else []
-                for files in files.split()
-            ]
+            each = [read_seeds(word) for word in files.split()]
             assert len(each) == len(body), f"{page.name}: {len(each)} files for {len(body)} rows"
             for cells, shown in zip(body, each, strict=True):
                 if shown:
                     name = f"{page.name}: {cells[0]}"
                     yield name, Row(dict(zip(head, cells, strict=True)), shown, each[0])
+
+
+def read_seeds(word: str) -> list[Evaluation]:
+    """The results of one row: of a file, of several seeds (``a+b``), or none (``-``)."""
+    names = () if word == "-" else word.split("+")
+    return [one for name in names for one in read_results(RESULTS / f"{name}.json")]
 
 
 def split_cells(line: str) -> list[str]:

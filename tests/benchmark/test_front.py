@@ -58,6 +58,14 @@ def test_names_do_not_overlap_or_leave_the_picture() -> None:
     assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
 
 
+@pytest.mark.parametrize("letters", [80, 200])
+def test_a_name_of_any_length_is_drawn(letters: int) -> None:
+    points = [Point(name, len(name), Interval(1, 0.5, 1.5)) for name in ("short", "a" * letters)]
+    [axes] = draw_front(points, "minFDE6").axes
+    low, high = axes.get_xlim()
+    assert low < 5 and letters < high
+
+
 def test_measures_and_draws(store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["constant_velocity", "lane_following"]
     out = tmp_path / "front.svg"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.conftest import ROOT, SAMPLE, run
 from trajpred.cli.info import describe
 from trajpred.errors import DataError
+from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.store import ScenarioStore
 
 
@@ -45,6 +47,15 @@ def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_pat
     assert run("predict", "--checkpoint", "constant_velocity", "--store", store, "--out", out) == 0
     predictions = describe(str(out))[1]
     assert predictions["scenarios"].startswith("5, ") and predictions["steps"] == "60"
+
+
+def test_a_model_of_ones_own_classes_is_described_without_them(tmp_path: Path) -> None:
+    content = read_checkpoint("argoverse1-nano")
+    content[CONFIG]["decoder"]["class_path"] = "elsewhere.OwnDecoder"
+    torch.save(content, tmp_path / "own.ckpt")
+    found, shipped = describe(str(tmp_path / "own.ckpt"))[1], describe("argoverse1-nano")[1]
+    assert found["model"] == "SceneEncoder with OwnDecoder, 0.2 M parameters"
+    assert [found[name] for name in ("futures", "steps")] == [shipped[name] for name in ("futures", "steps")]
 
 
 @pytest.mark.parametrize(

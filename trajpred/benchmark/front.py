@@ -96,8 +96,9 @@ def draw_front(points: Sequence[Point], metric: str) -> Figure:
             color=theme.ink, path_effects=[withStroke(linewidth=3, foreground=theme.background)],
         )  # fmt: skip
     times = [point.cpu_ms for point in points]
-    # The names to the right of the points need room.
-    wide = max(math.log(p.cpu_ms / min(times)) / (1 - LETTER * len(p.name)) for p in points)
+    # The names to the right of the points need room; the longest may take most of the picture.
+    room = [1 - min(LETTER * len(point.name), 0.8) for point in points]
+    wide = max(math.log(time / min(times)) / share for time, share in zip(times, room, strict=True))
     axes.set_xscale("log")
     axes.set_xlim(min(times) * 0.7, min(times) * math.exp(max(wide, 1.0)) * 1.2)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))

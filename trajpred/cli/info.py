@@ -86,20 +86,22 @@ def _store(path: Path) -> Rows:
 
 
 def _checkpoint(path: Path) -> Rows:
-    from trajpred.model import Forecaster
-    from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts
+    from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
 
+    # The model is not built: that needs its classes, which may be of another program.
     content = read_checkpoint(path)
-    model = Forecaster.with_weights(content[CONFIG], content["state_dict"], path)
-    parts = " with ".join(type(part).__name__ for part in (model.encoder, model.decoder))
+    config, training = {"history": 50, "step_s": 0.1, **content[CONFIG]}, training_facts(content)
+    count = sum(one.numel() for one in weights_below(content["state_dict"], "forecaster.").values())
+    decoder = config["decoder"].get("init_args", {})
+    parts = [config[name]["class_path"].rpartition(".")[2] for name in ("encoder", "decoder")]
     return {
         "file": f"{path}, {_megabytes([path])}",
-        "futures": model.decoder.modes,
-        "steps": f"{model.history} + {model.horizon} of {model.step_s} s",
-        "model": f"{parts}, {sum(one.numel() for one in model.parameters()) / 1e6:.1f} M parameters",
-        "joint futures": "yes" if model.decoder.joint else "no",
+        "futures": decoder.get("modes"),
+        "steps": f"{config['history']} + {decoder.get('horizon', 60)} of {config['step_s']} s",
+        "model": f"{' with '.join(parts)}, {count / 1e6:.1f} M parameters",
+        "joint futures": "yes" if decoder.get("joint") else "no",
         "calibrated": "yes" if CALIBRATION in content else "no",
-        **_training(training_facts(content)),
+        **_training(training),
     }
 
 
