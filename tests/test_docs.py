@@ -13,7 +13,6 @@ import pytest
 
 from tests.conftest import ROOT
 from trajpred.cli.main import make_app, normalise
-from trajpred.scenario import Scenario
 
 PAGES = sorted(
     page for page in (ROOT / "README.md", *ROOT.glob("[a-z]*/**/*.md")) if "runs" not in page.parts
@@ -46,16 +45,15 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 def test_python_runs(
     page: Path,
     store_path: Path,
-    sample_scenarios: list[Scenario],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The blocks of a page, one after the other; a scenario is given."""
+    """The blocks of a page, one after the other."""
     import trajpred.metrics
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(trajpred.metrics.registry, "METRICS", dict(trajpred.metrics.METRICS))
-    names: dict[str, Any] = {"scenario": sample_scenarios[0]}
+    names: dict[str, Any] = {}
     for block in blocks(page, "python"):
         if not any(word in block for word in ELSEWHERE) and ">>>" not in block:
             stores = re.sub(r"/data/av2-store|runs/argoverse1-store", store_path.as_posix(), block)
