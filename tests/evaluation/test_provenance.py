@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import trajpred
 from trajpred import __version__
 from trajpred.evaluation.provenance import commit, cpu_model, environment, store_facts
 
@@ -35,6 +37,8 @@ def test_commit_and_changes_of_the_package_are_reported(
     assert commit(package) == {"commit": head, "dirty": False}
     (package / "new.py").write_text("")
     assert commit(package) == {"commit": head, "dirty": True}
+    default = inspect.signature(commit).parameters["package"].default
+    assert default == Path(trajpred.__file__).parent, "the whole package by default"
     monkeypatch.setenv("PATH", str(tmp_path))
     assert commit(package) == {}, "no git"
 

@@ -24,7 +24,7 @@ def environment() -> dict[str, Any]:
     return {"trajpred": __version__, **commit(), "torch": str(torch.__version__), **machine}
 
 
-def commit(package: Path = Path(__file__).parent) -> dict[str, Any]:
+def commit(package: Path = Path(__file__).parents[1]) -> dict[str, Any]:
     """Return ``commit``, and whether the package differs from it (``dirty``); empty outside a checkout.
 
     The package must be tracked by the repository: an environment may lie inside another project's checkout.
