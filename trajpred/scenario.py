@@ -205,7 +205,9 @@ class Scenario:
 
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
-        self.validate_names()
+        require_names([self.scenario_id], "scenario_id")
+        require_names(filter(None, [self.city]), "city")
+        require_names(self.tracks.track_id.tolist(), "track_id")
         self.tracks.validate()
         self.map.validate()
         T = self.tracks.valid.shape[1]
@@ -217,12 +219,6 @@ class Scenario:
         observed = bool(self.tracks.valid[self.focal, : self.num_observed].any())
         require(observed, "focal_id", f"focal track {self.focal_id!r} has no observed state")
         return self
-
-    def validate_names(self) -> None:
-        """Check the names of scenario, city and tracks. Raises: DataError, see ``require_names``."""
-        require_names([self.scenario_id], "scenario_id")
-        require_names(filter(None, [self.city]), "city")
-        require_names(self.tracks.track_id.tolist(), "track_id")
 
     @classmethod
     def from_arrays(

@@ -68,6 +68,7 @@ def test_other_files_are_rejected_by_name(tmp_path: Path, content: str) -> None:
         ('"schema": 4', '"schema": 3', "schema"),
         ('"minFDE6": 1.5', '"minFDE6": "1.5"', "metrics"),
         ('"minFDE6": [1.0, 2.0]', '"minFDE6": [1.0]', "per_scenario"),
+        ('"scenario_id": ["x", "y"]', '"scenario_id": ["x", "x"]', "per_scenario"),
         ('"torch": "2.13"', '"torch": 2', "torch"),
         ('"scenarios": 2', '"scenarios": null', "scenarios"),
     ],

@@ -144,6 +144,16 @@ def test_names_are_kept_or_rejected(through: Through) -> None:
             encode_row(scenario, False)
 
 
+@pytest.mark.parametrize("field", ["position", "heading", "velocity"])
+def test_states_that_are_not_finite_are_rejected(field: str) -> None:
+    """Sources need not validate what they read."""
+    good = made()
+    tracks = replace(good.tracks, **{field: np.full_like(getattr(good.tracks, field), np.nan)})
+    with pytest.raises(DataError) as caught:
+        encode_row(replace(good, tracks=tracks), heights=False)
+    assert caught.value.field == field
+
+
 def test_oversized_rows_and_shards_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     row = encode_row(made(), heights=False)
     row["valid"] = np.broadcast_to(np.True_, (2**31,))  # takes no memory

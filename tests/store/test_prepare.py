@@ -139,6 +139,13 @@ def test_bad_scenarios_are_skipped_and_shards_may_be_empty(raw: Raw, tmp_path: P
     assert stamps(tmp_path / "store") == before
 
 
+def test_scenarios_with_the_same_id_are_rejected(raw: Raw, tmp_path: Path) -> None:
+    folder = raw([made(), made(scenario_id="other"), made(), made()])
+    with pytest.raises(DataError, match="3 scenarios of split 'train' have the id 'scenario'"):
+        prepare("made", folder, tmp_path / "store", **OPTIONS)
+    assert not (tmp_path / "store" / "manifest.json").exists()
+
+
 def fail(_: Any) -> Any:
     raise KeyError("no such table")
 
@@ -278,6 +285,28 @@ def test_scenarios_are_protected_when_the_manifest_is_damaged(raw_copy: Path, co
     shutil.rmtree(discover(raw_copy)["train"][0])
     with pytest.raises(DataError, match="split 'train' holds 1 scenarios that the raw data lack"):
         prepare("argoverse2", raw_copy, copy, **OPTIONS)
+
+
+def test_scenarios_that_became_unreadable_are_not_lost(
+    raw_copy: Path, sample_store: Path, copy: Path, tree: Tree
+) -> None:
+    """An unmounted file system, say; also when the run is repeated."""
+    lost = [path for folder in discover(raw_copy)["val"] for path in folder.glob("scenario_*.parquet")]
+    away = [path.rename(raw_copy.parent / path.name) for path in lost]
+    ids, before = ScenarioStore(copy, "val").scenario_ids, tree(copy)
+    for _ in range(2):
+        with pytest.raises(DataError, match=f"lose 5 scenarios: {min(ids)}.*was skipped.*--overwrite"):
+            prepare("argoverse2", raw_copy, copy, **OPTIONS)
+        used = {name for name in before if name.endswith(".arrow")} | {"manifest.json"}
+        assert {name: tree(copy)[name] for name in used} == {name: before[name] for name in used}
+        assert [one.scenario_id for one in ScenarioStore(copy, "val")] == ids
+    for path, moved in zip(lost, away, strict=True):
+        moved.rename(path)
+    prepare("argoverse2", raw_copy, copy, **OPTIONS)
+    assert tree(copy) == tree(sample_store)
+    for path in lost[1:]:
+        path.unlink()
+    assert prepare("argoverse2", raw_copy, copy, **OPTIONS, overwrite=True).scenarios["val"] == 1
 
 
 # ------------------------------------------------------------------------------------------------ readers

@@ -54,7 +54,8 @@ def test_batches_equal_joined_scenarios(
     ]
     options = OPTIONS | {"compression": compression, "heights": True, "shard_size": 3}
     prepare("argoverse2", sample, tmp_path / "real", **options)
-    prepare("made", raw([made(**kind) for kind in kinds]), tmp_path / "made", **options)
+    given = [made(**{"scenario_id": str(i)} | kind) for i, kind in enumerate(kinds)]
+    prepare("made", raw([*given]), tmp_path / "made", **options)
     for name in ("real", "made"):
         store = ScenarioStore(tmp_path / name, "train")
         one_by_one = list(store)
@@ -68,7 +69,8 @@ def test_batches_equal_joined_scenarios(
 
 
 def test_batches_of_different_windows_and_rows_out_of_range_are_rejected(raw: Raw, tmp_path: Path) -> None:
-    prepare("made", raw([made(), made(num_observed=7), made()]), tmp_path / "store", **OPTIONS)
+    given = [made(scenario_id=name, num_observed=steps) for name, steps in (("a", 8), ("b", 7), ("c", 8))]
+    prepare("made", raw([*given]), tmp_path / "store", **OPTIONS)
     store = ScenarioStore(tmp_path / "store", "train")
     assert len(store.batch([0, 2])) == 2
     with pytest.raises(DataError, match="window lengths differ"):

@@ -47,8 +47,8 @@ class Evaluation:
         updates: ``updates["1.5 s"][group][name]``: error of the forecast made after 1.5 s of history, and its
             change from the one before, over the agents visible at every update; if updates were evaluated.
         breakdowns: ``breakdowns[fact][value][group][name]``: by class, city, manoeuvre, speed …
-        per_scenario: ``scenario_id``, the breakdown metrics of each focal agent (metres, to 0.1 mm), and the
-            changes between updates; lists of equal length.
+        per_scenario: ``scenario_id``, unique, the breakdown metrics of each focal agent (metres, to 0.1 mm),
+            and the changes between updates; lists of equal length.
         intervals: ``intervals[name]`` 95 % bootstrap bounds over scenarios of the focal agents' mean.
         av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
             ``difference``, if compared.
@@ -180,12 +180,13 @@ def _checks(one: Evaluation) -> Iterator[tuple[str, bool]]:
         yield "environment", {"trajpred", "torch"} <= facts.keys()
     yield "metrics", "focal" in one.metrics and all("count" in group for group in one.metrics.values())
     table = one.per_scenario
-    lengths = {len(values) for values in table.values()}
+    lengths, ids = {len(values) for values in table.values()}, table.get("scenario_id", [])
     yield "per_scenario", not table or ("scenario_id" in table and len(lengths) == 1)
     for name, values in table.items():
         expected = str if name == "scenario_id" else float
         optional = name != "scenario_id"
         yield "per_scenario", all((x is None and optional) or _has_type(x, expected) for x in values)
+    yield "per_scenario", len({*ids}) == len(ids)
 
 
 def _has_type(value: Any, expected: Any) -> bool:

@@ -93,7 +93,7 @@ def ends_within(lengths: Sequence[int], name: str) -> pa.Array:
 
 def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
     """Encode one scenario; heights of the map are omitted unless ``heights``. Raises: DataError."""
-    scenario.validate_names()  # of sources that do not validate
+    scenario.validate()  # users' own sources may not
     tracks, lane_map, observed = scenario.tracks, scenario.map, scenario.num_observed
     # A whole number of metres, so that rounding to millimetres is exact in city coordinates too.
     at = np.flatnonzero(tracks.valid[scenario.focal, :observed])[-1]

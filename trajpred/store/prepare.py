@@ -18,7 +18,7 @@ from trajpred.sources import find_source
 from trajpred.store.checksums import record_of, sealed, signed_name, unsealed
 from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.jobs import ShardJob, is_finished, make, sole_writer
-from trajpred.store.reader import MANIFEST, VERSION, is_plain, is_split
+from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, is_split, listed
 from trajpred.store.shards import COMPRESSIONS, INDEX, write_index
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
@@ -67,8 +67,8 @@ def prepare(
         progress: show a progress bar.
 
     Raises:
-        DataError: unknown source, no raw data, invalid option, another run on the store, or a store that
-            cannot be written or would lose scenarios.
+        DataError: unknown source, no raw data, invalid option, duplicate scenario ids in a split, another run
+            on the store, or a store that cannot be written or would lose scenarios.
 
     Example:
         >>> prepare("argoverse2", "datasets/argoverse2/sample", "/tmp/store", progress=False).scenarios
@@ -85,9 +85,9 @@ def prepare(
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     try:
         with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as scratch:
-            target = _Target(store, raw, config, scratch)
+            target = _Target(store, raw, config, scratch, overwrite)
             jobs = target.jobs(found, shard_size)
-            target.protect(jobs, overwrite)
+            target.protect(jobs)
             return target.fill(jobs, run, progress)
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
@@ -119,13 +119,17 @@ class _Target:
     """The store that a run writes.
 
     Attributes:
+        overwrite: whether the store may lose scenarios.
         manifest: manifest before the run.
         kept: manifest entries of splits that the raw data lack and the store keeps.
         dropped: splits that the run removes.
     """
 
-    def __init__(self, store: Path, raw: Path, config: dict[str, Any], scratch: Path) -> None:
+    def __init__(
+        self, store: Path, raw: Path, config: dict[str, Any], scratch: Path, overwrite: bool
+    ) -> None:
         self.store, self.raw, self.config, self.scratch = store, raw, config, scratch
+        self.overwrite = overwrite
         self.manifest = _manifest(store)
         self.kept: dict[str, Any] = {}
         self.dropped: set[str] = set()
@@ -140,7 +144,7 @@ class _Target:
 
         return {split: [job(split, start) for start in range(0, len(found[split]), size)] for split in found}
 
-    def protect(self, jobs: dict[str, list[ShardJob]], overwrite: bool) -> None:
+    def protect(self, jobs: dict[str, list[ShardJob]]) -> None:
         """Decide which other splits are kept. Raises: DataError if the store would lose scenarios."""
         advice = "choose another folder, or allow the loss with --overwrite"
         others = {split: entry for split, entry in self.manifest["splits"].items() if split not in jobs}
@@ -148,7 +152,7 @@ class _Target:
             self.kept = {split: entry for split, entry in others.items() if is_split(split, entry)}
         else:
             self.dropped = set(others)
-        if overwrite:
+        if self.overwrite:
             return
         for split in sorted(others.keys() - self.kept.keys()):
             how = _differences(self.manifest, self.config)
@@ -183,6 +187,8 @@ class _Target:
         """Write the index of a split from the records of its shards, and return its entry in the manifest."""
         records = [unsealed(job.record.read_text()) for job in jobs]
         rows = {name: [x for record in records for x in record[name]] for name in INDEX.names}
+        skipped = {name: why for record in records for name, why in record["skipped"].items()}
+        self._check_ids(split, rows["scenario_id"], skipped)
         new = self.scratch / f"{split}.arrow"
         write_index(new, **rows)
         index = signed_name("index", new)
@@ -192,9 +198,19 @@ class _Target:
             "scenarios": len(rows["scenario_id"]),
             "index": index,
             "shards": [{"file": record["file"], "scenarios": record["scenarios"]} for record in records],
-            "skipped": {name: why for record in records for name, why in record["skipped"].items()},
+            "skipped": skipped,
             "lengths": [list(window) for window in sorted(windows)],  # as JSON gives them back
         }
+
+    def _check_ids(self, split: str, ids: list[str], skipped: dict[str, str]) -> None:
+        """Raise DataError if ids are not unique, or scenarios that readers of the store have are missing."""
+        for name, count in Counter(ids).most_common(1):
+            require(count == 1, "source", f"{count} scenarios of split {split!r} have the id {name!r}")
+        lost = [] if self.overwrite else sorted(_readable(self.store, split) - set(ids))
+        cause = next((f"{name} was skipped: {why}" for name, why in skipped.items()), "the ids changed")
+        problem = f"split {split!r} would lose {len(lost)} scenarios: {listed(lost)} ({cause})"
+        advice = "the old store stays; repair the raw data, or allow the loss with --overwrite"
+        require(not lost, "store", f"{problem}; {advice}")
 
     def _put(self, new: Path, path: Path) -> None:
         """Rename the file ``new`` to ``path``, unless that already has the same content."""
@@ -251,6 +267,14 @@ def _differences(manifest: dict[str, Any], config: dict[str, Any]) -> str:
     """Describe the settings of the manifest that differ from ``config``."""
     names = [name for name in config if name != "config" and manifest.get(name) != config[name]]
     return ", ".join(f"{name} {manifest.get(name)}" for name in names)
+
+
+def _readable(store: Path, split: str) -> set[str]:
+    """Return the ids that readers of the store find in a split; none if they find no store or split."""
+    try:
+        return set(ScenarioStore(store, split).scenario_ids)
+    except DataError:
+        return set()
 
 
 def _recorded(folder: Path) -> set[str]:

@@ -268,6 +268,10 @@ def complete_id(name: str, known: Collection[str]) -> str:
     if not found:
         raise DataError(f"no split holds scenario {name!r}")
     if len(found) > 1:
-        listed = ", ".join(found[:MAX_LISTED]) + ", …" * (len(found) > MAX_LISTED)
-        raise DataError(f"{len(found)} scenarios start with {name!r}: {listed}")
+        raise DataError(f"{len(found)} scenarios start with {name!r}: {listed(found)}")
     return found[0]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join the first names for a message."""
+    return ", ".join(names[:MAX_LISTED]) + ", …" * (len(names) > MAX_LISTED)
