@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from trajpred.errors import DataError
-from trajpred.training import devices
+from trajpred.training import devices, train
 from trajpred.training.devices import LAUNCHERS, choose_accelerator, choose_devices
 
 SETTINGS = ["--data.batch_size", "16"]
@@ -27,9 +28,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def chosen(batch_size: int = 16, args: list[str] = SETTINGS, **trainer: Any) -> dict[str, Any]:
+def chosen(
+    batch_size: int = 16, scenes: int = 1000, args: list[str] = SETTINGS, **trainer: Any
+) -> dict[str, Any]:
     auto = {"accelerator": "auto", "devices": "auto", "strategy": "auto", "num_nodes": 1}
-    return choose_devices(SimpleNamespace(**(auto | trainer)), batch_size, args)
+    return choose_devices(SimpleNamespace(**(auto | trainer)), batch_size, scenes, args)
 
 
 @pytest.mark.parametrize(("batch_size", "processes"), [(1, 1), (4, 1), (8, 2), (16, 4), (64, 8)])
@@ -37,10 +40,45 @@ def test_a_process_for_each_core_as_far_as_it_has_several_scenes(batch_size: int
     assert chosen(batch_size) == {"accelerator": "cpu", "devices": processes}
 
 
+def test_there_are_at_most_as_many_processes_as_scenes() -> None:
+    assert [chosen(64, scenes)["devices"] for scenes in (5, 1, 0)] == [5, 1, 1]
+
+
 @pytest.mark.parametrize("program", ["tools/train.py", "bin/trajpred", "trajpred/__main__.py"])
 def test_every_form_of_the_command_restarts(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [program, *SETTINGS])
     assert chosen()["devices"] == 4
+
+
+@pytest.mark.parametrize(
+    ("typed", "args"),
+    [
+        ("--data.batch_size=16", SETTINGS),
+        ("--trainer.benchmark false", ["--trainer.benchmark=false"]),  # as the command line spells it
+        ("", []),
+    ],
+)
+def test_the_same_settings_in_another_spelling_restart(
+    typed: str, args: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/trajpred", "train", *typed.split()])
+    assert chosen(args=args)["devices"] == 4
+
+
+def test_a_resumed_run_restarts(store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own config is added to the settings of the user."""
+    (tmp_path / "config.yaml").write_text(f"data: {{store: {store_path}, batch_size: 16}}")
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/trajpred", "train", "--resume", str(tmp_path)])
+    found: list[dict[str, Any]] = []
+
+    def choose(*given: Any) -> dict[str, Any]:
+        found.append(choose_devices(*given))
+        raise DataError("stop")
+
+    monkeypatch.setattr(train, "choose_devices", choose)
+    with pytest.raises(DataError, match="stop"):
+        train.train(sys.argv[2:])
+    assert found == [{"accelerator": "cpu", "devices": 4}]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +102,9 @@ def test_a_call_from_python_stays_in_its_process(monkeypatch: pytest.MonkeyPatch
 
 def test_the_gpu_is_used_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (choose_accelerator("auto"), choose_accelerator("tpu")) == ("cpu", "tpu")
-    with pytest.raises(DataError, match=r"--trainer\.accelerator gpu: there is no GPU"):
-        choose_accelerator("gpu")
+    for name, problem in (("gpu", "there is no GPU"), ("mps", "Apple's GPUs lack float64")):
+        with pytest.raises(DataError, match=rf"--trainer\.accelerator {name}: {problem}"):
+            choose_accelerator(name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (choose_accelerator("auto"), choose_accelerator("cuda")) == ("gpu", "cuda")
     assert chosen() == {"accelerator": "gpu"}

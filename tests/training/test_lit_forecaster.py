@@ -20,7 +20,7 @@ from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
 from trajpred.model import Forecaster
 from trajpred.scenario import Scenario
-from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.training.lit_forecaster import RANDOM, LitForecaster
 
 #: Parameters whose gradient is zero: a constant added to all logits changes nothing.
 WITHOUT_EFFECT = {"forecaster.decoder.logit_head.2.bias"}
@@ -128,3 +128,13 @@ def test_the_default_model_does_not_diverge(
     loss = np.array(losses.values)
     assert len(loss) == 102 and np.isfinite(loss).all()
     assert loss[20:].max() < loss[:5].mean() and loss[-20:].mean() < 0.5 * loss[:5].mean()
+
+
+def test_another_number_of_processes_says_that_it_draws_other_random_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, state = small_model(), torch.get_rng_state()
+    model.on_load_checkpoint({RANDOM: [{"cpu": state, "cuda": []}] * 2})
+    assert "warning: processes: 2 before, 1 now" in capsys.readouterr().err
+    model.on_load_checkpoint({})
+    assert not capsys.readouterr().err

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import pytorch_lightning as pl
+import torch
 
 from tests.training.command import SignalAt
 from tests.training.test_resume import EPOCHS, STEPS, fit, ignored_signals  # noqa: F401
+from trajpred.graph.data_module import SceneData
 from trajpred.training import progress
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory
@@ -51,6 +56,19 @@ def test_a_stopped_run_continues_its_count_and_its_curves(
     assert any(line.startswith("resumes") for line in lines)
     assert resumed.rows == whole.rows and list(whole.rows) == [STEPS, STEPS * EPOCHS]
     assert [row["epoch"] for row in whole.rows.values()] == [1.0, 2.0]
+
+
+def test_scenes_that_are_held_out_are_not_counted(store_path: Path) -> None:
+    data = SceneData(store_path, hold_out=0.4)
+    run: Any = SimpleNamespace(
+        datamodule=data,
+        precision="32",
+        world_size=1,
+        strategy=SimpleNamespace(root_device=torch.device("cpu")),
+    )
+    _, (name, text) = islice(progress.describe(run, pl.LightningModule()), 2)
+    trained = len(data.train_dataloader().dataset)  # type: ignore[arg-type]
+    assert trained < 10 and (name, text) == ("scenes", f"{trained} for training, 5 for validation")
 
 
 def test_the_loss_is_the_mean_of_the_epoch_and_long_epochs_print_more_lines(

@@ -27,6 +27,11 @@ BOMB = "a: &a [1]\n" + "".join(f"{x}: &{x} [{', '.join(['*' + y] * 9)}]\n" for y
         ("--trainer.max_epoch 3", "--trainer.max_epoch: no such setting; did you mean --trainer.max_epochs?"),
         ("--trainer.max_epochs ten", "--trainer.max_epochs: must be an integer or null, is 'ten'"),
         ("--trainer.precision 17", "--trainer.precision: must be one of 64, 32, 16, "),
+        (
+            "--trainer.precision bf16-true",
+            "--trainer.precision bf16-true: must be one of 32-true, 16-mixed, ",
+        ),
+        ("--trainer.precision 64", "--trainer.precision 64: must be one of "),
         ("--trainer.logger.init_args.nam x", "no such setting of RunLogger; did you mean name?"),
         ("--trainer.strategy.init_args.foo x", "give --trainer.strategy CLASS first"),
         ("--trainer.accelerator cup", "`accelerator='cup'`"),

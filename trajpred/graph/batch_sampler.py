@@ -94,7 +94,7 @@ class TrainBatches(Sampler[BatchKey]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        _check(sizes, batch_size, world)
+        _check(sizes, batch_size, world, "training")
         self.sizes, self.seed, self.rank, self.world = sizes, seed, rank, world
         self.epoch = self.start = 0
         self.group = _groups(sizes, batch_size)
@@ -132,7 +132,7 @@ class OrderedBatches(Sampler[BatchKey]):
     def __init__(
         self, sizes: SceneSizes, batch_size: int, max_bytes: float = math.inf, rank: int = 0, world: int = 1
     ) -> None:
-        _check(sizes, batch_size, world)
+        _check(sizes, batch_size, world, "validation")
         self.batches = [
             step[rank::world]
             for rows in _split(np.arange(len(sizes.agents)), batch_size, world)
@@ -146,11 +146,12 @@ class OrderedBatches(Sampler[BatchKey]):
         return (BatchKey(rows, 0) for rows in self.batches)
 
 
-def _check(sizes: SceneSizes, batch_size: int, world: int) -> None:
+def _check(sizes: SceneSizes, batch_size: int, world: int, purpose: str) -> None:
     few = f"must be at least the number of processes, {world}, is {batch_size}"
     require(batch_size >= world, "data.batch_size", few)
     count = len(sizes.agents)
-    require(count >= world, "store", f"holds {count} scenarios, too few for {world} processes")
+    advice = f", too few for {world} processes: give --trainer.devices {count}" if count else ""
+    require(count >= world, "store", f"holds {count} scenarios for {purpose}{advice}")
 
 
 def _groups(sizes: SceneSizes, batch: int) -> NDArray[np.int64]:

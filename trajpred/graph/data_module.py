@@ -88,6 +88,12 @@ class SceneLoader(DataLoader[SceneBatch]):
         yield from super().__iter__()
 
 
+def training_scenes(store: Path, hold_out: float) -> ScenarioStore:
+    """Open the training split of a store without the share ``hold_out`` of its scenarios."""
+    scenes = ScenarioStore(store, "train")
+    return scenes.subset(~scenes.held_out(hold_out)) if hold_out else scenes
+
+
 def _start_session(worker: int) -> None:
     """Detach a worker from the terminal, so that signals to the process group reach the trainer alone."""
     if hasattr(os, "setsid"):
@@ -137,9 +143,7 @@ class SceneData(pl.LightningDataModule):
 
     def train_dataloader(self) -> SceneLoader:
         """Load all training scenes once per epoch, shuffled and varied; resumes within an epoch."""
-        store = ScenarioStore(self.store, "train")
-        if self.hold_out:
-            store = store.subset(~store.held_out(self.hold_out))
+        store = training_scenes(self.store, self.hold_out)
         data = SceneDataset(store, self.scene, self.augment, self.seed)
         sizes, process = self._sizes(data.store), self._process()
         sampler = TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, *process)

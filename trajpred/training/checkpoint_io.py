@@ -80,10 +80,11 @@ def newest_checkpoint(given: Path) -> tuple[Path, dict[str, Any]]:
         if not has_previous:
             raise
         content = read_checkpoint(previous)
-        _warn(f"warning: {error}; resumes from {previous} instead")
+        warn(f"{error}; resumes from {previous} instead")
         return previous, content
 
 
 @rank_zero_only
-def _warn(text: str) -> None:
-    print(text, file=sys.stderr)
+def warn(text: str) -> None:
+    """Print a warning, in the first process."""
+    print(f"warning: {text}", file=sys.stderr)

@@ -21,6 +21,7 @@ from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.scenario import TrackCategory
 from trajpred.training import distributed
+from trajpred.training.checkpoint_io import warn
 from trajpred.training.losses import LossConfig, prediction_losses
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
@@ -167,7 +168,9 @@ class LitForecaster(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         states = checkpoint.get(RANDOM, [])
-        if len(states) != distributed.process_count():
+        if len(states) != (count := distributed.process_count()):
+            if states:
+                warn(f"processes: {len(states)} before, {count} now; dropout draws other random numbers")
             return
         own = states[self.trainer.global_rank]
         torch.set_rng_state(own["cpu"])

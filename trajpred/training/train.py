@@ -26,7 +26,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
 from trajpred.files import naming
-from trajpred.graph.data_module import SceneData
+from trajpred.graph.data_module import SceneData, training_scenes
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
 from trajpred.model.pretrained import LAST
 from trajpred.store import ScenarioStore
@@ -34,7 +34,7 @@ from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.training import callbacks, tensorboard
 from trajpred.training.callbacks import STOPPED, StoppedError
 from trajpred.training.checkpoint_io import PREVIOUS, newest_checkpoint
-from trajpred.training.devices import choose_devices
+from trajpred.training.devices import check_precision, choose_devices
 from trajpred.training.distributed import is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
@@ -105,19 +105,22 @@ class TrainCLI(LightningCLI):
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        self.args: list[str] = sys.argv[1:] if args is None else args
-        check_configs(self.args)
+        self.args: list[str] = args
+        args = with_own_config(args)
+        check_configs(args)
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
-            raise explain(str(error), parser, self.args) from None
+            raise explain(str(error), parser, args) from None
 
     def before_instantiate_classes(self) -> None:
         config = self.config
-        self.devices = choose_devices(config.trainer, config.data.batch_size, self.args)
         with one_sentence():  # YAML can write names that no file has
             store = ensure_store(Path(config.data.store))
         train, val = ScenarioStore(store, "train"), ScenarioStore(store, "val")
+        scenes = min(len(training_scenes(store, config.data.hold_out)), len(val))
+        check_precision(config.trainer.precision)
+        self.devices = choose_devices(config.trainer, config.data.batch_size, scenes, self.args)
         require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
         history, horizon = train.lengths
         _require_unset("model.history", config.model.history, 50, history)
@@ -214,7 +217,7 @@ def train(args: Sequence[str] | None = None) -> None:
         LitForecaster,
         SceneData,
         run=False,
-        args=with_own_config(sys.argv[1:] if args is None else list(args)),
+        args=sys.argv[1:] if args is None else list(args),
         seed_everything_default=0,
         auto_configure_optimizers=False,
         trainer_defaults=TRAINER_DEFAULTS,
