@@ -154,6 +154,20 @@ def test_pictures_stay_in_their_folder(tmp_path: Path, monkeypatch: pytest.Monke
         assert film.n_frames >= 1 and min(film.size) > 500
 
 
+def test_out_may_be_the_file_of_one_scenario(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("scene.PNG", "scene.pdf", "page.html"):
+        assert run("visualize", "--store", store, "--limit", 1, "--out", tmp_path / "new" / name) == 0
+        assert (tmp_path / "new" / name).is_file()
+    capsys.readouterr()
+    assert run("visualize", "--store", store, "--out", tmp_path / "a.png") == 2
+    assert run("visualize", "--store", store, "--out", tmp_path / "a.png", "--format", "pdf") == 2
+    several, other = capsys.readouterr().err.splitlines()
+    assert "--out: is one file, but 5 scenarios are drawn" in several
+    assert "--out: ends in .png, but --format is pdf" in other
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -174,6 +188,8 @@ def test_pictures_stay_in_their_folder(tmp_path: Path, monkeypatch: pytest.Monke
         (["--format", "gif", "--checkpoint", "constant_velocity", "--without", "AV"], "only with pictures"),
         (["--format", "html", "--theme", "dark"], "works only with pictures"),
         (["--checkpoint", "constant_velocity", "--against", "lane_following"], "--format html"),
+        (["--checkpoint", "constant_velocity", "--attention"], "--attention: is not reported by constant_v"),
+        (["--radius-m", "inf"], "--radius-m: must be positive and finite"),
     ],
 )
 def test_mistakes_get_one_sentence(

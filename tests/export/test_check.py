@@ -86,5 +86,5 @@ def test_cut_window(scenes: list[Scenario]) -> None:
     np.testing.assert_array_equal(part.tracks.position, scenario.tracks.position[rows, 30:80])
     np.testing.assert_array_equal(part.timestamps_ns, scenario.timestamps_ns[30:80])
     assert cut_window(scenario, 40, 90).num_steps == 40 + 60
-    with pytest.raises(DataError, match="history"):
+    with pytest.raises(DataError, match="has 50 observed steps, the model takes 51"):
         cut_window(scenario, 51, 60)

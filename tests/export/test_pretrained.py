@@ -73,6 +73,8 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     for part in (f"# {NAME}", "A toy.", "60 steps", "CC BY-NC-SA 4.0", "non-commercial", "seeds 7"):
         assert part in card
     assert "| constant_velocity |" in card
+    with pytest.raises(DataError, match="--overwrite"):
+        ship(checkpoint, NAME, val)
     header = yaml.safe_load(card.split("---\n")[1])
     [result] = header["model-index"][0]["results"]
     assert (header["license"], result["dataset"]["type"]) == ("cc-by-nc-sa-4.0", "argoverse2")

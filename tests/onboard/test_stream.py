@@ -115,6 +115,8 @@ def test_targets(stream: StreamingForecaster) -> None:
     every = drive(stream, b=(5.0, 5.0))
     found = stream.update(0.5, Detections(["a"], [(5.0, 0.0)]), targets=["b", "stranger"])
     assert found.track_id.tolist() == ["b"] and set(found.not_predicted) == {"stranger"}
+    with pytest.raises(TypeError, match="'ab'"):
+        stream.update(0.5, Detections(["a"], [(5.0, 0.0)]), targets="ab")
     row = every.rows(np.array(["b"]))[0]
     np.testing.assert_allclose(found.trajectory[0], every.trajectory[row], atol=1e-4)
 
@@ -198,6 +200,7 @@ def test_jump_drops_the_history(stream: StreamingForecaster) -> None:
         Detections(["a"], [(1.0, 2.0)], velocity=[1.0]),
         Detections(["a"], [(1.0, 2.0)], object_type=["vehicle", "bus"]),
         Detections(None, [(1.0, 2.0)]),  # type: ignore[arg-type]
+        Detections("ab", [(1.0, 2.0), (3.0, 4.0)]),
         Detections(["a"], [(1.0, 2.0)], object_type=7),  # type: ignore[arg-type]
     ],
 )

@@ -58,6 +58,7 @@ def test_no_update_before_the_focal_track_is_seen(sample_scenarios: list[Scenari
         ({"every_s": 2.5}, "must be at most 2.4 s for 3 updates within the 50 observed steps"),
         ({"every_s": 0.0}, "every_s.: must be positive"),
         ({"updates": 1}, "updates.: must be 2 or more"),
+        ({"updates": 60, "every_s": 0.1}, "updates.: must be at most 50, the number of observed steps"),
     ],
 )
 def test_impossible_updates_are_rejected(

@@ -134,10 +134,11 @@ def ship(
     note: str = "",
     half: bool = True,
     tolerance_m: float = 0.02,
+    overwrite: bool = False,
 ) -> int:
     """Turn a checkpoint into weights that ship with the package, with their model card.
 
-    Example: trajpred ship --checkpoint best.ckpt --name argoverse1-small --store runs/argoverse1-store
+    Example: trajpred ship --checkpoint best.ckpt --name my-model --store runs/argoverse1-store
 
     Args:
         checkpoint: Path of a checkpoint or run.
@@ -148,9 +149,10 @@ def ship(
         note: Sentence that opens the card.
         half: Store the weights in half precision.
         tolerance_m: Metres by which half precision may move any point of 99 % of the predictions.
+        overwrite: Replace weights of that name.
     """
     rows = open_split(store, split)
     from trajpred.export.pretrained import ship as make
 
-    print(make(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m))
+    print(make(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m, overwrite=overwrite))
     return 0

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from trajpred.cli.scenarios import choose, open_split
-from trajpred.cli.visualize import require_picture
+from trajpred.cli.visualize import FILMS, require_picture
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 from trajpred.packages import install_command
@@ -69,7 +69,8 @@ def export(
     """
     both = (max_agents is None) == (max_lanes is None)
     require(both, "max_agents", "must be given together with --max-lanes")
-    require(limit > 0, "limit", "must be positive")
+    for name, size in (("limit", limit), ("max_agents", max_agents), ("max_lanes", max_lanes)):
+        require(size is None or size > 0, name, "must be positive")
     require_writable(out.parent, folder=True)
     rows = open_split(store, split)
     try:
@@ -134,6 +135,8 @@ def replay(
         repeat: Number of replays; film and curves show the first.
     """
     require(repeat > 0, "repeat", "must be positive")
+    film = out is None or out.suffix[1:] in FILMS
+    require(film, "out", f"must end in .{' or .'.join(FILMS)}, is {out}")
     from trajpred.onboard import OnboardForecaster
     from trajpred.onboard.replay import Replay, resident_mb
     from trajpred.onboard.replay import replay as stream
@@ -145,7 +148,7 @@ def replay(
         require_writable(out)
         from trajpred.viz.film_file import film_writer
 
-        film_writer(out)  # reports another suffix or a missing encoder at once
+        film_writer(out)  # reports a missing encoder at once
     if out or curves:
         from trajpred.viz.film import ReplayFrame, save_replay
     [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)

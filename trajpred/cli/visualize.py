@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ def visualize(
     split: str = "val",
     out: Path = Path("pictures"),
     limit: int = 10,
-    format: Literal["png", "pdf", "svg", "gif", "mp4", "html"] = "png",
+    format: Literal["png", "pdf", "svg", "gif", "mp4", "html"] | None = None,
     radius_m: float | None = None,
     theme: Literal["light", "dark"] = "light",
     dpi: int | None = None,
@@ -71,9 +72,11 @@ def visualize(
         checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet), or name of shipped
             weights or of a baseline; without one the scenarios are drawn alone.
         split: Split to take scenarios from if none is named.
-        out: Folder for the pictures, one per scenario; or the web page itself, if it ends in .html.
+        out: Folder for the pictures, one per scenario; or the file of one scenario or of the web page, with
+            the suffix of its format.
         limit: Maximum number of scenarios if none is named.
-        format: png, pdf or svg; gif or mp4 for a film in real time; html for one self-contained web page.
+        format: png, pdf or svg; gif or mp4 for a film in real time; html for one self-contained web page. By
+            default as --out ends, else png.
         radius_m: Half the side of the picture in metres; by default the focal agent's futures fit.
         theme: light, or dark for screens; the web page has both.
         dpi: Pixels per inch of a png, by default 150: 1080 by 1236 pixels.
@@ -91,6 +94,7 @@ def visualize(
     """
     require(limit > 0, "limit", "must be positive")
     require(dpi is None or dpi > 0, "dpi", "must be positive")
+    require(radius_m is None or 0 < radius_m < math.inf, "radius_m", "must be positive and finite")
     require(worst is None or not scenario, "worst", "cannot be combined with --scenario")
     require_streaming(streaming, every_s, updates)
     given = {"against": against, "radius_m": radius_m, "world": world, "without": without, "dpi": dpi}
@@ -99,19 +103,25 @@ def visualize(
         "attention": attention or None,
         "streaming": streaming or None,
     }
-    _check_options(format, checkpoint, [name for name, value in given.items() if value is not None])
-    require_writable(out, folder=out.suffix != ".html")
+    suffix = out.suffix[1:].lower() if out.suffix[1:].lower() in PICTURES + FILMS + PAGE else None
+    kind = format or suffix or "png"
+    require(suffix in (None, kind), "out", f"ends in .{suffix}, but --format is {kind}")
+    _check_options(kind, checkpoint, [name for name, value in given.items() if value is not None])
+    require_writable(out, folder=suffix is None)
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by, limit, checkpoint)
         print(sentence)
     chosen = choose(raw or store, source if raw else None, split, scenario or [], limit)
-    if format == "html":
+    if kind == "html":
         models = [name for name in (checkpoint, against) if name is not None]
         return _page(out, chosen, models, without or [], (every_s, updates) if streaming else None)
-    predictor = _load(checkpoint, without or [], joint=world is not None)
+    several = f"is one file, but {len(chosen)} scenarios are drawn: give a folder, or one scenario"
+    require(suffix is None or len(chosen) == 1, "out", several)
+    predictor = _load(checkpoint, without or [], joint=world is not None, attention=attention)
     draw = partial(_draw, without=without or [], attention=attention, dpi=dpi or 150)
     draw = partial(draw, radius_m=radius_m, theme=theme, world=world)
-    paths = [out / f"{stem}.{format}" for stem in file_stems([one.name for one in chosen])]
+    paths = [out / f"{stem}.{kind}" for stem in file_stems([one.name for one in chosen])]
+    paths = paths if suffix is None else [out]
     drawn = [draw(one, predictor, path) for one, path in zip(chosen, paths, strict=True)]
     return int(not all(drawn))
 
@@ -175,15 +185,18 @@ def file_stems(names: Sequence[str]) -> list[str]:
     return list(stems.values())
 
 
-def _load(checkpoint: str | None, without: list[str], joint: bool) -> Predictor | None:
+def _load(checkpoint: str | None, without: list[str], joint: bool, attention: bool) -> Predictor | None:
     if checkpoint is None:
         return None
     from trajpred.predictors import load_predictor
+    from trajpred.predictors.checkpoint import attention_of
     from trajpred.predictors.predictions_file import predictions_files
 
     predictor = load_predictor(checkpoint, joint and Path(checkpoint).suffix != ".parquet")
     fixed = "needs a model or a baseline: a predictions file cannot predict again"
     require(not (without and predictions_files(predictor)), "without", fixed)
+    if attention:
+        attention_of(predictor, [])  # raises for predictors without
     return predictor
 
 
@@ -247,7 +260,7 @@ def _page(
             scenarios.append(choice.read())
         except DataError as error:
             skip(choice.name, error)
-    path = out if out.suffix == ".html" else out / "page.html"
+    path = out if out.suffix.lower() == ".html" else out / "page.html"
     write_page(
         path, scenarios, predictors, without=without,
         on_error=lambda scene, error: skip(scene.scenario_id, error),

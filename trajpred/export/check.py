@@ -155,7 +155,9 @@ def cut_window(scenario: Scenario, history: int, horizon: int) -> Scenario:
     now = scenario.num_observed
     if (now, scenario.num_steps - now) == (history, horizon):
         return scenario
-    require(now >= history, "history", f"scenario {scenario.scenario_id} has {now} steps, {history} required")
+    if now < history:
+        problem = f"has {now} observed steps, the model takes {history}: choose another store"
+        raise DataError(f"scenario {scenario.scenario_id} {problem}")
     window = slice(now - history, min(now + horizon, scenario.num_steps))
     kept = scenario.tracks.valid[:, window].any(axis=1)
     columns = {n: x[kept, window] if x.ndim > 1 else x[kept] for n, x in vars(scenario.tracks).items()}

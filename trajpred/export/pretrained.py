@@ -71,6 +71,7 @@ def ship(
     note: str = "",
     half: bool = True,
     tolerance_m: float = 0.02,
+    overwrite: bool = False,
 ) -> str:
     """Write ``NAME.pt`` and ``NAME.md`` and return a sentence about the file.
 
@@ -81,6 +82,7 @@ def ship(
         note: first sentence of the card.
         half: store half precision.
         tolerance_m: limit on :attr:`Change.usual` through half precision.
+        overwrite: replace weights of that name.
 
     Raises:
         DataError: for an invalid name or checkpoint, a change beyond the limit, or a file larger than
@@ -88,11 +90,13 @@ def ship(
     """
     valid = re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name) is not None and name not in BASELINES
     require(valid, "name", "must be lower-case letters, digits, '-' and '.', and not a baseline's")
+    taken = "are weights that exist; choose another, or replace them with --overwrite"
+    require(overwrite or name not in pretrained.list_models(), "name", taken)
     content = read_checkpoint(checkpoint)
     state = content["state_dict"]
     stored = {key: in_half(value) for key, value in state.items()} if half else state
-    change = changes(content[CONFIG], state, stored, rows)
-    if change.usual > tolerance_m:
+    change = changes(content[CONFIG], state, stored, rows) if half else Change(0.0, 0.0, 0.0)
+    if not change.usual <= tolerance_m:
         excess = f"half precision moves 1 % of the predictions by more than {change.usual:.3f} m"
         advice = f"(limit {tolerance_m:g}); ship full precision (--no-half)"
         raise DataError(f"{excess} {advice}", file=checkpoint)

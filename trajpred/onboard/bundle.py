@@ -138,8 +138,6 @@ GRAPHS, ENCODER_GRAPHS, FUSED = (
     ("lane_encoder", "encoder"),
     "forecaster",
 )
-#: The letters of a shape that differ from scene to scene.
-SCENE_SIZES = ("A", "L", "B")
 
 
 def resolved(port: Port, sizes: Mapping[str, int]) -> list[str | int]:

@@ -38,10 +38,17 @@ class Detections(NamedTuple):
     object_type: Sequence[str] | None = None
 
 
+def listed(names: Sequence[str]) -> list[str]:
+    """Return ids as text. Raises: TypeError if they are not a list; a text is a sequence of its letters."""
+    if isinstance(names, str):
+        raise TypeError(f"one text, {quoted(names)}")
+    return [str(name) for name in names]
+
+
 def ids_of(detections: Detections, warnings: list[str]) -> list[str]:
     """Return the ids as text, or none with a warning if they are not a list."""
     try:
-        return [str(name) for name in detections.track_id]
+        return listed(detections.track_id)
     except TypeError as error:
         warnings.append(f"detections omitted: track_id is not a list ({error})")
         return []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
-from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, validated
+from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, listed, validated
 from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.history import HistoryTable, TimeGrid
@@ -210,7 +210,7 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
         """
         warnings: list[str] = []
         rejected = self._add(timestamp_s, detections, warnings)
-        names = None if targets is None else [str(name) for name in targets]
+        names = None if targets is None else listed(targets)
         forecast, reasons, stage_ms = self._run(
             lambda scene: self.runtime.forecast(scene, names, strict=False),
             self.runtime.empty_forecast(),

@@ -68,6 +68,7 @@ class StreamedPredictor(DerivedPredictor):
         """Return the number of steps between updates."""
         steps, known = round(self.every_s / scenario.step_s), scenario.num_observed
         require(steps > 0, "every_s", f"must be at least a step of {scenario.step_s:g} s")
+        require(self.updates <= known, "updates", f"must be at most {known}, the number of observed steps")
         longest = f"{round((known - 1) // (self.updates - 1) * scenario.step_s, 2):g} s"
         problem = f"must be at most {longest} for {self.updates} updates within the {known} observed steps"
         require(steps * (self.updates - 1) < known, "every_s", problem)

@@ -54,6 +54,7 @@ function sendersTo(scene, m, track) {
 /** The senders that are drawn; none in a what-if view, whose attention is not stored. */
 function drawnSenders(pane, scene) {
   if (!state.layers.attention || pane.m < 0 || pane.isWhatIf) return [];
+  if (scene.madeAt(pane.forecast) < scene.now) return []; // attention is stored for the last update only
   return sendersTo(scene, pane.m, state.selected).filter(({ strength }) => strength >= MIN_STRENGTH);
 }
 
