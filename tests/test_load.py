@@ -95,7 +95,7 @@ def measure(command: str, predictor: str, store: str, out: str, limit: str) -> l
     loaded = load_predictor(predictor)
     with peak_memory() as peak:
         if command == "predict":
-            predict(loaded, Path(out), Path(store), "test", limit=int(limit), progress=False)
+            predict(loaded, ScenarioStore(store, "test"), Path(out), limit=int(limit), progress=False)
         else:
             evaluate(loaded, ScenarioStore(store, "test"), limit=int(limit), progress=False)
     return peak

@@ -45,7 +45,7 @@ def test_predictors(store_path: Path, tmp_path: Path) -> None:
     merged = repr(EnsemblePredictor([baseline, baseline]))
     assert merged == "EnsemblePredictor(6 modes of 2 predictors: lane_following + lane_following)"
     file = tmp_path / "p.parquet"
-    predict(baseline, file, store_path, progress=False)
+    predict(baseline, ScenarioStore(store_path, "val"), file, progress=False)
     opened = f"PredictionsFile({file}: 5 scenarios, 5 tracks)"
     assert repr(load_predictor(file)) == f"FilePredictor({opened})"
 

@@ -46,6 +46,24 @@ def test_predictions_are_written_scored_and_compared(
     assert [one["id"] for one in json.loads(index)["scenes"]] == listed and len(listed) == 2
 
 
+def test_a_predictions_file_of_worlds_is_used_with_joint(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at, worlds = ["--store", store], tmp_path / "worlds.parquet"
+    scored = ["--agents", "scored", "--limit", "2"]
+    assert run("predict", *at, "--joint", *scored, "--out", worlds) == 0
+    for joint in ([], ["--joint"]):
+        again = tmp_path / "again.parquet"
+        assert run("predict", *at, "--checkpoint", worlds, *joint, *scored, "--out", again) == 0
+    capsys.readouterr()
+    assert run("evaluate", *at, "--checkpoint", again, "--joint", "--against", worlds, "--limit", "2") == 0
+    assert "| scored |         2 |" in capsys.readouterr().out
+    single = tmp_path / "single.parquet"
+    assert run("predict", *at, "--out", single, "--limit", "2") == 0
+    assert run("evaluate", *at, "--joint", "--against", single) == 2
+    assert "single.parquet has no joint futures" in capsys.readouterr().err
+
+
 def test_updates_are_scored_and_compared(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,7 +54,7 @@ def test_a_metric_that_differs_for_one_agent_is_noticed(
 
 def test_files_are_read_by_av2_too(store: ScenarioStore, tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
-    predict(ScatteredWorlds(), path, store.path, agents="scored", joint=True, progress=False)
+    predict(ScatteredWorlds(), store, path, "scored", progress=False)
     found = evaluate(FilePredictor(path), store, check_with_av2=True, progress=False)
     assert found.av2[READ] == {"count": len(store), "difference": 0.0} and agrees_with_av2(found)
     # av2 reads one set of probabilities per scenario: a track with its own is not what av2 evaluates.

@@ -73,7 +73,8 @@ def test_a_challenge_file_with_one_mode_labels_its_tracks(folder: Path) -> None:
 def test_the_command_scores_a_predictions_file_of_a_test_split(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    predict("lane_following", folder / "p.parquet", folder / "store", "test", progress=False)
+    store = ScenarioStore(folder / "store", "test")
+    predict(load_predictor("lane_following"), store, folder / "p.parquet", progress=False)
     command = [
         "evaluate",
         "--store",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
 
@@ -53,7 +54,7 @@ def test_file_scores_as_its_predictor(
 ) -> None:
     store, out = ScenarioStore(store_path, "val"), tmp_path / "p.parquet"
     source = checkpoint if name == "model" else name
-    written = predict(source, out, store_path, "val", agents, joint, batch_size=2, progress=False)
+    written = predict(load_predictor(source, joint), store, out, agents, batch_size=2, progress=False)
     assert written == (len(store), sum(len(tracks_to_predict(scenario, agents)) for scenario in store))
     file = load_predictor(out)
     assert isinstance(file, FilePredictor) and file.name == "p.parquet" and file.training == {}
@@ -64,18 +65,26 @@ def test_file_scores_as_its_predictor(
         assert found.metrics[group] == pytest.approx(values, abs=1e-6)
     assert found.worlds["scored"] == pytest.approx(expected.worlds["scored"], abs=1e-6)
     assert file.problems == {} and not file.file.note
+    if not joint:
+        with pytest.raises(DataError, match="no joint futures: it contains one track"):
+            load_predictor(out, joint=True)
+        return
+    again = tmp_path / "again.parquet"  # a file of worlds is a predictor of worlds
+    assert predict(load_predictor(out, joint=True), store, again, "scored", progress=False) == written
+    for one, other in zip(file(list(store)), load_predictor(again)(list(store)), strict=True):
+        np.testing.assert_array_equal(one.trajectory, other.trajectory)
 
 
 def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Path) -> None:
     store = ScenarioStore(store_path, "test")
-    written = predict("lane_following", tmp_path / "p.parquet", store_path, "test", progress=False)
+    written = predict(load_predictor("lane_following"), store, tmp_path / "p.parquet", progress=False)
     assert not any(one.has_future for one in store) and written == (len(store), len(store))
     submission = ChallengeSubmission.from_parquet(tmp_path / "p.parquet").predictions
     found = {scenario: list(tracks) for scenario, (_, tracks) in submission.items()}
     assert found == {one.scenario_id: [one.focal_id] for one in store}
-    predict("constant_velocity", tmp_path / "p.parquet", store_path, limit=2, progress=False)
-    ids = ScenarioStore(store_path, "val").scenario_ids
-    assert read_predictions(tmp_path / "p.parquet").scenario_ids == ids[:2]
+    val = ScenarioStore(store_path, "val")
+    predict(load_predictor("constant_velocity"), val, tmp_path / "p.parquet", limit=2, progress=False)
+    assert read_predictions(tmp_path / "p.parquet").scenario_ids == val.scenario_ids[:2]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +92,7 @@ def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Pa
     [
         ({"out": Path("p.csv")}, "parquet"),
         ({"limit": 0}, "positive"),
-        ({"split": "nothing"}, "nothing"),
         ({"agents": "scored"}, "need joint futures"),
-        ({"agents": "scored", "joint": True}, "no joint futures"),
     ],
 )
 def test_impossible_arguments_are_rejected(
@@ -94,7 +101,7 @@ def test_impossible_arguments_are_rejected(
     wrong: dict[str, Any],
     message: str,
 ) -> None:
-    options: dict[str, Any] = {"out": tmp_path / "p.parquet", "store": store_path, **wrong}
+    options: dict[str, Any] = {"out": tmp_path / "p.parquet", **wrong}
     with pytest.raises(DataError, match=message):
-        predict("lane_following", progress=False, **options)
+        predict(load_predictor("lane_following"), ScenarioStore(store_path, "val"), progress=False, **options)
     assert not (tmp_path / "p.parquet").exists()

@@ -15,6 +15,7 @@ from trajpred.predictors.ensemble import EnsemblePredictor
 from trajpred.predictors.predict import predict
 from trajpred.predictors.streamed import StreamedForecast, StreamedPredictor
 from trajpred.scenario import Scenario
+from trajpred.store import ScenarioStore
 
 
 def streamed(scenario: Scenario, **options: float) -> StreamedForecast:
@@ -70,7 +71,7 @@ def test_impossible_updates_are_rejected(
 
 def test_predictions_files_are_rejected(store_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.parquet"
-    predict("constant_velocity", out, store_path, progress=False)
+    predict(load_predictor("constant_velocity"), ScenarioStore(store_path, "val"), out, progress=False)
     file = load_predictor(out)
     for one in (file, EnsemblePredictor([load_predictor("lane_following"), file])):
         with pytest.raises(DataError, match="a predictions file contains one update only"):

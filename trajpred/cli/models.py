@@ -55,7 +55,7 @@ def predict(
         out: The file, .parquet.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test; scenarios without a labelled future are predicted too.
-        agents: focal (single-agent challenge), or scored (multi-agent challenge), which needs --joint.
+        agents: focal (single-agent challenge), or scored (multi-agent challenge): of a model with --joint.
         joint: Mode k of all agents of a scenario is one joint future; for models with joint modes.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints, whose modes are merged with those of the first.
@@ -72,7 +72,7 @@ def predict(
     from trajpred.store.sample import store_words
 
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
-    written = write(predictor, out, rows.path, split, agents, joint, batch_size, limit, workers)
+    written = write(predictor, rows, out, agents, batch_size=batch_size, limit=limit, workers=workers)
     print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
     words = ["--checkpoint", str(out), *store_words(rows.path), "--split", split]
     print(f"Score it: trajpred evaluate {shlex.join(words)}")

@@ -109,7 +109,7 @@ def evaluate(
     predictor: Predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
     rivals: list[Predictor] = []
     if against:
-        rivals = [load_ensemble([against], joint and Path(against).suffix != ".parquet")]
+        rivals = [load_ensemble([against], joint)]
     if streaming:
         predictor = StreamedPredictor(predictor, every_s, updates)
         rivals = [StreamedPredictor(one, every_s, updates) for one in rivals]

@@ -192,7 +192,7 @@ def _load(checkpoint: str | None, without: list[str], joint: bool, attention: bo
     from trajpred.predictors.checkpoint import attention_of
     from trajpred.predictors.predictions_file import predictions_files
 
-    predictor = load_predictor(checkpoint, joint and Path(checkpoint).suffix != ".parquet")
+    predictor = load_predictor(checkpoint, joint)
     fixed = "needs a model or a baseline: a predictions file cannot predict again"
     require(not (without and predictions_files(predictor)), "without", fixed)
     if attention:

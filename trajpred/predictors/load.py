@@ -45,13 +45,15 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     Args:
         checkpoint: the name of a baseline or of pretrained weights, or the path of a checkpoint, a bundle or
             a predictions file.
-        joint: mode k of all agents of a scene is one world.
+        joint: mode k of all agents of a scene is one world, as always in a file of several tracks.
 
     Raises: DataError if there is no such predictor, or it has no joint futures.
     """
     if Path(checkpoint).suffix == ".parquet":
-        require(not joint, "joint", "applies to models; a predictions file is joint or not by itself")
-        return FilePredictor(checkpoint)
+        file = FilePredictor(checkpoint)
+        single = f"{checkpoint} has no joint futures: it contains one track per scenario"
+        require(file.joint or not joint, "joint", single)
+        return file
     if is_bundle(checkpoint):
         require(not joint, "joint", "applies to models; a bundle has marginal futures only")
         return BundlePredictor(checkpoint)

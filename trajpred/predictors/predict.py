@@ -17,12 +17,10 @@ from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
 from trajpred.packages import has_av2, require_av2
 from trajpred.predictors.forecast_store import forecast_store
-from trajpred.predictors.load import load_predictor
 from trajpred.predictors.prediction_rows import SCHEMA
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
-from trajpred.store.sample import SAMPLE_STORE, ensure_store
 
 Agents = Literal["focal", "scored"]
 #: Scenarios per row group: what is held in memory while writing.
@@ -39,12 +37,11 @@ class Written(NamedTuple):
 
 
 def predict(
-    predictor: Predictor | str | Path,
+    predictor: Predictor,
+    store: ScenarioStore,
     out: Path,
-    store: Path = SAMPLE_STORE,
-    split: str = "val",
     agents: Agents = "focal",
-    joint: bool = False,
+    *,
     batch_size: int = 16,
     limit: int | None = None,
     workers: int = 1,
@@ -53,29 +50,27 @@ def predict(
     """Write the forecasts of every scenario of a split, labelled or not, to a predictions file.
 
     Args:
-        predictor: a predictor (joint if ``joint``), or what :func:`load_predictor` takes.
+        predictor: a model, a baseline, a predictions file or an ensemble.
+        store: the split.
         out: the file, ``.parquet``.
-        store, split: the scenarios; the sample store is prepared if necessary.
         agents: ``focal``, one track per scenario, for the single-agent challenge; or ``scored``, the focal
-            and all scored ones, for the multi-agent challenge, which needs ``joint``.
-        joint: forecast worlds: mode k of all tracks of a scenario belongs together.
+            and all scored ones, for the multi-agent challenge, which needs a predictor of joint futures.
         batch_size, limit, workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
         progress: show a progress bar.
 
     Raises:
-        DataError: no such store, or several tracks have marginal forecasts (see :func:`write_predictions`).
+        DataError: the split contains no scenario, or several tracks have marginal forecasts (see
+            :func:`write_predictions`).
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
-    several = "several tracks share their probabilities: they need joint futures, joint=true"
-    require(agents == "focal" or joint, "joint", several)
-    forecast = load_predictor(predictor, joint) if isinstance(predictor, str | Path) else predictor
-    rows = ScenarioStore(ensure_store(store), split)
-    require(len(rows) > 0, "split", f"{split!r} contains no scenario")
+    several = "several tracks of a scenario share their probabilities in the file: they need joint futures"
+    require(agents == "focal" or predictor.joint, "joint", several)
+    require(len(store) > 0, "split", f"{store.split!r} contains no scenario")
     title = out.name if progress else None
 
     def chosen() -> Iterator[Forecast]:
         for scenarios, found in forecast_store(
-            forecast, rows, batch_size=batch_size, limit=limit, workers=workers, progress=title
+            predictor, store, batch_size=batch_size, limit=limit, workers=workers, progress=title
         ):
             for scenario, one in zip(scenarios, found, strict=True):
                 yield one.of(tracks_to_predict(scenario, agents))
