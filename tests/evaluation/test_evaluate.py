@@ -23,7 +23,8 @@ from trajpred.graph.data_module import SceneDataset
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.store import ScenarioStore
+from trajpred.sources import SOURCES, Source
+from trajpred.store import ScenarioStore, prepare
 
 
 @pytest.fixture
@@ -79,6 +80,22 @@ def test_agents_without_a_forecast_are_missing(store: ScenarioStore) -> None:
 def test_split_without_futures_is_rejected(store_path: Path) -> None:
     with pytest.raises(DataError, match="no scenario with a future"):
         evaluate(Scattered(), ScenarioStore(store_path, "test"), progress=False)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_windows_of_several_lengths_are_rejected(
+    batch_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path) -> Scenario:
+        position = np.zeros((1, int(path.name), 2))
+        return Scenario.from_arrays(position, num_observed=10, scenario_id=path.name)
+
+    found = {"val": [Path("40"), Path("70")]}
+    monkeypatch.setitem(SOURCES, "made", Source(lambda _: found, read))
+    prepare("made", tmp_path, tmp_path / "store", workers=1, progress=False)
+    mixed = ScenarioStore(tmp_path / "store", "val")
+    with pytest.raises(DataError, match="mixes window lengths"):
+        evaluate(load_predictor("constant_velocity"), mixed, batch_size=batch_size, progress=False)
 
 
 class Gappy(ScenarioStore):

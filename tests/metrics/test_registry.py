@@ -23,9 +23,12 @@ def metric() -> Iterator[Metric]:
     """The median final error over the modes, in every table."""
     tables = dict.fromkeys(EVERYWHERE, (6,))
     one = Metric("medianFDE", lambda errors: errors.final.median(1).values, "Median error", tables=tables)
-    register(one)
+    alike = Metric("minADE in metres", lambda errors: errors.average.amin(1), "Average error")
+    for metric in (one, alike):
+        register(metric)
     yield one
-    del METRICS[one.name]
+    for metric in (one, alike):
+        del METRICS[metric.name]
 
 
 def test_registered_metric_appears_in_tables_and_json(
@@ -43,9 +46,16 @@ def test_registered_metric_appears_in_tables_and_json(
         len(found["per_scenario"]["medianFDE6"]) == found["scenarios"] and "medianFDE6" in found["intervals"]
     )
     main, horizons, *_ = tables(result)
+    rows = {row[0]: row[1] for row in main.rows}
+    assert rows["minADE in metres6"] == rows["minADE6"]
     assert ["medianFDE6", f"{mean:.2f}"] in [list(row[:2]) for row in main.rows]
     assert "medianFDE6" in horizons.head and "medianFDE6" in format_table([result])
     assert "medianFDE6" in ForecastMetrics().names
+
+
+def test_names_do_not_end_in_a_k() -> None:
+    with pytest.raises(DataError, match=r"must not end in a digit.*'miss at 4'"):
+        register(Metric("miss at 4", lambda errors: errors.final.amin(1), "Miss"))
 
 
 def test_horizons_have_one_k() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -64,7 +65,7 @@ def _main(result: Evaluation) -> Iterable[Table]:
     """Build a table for each K, with the groups side by side; plausibility is in the last one."""
     names = [metric.name for metric in metrics_of("displacement")]
     known = dict.fromkeys(name for means in result.metrics.values() for name in means)
-    ks = sorted({int(name.removeprefix("minADE")) for name in known if name.startswith("minADE")})
+    ks = sorted(int(found[1]) for name in known if (found := re.fullmatch(r"minADE(\d+)", name)))
     focal, *others = (f"{group} ({means['count']:,})" for group, means in result.metrics.items())
     groups = list(result.metrics.values())
     for k in ks:

@@ -48,9 +48,11 @@ def evaluate(
         check_with_av2: also compute the metrics with av2's own functions, and compare.
         progress: show a progress bar.
 
-    Raises: DataError if no scenario has a labelled future, or the predictor forecasts no scored agent.
+    Raises: DataError if no scenario has a labelled future, scenarios differ in length, or the predictor
+        forecasts no scored agent.
     """
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
+    _ = store.lengths  # raises if there are several: errors after 3 s and after 6 s have no common mean
     used = sorted({*ks, 6})  # breakdowns, horizons and comparisons use K = 6
     check = Av2Check(used, predictions_path(predictor)) if check_with_av2 else None
     scores = Scores(used, beyond, predictor.joint, check)

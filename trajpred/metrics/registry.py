@@ -25,7 +25,8 @@ class Metric:
     """A metric.
 
     Attributes:
-        name: the name; displacement metrics are evaluated for several K, which is appended: ``minADE6``.
+        name: the name, not ending in a digit; displacement metrics are evaluated for several K, which is
+            appended: ``minADE6``.
         compute: returns one value per agent ``[A]``, or per scene ``[S]``. Its argument depends on ``kind``.
         label: what is measured, for titles.
         unit: ``m``, ``rad``, or empty for shares.
@@ -64,6 +65,8 @@ METRICS: dict[str, Metric] = {}
 
 def register(metric: Metric) -> None:
     """Add a metric to :data:`METRICS`, or replace the one of the same name. Raises: DataError."""
+    ends = f"must not end in a digit, which would be read as K: {metric.name!r}"
+    require(not metric.name[-1:].isdigit(), "name", ends)
     require(metric.tables.get("breakdown", (6,)) == (6,), "tables", "must have K = 6 in breakdown")
     METRICS[metric.name] = metric
 
