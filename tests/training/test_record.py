@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.model.small import small_model
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
@@ -15,11 +17,14 @@ from trajpred.model.checkpoint import TRAINING, read_checkpoint
 from trajpred.training.record import TrainingRecord, batch_order
 
 
-def train(store: Path, folder: Path, steps: int, resume: Path | None = None, **data: Any) -> Path:
+def train(
+    store: Path, folder: Path, steps: int, resume: Path | None = None, accumulate: int = 1, **data: Any
+) -> Path:
     """Train to ``steps`` steps, four of three scenes per epoch, and return the checkpoint."""
     run = trainer(
         folder,
         max_steps=steps,
+        accumulate_grad_batches=accumulate,
         use_distributed_sampler=False,
         enable_checkpointing=False,
         callbacks=[TrainingRecord()],
@@ -40,6 +45,31 @@ def test_a_run_resumes_within_an_epoch_with_the_same_batches_only(store_path: Pa
         with pytest.raises(DataError, match=f"needs the same {name}: {record[name]}"):
             train(store_path, tmp_path, 3, within, **other)
     assert train(store_path, tmp_path, 5, whole, **others[1]).is_file(), "the next epoch may differ"
+
+
+def test_accumulated_batches_are_not_larger_ones(store_path: Path, tmp_path: Path) -> None:
+    within = train(store_path, tmp_path, 1, batch_size=2, accumulate=2)
+    with pytest.raises(DataError, match="needs the same accumulate_grad_batches: 2"):
+        train(store_path, tmp_path, 2, within, batch_size=4)
+    content = torch.load(within, weights_only=True)
+    del content[TRAINING]["accumulate_grad_batches"], content[TRAINING]["processes"]
+    torch.save(content, within)
+    assert train(store_path, tmp_path, 2, within, batch_size=2, accumulate=2).is_file(), "an older record"
+
+
+@pytest.mark.parametrize("gigabytes", [None, 0.701])
+def test_a_run_of_two_processes_resumes_within_an_epoch_with_one_if_its_steps_are_the_same(
+    store_path: Path, tmp_path: Path, gigabytes: float | None
+) -> None:
+    """Twice as many crowded scenes fit into the memory of two processes."""
+    within = train(store_path, tmp_path, 1, batch_size=4, memory_gb=gigabytes)
+    content = torch.load(within, weights_only=True)
+    assert content[TRAINING]["processes"] == 1
+    content[TRAINING]["processes"] = 2
+    torch.save(content, within)
+    problem = nullcontext() if gigabytes is None else pytest.raises(DataError, match="same processes: 2")
+    with problem:
+        train(store_path, tmp_path, 2, within, batch_size=4, memory_gb=gigabytes)
 
 
 def test_the_order_of_batches_depends_on_the_training_split_of_the_store_only() -> None:

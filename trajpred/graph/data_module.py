@@ -145,9 +145,16 @@ class SceneData(pl.LightningDataModule):
         """Load all training scenes once per epoch, shuffled and varied; resumes within an epoch."""
         store = training_scenes(self.store, self.hold_out)
         data = SceneDataset(store, self.scene, self.augment, self.seed)
-        sizes, process = self._sizes(data.store), self._process()
-        sampler = TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, *process)
+        sampler = self._train_batches(store, *self._process())
         return SceneLoader(data, sampler, self.workers, self._trained)
+
+    def steps_per_epoch(self, processes: int) -> int:
+        """Return the number of training steps of several processes: the same number means the same steps."""
+        return len(self._train_batches(training_scenes(self.store, self.hold_out), 0, processes))
+
+    def _train_batches(self, store: ScenarioStore, rank: int, processes: int) -> TrainBatches:
+        sizes = self._sizes(store)
+        return TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, rank, processes)
 
     def val_dataloader(self) -> SceneLoader:
         """Load all validation scenes in the order of the store."""

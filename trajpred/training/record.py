@@ -15,11 +15,12 @@ from trajpred.model.checkpoint import TRAINING
 
 
 def batch_order(record: dict[str, Any]) -> dict[str, Any]:
-    """Select the facts of a record that determine the batches of an epoch.
+    """Select the facts of a record that determine the batches of an epoch; older records lack some.
 
     Of the store only the training split counts: other splits may have changed.
     """
-    facts = {name: record[name] for name in ("seed", "batch_size", "memory_gb", "hold_out") if name in record}
+    names = "seed", "batch_size", "accumulate_grad_batches", "memory_gb", "hold_out", "processes"
+    facts = {name: record[name] for name in names if name in record}
     store = record.get("store") or {}
     origin = {name: store[name] for name in ("source", "config") if name in store}
     return facts | ({"store": {**origin, "train": store.get("scenarios", {}).get("train")}} if origin else {})
@@ -29,10 +30,11 @@ class TrainingRecord(pl.Callback):
     """Write the facts of the run into every checkpoint, as plain values under :data:`TRAINING`.
 
     ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (the current one, from 1),
-    ``epochs`` (planned), ``steps``, ``batch_size`` (of all processes together), ``memory_gb`` (of each
-    process, None without a bound), ``hold_out`` (share of the training scenes), ``precision``, ``wall_s``
-    (including earlier runs), ``weights`` (the checkpoint fine-tuned from, or None), and ``store`` and
-    ``environment`` when the run started.
+    ``epochs`` (planned), ``steps``, ``batch_size`` (scenes of a step, over all processes and accumulated
+    batches), ``accumulate_grad_batches``, ``processes``, ``memory_gb`` (of each process, None without a
+    bound), ``hold_out`` (share of the training scenes), ``precision``, ``wall_s`` (including earlier runs),
+    ``weights`` (the checkpoint fine-tuned from, or None), and ``store`` and ``environment`` when the run
+    started.
 
     Raises: DataError if a run resumes within an epoch and its batches would be different.
     """
@@ -56,12 +58,16 @@ class TrainingRecord(pl.Callback):
         }
         data = getattr(trainer, "datamodule", None)
         if isinstance(data, SceneData):
-            batch = data.batch_size * trainer.accumulate_grad_batches
-            self.fixed |= {"seed": data.seed, "batch_size": batch, "memory_gb": data.memory_gb}
-            self.fixed |= {"hold_out": data.hold_out, "store": store_facts(data.store)}
+            accumulate = trainer.accumulate_grad_batches
+            self.fixed |= {"seed": data.seed, "batch_size": data.batch_size * accumulate}
+            self.fixed |= {"accumulate_grad_batches": accumulate, "processes": trainer.world_size}
+            self.fixed |= {"memory_gb": data.memory_gb, "hold_out": data.hold_out}
+            self.fixed["store"] = store_facts(data.store)
         current = batch_order(self.fixed)
         for name, value in self.required.items():
             same = current.get(name) == value
+            if name == "processes" and isinstance(data, SceneData):
+                same = same or data.steps_per_epoch(value) == data.steps_per_epoch(trainer.world_size)
             require(same, "resume", f"continues within an epoch, which needs the same {name}: {value}")
 
     def on_load_checkpoint(
