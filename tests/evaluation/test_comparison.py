@@ -120,7 +120,12 @@ def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_fir
 
 def test_origin_names_seeds_data_machine_and_code() -> None:
     origin = format_origin(seeds())
-    parts = ("seeds 0, 1, 2;", "7,377 scenarios of argoverse1", "minutes 2;", "on H200, Xeon (2 threads)")
+    parts = (
+        "seeds 0, 1, 2;",
+        "7,377 scenarios of argoverse1",
+        "for 3 epochs, 100 steps, 2 minutes;",
+        "on H200, Xeon (2 threads)",
+    )
     assert all(part in origin for part in parts) and STORE["source"] in origin
     assert "code trajpred 0.1.0, aaaaaaaaaa with changes, torch 2.13" in origin
     untrained = f"scored by trajpred {MACHINE['trajpred']}, aaaaaaaaaa, torch 2.13"

@@ -70,7 +70,7 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     forecast, original = (one([val[0]])[0] for one in (predictor, load_predictor(checkpoint)))
     np.testing.assert_allclose(forecast.trajectory, original.trajectory, atol=0.05)
     card = (folder / f"{NAME}.md").read_text()
-    for part in (f"# {NAME}", "A toy.", "60 steps", "CC BY-NC-SA 4.0", "non-commercial", "seeds 7"):
+    for part in (f"# {NAME}", "A toy.", "60 steps", "CC BY-NC-SA 4.0", "non-commercial", "seed 7"):
         assert part in card
     assert "| constant_velocity |" in card
     with pytest.raises(DataError, match="--overwrite"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -225,27 +225,32 @@ def format_origin(seeds: Sequence[Evaluation]) -> str:
     machine, store = (training[0].get(name, {}) for name in ("environment", "store"))
     count = store.get("scenarios", {}).get("train")
     left_out = f", {training[0]['hold_out']:.3g} of them held out" if training[0].get("hold_out") else ""
-    cpu = f"{machine.get('cpu')} ({machine.get('threads')} threads)" if machine else ""
+    threads = _counted([machine.get("threads", 1)], "thread")
+    cpu = f"{machine.get('cpu')} ({threads})" if machine else ""
 
-    def listed(name: str) -> str:
-        return ", ".join(dict.fromkeys(str(facts[name]) for facts in training if facts.get(name) is not None))
+    def distinct(name: str) -> list[Any]:
+        return list(dict.fromkeys(facts[name] for facts in training if facts.get(name) is not None))
 
+    minutes = dict.fromkeys(round(wall / 60) for wall in distinct("wall_s"))
+    lasted = {"epoch": distinct("epochs"), "step": distinct("steps"), "minute": minutes}
     parts = {
-        "seeds": listed("seed"),
+        "seeds" if len(distinct("seed")) > 1 else "seed": ", ".join(map(str, distinct("seed"))),
         "trained on": f"{count:,} scenarios of {store['source']} (store {store['config']}){left_out}"
         if count
         else "",
-        "starting with": listed("weights"),
-        "epochs": listed("epochs"),
-        "steps": listed("steps"),
-        "minutes": ", ".join(
-            dict.fromkeys(f"{facts['wall_s'] / 60:.0f}" for facts in training if "wall_s" in facts)
-        ),
+        "starting with": ", ".join(distinct("weights")),
+        "for": ", ".join(_counted(values, unit) for unit, values in lasted.items() if values),
         "on": ", ".join(filter(None, (machine.get("gpu"), cpu))),
         "code": _code(machine),
         "scored by": _code(seeds[0].environment),
     }
     return "; ".join(f"{name} {value}" for name, value in parts.items() if value)
+
+
+def _counted(values: Iterable[int], unit: str) -> str:
+    """Return for example ``1 thread`` or ``79, 80 minutes``."""
+    numbers = [f"{value:,}" for value in values]
+    return f"{', '.join(numbers)} {unit}{'' if numbers == ['1'] else 's'}"
 
 
 def _code(environment: Mapping[str, Any]) -> str:
