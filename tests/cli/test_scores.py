@@ -7,9 +7,12 @@ import re
 import shlex
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import run
+from trajpred.store import ScenarioStore
 
 CHANGE = re.compile(r"^\| +minFDE6 \|.*\|$", re.MULTILINE)
 
@@ -85,6 +88,21 @@ def test_updates_are_scored_and_compared(
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: --streaming: needs a model or a base")
     assert run("evaluate", *at, "--streaming", "--every-s", "9") == 2
     assert "error: --every-s: must be at most 2.4 s for 3 updates" in capsys.readouterr().err
+
+
+def test_the_tables_of_a_file_without_focal_tracks_are_reported(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at, path, table = ["--store", store], tmp_path / "others.parquet", tmp_path / "table.md"
+    assert run("predict", *at, "--joint", "--agents", "scored", "--out", path) == 0
+    rows, focal = pq.read_table(path), [one.focal_id for one in ScenarioStore(store, "val")]
+    pq.write_table(rows.filter(~pc.field("track_id").isin(focal)), path)
+    capsys.readouterr()
+    against = ["--against", "lane_following", "--markdown", table]
+    assert run("evaluate", *at, "--checkpoint", path, *against) == 2
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1] == "error: others.parquet predicts no focal agent to compare by"
+    assert "others.parquet: 5 scenarios, K = 6" in out and table.read_text() in out
 
 
 def test_gaps_in_a_predictions_file_are_reported(

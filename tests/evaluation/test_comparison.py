@@ -86,6 +86,7 @@ def test_incomparable_results_are_rejected() -> None:
     a, b, (one, two, _) = scored(np.ones(5)), scored(np.ones(6), "b"), seeds()
     for message, wrong in {
         "1 have no pair": lambda: compare([a], [b]),
+        "b predicts no focal agent": lambda: compare([a], [scored(np.ones(0), "b")]),
         "no minADE6 of each scenario": lambda: compare([a], [a], "minADE6"),
         "values": lambda: bootstrap([]),
         "one recipe, small, and one seed": lambda: by_recipe([one, replace(two, training=one.training)]),

@@ -131,12 +131,14 @@ def evaluate(
     if json is not None:
         write_results(json, results if len(results) > 1 else result)
     report = [*tables(result, facts, groups), *degradation(results[: len(own)], groups[0])]
-    if against:
-        before, after = in_common(other, result)
-        report += changed([before], [after], scenes, (against, checkpoint))
-    if markdown is not None:
-        markdown.write_text(to_markdown(report), encoding="utf-8")
-    show(report)
+    try:
+        if against:
+            before, after = in_common(other, result)
+            report += changed([before], [after], scenes, (against, checkpoint))
+    finally:  # what was evaluated is reported, also if there is nothing to compare
+        if markdown is not None:
+            markdown.write_text(to_markdown(report), encoding="utf-8")
+        show(report)
     complete = [_report_gaps(predictor, result, rows), *(_report_gaps(one, other, rows) for one in rivals)]
     if against:
         _suggest_page([before], [after], scenes, rows.path, [checkpoint, against])

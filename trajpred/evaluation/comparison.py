@@ -66,7 +66,7 @@ def compare(
     Pairing removes the variance of difficulty between scenarios. Each side is one evaluation, or several of
     different seeds, averaged in every scenario; the interval covers scenarios, not the spread over seeds.
 
-    Raises: DataError if the two sides were not evaluated on the same scenarios.
+    Raises: DataError if the two sides were not evaluated on the same scenarios, or one predicts none.
     """
     return bootstrap(np.array([*_differences(first, second, metric).values()]), resamples, seed)
 
@@ -88,8 +88,13 @@ def changes(
 
 
 def in_common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evaluation]:
-    """Reduce both to the scenarios that both predict: a predictions file may contain a part of a split."""
+    """Reduce both to the scenarios that both predict: a predictions file may contain a part of a split.
+
+    Without such scenarios both are returned as they are, and :func:`compare` reports the cause.
+    """
     shared = set(first.per_scenario["scenario_id"]) & set(second.per_scenario["scenario_id"])
+    if not shared:
+        return first, second
 
     def reduced(one: Evaluation) -> Evaluation:
         rows = [i for i, name in enumerate(one.per_scenario["scenario_id"]) if name in shared]
@@ -107,10 +112,13 @@ def _differences(first: Sequence[Evaluation], second: Sequence[Evaluation], metr
 def _per_scenario(seeds: Sequence[Evaluation], metric: str) -> dict[str, float]:
     """Return the focal agent's ``metric`` by scenario, averaged over ``seeds``."""
     each = [one.focal(metric) for one in seeds]
-    for values, one in zip(each, seeds, strict=True):
+    for values, one in zip(each[1:], seeds[1:], strict=True):
         _require_same_scenarios(each[0], values, seeds[0], one)
     means = {scenario: float(np.mean([values[scenario] for values in each])) for scenario in each[0]}
-    return {scenario: mean for scenario, mean in means.items() if not np.isnan(mean)}
+    known = {scenario: mean for scenario, mean in means.items() if not np.isnan(mean)}
+    if not known:
+        raise DataError(f"{seeds[0].predictor} predicts no focal agent to compare by")
+    return known
 
 
 def paired_columns(table: Table, evaluations: Sequence[Evaluation]) -> tuple[str, ...]:
@@ -125,9 +133,7 @@ def paired_columns(table: Table, evaluations: Sequence[Evaluation]) -> tuple[str
 def _require_same_scenarios(
     a: dict[str, float], b: dict[str, float], first: Evaluation, second: Evaluation
 ) -> None:
-    """Raise :class:`DataError` unless both contain the same scenarios, at least one, in any order."""
-    if not a and not b:
-        raise DataError(f"{first.predictor} and {second.predictor} predict no focal agent to compare by")
+    """Raise :class:`DataError` unless both contain the same scenarios, in any order."""
     if a.keys() != b.keys():
         names = f"{first.predictor} and {second.predictor}"
         raise DataError(f"{names} were evaluated on other scenarios: {len(a.keys() ^ b.keys())} have no pair")
