@@ -15,9 +15,12 @@ from matplotlib.image import imread
 from PIL import Image
 
 from tests.conftest import SAMPLE, run
+from tests.store.scenarios import made
 from trajpred.cli import visualize
-from trajpred.cli.visualize import Choice, file_stems
+from trajpred.cli.scenarios import Choice, choose
+from trajpred.cli.visualize import file_stems
 from trajpred.scenario import Scenario
+from trajpred.sources import SOURCES, Source
 from trajpred.sources.argoverse2 import discover
 
 VAL = [path.name for path in discover(SAMPLE)["val"]]
@@ -130,6 +133,21 @@ def test_an_unreadable_scenario_does_not_stop_the_others(
     assert VAL[0] in page.read_text() and VAL[1] not in page.read_text()
 
 
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_raw_scenarios_with_dots_in_their_names_are_told_apart(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"log.{i}" for i in range(3)]
+    for path in paths:
+        path.mkdir() if kind == "folder" else path.touch()
+    read = Source(lambda _: {"val": paths}, lambda path: made(scenario_id=path.name))
+    monkeypatch.setitem(SOURCES, "made", read)
+    for names in ([], ["log.0", "log.1", "log.2"]):
+        found = choose(tmp_path, "made", "val", names, 10)
+        assert [one.name for one in found] == [path.name for path in paths]
+        assert [one.read().scenario_id for one in found] == [path.name for path in paths]
+
+
 def test_ids_become_distinct_file_names_on_every_system() -> None:
     wild = ["../x", "a:b?", "..", "", "nul", "COM1.log", "a\\b", "line\nbreak", "é" * 300, "dot.", "städte 7"]
     found = file_stems(wild)
@@ -176,6 +194,9 @@ def test_out_may_be_the_file_of_one_scenario(
         (["--raw", str(SAMPLE.parent)], "nor is it one scenario"),
         (["--raw", str(SAMPLE), "--split", "training"], "has no split 'training', only"),
         (["--raw", str(SAMPLE), "--scenario", "0012"], "no split holds scenario '0012'"),
+        (["--raw", str(SAMPLE), "--store", "folder"], "--store: cannot be combined with --raw"),
+        (["--source", "argoverse1"], "--source: needs --raw"),
+        (["--by", "minFDE6"], "--by: needs --worst"),
         (["--worst", "RESULTS", "--scenario", "0012"], "cannot be combined with --scenario"),
         (["--worst", str(SAMPLE.parent / "README.md")], "README.md: "),
         (["--worst", "RESULTS", "--by", "colour"], "colour"),
@@ -201,6 +222,7 @@ def test_mistakes_get_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     args = [str(results) if arg == "RESULTS" else arg for arg in args]
-    assert run("visualize", "--store", store, "--out", tmp_path / "out", *args) in (1, 2)
+    args += [] if "--raw" in args else ["--store", str(store)]
+    assert run("visualize", "--out", tmp_path / "out", *args) in (1, 2)
     [error] = capsys.readouterr().err.splitlines()
     assert message in error

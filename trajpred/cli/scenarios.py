@@ -75,11 +75,19 @@ def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: i
     splits = _discover(reader, raw, split)
     if not names:
         require(split in splits, "split", f"{raw} has no split {split!r}, only {', '.join(splits)}")
-        return [Choice(path.stem, partial(reader.read, path)) for path in splits[split][:limit]]
+        named = list(_named(splits[split]).items())[:limit]
+        return [Choice(name, partial(reader.read, path)) for name, path in named]
     order = sorted(splits, key=lambda name: name == split)  # an id of several splits is taken from `split`
-    paths = {path.stem: path for name in order for path in splits[name]}
+    paths = {name: path for one in order for name, path in _named(splits[one]).items()}
     ids = [complete_id(name, paths) for name in names]
     return [Choice(name, partial(reader.read, paths[name])) for name in ids]
+
+
+def _named(paths: Sequence[Path]) -> dict[str, Path]:
+    """Name the paths of scenarios: files without their suffix, unless several differ by that alone."""
+    stems = {path.stem: path for path in paths}
+    distinct = len(stems) == len(paths) and all(path.is_file() for path in paths)
+    return stems if distinct else {path.name: path for path in paths}
 
 
 def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:

@@ -58,9 +58,9 @@ def visualize(
     every_s: float = EVERY_S,
     updates: int = UPDATES,
     raw: Path | None = None,
-    source: str = "argoverse2",
+    source: str | None = None,
     worst: Path | None = None,
-    by: str = "minFDE6",
+    by: str | None = None,
 ) -> int:
     """Draw scenarios from above, with the predictions of a checkpoint or a baseline.
 
@@ -88,14 +88,17 @@ def visualize(
         updates: With --streaming, number of updates; the last one is at the last observed step.
         attention: Also draw the lanes and agents that the model attends to for the focal agent.
         raw: Take scenarios from raw data instead: folder in the official layout, or one scenario.
-        source: Data set of the raw data, as for prepare.
+        source: Data set of the raw data, as for prepare; by default argoverse2.
         worst: Results written by evaluate --json; draw the scenarios with the worst predictions.
-        by: Metric that ranks them.
+        by: Metric that ranks them, by default minFDE6.
     """
     require(limit > 0, "limit", "must be positive")
     require(dpi is None or dpi > 0, "dpi", "must be positive")
     require(radius_m is None or 0 < radius_m < math.inf, "radius_m", "must be positive and finite")
     require(worst is None or not scenario, "worst", "cannot be combined with --scenario")
+    require(worst is not None or by is None, "by", "needs --worst")
+    require(raw is None or store is None, "store", "cannot be combined with --raw")
+    require(raw is not None or source is None, "source", "needs --raw")
     require_streaming(streaming, every_s, updates)
     given = {"against": against, "radius_m": radius_m, "world": world, "without": without, "dpi": dpi}
     given |= {
@@ -109,9 +112,9 @@ def visualize(
     _check_options(kind, checkpoint, [name for name, value in given.items() if value is not None])
     require_writable(out, folder=suffix is None)
     if worst is not None:
-        scenario, split, sentence = worst_scenarios(worst, by, limit, checkpoint)
+        scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
         print(sentence)
-    chosen = choose(raw or store, source if raw else None, split, scenario or [], limit)
+    chosen = choose(raw or store, (source or "argoverse2") if raw else None, split, scenario or [], limit)
     if kind == "html":
         models = [name for name in (checkpoint, against) if name is not None]
         return _page(out, chosen, models, without or [], (every_s, updates) if streaming else None)
