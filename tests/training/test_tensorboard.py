@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import pytorch_lightning as pl
+import torch
 from av2.datasets.motion_forecasting.eval.metrics import compute_fde
+from matplotlib.figure import Figure
+from pytorch_lightning.callbacks import EMAWeightAveraging
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 from tests.model.small import small_model
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
-from trajpred.graph.data_module import SceneData
+from trajpred.graph.data_module import SceneData, SceneDataset
 from trajpred.graph.scene_graph import build_batch
 from trajpred.store import ScenarioStore
 from trajpred.training.lit_forecaster import LitForecaster
@@ -99,6 +102,30 @@ def test_every_chart_has_curves_and_pictures_come_every_second_validation(
         assert image.width > 700, "large enough to be read"
     groups = {tag.split("/")[0] for tags in events.Tags().values() if isinstance(tags, list) for tag in tags}
     assert sorted(groups - {"custom_scalars__config__"})[0] == "train", "where TensorBoard opens"
+
+
+def test_pictures_show_the_averaged_weights_that_are_validated(store_path: Path, tmp_path: Path) -> None:
+    found: dict[str, list[torch.Tensor]] = {"validated": [], "drawn": [], "trained": []}
+
+    def add(name: str, model: pl.LightningModule) -> None:
+        found[name].append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+
+    class Pictures(PredictionPictures):
+        def draw(self, model: LitForecaster, data: SceneDataset) -> Iterator[Figure]:
+            add("drawn", model)
+            return super().draw(model, data)
+
+        def on_validation_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+            if not trainer.sanity_checking:
+                add("validated", module)
+
+        def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+            add("trained", module)
+
+    average = EMAWeightAveraging(decay=0.5)
+    fit(store_path, tmp_path, [Pictures(scenes=1), average], RunLogger(str(tmp_path)), 2)
+    validated, drawn, trained = (found[name][-1] for name in ("validated", "drawn", "trained"))
+    assert torch.equal(drawn, validated) and not torch.equal(drawn, trained)
 
 
 def test_nothing_is_written_without_a_logger_and_by_other_processes(

@@ -116,7 +116,7 @@ class LearningCurves(pl.Callback):
 
 
 class PredictionPictures(pl.Callback):
-    """Draw the first validation scenes with their forecasts into TensorBoard.
+    """Draw the first validation scenes with their forecasts into TensorBoard, by the weights validated.
 
     Args:
         scenes: number of scenes; 0 disables the pictures.
@@ -128,9 +128,18 @@ class PredictionPictures(pl.Callback):
         require(every_n_validations > 0, "every_n_validations", f"must be positive, is {every_n_validations}")
         self.scenes, self.every, self.validations = scenes, every_n_validations, 0
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        *_: Any,
+    ) -> None:
+        # Averaged weights replace the model's until the last batch only.
         writer = writer_of(trainer)
-        if writer is None or not self.scenes:
+        if writer is None or not self.scenes or batch_idx:
             return
         self.validations += 1
         data = getattr(trainer.val_dataloaders, "dataset", None)
