@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
+from pytorch_lightning.cli import LightningArgumentParser
 
+from tests.conftest import ROOT
 from trajpred.errors import DataError
-from trajpred.training.settings import nearest
+from trajpred.training.settings import explain, nearest
 from trajpred.training.train import train
 
+CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
 #: Lists of nine lists of nine lists: few lines, half a million values.
 BOMB = "a: &a [1]\n" + "".join(f"{x}: &{x} [{', '.join(['*' + y] * 9)}]\n" for y, x in pairwise("abcdefg"))
 
@@ -37,6 +40,7 @@ BOMB = "a: &a [1]\n" + "".join(f"{x}: &{x} [{', '.join(['*' + y] * 9)}]\n" for y
         ("--trainer.accelerator cup", "`accelerator='cup'`"),
         ("--trainer.devices x", "`devices`"),
         ("--batch_size 3", "--batch_size: no such setting; did you mean --data.batch_size?"),
+        (f"--config {CPU} --data.seed 1", "--data.seed: is taken from seed_everything: set that instead"),
         ("--nonsense", "--nonsense: no such setting; train --help_all lists all"),
         ("extra", "unexpected argument 'extra'"),
         ("--resume", "--resume: expected one argument"),
@@ -105,3 +109,9 @@ def test_values_that_only_yaml_can_write_are_answered_in_one_sentence(
 def test_a_device_is_no_config() -> None:
     with pytest.raises(DataError, match="/dev/full: is a device"):
         train(["--config", "/dev/full"])
+
+
+def test_a_problem_without_a_setting_blames_no_file() -> None:
+    assert (
+        str(explain("something else", LightningArgumentParser(), ["--config", str(CPU)])) == "something else"
+    )

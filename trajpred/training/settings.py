@@ -21,6 +21,7 @@ MAX_BYTES, MAX_VALUES = 1_000_000, 100_000
 _UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (\S+)")
 _UNKNOWN_KEY = re.compile(r"(?:Group '([\w.]+)' does not accept option|Option) '([\w.]+)'")
 _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_path '(\S+)':\s+module ")
+_LINKED = re.compile(r'Linked "([\w.]+)" must be given via "([\w.]+)"')
 _KEY = re.compile(r'Parser key "([\w.]+)"')
 _CLASS = re.compile(r"given class_path '([\w.]+)'")
 _VALUE = re.compile(r"(?:Got|Given) value: (.+)")
@@ -53,6 +54,8 @@ def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataEr
     value, expected = _VALUE.search(problem), list(_expected(problem))
     if value and value[1].startswith("NestedArg"):
         problem = f"no class that has this setting is chosen: give --{key} CLASS first"
+    elif linked := _LINKED.search(problem):
+        key, problem = linked[1], f"is taken from {linked[2]}: set that instead"
     elif wrong := _NO_CLASS.search(problem):
         default = parser.get_defaults().get(f"{key}.class_path")
         example = f", as {default} is" if default else ""
@@ -112,7 +115,9 @@ def _expected(problem: str) -> Iterator[str]:
 
 
 def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
-    """Name the flag that sets ``key``, or the config file that does."""
+    """Name the flag that sets ``key``, or the config file that does; neither for an empty key."""
+    if not key:
+        return DataError(problem)
     for word in args:
         flag = word.partition("=")[0].rstrip("+")
         if flag.startswith("--") and _plain(flag[2:]) == _plain(key):
@@ -120,7 +125,7 @@ def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
     for file in _configs(args):
         if _plain(key) in _keys(_read(file)):
             return DataError(problem, file=file, field=key)
-    return DataError(problem, field=key or None)
+    return DataError(problem, field=key)
 
 
 def _configs(args: Sequence[str]) -> Iterator[Path]:
