@@ -73,7 +73,7 @@ def test_means_do_not_depend_on_batches_or_processes() -> None:
 
 def test_sums_are_float64() -> None:
     """A float32 sum stops growing by 1 m at 2²⁴ m: fewer agents than a validation split has."""
-    metrics = ForecastMetrics(ks=(1,), groups=("all",))
+    metrics = ForecastMetrics(groups=("all",))
     one = (torch.tensor([[[[1.0, 0.0]]]]), torch.ones(1, 1), torch.zeros(1, 1, 2), torch.ones(1, 1).bool())
     metrics.update(one[0] * 2**25, *one[1:])
     metrics.update(*one)

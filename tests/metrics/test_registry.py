@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.evaluation.predictors import Scattered
 from trajpred.errors import DataError
@@ -50,7 +52,17 @@ def test_registered_metric_appears_in_tables_and_json(
     assert rows["minADE in metres6"] == rows["minADE6"]
     assert ["medianFDE6", f"{mean:.2f}"] in [list(row[:2]) for row in main.rows]
     assert "medianFDE6" in horizons.head and "medianFDE6" in format_table([result])
-    assert "medianFDE6" in ForecastMetrics().names
+
+
+def test_training_evaluates_a_metric_for_its_own_k(metric: Metric) -> None:
+    register(replace(metric, tables={"training": (3,)}))
+    metrics = ForecastMetrics(groups=("all",))
+    ahead = torch.stack((10 * torch.arange(6.0), torch.zeros(6)), 1)[None, :, None]
+    metrics.update(ahead, torch.arange(6, 0, -1)[None] / 21, torch.zeros(1, 1, 2), torch.ones(1, 1).bool())
+    found = metrics.compute()["all"]
+    assert found["medianFDE3"] == 10.0 and "medianFDE1" not in found and "medianFDE6" not in found
+    with pytest.raises(DataError, match=r"have other K than ks: \(6,\)"):
+        register(replace(metric, tables={"training": (3,)}, ks=(6,)))
 
 
 def test_names_do_not_end_in_a_k() -> None:

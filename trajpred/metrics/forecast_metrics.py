@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from trajpred.metrics.per_agent import agent_metrics
-from trajpred.metrics.registry import names_in
+from trajpred.metrics.registry import columns, metric_of
 
 
 class ForecastMetrics(Metric):
@@ -22,11 +22,10 @@ class ForecastMetrics(Metric):
     forecast is not: it makes its group's mean NaN.
 
     Args:
-        ks: for each k, evaluate the k most probable modes.
         groups: names of the groups of agents to average over.
 
     Example:
-        >>> metrics = ForecastMetrics(ks=(1,), groups=("all",))
+        >>> metrics = ForecastMetrics(groups=("all",))
         >>> ahead = torch.tensor([[[[1.0, 0.0], [2.0, 0.0]]]])
         >>> metrics.update(ahead, torch.ones(1, 1), torch.zeros(1, 2, 2), torch.ones(1, 2, dtype=torch.bool))
         >>> metrics.compute()["all"]["minADE1"]
@@ -38,14 +37,12 @@ class ForecastMetrics(Metric):
     total: Tensor
     count: Tensor
 
-    def __init__(
-        self,
-        ks: Sequence[int] = (1, 6),
-        groups: Sequence[str] = ("focal", "scored", "all"),
-    ) -> None:
+    def __init__(self, groups: Sequence[str] = ("focal", "scored", "all")) -> None:
         super().__init__()
-        self.ks, self.groups, self.metrics = tuple(ks), tuple(groups), names_in("training")
-        self.names = [f"{name}{k}" for k in self.ks for name in self.metrics]
+        self.groups, self.names = tuple(groups), columns("training")
+        metric = {name: metric_of(name).name for name in self.names}
+        self.metrics = sorted({*metric.values()})
+        self.ks = sorted({int(name.removeprefix(one)) for name, one in metric.items()})
         zeros = torch.zeros(len(self.groups), len(self.names), dtype=torch.float64)
         self.add_state("total", zeros, dist_reduce_fx="sum")
         self.add_state("count", torch.zeros(len(self.groups), dtype=torch.int64), dist_reduce_fx="sum")

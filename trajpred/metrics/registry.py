@@ -68,6 +68,8 @@ def register(metric: Metric) -> None:
     ends = f"must not end in a digit, which would be read as K: {metric.name!r}"
     require(not metric.name[-1:].isdigit(), "name", ends)
     require(metric.tables.get("breakdown", (6,)) == (6,), "tables", "must have K = 6 in breakdown")
+    evaluated = {k for ks in metric.tables.values() for k in ks} <= {*metric.ks} or not metric.ks
+    require(evaluated, "tables", f"have other K than ks: {metric.ks}")
     METRICS[metric.name] = metric
 
 
