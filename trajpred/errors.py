@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -70,6 +71,12 @@ def require(condition: bool, field: str, message: str) -> None:
     """Raise :class:`DataError` about ``field`` unless ``condition`` holds."""
     if not condition:
         raise DataError(message, field=field)
+
+
+def require_not_negative(**values: float) -> None:
+    """Raise :class:`DataError` about the first of the named values that is negative or not finite."""
+    for name, value in values.items():
+        require(0 <= value < math.inf, name, f"must be 0 or more and finite, is {value}")
 
 
 def require_shape(values: NDArray[Any], shape: tuple[int, ...], field: str) -> None:

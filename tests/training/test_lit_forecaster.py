@@ -130,6 +130,19 @@ def test_the_default_model_does_not_diverge(
     assert loss[20:].max() < loss[:5].mean() and loss[-20:].mean() < 0.5 * loss[:5].mean()
 
 
+def test_an_auxiliary_loss_that_the_config_lacks_has_weight_1(
+    real: list[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, batch = small_model(), batch_of(real[:1])
+    found = [model.losses(batch)]
+    monkeypatch.setattr(
+        model.forecaster.encoder, "auxiliary_losses", lambda batch: {"own": torch.tensor(0.25)}
+    )
+    found.append(model.losses(batch))
+    assert float(found[1]["loss"] - found[0]["loss"]) == pytest.approx(0.25, abs=1e-5)
+    assert found[1]["own"] == 0.25
+
+
 def test_another_number_of_processes_says_that_it_draws_other_random_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -40,8 +40,8 @@ def rates(config: OptimizerConfig, total: int, more: int = 0) -> list[float]:
 def test_the_rate_rises_linearly_and_decays_as_a_cosine() -> None:
     found = rates(OptimizerConfig(learning_rate=2.0, warmup=0.1, final=0.25), 100, more=5)
     rise = [2.0 * (i + 1) / 10 for i in range(10)]
-    decay = [2.0 * (0.25 + 0.75 * (1 + math.cos(math.pi * i / 90)) / 2) for i in range(90)]
-    assert found == pytest.approx(rise + decay + [0.5] * 5)
+    decay = [2.0 * (0.25 + 0.75 * (1 + math.cos(math.pi * i / 89)) / 2) for i in range(90)]
+    assert found == pytest.approx(rise + decay + [0.5] * 5) and decay[-1] == 0.5
     assert all(0 < rate <= 1e-3 for total in (1, 2, 3) for rate in rates(OptimizerConfig(), total))
 
 

@@ -56,6 +56,18 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     assert forecast.trajectory.shape[1:] == (6, 60, 2)
 
 
+def test_a_decoder_must_take_the_horizon_of_the_data(
+    store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = (
+        "from trajpred.model import SceneDecoder\n\nclass Fixed(SceneDecoder):\n    def __init__(self): ..."
+    )
+    (tmp_path / "fixed.py").write_text(module, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DataError, match=r"model\.decoder': the constructor of Fixed must take horizon"):
+        train.train([f"--data.store={store_path}", "--model.decoder=fixed.Fixed"])
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_one_training_at_a_time_writes_to_a_run_s_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -148,7 +148,7 @@ class TokenEncoder(nn.Module):
         raise NotImplementedError
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
-        """Return the encoder's own training losses, keyed by names of ``LossConfig``."""
+        """Return the encoder's own training losses by name; one that ``LossConfig`` lacks has weight 1."""
         return {}
 
     @property

@@ -98,7 +98,7 @@ class LitForecaster(pl.LightningModule):
             losses |= {f"joint_{name}": value for name, value in joint.items()}
             losses["loss"] = losses["loss"] + self.loss.joint * joint["loss"]
         for name, value in self.forecaster.encoder.auxiliary_losses(batch).items():
-            losses |= {name: value, "loss": losses["loss"] + getattr(self.loss, name) * value}
+            losses |= {name: value, "loss": losses["loss"] + getattr(self.loss, name, 1.0) * value}
         return losses
 
     def validation_step(self, batch: HeteroData, _: int) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from trajpred.errors import require_not_negative
 from trajpred.model.scene_decoder import Prediction, scene_mean
 from trajpred.scenario import TrackCategory
 from trajpred.training.distributed import process_count, sum_over_processes
@@ -35,6 +36,9 @@ class LossConfig:
     focal: float = 1.0
     scored: float = 1.0
     others: float = 0.2
+
+    def __post_init__(self) -> None:
+        require_not_negative(**vars(self))
 
 
 def prediction_losses(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError, require, require_not_negative
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,7 @@ class OptimizerConfig:
     final: float = 0.01
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            require(math.isfinite(value) and value >= 0, field.name, f"must be 0 or more, is {value}")
+        require_not_negative(**vars(self))
         for name in ("warmup", "final"):
             share = getattr(self, name)
             require(share <= 1, name, f"is a share and must be at most 1, is {share}")
@@ -52,7 +50,7 @@ def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> d
     def rate(step: int) -> float:
         if step < warmup:
             return (step + 1) / warmup
-        progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
+        progress = min(1.0, (step - warmup) / max(1, total_steps - 1 - warmup))
         return config.final + (1 - config.final) * 0.5 * (1 + math.cos(math.pi * progress))
 
     schedule = {"scheduler": LambdaLR(optimizer, rate), "interval": "step"}

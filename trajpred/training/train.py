@@ -112,6 +112,9 @@ class TrainCLI(LightningCLI):
             super().parse_arguments(parser, args)
         except ArgumentError as error:
             raise explain(str(error), parser, args) from None
+        seed, accumulate = self.config.seed_everything, self.config.trainer.accumulate_grad_batches
+        require(0 <= seed < 2**32, "seed_everything", f"must be 0 to {2**32 - 1}, is {seed}")
+        require(accumulate > 0, "trainer.accumulate_grad_batches", f"must be positive, is {accumulate}")
 
     def before_instantiate_classes(self) -> None:
         config = self.config
@@ -126,7 +129,10 @@ class TrainCLI(LightningCLI):
         _require_unset("model.history", config.model.history, 50, history)
         decoder = config.model.decoder.init_args
         cls: Any = locate(config.model.decoder.class_path)
-        default = inspect.signature(cls).parameters["horizon"].default
+        parameters = inspect.signature(cls).parameters
+        needed = f"the constructor of {cls.__name__} must take horizon, the future steps, set from the data"
+        require("horizon" in parameters, "model.decoder", needed)
+        default = parameters["horizon"].default
         _require_unset("model.decoder.init_args.horizon", decoder.horizon, default, horizon)
         config.model.history, decoder.horizon = history, horizon
         config.model.step_s = round(train[0].step_s, 3)
