@@ -127,6 +127,24 @@ def test_weights_of_another_run_are_the_start(
     assert "other model settings" in capsys.readouterr().err
 
 
+def test_results_lie_in_the_folder_of_the_run_wherever_its_checkpoints_are(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere, short = tmp_path / "a" / "elsewhere", ["--trainer.max_epochs=1", "--pictures.scenes=0"]
+    short += ["--trainer.limit_train_batches=1", "--trainer.limit_val_batches=1", f"--data.store={store}"]
+    runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
+    assert run("train", *SMALL, *short, runs, f"--last.dirpath={elsewhere}") == 0
+    assert f"  {elsewhere / 'last.ckpt'}  the model" in capsys.readouterr().out
+    assert {path.name for path in elsewhere.parent.rglob("*")} == {"elsewhere", "last.ckpt"}
+    folder = tmp_path / "runs" / "forecaster" / "version_0"
+    assert {"evaluation.json", "evaluation.md", "curves.png"} <= {path.name for path in folder.iterdir()}
+
+    monkeypatch.chdir(elsewhere)
+    assert run("train", *SMALL, *short, "--trainer.logger=false") == 0
+    assert "Validation, 5 scenarios" in capsys.readouterr().out
+    assert not [*elsewhere.rglob("evaluation*"), *elsewhere.rglob("*.png")]
+
+
 def test_recipes_and_trainers_are_accepted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The configs of models are built in tests/model."""
     configs = [path for name in ("recipes", "trainer") for path in (ROOT / "configs" / name).glob("*.yaml")]

@@ -236,14 +236,16 @@ def train(args: Sequence[str] | None = None) -> None:
             "allow_abbrev": False,
         },
     )
-    with lock_run(cli.trainer), naming(Path(cli.trainer.log_dir or cli.trainer.default_root_dir)):
+    folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
+    with lock_run(cli.trainer), naming(folder):
         _fit(cli)
     # The best checkpoint; the last one if no validation has run.
     saved = [c.best_model_path for c in cli.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
     checkpoint = next(filter(None, saved), None)
     if cli.trainer.is_global_zero and checkpoint is not None:
         Path(checkpoint).with_name(PREVIOUS).unlink(missing_ok=True)
-        report(cli.datamodule.store, Path(checkpoint), cli.history, cli.config.pictures.scenes)
+        run = folder if cli.trainer.loggers else None
+        report(cli.datamodule.store, Path(checkpoint), run, cli.history, cli.config.pictures.scenes)
 
 
 def _fit(cli: TrainCLI) -> None:
