@@ -124,6 +124,11 @@ def test_worlds_are_ranked_by_probability() -> None:
             forecast_.world(rank)
 
 
+def test_a_forecast_without_tracks_has_no_world() -> None:
+    with pytest.raises(DataError, match="'world': the forecast of s has no tracks"):
+        two_by_three().of(np.array(["x"])).world(0)
+
+
 def test_rows_finds_tracks_in_any_order() -> None:
     assert two_by_three().rows(np.array(["b", "x", "a", "b"])).tolist() == [1, -1, 0, 1]
 

@@ -17,6 +17,7 @@ from trajpred.geometry import (
     causal_heading,
     causal_velocity,
     direction,
+    mean_step_s,
     norm,
     relative_pose,
     rotate,
@@ -174,3 +175,10 @@ def test_heading_is_the_direction_of_travel_or_the_last_one() -> None:
     np.testing.assert_allclose(heading, [[0, np.pi / 2, np.pi / 2, np.pi / 2, np.pi, np.pi]])
     noise, valid = np.random.default_rng(0).normal(scale=0.02, size=(1, 110, 2)), np.ones((1, 110), bool)
     assert not causal_heading(causal_velocity(noise, valid, STEP), valid)[0, 10:].any(), "stationary"
+
+
+def test_the_mean_step_ignores_future_timestamps() -> None:
+    stamps = np.array([0, 200, 400, 900, 5000]) * 10**6
+    assert mean_step_s(stamps, 3) == pytest.approx(0.2) and mean_step_s(stamps, 4) == pytest.approx(0.3)
+    for windows in (stamps, stamps[:1]):
+        assert mean_step_s(windows, 1) == 0.1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,11 +123,9 @@ class Forecast:
         _require_trajectory(self.trajectory)
         A, K, F, _ = self.trajectory.shape
         shapes = {"track_id": (A,), "trajectory": (A, K, F, 2), "probability": (A, K)}
-        shapes |= {"heading": (A, K, F), "speed": (A, K, F)}
-        shapes |= {} if self.scale is None else {"scale": (A, K, F, 2)}
-        for name, shape in shapes.items():
-            values = getattr(self, name)
-            require_shape(values, shape, name)
+        shapes |= {"heading": (A, K, F), "speed": (A, K, F), "scale": (A, K, F, 2)}
+        for name, values in self.arrays.items():
+            require_shape(values, shapes[name], name)
             finite = name == "track_id" or bool(np.isfinite(values).all())
             require(finite, name, f"forecast of scenario {self.scenario_id} is not finite")
         require(bool((self.probability >= 0).all()), "probability", "has a negative entry")
@@ -141,6 +139,12 @@ class Forecast:
         return f"{type(self).__name__}({self.scenario_id}: {A} tracks, {K} modes of {F} steps{scales})"
 
     @property
+    def arrays(self) -> dict[str, Any]:
+        """The arrays by name, without the scales if there are none."""
+        values = {one.name: getattr(self, one.name) for one in fields(Forecast) if one.name != "scenario_id"}
+        return {name: array for name, array in values.items() if array is not None}
+
+    @property
     def has_worlds(self) -> bool:
         """Whether the forecast is joint: mode k of all tracks is one world, with one probability."""
         return bool((np.abs(self.probability - self.probability[:1]) <= SAME_PROBABILITY).all())
@@ -150,15 +154,14 @@ class Forecast:
 
         Its probability is kept and not normalised to 1.
 
-        Raises: DataError if the forecast is not joint, or if ``rank`` is not in 0 … K - 1.
+        Raises: DataError if the forecast is not joint or has no tracks, or if ``rank`` is not in 0 … K - 1.
         """
         K = self.probability.shape[1]
+        require(len(self.track_id) > 0, "world", f"the forecast of {self.scenario_id} has no tracks")
         require(self.has_worlds, "world", "the forecast is not joint: its tracks differ in probabilities")
         require(0 <= rank < K, "world", f"must be 0 to {K - 1}, is {rank}")
         mode = np.argsort(-self.probability[0], kind="stable")[rank : rank + 1]
-        names = ("trajectory", "probability", "heading", "speed", "scale")
-        values = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: v[:, mode] for name, v in values.items() if v is not None})
+        return replace(self, **{name: x[:, mode] for name, x in self.arrays.items() if x.ndim > 1})
 
     def rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
         """Return the row of each of ``track_id`` in this forecast, -1 for tracks without a prediction."""
@@ -168,9 +171,7 @@ class Forecast:
     def of(self, track_id: NDArray[np.str_]) -> Forecast:
         """Select the predicted ones among the tracks ``track_id``."""
         rows = self.rows(track_id)
-        rows, names = rows[rows >= 0], ("track_id", "trajectory", "probability", "heading", "speed", "scale")
-        values = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: v[rows] for name, v in values.items() if v is not None})
+        return replace(self, **{name: x[rows[rows >= 0]] for name, x in self.arrays.items()})
 
 
 class WithTruth(NamedTuple):

@@ -167,9 +167,9 @@ def causal_heading(velocity: NDArray[np.float64], valid: NDArray[np.bool_]) -> N
 def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.float64]:
     """Compute the mean seconds ``[...]`` between the observed steps of windows ``[..., T]``.
 
-    Future timestamps are ignored: they are unknown onboard. Returns 0.1 for windows of one step.
+    Future timestamps are ignored: they are unknown onboard. Returns 0.1 for one observed step.
     """
-    stamps = timestamps_ns[..., : max(num_observed, 2)]
+    stamps = timestamps_ns[..., :num_observed]
     if stamps.shape[-1] < 2:
         return np.full(stamps.shape[:-1], 0.1)
     mean: NDArray[np.float64] = (stamps[..., -1] - stamps[..., 0]) / 1e9 / (stamps.shape[-1] - 1)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 from trajpred.errors import require
 from trajpred.forecast import Forecast
@@ -53,7 +52,7 @@ class StreamedPredictor(DerivedPredictor):
         return f"StreamedPredictor({self.name}: {self.updates} updates, every {self.every_s:g} s)"
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        found = [StreamedForecast(**_columns(one)) for one in self.predictor(scenarios)]
+        found = [StreamedForecast(one.scenario_id, **one.arrays) for one in self.predictor(scenarios)]
         every = [self._steps(one) for one in scenarios]
         oldest = self.updates - 1
         known = [one.num_observed - step * oldest for one, step in zip(scenarios, every, strict=True)]
@@ -73,8 +72,3 @@ class StreamedPredictor(DerivedPredictor):
         problem = f"must be at most {longest} for {self.updates} updates within the {known} observed steps"
         require(steps * (self.updates - 1) < known, "every_s", problem)
         return steps
-
-
-def _columns(forecast: Forecast) -> dict[str, Any]:
-    """Return the fields of a forecast without those of derived classes."""
-    return {one.name: getattr(forecast, one.name) for one in fields(Forecast)}

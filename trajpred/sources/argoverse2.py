@@ -35,13 +35,14 @@ def _is_time(dtype: pa.DataType) -> bool:
     return pa.types.is_floating(dtype) or pa.types.is_integer(dtype)
 
 
-_TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
-_STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
+#: The columns of text, and those of a state, in metres, radians and m/s.
+TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
+STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
 #: The columns to read, and the check of their type.
 _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
     "observed": pa.types.is_boolean,
-    **dict.fromkeys(_TEXT, is_text),
-    **dict.fromkeys(_STATE, pa.types.is_floating),
+    **dict.fromkeys(TEXT, is_text),
+    **dict.fromkeys(STATE, pa.types.is_floating),
     **dict.fromkeys(("start_timestamp", "end_timestamp"), _is_time),
     **dict.fromkeys(("object_category", "timestep", "num_timestamps"), pa.types.is_integer),
 }
@@ -94,7 +95,7 @@ def _read_table(path: Path) -> pa.Table:
         dtype = schema.field(name).type
         require(is_type(dtype), name, f"has the wrong type {dtype}")
     # Text is read as codes, since five strings per state would be much slower.
-    file = pq.ParquetFile(path, metadata=metadata, read_dictionary=list(_TEXT))
+    file = pq.ParquetFile(path, metadata=metadata, read_dictionary=list(TEXT))
     return file.read(columns=list(_COLUMNS), use_threads=False)
 
 
@@ -140,8 +141,8 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
         require(bool((values == values[first][row]).all()), name, "changes within a track")
     require(within(category, 4), "object_category", "must be 0 to 3")
 
-    states = np.zeros((len(_STATE), len(ids), T))
-    for i, name in enumerate(_STATE):
+    states = np.zeros((len(STATE), len(ids), T))
+    for i, name in enumerate(STATE):
         values = table[name].to_numpy()
         require_finite(values, name)
         states[i, row, step] = values
@@ -161,6 +162,6 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
 
 def _constant(table: pa.Table, name: str) -> Any:
     """Return the value that all rows of a column share."""
-    values = text_codes(table, name)[1] if name in _TEXT else np.unique(table[name].to_numpy()).tolist()
+    values = text_codes(table, name)[1] if name in TEXT else np.unique(table[name].to_numpy()).tolist()
     require(len(values) == 1, name, f"must be the same in all rows, has {len(values)} values")
     return values[0]

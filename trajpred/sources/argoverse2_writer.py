@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario
-
-_TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
+from trajpred.sources.argoverse2 import STATE, TEXT
 
 
 def write_scenario(scenario: Scenario, folder: Path, future: bool = True) -> None:
@@ -26,7 +25,7 @@ def write_scenario(scenario: Scenario, folder: Path, future: bool = True) -> Non
     name = scenario.scenario_id
     # Dictionary encoding of measurements, which rarely repeat, would only cost time.
     pq.write_table(
-        scenario_table(scenario, future), folder / f"scenario_{name}.parquet", use_dictionary=list(_TEXT)
+        scenario_table(scenario, future), folder / f"scenario_{name}.parquet", use_dictionary=list(TEXT)
     )
     (folder / f"log_map_archive_{name}.json").write_text(json.dumps(map_archive(scenario.map)))
 
@@ -46,7 +45,6 @@ def scenario_table(scenario: Scenario, future: bool = True) -> pa.Table:
         return pa.repeat(pa.scalar(value, dtype), len(track))
 
     states = (*np.moveaxis(tracks.position, -1, 0), tracks.heading, *np.moveaxis(tracks.velocity, -1, 0))
-    names = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
     return pa.table(
         {
             "observed": step < scenario.num_observed,
@@ -54,7 +52,7 @@ def scenario_table(scenario: Scenario, future: bool = True) -> pa.Table:
             "object_type": text(list(OBJECT_TYPES), tracks.object_type[track]),
             "object_category": tracks.category[track].astype(np.int64),
             "timestep": step,
-            **{name: values[valid] for name, values in zip(names, states, strict=True)},
+            **{name: values[valid] for name, values in zip(STATE, states, strict=True)},
             "scenario_id": constant(scenario.scenario_id, pa.string()),
             "start_timestamp": constant(float(scenario.timestamps_ns[0]), pa.float64()),
             "end_timestamp": constant(float(scenario.timestamps_ns[-1]), pa.float64()),

@@ -135,9 +135,7 @@ class Film(Sequence[np.ndarray]):
     def _draw_modes(self, steps: int) -> None:
         """Draw the first ``steps`` steps of the modes."""
         if self.forecast is not None and steps:
-            per_step = ("trajectory", "heading", "speed", "scale")
-            values: dict[str, Any] = {name: getattr(self.forecast, name) for name in per_step}
-            cut = {name: x[:, :, :steps] for name, x in values.items() if x is not None}
+            cut = {name: x[:, :, :steps] for name, x in self.forecast.arrays.items() if x.ndim > 2}
             forecast, complete = replace(self.forecast, **cut), steps == self.horizon
             draw_modes(self.axes, self.view, self.scenario, forecast, self.predicted, labels=complete)
 
@@ -204,9 +202,7 @@ class ReplayFrame(NamedTuple):
     def of(cls, update: Update, scenario: Scenario) -> ReplayFrame:
         """Select what is drawn of an ``update`` of a replay of ``scenario``."""
         whole = update.forecast
-        rows = whole.rows(scenario.tracks.track_id[future_rows(scenario)])
-        names = ("track_id", "trajectory", "probability", "heading", "speed", "scale")
-        part: dict[str, Any] = {name: getattr(whole, name)[rows[rows >= 0]] for name in names}
+        part = whole.of(scenario.tracks.track_id[future_rows(scenario)]).arrays
         missed = f", {len(whole.not_predicted)} not" if whole.not_predicted else ""
         subtitle = f"{len(whole.track_id)} road users predicted{missed}, in {update.latency_ms:.0f} ms"
         return cls(update.step, update.seconds, Forecast(scenario.scenario_id, **part), subtitle)
