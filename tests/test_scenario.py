@@ -111,7 +111,7 @@ def test_future_and_last_observation_of_tracks() -> None:
         *(("object_type", {"object_type": x}) for x in ("tram", ["bus", "bus", None], ["bus"])),
         *(("track_id", {"track_id": x}) for x in (["a", "b"], ["a", "b", "a"])),
         *(("category", {"category": x}) for x in ([0, 1, 4], np.array([0, 1, 256]), [0, 1, 10**30], [3, 1])),
-        *(("timestamps_ns", {"step_s": x}) for x in (0.0, -0.1)),
+        *(("step_s", {"step_s": x}) for x in (0.0, -0.1, np.nan, np.inf)),
         *(
             ("centerline", {"map": x})
             for x in ([[[0, 0]]], [[[0, 0, 5], [1, 0, 5]]], [[[0, 0], [np.nan, 0]]], [[]])

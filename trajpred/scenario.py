@@ -267,6 +267,7 @@ class Scenario:
         xy = as_array(position, np.float64, "position")
         require(xy.ndim == 3 and xy.shape[2] == 2, "position", f"must be [A, T, 2], has shape {xy.shape}")
         A, T = xy.shape[:2]
+        require(0 < step_s < np.inf, "step_s", f"must be positive and finite, is {step_s}")
         mask = as_array(~np.isnan(xy).any(-1) if valid is None else valid, np.bool_, "valid", (A, T))
         require(0 <= focal < A, "focal", f"must be a row of the {A} tracks, is {focal}")
         require_finite(xy[mask], "position")

@@ -14,6 +14,8 @@ from trajpred.cli.main import BENCHMARKS, COMMANDS, make_app, normalise
 from trajpred.errors import DataError
 
 NAMES = [function.__name__ for function in COMMANDS]
+#: A YAML file without a model.
+NO_MODEL = ROOT / "configs" / "trainer" / "cpu.yaml"
 #: Nothing can be written here.
 BELOW_A_FILE, NO_FOLDER = ROOT / "LICENSE" / "out", f"{ROOT / 'LICENSE'}: is a file, a folder is needed"
 
@@ -95,6 +97,11 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("benchmark onbord", 'Did you mean "onboard"?'),
         ("evaluate --limit ten", 'Invalid value for --limit: unable to convert "ten" into int'),
         ("evaluate --limit 0", "--limit: must be positive"),
+        ("evaluate --k 6 0", "--k: must be positive"),
+        ("synthesize --out folder --limit 0", "--limit: must be positive"),
+        ("benchmark core --nodes 20", "--neighbors: must be 1 to the number of nodes, 20"),
+        ("benchmark model --threads 0", "--threads: must be positive"),
+        (f"benchmark model --model {NO_MODEL}", "cpu.yaml: contains no model; give a file of configs/"),
         ("evaluate --updates 4", "--streaming: must be given with --every-s and --updates"),
         ("evaluate --streaming --updates 1", "--updates: must be 2 or more"),
         (

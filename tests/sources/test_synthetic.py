@@ -73,6 +73,15 @@ def test_bytes_depend_on_the_seed_and_the_index_alone(folder: Path, tmp_path: Pa
     assert not np.array_equal(make_scenario(4, 0).tracks.position, make_scenario(3, 0).tracks.position)
 
 
+@pytest.mark.parametrize(
+    ("count", "val", "test"), [(3, 0.5, 0.5), (1, 0.5, 0.5), (7, 0.25, 0.75), (10, 0.1, 0.1)]
+)
+def test_splits_have_all_scenarios(tmp_path: Path, count: int, val: float, test: float) -> None:
+    counts = synthesize(tmp_path / "out", count, 3, val=val, test=test, workers=1, progress=False)
+    assert sum(counts.values()) == count and min(counts.values()) >= 0
+    assert abs(counts["val"] - count * val) <= 0.5 and abs(counts["test"] - count * test) <= 1
+
+
 def test_lengths_are_arguments(tmp_path: Path) -> None:
     synthesize(tmp_path / "short", 2, steps=30, observed=20, val=0.5, test=0.0, workers=1, progress=False)
     found = [read_scenario(path) for paths in discover(tmp_path / "short").values() for path in paths]

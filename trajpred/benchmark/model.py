@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor, nn
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
 from trajpred.benchmark.launches import step_counts
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
+from trajpred.errors import DataError, require
 from trajpred.geometry import Pose
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.relations import edge_features
@@ -31,6 +31,7 @@ from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW
 from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.training.settings import read_yaml
 
 #: The scenario that is measured by default, a native one of the sample.
 SCENARIO = SAMPLE_RAW / "val" / "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
@@ -56,8 +57,14 @@ print([peak_mb(model, build_batch([read_scenario(Path(sys.argv[2]))] * STEP, Sce
 
 
 def make_model(config: Path | None) -> LitForecaster:
-    """Build the model of a YAML file of configs/model, by default the default model, with random weights."""
-    chosen = yaml.safe_load(config.read_text(encoding="utf-8"))["model"] if config else {}
+    """Build the model of a YAML file of configs/model, by default the default model, with random weights.
+
+    Raises: DataError if the file contains no model.
+    """
+    content = read_yaml(config) if config else {"model": {}}
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise DataError("contains no model; give a file of configs/model", file=config)
+    chosen = content["model"]
     return LitForecaster.build({**DEFAULT_MODEL, **chosen})
 
 
@@ -138,7 +145,10 @@ def core_figures(nodes: int, neighbors: int, repeats: int) -> dict[str, float]:
     d = 128, 8 heads; every node attends to its nearest neighbours. Both graph layers get relative-pose
     features per edge (PyG projects them to keys and values, trajpred to a bias); plain dense attention has no
     positions and is the lower bound. One thread, CPU ms, forward and forward with backward.
+
+    Raises: DataError if there are fewer nodes than neighbours.
     """
+    require(0 < neighbors <= nodes, "neighbors", f"must be 1 to the number of nodes, {nodes}")
     results: dict[str, float] = {}
     for size in (1, 32):
         for name, (module, inputs) in _core_cases(nodes, neighbors, size).items():

@@ -18,6 +18,7 @@ from trajpred.errors import DataError, require
 @contextmanager
 def use_threads(count: int = 1) -> Iterator[None]:
     """Compute with ``count`` threads in this context; CPU times are comparable with one."""
+    require(count > 0, "threads", "must be positive")
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -136,6 +136,7 @@ def synthesize(
         observed: Number of these steps that are input.
         workers: Processes; -1 for all cores.
     """
+    require(limit > 0, "limit", "must be positive")
     require_writable(out, folder=True)
     from trajpred.sources.synthetic import synthesize as write
 

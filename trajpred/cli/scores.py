@@ -89,6 +89,7 @@ def evaluate(
     for path in filter(None, (json, markdown)):
         require_writable(path)
     require(limit is None or limit > 0, "limit", "must be positive")
+    require(not k or min(k) > 0, "k", "must be positive")
     require(batch_size > 0, "batch_size", "must be positive")
     require(scenes >= 0, "scenes", "must not be negative")
     require_streaming(streaming, every_s, updates)

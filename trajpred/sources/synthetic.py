@@ -84,7 +84,8 @@ def synthesize(
     require(workers != 0, "workers", "must be a number of processes, or -1 for all cores")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError("is not empty; synthesize writes into a new folder", file=out)
-    counts = {"val": round(scenarios * val), "test": round(scenarios * test)}
+    held = round(scenarios * val)
+    counts = {"val": held, "test": min(round(scenarios * test), scenarios - held)}
     counts = {"train": scenarios - sum(counts.values()), **counts}
     out.mkdir(parents=True, exist_ok=True)
     (out / "README.md").write_text(f"# Synthetic scenarios\n\n{NOTICE}\n", encoding="utf-8")

@@ -41,7 +41,7 @@ def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataEr
     Raises: DataError if a config file among them cannot be read, which is then the reason.
     """
     for file in _configs(args):
-        _read(file)
+        read_yaml(file)
     if found := _UNKNOWN_FLAG.match(problem):
         name = found[1].partition("=")[0]
         if not name.startswith("--"):
@@ -123,7 +123,7 @@ def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
         if flag.startswith("--") and _plain(flag[2:]) == _plain(key):
             return DataError(f"{flag}: {problem}")
     for file in _configs(args):
-        if _plain(key) in _keys(_read(file)):
+        if _plain(key) in _keys(read_yaml(file)):
             return DataError(problem, file=file, field=key)
     return DataError(problem, field=key)
 
@@ -159,7 +159,7 @@ def check_configs(args: Sequence[str]) -> None:
             raise DataError(f"is a device or has more than {MAX_BYTES:,} bytes", file=file)
         if not file.is_file():
             continue  # missing, or a pipe, which can be read once
-        content = _read(file)
+        content = read_yaml(file)
         if not isinstance(content, dict):
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
         if _count(content, {}) > MAX_VALUES:
@@ -177,7 +177,7 @@ def _count(content: Any, known: dict[int, float]) -> float:
     return known[id(content)]
 
 
-def _read(file: Path) -> Any:
+def read_yaml(file: Path) -> Any:
     """Read a YAML file. Raises: DataError if it is missing or not YAML."""
     try:
         return yaml.safe_load(file.read_text("utf-8"))
