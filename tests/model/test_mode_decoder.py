@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tests.graph.scenes import straight
 from tests.model.small import assert_same, batch_of, evaluate_as, small_model
+from trajpred.errors import DataError
 from trajpred.geometry import Pose
 from trajpred.model import ModeDecoder, SceneEncoder
 from trajpred.model.heads import bernstein
@@ -119,6 +120,12 @@ def test_a_subset_of_agents_is_predicted_as_within_all(
         decoder(tokens, batch, joint=True, agents=subset)
     with pytest.raises(ValueError, match="joint=True"):
         ModeDecoder(dim=32, heads=4)(tokens, batch, joint=True)
+
+
+@pytest.mark.parametrize("name", ["propose_layers", "refine_layers", "propose_radius_m", "refine_radius_m"])
+def test_negative_sizes_are_rejected_by_name(name: str) -> None:
+    with pytest.raises(DataError, match=f"{name}': must be 0 or more"):
+        ModeDecoder(**{name: -1})  # type: ignore[arg-type]
 
 
 def test_without_refinement_layers_the_proposal_is_the_prediction(real: list[Scenario]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from tests.conftest import ROOT
 from tests.graph.scenes import moved
 from tests.model.small import batch_of
+from trajpred.errors import DataError
 from trajpred.geometry import POSE_SCALE, relative_pose
 from trajpred.graph.channels import EDGE_POSE
 from trajpred.model import StarSceneEncoder
@@ -35,7 +36,7 @@ SYSTEMS = [pytest.param(path, {}, id=path.stem) for path in CONFIGS] + [
 each_system = pytest.mark.parametrize(("path", "decoder"), SYSTEMS)
 
 
-def small(path: Path, layers: int = 2, **decoder: Any) -> LitForecaster:
+def small(path: Path, layers: int = 2, heads: int = 2, **decoder: Any) -> LitForecaster:
     """Build the system of a config file with small sizes and without dropout."""
     config: dict[str, Any] = yaml.safe_load(path.read_text())["model"]
     config.setdefault("encoder", {"class_path": "trajpred.model.SceneEncoder"})
@@ -45,10 +46,20 @@ def small(path: Path, layers: int = 2, **decoder: Any) -> LitForecaster:
         arguments["dim"] = 16
         arguments |= {"heads": 2} if "heads" in arguments else {}
         arguments |= {name: 0.0 for name in ("dropout", "edge_dropout") if name in arguments}
-    config["encoder"]["init_args"] |= {"layers": layers, "heads": 2}
+    config["encoder"]["init_args"] |= {"layers": layers, "heads": heads}
     config["decoder"]["init_args"] |= decoder
     torch.manual_seed(0)
     return LitForecaster.build(config)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "wrong", [{"heads": 3}, {"heads": 0}, {"layers": -1}, {"modes": 0}], ids=lambda x: next(iter(x))
+)
+def test_sizes_that_cannot_be_built_are_rejected_by_name(path: Path, wrong: dict[str, int]) -> None:
+    [name] = wrong
+    with pytest.raises(DataError, match=f"{name}': must"):
+        small(path, **wrong)
 
 
 @each_system

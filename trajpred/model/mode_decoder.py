@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.errors import require_not_negative
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
 from trajpred.graph.relations import edge_features
 from trajpred.model.heads import CurveHead, at_least_float32
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
-from trajpred.model.token_encoder import SceneTokens
+from trajpred.model.token_encoder import SceneTokens, require_sizes
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import (
     DenseRelation,
@@ -71,6 +72,8 @@ class ModeDecoder(SceneDecoder):
         pose: RelativePose = "both",
         joint: bool = False,
     ) -> None:
+        require_sizes(dim, heads, propose_layers=propose_layers, refine_layers=refine_layers)
+        require_not_negative(propose_radius_m=propose_radius_m, refine_radius_m=refine_radius_m)
         super().__init__(horizon, dim, modes, joint)
         self.evaluation = evaluation
         self.radius = (propose_radius_m, refine_radius_m)

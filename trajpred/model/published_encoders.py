@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.geometry import POSE_SCALE
 from trajpred.graph.relations import EDGE_KINDS
-from trajpred.model.token_encoder import TokenEncoder
+from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import GraphStructure, LaplacianPositionalEncoding, mlp
 from trajpred.nn.published.graph_structure import EdgeEncoding
@@ -37,7 +37,6 @@ class TransformerConvSceneEncoder(TokenEncoder):
     """
 
     options_of: ClassVar = TransformerConv
-
     attending: ClassVar = (TransformerConv,)
 
     def __init__(
@@ -52,6 +51,7 @@ class TransformerConvSceneEncoder(TokenEncoder):
         dropout: float = 0.1,
         **options: Any,
     ) -> None:
+        require_sizes(dim, heads if options.get("concat", True) else 1, layers=layers)
         super().__init__(dim)
         self.layers = nn.ModuleList(
             TransformerConv(
@@ -85,7 +85,6 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
     """
 
     options_of: ClassVar = MultiHeadAttentionConv
-
     attending: ClassVar = (MultiHeadAttentionConv,)
 
     def __init__(
@@ -96,6 +95,7 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         edge_dropout: float = 0.1,
         **options: Any,
     ) -> None:
+        require_sizes(dim, heads, layers=layers)
         super().__init__(dim)
         self.convs = nn.ModuleList(
             MultiHeadAttentionConv(
@@ -151,6 +151,7 @@ class GraphTransformerSceneEncoder(TokenEncoder):
         use_bias: bool = False,
         dropout: float = 0.1,
     ) -> None:
+        require_sizes(dim, heads, layers=layers)
         super().__init__(dim)
         self.num_eigenvectors = pos_enc_dim if pos_enc == "laplacian" else 0
         self.edge = nn.Linear(EDGE_CHANNELS, dim) if edge_feat else None
@@ -191,6 +192,7 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
     attending: ClassVar = (PaddedAttention,)
 
     def __init__(self, dim: int = 128, heads: int = 8, layers: int = 3, dropout: float = 0.1) -> None:
+        require_sizes(dim, heads, layers=layers)
         super().__init__(dim)
         self.pose = nn.Linear(4, dim)
         self.attention = nn.ModuleList(PaddedAttention(dim, num_attention_heads=heads) for _ in range(layers))
@@ -224,8 +226,8 @@ class TransformerMSceneEncoder(TokenEncoder):
     """
 
     options_of: ClassVar = TransformerMEncoder
-
-    attending: ClassVar = (BiasedAttention,)  # what the graph token gets is missing from the sum
+    # Weights on the graph token are omitted, so that rows sum to less than 1.
+    attending: ClassVar = (BiasedAttention,)
 
     def __init__(
         self,
@@ -243,6 +245,7 @@ class TransformerMSceneEncoder(TokenEncoder):
         activation_dropout: float = 0.0,
         **options: Any,
     ) -> None:
+        require_sizes(dim, heads, layers=layers)
         super().__init__(dim)
         self.max_hops, self.mode = max_hops, mode
         self.edge_type, self.multi_hop_max_dist = edge_type, multi_hop_max_dist

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.errors import require
 from trajpred.model.token_encoder import SceneTokens
 
 
@@ -45,6 +46,7 @@ class SceneDecoder(nn.Module):
 
     def __init__(self, horizon: int = 60, dim: int = 128, modes: int = 6, joint: bool = False) -> None:
         super().__init__()
+        require(modes > 0, "modes", f"must be positive, is {modes}")
         self.horizon, self.dim, self.modes, self.joint = horizon, dim, modes, joint
 
     def forward(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trajpred.graph.channels import EDGE_POSE
-from trajpred.model.token_encoder import TokenEncoder
+from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, GraphTransformerLayer, Relation
 
@@ -58,6 +58,7 @@ class SceneEncoder(TokenEncoder):
         evaluation: Evaluation = "dense",
         pose: RelativePose = "both",
     ) -> None:
+        require_sizes(dim, heads, layers=layers)
         super().__init__(dim)
         self.heads, self.evaluation = heads, evaluation
         self.bias = pose_bias(EDGE_CHANNELS, heads, pose)

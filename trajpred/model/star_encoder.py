@@ -13,7 +13,7 @@ from trajpred.geometry import Pose, direction, norm, relative_pose, rotate, unit
 from trajpred.graph.channels import EDGE_POSE, HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
 from trajpred.graph.relations import AGENT_TO_AGENT, AGENT_TO_LANE, EDGE_KINDS, LANE_TO_AGENT, edge_features
 from trajpred.model.attention import Pairs
-from trajpred.model.token_encoder import SceneTokens, TokenEncoder
+from trajpred.model.token_encoder import SceneTokens, TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import mlp
 from trajpred.nn.published.gat import GATEncoder, GATLayer
@@ -76,6 +76,7 @@ class StarSceneEncoder(TokenEncoder):
         dropout: float = 0.1,
         **options: Any,
     ) -> None:
+        require_sizes(dim, heads, layers=layers)
         super().__init__(dim, agent=TemporalEncoder(dim, heads))
         self.neighbors, self.relative_pose, self.completion = neighbors, relative_pose, completion
         self.node = nn.Linear(state_channels(neighbors), dim)

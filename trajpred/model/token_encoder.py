@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.errors import require
+from trajpred.errors import require, require_not_negative
 from trajpred.forecast import Attention
 from trajpred.graph.channels import HISTORY, LANE_KINDS, LANE_POINT
 from trajpred.lane_map import MARK_TYPES
@@ -208,3 +208,9 @@ class TokenEncoder(nn.Module):
         content = read_checkpoint(checkpoint)
         state = weights_below(content["state_dict"], "forecaster.encoder.")
         return load_model(cls, content[CONFIG].get("encoder"), state, checkpoint)
+
+
+def require_sizes(dim: int, heads: int, **layers: int) -> None:
+    """Raise :class:`DataError` unless ``heads`` divide ``dim`` and the numbers of layers are valid."""
+    require(heads > 0 and dim % heads == 0, "heads", f"must divide dim {dim}, is {heads}")
+    require_not_negative(**layers)
