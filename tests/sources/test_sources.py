@@ -63,7 +63,7 @@ def raw_folder(folder: Path) -> Path:
 
 
 def test_the_documented_example_works(tmp_path: Path) -> None:
-    [_, code], [toml] = blocks("python"), blocks("toml")
+    [*_, code], [toml] = blocks("python"), blocks("toml")
     assert len(code.splitlines()) <= 40
     points = toml.split("\n", 1)[1].replace('"', "")
     site = install(tmp_path / "site", "my_lab", {}, points)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,8 @@ print(resident() - before)
 def test_reading_a_row_does_not_read_the_whole_shard(raw: Callable[..., Path], tmp_path: Path) -> None:
     large = made(position=ORIGIN + np.random.default_rng(0).normal(size=(1000, 200, 2)))
     for name, scenario in (("large", large), ("small", made())):
-        prepare("made", raw([scenario] * 10), tmp_path / name, workers=1, progress=False)
+        ten = [replace(scenario, scenario_id=str(i)) for i in range(10)]
+        prepare("made", raw([*ten]), tmp_path / name, workers=1, progress=False)
     [shard] = (tmp_path / "large").rglob("shard-*.arrow")
     stores = [str(tmp_path / name) for name in ("large", "small")]
     run = subprocess.run([sys.executable, "-c", RESIDENT, *stores], capture_output=True, text=True)
