@@ -17,6 +17,7 @@ from trajpred.geometry import (
     causal_heading,
     causal_velocity,
     direction,
+    last_step,
     mean_step_s,
     norm,
     relative_pose,
@@ -135,6 +136,13 @@ def test_velocity_is_the_slope_of_a_line_fit(window: int) -> None:
                 STEP * (np.array(used) - t), position[a, used] - position[a, used[0]], 1
             )[0]
     np.testing.assert_allclose(causal_velocity(position, valid, STEP, window), expected, atol=1e-7)
+
+
+def test_the_last_step_is_the_last_valid_one_or_the_first() -> None:
+    valid = np.random.default_rng(0).random((200, 7)) < 0.3
+    valid[0], valid[1] = False, True
+    expected = [max(np.flatnonzero(row), default=0) for row in valid]
+    assert last_step(valid).tolist() == last_step(torch.from_numpy(valid)).tolist() == expected
 
 
 def test_motion_depends_on_no_later_step() -> None:

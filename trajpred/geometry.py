@@ -116,6 +116,11 @@ def relative_pose(pose: Pose[Array], frame: Pose[Array]) -> Pose[Array]:
     )
 
 
+def last_step(valid: Array) -> Array:
+    """Return the index ``[A]`` of the last valid of the steps ``[A, T]``; 0 without any."""
+    return valid.cumsum(1).argmax(1)  # the first of equal counts
+
+
 def hold_last(values: NDArray[np.float64], known: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
     """Hold the last ``known`` value where ``values`` ``[..., T]`` are unknown; before it, ``initial``."""
     latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[-1]), -1), axis=-1)

@@ -181,7 +181,7 @@ def test_sparse_scenes_give_finite_predictions_losses_and_gradients(
 def test_other_lengths_and_time_steps_are_rejected(model: LitForecaster) -> None:
     x = np.stack((np.arange(110.0), np.zeros(110)), -1)[None]
     with pytest.raises(DataError) as error:
-        model(batch_of([Scenario.from_arrays(x[:, :50], num_observed=20)]))
+        model.forecaster.forecast(batch_of([Scenario.from_arrays(x[:, :50], num_observed=20)]))
     assert str(error.value) == "this model predicts 60 steps from 50, the data have 30 from 20"
     with pytest.raises(DataError, match=r"expects a time step of 0\.1 s, the data have one of 0\.2 s"):
         model.forecaster.forecast(batch_of([Scenario.from_arrays(x, num_observed=50, step_s=0.2)]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import TYPE_CHECKING, NamedTuple
 
-from trajpred.geometry import norm, wrap_angle
+from trajpred.geometry import last_step, norm, wrap_angle
 
 if TYPE_CHECKING:  # the registry, and with it tables of results, needs no torch
     from torch import Tensor
@@ -51,10 +51,9 @@ def mode_errors(
     found = [average_error(trajectory, target, valid), final_error(trajectory, target, valid), probability]
     if heading is not None and target_heading is not None:
         error = wrap_angle(heading - target_heading[:, None]).abs()
-        last = _last_step(valid)
-        final = error.take_along_dim(last.clamp(min=0)[:, None, None], 2)[..., 0]
+        final = error.take_along_dim(last_step(valid)[:, None, None], 2)[..., 0]
         found.append(error.where(valid[:, None], 0.0).sum(2) / valid.sum(1, keepdim=True))
-        found.append(final.where(last[:, None] >= 0, nan))
+        found.append(final.where(valid.any(1, keepdim=True), nan))
     order = by_probability(probability)
     return Errors(*(x.take_along_dim(order, 1) for x in found))
 
@@ -104,14 +103,7 @@ def average_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
 
 def final_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """Compute the displacement error ``[A, K]`` at each agent's last valid step."""
-    last = _last_step(valid)
-    index = last.clamp(min=0)[:, None, None]
+    index = last_step(valid)[:, None, None]
     end = trajectory.take_along_dim(index[..., None], 2).squeeze(2)
     error = norm(end - target.take_along_dim(index, 1))
-    return error.where(last[:, None] >= 0, nan)
-
-
-def _last_step(valid: Tensor) -> Tensor:
-    """Index ``[A]`` of the last valid step; -1 without any."""
-    step = valid.new_ones(valid.shape[1]).cumsum(0) - 1
-    return step.where(valid, -1).amax(dim=1)
+    return error.where(valid.any(1, keepdim=True), nan)

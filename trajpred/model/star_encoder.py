@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch_geometric.data import HeteroData
 
-from trajpred.geometry import Pose, direction, norm, relative_pose, rotate, unit_vector
+from trajpred.geometry import Pose, direction, last_step, norm, relative_pose, rotate, unit_vector
 from trajpred.graph.channels import EDGE_POSE, HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
 from trajpred.graph.relations import AGENT_TO_AGENT, AGENT_TO_LANE, EDGE_KINDS, LANE_TO_AGENT, edge_features
 from trajpred.model.attention import Pairs
@@ -247,5 +247,4 @@ def first_of_least(value: Tensor, group: Tensor, num_groups: int) -> Tensor:
 
 def newest(steps: Tensor, valid: Tensor) -> Tensor:
     """Return the last observed step of each agent: ``[A, T, dim]``, ``[A, T]`` -> ``[A, dim]``."""
-    last = torch.where(valid, torch.arange(valid.shape[1], device=valid.device), 0).amax(1)
-    return steps[torch.arange(steps.shape[0], device=steps.device), last]
+    return steps[torch.arange(steps.shape[0], device=steps.device), last_step(valid)]

@@ -71,7 +71,6 @@ class LitForecaster(pl.LightningModule):
         return self.forecaster.scene
 
     def forward(self, batch: HeteroData) -> Prediction:
-        self.forecaster.check(batch)
         return self.forecaster(batch)
 
     def setup(self, stage: str) -> None:

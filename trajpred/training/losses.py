@@ -9,6 +9,8 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require_not_negative
+from trajpred.geometry import last_step
+from trajpred.metrics import average_error
 from trajpred.model.scene_decoder import Prediction, scene_mean
 from trajpred.scenario import TrackCategory
 from trajpred.training.distributed import process_count, sum_over_processes
@@ -102,12 +104,12 @@ def laplace_nll(location: Tensor, scale: Tensor, target: Tensor) -> Tensor:
 
 
 def average_displacement(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Compute the mean distance (metres) over the valid steps, detached: ``[A, K]``.
+    """Compute the mean distance (metres) over the valid steps, detached: ``[A, K]``; 0 without any.
 
     Shapes: trajectory ``[A, K, F, 2]``, target ``[A, F, 2]``, valid ``[A, F]``.
     """
-    distance = torch.linalg.vector_norm(trajectory.detach() - target[:, None], dim=-1)
-    return masked_mean(distance, valid[:, None])
+    error = average_error(trajectory.detach(), target, valid)
+    return error.where(valid.any(1, keepdim=True), 0.0)
 
 
 def winner_takes_all(
@@ -132,8 +134,7 @@ def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, valid: Tenso
 
     Shapes as :func:`average_displacement`.
     """
-    steps = torch.arange(valid.shape[1], device=valid.device)
-    last = torch.where(valid, steps, 0).amax(1)
+    last = last_step(valid)
     row = torch.arange(len(last), device=last.device)
     end, spread = trajectory.detach()[row, :, last], scale.detach()[row, :, last]
     return laplace_nll(end, spread, target[row, last][:, None])
