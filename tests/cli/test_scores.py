@@ -102,7 +102,7 @@ def test_the_tables_of_a_file_without_focal_tracks_are_reported(
     assert run("evaluate", *at, "--checkpoint", path, *against) == 2
     out, err = capsys.readouterr()
     assert err.splitlines()[-1] == "error: others.parquet predicts no focal agent to compare by"
-    assert "others.parquet: 5 scenarios, K = 6" in out and table.read_text() in out
+    assert "others.parquet: 5 scenarios, K = 6" in out and table.read_text() in out and "focal: 5)" in out
 
 
 def test_gaps_in_a_predictions_file_are_reported(
