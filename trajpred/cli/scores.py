@@ -140,7 +140,8 @@ def evaluate(
         if markdown is not None:
             markdown.write_text(to_markdown(report), encoding="utf-8")
         show(report)
-        complete = [_report_gaps(predictor, result, rows), *(_report_gaps(one, other, rows) for one in rivals)]
+        scored = [(predictor, result), *((one, other) for one in rivals)]
+        complete = [_report_gaps(one, found, rows) for one, found in scored]
     if against:
         _suggest_page([before], [after], scenes, rows.path, [checkpoint, against])
     return int((strict and not all(complete)) or not all(map(agrees_with_av2, results)))
