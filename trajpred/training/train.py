@@ -118,11 +118,11 @@ class TrainCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         config = self.config
+        check_precision(config.trainer.precision)
         with one_sentence():  # YAML can write names that no file has
             store = ensure_store(Path(config.data.store))
         train, val = ScenarioStore(store, "train"), ScenarioStore(store, "val")
         scenes = min(len(training_scenes(store, config.data.hold_out)), len(val))
-        check_precision(config.trainer.precision)
         self.devices = choose_devices(config.trainer, config.data.batch_size, scenes, self.args)
         require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
         history, horizon = train.lengths
