@@ -69,6 +69,7 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
             "field 'trainer.callbacks.decy': no such setting of EMAWeightAveraging; did you mean decay?",
         ),
         ("trainer: {max_epochs: ten}", "field 'trainer.max_epochs': must be an integer or null, is 'ten'"),
+        ("data: {seed: 1}", "field 'data.seed': is taken from seed_everything: set that instead"),
         ("trainer: [", "is not YAML: line 1: "),
         ("[" * 5000, "is nested too deeply"),
         (BOMB, "its anchors stand for more than 100,000 values"),

@@ -18,6 +18,8 @@ from trajpred.errors import DataError
 
 #: Maximum size of a config file, and number of its values, with those that its anchors stand for.
 MAX_BYTES, MAX_VALUES = 1_000_000, 100_000
+#: Settings that are taken from others: section, name, the other.
+LINKED = (("data", "seed", "seed_everything"), ("record", "weights", "weights"))
 _UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (\S+)")
 _UNKNOWN_KEY = re.compile(r"(?:Group '([\w.]+)' does not accept option|Option) '([\w.]+)'")
 _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_path '(\S+)':\s+module ")
@@ -150,7 +152,9 @@ def with_own_config(args: list[str]) -> list[str]:
 
 
 def check_configs(args: Sequence[str]) -> None:
-    """Reject config files that would take all memory: devices, and anchors within anchors.
+    """Reject config files that take all memory (devices, anchors within anchors), or set what is linked.
+
+    The parser reports linked settings of the command line only, and ignores those of files.
 
     Raises: DataError.
     """
@@ -164,6 +168,11 @@ def check_configs(args: Sequence[str]) -> None:
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
         if _count(content, {}) > MAX_VALUES:
             raise DataError(f"its anchors stand for more than {MAX_VALUES:,} values", file=file)
+        for section, name, source in LINKED:
+            given = content.get(section)
+            if isinstance(given, dict) and name in given:
+                problem = f"is taken from {source}: set that instead"
+                raise DataError(problem, file=file, field=f"{section}.{name}")
 
 
 def _count(content: Any, known: dict[int, float]) -> float:
