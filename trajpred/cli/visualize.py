@@ -106,25 +106,27 @@ def visualize(
         "attention": attention or None,
         "streaming": streaming or None,
     }
-    suffix = out.suffix[1:].lower() if out.suffix[1:].lower() in PICTURES + FILMS + PAGE else None
-    kind = format or suffix or "png"
-    require(suffix in (None, kind), "out", f"ends in .{suffix}, but --format is {kind}")
+    suffix = out.suffix[1:].lower()
+    is_file = suffix in PICTURES + FILMS + PAGE
+    kind = format or (suffix if is_file else "png")
+    require(not is_file or suffix == kind, "out", f"ends in .{suffix}, but --format is {kind}")
     _check_options(kind, checkpoint, [name for name, value in given.items() if value is not None])
-    require_writable(out, folder=suffix is None)
+    require_writable(out, folder=not is_file)
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
         print(sentence)
     chosen = choose(raw or store, (source or "argoverse2") if raw else None, split, scenario or [], limit)
     if kind == "html":
         models = [name for name in (checkpoint, against) if name is not None]
-        return _page(out, chosen, models, without or [], (every_s, updates) if streaming else None)
-    several = f"is one file, but {len(chosen)} scenarios are drawn: give a folder, or one scenario"
-    require(suffix is None or len(chosen) == 1, "out", several)
+        page = out if is_file else out / "page.html"
+        return _page(page, chosen, models, without or [], (every_s, updates) if streaming else None)
+    several = f"is one file, but {len(chosen)} scenarios are drawn: give a folder or choose one scenario"
+    require(not is_file or len(chosen) == 1, "out", several)
     predictor = _load(checkpoint, without or [], joint=world is not None, attention=attention)
     draw = partial(_draw, without=without or [], attention=attention, dpi=dpi or 150)
     draw = partial(draw, radius_m=radius_m, theme=theme, world=world)
-    paths = [out / f"{stem}.{kind}" for stem in file_stems([one.name for one in chosen])]
-    paths = paths if suffix is None else [out]
+    stems = file_stems([one.name for one in chosen])
+    paths = [out if is_file else out / f"{stem}.{kind}" for stem in stems]
     drawn = [draw(one, predictor, path) for one, path in zip(chosen, paths, strict=True)]
     return int(not all(drawn))
 
@@ -243,7 +245,7 @@ def _report_skipped(name: str, error: Exception) -> None:
 
 
 def _page(
-    out: Path, chosen: list[Choice], models: list[str], without: list[str], stream: tuple[float, int] | None
+    path: Path, chosen: list[Choice], models: list[str], without: list[str], stream: tuple[float, int] | None
 ) -> int:
     from trajpred.predictors import load_predictor
     from trajpred.predictors.streamed import StreamedPredictor
@@ -263,7 +265,6 @@ def _page(
             scenarios.append(choice.read())
         except DataError as error:
             skip(choice.name, error)
-    path = out if out.suffix.lower() == ".html" else out / "page.html"
     write_page(
         path, scenarios, predictors, without=without,
         on_error=lambda scene, error: skip(scene.scenario_id, error),

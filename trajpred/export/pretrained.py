@@ -90,7 +90,7 @@ def ship(
     """
     valid = re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name) is not None and name not in BASELINES
     require(valid, "name", "must be lower-case letters, digits, '-' and '.', and not a baseline's")
-    taken = "are weights that exist; choose another, or replace them with --overwrite"
+    taken = "names existing weights: choose another name, or replace them with --overwrite"
     require(overwrite or name not in pretrained.list_models(), "name", taken)
     content = read_checkpoint(checkpoint)
     state = content["state_dict"]

@@ -88,10 +88,9 @@ class SceneLoader(DataLoader[SceneBatch]):
         yield from super().__iter__()
 
 
-def training_scenes(store: Path, hold_out: float) -> ScenarioStore:
-    """Open the training split of a store without the share ``hold_out`` of its scenarios."""
-    scenes = ScenarioStore(store, "train")
-    return scenes.subset(~scenes.held_out(hold_out)) if hold_out else scenes
+def without_held_out(split: ScenarioStore, hold_out: float) -> ScenarioStore:
+    """Leave the share ``hold_out`` of its scenarios out of a training split."""
+    return split.subset(~split.held_out(hold_out)) if hold_out else split
 
 
 def _start_session(worker: int) -> None:
@@ -143,14 +142,18 @@ class SceneData(pl.LightningDataModule):
 
     def train_dataloader(self) -> SceneLoader:
         """Load all training scenes once per epoch, shuffled and varied; resumes within an epoch."""
-        store = training_scenes(self.store, self.hold_out)
+        store = self.training_scenes()
         data = SceneDataset(store, self.scene, self.augment, self.seed)
         sampler = self._train_batches(store, *self._process())
         return SceneLoader(data, sampler, self.workers, self._trained)
 
     def steps_per_epoch(self, processes: int) -> int:
         """Return the number of training steps of several processes: the same number means the same steps."""
-        return len(self._train_batches(training_scenes(self.store, self.hold_out), 0, processes))
+        return len(self._train_batches(self.training_scenes(), 0, processes))
+
+    def training_scenes(self) -> ScenarioStore:
+        """Open the training split, without the scenarios held out."""
+        return without_held_out(ScenarioStore(self.store, "train"), self.hold_out)
 
     def _train_batches(self, store: ScenarioStore, rank: int, processes: int) -> TrainBatches:
         sizes = self._sizes(store)

@@ -15,7 +15,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
 from pytorch_lightning.loggers import TensorBoardLogger
 from tqdm import tqdm
 
-from trajpred.graph.data_module import SceneData, training_scenes
+from trajpred.graph.data_module import SceneData
 from trajpred.metrics import columns
 from trajpred.store import ScenarioStore
 from trajpred.training.lit_forecaster import LitForecaster
@@ -161,7 +161,7 @@ def describe(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[
     yield "device", _device(trainer)
     data, scenes = getattr(trainer, "datamodule", None), ""
     if isinstance(data, SceneData):
-        train, val = training_scenes(data.store, data.hold_out), ScenarioStore(data.store, "val")
+        train, val = data.training_scenes(), ScenarioStore(data.store, "val")
         yield "scenes", f"{len(train):,} for training, {len(val):,} for validation"
         yield "store", str(data.store)
         size = data.batch_size * trainer.accumulate_grad_batches

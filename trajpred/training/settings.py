@@ -18,8 +18,11 @@ from trajpred.errors import DataError
 
 #: Maximum size of a config file, and number of its values, with those that its anchors stand for.
 MAX_BYTES, MAX_VALUES = 1_000_000, 100_000
-#: Settings that are taken from others: section, name, the other.
-LINKED = (("data", "seed", "seed_everything"), ("record", "weights", "weights"))
+#: Settings that are taken from others: which one, and how it is converted.
+LINKED: dict[str, tuple[str, Any]] = {
+    "data.seed": ("seed_everything", int),
+    "record.weights": ("weights", None),
+}
 _UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (\S+)")
 _UNKNOWN_KEY = re.compile(r"(?:Group '([\w.]+)' does not accept option|Option) '([\w.]+)'")
 _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_path '(\S+)':\s+module ")
@@ -168,11 +171,11 @@ def check_configs(args: Sequence[str]) -> None:
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
         if _count(content, {}) > MAX_VALUES:
             raise DataError(f"its anchors stand for more than {MAX_VALUES:,} values", file=file)
-        for section, name, source in LINKED:
+        for key, (source, _) in LINKED.items():
+            section, name = key.split(".")
             given = content.get(section)
             if isinstance(given, dict) and name in given:
-                problem = f"is taken from {source}: set that instead"
-                raise DataError(problem, file=file, field=f"{section}.{name}")
+                raise DataError(f"is taken from {source}: set that instead", file=file, field=key)
 
 
 def _count(content: Any, known: dict[int, float]) -> float:

@@ -26,7 +26,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
 from trajpred.files import naming
-from trajpred.graph.data_module import SceneData, training_scenes
+from trajpred.graph.data_module import SceneData, without_held_out
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
 from trajpred.model.pretrained import LAST
 from trajpred.store import ScenarioStore
@@ -40,7 +40,7 @@ from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord
 from trajpred.training.results import report
-from trajpred.training.settings import check_configs, explain, with_own_config
+from trajpred.training.settings import LINKED, check_configs, explain, with_own_config
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -100,9 +100,9 @@ class TrainCLI(LightningCLI):
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
-        parser.link_arguments("weights", "record.weights")
+        for target, (source, convert) in LINKED.items():
+            parser.link_arguments(source, target, compute_fn=convert)
         parser.set_defaults(DEFAULTS)
-        parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.args: list[str] = args
@@ -122,7 +122,7 @@ class TrainCLI(LightningCLI):
         with one_sentence():  # YAML can write names that no file has
             store = ensure_store(Path(config.data.store))
         train, val = ScenarioStore(store, "train"), ScenarioStore(store, "val")
-        scenes = min(len(training_scenes(store, config.data.hold_out)), len(val))
+        scenes = min(len(without_held_out(train, config.data.hold_out)), len(val))
         self.devices = choose_devices(config.trainer, config.data.batch_size, scenes, self.args)
         require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
         history, horizon = train.lengths
