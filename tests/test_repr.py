@@ -36,7 +36,7 @@ def test_predictors(store_path: Path, tmp_path: Path) -> None:
     model, baseline = load_predictor("argoverse1-small"), load_predictor("lane_following")
     assert isinstance(model, CheckpointPredictor)
     assert repr(model).startswith(
-        "CheckpointPredictor(argoverse1-small: 1.6 M parameters, 30 steps from 20, c"
+        "CheckpointPredictor(argoverse1-small: 1.9 M parameters, 30 steps from 20, c"
     )
     expected = "Forecaster(SceneEncoder and ModeDecoder: 1.6 M parameters, 30 steps from 20)"
     assert repr(model.model) == expected

@@ -60,7 +60,7 @@ class CheckpointPredictor(Predictor):
         model = Forecaster.with_weights(content[CONFIG], content["state_dict"], checkpoint)
         self.model, self.window = model.to(self.device), (model.history, model.horizon)
         if joint and not self.model.decoder.joint:
-            advice = "take argoverse1-small-joint, or train with model.decoder.init_args.joint true"
+            advice = "take argoverse1-small, or train with model.decoder.init_args.joint true"
             raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
 
     def __repr__(self) -> str:
