@@ -38,7 +38,7 @@ def test_predictors(store_path: Path, tmp_path: Path) -> None:
     assert repr(model).startswith(
         "CheckpointPredictor(argoverse1-small: 1.9 M parameters, 30 steps from 20, c"
     )
-    expected = "Forecaster(SceneEncoder and ModeDecoder: 1.6 M parameters, 30 steps from 20)"
+    expected = "Forecaster(SceneEncoder and ModeDecoder: 1.9 M parameters, 30 steps from 20)"
     assert repr(model.model) == expected
     assert repr(baseline) == "BaselinePredictor(lane_following)"
     assert repr(PerturbedPredictor(baseline, "noise")) == "PerturbedPredictor(lane_following, noise)"
