@@ -124,7 +124,7 @@ def display_name(checkpoint: str | Path) -> str:
     """Return ``RUN/version_0/best`` for a checkpoint in a run's folder, else the name of the file."""
     path = Path(checkpoint)
     path = (locate(path) if path.is_dir() else path).absolute()
-    run = path.parts[-4:-2] if path.parent.name == "checkpoints" else ()
+    run = path.parts[1:][-4:-2] if path.parent.name == "checkpoints" else ()
     return "/".join((*run, path.name.removesuffix(".ckpt")))
 
 
