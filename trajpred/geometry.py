@@ -121,6 +121,16 @@ def last_step(valid: Array) -> Array:
     return valid.cumsum(1).argmax(1)  # the first of equal counts
 
 
+def arc(
+    velocity: NDArray[np.float64], turn_rate: NDArray[np.float64], time: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the displacement ``[N, F, 2]`` after ``time`` ``[N, F]`` from ``velocity`` ``[N, 2]``."""
+    # The chord of an arc that turns by ωt has length v t sinc(ωt / 2) and direction ωt / 2: the closed form
+    # of CTRV without its division by ω.
+    half = turn_rate[:, None] * time / 2
+    return rotate(velocity[:, None], half) * (time * np.sinc(half / np.pi))[..., None]
+
+
 def hold_last(values: NDArray[np.float64], known: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
     """Hold the last ``known`` value where ``values`` ``[..., T]`` are unknown; before it, ``initial``."""
     latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[-1]), -1), axis=-1)

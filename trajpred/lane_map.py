@@ -82,6 +82,12 @@ class Ragged:
     def __repr__(self) -> str:
         return f"Ragged({len(self)} rows, {self.values.dtype}{list(self.values.shape)})"
 
+    def take(self, rows: NDArray[np.int64]) -> Ragged:
+        """Select ``rows``, in any order and also repeatedly."""
+        size = self.lengths[rows]
+        shift = self.offsets[rows] - (np.cumsum(size) - size)
+        return Ragged.from_lengths(self.values[np.repeat(shift, size) + np.arange(size.sum())], size)
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Row lengths ``[M]``."""
@@ -201,6 +207,11 @@ class LaneMap:
         points = sum(len(line.values) for line in lines)
         areas = f"{len(self.crossing_id)} crossings, {len(self.drivable_area_id)} drivable areas"
         return f"LaneMap({len(self)} lane segments, {areas}; {points} points of lanes)"
+
+    def routes(self, rows: NDArray[np.int64]) -> LaneMap:
+        """Select lane segments, with their ids, centrelines and successors only."""
+        lines = {name: getattr(self, name).take(rows) for name in ("centerline", "successors")}
+        return LaneMap(lane_id=self.lane_id[rows], **lines)
 
     def validate(self) -> None:
         """Raise :class:`DataError` naming the first field with an invalid shape or value."""

@@ -12,17 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
 
 from tests.conftest import run
-from tests.export.conftest import SETTINGS, traced_before
+from tests.export.conftest import SETTINGS, save_model, traced_before
 from trajpred.cli.onboard import checked_rows
 from trajpred.errors import DataError
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS
+from trajpred.model import ModeDecoder, Prediction, SceneDecoder, SceneTokens
 from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import ENCODER_GRAPHS, INTERFACE, MANIFEST, SIGNATURES, is_bundle
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -153,6 +158,36 @@ def test_options_out_of_range(
     with pytest.raises(DataError) as error:
         export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], **options)
     assert error.value.field == field
+
+
+class AnchorDecoder(SceneDecoder):
+    """Predicts the anchors."""
+
+    anchor_steps = property(lambda self: self.horizon)
+
+    def forward(
+        self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
+    ) -> Prediction:
+        path = batch["agent"].anchors
+        path = path if agents is None else path.index_select(0, agents)
+        return Prediction(path, torch.ones_like(path), path[:, :, 0, 0] * 0)
+
+
+@pytest.mark.parametrize(("decoder", "sizes"), [(ModeDecoder, (80, 240)), (AnchorDecoder, None)])
+def test_anchors_are_an_input_of_the_decoder(
+    scenes: list[Scenario], tmp_path: Path, decoder: type[SceneDecoder], sizes: tuple[int, int] | None
+) -> None:
+    own = decoder is AnchorDecoder
+    options = {"dim": 16} if own else SETTINGS["decoder"]["init_args"] | {"anchors": True}
+    part = {"class_path": f"{decoder.__module__}.{decoder.__qualname__}", "init_args": options}
+    checkpoint = save_model(tmp_path / "anchors.ckpt", SETTINGS | {"decoder": part})
+    export_bundle(checkpoint, tmp_path / "bundle", scenes[:2], sizes=sizes, fused=not own, progress=False)
+    for graph in ("decoder",) if own else ("decoder", "forecaster"):
+        names = {value.name for value in onnx.load(tmp_path / "bundle" / f"{graph}.onnx").graph.input}
+        assert "agent_anchors" in names and "agent_velocity" not in names
+    [expected] = CheckpointPredictor(checkpoint)(scenes[1:2])
+    found = OnboardForecaster(tmp_path / "bundle").forecast(ScenarioBatch.of(scenes[1:2]))
+    np.testing.assert_allclose(found.trajectory, expected.trajectory, rtol=0, atol=1e-3)
 
 
 def test_encoder_alone(encoder_bundle: Path, scenes: list[Scenario]) -> None:

@@ -9,11 +9,14 @@ import pytest
 
 from tests.graph.scenes import FAR, features_of, moved, other_future, straight
 from trajpred.errors import DataError
+from trajpred.geometry import Pose
 from trajpred.graph.channels import LANE_KINDS, TOPOLOGY
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import SceneFeatures
+from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.lane_map import LaneMap, Ragged
+from trajpred.predictors.lane_following import lane_following
 from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario_batch import ScenarioBatch
 
 DEFAULT = FeatureConfig()
 #: Keeps every lane and crossing, so row i is lane i.
@@ -44,6 +47,20 @@ def local_truth(scenario: Scenario, features: SceneFeatures) -> dict[str, np.nda
         rows["turn"].append(np.exp(1j * scenario.tracks.heading[track]) * back)
         rows["valid"].append(scenario.tracks.valid[track])
     return {name: np.array(values) for name, values in rows.items()}
+
+
+def test_anchors_are_lane_following_in_the_agents_own_frames(scenario: Scenario) -> None:
+    other = moved(scenario, FAR, 1.0)
+    features = scene_features(ScenarioBatch.of([other, scenario]), FeatureConfig(anchor_steps=60))
+    for scene, source in enumerate((other, scenario)):
+        own = features.agents.scene == scene
+        expected = lane_following(source).of(features.agents.track_id[own])
+        rows = [source.tracks.index(name) for name in expected.track_id]
+        pose = Pose(source.tracks.position, source.tracks.heading)[rows, source.last_seen[rows]]
+        back = np.exp(-1j * pose.heading)[:, None, None]
+        path = as_complex(expected.trajectory - pose.position[:, None, None]) * back
+        np.testing.assert_allclose(features.agents.anchors[own], as_xy(path), rtol=1e-5, atol=1e-3)
+    assert features_of(scenario, DEFAULT).agents.anchors.shape[1:] == (6, 0, 2)
 
 
 def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:

@@ -158,6 +158,16 @@ def test_reflected_features_equal_features_of_the_reflected_scene(
     assert len(set(found.lanes.topology_kind.tolist())) == 4 and len(np.unique(found.lanes.marks)) > 2
 
 
+def test_anchors_are_reflected(scenes: list[Scenario]) -> None:
+    """They differ from those of the reflected scene: of two equally probable turns the left one is first."""
+    features = scene_features(ScenarioBatch.of(scenes), FeatureConfig(anchor_steps=7))
+    chosen = np.arange(len(scenes)) % 2 == 0
+    sign = np.where(chosen[features.agents.scene], -1.0, 1.0)[:, None, None]
+    found = mirrored(features, chosen).agents.anchors
+    assert np.array_equal(found[..., 0], features.agents.anchors[..., 0])
+    assert np.array_equal(found[..., 1], features.agents.anchors[..., 1] * sign)
+
+
 def test_left_turns_and_marks_become_right() -> None:
     angle = np.linspace(0, 1, 110)
     left = Scenario.from_arrays(

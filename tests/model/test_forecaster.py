@@ -13,6 +13,7 @@ from torch import nn
 from tests.graph.scenes import FAR, QUARTER, moved, other_future, straight, with_tracks
 from tests.model.small import assert_same, batch_of, evaluate_as, largest_change, small_config, small_model
 from trajpred.errors import DataError
+from trajpred.graph.scene_graph import build_batch
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.motion import constant_velocity
 from trajpred.scenario import Scenario
@@ -37,6 +38,17 @@ def test_moving_and_turning_the_scene_moves_and_turns_the_forecast(
             expected = (a.trajectory @ [1, 1j]) * np.exp(1j * angle) + complex(*FAR)
             np.testing.assert_allclose(b.trajectory @ [1, 1j], expected, rtol=0, atol=5e-3)
             np.testing.assert_allclose(b.probability, a.probability, rtol=0, atol=1e-3)
+
+
+def test_moving_and_turning_the_scene_moves_and_turns_its_anchors(real: list[Scenario]) -> None:
+    config = small_config()
+    config["decoder"]["init_args"] |= {"anchors": True}
+    model = LitForecaster.build(config).eval()
+    before, after = (build_batch(s, model.scene) for s in (real, [moved(s, FAR, -2.0) for s in real]))
+    with torch.inference_mode():
+        assert_same(model(after), model(before))
+    # Of equally probable futures, rounding decides which one comes first.
+    assert before["agent"].anchors.std(1).max() > 1
 
 
 def test_the_prediction_depends_on_the_map_and_on_its_position(

@@ -8,15 +8,20 @@ import torch
 from torch import Tensor
 
 from tests.graph.scenes import straight
-from tests.model.small import assert_same, batch_of, evaluate_as, small_model
+from tests.model.small import assert_same, batch_of, evaluate_as, small_config, small_model
 from trajpred.errors import DataError
 from trajpred.geometry import Pose
-from trajpred.model import ModeDecoder, SceneEncoder
+from trajpred.graph.config import FeatureConfig, SceneConfig
+from trajpred.graph.scene_graph import build_batch
+from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.heads import bernstein
 from trajpred.model.mode_decoder import MODE_EDGE_KINDS, STATIONARY_M, STOPPED_M, end_pose, radius_edges
 from trajpred.model.scene_decoder import constant_velocity_of, scene_mean
 from trajpred.model.token_graph import TokenGraph
+from trajpred.predictors.lane_following import lane_following
+from trajpred.predictors.motion import constant_velocity
 from trajpred.scenario import Scenario
+from trajpred.training.lit_forecaster import LitForecaster
 
 
 @pytest.mark.parametrize("steps", [1, 5, 60])
@@ -161,3 +166,42 @@ def test_bernstein_curves_equal_de_casteljau_s(degree: int, steps: int) -> None:
     points: np.ndarray | Tensor = np.random.default_rng(0).normal(0, 5, (degree + 1, 2))
     expected = [curve(np.asarray(points), step / steps) for step in range(1, steps + 1)]
     np.testing.assert_allclose(bernstein(degree, steps).numpy() @ points, expected, atol=1e-5)
+
+
+def anchored_model(**options: bool) -> LitForecaster:
+    config = small_config()
+    config["decoder"]["init_args"] |= {"anchors": True, **options}
+    return LitForecaster.build(config).eval()
+
+
+def test_anchored_modes_without_offsets_follow_the_lanes(real: list[Scenario]) -> None:
+    forecaster = anchored_model().forecaster
+    for head in (forecaster.decoder.propose_head, forecaster.decoder.refine_head):
+        for parameter in head.points[-1].parameters():
+            parameter.data.zero_()
+    found, joint = (forecaster.forecast(build_batch(real, forecaster.scene), kind) for kind in (False, True))
+    for scenario, forecast, worlds in zip(real, found, joint, strict=True):
+        for expected, given in ((lane_following, forecast), (constant_velocity, worlds)):
+            truth = expected(scenario).of(given.track_id)
+            path = np.broadcast_to(truth.trajectory, given.trajectory.shape)
+            np.testing.assert_allclose(given.trajectory, path, rtol=0, atol=2e-2)
+
+
+def test_anchored_modes_read_their_anchor(real: list[Scenario]) -> None:
+    model = anchored_model(joint=False)
+    batch = build_batch(real[:1], model.scene)
+    with torch.inference_mode():
+        before = model(batch)
+        batch["agent"].anchors = batch["agent"].anchors.flip(1)
+        after = model(batch)
+    assert (before.logits - after.logits.flip(1)).abs().max() > 1e-3, "modes also have an embedding"
+    assert (before.logits - after.logits).abs().max() > 1e-3
+
+
+def test_anchors_need_six_modes_and_a_scene_that_has_them() -> None:
+    with pytest.raises(DataError, match="modes': must be 6 with anchors, is 3"):
+        ModeDecoder(anchors=True, modes=3)
+    scene = SceneConfig(FeatureConfig(anchor_steps=7))
+    with pytest.raises(DataError, match="anchor_steps': is 7, the decoder reads 0"):
+        Forecaster(SceneEncoder(), ModeDecoder(), scene=scene)
+    assert Forecaster(SceneEncoder(), ModeDecoder(anchors=True)).scene.features.anchor_steps == 60

@@ -29,6 +29,7 @@ FIELDS = {
         "agent_heading": "heading",
         "agent_velocity": "velocity",
         "agent_elapsed_s": "elapsed_s",
+        "agent_anchors": "anchors",
     },
     "lane": {
         "lane_token": "token",

@@ -128,6 +128,7 @@ class Decoder(nn.Module):
         agent_valid: Tensor,
         agent_velocity: Tensor,
         agent_elapsed_s: Tensor,
+        agent_anchors: Tensor,
         lane_position: Tensor,
         lane_heading: Tensor,
         lane_valid: Tensor,
@@ -143,8 +144,12 @@ class Decoder(nn.Module):
             agent = target if stage == 0 else target.repeat_interleave(self.decoder.modes)
             return self._relation(stage, nodes, poses, agent)
 
-        velocity, elapsed = (x.index_select(0, target) for x in (agent_velocity, agent_elapsed_s))
-        start = constant_velocity(velocity, elapsed, step_s.expand(elapsed.shape[0]), self.decoder.horizon)
+        if self.decoder.anchors:
+            start = agent_anchors.index_select(0, target)
+        else:
+            velocity, elapsed = (x.index_select(0, target) for x in (agent_velocity, agent_elapsed_s))
+            time = step_s.expand(elapsed.shape[0])
+            start = constant_velocity(velocity, elapsed, time, self.decoder.horizon)[:, None]
         scene = torch.cat((agent_token, lane_context))
         prediction = self.decoder.decode(agent_token.index_select(0, target), scene, own, start, relation)
         probability = (prediction.logits / self.temperature).softmax(-1)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.geometry import Pose, norm, relative_pose, rotate, unit_vector
+from trajpred.geometry import Pose, norm, relative_pose, rotate, to_local, unit_vector
 from trajpred.graph.channels import LENGTH_SCALE, SPEED_SCALE
 from trajpred.graph.config import FeatureConfig
+from trajpred.graph.lane_futures import MODES, lane_futures
 from trajpred.graph.ragged import smallest
 from trajpred.scenario import TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
@@ -28,6 +29,8 @@ class AgentFeatures:
         object_type: ``[A]`` int64; ``category``: ``[A]`` int64.
         history: ``[A, observed, C]`` (:data:`~trajpred.graph.channels.HISTORY`), own frame; zeros where not
             valid.
+        anchors: ``[A, 6, anchor_steps, 2]`` metres, own frame: futures along the lanes, the most probable
+            first (:func:`~trajpred.graph.lane_futures.lane_futures`).
         target: ``[A, future, 2]`` metres, own frame; ``target_mask``: ``[A, future]``.
     """
 
@@ -41,6 +44,7 @@ class AgentFeatures:
     object_type: NDArray[np.int64]
     category: NDArray[np.int64]
     history: NDArray[np.float32]
+    anchors: NDArray[np.float32]
     target: NDArray[np.float32]
     target_mask: NDArray[np.bool_]
 
@@ -75,9 +79,28 @@ def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: Fe
         object_type=tracks.object_type[keep].astype(np.int64),
         category=tracks.category[keep].astype(np.int64),
         history=np.where(observed, history, 0.0).astype(np.float32),
+        anchors=_anchors(batch, keep, last, config.anchor_steps),
         target=np.where(valid[:, now:, None], own.position[:, now:], 0.0).astype(np.float32),
         target_mask=valid[:, now:],
     )
+
+
+def _anchors(
+    batch: ScenarioBatch, keep: NDArray[np.int64], last: NDArray[np.int64], steps: int
+) -> NDArray[np.float32]:
+    """Predict the tracks ``keep`` from their steps ``last`` along the lanes: ``[A, 6, steps, 2]``."""
+    anchors = np.zeros((len(keep), MODES, steps, 2), np.float32)
+    tracks, scene = batch.tracks, batch.track_scene[keep]
+    gap = batch.num_observed - 1 - last
+    time = (gap[:, None] + np.arange(steps + 1)) * batch.step_s[scene, None]
+    for one in np.unique(scene) if steps else ():
+        own = np.flatnonzero(scene == one)
+        rows, at = keep[own], last[own]
+        pose = Pose(tracks.position, tracks.heading)[rows, at]
+        velocity, lanes = tracks.velocity[rows, at], batch.map.routes(np.flatnonzero(batch.lane_scene == one))
+        path, _ = lane_futures(lanes, pose, velocity, tracks.object_type[rows], time[own])
+        anchors[own] = to_local(path[:, :, 1:], pose.position[:, None, None], pose.heading[:, None, None])
+    return anchors
 
 
 def _select(

@@ -31,6 +31,7 @@ class FeatureConfig:
         max_lanes: maximum number of lane segments and crossings; the nearest to any agent are kept.
         lane_radius_m: lanes farther than this from every agent are omitted.
         lane_points: points per polyline, even.
+        anchor_steps: future steps of the agents' anchors, 0 for none; taken from the decoder.
 
     Raises: DataError if a value is out of range.
     """
@@ -40,6 +41,7 @@ class FeatureConfig:
     max_lanes: int = 256
     lane_radius_m: float = 100.0
     lane_points: int = 10
+    anchor_steps: int = 0
 
     def __post_init__(self) -> None:
         _require_range(self)

@@ -138,6 +138,7 @@ def _mirrored_agents(agents: AgentFeatures, chosen: NDArray[np.bool_]) -> AgentF
         heading=np.where(chosen, -agents.heading, agents.heading),
         velocity=PLANE.reflect(agents.velocity, chosen),
         history=HISTORY.reflect(agents.history, chosen),
+        anchors=PLANE.reflect(agents.anchors, chosen),
         target=PLANE.reflect(agents.target, chosen),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,11 @@ class Forecaster(nn.Module):
         require(history > 0, "history", "must be positive")
         require(0 < step_s <= MAX_NUMBER, "step_s", f"must be a positive number of seconds, is {step_s}")
         self.encoder, self.decoder = encoder, decoder
-        self.history, self.step_s, self.scene = history, step_s, scene
+        steps = decoder.anchor_steps
+        given = scene.features.anchor_steps
+        require(given in (0, steps), "anchor_steps", f"is {given}, the decoder reads {steps}: leave it at 0")
+        self.history, self.step_s = history, step_s
+        self.scene = replace(scene, features=replace(scene.features, anchor_steps=steps))
         #: The config of the checkpoint it was loaded from.
         self.config: dict[str, Any] = {}
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.errors import require_not_negative
+from trajpred.errors import require, require_not_negative
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
+from trajpred.graph.lane_futures import MODES
 from trajpred.graph.relations import edge_features
 from trajpred.model.heads import CurveHead, at_least_float32
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
@@ -41,14 +42,17 @@ MODE_EDGE_CHANNELS = len(edge_channels(MODE_EDGE_KINDS))
 class ModeDecoder(SceneDecoder):
     """Mode tokens on the encoder's core: mode ← scene and mode ↔ mode layers in two stages.
 
-    A proposal is a smooth offset from constant velocity. Each mode is then re-anchored at its proposed end
-    point as a new (detached) pose, attends to the scene around it, and refines the trajectory.
+    A proposal is a smooth offset from constant velocity, or from a future along the lanes. Each mode is then
+    re-anchored at its proposed end point as a new (detached) pose, attends to the scene around it, and
+    refines the trajectory.
 
     Args:
         degree: of the Bézier curves of trajectories and scales.
         propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; without refinement
             layers the proposal is the prediction.
         propose_radius_m, refine_radius_m: radius around its pose within which a mode attends to the scene.
+        anchors: mode k starts from the agent's k-th most probable future along the lanes instead of constant
+            velocity; joint futures do not. There are then six modes.
         joint: also learn joint futures: a second set of mode embeddings through the same weights, where a
             mode also attends to the modes of the same index of other agents.
         heads, dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.SceneEncoder`.
@@ -70,12 +74,14 @@ class ModeDecoder(SceneDecoder):
         norm: Literal["post", "pre"] = "post",
         evaluation: Evaluation = "dense",
         pose: RelativePose = "both",
+        anchors: bool = False,
         joint: bool = False,
     ) -> None:
         require_sizes(dim, heads, propose_layers=propose_layers, refine_layers=refine_layers)
         require_not_negative(propose_radius_m=propose_radius_m, refine_radius_m=refine_radius_m)
+        require(modes == MODES or not anchors, "modes", f"must be {MODES} with anchors, is {modes}")
         super().__init__(horizon, dim, modes, joint)
-        self.evaluation = evaluation
+        self.evaluation, self.anchors = evaluation, anchors
         self.radius = (propose_radius_m, refine_radius_m)
         self.mode = nn.Embedding(modes, dim)
         stages = 2 if refine_layers else 1
@@ -96,10 +102,16 @@ class ModeDecoder(SceneDecoder):
             self.proposal = mlp(horizon * 2, dim, dim)
             self.norm = nn.LayerNorm(dim)
         self.logit_head = mlp(dim, dim, 1)
+        if anchors:
+            self.anchor, self.anchor_norm = mlp(horizon * 2, dim, dim), nn.LayerNorm(dim)
         if joint:
             self.joint_mode = nn.Embedding(modes, dim)
             self.across_bias = pose_bias(MODE_EDGE_CHANNELS, heads, pose)
             self.across = nn.ModuleList(layer(True) for _ in range(stages))
+
+    @property
+    def anchor_steps(self) -> int:
+        return self.horizon if self.anchors else 0
 
     def forward(
         self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
@@ -123,7 +135,7 @@ class ModeDecoder(SceneDecoder):
             tokens.agent[rows],
             tokens.nodes,
             graph.poses[rows],
-            constant_velocity_of(batch, self.horizon)[rows],
+            self._start(batch, joint)[rows],
             scene_relation,
             self._agent_relation(graph) if joint else None,
         )
@@ -147,17 +159,21 @@ class ModeDecoder(SceneDecoder):
             agent: ``[B, dim]`` tokens of the agents.
             nodes: ``[N, dim]`` tokens of the scene.
             poses: ``[B, 2]``, ``[B]`` of the agents.
-            start: ``[B, F, 2]`` metres, own frames; proposals are offsets from it.
+            start: ``[B, 1 or K, F, 2]`` metres, own frames, of all modes or of each; proposals are offsets
+                from it.
             scene_relation: maps a stage (0 propose, 1 refine) and poses ``[M, 2]`` (of the agents, or of all
                 modes) to the relation mode ← scene.
             agent_relation: relation between the modes of several agents, which selects joint futures.
         """
         mode = self.mode if agent_relation is None else self.joint_mode
-        x = (agent[:, None] + mode.weight).flatten(0, 1)
+        x = agent[:, None] + mode.weight
+        if self.anchors and agent_relation is None:
+            x = self.anchor_norm(x + self.anchor(start.flatten(2) / LENGTH_SCALE))
+        x = x.flatten(0, 1)
         relation = scene_relation(0, poses).repeat_receivers(self.modes)
         x = self._attend(0, x, nodes, relation, agent_relation)
         offset, scale = self._futures(self.propose_head, x)
-        proposal = start[:, None] + offset
+        proposal = start + offset
         if not self.refine:
             return Prediction(proposal, scale, self._logits(x))
 
@@ -166,6 +182,13 @@ class ModeDecoder(SceneDecoder):
         x = self._attend(1, x, nodes, scene_relation(1, end_pose(anchored, poses)), agent_relation)
         offset, final = self._futures(self.refine_head, x)
         return Prediction(anchored + offset, final, self._logits(x), proposal, scale)
+
+    def _start(self, batch: HeteroData, joint: bool) -> Tensor:
+        """Return what proposals are offsets from, ``[A, 1 or K, F, 2]`` metres, own frames."""
+        if self.anchors and not joint:
+            anchors: Tensor = batch["agent"].anchors
+            return anchors
+        return constant_velocity_of(batch, self.horizon)[:, None]
 
     def _attend(
         self,

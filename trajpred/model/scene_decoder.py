@@ -49,6 +49,11 @@ class SceneDecoder(nn.Module):
         require(modes > 0, "modes", f"must be positive, is {modes}")
         self.horizon, self.dim, self.modes, self.joint = horizon, dim, modes, joint
 
+    @property
+    def anchor_steps(self) -> int:
+        """Future steps of the agents' anchors that it reads; 0 if it reads none."""
+        return 0
+
     def forward(
         self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
     ) -> Prediction:

@@ -102,6 +102,15 @@ _MOTION = (
     Port("agent_velocity", "float32", ("A", 2), "m/s where last seen, own frame"),
     Port("agent_elapsed_s", "float32", ("A",), "s since last seen"),
 )
+_START = (
+    *_MOTION,
+    Port(
+        "agent_anchors",
+        "float32",
+        ("A", "K", "F", 2),
+        "m, own frame: futures along the lanes, the most probable first (trajpred.graph.lane_futures)",
+    ),
+)
 _SCENE_HEADING = Port("scene_heading", "float32", (), "rad, of the agent at the scene's origin")
 _STEP = Port("step_s", "float32", (), "s between steps")
 _TARGET = Port("target", "int64", ("B",), "rows of the agents to predict")
@@ -124,11 +133,11 @@ SIGNATURES = {
         (*_AGENT, *_AGENT_POSE, _LANE_TOKEN, *_LANE_POSE, _TOPOLOGY, *_MOTION, *_CONTEXT, _STEP), _TOKENS
     ),
     "decoder": Signature(
-        (*_TOKENS, *_AGENT_POSE, *_MOTION, *_LANE_POSE, _TARGET, _STEP, *_AGENT, _TOPOLOGY, *_CONTEXT),
+        (*_TOKENS, *_AGENT_POSE, *_START, *_LANE_POSE, _TARGET, _STEP, *_AGENT, _TOPOLOGY, *_CONTEXT),
         _FUTURES,
     ),
     "forecaster": Signature(
-        (*_AGENT, *_AGENT_POSE, *_MOTION, *_LANE, *_LANE_POSE, _TOPOLOGY, _TARGET, _STEP, *_CONTEXT),
+        (*_AGENT, *_AGENT_POSE, *_START, *_LANE, *_LANE_POSE, _TOPOLOGY, _TARGET, _STEP, *_CONTEXT),
         (*_FUTURES, *_TOKENS),
     ),
 }

@@ -207,6 +207,7 @@ class OnboardEncoder:
             "agent_valid": np.arange(A) < len(agents.track_id),
             "agent_velocity": pad(agents.velocity, A),
             "agent_elapsed_s": pad(agents.elapsed_s, A),
+            "agent_anchors": pad(agents.anchors, A),
             "lane_token": pad(lanes.token, L),
             "lane_position": pad(lanes.position, L),
             "lane_heading": pad(lanes.heading, L),

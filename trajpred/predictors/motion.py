@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.forecast import Forecast
-from trajpred.geometry import STANDING_SPEED, norm, rotate, wrap_angle
+from trajpred.geometry import STANDING_SPEED, arc, norm, wrap_angle
 from trajpred.scenario import Scenario
 
 #: Number of last steps that the turn rate is fitted to: 1 s at 10 Hz.
@@ -77,16 +77,6 @@ def _follow_arc(
     time = time_ahead(scenario, last, num_future)
     path = scenario.tracks.position[rows, last][:, None] + arc(velocity, turn_rate, time)
     return as_forecast(scenario, rows, last, path[:, None], np.ones((len(rows), 1)))
-
-
-def arc(
-    velocity: NDArray[np.float64], turn_rate: NDArray[np.float64], time: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the displacement ``[N, F, 2]`` after ``time`` ``[N, F]`` from ``velocity`` ``[N, 2]``."""
-    # The chord of an arc that turns by ωt has length v t sinc(ωt / 2) and direction ωt / 2: the closed form
-    # of CTRV without its division by ω.
-    half = turn_rate[:, None] * time / 2
-    return rotate(velocity[:, None], half) * (time * np.sinc(half / np.pi))[..., None]
 
 
 def time_ahead(scenario: Scenario, last: NDArray[np.int64], num_future: int | None) -> NDArray[np.float64]:

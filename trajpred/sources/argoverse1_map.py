@@ -56,14 +56,8 @@ def _take(lanes: LaneMap, index: NDArray[np.int64]) -> LaneMap:
     for one in fields(LaneMap):
         values = getattr(lanes, one.name)
         if not one.name.startswith(("crossing", "drivable")):  # which Argoverse 1 does not have
-            taken[one.name] = _take_rows(values, index) if isinstance(values, Ragged) else values[index]
+            taken[one.name] = values.take(index) if isinstance(values, Ragged) else values[index]
     return LaneMap(**taken)
-
-
-def _take_rows(rows: Ragged, index: NDArray[np.int64]) -> Ragged:
-    lengths = rows.lengths[index]
-    shift = rows.offsets[index] - (np.cumsum(lengths) - lengths)
-    return Ragged.from_lengths(rows.values[np.repeat(shift, lengths) + np.arange(lengths.sum())], lengths)
 
 
 def city_map(folder: Path, city: str) -> CityMap:
