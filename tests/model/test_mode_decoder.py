@@ -198,7 +198,9 @@ def test_anchored_modes_read_their_anchor(real: list[Scenario]) -> None:
     assert (before.logits - after.logits).abs().max() > 1e-3
 
 
-def test_anchors_need_six_modes_and_a_scene_that_has_them() -> None:
+def test_anchors_need_six_modes_and_a_scene_that_has_them(real: list[Scenario]) -> None:
+    with pytest.raises(DataError, match="anchors': this model reads 60 steps, the batch has 0: build it with"):
+        anchored_model().forecaster.forecast(batch_of(real[:1]))
     with pytest.raises(DataError, match="modes': must be 6 with anchors, is 3"):
         ModeDecoder(anchors=True, modes=3)
     scene = SceneConfig(FeatureConfig(anchor_steps=7))

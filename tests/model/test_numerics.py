@@ -145,7 +145,8 @@ def test_any_observation_pattern_gives_finite_values_and_gradients(evaluation: s
 def test_so_does_every_system_and_it_computes_in_float64_on_request(
     path: Path, decoder: dict[str, Any]
 ) -> None:
-    model, batch = small(path, **decoder).train(), batch_of([crowd(0), straight(1)])
+    model = small(path, **decoder).train()
+    batch = build_batch([crowd(0), straight(1)], model.scene)
     assert_finite(model, batch)
     with torch.inference_mode():
         exact = in_double(model.eval(), batch)

@@ -19,6 +19,7 @@ from tests.model.small import batch_of
 from trajpred.errors import DataError
 from trajpred.geometry import POSE_SCALE, relative_pose
 from trajpred.graph.channels import EDGE_POSE
+from trajpred.graph.scene_graph import build_batch
 from trajpred.model import StarSceneEncoder
 from trajpred.model.star_encoder import Stars
 from trajpred.model.token_graph import TokenGraph
@@ -66,7 +67,8 @@ def test_sizes_that_cannot_be_built_are_rejected_by_name(path: Path, wrong: dict
 def test_the_loss_falls_and_every_parameter_gets_a_finite_gradient(
     path: Path, decoder: dict[str, Any], real: list[Scenario]
 ) -> None:
-    model, batch = small(path, **decoder).train(), batch_of(real[:1])
+    model = small(path, **decoder).train()
+    batch = build_batch(real[:1], model.scene)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     losses = []
     for _ in range(4):
@@ -91,8 +93,8 @@ def test_predictions_are_invariant_and_scenes_of_a_batch_independent(
     scenes = [*real[:2], Scenario.from_arrays(lonely[None].numpy(), num_observed=50)]  # one agent, no map
     there = [moved(scene, (8000.0, -6000.0), math.pi / 2) for scene in scenes]
     with torch.inference_mode():
-        together = model(batch_of(scenes))
-        alone = [model(batch_of([scene])) for scene in there]
+        together = model(build_batch(scenes, model.scene))
+        alone = [model(build_batch([scene], model.scene)) for scene in there]
     assert together.trajectory.isfinite().all() and alone[-1].trajectory.shape == (1, 6, 60, 2)
     for name in ("trajectory", "logits"):
         parts = torch.cat([getattr(one, name) for one in alone])

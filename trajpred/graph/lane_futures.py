@@ -188,7 +188,7 @@ def _choose(
         left[row, best] = 0.0
     # Equal accelerations and decelerations are equally probable: without rounding, their order is arbitrary.
     order = np.argsort(-covered.round(9), axis=1, kind="stable")
-    covered = np.take_along_axis(covered, order, axis=1)
+    covered = -np.sort(-covered, axis=1)
     return np.take_along_axis(chosen, order, axis=1), covered / covered.sum(axis=1, keepdims=True)
 
 

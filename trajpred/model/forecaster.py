@@ -126,6 +126,11 @@ class Forecaster(nn.Module):
         if history != self.history or future not in (self.horizon, 0):
             data = f"the data have {future} from {history}"
             raise DataError(f"this model predicts {self.horizon} steps from {self.history}, {data}")
+        steps, found = self.scene.features.anchor_steps, batch["agent"].anchors.shape[2]
+        advice = (
+            f"this model reads anchors of {steps} steps, the batch has {found}: build it with model.scene"
+        )
+        require(found == steps, "anchors", advice)
         step = torch.as_tensor(batch.step_s)
         if bool(((step - self.step_s).abs() > 0.1 * self.step_s).any()):
             data = f"the data have one of {float(step.flatten()[0]):.2g} s"
