@@ -199,7 +199,7 @@ def test_anchored_modes_read_their_anchor(real: list[Scenario]) -> None:
 
 
 def test_anchors_need_six_modes_and_a_scene_that_has_them(real: list[Scenario]) -> None:
-    with pytest.raises(DataError, match="anchors': this model reads 60 steps, the batch has 0: build it with"):
+    with pytest.raises(DataError, match="anchors': the model reads 60 steps, the batch has 0: build it"):
         anchored_model().forecaster.forecast(batch_of(real[:1]))
     with pytest.raises(DataError, match="modes': must be 6 with anchors, is 3"):
         ModeDecoder(anchors=True, modes=3)

@@ -127,10 +127,8 @@ class Forecaster(nn.Module):
             data = f"the data have {future} from {history}"
             raise DataError(f"this model predicts {self.horizon} steps from {self.history}, {data}")
         steps, found = self.scene.features.anchor_steps, batch["agent"].anchors.shape[2]
-        advice = (
-            f"this model reads anchors of {steps} steps, the batch has {found}: build it with model.scene"
-        )
-        require(found == steps, "anchors", advice)
+        problem = f"the model reads {steps} steps, the batch has {found}: build it with the model's scene"
+        require(steps in (0, found), "anchors", problem)
         step = torch.as_tensor(batch.step_s)
         if bool(((step - self.step_s).abs() > 0.1 * self.step_s).any()):
             data = f"the data have one of {float(step.flatten()[0]):.2g} s"
