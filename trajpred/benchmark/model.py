@@ -14,7 +14,6 @@ from trajpred.benchmark.launches import step_counts
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
 from trajpred.errors import DataError, require
 from trajpred.geometry import Pose
-from trajpred.graph.config import SceneConfig
 from trajpred.graph.relations import edge_features
 from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.nn import (
@@ -47,12 +46,11 @@ import sys
 from pathlib import Path
 import torch
 from trajpred.benchmark.model import STEP, make_model, peak_mb
-from trajpred.graph.config import SceneConfig
 from trajpred.graph.scene_graph import build_batch
 from trajpred.sources.argoverse2 import read_scenario
 torch.set_num_threads(int(sys.argv[1]))
 model = make_model(Path(sys.argv[3]) if len(sys.argv) > 3 else None)
-print([peak_mb(model, build_batch([read_scenario(Path(sys.argv[2]))] * STEP, SceneConfig()))])
+print([peak_mb(model, build_batch([read_scenario(Path(sys.argv[2]))] * STEP, model.scene))])
 """
 
 
@@ -93,20 +91,20 @@ def model_figures(
     """
     folder = folder or SCENARIO
     scenario, model = read_scenario(folder), make_model(config)
-    graph = build_batch([scenario], SceneConfig())
+    graph = build_batch([scenario], model.scene)
     with use_threads(threads):
         results: dict[str, float] = {
             "parameters (M)": sum(p.numel() for p in model.parameters()) / 1e6,
             "agents": graph["agent"].num_nodes,
             "lanes": graph["lane"].num_nodes,
         }
-        cpu, _ = median_ms(lambda: build_batch([scenario], SceneConfig()), repeats)
+        cpu, _ = median_ms(lambda: build_batch([scenario], model.scene), repeats)
         results |= {"scenario to graph, CPU ms": cpu, **_times(model, scenario, repeats)}
         if compiled:
             model.forecaster.compile(dynamic=False)
             again = _times(model, scenario, repeats)
             results |= {f"compiled: {name}": value for name, value in again.items()}
-    counts = step_counts(model, build_batch([scenario] * STEP, SceneConfig()))
+    counts = step_counts(model, build_batch([scenario] * STEP, model.scene))
     results |= {f"training step as on a GPU, {name}": count for name, count in counts.items()}
     [peak] = own_process(_PEAK, threads, folder, *([config] if config else []))
     return results | {f"training step, batch {STEP}, peak MB of the process": peak}
@@ -115,14 +113,14 @@ def model_figures(
 def _times(model: LitForecaster, scenario: Scenario, repeats: int) -> dict[str, float]:
     results: dict[str, float] = {}
     for size in (1, STEP, 32):
-        batch = build_batch([scenario] * size, SceneConfig())
+        batch = build_batch([scenario] * size, model.scene)
         model.eval()
         with torch.no_grad():
             cpu, wall = median_ms(partial(model.forecaster, batch), repeats)
         name = f"forward, batch {size}"
         results |= {f"{name}, CPU ms": cpu, f"{name}, wall ms": wall}
         results |= {f"{name}, scenes/s of CPU time": 1e3 * size / cpu, f"{name}, scenes/s": 1e3 * size / wall}
-    cpu, wall = training_step(model, build_batch([scenario] * STEP, SceneConfig()), repeats)
+    cpu, wall = training_step(model, build_batch([scenario] * STEP, model.scene), repeats)
     name = f"training step, batch {STEP}"
     return results | {f"{name}, CPU ms": cpu, f"{name}, wall ms": wall}
 

@@ -40,7 +40,8 @@ class Forecaster(nn.Module):
         >>> forecast.trajectory.shape
         (61, 6, 60, 2)
 
-    Raises: DataError if encoder and decoder have different ``dim``, or history or time step are out of range.
+    Raises: DataError if encoder and decoder have different ``dim``, history or time step are out of range, or
+        ``scene`` has anchors of other steps than the decoder reads.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Forecaster(nn.Module):
         return to_forecasts(self(batch, joint), batch)
 
     def check(self, batch: HeteroData) -> None:
-        """Raise :class:`DataError` if history, horizon or time step of ``batch`` are not the model's."""
+        """Raise :class:`DataError` if history, horizon, step or anchors of ``batch`` are not the model's."""
         history, future = batch["agent"].history.shape[1], batch["agent"].target.shape[1]
         if history != self.history or future not in (self.horizon, 0):
             data = f"the data have {future} from {history}"
