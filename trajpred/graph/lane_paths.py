@@ -97,15 +97,20 @@ def _match(
     real = np.flatnonzero((owner[1:] == owner[:-1]) & (norm(step) > 1e-6))  # others have no direction
     start, step, owner = xy[real], step[real], owner[real]
     size, heading = norm(step), direction(step)
-    to_agent = pose.position[:, None] - start
-    share = np.clip((to_agent * step).sum(-1) / size**2, 0, 1)
-    gap, angle = norm(to_agent - share[..., None] * step), wrap_angle(pose.heading[:, None] - heading)
-    agent, segment = np.nonzero((gap <= MATCH_RADIUS_M) & (np.abs(angle) <= MATCH_ANGLE))
-    cost = (gap[agent, segment] / OFFSET_SD_M) ** 2 + (angle[agent, segment] / ANGLE_SD) ** 2
+    # A square around each start leaves few pairs of agent and segment.
+    within = MATCH_RADIUS_M + size
+    near_x, near_y = (np.abs(pose.position[:, i, None] - start[:, i]) <= within for i in (0, 1))
+    agent, segment = np.nonzero(near_x & near_y)
+    to_agent, ahead = pose.position[agent] - start[segment], step[segment]
+    share = np.clip((to_agent * ahead).sum(-1) / size[segment] ** 2, 0, 1)
+    gap, angle = norm(to_agent - share[:, None] * ahead), wrap_angle(pose.heading[agent] - heading[segment])
+    near = (gap <= MATCH_RADIUS_M) & (np.abs(angle) <= MATCH_ANGLE)
+    agent, segment, share, gap, angle = (x[near] for x in (agent, segment, share, gap, angle))
+    cost = (gap / OFFSET_SD_M) ** 2 + (angle / ANGLE_SD) ** 2
     best = smallest(agent * max(len(lanes), 1) + owner[segment], 1, cost)
     best = best[smallest(agent[best], MAX_LANES, cost[best])]
-    agent, segment = agent[best], segment[best]
-    along = _arc(lanes)[real[segment]] + share[agent, segment] * size[segment]
+    agent, segment, share = agent[best], segment[best], share[best]
+    along = _arc(lanes)[real[segment]] + share * size[segment]
     return agent, owner[segment], along, np.exp(-0.5 * cost[best])
 
 
