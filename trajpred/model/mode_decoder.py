@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.errors import require, require_not_negative
+from trajpred.errors import require_not_negative
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
 from trajpred.graph.lane_futures import MODES
@@ -51,8 +51,8 @@ class ModeDecoder(SceneDecoder):
         propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; without refinement
             layers the proposal is the prediction.
         propose_radius_m, refine_radius_m: radius around its pose within which a mode attends to the scene.
-        anchors: mode k starts from the agent's k-th most probable future along the lanes instead of constant
-            velocity; joint futures do not. There are then six modes.
+        anchors: mode k starts from the agent's k-th most probable of six futures along the lanes instead of
+            constant velocity; joint futures do not. The modes after the sixth start from the first again.
         joint: also learn joint futures: a second set of mode embeddings through the same weights, where a
             mode also attends to the modes of the same index of other agents.
         heads, dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.SceneEncoder`.
@@ -79,7 +79,6 @@ class ModeDecoder(SceneDecoder):
     ) -> None:
         require_sizes(dim, heads, propose_layers=propose_layers, refine_layers=refine_layers)
         require_not_negative(propose_radius_m=propose_radius_m, refine_radius_m=refine_radius_m)
-        require(modes == MODES or not anchors, "modes", f"must be {MODES} with anchors, is {modes}")
         super().__init__(horizon, dim, modes, joint)
         self.evaluation, self.anchors = evaluation, anchors
         self.radius = (propose_radius_m, refine_radius_m)
@@ -159,8 +158,8 @@ class ModeDecoder(SceneDecoder):
             agent: ``[B, dim]`` tokens of the agents.
             nodes: ``[N, dim]`` tokens of the scene.
             poses: ``[B, 2]``, ``[B]`` of the agents.
-            start: ``[B, 1 or K, F, 2]`` metres, own frames, of all modes or of each; proposals are offsets
-                from it.
+            start: ``[B, 1, F, 2]``, or the six anchors ``[B, 6, F, 2]``; metres, own frames. Proposals are
+                offsets from it.
             scene_relation: maps a stage (0 propose, 1 refine) and poses ``[M, 2]`` (of the agents, or of all
                 modes) to the relation mode ← scene.
             agent_relation: relation between the modes of several agents, which selects joint futures.
@@ -168,6 +167,8 @@ class ModeDecoder(SceneDecoder):
         mode = self.mode if agent_relation is None else self.joint_mode
         x = agent[:, None] + mode.weight
         if self.anchors and agent_relation is None:
+            if self.modes != MODES:
+                start = start[:, torch.arange(self.modes, device=start.device) % MODES]
             x = self.anchor_norm(x + self.anchor(start.flatten(2) / LENGTH_SCALE))
         x = x.flatten(0, 1)
         relation = scene_relation(0, poses).repeat_receivers(self.modes)
@@ -184,7 +185,7 @@ class ModeDecoder(SceneDecoder):
         return Prediction(anchored + offset, final, self._logits(x), proposal, scale)
 
     def _start(self, batch: HeteroData, joint: bool) -> Tensor:
-        """Return what proposals are offsets from, ``[A, 1 or K, F, 2]`` metres, own frames."""
+        """Return what proposals are offsets from, see :meth:`decode`: ``[A, 1 or 6, F, 2]``."""
         if self.anchors and not joint:
             anchors: Tensor = batch["agent"].anchors
             return anchors
