@@ -103,7 +103,7 @@ def checked(name: str, rows: Any) -> None:
 def test_a_store_of_other_lengths_is_named_with_the_shipped_models_that_fit() -> None:
     expected = (
         "^mine: argoverse2-demo predicts 60 steps from 50, the data have 30 steps from 20: "
-        "shipped models that fit: argoverse1-nano, argoverse1-small, argoverse1-small-anchors$"
+        "shipped models that fit: argoverse1-nano, argoverse1-small$"
     )
     with pytest.raises(DataError, match=expected):
         checked("argoverse2-demo", Rows((20, 30)))
