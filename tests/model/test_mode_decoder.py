@@ -19,7 +19,6 @@ from trajpred.model.mode_decoder import MODE_EDGE_KINDS, STATIONARY_M, STOPPED_M
 from trajpred.model.scene_decoder import constant_velocity_of, scene_mean
 from trajpred.model.token_graph import TokenGraph
 from trajpred.predictors.lane_following import lane_following
-from trajpred.predictors.motion import constant_velocity
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
@@ -181,12 +180,11 @@ def test_anchored_modes_without_offsets_follow_the_lanes(real: list[Scenario], m
     for head in (forecaster.decoder.propose_head, forecaster.decoder.refine_head):
         for parameter in head.points[-1].parameters():
             parameter.data.zero_()
-    found, joint = (forecaster.forecast(build_batch(real, forecaster.scene), kind) for kind in (False, True))
-    for scenario, forecast, worlds in zip(real, found, joint, strict=True):
-        for expected, given in ((lane_following, forecast), (constant_velocity, worlds)):
-            truth = expected(scenario).of(given.track_id).trajectory
-            path = truth[:, np.arange(modes) % truth.shape[1]]
-            np.testing.assert_allclose(given.trajectory, path, rtol=0, atol=2e-2)
+    batch = build_batch(real, forecaster.scene)
+    for joint in (False, True):
+        for scenario, found in zip(real, forecaster.forecast(batch, joint), strict=True):
+            path = lane_following(scenario).of(found.track_id).trajectory[:, np.arange(modes) % 6]
+            np.testing.assert_allclose(found.trajectory, path, rtol=0, atol=2e-2)
 
 
 def test_anchored_modes_read_their_anchor(real: list[Scenario]) -> None:

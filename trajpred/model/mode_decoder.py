@@ -51,8 +51,8 @@ class ModeDecoder(SceneDecoder):
         propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; without refinement
             layers the proposal is the prediction.
         propose_radius_m, refine_radius_m: radius around its pose within which a mode attends to the scene.
-        anchors: mode k starts from the agent's k-th most probable of six futures along the lanes instead of
-            constant velocity; joint futures do not. The modes after the sixth start from the first again.
+        anchors: mode k, marginal or joint, starts from the agent's k-th most probable of six futures along
+            the lanes instead of constant velocity. The modes after the sixth start from the first again.
         joint: also learn joint futures: a second set of mode embeddings through the same weights, where a
             mode also attends to the modes of the same index of other agents.
         heads, dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.SceneEncoder`.
@@ -134,7 +134,7 @@ class ModeDecoder(SceneDecoder):
             tokens.agent[rows],
             tokens.nodes,
             graph.poses[rows],
-            self._start(batch, joint)[rows],
+            self._start(batch)[rows],
             scene_relation,
             self._agent_relation(graph) if joint else None,
         )
@@ -166,7 +166,7 @@ class ModeDecoder(SceneDecoder):
         """
         mode = self.mode if agent_relation is None else self.joint_mode
         x = agent[:, None] + mode.weight
-        if self.anchors and agent_relation is None:
+        if self.anchors:
             if self.modes != MODES:
                 start = start[:, torch.arange(self.modes, device=start.device) % MODES]
             x = self.anchor_norm(x + self.anchor(start.flatten(2) / LENGTH_SCALE))
@@ -184,9 +184,9 @@ class ModeDecoder(SceneDecoder):
         offset, final = self._futures(self.refine_head, x)
         return Prediction(anchored + offset, final, self._logits(x), proposal, scale)
 
-    def _start(self, batch: HeteroData, joint: bool) -> Tensor:
+    def _start(self, batch: HeteroData) -> Tensor:
         """Return what proposals are offsets from, see :meth:`decode`: ``[A, 1 or 6, F, 2]``."""
-        if self.anchors and not joint:
+        if self.anchors:
             anchors: Tensor = batch["agent"].anchors
             return anchors
         return constant_velocity_of(batch, self.horizon)[:, None]
