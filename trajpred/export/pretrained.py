@@ -102,6 +102,8 @@ def ship(
         raise DataError(f"{excess} {advice}", file=checkpoint)
     baseline, original = (_evaluate(model, rows) for model in ("constant_velocity", checkpoint))
     training = {**training_facts(content), "recipe": name, "checkpoint": display_name(checkpoint)}
+    if training.get("weights"):  # without the folders of the machine that trained
+        training["weights"] = display_name(training["weights"])
     calibration = {CALIBRATION: content[CALIBRATION]} if CALIBRATION in content else {}
     values = {CONFIG: content[CONFIG], "state_dict": stored, TRAINING: training, **calibration}
     size = _write(pretrained.FOLDER / f"{name}.pt", values)
