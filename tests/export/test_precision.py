@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from trajpred.export.precision import PRODUCTS, to_half, to_int8
+from trajpred.export.precision import PRODUCTS, TRAJECTORY_WEIGHTS, to_half, to_int8
 from trajpred.onboard import Bundle
 from trajpred.onboard.bundle import GRAPHS
 
@@ -46,3 +46,12 @@ def test_int8_quantises_products(bundle: Path) -> None:
     [exact], [found] = outputs(model, bundle, "lane_encoder"), outputs(small, bundle, "lane_encoder")
     assert 0 < np.abs(found - exact).max() < 0.3 * np.abs(exact).max()
     assert model.SerializeToString() == before
+
+
+def test_int8_keeps_the_layers_that_read_trajectories(bundle: Path) -> None:
+    model = onnx.load(bundle / "decoder.onnx")
+    weights = {name for node in model.graph.node for name in node.input if name.endswith("weight")}
+    reading = {name for name in weights if any(part in name for part in TRAJECTORY_WEIGHTS)}
+    kept = {w.name.removesuffix("_Transposed") for w in to_int8(model).graph.initializer}
+    assert len(reading) == 4 and reading <= kept
+    assert "module.decoder.logit_head.0.weight" in weights - kept

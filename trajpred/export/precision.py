@@ -19,6 +19,8 @@ from trajpred.export.trace import quiet
 Precision = Literal["fp32", "fp16", "int8"]
 #: Operators that multiply by a weight matrix, their second input.
 PRODUCTS = ("Gemm", "MatMul", "Conv")
+#: Parts of the names of weights that read trajectories: 8 bits for the farthest leave nothing for the others.
+TRAJECTORY_WEIGHTS = (".anchor.", ".proposal.")
 
 
 class PrecisionRule(NamedTuple):
@@ -81,18 +83,32 @@ def _half_product(node: onnx.NodeProto, cast_input: str, converted: set[str]) ->
 
 
 def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Quantise weight matrices to 8 bits, one scale per column; inputs are quantised at run time."""
+    """Quantise weight matrices to 8 bits, one scale per column; inputs are quantised at run time.
+
+    Layers that read trajectories stay float32.
+    """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     source = onnx.ModelProto()
     source.CopyFrom(model)
     del source.graph.value_info[:]  # names shapes that the quantiser is about to change
+    exact = [node.name for node in source.graph.node if _reads_trajectory(node)]
+    exact += [f"{name}_MatMul" for name in exact]  # what the quantiser makes of a Gemm before
     with tempfile.TemporaryDirectory() as folder, quiet():
         path, products = Path(folder) / "int8.onnx", ["MatMul", "Gemm"]
         quantize_dynamic(
-            source, path, op_types_to_quantize=products, weight_type=QuantType.QInt8, per_channel=True
+            source,
+            path,
+            op_types_to_quantize=products,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            nodes_to_exclude=exact,
         )
         return onnx.load(path)
+
+
+def _reads_trajectory(node: onnx.NodeProto) -> bool:
+    return any(part in name for name in node.input for part in TRAJECTORY_WEIGHTS)
 
 
 PRECISIONS: dict[str, PrecisionRule] = {

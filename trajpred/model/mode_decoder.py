@@ -165,12 +165,11 @@ class ModeDecoder(SceneDecoder):
             agent_relation: relation between the modes of several agents, which selects joint futures.
         """
         mode = self.mode if agent_relation is None else self.joint_mode
-        x = agent[:, None] + mode.weight
+        x = (agent[:, None] + mode.weight).flatten(0, 1)
         if self.anchors:
             if self.modes != MODES:
                 start = start[:, torch.arange(self.modes, device=start.device) % MODES]
-            x = self.anchor_norm(x + self.anchor(start.flatten(2) / LENGTH_SCALE))
-        x = x.flatten(0, 1)
+            x = self.anchor_norm(x + self.anchor(start.flatten(0, 1).flatten(1) / LENGTH_SCALE))
         relation = scene_relation(0, poses).repeat_receivers(self.modes)
         x = self._attend(0, x, nodes, relation, agent_relation)
         offset, scale = self._futures(self.propose_head, x)
