@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from tests.conftest import ROOT
 from trajpred.benchmark.launches import step_counts
 from trajpred.benchmark.model import make_model, model_figures
+from trajpred.graph.config import SceneConfig
 from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
@@ -15,7 +17,7 @@ from trajpred.training.lit_forecaster import LitForecaster
 
 @pytest.fixture(scope="module")
 def batch(sample_scenarios: list[Scenario]) -> SceneBatch:
-    return build_batch(sample_scenarios[:3], make_model(None).scene)
+    return build_batch(sample_scenarios[:3], SceneConfig())
 
 
 def test_a_training_step_of_the_default_hardly_waits(batch: SceneBatch) -> None:
@@ -23,9 +25,22 @@ def test_a_training_step_of_the_default_hardly_waits(batch: SceneBatch) -> None:
     assert counts["waits"] <= 5 and counts["copies"] == 0 and 500 < counts["operations"] < 1700
 
 
+@pytest.fixture
+def anchors(tmp_path: Path) -> Path:
+    decoder = "{class_path: trajpred.model.ModeDecoder, init_args: {anchors: true}}"
+    (tmp_path / "anchors.yaml").write_text(f"model: {{decoder: {decoder}}}")
+    return tmp_path / "anchors.yaml"
+
+
+def test_anchors_cost_no_wait(anchors: Path, sample_scenarios: list[Scenario], batch: SceneBatch) -> None:
+    model = make_model(anchors)
+    counts = step_counts(model, build_batch(sample_scenarios[:3], model.scene))
+    assert counts["waits"] == step_counts(make_model(None), batch)["waits"] and counts["copies"] == 0
+
+
 @pytest.mark.slow
-def test_a_model_is_measured_on_its_own_scene() -> None:
-    figures = model_figures(None, ROOT / "configs" / "model" / "nano.yaml", 1, 1, compiled=False)
+def test_a_model_is_measured_on_its_own_scene(anchors: Path) -> None:
+    figures = model_figures(None, anchors, 1, 1, compiled=False)
     assert figures["agents"] == 26 and all(value >= 0 for value in figures.values())
 
 

@@ -20,9 +20,9 @@ TOLERANCE = {"proposal": 2e-3, "proposal_scale": 2e-3, "trajectory": 2e-3, "scal
 
 
 def small_config(**model: Any) -> dict[str, Any]:
-    """A tiny model as in a YAML file, with joint futures; without anchors, so that every batch fits."""
+    """A tiny model as it would stand in a YAML file, with joint futures."""
     sizes = {"dim": 32, "heads": 4}
-    decoder = {**sizes, "propose_layers": 1, "anchors": False, "joint": True}
+    decoder = {**sizes, "propose_layers": 1, "joint": True}
     return {
         "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**sizes, "layers": 2}},
         "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": decoder},
@@ -36,8 +36,8 @@ def small_model(seed: int = 0, **model: Any) -> LitForecaster:
     return LitForecaster.build(small_config(**model)).eval()
 
 
-def batch_of(scenarios: Sequence[Scenario], scene: SceneConfig = SceneConfig()) -> HeteroData:
-    return build_batch(scenarios, scene)
+def batch_of(scenarios: Sequence[Scenario]) -> HeteroData:
+    return build_batch(scenarios, SceneConfig())
 
 
 def evaluate_as(model: LitForecaster, evaluation: str) -> LitForecaster:

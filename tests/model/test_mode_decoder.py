@@ -123,7 +123,7 @@ def test_a_subset_of_agents_is_predicted_as_within_all(
     with pytest.raises(ValueError, match="all agents"):
         decoder(tokens, batch, joint=True, agents=subset)
     with pytest.raises(ValueError, match="joint=True"):
-        ModeDecoder(dim=32, heads=4, anchors=False)(tokens, batch, joint=True)
+        ModeDecoder(dim=32, heads=4)(tokens, batch, joint=True)
 
 
 @pytest.mark.parametrize("name", ["propose_layers", "refine_layers", "propose_radius_m", "refine_radius_m"])
@@ -133,8 +133,7 @@ def test_negative_sizes_are_rejected_by_name(name: str) -> None:
 
 
 def test_without_refinement_layers_the_proposal_is_the_prediction(real: list[Scenario]) -> None:
-    batch = batch_of(real[:1])
-    decoder = ModeDecoder(dim=32, heads=4, refine_layers=0, anchors=False, joint=True).eval()
+    batch, decoder = batch_of(real[:1]), ModeDecoder(dim=32, heads=4, refine_layers=0, joint=True).eval()
     tokens = SceneEncoder(32, 4, 1).eval().encode(batch)
     with torch.inference_mode():
         marginal, joint = (decoder(tokens, batch, kind) for kind in (False, True))
@@ -203,5 +202,5 @@ def test_anchors_need_a_scene_that_has_them(real: list[Scenario]) -> None:
         anchored_model().forecaster.forecast(batch_of(real[:1]))
     scene = SceneConfig(FeatureConfig(anchor_steps=7))
     with pytest.raises(DataError, match="anchor_steps': is 7, the decoder reads 0"):
-        Forecaster(SceneEncoder(), ModeDecoder(anchors=False), scene=scene)
-    assert Forecaster(SceneEncoder(), ModeDecoder()).scene.features.anchor_steps == 60
+        Forecaster(SceneEncoder(), ModeDecoder(), scene=scene)
+    assert Forecaster(SceneEncoder(), ModeDecoder(anchors=True)).scene.features.anchor_steps == 60

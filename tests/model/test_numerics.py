@@ -185,8 +185,8 @@ def test_training_on_a_crowded_scene_keeps_few_bytes_for_the_gradients() -> None
     track = random.uniform(-80, 80, (300, 1, 2)) + random.normal(size=(300, 1, 2)) * np.arange(110)[:, None]
     ends = np.array([[-5.0, 0.0], [5.0, 0.0]])
     center = list(random.uniform(-80, 80, (800, 1, 2)) + ends)
+    batch = batch_of([Scenario.from_arrays(track, num_observed=50, map=center)])
     model = LitForecaster.build(DEFAULT_MODEL).train()
-    batch = batch_of([Scenario.from_arrays(track, num_observed=50, map=center)], model.scene)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         loss = model.losses(batch)["loss"]
     assert 100e6 < sum(kept.values()) < 200e6 and loss.requires_grad
@@ -195,11 +195,11 @@ def test_training_on_a_crowded_scene_keeps_few_bytes_for_the_gradients() -> None
 #: Prints the peak memory (MB) of a forward, and of a training step with its optimiser.
 _PEAK = """
 import re, sys
-from dataclasses import replace
 from pathlib import Path
 import numpy as np, torch
 from trajpred import Scenario
 from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.scene_graph import build_batch
 from trajpred.training.lit_forecaster import LitForecaster
 def peak():
@@ -211,8 +211,7 @@ center = random.uniform(-80, 80, (lanes, 1, 2)) + [[-5.0, 0], [5, 0]]
 track = start + velocity * np.arange(110)[:, None] / 10
 scene = Scenario.from_arrays(track, num_observed=50, map=list(center))
 model, before = LitForecaster.build(DEFAULT_MODEL), peak()
-features = replace(model.scene.features, max_agents=most_agents, max_lanes=most_lanes)
-batch = build_batch([scene], replace(model.scene, features=features))
+batch = build_batch([scene], SceneConfig(FeatureConfig(max_agents=most_agents, max_lanes=most_lanes)))
 with torch.inference_mode():
     model.eval()(batch)
 forward = peak()

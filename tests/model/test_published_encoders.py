@@ -185,8 +185,7 @@ def test_completion_reconstructs_masked_steps_only(real: list[Scenario]) -> None
 
 
 def test_the_regularisation_is_part_of_the_training_loss(real: list[Scenario]) -> None:
-    model = small(ROOT / "configs" / "model" / "multi_head_attention.yaml").eval()
-    batch = batch_of(real[:1], model.scene)
+    model, batch = small(ROOT / "configs" / "model" / "multi_head_attention.yaml").eval(), batch_of(real[:1])
     kernels = [p for n, p in model.named_parameters() if ".convs." in n and p.ndim == 2]
     losses = model.losses(batch)
     expected = 1e-5 * sum(float(p.detach().square().sum()) for p in kernels)

@@ -13,6 +13,7 @@ import torch
 
 from trajpred.benchmark.model import make_model, training_step
 from trajpred.benchmark.timing import median_ms, use_threads
+from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneDataset
 from trajpred.metrics import agent_metrics, world_metrics
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
@@ -93,15 +94,16 @@ def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> dict[st
         raw.mkdir(parents=True)
         for path in folders:
             (raw / path.name).symlink_to(path.resolve(), target_is_directory=True)
-        rows, model = np.resize(np.arange(len(folders)), batch_size), make_model(None)
+        rows = np.resize(np.arange(len(folders)), batch_size)
         for name, compression in (("", None), (", zstd", "zstd")):
             store = Path(folder) / f"store{compression}"
             prepare("argoverse2", raw.parent, store, workers=1, compression=compression, progress=False)
-            data = SceneDataset(ScenarioStore(store, "train"), model.scene)
+            data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
             cpu, _ = median_ms(partial(data.__getitem__, rows), repeats)
             figures[f"store to batch{name}, ms"] = cpu / batch_size
-        half = batch_size // 2
-        step = training_step(model, data[rows[:half]], min(repeats, 3))[0] / half
+        step = training_step(make_model(None), data[rows[: batch_size // 2]], min(repeats, 3))[0] / (
+            batch_size // 2
+        )
     figures["training step per scenario, ms"] = step
     figures["training step / store to batch"] = step / figures["store to batch, ms"]
     return figures

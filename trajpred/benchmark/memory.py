@@ -41,6 +41,7 @@ import sys
 import numpy as np
 from trajpred import Scenario
 from trajpred.benchmark.model import make_model, peak_mb
+from trajpred.graph.config import SceneConfig
 from trajpred.graph.scene_graph import build_batch
 agents, lanes, scenes = map(int, sys.argv[1:])
 random = np.random.default_rng(0)
@@ -49,10 +50,9 @@ def scenario():
     center = random.uniform(-50, 50, (lanes, 1, 2)) + [[-5.0, 0], [5, 0]]
     track = start + velocity * np.arange(110)[:, None] / 10
     return Scenario.from_arrays(track, num_observed=50, map=list(center))
-model = make_model(None)
-batch = build_batch([scenario() for _ in range(scenes)], model.scene)
+batch = build_batch([scenario() for _ in range(scenes)], SceneConfig())
 assert [batch[kind].num_nodes for kind in ("agent", "lane")] == [agents * scenes, lanes * scenes]
-print([peak_mb(model, batch)])
+print([peak_mb(make_model(None), batch)])
 """
 
 

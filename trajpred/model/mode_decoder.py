@@ -74,7 +74,7 @@ class ModeDecoder(SceneDecoder):
         norm: Literal["post", "pre"] = "post",
         evaluation: Evaluation = "dense",
         pose: RelativePose = "both",
-        anchors: bool = True,
+        anchors: bool = False,
         joint: bool = False,
     ) -> None:
         require_sizes(dim, heads, propose_layers=propose_layers, refine_layers=refine_layers)
