@@ -26,7 +26,7 @@ from trajpred.errors import DataError
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
 from trajpred.export.interface import interface_page
-from trajpred.export.precision import PRECISIONS
+from trajpred.export.precision import PRECISIONS, TRAJECTORY_WEIGHTS
 from trajpred.model import ModeDecoder, Prediction, SceneDecoder, SceneTokens
 from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import ENCODER_GRAPHS, INTERFACE, MANIFEST, SIGNATURES, is_bundle
@@ -185,6 +185,9 @@ def test_anchors_are_an_input_of_the_decoder(
     for graph in ("decoder",) if own else ("decoder", "forecaster"):
         names = {value.name for value in onnx.load(tmp_path / "bundle" / f"{graph}.onnx").graph.input}
         assert "agent_anchors" in names and "agent_velocity" not in names
+    weights = {w.name for w in onnx.load(tmp_path / "bundle" / "decoder.onnx").graph.initializer}
+    for part in () if own else TRAJECTORY_WEIGHTS:  # which int8 keeps, by these names
+        assert {f"module.decoder{part}{layer}.weight" for layer in (0, 2)} <= weights
     [expected] = CheckpointPredictor(checkpoint)(scenes[1:2])
     found = OnboardForecaster(tmp_path / "bundle").forecast(ScenarioBatch.of(scenes[1:2]))
     np.testing.assert_allclose(found.trajectory, expected.trajectory, rtol=0, atol=1e-3)
