@@ -119,3 +119,23 @@ def test_a_problem_without_a_setting_blames_no_file() -> None:
     assert (
         str(explain("something else", LightningArgumentParser(), ["--config", str(CPU)])) == "something else"
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--trainer.max_epochs 3 --config {first} --config {second} --resume {run}",
+        "--resume={run} --config={first} --trainer.max_epochs=3 -c {second}",
+    ],
+)
+def test_the_command_line_overrides_configs_wherever_they_are_named(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("{trainer: {max_epochs: 1}, data: {batch_size: 5}, resume: null}\n")
+    second.write_text("{trainer: {max_epochs: 2}, data: {batch_size: 6}}\n")
+    with pytest.raises(SystemExit) as end:
+        train([*words.format(first=first, second=second, run=tmp_path).split(), "--print_config"])
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert end.value.code == 0 and found["resume"] == str(tmp_path)
+    assert (found["trainer"]["max_epochs"], found["data"]["batch_size"]) == (3, 6)

@@ -142,16 +142,22 @@ def _configs(args: Sequence[str]) -> Iterator[Path]:
             yield Path(word.partition("=")[2])
 
 
-def with_own_config(args: list[str]) -> list[str]:
-    """Add the config of the run that is to be resumed, unless a config is given."""
+def configs_first(args: Sequence[str]) -> list[str]:
+    """Move the config files of ``args`` to the front, so that the command line overrides those after it too.
+
+    A run that is resumed has its own config unless another one is given.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", "-c", action="append", nargs="?", default=[])
+    given, settings = parser.parse_known_args(args)
+    if None in given.config:
+        return list(args)  # the parser of the settings reports that the file is missing
     parser.add_argument("--resume", type=Path, nargs="?")
-    parser.add_argument("--config", "-c", nargs="?")
-    given, _ = parser.parse_known_args(args)
-    if given.resume is None or given.config is not None:
-        return args
-    config = (given.resume if given.resume.is_dir() else given.resume.parent.parent) / "config.yaml"
-    return ["--config", str(config), *args] if config.is_file() else args
+    resume: Path | None = parser.parse_known_args(settings)[0].resume
+    if resume is not None and not given.config:
+        own = (resume if resume.is_dir() else resume.parent.parent) / "config.yaml"
+        given.config = [str(own)] if own.is_file() else []
+    return [word for file in given.config for word in ("--config", file)] + settings
 
 
 def check_configs(args: Sequence[str]) -> None:
