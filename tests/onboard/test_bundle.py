@@ -13,6 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from trajpred.benchmark.timing import use_threads
 from trajpred.errors import DataError
 from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import MANIFEST, is_bundle
@@ -29,6 +30,15 @@ def edit(folder: Path, change: Callable[[dict], object]) -> None:
     info = json.loads((folder / MANIFEST).read_text())
     change(info)
     (folder / MANIFEST).write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_bundle_among_predictors_has_the_threads_of_torch(threads: int, bundle: Path) -> None:
+    with use_threads(threads):
+        predictor = load_predictor(bundle)
+    assert isinstance(predictor, BundlePredictor)
+    sessions = predictor.forecaster._sessions.values()
+    assert {session.get_session_options().intra_op_num_threads for session in sessions} == {threads}
 
 
 def test_zip_file_equals_folder(bundle: Path, tmp_path: Path) -> None:

@@ -103,12 +103,12 @@ class CheckpointPredictor(Predictor):
 
 
 class BundlePredictor(Predictor):
-    """An exported bundle (:mod:`trajpred.export`), run by the onboard runtime."""
+    """An exported bundle (:mod:`trajpred.export`) in the onboard runtime, with the threads that torch has."""
 
     def __init__(self, bundle: str | Path) -> None:
         from trajpred.onboard.forecaster import OnboardForecaster
 
-        self.forecaster = OnboardForecaster(bundle)
+        self.forecaster = OnboardForecaster(bundle, threads=torch.get_num_threads())
         opened = self.forecaster.bundle
         self.name, self.how = f"{opened.name}, onboard {opened.precision}", "onboard"
         self.training, self.window = opened.training, (opened.history, opened.horizon)
