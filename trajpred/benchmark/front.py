@@ -81,7 +81,7 @@ def best(points: Sequence[Point]) -> list[Point]:
 def draw_front(points: Sequence[Point], metric: str) -> Figure:
     """Draw error with its 95 % interval against time; a line connects the :func:`best`.
 
-    Both axes are logarithmic, unless an interval reaches 0, as those of miss rates may.
+    Both scales are logarithmic; that of errors is linear if an interval reaches 0, as a miss rate may.
     """
     require(len(points) > 0, "checkpoints", "must not be empty")
     theme, unit = LIGHT, metric_of(metric).unit
