@@ -66,7 +66,11 @@ def weights(runs: Path) -> dict[str, torch.Tensor]:
 
 
 def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -> None:
-    """Curves and weights agree up to the rounding of float32."""
+    """Curves and weights agree up to the rounding of float32.
+
+    Except the bias of all logits: softmax ignores it, so its gradient is rounding, which Adam scales to full
+    steps.
+    """
     train(command(tmp_path / "one", store_path, 1)[1:])
     two = call(torchrun(command(tmp_path / "two", store_path, 2)))
     assert two.returncode == 0, two.stderr
@@ -78,7 +82,7 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
     for name, values in alone.items():
         assert together[name] == pytest.approx(values, rel=2e-5), name
     a, b = weights(tmp_path / "one"), weights(tmp_path / "two")
-    for name in a:
+    for name in a.keys() - {"forecaster.decoder.logit_head.2.bias"}:
         torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-5, msg=name)
 
 
