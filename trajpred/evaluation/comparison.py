@@ -15,8 +15,8 @@ from trajpred.metrics import columns, metric_of, metrics_of
 from trajpred.metrics.registry import Table
 
 RESAMPLES = 10_000
-#: Indices drawn at a time: 8 MB for any number of scenarios.
-_DRAWN = 1 << 20
+#: Indices drawn at a time: 1 MB for any number of scenarios.
+_DRAWN = 1 << 17
 #: Evaluations of one recipe from several seeds, by the recipe's name.
 Recipes = Mapping[str, Sequence[Evaluation]]
 
