@@ -15,7 +15,7 @@ from trajpred.metrics import columns, metric_of, metrics_of
 from trajpred.metrics.registry import Table
 
 RESAMPLES = 10_000
-#: Indices drawn at a time: 1 MB for any number of scenarios.
+#: Indices drawn at a time: 1 MB, or one resample if it is larger.
 _DRAWN = 1 << 17
 #: Evaluations of one recipe from several seeds, by the recipe's name.
 Recipes = Mapping[str, Sequence[Evaluation]]
