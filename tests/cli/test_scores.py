@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import run
 from trajpred.store import ScenarioStore
 
-CHANGE = re.compile(r"^\| +minFDE6 \|.*\|$", re.MULTILINE)
+CHANGE = re.compile(r"^\| +focal minFDE6 \|.*\|$", re.MULTILINE)
 
 
 def test_predictions_are_written_scored_and_compared(

@@ -29,11 +29,25 @@ def rows(store_path: Path) -> list[Scenario]:
 
 def test_groups_contain_visible_agents_with_a_future() -> None:
     valid = np.ones((5, 110), bool)
-    valid[1, 49] = valid[2, 50:] = False
+    valid[1, 49] = valid[2, 50:] = valid[3, 80] = False
     scored, unscored = TrackCategory.SCORED, TrackCategory.UNSCORED
-    groups = groups_of(straight(5, valid=valid, category=[3, scored, scored, scored, unscored]))
-    found = {name: np.flatnonzero(member).tolist() for name, member in groups.items()}
-    assert found == {"focal": [0], "scored": [0, 3], "all": [0, 3, 4]}
+    scenario = straight(5, valid=valid, category=[3, scored, scored, scored, unscored])
+    found = {name: np.flatnonzero(member).tolist() for name, member in groups_of(scenario).items()}
+    assert found == {"focal": [0], "scored": [0, 3], "moving": [0, 4], "all": [0, 3, 4]}, (
+        "one step is missing"
+    )
+
+
+def test_moving_agents_end_three_metres_from_where_they_were_seen_last() -> None:
+    scenario = straight(3)
+    position = scenario.tracks.position.copy()
+    now = position[:, 49:50]
+    position[:, 50:] = now + np.array([1.0, 0.0])
+    position[:, 80] += 9.0  # there and back again
+    for agent, distance in enumerate((2.99, 3.0, 3.01)):
+        position[agent, -1] = now[agent, 0] + np.array([0.0, distance])
+    tracks = replace(scenario.tracks, position=position)
+    assert groups_of(replace(scenario, tracks=tracks))["moving"].tolist() == [False, True, True]
 
 
 def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:

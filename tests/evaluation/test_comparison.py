@@ -17,11 +17,18 @@ from trajpred.metrics import METRICS
 
 
 def scored(
-    values: NDArray[np.float64], name: str = "a", order: NDArray[np.int64] | None = None
+    values: NDArray[np.float64],
+    name: str = "a",
+    order: NDArray[np.int64] | None = None,
+    count: NDArray[np.int64] | None = None,
 ) -> Evaluation:
-    """An evaluation with these focal minFDE6, the scenarios in ``order``."""
+    """An evaluation with these minFDE6 of focal and ``count`` moving agents, the scenarios in ``order``."""
     rows = np.arange(len(values)) if order is None else order
-    per_scenario = {"scenario_id": [f"s{i}" for i in rows], "minFDE6": values[rows].tolist()}
+    per_scenario: dict[str, Any] = {"scenario_id": [f"s{i}" for i in rows]}
+    for group, agents in {"focal": np.ones(len(values), int), "moving": count}.items():
+        if agents is not None:
+            per_scenario |= {f"{group}/count": agents[rows].tolist()}
+            per_scenario |= {f"{group}/minFDE6": values[rows].tolist()}
     return Evaluation(name, "val", len(values), {}, {}, per_scenario)
 
 
@@ -52,6 +59,21 @@ def test_differences_are_paired_by_scenario() -> None:
     assert found.mean == pytest.approx(-gain.mean())
     assert (found.low, found.high) == pytest.approx(bounds, abs=0.1 * half)
     assert found.high < 0 < bootstrap(hard).high - bootstrap(hard + gain).low
+
+
+def test_agents_of_a_group_count_the_same_and_whole_scenarios_are_drawn() -> None:
+    random = np.random.default_rng(6)
+    count, easy = random.integers(0, 12, 800), random.gamma(2, 1, 800)
+    gain = random.normal(0.3, 0.2, 800)
+    a, b = scored(easy, count=count), scored(easy + gain, "b", random.permutation(800), count)
+    found, mean = compare([b], [a], group="moving"), np.average(gain, weights=count)
+    # The delta method: the variance of a ratio of sums over independent scenarios.
+    half = 1.959964 * np.sqrt(((count * (gain - mean)) ** 2).sum()) / count.sum()
+    assert found.mean == pytest.approx(mean)
+    assert (found.low, found.high) == pytest.approx((mean - half, mean + half), abs=0.1 * half)
+    fewer = scored(easy, "c", count=np.maximum(count - 1, 0))
+    with pytest.raises(DataError, match="c and a predict other numbers of moving agents"):
+        compare([fewer], [a], group="moving")
 
 
 def test_seeds_are_averaged_in_every_scenario() -> None:
@@ -87,7 +109,7 @@ def test_incomparable_results_are_rejected() -> None:
     for message, wrong in {
         "1 have no pair": lambda: compare([a], [b]),
         "b predicts no focal agent": lambda: compare([a], [scored(np.ones(0), "b")]),
-        "no minADE6 of each scenario": lambda: compare([a], [a], "minADE6"),
+        "no focal/minADE6 of each scenario": lambda: compare([a], [a], "minADE6"),
         "values": lambda: bootstrap([]),
         "one recipe, small, and one seed": lambda: by_recipe([one, replace(two, training=one.training)]),
         "different data: val of argoverse1": lambda: by_recipe([one, replace(two, split="train")]),

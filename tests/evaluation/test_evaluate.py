@@ -47,10 +47,10 @@ def test_focal_metrics_equal_av2(store: ScenarioStore) -> None:
         values["MR6"].append(float(av2.compute_is_missed_prediction(modes, truth)[fde.argmin()]))
         values["brier-minFDE6"].append(av2.compute_brier_fde(modes, truth, p)[fde.argmin()])
     assert found.scenarios == found.metrics["focal"]["count"] == len(store) == 5
-    assert found.missing == {"focal": 0, "scored": 0, "all": 0}
+    assert found.missing == {"focal": 0, "scored": 0, "moving": 0, "all": 0}
     for name, each in values.items():
         assert found.metrics["focal"][name] == pytest.approx(np.mean(each), rel=1e-5), name
-        assert found.per_scenario[name] == pytest.approx(each, abs=6e-5), name
+        assert found.per_scenario[f"focal/{name}"] == pytest.approx(each, abs=6e-5), name
     assert found.per_scenario["scenario_id"] == store.scenario_ids
     assert found.training == {"seed": 3} and found.store["source"] == "argoverse2"
     assert {"trajpred", "torch", "cpu", "threads", "gpu", "wall_s"} <= found.environment.keys()
@@ -63,16 +63,16 @@ def test_evaluation_has_every_part(store: ScenarioStore) -> None:
     assert {"minADE3", "MR3"} <= whole.keys() and "minFDE6" not in whole
     assert last["minFDE6"] < whole["minFDE3"] and whole["ADE-of-best-FDE3"] >= whole["minADE3"]
     assert 0 <= whole["average heading error6"] <= np.pi and 0 <= whole["collision"] <= 1
-    low, high = found.intervals["minFDE3"]
+    low, high = found.intervals["focal"]["minFDE3"]
     assert low <= whole["minFDE3"] <= high and found.calibration["focal"]["ECE"] >= 0
 
 
 def test_agents_without_a_forecast_are_missing(store: ScenarioStore) -> None:
     omitted = frozenset(scenario.focal_id for scenario in store)
     found = evaluate(Scattered(omitted), store, progress=False)
-    assert found.metrics["focal"] == {"count": 0} and found.intervals == {}
+    assert found.metrics["focal"] == {"count": 0} and found.intervals["focal"] == {}
     assert found.missing["focal"] == len(omitted) <= found.missing["scored"] <= found.missing["all"]
-    assert found.per_scenario["minFDE6"] == []
+    assert set(found.per_scenario["focal/count"]) == {0}
     whole = evaluate(Scattered(), store, progress=False).metrics["all"]["count"]
     assert found.metrics["all"]["count"] + found.missing["all"] == whole
 

@@ -26,11 +26,11 @@ def test_cells_are_the_numbers_of_the_evaluation(result: Evaluation) -> None:
     rows = {row[0]: row[1:] for row in second.rows}
     assert {"minADE6", "final heading error6", "infeasible", "ECE"} <= rows.keys()
     for name in rows.keys() & result.metrics["all"].keys():
-        cells = [means.get(name) for means in result.metrics.values()]
-        focal, interval, *others = rows[name]
-        assert [focal, *others] == ["-" if value is None else f"{value:.2f}" for value in cells]
-        if name in result.intervals:
-            assert interval == "[{:.2f}, {:.2f}]".format(*result.intervals[name])
+        for cell, (group, means) in zip(rows[name], result.metrics.items(), strict=True):
+            bounds = result.intervals[group].get(name)
+            interval = " [{:.2f}, {:.2f}]".format(*bounds) if bounds else ""
+            assert cell == (f"{means[name]:.2f}" if name in means else "-") + interval
+    assert all("[" in cell for cell in rows["minFDE6"])
 
 
 def test_breakdowns_contain_the_parts_that_have_agents(result: Evaluation) -> None:
@@ -53,28 +53,30 @@ def test_a_model_is_beside_its_baseline_in_every_main_metric(result: Evaluation)
         "minFDE1",
     ]
     for name, *cells in table.rows:
-        focal, scored = (result.metrics[group][name] for group in ("focal", "scored"))
-        assert cells == [f"{value:.2f}" for value in (focal / 2, focal, scored / 2, scored)]
+        each = [result.metrics[group][name] for group in ("focal", "scored", "moving")]
+        assert cells == [f"{value:.2f}" for one in each for value in (one / 2, one)]
     alone = replace(result, metrics=result.metrics | {"scored": result.metrics["focal"]})
-    assert len(beside(alone, alone).head) == 3, "Argoverse 1 scores the focal agent only"
+    assert len(beside(alone, alone).head) == 5, "Argoverse 1 scores the focal agent only"
 
 
 def test_the_worst_scenarios_come_first_and_unknown_values_do_not(result: Evaluation) -> None:
     ids = result.per_scenario["scenario_id"]
     errors = [float(number) for number in range(len(ids))]
     errors[-1] = float("nan")
-    one = replace(result, per_scenario={**result.per_scenario, "minFDE6": errors})
+    one = replace(result, per_scenario={**result.per_scenario, "focal/minFDE6": errors})
     assert list(one.worst("minFDE6", 2).items()) == [(ids[-2], errors[-2]), (ids[-3], errors[-3])]
 
 
 def test_changes_are_listed_by_scenario(result: Evaluation) -> None:
-    other = {**result.per_scenario, "minFDE6": list(result.per_scenario["minFDE6"])}
-    other["minFDE6"][0] += 5.0
-    other["minFDE6"][1] -= 1.0
+    other = {**result.per_scenario, "focal/minFDE6": list(result.per_scenario["focal/minFDE6"])}
+    other["focal/minFDE6"][0] += 5.0
+    other["focal/minFDE6"][1] -= 1.0
+    moving = result.metrics["moving"]["count"]
     total, better, worse = changed([result], [replace(result, per_scenario=other)], 3, ("a", "b"))
-    assert total.title == f"b against a, {result.scenarios} focal agents"
+    assert total.title == f"b against a, {result.scenarios} focal and {moving} moving agents"
     means = {row[0]: row[1:] for row in total.rows}
-    assert means["minADE6"] == ["+0.000"] * 3 and means["minFDE6"][0] == f"{4 / result.scenarios:+.3f}"
+    assert means["focal minADE6"] == means["moving minFDE6"] == ["+0.000"] * 3
+    assert means["focal minFDE6"][0] == f"{4 / result.scenarios:+.3f}"
     assert better.rows == [[result.per_scenario["scenario_id"][1], "-1.00"]]
     assert worse.rows == [[result.per_scenario["scenario_id"][0], "+5.00"]]
 

@@ -25,7 +25,9 @@ def result(name: str, fde: tuple[float, float], **training: Any) -> Evaluation:
     """Two scenarios with these focal minFDE6."""
     metrics = {"focal": {"count": 2, "minFDE6": sum(fde) / 2}}
     brier = [value + 0.5 for value in fde]
-    each = {"scenario_id": ["x", "y"], "minADE6": [1.0, 1.0], "minFDE6": list(fde), "brier-minFDE6": brier}
+    columns = {"count": [1, 1], "minADE6": [1.0, 1.0], "minFDE6": list(fde), "brier-minFDE6": brier}
+    each: dict[str, Any] = {"scenario_id": ["x", "y"]}
+    each |= {f"{group}/{name}": x for group in ("focal", "moving") for name, x in columns.items()}
     return Evaluation(name, "val", 2, {"focal": 0}, metrics, each, training, STORE, MACHINE)
 
 
@@ -43,7 +45,7 @@ def test_files_contain_everything_and_values_per_scenario_on_one_line(tmp_path: 
         assert read_results(tmp_path / "a.json") == (given if isinstance(given, list) else [given])
     text = (tmp_path / "a.json").read_text()
     found = json.loads(text)
-    assert found["schema"] == 4 and found["training"]["seed"] == 0
+    assert found["schema"] == 5 and found["training"]["seed"] == 0
     [line] = [line for line in text.splitlines() if line.startswith('"per_scenario"')]
     assert json.loads("{" + line.rstrip(",") + "}") == {"per_scenario": found["per_scenario"]}
 
@@ -65,9 +67,9 @@ def test_other_files_are_rejected_by_name(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "field"),
     [
-        ('"schema": 4', '"schema": 3', "schema"),
+        ('"schema": 5', '"schema": 4', "schema"),
         ('"minFDE6": 1.5', '"minFDE6": "1.5"', "metrics"),
-        ('"minFDE6": [1.0, 2.0]', '"minFDE6": [1.0]', "per_scenario"),
+        ('"focal/minFDE6": [1.0, 2.0]', '"focal/minFDE6": [1.0]', "per_scenario"),
         ('"scenario_id": ["x", "y"]', '"scenario_id": ["x", "x"]', "per_scenario"),
         ('"torch": "2.13"', '"torch": 2', "torch"),
         ('"scenarios": 2', '"scenarios": null', "scenarios"),
@@ -86,7 +88,7 @@ def test_fields_of_another_version_or_type_are_named(tmp_path: Path, old: str, n
 def test_non_finite_numbers_are_null_in_the_file_and_nan_when_read(tmp_path: Path) -> None:
     write_results(tmp_path / "a.json", result("lost", (math.nan, math.inf)))
     found = json.loads((tmp_path / "a.json").read_text(), parse_constant=pytest.fail)
-    assert found["per_scenario"]["minFDE6"] == [None, None]
+    assert found["per_scenario"]["focal/minFDE6"] == [None, None]
     [read] = read_results(tmp_path / "a.json")
-    assert all(math.isnan(value) for value in read.focal("minFDE6").values())
+    assert all(math.isnan(value) for value in read.by_scenario("minFDE6").values())
     assert "nan" in format_recipes(by_recipe([read]))

@@ -13,9 +13,10 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
 from tests.graph.scenes import straight
-from trajpred.evaluation.agents import FACTS, GROUPS, ScoredAgents, groups_of
+from trajpred.evaluation.agents import FACTS, ScoredAgents, groups_of
 from trajpred.evaluation.scores import LEVELS, Scores, agent_scores, horizon_scores, whole_seconds
 from trajpred.forecast import Forecast
+from trajpred.metrics import GROUPS
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
@@ -38,8 +39,9 @@ def scored(rows: Sequence[Scenario], predictor: Scattered, batch: int = 2) -> Sc
 def test_scores_do_not_depend_on_batches(rows: list[Scenario]) -> None:
     one, other = (scored(rows, ScatteredWorlds(), batch) for batch in (1, 5))
     assert one.names == other.names and one.agents == other.agents and one.missing == other.missing
-    for name, values in one.focal().items():
-        np.testing.assert_array_equal(values, other.focal()[name])
+    for group in GROUPS:
+        for name, values in one.by_scenario(group).items():
+            np.testing.assert_array_equal(values, other.by_scenario(group)[name])
     results: list[Callable[[Scores], dict[str, Any]]] = [
         lambda scores: {"": scores.means(scores.names)},
         Scores.horizons,
@@ -68,9 +70,13 @@ def test_means_are_those_of_the_agents_and_parts_add_up(rows: list[Scenario]) ->
             assert groups["all"] == pytest.approx(groups["all"] | {"count": len(of), "minFDE6": of.mean()})
         for group in GROUPS:
             assert sum(part[group]["count"] for part in parts.values()) == agents.member[group].sum()
-    focal = scores.focal()
+    for group in GROUPS:
+        sums = scores.by_scenario(group)
+        assert sums["count"].sum() == agents.member[group].sum()
+        assert sums["minFDE6"].sum() == pytest.approx(columns["minFDE6"][agents.member[group]].sum())
+    focal = scores.by_scenario("focal")
     np.testing.assert_array_equal(focal["minFDE6"], columns["minFDE6"][agents.member["focal"]])
-    assert focal["scenario_id"].tolist() == [scenario.scenario_id for scenario in rows]
+    assert scores.scenario_ids == [scenario.scenario_id for scenario in rows]
 
 
 def test_horizons_equal_av2_on_shorter_futures(rows: list[Scenario]) -> None:

@@ -93,7 +93,9 @@ def test_known_changes(predictor: Any, expected: list[float]) -> None:
         found = [means["focal"][name] for name in changes()]
         assert found == pytest.approx(expected, abs=1e-6)
     counts = {name: group["count"] for name, group in scores.updates()["1 s"].items()}
-    assert counts == {"focal": 1, "scored": 2, "all": 2}, "the third car is not visible at every update"
+    assert counts == {"focal": 1, "scored": 2, "moving": 2, "all": 2}, (
+        "the third car is not visible at every update"
+    )
     assert "switches" not in scores.updates()["1 s"]["focal"]
 
 
@@ -121,9 +123,9 @@ def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> 
         for name, values in zip(changes(), np.mean(pairs, axis=0), strict=True):
             plain[name].append(float(values))
     for name in changes():
-        assert result.per_scenario[name] == pytest.approx(plain[name], abs=1e-4), name
+        assert result.per_scenario[f"focal/{name}"] == pytest.approx(plain[name], abs=1e-4), name
         assert result.metrics["focal"][name] == pytest.approx(np.mean(plain[name]), abs=1e-5), name
-        assert name in result.intervals
+        assert name in result.intervals["focal"]
     for name in ERRORS:
         assert result.updates["4 s"]["focal"][name] == pytest.approx(np.mean(plain[name]), abs=1e-5)
         assert result.updates["5 s"]["focal"][name] == pytest.approx(result.metrics["focal"][name], abs=1e-5)
@@ -132,7 +134,7 @@ def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> 
     [once] = [table for table in tables(result) if "every update" in table.title]
     assert [row[0] for row in once.rows] == ["4 s", "4.5 s", "5 s"] and once.rows[0][-1] == "-"
     paired = changed([result], [result], 0, ("a", "b"))[0]
-    assert [row[0] for row in paired.rows][-4:] == [*changes()]
+    assert [row[0] for row in paired.rows][5:9] == [f"focal {name}" for name in changes()]
 
 
 def one_change(scenario: Scenario, old: Forecast, new: Forecast) -> list[float]:
@@ -154,7 +156,7 @@ def test_results_without_updates_are_still_read_and_compared(store_path: Path, t
     (tmp_path / "old.json").write_text(text.replace(',\n"updates": {}', ""))
     [old] = read_results(tmp_path / "old.json")
     new = evaluate(StreamedPredictor(model), store, progress=False)
-    assert not old.updates and len(changed([old], [new], 0, ("a", "b"))[0].rows) == 4
+    assert not old.updates and len(changed([old], [new], 0, ("a", "b"))[0].rows) == 10
 
 
 def test_a_stream_is_averaged_step_by_step() -> None:

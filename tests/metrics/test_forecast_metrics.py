@@ -30,7 +30,8 @@ def batch(agents: slice = slice(None)) -> Batch:
     valid[3] = False
     scored = torch.rand(A, generator=draw) < 0.6
     focal = (torch.arange(A) < 16) & scored
-    groups = {"focal": focal[agents], "scored": scored[agents]}
+    moving = valid.all(dim=1) & (target[:, -1].norm(dim=1) >= 3)
+    groups = {"focal": focal[agents], "scored": scored[agents], "moving": moving[agents]}
     return trajectory[agents], probability[agents], target[agents], valid[agents], groups
 
 

@@ -62,7 +62,7 @@ def front(
     for turn, scene in enumerate(scenes):
         for index in np.roll(range(len(loaded)), turn):
             cpu[turn, index] = time_ms(partial(loaded[index], [scene]))[0]
-    errors = [[value for value in result.focal(metric).values() if value == value] for result in results]
+    errors = [[x for x in result.by_scenario(metric).values() if x == x] for result in results]
     return [
         Point(one.name, float(median), bootstrap(values))
         for one, median, values in zip(loaded, np.median(cpu[1:], axis=0), errors, strict=True)

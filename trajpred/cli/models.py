@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from trajpred.cli.scenarios import open_split
 from trajpred.errors import require
 from trajpred.files import require_writable
+from trajpred.metrics import Group
 
 
 def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")]) -> int:
@@ -86,7 +87,7 @@ def calibrate(
     store: Path | None = None,
     split: str = "val",
     coverage: float = 0.9,
-    group: Literal["focal", "scored", "all"] = "scored",
+    group: Group = "scored",
     batch_size: int = 16,
     workers: int = -1,
 ) -> int:

@@ -6,19 +6,18 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from trajpred.cli.scenarios import EVERY_S, UPDATES, open_split, require_streaming
 from trajpred.errors import require
 from trajpred.files import require_writable
+from trajpred.metrics import PAIRED_GROUPS, Group
 
 if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation
     from trajpred.predictors import Predictor
     from trajpred.store import ScenarioStore
 
-#: Groups of agents that metrics are averaged over.
-Group = Literal["focal", "scored", "all"]
 #: Scenarios of a predictions file whose problems are printed.
 MAX_PROBLEMS = 10
 #: Characters of an id in a printed command.
@@ -178,7 +177,7 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: int = 0) -> 
 
     Args:
         results: Files written by evaluate --json and by training; differences are from the first.
-        group: Agents of the table of means; intervals are always those of focal agents.
+        group: Agents of the table of means; intervals and differences are those of focal and moving agents.
         scenes: Number of most improved and most degraded scenarios of two recipes to list.
     """
     from trajpred.evaluation.comparison import by_recipe, format_intervals, format_origin, format_recipes
@@ -187,8 +186,9 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: int = 0) -> 
 
     recipes = by_recipe([one for path in results for one in read_results(path)])
     print(f"{format_recipes(recipes, group)}\n")
-    print("Focal agents, means and differences with 95 % bootstrap intervals over scenarios (paired):\n")
-    print(f"{format_intervals(recipes)}\n")
+    for one in PAIRED_GROUPS:
+        title = f"{one.title()} agents, means and differences with 95 % bootstrap intervals over scenarios"
+        print(f"{title} (paired):\n\n{format_intervals(recipes, one)}\n")
     for name, seeds in recipes.items():
         print(f"- {name}: {format_origin(seeds)}")
     require(scenes >= 0, "scenes", "must not be negative")

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from trajpred.errors import require
 from trajpred.forecast import SAME_PROBABILITY, Forecast
 from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
+from trajpred.metrics import GROUPS, agent_groups
 from trajpred.metrics.plausibility import Futures
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.scenario import OBJECT_TYPES, Scenario
 
-GROUPS = ("focal", "scored", "all")
 #: The groups whose futures together are worlds.
 WORLD_GROUPS = ("scored", "all")
 #: Neighbours are the other agents within this distance (metres) at the last observed step.
@@ -126,12 +126,10 @@ def require_step(step_s: float, usual: float, scenario_id: str) -> None:
 def groups_of(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:
     """Return the tracks ``[A]`` of each group: those visible at the last observed step that have a future."""
     tracks, now = scenario.tracks, scenario.num_observed
-    known = tracks.valid[:, now - 1] & tracks.valid[:, now:].any(axis=1)
-    return {
-        "focal": known & (tracks.category == TrackCategory.FOCAL),
-        "scored": known & (tracks.category >= TrackCategory.SCORED),
-        "all": known,
-    }
+    future = tracks.valid[:, now:]
+    distance = norm(tracks.position[:, -1] - tracks.position[:, now - 1])
+    known = tracks.valid[:, now - 1] & future.any(axis=1)
+    return agent_groups(tracks.category, known, future.all(axis=1), distance)
 
 
 def facts_of(scenario: Scenario) -> dict[str, dict[str, str]]:

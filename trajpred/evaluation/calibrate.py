@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.evaluation.agents import GROUPS, ScoredAgents
+from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.provenance import store_facts
 from trajpred.evaluation.scores import best_modes, whole_seconds
 from trajpred.files import atomic_file
+from trajpred.metrics import GROUPS
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,
     ConformalRegions,
@@ -90,7 +91,7 @@ def calibrate(
 
     Raises: DataError if there are too few scenarios, or the training held none of them out.
     """
-    require(group in GROUPS, "group", "must be focal, scored or all")
+    require(group in GROUPS, "group", "must be " + " or ".join(GROUPS))
     require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
     require(str(checkpoint) not in BASELINES, "checkpoint", "is a baseline: there is nothing to calibrate")
     same = out.resolve() == pretrained.locate(checkpoint).resolve()

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import columns, metric_of, metrics_of
-from trajpred.metrics.registry import Table
+from trajpred.metrics import columns, metric_of, metrics_of, paired_columns
 
 RESAMPLES = 10_000
 #: Indices drawn at a time: 1 MB, or one resample if it is larger.
@@ -33,14 +32,22 @@ def bootstrap(values: ArrayLike, resamples: int = RESAMPLES, seed: int = 0) -> I
     """Compute the mean of ``values`` ``[N]`` with its interval. Raises: DataError if there are none."""
     sample = np.asarray(values, np.float64)
     require(sample.ndim == 1 and len(sample) > 0, "values", f"must be [N], is {list(sample.shape)}")
-    return bootstrap_columns({"": sample}, resamples, seed)[""]
+    return bootstrap_columns({"": sample}, None, resamples, seed)[""]
 
 
 def bootstrap_columns(
-    columns: Mapping[str, NDArray[np.floating]], resamples: int = RESAMPLES, seed: int = 0
+    columns: Mapping[str, NDArray[np.floating]],
+    count: NDArray[Any] | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> dict[str, Interval]:
-    """Compute the means of ``columns`` ``[N]`` with their percentile intervals, from the same resamples."""
-    sample = np.stack([*columns.values()], axis=1).astype(np.float64)
+    """Compute the means of ``columns`` ``[N]`` with their percentile intervals, from the same resamples.
+
+    With the number of agents ``count`` ``[N]`` of each scenario, the columns are sums over them and the means
+    are over agents. Whole scenarios are drawn, because the agents of one are not independent.
+    """
+    ones = np.ones(len(next(iter(columns.values()))))
+    sample = np.stack([*columns.values(), ones if count is None else count], axis=1).astype(np.float64)
     random, size = np.random.default_rng(seed), len(sample)
     rows, means = max(1, _DRAWN // size), list[NDArray[np.float64]]()
     for start in range(0, resamples, rows):
@@ -48,9 +55,11 @@ def bootstrap_columns(
         # Count how often each was drawn: one product serves all columns, instead of a gather for each.
         drawn += np.arange(len(drawn))[:, None] * size
         times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
-        means += [row @ sample / size for row in times]  # one by one: rounding is the same for any portion
+        # One by one: rounding is the same for any portion.
+        means += [total[:-1] / total[-1] for total in (row @ sample for row in times)]
     low, high = np.quantile(means, (0.025, 0.975), axis=0)
-    bounds = zip(sample.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True)
+    mean = sample[:, :-1].sum(axis=0) / sample[:, -1].sum()
+    bounds = zip(mean.tolist(), low.tolist(), high.tolist(), strict=True)
     return {name: Interval(*each) for name, each in zip(columns, bounds, strict=True)}
 
 
@@ -58,17 +67,31 @@ def compare(
     first: Sequence[Evaluation],
     second: Sequence[Evaluation],
     metric: str = "minFDE6",
+    group: str = "focal",
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """Compute ``first`` minus ``second`` in the focal agent's ``metric``, paired by scenario.
+    """Compute ``first`` minus ``second`` in the ``metric`` of a ``group`` of agents, paired by scenario.
 
     Pairing removes the variance of difficulty between scenarios. Each side is one evaluation, or several of
     different seeds, averaged in every scenario; the interval covers scenarios, not the spread over seeds.
 
-    Raises: DataError if the two sides were not evaluated on the same scenarios, or one predicts none.
+    Args:
+        group: ``focal`` or ``moving``; every agent counts the same.
+
+    Raises: DataError if the two sides were not evaluated on the same agents, or one predicts none.
     """
-    return bootstrap(np.array([*_differences(first, second, metric).values()]), resamples, seed)
+    differences = _differences(first, second, metric, group)
+    return _over_agents(differences, first[0], group, resamples, seed)
+
+
+def _over_agents(
+    values: Mapping[str, float], result: Evaluation, group: str, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """Compute the mean over the agents of ``group`` of means by scenario, with its interval."""
+    counts = result.by_scenario("count", group)
+    count = np.array([counts[scenario] for scenario in values])
+    return bootstrap_columns({"": np.array([*values.values()]) * count}, count, resamples, seed)[""]
 
 
 def changes(
@@ -103,40 +126,53 @@ def in_common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evalua
     return reduced(first), reduced(second)
 
 
-def _differences(first: Sequence[Evaluation], second: Sequence[Evaluation], metric: str) -> dict[str, float]:
-    a, b = _per_scenario(first, metric), _per_scenario(second, metric)
-    _require_same_scenarios(a, b, first[0], second[0])
+def _differences(
+    first: Sequence[Evaluation], second: Sequence[Evaluation], metric: str, group: str = "focal"
+) -> dict[str, float]:
+    a, b = _per_scenario(first, metric, group), _per_scenario(second, metric, group)
+    _require_same_agents(a, b, first[0], second[0], group)
     return {scenario: value - b[scenario] for scenario, value in a.items()}
 
 
-def _per_scenario(seeds: Sequence[Evaluation], metric: str) -> dict[str, float]:
-    """Return the focal agent's ``metric`` by scenario, averaged over ``seeds``."""
-    each = [one.focal(metric) for one in seeds]
+def _per_scenario(seeds: Sequence[Evaluation], metric: str, group: str) -> dict[str, float]:
+    """Return the mean of ``metric`` over a group's agents by scenario, averaged over ``seeds``."""
+    each = [one.by_scenario(metric, group) for one in seeds]
     for values, one in zip(each[1:], seeds[1:], strict=True):
-        _require_same_scenarios(each[0], values, seeds[0], one)
+        _require_same_agents(each[0], values, seeds[0], one, group)
     means = {scenario: float(np.mean([values[scenario] for values in each])) for scenario in each[0]}
     known = {scenario: mean for scenario, mean in means.items() if not np.isnan(mean)}
     if not known:
-        raise DataError(f"{seeds[0].predictor} predicts no focal agent to compare by")
+        raise DataError(f"{seeds[0].predictor} predicts no {group} agent to compare by")
     return known
 
 
-def paired_columns(table: Table, evaluations: Sequence[Evaluation]) -> tuple[str, ...]:
-    """List the columns of a table, and the changes between updates if all evaluations contain them."""
-    changes = [one.name for one in metrics_of("streaming")]
-    shared = (
-        n for n in changes if all(any(x is not None for x in e.per_scenario.get(n, ())) for e in evaluations)
-    )
-    return (*columns(table), *shared)
+def shared_columns(evaluations: Sequence[Evaluation], group: str = "focal") -> tuple[str, ...]:
+    """List the columns that all evaluations have of each scenario, changes between updates included.
+
+    None of a group of which they predict different agents; of the focal agent, :func:`compare` reports it.
+    """
+    counts = [one.by_scenario("count", group) for one in evaluations]
+    if group != "focal" and any(count != counts[0] for count in counts):
+        return ()
+    every = (*paired_columns(), *(one.name for one in metrics_of("streaming")))
+
+    def known(one: Evaluation, name: str) -> bool:
+        values = one.per_scenario.get(f"{group}/{name}", ())
+        return any(x is not None and x == x for x in values)
+
+    return tuple(name for name in every if all(known(one, name) for one in evaluations))
 
 
-def _require_same_scenarios(
-    a: dict[str, float], b: dict[str, float], first: Evaluation, second: Evaluation
+def _require_same_agents(
+    a: dict[str, float], b: dict[str, float], first: Evaluation, second: Evaluation, group: str
 ) -> None:
-    """Raise :class:`DataError` unless both contain the same scenarios, in any order."""
+    """Raise :class:`DataError` unless both contain the same scenarios, in any order, with as many agents."""
+    names = f"{first.predictor} and {second.predictor}"
     if a.keys() != b.keys():
-        names = f"{first.predictor} and {second.predictor}"
         raise DataError(f"{names} were evaluated on other scenarios: {len(a.keys() ^ b.keys())} have no pair")
+    counts, others = (one.by_scenario("count", group) for one in (first, second))
+    if any(counts[scenario] != others[scenario] for scenario in a):
+        raise DataError(f"{names} predict other numbers of {group} agents")
 
 
 def by_recipe(evaluations: Sequence[Evaluation]) -> dict[str, list[Evaluation]]:
@@ -206,17 +242,19 @@ def _over_seeds(each: Sequence[Mapping[str, float]], name: str) -> str:
     return mean if len(values) == 1 else f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
 
 
-def format_intervals(recipes: Recipes) -> str:
+def format_intervals(recipes: Recipes, group: str = "focal") -> str:
     """Format one Markdown row per recipe: means and differences from the first, with 95 % intervals.
 
-    Raises: DataError if they were not evaluated on the same scenarios, or have no values per scenario.
+    Raises: DataError if they were not evaluated on the same agents, or have no values per scenario.
     """
-    names = paired_columns("interval", [one for seeds in recipes.values() for one in seeds])
+    names = shared_columns([one for seeds in recipes.values() for one in seeds], group)
     reference, first = next(iter(recipes.items()))
     rows = []
     for name, seeds in recipes.items():
-        own = [_interval(bootstrap(list(_per_scenario(seeds, metric).values()))) for metric in names]
-        less = ["-" if seeds is first else _interval(compare(seeds, first, metric), "+") for metric in names]
+        means = [_over_agents(_per_scenario(seeds, metric, group), seeds[0], group) for metric in names]
+        changed = [compare(seeds, first, metric, group) for metric in names if seeds is not first]
+        own = [_interval(mean) for mean in means]
+        less = [_interval(change, "+") for change in changed] or ["-"] * len(names)
         rows.append([_with_count(name, seeds), *own, *less])
     return markdown(["predictor", *names, *(f"{metric} against {reference}" for metric in names)], rows)
 

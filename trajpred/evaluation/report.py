@@ -13,9 +13,9 @@ from rich.table import Table as RichTable
 
 from trajpred.errors import require
 from trajpred.evaluation.agents import FACTS
-from trajpred.evaluation.comparison import changes, compare, markdown, paired_columns
+from trajpred.evaluation.comparison import changes, compare, markdown, shared_columns
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import columns, metrics_of
+from trajpred.metrics import PAIRED_GROUPS, columns, metrics_of
 
 #: Printed below every report, because published tables follow different conventions.
 CONVENTIONS = (
@@ -38,7 +38,7 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
 
     Args:
         by: facts to break results down by (:attr:`Evaluation.breakdowns`), or ``all``.
-        groups: ``focal``, ``scored``, ``all``; several are side by side, with fewer metrics.
+        groups: ``focal``, ``scored``, ``moving``, ``all``; several are side by side, with fewer metrics.
 
     Raises: DataError naming an unknown fact.
     """
@@ -66,16 +66,16 @@ def _main(result: Evaluation) -> Iterable[Table]:
     names = [metric.name for metric in metrics_of("displacement")]
     known = dict.fromkeys(name for means in result.metrics.values() for name in means)
     ks = sorted(int(found[1]) for name in known if (found := re.fullmatch(r"minADE(\d+)", name)))
-    focal, *others = (f"{group} ({means['count']:,})" for group, means in result.metrics.items())
+    titles = [f"{group} ({means['count']:,})" for group, means in result.metrics.items()]
     groups = list(result.metrics.values())
     for k in ks:
         last = k == ks[-1]
         more = [*metrics_of("plausibility"), *metrics_of("streaming")] if last else []
         every = [f"{name}{k}" for name in names] + [one.name for one in more]
-        rows = [_cells(name, groups, interval=result.intervals.get(name)) for name in every if name in known]
+        rows = [_cells(name, groups, intervals=result.intervals.values()) for name in every if name in known]
         rows += _calibration(result) if last else []
         title = f"{result.predictor}: {result.scenarios:,} scenarios, K = {k}"
-        yield Table(title, ["", focal, "95 % interval", *others], rows)
+        yield Table(title, ["", *titles], rows)
 
 
 def _calibration(result: Evaluation) -> list[list[str]]:
@@ -91,12 +91,12 @@ def _cells(
     name: str,
     groups: Sequence[Mapping[str, float]],
     title: str = "",
-    interval: Sequence[float] | None = None,
+    intervals: Iterable[Mapping[str, Sequence[float]]] = (),
 ) -> list[str]:
-    """Build the row of a metric: its title, the focal agents' value and interval, the other groups."""
-    focal, *others = (_cell(means, name) for means in groups)
-    bounds = "[{:.2f}, {:.2f}]".format(*interval) if interval else ""
-    return [title or name, focal, bounds, *others]
+    """Build the row of a metric: its title, and the value of each group with its interval, if known."""
+    bounds = [" [{:.2f}, {:.2f}]".format(*each[name]) if name in each else "" for each in intervals]
+    cells = zip(groups, bounds or [""] * len(groups), strict=True)
+    return [title or name, *(_cell(means, name) + interval for means, interval in cells)]
 
 
 def _cell(means: Mapping[str, float], name: str) -> str:
@@ -171,16 +171,20 @@ def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
 def changed(
     before: Sequence[Evaluation], after: Sequence[Evaluation], count: int, names: tuple[str, str]
 ) -> list[Table]:
-    """Build tables of the change of the focal agents' metrics between two recipes, given by their seeds.
+    """Build tables of the change of the metrics between two recipes, given by their seeds.
 
-    The mean change, paired by scenario, with its 95 % interval, and the ``count`` most improved and most
-    degraded scenarios.
+    The mean change of focal and of moving agents, paired by scenario, with its 95 % interval, and the
+    ``count`` scenarios in which the focal agent's minFDE6 improved and degraded most.
     """
     old, new = names
-    metrics = paired_columns("breakdown", [*before, *after])
-    rows = [[n, *(f"{x:+.3f}" for x in compare(after, before, n))] for n in metrics]
-    agents = f"{len(after[0].per_scenario['scenario_id']):,} focal agents"
-    found = [Table(f"{new} against {old}, {agents}", ["", "change", "from", "to (95 %)"], rows)]
+    rows: list[Sequence[str]] = []
+    agents: list[str] = []
+    for group in PAIRED_GROUPS:
+        metrics = shared_columns([*before, *after], group)
+        rows += [[f"{group} {n}", *(f"{x:+.3f}" for x in compare(after, before, n, group))] for n in metrics]
+        agents += [f"{sum(after[0].per_scenario[f'{group}/count']):,} {group}"] if metrics else []
+    title = f"{new} against {old}, {' and '.join(agents)} agents"
+    found = [Table(title, ["", "change", "from", "to (95 %)"], rows)]
     for how, scenarios in zip(("better", "worse"), changes(after, before, count), strict=True):
         lines = [[scenario, f"{change:+.2f}"] for scenario, change in scenarios]
         found += [Table(f"{how} minFDE6 than {old}", ["scenario", "change"], lines)] if lines else []
@@ -188,8 +192,9 @@ def changed(
 
 
 def beside(result: Evaluation, baseline: Evaluation) -> Table:
-    """Build a table of the main metrics of focal and scored agents, each beside those of a baseline."""
-    groups = ["focal", "scored"] if result.metrics["scored"] != result.metrics["focal"] else ["focal"]
+    """Build a table of the main metrics of focal, scored and moving agents, beside those of a baseline."""
+    first = result.metrics["focal"]
+    groups = [g for g, means in result.metrics.items() if g != "all" and (g == "focal" or means != first)]
     means = [one.metrics[group] for group in groups for one in (result, baseline)]
     rows = [[name, *(_cell(mean, name) for mean in means)] for name in columns("results")]
     other = baseline.predictor.replace("_", " ")

@@ -13,7 +13,7 @@ from trajpred.errors import DataError
 from trajpred.files import atomic_file
 
 #: Version of the JSON files: it changes with the meaning of a key, not with new keys.
-VERSION = 4
+VERSION = 5
 #: No metric in metres, seconds or shares is larger; sums of such numbers do not overflow.
 LARGEST = 1e12
 #: Types of the facts about trainings, stores and machines that tables use.
@@ -37,8 +37,8 @@ class Evaluation:
         scenarios: number of labelled scenarios that were evaluated.
         missing: ``missing[group]`` agents without a forecast; they count in no metric.
         how: the predictor's way of forecasting, where it has several: ``joint``, ``mirrored`` …
-        metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``all``; ``count``
-            is the number of agents.
+        metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``moving``, ``all``;
+            ``count`` is the number of agents.
         worlds: ``worlds[group][name]`` of the groups ``scored`` and ``all``: means of the world metrics over
             scenes, ``count`` of the scenes that have worlds, number of ``actors`` and of ``incomplete``
             scenes.
@@ -47,9 +47,10 @@ class Evaluation:
         updates: ``updates["1.5 s"][group][name]``: error of the forecast made after 1.5 s of history, and its
             change from the one before, over the agents visible at every update; if updates were evaluated.
         breakdowns: ``breakdowns[fact][value][group][name]``: by class, city, manoeuvre, speed …
-        per_scenario: ``scenario_id``, unique, the breakdown metrics of each focal agent (metres, to 0.1 mm),
-            and the changes between updates; lists of equal length.
-        intervals: ``intervals[name]`` 95 % bootstrap bounds over scenarios of the focal agents' mean.
+        per_scenario: ``scenario_id``, unique, and for the groups ``focal`` and ``moving`` the number of
+            agents ``GROUP/count`` and their means ``GROUP/METRIC`` (metres, to 0.1 mm; changes between
+            updates, too); lists of equal length.
+        intervals: ``intervals[group][name]`` 95 % bounds of the group's mean by bootstrap over scenarios.
         av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
             ``difference``, if compared.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
@@ -70,7 +71,7 @@ class Evaluation:
     calibration: dict[str, dict[str, Any]] = field(default_factory=dict)
     horizons: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     breakdowns: dict[str, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)
-    intervals: dict[str, list[float]] = field(default_factory=dict)
+    intervals: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     av2: dict[str, dict[str, float]] = field(default_factory=dict)
     how: str = ""
     updates: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
@@ -89,11 +90,15 @@ class Evaluation:
         start = f"from {weights}" if weights else ""
         return ", ".join(filter(None, (trained, start, self.how))) if trained else self.predictor
 
-    def focal(self, metric: str) -> dict[str, float]:
-        """Return ``metric`` of the focal agent by scenario. Raises: DataError if it is not recorded."""
-        if metric not in self.per_scenario:
-            raise DataError(f"the result of {self.predictor} has no {metric} of each scenario")
-        values = [math.nan if value is None else value for value in self.per_scenario[metric]]
+    def by_scenario(self, metric: str, group: str = "focal") -> dict[str, float]:
+        """Return the mean of ``metric`` over the agents of ``group`` by scenario, NaN where it is unknown.
+
+        Raises: DataError if it is not recorded.
+        """
+        column = f"{group}/{metric}"
+        if column not in self.per_scenario:
+            raise DataError(f"the result of {self.predictor} has no {column} of each scenario")
+        values = [math.nan if value is None else value for value in self.per_scenario[column]]
         return dict(zip(self.per_scenario["scenario_id"], values, strict=True))
 
     def worst(self, metric: str, count: int) -> dict[str, float]:
@@ -101,7 +106,7 @@ class Evaluation:
 
         Raises: DataError if it is not recorded.
         """
-        known = [(name, value) for name, value in self.focal(metric).items() if value == value]
+        known = [(name, value) for name, value in self.by_scenario(metric).items() if value == value]
         return dict(sorted(known, key=lambda item: -item[1])[:count])
 
 

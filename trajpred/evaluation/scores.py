@@ -1,7 +1,7 @@
 """Scores of agents, averaged by group, horizon and fact, batch by batch.
 
 Each batch is a table: a row per agent, with its groups, facts and metrics. Its sums by group are added up and
-the table is dropped, so that memory grows with the number of focal agents only, whose values are kept.
+the table is dropped; of each scenario only the sums over the agents of each group are kept, for intervals.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.evaluation.agents import BOUNDS, FACTS, GROUPS, WORLD_GROUPS, ScoredAgents, require_step
+from trajpred.evaluation.agents import BOUNDS, FACTS, WORLD_GROUPS, ScoredAgents, require_step
 from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.updates import ERRORS, changes, score_streams
 from trajpred.forecast import Forecast
 from trajpred.geometry import rotate
 from trajpred.metrics import (
+    GROUPS,
     METRICS,
     agent_metrics,
     columns,
@@ -26,6 +27,7 @@ from trajpred.metrics import (
     horizon_metrics,
     metrics_of,
     names_in,
+    paired_columns,
     world_metrics,
 )
 from trajpred.metrics.calibration import laplace_levels, reliability
@@ -143,8 +145,8 @@ class Scores:
         self._all, self._horizons = GroupMeans(()), GroupMeans(short)
         self._facts = {fact: GroupMeans(short) for fact in FACTS}
         self._updates = GroupMeans((*ERRORS, *changes()))
-        self._focal_id: list[str] = []
-        self._focal: list[NDArray[np.float32]] = []
+        self._scenario_id: list[str] = []
+        self._scene_sums: dict[str, list[NDArray[np.float32]]] = {group: [] for group in GROUPS}
         self._step_s = 0.0
 
     def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> None:
@@ -169,9 +171,11 @@ class Scores:
         if not self.names:
             self.names = tuple(scores)
             self._all = GroupMeans(self.names)
-        table, focal = np.stack([*scores.values()], axis=1), agents.member["focal"]
-        self._focal_id += [scenarios[scene].scenario_id for scene in agents.scene[focal]]
-        self._focal.append(table[focal].astype(np.float32))
+        table = np.stack([*scores.values()], axis=1)
+        self._scenario_id += [scenario.scenario_id for scenario in scenarios]
+        for group, sums in self._scene_sums.items():
+            names = self._kept(group)
+            sums.append(_scene_sums(agents, group, np.stack([scores[name] for name in names], axis=1)))
         self._all.add("", agents.member, table)
         for second, (visible, values) in horizon_scores(agents).items():
             member = {group: x & visible for group, x in agents.member.items()}
@@ -199,10 +203,35 @@ class Scores:
         order = (lambda x: float(x.split()[0])) if by_number else (lambda x: (-means.count[x]["all"], x))
         return {value: means.means(value) for value in sorted(means.count, key=order)}
 
-    def focal(self) -> dict[str, NDArray[Any]]:
-        """Return ``scenario_id`` and all metrics of the focal agents, ``[S]`` each."""
-        table = np.concatenate(self._focal) if self._focal else np.zeros((0, len(self.names)))
-        return {"scenario_id": np.array(self._focal_id), **dict(zip(self.names, table.T, strict=True))}
+    @property
+    def scenario_ids(self) -> list[str]:
+        """The scenarios, in order."""
+        return self._scenario_id
+
+    def by_scenario(self, group: str) -> dict[str, NDArray[np.float32]]:
+        """Return the number ``count`` of a group's agents in each scenario, and sums of their metrics.
+
+        ``[S]`` each.
+
+        All metrics of the focal agent; of other groups, those that models are compared by.
+        """
+        table = np.concatenate(self._scene_sums[group])
+        return dict(zip(("count", *self._kept(group)), table.T, strict=True))
+
+    def _kept(self, group: str) -> tuple[str, ...]:
+        compared = [name for name in paired_columns() if name in self.names]
+        return self.names if group == "focal" else tuple(compared)
+
+
+def _scene_sums(agents: ScoredAgents, group: str, values: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return for each scene the number of its agents of a group and the sums of ``values`` ``[A, M]``.
+
+    ``[S, 1 + M]``, where S counts the scenes of the batch.
+    """
+    rows = agents.member[group]
+    sums = np.zeros((len(agents.maps), 1 + values.shape[1]))
+    np.add.at(sums, agents.scene[rows], np.column_stack((np.ones(rows.sum()), values[rows])))
+    return sums.astype(np.float32)
 
 
 class WorldMeans:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,14 @@ from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
 from trajpred.evaluation.updates import changes
-from trajpred.metrics import columns, metric_of
+from trajpred.metrics import GROUPS, PAIRED_GROUPS, metric_of, paired_columns
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.predictions_file import predictions_path
 from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
+
+#: Number of agents and sums of metrics by name, ``[S]`` each.
+Sums: TypeAlias = dict[str, NDArray[np.float32]]
 
 
 def evaluate(
@@ -85,19 +88,16 @@ def evaluate(
 def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
     """Collect the means, breakdowns and values per scenario of an :class:`Evaluation`."""
     names = [name for name in scores.names if _is_asked(name, ks)]
-    focal, paired = scores.focal(), (*columns("breakdown"), *changes())
+    sums = {group: scores.by_scenario(group) for group in GROUPS}
     return {
         "metrics": scores.means(names),
-        "intervals": _intervals({name: focal[name] for name in names}),
+        "intervals": {group: _intervals(each, names) for group, each in sums.items()},
         "calibration": scores.calibration.summary() if scores.calibration else {},
         "worlds": {group: means.means() for group, means in scores.worlds.items()},
         "horizons": scores.horizons(),
         "updates": scores.updates(),
         "breakdowns": {fact: scores.breakdown(fact) for fact in FACTS},
-        "per_scenario": {
-            "scenario_id": focal["scenario_id"].tolist(),
-            **{n: np.round(focal[n].astype(np.float64), 4).tolist() for n in paired if n in focal},
-        },
+        "per_scenario": _per_scenario(scores.scenario_ids, {group: sums[group] for group in PAIRED_GROUPS}),
     }
 
 
@@ -107,8 +107,25 @@ def _is_asked(column: str, ks: Sequence[int]) -> bool:
     return metric.kind != "displacement" or bool(metric.ks) or int(column.removeprefix(metric.name)) in ks
 
 
-def _intervals(focal: dict[str, NDArray[Any]]) -> dict[str, list[float]]:
-    """Compute intervals of the means over focal agents, for metrics that all of them have."""
-    known = {name: each for name, each in focal.items() if len(each) > 1 and np.isfinite(each).all()}
-    found = bootstrap_columns(known) if known else {}
+def _per_scenario(scenario_ids: list[str], sums: dict[str, Sums]) -> dict[str, list[Any]]:
+    """Return ``scenario_id``, and by group the ``count`` of agents and their means, to 0.1 mm.
+
+    Means without agents are NaN; scenarios without agents of any group are omitted.
+    """
+    rows = np.any([each["count"] > 0 for each in sums.values()], axis=0)
+    found: dict[str, list[Any]] = {"scenario_id": np.array(scenario_ids)[rows].tolist()}
+    for group, each in sums.items():
+        count = each["count"][rows].astype(np.float64)
+        found[f"{group}/count"] = count.astype(int).tolist()
+        for name in (x for x in (*paired_columns(), *changes()) if x in each):
+            mean = np.divide(each[name][rows], count, out=np.full(len(count), np.nan), where=count > 0)
+            found[f"{group}/{name}"] = np.round(mean, 4).tolist()
+    return found
+
+
+def _intervals(sums: Sums, names: Sequence[str]) -> dict[str, list[float]]:
+    """Compute intervals over scenarios of the means over agents, for metrics that all of them have."""
+    count, rows = sums["count"], sums["count"] > 0
+    known = {name: sums[name][rows] for name in names if name in sums and np.isfinite(sums[name]).all()}
+    found = bootstrap_columns(known, count[rows]) if known and rows.sum() > 1 else {}
     return {name: [interval.low, interval.high] for name, interval in found.items()}

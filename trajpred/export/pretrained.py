@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate
-from trajpred.evaluation.comparison import bootstrap, format_origin, format_table, markdown
+from trajpred.evaluation.comparison import format_origin, format_table, markdown
 from trajpred.evaluation.report import worlds
 from trajpred.files import atomic_file
 from trajpred.geometry import norm
@@ -207,12 +207,12 @@ def _results(results: Sequence[Evaluation]) -> list[str]:
     own = results[-1]
     data = f"{own.split} split of {own.store['source']} (store {own.store['config']})"
     agents = ", ".join(f"{values['count']} {group}" for group, values in own.metrics.items())
-    low, high = bootstrap(own.per_scenario["minFDE6"])[1:]
+    bounds = ("{} {:.2f} to {:.2f} m".format(g, *own.intervals[g]["minFDE6"]) for g in ("focal", "moving"))
     return [
         f"Evaluated on {own.scenarios} scenarios: the {data}. Agents: {agents}. "
         "Focal agents, metres, miss rates as shares:",
         format_table(results),
-        f"95 % bootstrap interval of minFDE6 over scenarios: {low:.2f} to {high:.2f} m.",
+        f"95 % intervals of minFDE6, by bootstrap over scenarios: {', '.join(bounds)}.",
     ]
 
 

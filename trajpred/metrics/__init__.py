@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from trajpred.lazy import lazy_names
 from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
-from trajpred.metrics.registry import METRICS, Metric, columns, metric_of, metrics_of, names_in, register
+from trajpred.metrics.groups import GROUPS, MOVING_M, PAIRED_GROUPS, Group, agent_groups
+from trajpred.metrics.registry import (
+    METRICS,
+    Metric,
+    columns,
+    metric_of,
+    metrics_of,
+    names_in,
+    paired_columns,
+    register,
+)
 
 if TYPE_CHECKING:
     from trajpred.metrics.forecast_metrics import ForecastMetrics
@@ -16,10 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLLISION_THRESHOLD_M",
+    "GROUPS",
     "METRICS",
     "MISS_THRESHOLD_M",
+    "MOVING_M",
+    "PAIRED_GROUPS",
     "ForecastMetrics",
+    "Group",
     "Metric",
+    "agent_groups",
     "agent_metrics",
     "average_error",
     "columns",
@@ -28,6 +43,7 @@ __all__ = [
     "metric_of",
     "metrics_of",
     "names_in",
+    "paired_columns",
     "register",
     "world_metrics",
 ]

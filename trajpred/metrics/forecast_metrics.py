@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from trajpred.metrics.groups import GROUPS
 from trajpred.metrics.per_agent import agent_metrics
 from trajpred.metrics.registry import columns, metric_of
 
@@ -37,7 +38,7 @@ class ForecastMetrics(Metric):
     total: Tensor
     count: Tensor
 
-    def __init__(self, groups: Sequence[str] = ("focal", "scored", "all")) -> None:
+    def __init__(self, groups: Sequence[str] = GROUPS) -> None:
         super().__init__()
         self.groups, self.names = tuple(groups), columns("training")
         metric = {name: metric_of(name).name for name in self.names}

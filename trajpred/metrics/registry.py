@@ -37,10 +37,10 @@ class Metric:
         lower_is_better: None if neither direction is better.
         tables: the tables in which the metric appears, and for which K there: ``training`` (validation
             curves), ``progress`` (the progress bar), ``chart`` (TensorBoard's custom charts), ``results``
-            (comparisons of predictors), ``interval`` (comparisons with intervals), ``breakdown`` (horizons,
-            breakdowns, values per scenario, the page) and ``side by side`` (breakdowns of several groups).
-            Every metric appears in the main table of an evaluation. Those in ``breakdown`` have K = 6 there
-            and cannot use headings.
+            (comparisons of predictors), ``interval`` (comparisons with intervals, values per scenario),
+            ``breakdown`` (horizons, breakdowns, the page) and ``side by side`` (breakdowns of several
+            groups). Every metric appears in the main table of an evaluation. Those in ``breakdown`` have
+            K = 6 there and cannot use headings.
         ks: evaluate a displacement metric for these K only, whatever is asked for.
         per_actor: a world metric that is averaged over actors, not over scenes, as av2's leaderboard did.
 
@@ -84,6 +84,11 @@ def columns(table: Table) -> tuple[str, ...]:
     return tuple(f"{one.name}{k}" for k in ks for one in METRICS.values() if k in one.tables.get(table, ()))
 
 
+def paired_columns() -> tuple[str, ...]:
+    """List the columns that models are compared by, scenario by scenario."""
+    return tuple(dict.fromkeys((*columns("interval"), *columns("breakdown"))))
+
+
 def names_in(table: Table) -> tuple[str, ...]:
     """List the names, without K, of the metrics in a table."""
     return tuple(one.name for one in METRICS.values() if table in one.tables)
@@ -102,16 +107,15 @@ _MAIN: dict[Table, tuple[int, ...]] = {
     "breakdown": (6,),
 }
 _ERRORS: dict[Table, tuple[int, ...]] = {**_MAIN, "chart": (1, 6), "progress": (6,), "interval": (6,)}
+_FINAL: dict[Table, tuple[int, ...]] = {**_ERRORS, "interval": (1, 6), "side by side": (6,)}
+_MISSED: dict[Table, tuple[int, ...]] = {**_MAIN, "interval": (6,), "side by side": (6,)}
 _BRIER: dict[Table, tuple[int, ...]] = {**_MAIN, "results": (6,), "interval": (6,)}
-_BESIDE: dict[Table, tuple[int, ...]] = {"side by side": (6,)}
 _BEST = "of the mode with the best endpoint"
 
 for _metric in (
     Metric("minADE", lambda e: e.average.amin(1), "Average error", tables=_ERRORS),
-    Metric("minFDE", lambda e: e.final.amin(1), "Final error", tables=_ERRORS | _BESIDE),
-    Metric(
-        "MR", lambda e: missed(e.final.amin(1)), "Share missed by more than 2 m", "", tables=_MAIN | _BESIDE
-    ),
+    Metric("minFDE", lambda e: e.final.amin(1), "Final error", tables=_FINAL),
+    Metric("MR", lambda e: missed(e.final.amin(1)), "Share missed by more than 2 m", "", tables=_MISSED),
     Metric(
         "brier-minFDE",
         lambda e: with_brier(e.final, e.probability),

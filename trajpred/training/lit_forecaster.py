@@ -12,14 +12,14 @@ from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
+from trajpred.geometry import norm
 from trajpred.graph.config import SceneConfig
-from trajpred.metrics import ForecastMetrics, agent_metrics
+from trajpred.metrics import ForecastMetrics, agent_groups, agent_metrics
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
-from trajpred.scenario import TrackCategory
 from trajpred.training import distributed
 from trajpred.training.checkpoint_io import warn
 from trajpred.training.losses import LossConfig, prediction_losses
@@ -110,12 +110,8 @@ class LitForecaster(pl.LightningModule):
         scenes = int(distributed.sum_over_processes(count))
         self.log("val/loss", loss, batch_size=scenes, sync_dist=True)
         # As in trajpred.evaluation, agents that are not observed at the last step are not evaluated.
-        observed = agent.elapsed_s == 0
-        groups = {
-            "focal": observed & (agent.category == TrackCategory.FOCAL),
-            "scored": observed & (agent.category >= TrackCategory.SCORED),
-            "all": observed,
-        }
+        known = (agent.elapsed_s == 0) & agent.target_mask.any(1)
+        groups = agent_groups(agent.category, known, agent.target_mask.all(1), norm(agent.target[:, -1]))
         probability = prediction.logits.softmax(-1)
         inputs = (prediction.trajectory, probability, agent.target, agent.target_mask)
         self.val_metrics.update(*inputs, groups)

@@ -61,6 +61,7 @@ def _validation(group: str) -> dict[str, list[Any]]:
 CURVES: dict[str, dict[str, list[Any]]] = {
     "Validation, focal agents": _validation("focal"),
     "Validation, scored agents": _validation("scored"),
+    "Validation, moving agents": _validation("moving"),
     "Validation, all agents": _validation("all"),
     "Losses": {
         "Training": _chart("train/loss$"),
