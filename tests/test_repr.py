@@ -29,7 +29,7 @@ def test_store_scenario_forecast_and_results(store_path: Path) -> None:
     expected = "Evaluation(constant_velocity: 5 scenarios of val, focal agents, minADE6 3.89, minFDE6 11.51)"
     assert repr(result) == expected
     [shipped] = read_results(ROOT / "datasets" / "argoverse1" / "results" / "constant_velocity.json")
-    assert repr(shipped).startswith("Evaluation(constant_velocity: 616 scenarios of val")
+    assert repr(shipped).startswith("Evaluation(constant_velocity: 4,007 scenarios of val")
 
 
 def test_predictors(store_path: Path, tmp_path: Path) -> None:

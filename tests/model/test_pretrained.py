@@ -42,7 +42,7 @@ def card(name: str) -> dict[str, float]:
 @pytest.mark.slow  # tests/training/test_regression.py evaluates the demo weights for every change
 @pytest.mark.parametrize("name", pretrained.list_models())
 def test_shipped_weights_reach_the_results_of_their_card(name: str, tmp_path: Path) -> None:
-    scenes = {"argoverse1": 616, "argoverse2": 5}[name.split("-")[0]]
+    scenes = {"argoverse1": 4007, "argoverse2": 5}[name.split("-")[0]]
     source = name.split("-")[0]
     raw = ROOT / "datasets" / source / ("sample" if source == "argoverse2" else "")
     assert run("prepare", "--source", source, "--raw", raw, "--store", tmp_path, "--workers", 1) == 0
