@@ -54,18 +54,19 @@ def over_seeds(values: Sequence[float], digits: int = 2) -> str:
     return mean if len(values) == 1 else f"{mean} ({low}\N{EN DASH}{high})"
 
 
-def difference(row: Row, metric: str) -> str:
-    found = compare(row.shown, row.first, metric)
+def difference(row: Row, metric: str, group: str) -> str:
+    found = compare(row.shown, row.first, metric, group)
     return "" if row.shown is row.first else f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
 def expected(column: str, row: Row) -> str | None:
     """What a column must show; None of columns that are not results."""
-    metric, _, against = column.partition(" against ")
+    name, _, against = column.partition(" against ")
+    group, _, metric = name.rpartition(" ") if name.startswith("moving ") else ("focal", "", name)
     if against:
-        return difference(row, metric)
+        return difference(row, metric, group)
     sources: tuple[Callable[[Evaluation], dict[str, float]], ...] = (
-        lambda one: one.metrics["focal"],
+        lambda one: one.metrics[group],
         lambda one: one.worlds["all"],
     )
     for source in sources:

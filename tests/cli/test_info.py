@@ -37,7 +37,7 @@ def test_stores_and_scenarios(store: Path, capsys: pytest.CaptureFixture[str]) -
 def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_path: Path) -> None:
     shipped = describe("argoverse1-small")[1]
     assert shipped["steps"] == "20 + 30 of 0.1 s" and shipped["model"].endswith("M parameters")
-    assert shipped["on"] == "argoverse1 (7,377 train, 4,007 val)" and shipped["recipe"] == "argoverse1-small"
+    assert shipped["on"] == "argoverse1 (7,377 train, 616 val)" and shipped["recipe"] == "argoverse1-small"
     of_run = describe(str(trained))[1]
     assert of_run == describe(str(trained / "checkpoints" / "best.ckpt"))[1]
     assert "of 2, " in of_run["trained"] and "best.ckpt" in of_run["file"]

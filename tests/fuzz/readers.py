@@ -202,7 +202,7 @@ def labels(folder: Path) -> Reader:
 
 def results(folder: Path) -> Reader:
     """Return the reader of evaluation results, as ``compare`` uses it."""
-    seed = json.loads((ROOT / "datasets" / "argoverse1" / "results" / "history_mlp.json").read_text())
+    seed = json.loads((ROOT / "datasets" / "argoverse1" / "results" / "constant_velocity.json").read_text())
     seed["per_scenario"] = {name: values[:2] for name, values in seed["per_scenario"].items()}
     read = of_file(path := folder / "results.json", lambda: format_recipes(by_recipe(read_results(path))))
     return Reader(json.dumps(seed).encode(), json_of, read)
