@@ -1,4 +1,4 @@
-"""The splits of a data set."""
+"""The splits of a data set, and the groups of agents that metrics are averaged over; nothing is imported."""
 
 from __future__ import annotations
 
@@ -6,3 +6,8 @@ from typing import Literal, get_args
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
+#: Focal agents; scored ones, focal included; those that move; all (:func:`trajpred.metrics.agent_groups`).
+Group = Literal["focal", "scored", "moving", "all"]
+GROUPS: tuple[str, ...] = get_args(Group)
+#: Groups by which models are compared scenario by scenario.
+PAIRED_GROUPS: tuple[str, ...] = ("focal", "moving")

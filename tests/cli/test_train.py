@@ -184,5 +184,5 @@ def test_calibrated_mirrored_and_perturbed_models_are_evaluated(
         found.append(json.loads((tmp_path / "found.json").read_text()))
     direct, file = found
     assert direct["how"] == "mirrored" and direct["training"]["recipe"] == "forecaster"
-    for name in ("minADE6", "minFDE6", "brier-minFDE6"):
+    for name in ("focal/minADE6", "focal/minFDE6", "focal/brier-minFDE6"):
         assert direct["per_scenario"][name] == pytest.approx(file["per_scenario"][name], abs=1e-3), name

@@ -16,9 +16,9 @@ from tests.graph.scenes import straight
 from trajpred.evaluation.agents import FACTS, ScoredAgents, groups_of
 from trajpred.evaluation.scores import LEVELS, Scores, agent_scores, horizon_scores, whole_seconds
 from trajpred.forecast import Forecast
-from trajpred.metrics import GROUPS
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
+from trajpred.splits import GROUPS
 from trajpred.store import ScenarioStore
 
 ROAD = [[[-100, 0], [300, 0]]]

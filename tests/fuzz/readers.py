@@ -113,10 +113,11 @@ def xml(folder: Path) -> Reader:
 
 
 def sequences() -> pa.Table:
-    """Return two packed sequences of three tracks."""
+    """Return two packed sequences of the focal track and the recording vehicle."""
     rows = pq.ParquetFile(ROOT / "datasets" / "argoverse1" / "val.parquet").read_row_group(0)
+    rows = rows.filter(pc.equal(pc.cast(rows["CITY_NAME"], pa.string()), "MIA"))
     rows = rows.filter(pc.equal(rows["seq_id"], rows["seq_id"][0]))
-    rows = rows.filter(pc.less_equal(rows["TRACK_ID"], 3))
+    rows = rows.filter(pc.not_equal(pc.cast(rows["OBJECT_TYPE"], pa.string()), "OTHERS"))
     next_id = pc.add(rows["seq_id"], pa.scalar(1, pa.int32()))
     return pa.concat_tables([rows, rows.set_column(0, rows.schema.field(0), next_id)])
 

@@ -22,7 +22,7 @@ TOLERANCE = {"constant_velocity": 1e-6, "lane_following": 1e-6, "argoverse2-demo
 
 
 def figures(name: str, store: Path) -> dict[str, dict[str, float | None]]:
-    """All metrics on the validation split, of focal, scored and all agents."""
+    """All metrics on the validation split, of every group of agents."""
     metrics = evaluate(load_predictor(name), ScenarioStore(store, "val"), progress=False).metrics
     return {group: {key: _plain(value) for key, value in one.items()} for group, one in metrics.items()}
 

@@ -151,7 +151,7 @@ def test_numbers_are_those_of_evaluate(tmp_path: Path) -> None:
     assert [entry["id"] for entry in index["scenes"]] == known["scenario_id"] == store.scenario_ids
     assert index["models"] == ["lane_following"]
     for i, name in enumerate(index["metrics"]):
-        assert [entry["metrics"][0][i] for entry in index["scenes"]] == known[name], name
+        assert [entry["metrics"][0][i] for entry in index["scenes"]] == known[f"focal/{name}"], name
     for fact in index["facts"]:
         values = [entry[fact] for entry in index["scenes"]]
         groups = evaluation.breakdowns[fact].items()

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from trajpred.cli.scenarios import open_split
 from trajpred.errors import require
 from trajpred.files import require_writable
-from trajpred.metrics import Group
+from trajpred.splits import Group
 
 
 def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")]) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trajpred.cli.scenarios import EVERY_S, UPDATES, open_split, require_streaming
 from trajpred.errors import require
 from trajpred.files import require_writable
-from trajpred.metrics import PAIRED_GROUPS, Group
+from trajpred.splits import PAIRED_GROUPS, Group
 
 if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from trajpred.errors import require
 from trajpred.forecast import SAME_PROBABILITY, Forecast
 from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
-from trajpred.metrics import GROUPS, agent_groups
+from trajpred.metrics import agent_groups
 from trajpred.metrics.plausibility import Futures
 from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.splits import GROUPS
 
 #: The groups whose futures together are worlds.
 WORLD_GROUPS = ("scored", "all")

@@ -17,7 +17,6 @@ from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.provenance import store_facts
 from trajpred.evaluation.scores import best_modes, whole_seconds
 from trajpred.files import atomic_file
-from trajpred.metrics import GROUPS
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,
     ConformalRegions,
@@ -31,6 +30,7 @@ from trajpred.model.checkpoint import CALIBRATION
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.load import BASELINES
+from trajpred.splits import GROUPS
 from trajpred.store import ScenarioStore
 
 #: Minimum number of agents in either half.

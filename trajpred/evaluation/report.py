@@ -15,7 +15,8 @@ from trajpred.errors import require
 from trajpred.evaluation.agents import FACTS
 from trajpred.evaluation.comparison import changes, compare, markdown, shared_columns
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import PAIRED_GROUPS, columns, metrics_of
+from trajpred.metrics import columns, metrics_of
+from trajpred.splits import PAIRED_GROUPS
 
 #: Printed below every report, because published tables follow different conventions.
 CONVENTIONS = (

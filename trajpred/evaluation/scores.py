@@ -19,7 +19,6 @@ from trajpred.evaluation.updates import ERRORS, changes, score_streams
 from trajpred.forecast import Forecast
 from trajpred.geometry import rotate
 from trajpred.metrics import (
-    GROUPS,
     METRICS,
     agent_metrics,
     columns,
@@ -32,6 +31,7 @@ from trajpred.metrics import (
 )
 from trajpred.metrics.calibration import laplace_levels, reliability
 from trajpred.scenario import Scenario
+from trajpred.splits import GROUPS
 
 Means = dict[str, dict[str, float]]
 #: Central intervals of the predicted Laplace distributions whose coverage is measured.

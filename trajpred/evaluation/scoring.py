@@ -17,10 +17,11 @@ from trajpred.evaluation.provenance import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
 from trajpred.evaluation.updates import changes
-from trajpred.metrics import GROUPS, PAIRED_GROUPS, metric_of, paired_columns
+from trajpred.metrics import metric_of, paired_columns
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.predictions_file import predictions_path
 from trajpred.predictors.predictor import Predictor
+from trajpred.splits import GROUPS, PAIRED_GROUPS
 from trajpred.store import ScenarioStore
 
 #: Number of agents and sums of metrics by name, ``[S]`` each.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trajpred.lazy import lazy_names
 from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
-from trajpred.metrics.groups import GROUPS, MOVING_M, PAIRED_GROUPS, Group, agent_groups
+from trajpred.metrics.groups import MOVING_M, agent_groups
 from trajpred.metrics.registry import (
     METRICS,
     Metric,
@@ -26,13 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLLISION_THRESHOLD_M",
-    "GROUPS",
     "METRICS",
     "MISS_THRESHOLD_M",
     "MOVING_M",
-    "PAIRED_GROUPS",
     "ForecastMetrics",
-    "Group",
     "Metric",
     "agent_groups",
     "agent_metrics",

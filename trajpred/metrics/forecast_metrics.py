@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from trajpred.metrics.groups import GROUPS
 from trajpred.metrics.per_agent import agent_metrics
 from trajpred.metrics.registry import columns, metric_of
+from trajpred.splits import GROUPS
 
 
 class ForecastMetrics(Metric):
