@@ -10,6 +10,7 @@ import pytest
 from tests.evaluation.predictors import Scattered
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
+from trajpred.predictors import load_ensemble, load_predictor
 from trajpred.predictors.ensemble import cluster, merge
 from trajpred.predictors.predictions_file import no_forecast
 from trajpred.scenario import Scenario
@@ -51,6 +52,22 @@ def test_forecast_merged_with_itself_is_unchanged(sample_scenarios: list[Scenari
         for name in ("trajectory", "probability", "speed"):
             a, b = (getattr(f, name)[agent][o] for f, o in zip((one, both), order, strict=True))
             np.testing.assert_allclose(a, b, atol=1e-6, err_msg=name)
+
+
+def test_one_mode_is_the_mean_future(sample_scenarios: list[Scenario]) -> None:
+    scenario = next(s for s in sample_scenarios if s.has_future)
+    alone = load_predictor("lane_following")([scenario])[0]
+    predictor = load_ensemble(["lane_following"], modes=1)
+    [one] = predictor([scenario])
+    mean = np.einsum("akft,ak->aft", alone.trajectory, alone.probability)
+    np.testing.assert_allclose(one.trajectory[:, 0], mean, atol=1e-9)
+    assert (one.probability == pytest.approx(1)) and predictor.how == "modes merged to 1"
+    for wrong in (
+        lambda: load_ensemble(["lane_following"], modes=0),
+        lambda: load_ensemble(["constant_velocity"], True, modes=1),
+    ):
+        with pytest.raises(DataError):
+            wrong()
 
 
 def test_only_common_tracks_of_one_scenario_and_horizon_are_merged() -> None:

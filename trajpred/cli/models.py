@@ -43,6 +43,7 @@ def predict(
     joint: bool = False,
     mirror: bool = False,
     ensemble: list[str] | None = None,
+    modes: int | None = None,
     batch_size: int = 16,
     limit: int | None = None,
     workers: int = -1,
@@ -60,6 +61,7 @@ def predict(
         joint: Mode k of all agents of a scenario is one joint future; for models with joint modes.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints, whose modes are merged with those of the first.
+        modes: Merge to this number of modes; 1 is the best single answer.
         batch_size: Scenarios per batch.
         limit: Predict only the first LIMIT scenarios.
         workers: Processes that run a model on the CPU; -1 for all cores.
@@ -72,7 +74,7 @@ def predict(
     from trajpred.predictors.predict import predict as write
     from trajpred.store.sample import store_words
 
-    predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
+    predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror, modes)
     written = write(predictor, rows, out, agents, batch_size=batch_size, limit=limit, workers=workers)
     print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
     words = ["--checkpoint", str(out), *store_words(rows.path), "--split", split]

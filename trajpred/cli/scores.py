@@ -38,6 +38,7 @@ def evaluate(
     joint: bool = False,
     mirror: bool = False,
     ensemble: list[str] | None = None,
+    modes: int | None = None,
     perturb: list[str] | None = None,
     streaming: bool = False,
     every_s: float = EVERY_S,
@@ -70,6 +71,7 @@ def evaluate(
         joint: Evaluate joint futures, in which mode k of all agents is one future of the scene.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints or predictions files, whose modes are merged with those of the first.
+        modes: Merge to this number of modes; 1 is the best single answer.
         perturb: Repeat with no-map, short-history (1 s), gap (no states in the 0.5 s before the
             last observed step), fewer-agents (half) or noise (0.2 m), or all.
         streaming: Also predict at earlier times, and measure how much the predictions change between updates.
@@ -106,10 +108,10 @@ def evaluate(
 
     facts = [name if name == "all" else fact_name(name) for name in by or []]
     groups = group or ["focal"]
-    predictor: Predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror)
+    predictor: Predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror, modes)
     rivals: list[Predictor] = []
     if against:
-        rivals = [load_ensemble([against], joint)]
+        rivals = [load_ensemble([against], joint, modes=modes)]
     if streaming:
         predictor = StreamedPredictor(predictor, every_s, updates)
         rivals = [StreamedPredictor(one, every_s, updates) for one in rivals]

@@ -21,19 +21,25 @@ _ROUNDS = 10
 
 
 class EnsemblePredictor(Predictor):
-    """Several predictors of equal weight, whose modes are merged to ``modes``.
+    """One predictor, or several of equal weight, whose modes are merged to ``modes``.
+
+    One mode is the mean future, weighted by probability: a better single answer than the most probable mode.
 
     Example:
         >>> ensemble = EnsemblePredictor([load_predictor("a.ckpt"), load_predictor("b.ckpt")])
+
+    Raises: DataError if ``modes`` is not positive.
     """
 
     def __init__(self, predictors: Sequence[Predictor], modes: int = 6) -> None:
+        require(modes > 0, "modes", f"must be positive, is {modes}")
         self.predictors, self.modes = tuple(predictors), modes
         self.name = " + ".join(one.name for one in predictors)
         same = all(one.training == predictors[0].training for one in predictors)
         # A model and its mirrored forecasts are one training, used in another way.
         self.training = predictors[0].training if same else {}
-        self.how = predictors[-1].how if same else ""
+        reduced = f"modes merged to {modes}" if modes != 6 else ""
+        self.how = ", ".join(filter(None, (predictors[-1].how if same else "", reduced)))
         self.forks = all(one.forks for one in predictors)
 
     @property

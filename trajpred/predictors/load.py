@@ -67,13 +67,16 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     return CheckpointPredictor(checkpoint, joint)
 
 
-def load_ensemble(checkpoints: Sequence[str | Path], joint: bool = False, mirror: bool = False) -> Predictor:
+def load_ensemble(
+    checkpoints: Sequence[str | Path], joint: bool = False, mirror: bool = False, modes: int | None = None
+) -> Predictor:
     """Load one predictor, or several whose modes are merged.
 
     Args:
         checkpoints: what :func:`load_predictor` takes.
         joint: forecast joint futures; of one predictor only.
         mirror: merge each model with its forecast of the mirrored scene.
+        modes: merge to so many modes; by default six of several predictors, all of one.
 
     Raises: DataError.
     """
@@ -82,5 +85,6 @@ def load_ensemble(checkpoints: Sequence[str | Path], joint: bool = False, mirror
         models = [one for one in predictors if isinstance(one, CheckpointPredictor)]
         require(bool(models), "mirror", "applies to models")
         predictors += [model.mirrored() for model in models]
-    require(len(predictors) == 1 or not joint, "joint", "worlds of several predictors cannot be merged")
-    return EnsemblePredictor(predictors) if len(predictors) > 1 else predictors[0]
+    merged = len(predictors) > 1 or modes is not None
+    require(not merged or not joint, "joint", "worlds cannot be merged")
+    return EnsemblePredictor(predictors, 6 if modes is None else modes) if merged else predictors[0]
