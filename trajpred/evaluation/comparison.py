@@ -46,8 +46,9 @@ def bootstrap_columns(
     With the number of agents ``count`` ``[N]`` of each scenario, the columns are sums over them and the means
     are over agents. Whole scenarios are drawn, because the agents of one are not independent.
     """
-    ones = np.ones(len(next(iter(columns.values()))))
-    sample = np.stack([*columns.values(), ones if count is None else count], axis=1).astype(np.float64)
+    sample = np.ones((len(next(iter(columns.values()))), len(columns) + 1))
+    for i, values in enumerate((*columns.values(), *(() if count is None else (count,)))):
+        sample[:, i] = values
     random, size = np.random.default_rng(seed), len(sample)
     rows, means = max(1, _DRAWN // size), list[NDArray[np.float64]]()
     for start in range(0, resamples, rows):

@@ -6,6 +6,7 @@ the table is dropped; of each scenario only the sums over the agents of each gro
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -146,7 +147,8 @@ class Scores:
         self._facts = {fact: GroupMeans(short) for fact in FACTS}
         self._updates = GroupMeans((*ERRORS, *changes()))
         self._scenario_id: list[str] = []
-        self._scene_sums: dict[str, list[NDArray[np.float32]]] = {group: [] for group in GROUPS}
+        # One buffer for each group: thousands of small arrays would fragment the heap.
+        self._scene_sums = {group: array("f") for group in GROUPS}
         self._step_s = 0.0
 
     def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> None:
@@ -175,7 +177,8 @@ class Scores:
         self._scenario_id += [scenario.scenario_id for scenario in scenarios]
         for group, sums in self._scene_sums.items():
             names = self._kept(group)
-            sums.append(_scene_sums(agents, group, np.stack([scores[name] for name in names], axis=1)))
+            by_scene = _scene_sums(agents, group, np.stack([scores[name] for name in names], axis=1))
+            sums.frombytes(by_scene.tobytes())
         self._all.add("", agents.member, table)
         for second, (visible, values) in horizon_scores(agents).items():
             member = {group: x & visible for group, x in agents.member.items()}
@@ -215,7 +218,7 @@ class Scores:
 
         All metrics of the focal agent; of other groups, those that models are compared by.
         """
-        table = np.concatenate(self._scene_sums[group])
+        table = np.frombuffer(self._scene_sums[group], np.float32).reshape(len(self._scenario_id), -1)
         return dict(zip(("count", *self._kept(group)), table.T, strict=True))
 
     def _kept(self, group: str) -> tuple[str, ...]:

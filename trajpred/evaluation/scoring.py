@@ -89,16 +89,15 @@ def evaluate(
 def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
     """Collect the means, breakdowns and values per scenario of an :class:`Evaluation`."""
     names = [name for name in scores.names if _is_asked(name, ks)]
-    sums = {group: scores.by_scenario(group) for group in GROUPS}
     return {
         "metrics": scores.means(names),
-        "intervals": {group: _intervals(each, names) for group, each in sums.items()},
+        "intervals": {group: _intervals(scores.by_scenario(group), names) for group in GROUPS},
         "calibration": scores.calibration.summary() if scores.calibration else {},
         "worlds": {group: means.means() for group, means in scores.worlds.items()},
         "horizons": scores.horizons(),
         "updates": scores.updates(),
         "breakdowns": {fact: scores.breakdown(fact) for fact in FACTS},
-        "per_scenario": _per_scenario(scores.scenario_ids, {group: sums[group] for group in PAIRED_GROUPS}),
+        "per_scenario": _per_scenario(scores.scenario_ids, {g: scores.by_scenario(g) for g in PAIRED_GROUPS}),
     }
 
 
@@ -126,7 +125,7 @@ def _per_scenario(scenario_ids: list[str], sums: dict[str, Sums]) -> dict[str, l
 
 def _intervals(sums: Sums, names: Sequence[str]) -> dict[str, list[float]]:
     """Compute intervals over scenarios of the means over agents, for metrics that all of them have."""
-    count, rows = sums["count"], sums["count"] > 0
-    known = {name: sums[name][rows] for name in names if name in sums and np.isfinite(sums[name]).all()}
-    found = bootstrap_columns(known, count[rows]) if known and rows.sum() > 1 else {}
+    known = {name: sums[name] for name in names if name in sums and np.isfinite(sums[name]).all()}
+    enough = bool(known) and np.count_nonzero(sums["count"]) > 1
+    found = bootstrap_columns(known, sums["count"]) if enough else {}
     return {name: [interval.low, interval.high] for name, interval in found.items()}
