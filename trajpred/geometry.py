@@ -52,7 +52,7 @@ class Pose(Generic[Array]):
         return unit_vector(self.heading)
 
 
-def _namespace(array: Any) -> Any:
+def namespace(array: Any) -> Any:
     """Return ``torch`` for tensors and ``numpy`` otherwise, without importing torch."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, torch.Tensor) else np
@@ -60,7 +60,7 @@ def _namespace(array: Any) -> Any:
 
 def wrap_angle(angle: Array) -> Array:
     """Wrap angles of any shape to [-π, π), in radians."""
-    xp = _namespace(angle)
+    xp = namespace(angle)
     wrapped = xp.remainder(angle + np.pi, 2 * np.pi) - np.pi
     # The remainder of a tiny negative number rounds to a full turn.
     return xp.where(wrapped >= np.pi, wrapped - 2 * np.pi, wrapped)
@@ -68,7 +68,7 @@ def wrap_angle(angle: Array) -> Array:
 
 def rotate(vector: Array, angle: Array) -> Array:
     """Rotate vectors ``[..., 2]`` counter-clockwise by ``angle`` ``[...]`` (radians, broadcast)."""
-    xp = _namespace(vector)
+    xp = namespace(vector)
     cos, sin = xp.cos(angle), xp.sin(angle)
     x, y = vector[..., 0], vector[..., 1]
     return xp.stack((x * cos - y * sin, x * sin + y * cos), -1)
@@ -77,7 +77,7 @@ def rotate(vector: Array, angle: Array) -> Array:
 def rotate_back(vector: Array, ahead: Array) -> Array:
     """Rotate vectors ``[..., 2]`` clockwise by the angles of the unit vectors ``ahead`` ``[..., 2]``."""
     x, y, cos, sin = vector[..., 0], vector[..., 1], ahead[..., 0], ahead[..., 1]
-    return _namespace(vector).stack((x * cos + y * sin, y * cos - x * sin), -1)
+    return namespace(vector).stack((x * cos + y * sin, y * cos - x * sin), -1)
 
 
 def to_local(point: Array, origin: Array, heading: Array) -> Array:
@@ -95,18 +95,18 @@ def to_global(point: Array, origin: Array, heading: Array) -> Array:
 
 def unit_vector(angle: Array) -> Array:
     """Return (cos, sin) ``[..., 2]`` of ``angle`` ``[...]``."""
-    xp = _namespace(angle)
+    xp = namespace(angle)
     return xp.stack((xp.cos(angle), xp.sin(angle)), -1)
 
 
 def direction(vector: Array) -> Array:
     """Compute the heading ``[...]`` in [-π, π] of vectors ``[..., 2]``; 0 for the zero vector."""
-    return _namespace(vector).arctan2(vector[..., 1], vector[..., 0])
+    return namespace(vector).arctan2(vector[..., 1], vector[..., 0])
 
 
 def norm(vector: Array) -> Array:
     """Compute the Euclidean length ``[...]`` of vectors ``[..., 2]``."""
-    return _namespace(vector).hypot(vector[..., 0], vector[..., 1])
+    return namespace(vector).hypot(vector[..., 0], vector[..., 1])
 
 
 def relative_pose(pose: Pose[Array], frame: Pose[Array]) -> Pose[Array]:

@@ -27,7 +27,7 @@ def test_a_training_step_of_the_default_hardly_waits(batch: SceneBatch) -> None:
 
 @pytest.fixture
 def anchors(tmp_path: Path) -> Path:
-    decoder = "{class_path: trajpred.model.ModeDecoder, init_args: {anchors: true}}"
+    decoder = "{class_path: trajpred.model.ModeDecoder, init_args: {starts: [lanes]}}"
     (tmp_path / "anchors.yaml").write_text(f"model: {{decoder: {decoder}}}")
     return tmp_path / "anchors.yaml"
 

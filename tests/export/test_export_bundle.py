@@ -173,18 +173,29 @@ class AnchorDecoder(SceneDecoder):
         return Prediction(path, torch.ones_like(path), path[:, :, 0, 0] * 0)
 
 
-@pytest.mark.parametrize(("decoder", "sizes"), [(ModeDecoder, (80, 240)), (AnchorDecoder, None)])
+@pytest.mark.parametrize(
+    ("decoder", "sizes", "starts"),
+    [
+        (ModeDecoder, (80, 240), ["lanes"]),
+        (ModeDecoder, None, ["velocity", "lanes"]),
+        (AnchorDecoder, None, ["lanes"]),
+    ],
+)
 def test_anchors_are_an_input_of_the_decoder(
-    scenes: list[Scenario], tmp_path: Path, decoder: type[SceneDecoder], sizes: tuple[int, int] | None
+    scenes: list[Scenario],
+    tmp_path: Path,
+    decoder: type[SceneDecoder],
+    sizes: tuple[int, int] | None,
+    starts: list[str],
 ) -> None:
     own = decoder is AnchorDecoder
-    options = {"dim": 16} if own else SETTINGS["decoder"]["init_args"] | {"anchors": True}
+    options = {"dim": 16} if own else SETTINGS["decoder"]["init_args"] | {"starts": starts}
     part = {"class_path": f"{decoder.__module__}.{decoder.__qualname__}", "init_args": options}
     checkpoint = save_model(tmp_path / "anchors.ckpt", SETTINGS | {"decoder": part})
     export_bundle(checkpoint, tmp_path / "bundle", scenes[:2], sizes=sizes, fused=not own, progress=False)
     for graph in ("decoder",) if own else ("decoder", "forecaster"):
         names = {value.name for value in onnx.load(tmp_path / "bundle" / f"{graph}.onnx").graph.input}
-        assert "agent_anchors" in names and "agent_velocity" not in names
+        assert "agent_anchors" in names and ("agent_velocity" in names) == ("velocity" in starts)
     weights = {w.name for w in onnx.load(tmp_path / "bundle" / "decoder.onnx").graph.initializer}
     for part in () if own else TRAJECTORY_WEIGHTS:  # which int8 keeps, by these names
         assert {f"module.decoder{part}{layer}.weight" for layer in (0, 2)} <= weights

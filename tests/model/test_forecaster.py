@@ -42,7 +42,7 @@ def test_moving_and_turning_the_scene_moves_and_turns_the_forecast(
 
 def test_moving_and_turning_the_scene_moves_and_turns_its_anchors(real: list[Scenario]) -> None:
     config = small_config()
-    config["decoder"]["init_args"] |= {"anchors": True}
+    config["decoder"]["init_args"] |= {"starts": ["lanes"]}
     model = LitForecaster.build(config).eval()
     before, after = (build_batch(s, model.scene) for s in (real, [moved(s, FAR, -2.0) for s in real]))
     with torch.inference_mode():
@@ -157,7 +157,7 @@ def test_half_precision_changes_little_and_returns_float32(
         with torch.autocast("cpu", dtype):
             after = model.forecaster(batch, joint=True)
     assert largest_change(after, before) < 0.5
-    assert {x.dtype for x in vars(after).values()} == {torch.float32}
+    assert {x.dtype for x in after.tensors.values()} == {torch.float32}
 
 
 def only_observed(s: Scenario, steps: slice) -> Scenario:
@@ -185,7 +185,7 @@ def test_sparse_scenes_give_finite_predictions_losses_and_gradients(
     model, batch = evaluate_as(small_model().train(), evaluation), batch_of(SPARSE[case](real[0]))
     prediction, losses = model(batch), model.losses(batch)
     losses["loss"].backward()
-    assert all(value.isfinite().all() for value in (*vars(prediction).values(), *losses.values()))
+    assert all(value.isfinite().all() for value in (*prediction.tensors.values(), *losses.values()))
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     assert case != "no future" or losses["loss"] == 0
 

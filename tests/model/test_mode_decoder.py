@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,13 +16,16 @@ from trajpred.geometry import Pose
 from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
+from trajpred.model.forecaster import to_forecasts
 from trajpred.model.heads import bernstein
 from trajpred.model.mode_decoder import MODE_EDGE_KINDS, STATIONARY_M, STOPPED_M, end_pose, radius_edges
-from trajpred.model.scene_decoder import constant_velocity_of, scene_mean
+from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
 from trajpred.model.token_graph import TokenGraph
+from trajpred.predictors.ensemble import merge
 from trajpred.predictors.lane_following import lane_following
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.training.losses import LossConfig, prediction_losses
 
 
 @pytest.mark.parametrize("steps", [1, 5, 60])
@@ -167,9 +172,9 @@ def test_bernstein_curves_equal_de_casteljau_s(degree: int, steps: int) -> None:
     np.testing.assert_allclose(bernstein(degree, steps).numpy() @ points, expected, atol=1e-5)
 
 
-def anchored_model(**options: int) -> LitForecaster:
+def anchored_model(**options: Any) -> LitForecaster:
     config = small_config()
-    config["decoder"]["init_args"] |= {"anchors": True, **options}
+    config["decoder"]["init_args"] |= {"starts": ["lanes"], **options}
     return LitForecaster.build(config).eval()
 
 
@@ -197,10 +202,49 @@ def test_anchored_modes_read_their_anchor(real: list[Scenario]) -> None:
     assert (before.logits - after.logits).abs().max() > 1e-3
 
 
+def test_groups_start_from_the_lanes_and_from_constant_velocity(real: list[Scenario]) -> None:
+    forecaster = anchored_model(starts=["lanes", "velocity"]).forecaster
+    for head in (forecaster.decoder.propose_head, forecaster.decoder.refine_head):
+        for parameter in head.points[-1].parameters():
+            parameter.data.zero_()
+    batch = build_batch(real, forecaster.scene)
+    with torch.inference_mode():
+        modes = forecaster.decoder(forecaster.encoder.encode(batch), batch)
+    steady = constant_velocity_of(batch, 60)[:, None].expand(-1, 6, -1, -1)
+    assert modes.groups == 2 and modes.trajectory.shape[1] == modes.logits.shape[1] == 12
+    torch.testing.assert_close(modes.trajectory[:, :6], batch["agent"].anchors, rtol=0, atol=2e-2)
+    torch.testing.assert_close(modes.trajectory[:, 6:], steady, rtol=0, atol=1e-5)
+
+
+def test_groups_are_merged_as_an_ensemble_and_learn_as_agents_of_their_own(real: list[Scenario]) -> None:
+    """Of two forecasts, by the merging of ensembles; and the loss is the mean of the groups' losses."""
+    model = anchored_model(starts=["lanes", "velocity"])
+    batch = build_batch(real[:2], model.scene)
+    with torch.inference_mode():
+        modes = model.forecaster.decoder(model.forecaster.encoder.encode(batch), batch)
+    groups = [Prediction(**{n: x[:, 6 * g : 6 * g + 6] for n, x in modes.tensors.items()}) for g in (0, 1)]
+    merged = to_forecasts(modes.merged(), batch)
+    for found, *each in zip(merged, *(to_forecasts(group, batch) for group in groups), strict=True):
+        expected = merge(each)
+        np.testing.assert_allclose(found.trajectory, expected.trajectory, atol=1e-3)
+        np.testing.assert_allclose(found.probability, expected.probability, atol=1e-5)
+    assert all(x.shape[1] == 6 for x in modes.merged().tensors.values())
+    whole, *parts = (prediction_losses(x, batch, LossConfig()) for x in (modes, *groups))
+    for name, value in whole.items():
+        mean = torch.stack([part[name] for part in parts]).mean()
+        torch.testing.assert_close(value, mean, rtol=1e-5, atol=1e-5, msg=name)
+
+
+def test_unknown_starts_are_rejected() -> None:
+    for starts in ([], ["lanes", "rails"]):
+        with pytest.raises(DataError, match="starts': must list any of velocity, lanes"):
+            ModeDecoder(starts=starts)  # type: ignore[arg-type]
+
+
 def test_anchors_need_a_scene_that_has_them(real: list[Scenario]) -> None:
     with pytest.raises(DataError, match="anchors': the model reads 60 steps, the batch has 0: build it"):
         anchored_model().forecaster.forecast(batch_of(real[:1]))
     scene = SceneConfig(FeatureConfig(anchor_steps=7))
     with pytest.raises(DataError, match="anchor_steps': is 7, the decoder reads 0"):
         Forecaster(SceneEncoder(), ModeDecoder(), scene=scene)
-    assert Forecaster(SceneEncoder(), ModeDecoder(anchors=True)).scene.features.anchor_steps == 60
+    assert Forecaster(SceneEncoder(), ModeDecoder(starts=["lanes"])).scene.features.anchor_steps == 60

@@ -129,7 +129,7 @@ def assert_finite(model: LitForecaster, batch: SceneBatch) -> None:
     model.zero_grad()
     prediction, losses = model(batch), model.losses(batch)
     losses["loss"].backward()
-    values = [x for x in vars(prediction).values() if x is not None]
+    values = [*prediction.tensors.values()]
     assert all(x.isfinite().all() for x in (*values, *losses.values()))
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
@@ -150,7 +150,7 @@ def test_so_does_every_system_and_it_computes_in_float64_on_request(
     assert_finite(model, batch)
     with torch.inference_mode():
         exact = in_double(model.eval(), batch)
-        assert {x.dtype for x in vars(exact).values() if x is not None} == {torch.float64}
+        assert {x.dtype for x in exact.tensors.values()} == {torch.float64}
         assert 0 < norm(model(batch).trajectory - exact.trajectory).max() < 1e-3
 
 
@@ -168,7 +168,7 @@ def test_two_forwards_and_two_trainings_are_bit_identical(threads: int, real: li
             optimizer.zero_grad()
             model.losses(batch)["loss"].backward()
             optimizer.step()
-        return [*vars(found).values(), *model.state_dict().values()]
+        return [*found.tensors.values(), *model.state_dict().values()]
 
     with use_threads(threads):
         first, second = trained(), trained()

@@ -10,8 +10,9 @@ import pytest
 from tests.evaluation.predictors import Scattered
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
+from trajpred.modes import cluster
 from trajpred.predictors import load_ensemble, load_predictor
-from trajpred.predictors.ensemble import cluster, merge
+from trajpred.predictors.ensemble import merge
 from trajpred.predictors.predictions_file import no_forecast
 from trajpred.scenario import Scenario
 

@@ -146,7 +146,7 @@ class DecoderModel(Stage):
         values = _named(self.signature.inputs, inputs)
         batch = scene_batch(values)
         tokens = SceneTokens(values["real_agent_token"], values["real_lane_context"], TokenGraph.of(batch))
-        prediction = self.decoder(tokens, batch, agents=values["real_target"])
+        prediction = self.decoder(tokens, batch, agents=values["real_target"]).merged()
         probability = (prediction.logits / self.temperature).softmax(-1)
         return prediction.trajectory, prediction.scale, probability
 

@@ -141,17 +141,17 @@ class Decoder(nn.Module):
         own = Pose(agent_position.index_select(0, target), agent_heading.index_select(0, target))
 
         def relation(stage: int, poses: Pose[Tensor]) -> MatrixRelation:
-            agent = target if stage == 0 else target.repeat_interleave(self.decoder.modes)
+            modes = self.decoder.mode.num_embeddings
+            agent = target if stage == 0 else target.repeat_interleave(modes)
             return self._relation(stage, nodes, poses, agent)
 
-        if self.decoder.anchors:
-            start = agent_anchors.index_select(0, target)
-        else:
-            velocity, elapsed = (x.index_select(0, target) for x in (agent_velocity, agent_elapsed_s))
-            time = step_s.expand(elapsed.shape[0])
-            start = constant_velocity(velocity, elapsed, time, self.decoder.horizon)[:, None]
+        state = (x.index_select(0, target) for x in (agent_anchors, agent_velocity, agent_elapsed_s))
+        anchors, velocity, elapsed = state
+        time = step_s.expand(elapsed.shape[0])
+        start = self.decoder.start(anchors, constant_velocity(velocity, elapsed, time, self.decoder.horizon))
         scene = torch.cat((agent_token, lane_context))
-        prediction = self.decoder.decode(agent_token.index_select(0, target), scene, own, start, relation)
+        token = agent_token.index_select(0, target)
+        prediction = self.decoder.decode(token, scene, own, start, relation).merged()
         probability = (prediction.logits / self.temperature).softmax(-1)
         return prediction.trajectory, prediction.scale, probability
 

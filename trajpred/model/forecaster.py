@@ -110,7 +110,7 @@ class Forecaster(nn.Module):
 
     def forward(self, batch: HeteroData, joint: bool = False) -> Prediction:
         """Predict in the agents' own frames; :meth:`check` raises if ``batch`` does not fit the model."""
-        return self.decoder(self.encoder.encode(batch), batch, joint)
+        return self.decoder(self.encoder.encode(batch), batch, joint).merged()
 
     @torch.inference_mode()
     def forecast(self, batch: HeteroData, joint: bool = False) -> list[Forecast]:

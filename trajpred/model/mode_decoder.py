@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.errors import require_not_negative
+from trajpred.errors import require, require_not_negative
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
 from trajpred.graph.lane_futures import MODES
@@ -30,6 +30,8 @@ from trajpred.nn import (
     mlp,
 )
 
+#: What modes start from.
+Start = Literal["velocity", "lanes"]
 #: Displacement (m) below which the final direction is undefined: the mode keeps the agent's heading.
 STATIONARY_M = 1.0
 #: Displacement (m) of the last second below which its direction is rounding: that of the whole mode is taken.
@@ -51,8 +53,9 @@ class ModeDecoder(SceneDecoder):
         propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; without refinement
             layers the proposal is the prediction.
         propose_radius_m, refine_radius_m: radius around its pose within which a mode attends to the scene.
-        anchors: mode k, marginal or joint, starts from the agent's k-th most probable of six futures along
-            the lanes instead of constant velocity. The modes after the sixth start from the first again.
+        starts: what modes start from: ``velocity``, constant velocity; ``lanes``, mode k from the agent's
+            k-th most probable of six futures along the lanes (those after the sixth from the first again).
+            Several are as many groups of ``modes``, which are merged to one. Joint modes have the first.
         joint: also learn joint futures: a second set of mode embeddings through the same weights, where a
             mode also attends to the modes of the same index of other agents.
         heads, dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.SceneEncoder`.
@@ -74,15 +77,17 @@ class ModeDecoder(SceneDecoder):
         norm: Literal["post", "pre"] = "post",
         evaluation: Evaluation = "dense",
         pose: RelativePose = "both",
-        anchors: bool = False,
+        starts: Sequence[Start] = ("velocity",),
         joint: bool = False,
     ) -> None:
         require_sizes(dim, heads, propose_layers=propose_layers, refine_layers=refine_layers)
         require_not_negative(propose_radius_m=propose_radius_m, refine_radius_m=refine_radius_m)
         super().__init__(horizon, dim, modes, joint)
-        self.evaluation, self.anchors = evaluation, anchors
+        known = len(starts) > 0 and all(start in get_args(Start) for start in starts)
+        require(known, "starts", f"must list any of {', '.join(get_args(Start))}, is {list(starts)}")
+        self.evaluation, self.starts = evaluation, tuple(starts)
         self.radius = (propose_radius_m, refine_radius_m)
-        self.mode = nn.Embedding(modes, dim)
+        self.mode = nn.Embedding(modes * len(starts), dim)
         stages = 2 if refine_layers else 1
         self.bias = nn.ModuleList(pose_bias(MODE_EDGE_CHANNELS, heads, pose) for _ in range(stages))
 
@@ -101,7 +106,7 @@ class ModeDecoder(SceneDecoder):
             self.proposal = mlp(horizon * 2, dim, dim)
             self.norm = nn.LayerNorm(dim)
         self.logit_head = mlp(dim, dim, 1)
-        if anchors:
+        if "lanes" in starts:
             self.anchor, self.anchor_norm = mlp(horizon * 2, dim, dim), nn.LayerNorm(dim)
         if joint:
             self.joint_mode = nn.Embedding(modes, dim)
@@ -110,7 +115,7 @@ class ModeDecoder(SceneDecoder):
 
     @property
     def anchor_steps(self) -> int:
-        return self.horizon if self.anchors else 0
+        return self.horizon if "lanes" in self.starts else 0
 
     def forward(
         self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
@@ -134,7 +139,7 @@ class ModeDecoder(SceneDecoder):
             tokens.agent[rows],
             tokens.nodes,
             graph.poses[rows],
-            self._start(batch)[rows],
+            self.start(batch["agent"].anchors, constant_velocity_of(batch, self.horizon))[rows],
             scene_relation,
             self._agent_relation(graph) if joint else None,
         )
@@ -158,37 +163,42 @@ class ModeDecoder(SceneDecoder):
             agent: ``[B, dim]`` tokens of the agents.
             nodes: ``[N, dim]`` tokens of the scene.
             poses: ``[B, 2]``, ``[B]`` of the agents.
-            start: ``[B, 1, F, 2]``, or the six anchors ``[B, 6, F, 2]``; metres, own frames. Proposals are
+            start: ``[B, 1, F, 2]``, or of each mode ``[B, M, F, 2]``; metres, own frames. Proposals are
                 offsets from it.
             scene_relation: maps a stage (0 propose, 1 refine) and poses ``[M, 2]`` (of the agents, or of all
                 modes) to the relation mode ← scene.
             agent_relation: relation between the modes of several agents, which selects joint futures.
         """
         mode = self.mode if agent_relation is None else self.joint_mode
+        count, start = mode.num_embeddings, start[:, : mode.num_embeddings]
         x = (agent[:, None] + mode.weight).flatten(0, 1)
-        if self.anchors:
-            if self.modes != MODES:
-                start = start[:, torch.arange(self.modes, device=start.device) % MODES]
+        if self.anchor_steps:
             x = self.anchor_norm(x + self.anchor(start.flatten(0, 1).flatten(1) / LENGTH_SCALE))
-        relation = scene_relation(0, poses).repeat_receivers(self.modes)
+        relation = scene_relation(0, poses).repeat_receivers(count)
         x = self._attend(0, x, nodes, relation, agent_relation)
-        offset, scale = self._futures(self.propose_head, x)
-        proposal = start + offset
+        offset, scale = _futures(self.propose_head, x, count)
+        proposal, groups = start + offset, count // self.modes
         if not self.refine:
-            return Prediction(proposal, scale, self._logits(x))
+            return Prediction(proposal, scale, self._logits(x, count), groups=groups)
 
         anchored = proposal.detach()
         x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
         x = self._attend(1, x, nodes, scene_relation(1, end_pose(anchored, poses)), agent_relation)
-        offset, final = self._futures(self.refine_head, x)
-        return Prediction(anchored + offset, final, self._logits(x), proposal, scale)
+        offset, final = _futures(self.refine_head, x, count)
+        return Prediction(anchored + offset, final, self._logits(x, count), proposal, scale, groups)
 
-    def _start(self, batch: HeteroData) -> Tensor:
-        """Return what proposals are offsets from, see :meth:`decode`: ``[A, 1 or 6, F, 2]``."""
-        if self.anchors:
-            anchors: Tensor = batch["agent"].anchors
-            return anchors
-        return constant_velocity_of(batch, self.horizon)[:, None]
+    def start(self, anchors: Tensor, steady: Tensor) -> Tensor:
+        """Return what proposals are offsets from, see :meth:`decode`.
+
+        Args:
+            anchors: ``[A, 6, F, 2]`` futures along the lanes; steady: ``[A, F, 2]`` at constant velocity.
+        """
+        if self.starts == ("velocity",):
+            return steady[:, None]
+        mode = torch.arange(self.modes, device=anchors.device) % MODES
+        lanes = anchors if self.modes == MODES else anchors[:, mode]
+        starts = {"lanes": lanes, "velocity": steady[:, None].expand(-1, self.modes, -1, -1)}
+        return torch.cat([starts[start] for start in self.starts], 1)
 
     def _attend(
         self,
@@ -203,12 +213,8 @@ class ModeDecoder(SceneDecoder):
             x = mode_layer(scene_layer(x, scene_relation, nodes), modes)
         return x if agent_relation is None else self.across[stage](x, agent_relation)
 
-    def _futures(self, head: CurveHead, x: Tensor) -> tuple[Tensor, Tensor]:
-        offset, scale = head(x)
-        return offset.unflatten(0, (-1, self.modes)), scale.unflatten(0, (-1, self.modes))
-
-    def _logits(self, x: Tensor) -> Tensor:
-        return at_least_float32(self.logit_head(x)).reshape(-1, self.modes)
+    def _logits(self, x: Tensor, count: int) -> Tensor:
+        return at_least_float32(self.logit_head(x)).reshape(-1, count)
 
     def _scene_relation(
         self, graph: TokenGraph, stage: int, poses: Pose[Tensor], agents: Tensor, padding: Padding
@@ -231,6 +237,12 @@ class ModeDecoder(SceneDecoder):
         edges = EdgeRelation(index, bias, size, size, (agents, agents)).copies(self.modes)
         padding = graph.agents.copies(self.modes)
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, padding, padding)
+
+
+def _futures(head: CurveHead, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return offsets and scales ``[A, count, F, 2]``."""
+    offset, scale = head(x)
+    return offset.unflatten(0, (-1, count)), scale.unflatten(0, (-1, count))
 
 
 def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:

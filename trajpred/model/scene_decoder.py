@@ -10,6 +10,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
 from trajpred.model.token_encoder import SceneTokens
+from trajpred.modes import MIN_WEIGHT, cluster
 
 
 @dataclass
@@ -21,6 +22,8 @@ class Prediction:
         scale: ``[A, K, F, 2]`` metres, Laplace scales of x and y.
         logits: ``[A, K]`` unnormalised log-probabilities of the modes.
         proposal, proposal_scale: trajectory and scale before refinement, if the decoder refines.
+        groups: number of groups of modes, one after another. Each is trained as a forecast of its own, and
+            :meth:`merged` makes one of them.
     """
 
     trajectory: Tensor
@@ -28,6 +31,28 @@ class Prediction:
     logits: Tensor
     proposal: Tensor | None = None
     proposal_scale: Tensor | None = None
+    groups: int = 1
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name, without those that the decoder does not give."""
+        return {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
+
+    def merged(self) -> Prediction:
+        """Merge the groups to one of as many modes; a single group stays as it is."""
+        if self.groups == 1:
+            return self
+        logits = self.logits.unflatten(1, (self.groups, -1))
+        probability = logits.softmax(2).flatten(1) / self.groups
+        share, weight = cluster(self.trajectory[:, :, -1], probability, logits.shape[2])
+        both = self.trajectory, self.scale
+        path, scale = ((share @ x.flatten(2)).unflatten(2, x.shape[2:]) for x in both)
+        return Prediction(path, scale, weight.clamp(min=MIN_WEIGHT).log())
+
+    def separate(self) -> Prediction:
+        """Return each group as the modes of an agent of its own: ``[A · groups, K / groups, …]``."""
+        shape = (self.groups, -1)
+        return Prediction(**{n: x.unflatten(1, shape).flatten(0, 1) for n, x in self.tensors.items()})
 
 
 class SceneDecoder(nn.Module):

@@ -11,13 +11,9 @@ from numpy.typing import NDArray
 from trajpred.errors import require
 from trajpred.forecast import Forecast
 from trajpred.geometry import direction
+from trajpred.modes import cluster
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario
-
-#: Least weight of a mode in the mean of a cluster; probabilities may be 0.
-_MIN_WEIGHT = 1e-9
-#: Maximum number of assignments to clusters.
-_ROUNDS = 10
 
 
 class EnsemblePredictor(Predictor):
@@ -92,54 +88,3 @@ def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
         speed=mean(joined("speed")),
         scale=mean(joined("scale")) if scaled else None,
     ).validate()
-
-
-def cluster(
-    end: NDArray[np.float64], probability: NDArray[np.float64], modes: int = 6
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Cluster the endpoints of each agent's modes by weighted k-means (Lloyd 1982).
-
-    The first centre is the most probable mode; each further one is the mode with the largest product of
-    probability and squared distance to the centres so far.
-
-    Args:
-        end: ``[A, M, 2]`` metres; probability: ``[A, M]``.
-        modes: the number of clusters K, at most M.
-
-    Returns:
-        ``[A, K, M]`` the share of each mode in each cluster, rows sum to 1 (a cluster left without members is
-        the mode nearest to its centre, with probability 0); ``[A, K]`` the clusters' probabilities.
-    """
-    A, M = probability.shape
-    require(modes <= M, "modes", f"{M} futures cannot be merged to {modes}")
-    centre = _first_centres(end, probability, modes)
-    owner = np.full((A, M), -1)
-    share = np.zeros((A, modes, M))
-    for _ in range(_ROUNDS):
-        before, owner = owner, _squared_distance(end, centre).argmin(2)
-        if np.array_equal(before, owner):
-            break
-        member = np.swapaxes(np.eye(modes)[owner], 1, 2) * np.maximum(probability, _MIN_WEIGHT)[:, None]
-        share = member / np.maximum(member.sum(2, keepdims=True), _MIN_WEIGHT)
-        centre = np.where(share.any(2, keepdims=True), share @ end, centre)
-    nearest = np.eye(M)[_squared_distance(centre, end).argmin(2)]
-    weight = (np.eye(modes)[owner] * probability[..., None]).sum(1)
-    return np.where(share.any(2, keepdims=True), share, nearest), weight
-
-
-def _first_centres(
-    end: NDArray[np.float64], probability: NDArray[np.float64], modes: int
-) -> NDArray[np.float64]:
-    """Choose ``[A, K, 2]`` initial centres that are probable and far apart."""
-    chosen = [probability.argmax(1)]
-    distance = np.full(probability.shape, np.inf)
-    for _ in range(modes - 1):
-        latest = np.take_along_axis(end, chosen[-1][:, None, None], axis=1)
-        distance = np.minimum(distance, np.square(end - latest).sum(-1))
-        chosen.append((probability * distance).argmax(1))
-    return np.take_along_axis(end, np.stack(chosen, 1)[..., None], axis=1)
-
-
-def _squared_distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``[A, M, 2]``, ``[A, K, 2]`` -> ``[A, M, K]`` square metres."""
-    return np.square(a[:, :, None] - b[:, None]).sum(-1)

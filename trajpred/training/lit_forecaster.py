@@ -102,9 +102,9 @@ class LitForecaster(pl.LightningModule):
 
     def validation_step(self, batch: HeteroData, _: int) -> Tensor:
         """Evaluate one batch; return minFDE6 of its focal agents in metres, for callbacks."""
-        prediction = self(batch)
-        agent = batch["agent"]
-        loss = prediction_losses(prediction, batch, self.loss)["loss"]
+        modes = self.forecaster.decoder(self.forecaster.encoder.encode(batch), batch)
+        agent, prediction = batch["agent"], modes.merged()
+        loss = prediction_losses(modes, batch, self.loss)["loss"]
         # Each process returns its part of a mean over all processes: weight it by all their scenes.
         count = torch.tensor(batch.num_graphs, device=self.device)
         scenes = int(distributed.sum_over_processes(count))

@@ -59,9 +59,11 @@ def prediction_losses(
         joint: select one winning world per scene instead of one mode per agent.
         agents: rows of ``batch`` that ``prediction`` contains; all by default.
     """
-    agent, p = batch["agent"], prediction
+    agent, p, groups = batch["agent"], prediction.separate(), prediction.groups
     inputs = agent.target, agent.target_mask, agent_weight(batch, config), agent.batch
-    target, valid, weight, scene = (x if agents is None else x[agents] for x in inputs)
+    target, valid, weight, scene = (
+        (x if agents is None else x[agents]).repeat_interleave(groups, 0) for x in inputs
+    )
     mean_weight = process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
 
     def scene_weighted(values: Tensor) -> Tensor:  # mean over the agents of each scene, repeated for them
