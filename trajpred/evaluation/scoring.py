@@ -125,7 +125,7 @@ def _per_scenario(scenario_ids: list[str], sums: dict[str, Sums]) -> dict[str, l
 
 def _intervals(sums: Sums, names: Sequence[str]) -> dict[str, list[float]]:
     """Compute intervals over scenarios of the means over agents, for metrics that all of them have."""
-    known = {name: sums[name] for name in names if name in sums and np.isfinite(sums[name]).all()}
-    enough = bool(known) and np.count_nonzero(sums["count"]) > 1
-    found = bootstrap_columns(known, sums["count"]) if enough else {}
+    rows = sums["count"] > 0
+    known = {name: sums[name][rows] for name in names if name in sums and np.isfinite(sums[name]).all()}
+    found = bootstrap_columns(known, sums["count"][rows]) if known and rows.sum() > 1 else {}
     return {name: [interval.low, interval.high] for name, interval in found.items()}
