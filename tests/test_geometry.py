@@ -135,7 +135,7 @@ def test_velocity_is_the_slope_of_a_line_fit(window: int) -> None:
             expected[a, t] = np.polyfit(
                 STEP * (np.array(used) - t), position[a, used] - position[a, used[0]], 1
             )[0]
-    np.testing.assert_allclose(causal_velocity(position, valid, STEP, window), expected, atol=1e-7)
+    np.testing.assert_allclose(causal_velocity(position, valid, STEP, window * STEP), expected, atol=1e-7)
 
 
 def test_the_last_step_is_the_last_valid_one_or_the_first() -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trajpred.scenario import Tracks as Tracks
     from trajpred.sources.av2_objects import from_av2 as from_av2
     from trajpred.sources.av2_objects import to_av2 as to_av2
+    from trajpred.time_grid import resample as resample
     from trajpred.viz import draw_scene as draw_scene
     from trajpred.viz import plot_scenario as plot_scenario
 
@@ -49,6 +50,7 @@ _HOME = {
     "list_models": "model.pretrained",
     "load_predictor": "predictors",
     "plot_scenario": "viz",
+    "resample": "time_grid",
     "to_av2": "sources.av2_objects",
 }
 __all__ = ["__version__", *_HOME]

@@ -163,6 +163,10 @@ class Forecast:
         mode = np.argsort(-self.probability[0], kind="stable")[rank : rank + 1]
         return replace(self, **{name: x[:, mode] for name, x in self.arrays.items() if x.ndim > 1})
 
+    def first(self, steps: int) -> Forecast:
+        """Keep the first ``steps`` future steps."""
+        return replace(self, **{name: x[:, :, :steps] for name, x in self.arrays.items() if x.ndim > 2})
+
     def rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
         """Return the row of each of ``track_id`` in this forecast, -1 for tracks without a prediction."""
         row = {name: i for i, name in enumerate(self.track_id.tolist())}

@@ -213,6 +213,15 @@ class LaneMap:
         lines = {name: getattr(self, name).take(rows) for name in ("centerline", "successors")}
         return LaneMap(lane_id=self.lane_id[rows], **lines)
 
+    def take(self, lanes: NDArray[np.int64], crossings: NDArray[np.int64]) -> LaneMap:
+        """Select lane segments and crossings by their rows; all drivable areas stay."""
+        chosen = {one.name: getattr(self, one.name) for one in fields(self)}
+        for name, values in chosen.items():
+            rows = crossings if name.startswith("crossing") else lanes
+            if not name.startswith("drivable"):
+                chosen[name] = values.take(rows) if isinstance(values, Ragged) else values[rows]
+        return LaneMap(**chosen)
+
     def validate(self) -> None:
         """Raise :class:`DataError` naming the first field with an invalid shape or value."""
         L = len(self)

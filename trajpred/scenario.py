@@ -102,16 +102,19 @@ class Tracks:
         observed = self.valid[:, :num_observed]
         return np.where(observed.any(axis=1), num_observed - 1 - observed[:, ::-1].argmax(axis=1), -1)
 
-    def delayed(self, steps: ArrayLike) -> Tracks:
-        """Move the states ``steps`` later, one number or ``[A]``: the first are unknown, the last are lost.
+    def window(self, first: ArrayLike, steps: int) -> Tracks:
+        """Select ``steps`` steps from step ``first`` on, one number or ``[A]``.
 
-        A track that had only the last ones stays, without a valid step.
+        Steps that were never recorded are unknown. A track that was seen only at other steps stays, without a
+        valid step.
         """
-        row, source = np.arange(len(self))[:, None], np.arange(self.valid.shape[1])[None]
-        source = source - np.broadcast_to(steps, len(self))[:, None]
-        valid = self.valid[row, source.clip(0)] & (source >= 0)
+        row, last = np.arange(len(self))[:, None], self.valid.shape[1] - 1
+        step = np.broadcast_to(first, len(self))[:, None] + np.arange(steps)
+        recorded = (step >= 0) & (step <= last)
+        step = step.clip(0, last)
+        valid = self.valid[row, step] & recorded
         masks = {"position": valid[..., None], "velocity": valid[..., None], "heading": valid}
-        states = {name: getattr(self, name)[row, source.clip(0)] * mask for name, mask in masks.items()}
+        states = {name: getattr(self, name)[row, step] * mask for name, mask in masks.items()}
         return replace(self, valid=valid, **states)
 
     def validate(self) -> None:
@@ -198,10 +201,16 @@ class Scenario:
     def earlier(self, steps: int) -> Scenario:
         """Return the scenario as it was seen ``steps`` earlier, with as many observed and future steps.
 
-        History from before the recording is unknown; tracks keep their rows, as :meth:`Tracks.delayed` says.
+        History from before the recording is unknown; tracks keep their rows, as :meth:`Tracks.window` says.
         """
         stamps = self.timestamps_ns - round(steps * self.step_s * 1e9)
-        return replace(self, timestamps_ns=stamps, tracks=self.tracks.delayed(steps))
+        return replace(self, timestamps_ns=stamps, tracks=self.tracks.window(-steps, self.num_steps))
+
+    def resampled(self, step_s: float) -> Scenario:
+        """Return the scenario at steps of ``step_s`` seconds, see :func:`trajpred.time_grid.resample`."""
+        from trajpred import resample
+
+        return resample(self, step_s)
 
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import require
 from trajpred.lane_map import LaneMap, Ragged
@@ -48,12 +49,59 @@ class ScenarioBatch:
         size = f"{len(self.tracks)} tracks, {len(self.map)} lane segments"
         return f"ScenarioBatch({len(self)} scenarios: {size})"
 
+    def window(self, observed: int, future: int, later: ArrayLike = 0) -> ScenarioBatch:
+        """Return so many observed and future steps; those that were never recorded are unknown.
+
+        Args:
+            later: steps, one number or ``[S]``, by which the last observed step moves.
+        """
+        first = np.broadcast_to(self.num_observed - observed + np.asarray(later), len(self))
+        if not first.any() and observed + future == self.tracks.valid.shape[1]:
+            return self
+        tracks = self.tracks.window(first[self.track_scene], observed + future)
+        return replace(self, num_observed=observed, tracks=tracks)
+
+    def without_map(self, scenes: NDArray[np.bool_]) -> ScenarioBatch:
+        """Remove the lanes and crossings of the chosen scenes ``[S]``."""
+        lanes, crossings = (np.flatnonzero(~scenes[x]) for x in (self.lane_scene, self.crossing_scene))
+        return replace(
+            self,
+            map=self.map.take(lanes, crossings),
+            lane_scene=self.lane_scene[lanes],
+            crossing_scene=self.crossing_scene[crossings],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[ScenarioBatch]) -> ScenarioBatch:
+        """Concatenate batches; the window holds all observed and all future steps of each."""
+        if len(parts) == 1:
+            return parts[0]
+        observed = max(part.num_observed for part in parts)
+        future = max(part.tracks.valid.shape[1] - part.num_observed for part in parts)
+        parts = [part.window(observed, future) for part in parts]
+        scenes, tracks = (_starts(map(len, x)) for x in (parts, [part.tracks for part in parts]))
+
+        def rows(name: str, starts: Sequence[int]) -> NDArray[np.int64]:
+            return np.concatenate([getattr(part, name) + i for part, i in zip(parts, starts, strict=True)])
+
+        return cls(
+            scenario_id=np.concatenate([part.scenario_id for part in parts]),
+            step_s=np.concatenate([part.step_s for part in parts]),
+            num_observed=observed,
+            focal=rows("focal", tracks),
+            tracks=_concatenate([part.tracks for part in parts]),
+            track_scene=rows("track_scene", scenes),
+            map=_concatenate([part.map for part in parts]),
+            lane_scene=rows("lane_scene", scenes),
+            crossing_scene=rows("crossing_scene", scenes),
+        )
+
     @classmethod
     def of(cls, scenarios: Sequence[Scenario]) -> ScenarioBatch:
-        """Concatenate scenarios. Raises: DataError if there are none or their window lengths differ."""
+        """Concatenate scenarios; the window holds all steps of each. Raises: DataError if there are none."""
         require(len(scenarios) > 0, "scenarios", "must not be empty")
-        windows = {(s.num_observed, s.num_steps) for s in scenarios}
-        require(len(windows) == 1, "num_observed", f"window lengths differ: {sorted(windows)}")
+        if len({(s.num_observed, s.num_steps) for s in scenarios}) > 1:
+            return cls.joined([cls.of([scenario]) for scenario in scenarios])
         tracks, lane_maps = [s.tracks for s in scenarios], [s.map for s in scenarios]
         scene, counts = np.arange(len(scenarios)), np.array([len(t) for t in tracks])
         return cls(
@@ -67,6 +115,10 @@ class ScenarioBatch:
             lane_scene=np.repeat(scene, [len(m) for m in lane_maps]),
             crossing_scene=np.repeat(scene, [len(m.crossing_id) for m in lane_maps]),
         )
+
+
+def _starts(counts: Iterable[int]) -> list[int]:
+    return [0, *accumulate(counts)][:-1]
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:

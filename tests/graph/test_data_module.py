@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.data_module import SceneData, SceneDataset
 from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.graph.transforms import AugmentConfig
+from trajpred.sources.synthetic import synthesize
 from trajpred.store import ScenarioStore, prepare
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)
@@ -58,6 +60,47 @@ def test_scenes_that_are_held_out_are_never_trained_on(store_path: Path) -> None
         loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
         assert sorted(names(list(loader))) == sorted({*everything} - out) and 0 < len(out) < 10
     assert store.held_out(0.9)[store.held_out(0.4)].all(), "a larger share contains a smaller one"
+
+
+def test_several_stores_are_mixed_in_one_window(store_path: Path, tmp_path: Path) -> None:
+    """Truth: the scenes of each store alone, in the same window."""
+    raw, short = tmp_path / "raw", tmp_path / "short"
+    synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
+    prepare("argoverse2", raw, short, workers=1, progress=False)
+    data = SceneData(store_path, batch_size=4, stores={str(short): 2}, window=(30, 40))
+    data.scene = SceneConfig(FeatureConfig(history=30, future=40))
+    own, other = (ScenarioStore(path, "train") for path in (store_path, short))
+    expected = sorted([*own.scenario_ids, *2 * other.scenario_ids])
+    loader = data.train_dataloader()
+    assert sorted(names(list(loader))) == expected
+    assert data.training_scenes()[len(own) + 3].scenario_id == other.scenario_ids[0]
+    mixed = SceneDataset(data.training_scenes(), data.scene)
+    rows = [1, 4, len(own), len(own) + 4]
+    parts = [SceneDataset(own, data.scene)[1, 4], SceneDataset(other, data.scene)[0, 1]]
+    found = mixed[rows]
+    assert found["agent"].history.shape[1:] == (30, 7) and found["agent"].target.shape[1] == 40
+    assert found.scenario_id == [name for part in parts for name in part.scenario_id]
+    for name in ("history", "target", "position", "object_type"):
+        whole = torch.cat([part["agent"][name] for part in parts])
+        torch.testing.assert_close(found["agent"][name], whole, atol=1e-5, rtol=0)
+    first, second = (mixed[BatchKey(np.array([row]), 1)] for row in (len(own), len(own) + 3))
+    mixed.variation = VARIED
+    assert equal_batches(first, second), "the same scene twice"
+    first, second = (mixed[BatchKey(np.array([row]), 1)] for row in (len(own), len(own) + 3))
+    assert not equal_batches(first, second), "varied anew each time"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"stores": {"other": 0}}, "stores': must come at least once per epoch"),
+        ({"window": (0, 60)}, "window': must be two positive numbers of steps"),
+        ({"window": (50, 0)}, "window': must be two positive numbers of steps"),
+    ],
+)
+def test_stores_and_windows_that_are_none_are_rejected(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        SceneData("store", **options)
 
 
 def test_validation_is_unvaried_and_in_order(store_path: Path) -> None:

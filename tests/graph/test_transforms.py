@@ -10,9 +10,10 @@ import pytest
 from tests.graph.scenes import features_of, in_a_mirror, moved, straight
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
-from trajpred.graph.transforms import AugmentConfig, augment, earlier, hashed, mirrored, uniform
+from trajpred.graph.transforms import AugmentConfig, augment, hashed, mirrored, recut, uniform
 from trajpred.lane_map import MARK_TYPES, LaneMap
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.predictors.perturbed import without_map
+from trajpred.scenario import Scenario, TrackCategory, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 
 
@@ -97,7 +98,7 @@ def test_earlier_forecasts_equal_those_of_a_recording_that_began_later(
     batch = ScenarioBatch.of([*sample_scenarios[:3], replace(unseen, tracks=tracks)])
     chosen = []
     for key in range(8):
-        moved = earlier(batch, AugmentConfig(earlier_s=0.3), np.arange(4) + key)
+        moved = recut(batch, AugmentConfig(earlier_s=0.3), FeatureConfig(), np.arange(4) + key)
         for scene, scenario in enumerate(sample_scenarios[:3]):
             rows = moved.track_scene == scene
             truths = [delayed(scenario, by).tracks for by in range(4)]
@@ -106,7 +107,53 @@ def test_earlier_forecasts_equal_those_of_a_recording_that_began_later(
             assert np.array_equal(moved.tracks.valid[rows], truths[chosen[-1]].valid)
         assert np.array_equal(moved.tracks.valid[moved.track_scene == 3], valid)
     assert set(chosen) == {0, 1, 2, 3}
-    assert earlier(batch, AugmentConfig(), np.arange(4)) is batch
+    assert recut(batch, AugmentConfig(), FeatureConfig(), np.arange(4)) is batch
+
+
+def test_a_recording_is_cut_at_any_step_and_everything_recorded_stays_known(
+    sample_scenarios: list[Scenario],
+) -> None:
+    """Truth: the states of the recording at the same times, wherever the forecast is made."""
+    batch = ScenarioBatch.of(sample_scenarios[:3])
+    window, config = FeatureConfig(history=60, future=100), AugmentConfig(earlier_s=4.0, later_s=4.0)
+    moves = set()
+    for key in range(12):
+        cut = recut(batch, config, window, np.arange(3) + key)
+        assert cut.num_observed == 60 and cut.tracks.valid.shape[1] == 160
+        for scene in range(3):
+            rows = batch.track_scene == scene
+            [later] = {
+                by
+                for by in range(-40, 41)
+                if np.array_equal(*(t.position[rows][:, a:b] for t, a, b in spans(cut, batch, by)))
+            }
+            moves.add(later)
+            states = [t.valid[rows][:, a:b] for t, a, b in spans(cut, batch, later)]
+            assert np.array_equal(*states) and cut.tracks.valid[rows].sum() == states[0].sum()
+            focal = cut.tracks.valid[cut.focal[scene]]
+            assert focal[:60].any() and focal[60:].any()
+    assert min(moves) < -20 and max(moves) > 20
+
+
+def spans(cut: ScenarioBatch, batch: ScenarioBatch, later: int) -> list[tuple[Tracks, int, int]]:
+    """The steps of a recording of 50 + 60 steps in the window 60 + 100 of a forecast made ``later`` steps."""
+    start = 10 - later
+    first, last = max(start, 0), min(start + 110, 160)
+    return [(cut.tracks, first, last), (batch.tracks, first - start, last - start)]
+
+
+def test_some_scenes_lose_their_map_and_some_their_neighbours(sample_scenarios: list[Scenario]) -> None:
+    batch, keys = ScenarioBatch.of(sample_scenarios[:4]), np.arange(4)
+    bare = recut(batch, AugmentConfig(no_map=0.5), FeatureConfig(), keys)
+    kept = [scene for scene in range(4) if (bare.lane_scene == scene).any()]
+    assert 0 < len(kept) < 4
+    whole = ScenarioBatch.of([s if i in kept else without_map(s) for i, s in enumerate(sample_scenarios[:4])])
+    assert np.array_equal(bare.map.centerline.values[:, :2], whole.map.centerline.values[:, :2])
+    assert np.array_equal(bare.crossing_scene, whole.crossing_scene) and len(bare.tracks) == len(batch.tracks)
+    features = scene_features(batch, FeatureConfig())
+    alone = augment(features, AugmentConfig(no_agents=1.0), keys).agents
+    assert (alone.category >= TrackCategory.SCORED).all()
+    assert len(alone.scene) == (features.agents.category >= TrackCategory.SCORED).sum()
 
 
 def test_lanes_and_agents_are_dropped_independently() -> None:

@@ -245,6 +245,6 @@ def test_anchors_need_a_scene_that_has_them(real: list[Scenario]) -> None:
     with pytest.raises(DataError, match="anchors': the model reads 60 steps, the batch has 0: build it"):
         anchored_model().forecaster.forecast(batch_of(real[:1]))
     scene = SceneConfig(FeatureConfig(anchor_steps=7))
-    with pytest.raises(DataError, match="anchor_steps': is 7, the decoder reads 0"):
+    with pytest.raises(DataError, match="anchor_steps': is 7, the model reads 0"):
         Forecaster(SceneEncoder(), ModeDecoder(), scene=scene)
     assert Forecaster(SceneEncoder(), ModeDecoder(starts=["lanes"])).scene.features.anchor_steps == 60

@@ -116,7 +116,6 @@ def test_scenes_that_do_not_fit_are_rejected(
     scenario = scenes[0]
     slow = replace(scenario, timestamps_ns=2 * scenario.timestamps_ns)
     for field, given in (
-        ("num_observed", [replace(scenario, num_observed=20)]),
         ("step_s", [slow]),
         ("scene", scenes[:2]),
     ):

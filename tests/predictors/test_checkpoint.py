@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.graph.scenes import in_a_mirror, straight
+from tests.graph.scenes import in_a_mirror
 from tests.predictors.saved import saved
 from trajpred.errors import DataError
 from trajpred.predictors import CheckpointPredictor, EnsemblePredictor, load_ensemble, load_predictor
@@ -67,9 +66,7 @@ def test_ensemble_contains_the_modes_of_all_members(
     np.testing.assert_allclose(six.probability.sum(1), 1)
 
 
-def test_scenarios_of_other_lengths_and_unknown_names_are_rejected(model: CheckpointPredictor) -> None:
-    with pytest.raises(DataError, match="predicts 60 steps from 50"):
-        model([replace(straight(1), num_observed=40)])
+def test_unknown_names_and_missing_joint_futures_are_rejected() -> None:
     with pytest.raises(DataError, match="constant_velocity"):
         load_predictor("nothing")
     with pytest.raises(DataError, match="no joint futures"):

@@ -23,8 +23,9 @@ def test_distant_clusters_are_found() -> None:
     centre = np.array([[0.0, 0], [50, 0], [0, 50]])
     order = np.stack([random.permutation(12) for _ in range(5)])
     end = (np.repeat(centre, 4, 0) + random.normal(0, 0.5, (12, 2)))[order]
+    path = end[:, :, None] * np.linspace(0.1, 1, 10)[:, None]
     probability = random.dirichlet(np.ones(12), 5)
-    share, weight = cluster(end, probability, 3)
+    share, weight = cluster(path, probability, 3)
     for agent in range(5):
         bunch = order[agent] // 4
         expected = {tuple(np.flatnonzero(bunch == b)) for b in range(3)}
@@ -35,12 +36,23 @@ def test_distant_clusters_are_found() -> None:
             np.testing.assert_allclose(row[members], probability[agent, members] / p)
 
 
+def test_paths_that_meet_at_the_end_are_told_apart_by_their_middle() -> None:
+    """Two ways around an obstacle, to places that are nearer to each other than the ways are."""
+    middle = np.array([[0.0, 4], [0, 4], [0, -4], [0, -4]])
+    path = np.stack((middle / 2, middle, middle / 2, [[20.0, 1], [20, -1], [20, 1], [20, -1]]), 1)[None]
+    share, _ = cluster(path, np.full((1, 4), 0.25), 2)
+    assert sorted(map(tuple, (share[0] > 0).tolist())) == [
+        (False, False, True, True),
+        (True, True, False, False),
+    ]
+
+
 @pytest.mark.parametrize("spread", [0.0, 10.0])
 @pytest.mark.parametrize("modes", [1, 6])
 def test_shares_and_probabilities_sum_to_one(modes: int, spread: float) -> None:
     random = np.random.default_rng(1)
-    end, probability = random.normal(0, spread, (30, 12, 2)), random.dirichlet(np.full(12, 0.2), 30)
-    share, weight = cluster(end, probability, modes)
+    path, probability = random.normal(0, spread, (30, 12, 4, 2)), random.dirichlet(np.full(12, 0.2), 30)
+    share, weight = cluster(path, probability, modes)
     np.testing.assert_allclose(share.sum(2), 1)
     np.testing.assert_allclose(weight.sum(1), 1)
 

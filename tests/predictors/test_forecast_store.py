@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import pytest
 
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
-from trajpred.predictors import Predictor, load_ensemble, load_predictor
-from trajpred.predictors.forecast_store import check_window, forecast_store
+from trajpred.predictors import Predictor, load_predictor
+from trajpred.predictors.forecast_store import forecast_store
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
-from trajpred.store.sample import SAMPLE_STORE
 
 needs_fork = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="one process where processes cannot fork"
@@ -86,38 +84,3 @@ def test_abandoned_forecasts_leave_no_process(store_path: Path) -> None:
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert set(multiprocessing.active_children()) <= before
-
-
-@dataclass
-class Rows:
-    """A store of scenarios of some lengths."""
-
-    lengths: tuple[int, int]
-    path: Path = field(default_factory=lambda: Path("mine"))
-
-
-def checked(name: str, rows: Any) -> None:
-    check_window(load_predictor(name), rows)
-
-
-def test_a_store_of_other_lengths_is_named_with_the_shipped_models_that_fit() -> None:
-    expected = (
-        "^mine: argoverse2-demo predicts 60 steps from 50, the data have 30 steps from 20: "
-        "shipped models that fit: argoverse1-nano, argoverse1-small$"
-    )
-    with pytest.raises(DataError, match=expected):
-        checked("argoverse2-demo", Rows((20, 30)))
-    with pytest.raises(
-        DataError, match=r"give another store, this is the sample; shipped models that fit: argoverse2-demo$"
-    ):
-        checked("argoverse1-small", Rows((50, 60), SAMPLE_STORE))
-    with pytest.raises(DataError, match="argoverse1-small predicts"):
-        check_window(load_ensemble(["constant_velocity", "argoverse1-small"]), Rows((50, 60)))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="shipped models that fit: none"):
-        checked("argoverse2-demo", Rows((3, 4)))
-
-
-@pytest.mark.parametrize("lengths", [(50, 60), (50, 0)])
-def test_a_store_of_the_same_lengths_or_without_futures_fits(lengths: tuple[int, int]) -> None:
-    checked("argoverse2-demo", Rows(lengths))
-    checked("constant_velocity", Rows((3, 4)))

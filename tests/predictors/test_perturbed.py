@@ -9,7 +9,7 @@ import pytest
 
 from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
-from trajpred.predictors.perturbed import PERTURBATIONS, perturbed, road_users, without
+from trajpred.predictors.perturbed import PERTURBATIONS, perturbed, road_users, short_history, without
 from trajpred.scenario import Scenario, TrackCategory
 
 
@@ -32,7 +32,7 @@ def test_perturbations_remove_or_disturb_what_they_name(scenario: Scenario) -> N
     before = scenario.tracks
     found = {name: perturb(scenario) for name, perturb in PERTURBATIONS.items()}
     assert len(found["no-map"].map) == 0 < len(scenario.map)
-    short, late = found["short-history"].tracks, before.valid[:, 40:].any(1)
+    short, late = short_history(scenario, 1.0).tracks, before.valid[:, 40:].any(1)
     assert short.track_id.tolist() == before.track_id[late].tolist()
     assert not short.valid[:, :40].any() and np.array_equal(short.valid[:, 40:], before.valid[late, 40:])
     hidden = np.isin(np.arange(110), (45, 46, 47, 48))
@@ -56,9 +56,8 @@ def test_the_focal_track_keeps_its_last_observed_state(scenario: Scenario) -> No
     valid = scenario.tracks.valid.copy()
     valid[scenario.focal, 30:50] = False
     lost = replace(scenario, tracks=replace(scenario.tracks, valid=valid))
-    for name in ("short-history", "gap"):
-        found = PERTURBATIONS[name](lost)
-        assert found.last_seen[found.focal] == 29, name
+    for found in (PERTURBATIONS["gap"](lost), short_history(lost, 1.0)):
+        assert found.last_seen[found.focal] == 29
 
 
 def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> None:
@@ -68,6 +67,12 @@ def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> 
     [plain], [blind], [noisy] = (predict([scenario]) for predict in (steady, one["no-map"], one["noise"]))
     assert np.array_equal(plain.trajectory, blind.trajectory)
     assert not np.array_equal(plain.trajectory, noisy.trajectory)
+    [short] = perturbed(steady, None, [0.5])
+    [late] = short([scenario])
+    assert short.name == "constant_velocity, history of 0.5 s" and len(late.track_id) <= len(plain.track_id)
+    for seconds in (0.0, 5.2):
+        with pytest.raises(DataError, match=r"must be more than 0 and at most the 5 s of the scenarios"):
+            perturbed(steady, None, [seconds])[0]([scenario])
     with pytest.raises(DataError, match="'fog' is none of no-map"):
         perturbed(steady, ["noise", "fog"])
 

@@ -40,6 +40,7 @@ def evaluate(
     ensemble: list[str] | None = None,
     modes: int | None = None,
     perturb: list[str] | None = None,
+    history: list[float] | None = None,
     streaming: bool = False,
     every_s: float = EVERY_S,
     updates: int = UPDATES,
@@ -72,8 +73,9 @@ def evaluate(
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints or predictions files, whose modes are merged with those of the first.
         modes: Merge to this number of modes; 1 is the best single answer.
-        perturb: Repeat with no-map, short-history (1 s), gap (no states in the 0.5 s before the
-            last observed step), fewer-agents (half) or noise (0.2 m), or all.
+        perturb: Repeat with no-map, gap (no states in the 0.5 s before the last observed step),
+            fewer-agents (half) or noise (0.2 m), or all.
+        history: Repeat with so many seconds of history.
         streaming: Also predict at earlier times, and measure how much the predictions change between updates.
         every_s: With --streaming, seconds between updates.
         updates: With --streaming, number of updates; the last one is at the last observed step.
@@ -115,7 +117,7 @@ def evaluate(
     if streaming:
         predictor = StreamedPredictor(predictor, every_s, updates)
         rivals = [StreamedPredictor(one, every_s, updates) for one in rivals]
-    own: list[Predictor] = [predictor, *perturbed(predictor, perturb)]
+    own: list[Predictor] = [predictor, *perturbed(predictor, perturb, history)]
     results = [
         score(
             one,

@@ -90,8 +90,11 @@ class ScoredAgents(Futures):
         problem = f"forecasts of {sorted(steps)} steps cannot be evaluated together"
         require(len(steps) == 1, "trajectory", problem)
         for scenario in scenarios:
+            known = scenario.num_steps - scenario.num_observed
+            longer = f"{scenario.scenario_id}: forecast of {min(steps)} steps, {known} are known"
+            require(known >= min(steps), "trajectory", longer)
             require_step(scenario.step_s, scenarios[0].step_s, scenario.scenario_id)
-        groups = [groups_of(scenario) for scenario in scenarios]
+        groups = [groups_of(scenario, *steps) for scenario in scenarios]
         parts = [_one(*each, modes) for each in zip(scenarios, forecasts, groups, strict=True)]
         columns: dict[str, Any] = {"scale": None}
         scaled = all("scale" in part for part in parts)
@@ -124,11 +127,15 @@ def require_step(step_s: float, usual: float, scenario_id: str) -> None:
     require(abs(step_s - usual) < 0.01 * usual, "step_s", problem)
 
 
-def groups_of(scenario: Scenario) -> dict[str, NDArray[np.bool_]]:
-    """Return the tracks ``[A]`` of each group: those visible at the last observed step that have a future."""
+def groups_of(scenario: Scenario, steps: int | None = None) -> dict[str, NDArray[np.bool_]]:
+    """Return the tracks ``[A]`` of each group: those visible at the last observed step that have a future.
+
+    Of the future the first ``steps`` count, by default all.
+    """
     tracks, now = scenario.tracks, scenario.num_observed
-    future = tracks.valid[:, now:]
-    distance = norm(tracks.position[:, -1] - tracks.position[:, now - 1])
+    last = scenario.num_steps if steps is None else now + steps
+    future = tracks.valid[:, now:last]
+    distance = norm(tracks.position[:, last - 1] - tracks.position[:, now - 1])
     known = tracks.valid[:, now - 1] & future.any(axis=1)
     return agent_groups(tracks.category, known, future.all(axis=1), distance)
 
@@ -150,8 +157,6 @@ def _one(
     rows = np.flatnonzero(groups["all"] & (found >= 0))
     row = found[rows]
     K, F = forecast.trajectory.shape[1:3]
-    steps = scenario.num_steps - scenario.num_observed
-    require(steps >= F, "trajectory", f"{scenario.scenario_id}: forecast of {F} steps, {steps} are known")
     finite = bool(np.isfinite(forecast.trajectory[row]).all())
     require(finite, "trajectory", f"{scenario.scenario_id}: forecast is not finite")
     real = np.arange(modes) < K

@@ -205,9 +205,12 @@ def _agree(first: Evaluation, other: Evaluation) -> bool:
 
 
 def _require_same_data(first: Evaluation, other: Evaluation) -> None:
-    data = [(one.split, one.scenarios, one.store.get("source")) for one in (first, other)]
-    if data[0] != data[1]:
-        both = " and ".join(f"{split} of {source} ({count} scenarios)" for split, count, source in data)
+    def facts(one: Evaluation) -> str:
+        size = ", ".join(filter(None, (f"{one.scenarios} scenarios", one.partly)))
+        return f"{one.split} of {one.store.get('source')} ({size})"
+
+    if facts(first) != facts(other):
+        both = f"{facts(first)} and {facts(other)}"
         raise DataError(f"{first.predictor} and {other.predictor} were evaluated on different data: {both}")
 
 

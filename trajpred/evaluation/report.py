@@ -75,8 +75,8 @@ def _main(result: Evaluation) -> Iterable[Table]:
         every = [f"{name}{k}" for name in names] + [one.name for one in more]
         rows = [_cells(name, groups, intervals=result.intervals.values()) for name in every if name in known]
         rows += _calibration(result) if last else []
-        title = f"{result.predictor}: {result.scenarios:,} scenarios, K = {k}"
-        yield Table(title, ["", *titles], rows)
+        facts = f"{result.scenarios:,} scenarios", result.partly, f"K = {k}"
+        yield Table(f"{result.predictor}: {', '.join(filter(None, facts))}", ["", *titles], rows)
 
 
 def _calibration(result: Evaluation) -> list[list[str]]:

@@ -35,6 +35,8 @@ class Evaluation:
         predictor: name of the predictor.
         split: of the store.
         scenarios: number of labelled scenarios that were evaluated.
+        seconds: of the future, those that were scored and those that are known; a predictor's horizon may be
+            shorter than the data's.
         missing: ``missing[group]`` agents without a forecast; they count in no metric.
         how: the predictor's way of forecasting, where it has several: ``joint``, ``mirrored`` …
         metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``moving``, ``all``;
@@ -75,6 +77,7 @@ class Evaluation:
     av2: dict[str, dict[str, float]] = field(default_factory=dict)
     how: str = ""
     updates: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
 
     def __repr__(self) -> str:
         focal = self.metrics.get("focal", {})
@@ -82,6 +85,12 @@ class Evaluation:
         return (
             f"Evaluation({self.predictor}: {self.scenarios:,} scenarios of {self.split}, focal agents{best})"
         )
+
+    @property
+    def partly(self) -> str:
+        """``3 of 6 s`` where a part of the future was scored, else empty."""
+        scored, known = self.seconds or (0.0, 0.0)
+        return f"{scored:g} of {known:g} s" if scored != known else ""
 
     @property
     def recipe(self) -> str:

@@ -128,6 +128,7 @@ class Scores:
 
     Attributes:
         agents: number of scored agents; missing: of agents without a forecast, by group.
+        seconds: of the future, those that are scored and those that are known.
     """
 
     def __init__(
@@ -150,12 +151,15 @@ class Scores:
         # One buffer for each group: thousands of small arrays would fragment the heap.
         self._scene_sums = {group: array("f") for group in GROUPS}
         self._step_s = 0.0
+        self.seconds: list[float] = []
 
     def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> None:
         """Score a batch. Raises: DataError if a forecast does not fit its scenario."""
         agents = ScoredAgents.of(scenarios, forecasts, self.joint)
         self._step_s = self._step_s or agents.step_s
         require_step(agents.step_s, self._step_s, scenarios[0].scenario_id)
+        steps = agents.valid.shape[1], scenarios[0].num_steps - scenarios[0].num_observed
+        self.seconds = [round(n * self._step_s, 2) for n in steps]
         self.agents += len(agents)
         self.missing = {group: count + agents.missing[group] for group, count in self.missing.items()}
         for worlds in self.worlds.values():

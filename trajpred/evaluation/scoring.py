@@ -96,6 +96,7 @@ def _summary(scores: Scores, ks: Sequence[int]) -> dict[str, Any]:
         "worlds": {group: means.means() for group, means in scores.worlds.items()},
         "horizons": scores.horizons(),
         "updates": scores.updates(),
+        "seconds": scores.seconds,
         "breakdowns": {fact: scores.breakdown(fact) for fact in FACTS},
         "per_scenario": _per_scenario(scores.scenario_ids, {g: scores.by_scenario(g) for g in PAIRED_GROUPS}),
     }

@@ -31,6 +31,8 @@ class FeatureConfig:
         max_lanes: maximum number of lane segments and crossings; the nearest to any agent are kept.
         lane_radius_m: lanes farther than this from every agent are omitted.
         lane_points: points per polyline, even.
+        history, future: observed and future steps of a model's input, those of the data if 0; missing ones
+            are unknown, others are left out. Taken from the model.
         anchor_steps: future steps of the agents' anchors, 0 for none; taken from the decoder.
 
     Raises: DataError if a value is out of range.
@@ -41,6 +43,8 @@ class FeatureConfig:
     max_lanes: int = 256
     lane_radius_m: float = 100.0
     lane_points: int = 10
+    history: int = 0
+    future: int = 0
     anchor_steps: int = 0
 
     def __post_init__(self) -> None:

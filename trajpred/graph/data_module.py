@@ -18,7 +18,9 @@ from trajpred.graph.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.features import scene_features
 from trajpred.graph.scene_graph import SceneBatch, scene_graph
-from trajpred.graph.transforms import AugmentConfig, augment, earlier, hashed
+from trajpred.graph.transforms import AugmentConfig, augment, hashed, recut
+from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore
 
 
@@ -36,7 +38,11 @@ class SceneDataset(Dataset[SceneBatch]):
     """
 
     def __init__(
-        self, store: ScenarioStore, config: SceneConfig, variation: AugmentConfig | None = None, seed: int = 0
+        self,
+        store: ScenarioStore | MixedScenarios,
+        config: SceneConfig,
+        variation: AugmentConfig | None = None,
+        seed: int = 0,
     ) -> None:
         self.store, self.config, self.variation, self.seed = store, config, variation, seed
 
@@ -49,7 +55,7 @@ class SceneDataset(Dataset[SceneBatch]):
         if self.variation is None or not isinstance(key, BatchKey):
             return scene_graph(scene_features(batch, features), self.config.graph)
         keys = hashed(self.seed, key.epoch, rows).view(np.int64)
-        scenes = scene_features(earlier(batch, self.variation, keys), features)
+        scenes = scene_features(recut(batch, self.variation, features, keys), features)
         return scene_graph(augment(scenes, self.variation, keys), self.config.graph)
 
 
@@ -88,6 +94,34 @@ class SceneLoader(DataLoader[SceneBatch]):
         yield from super().__iter__()
 
 
+class MixedScenarios:
+    """The scenarios of several stores, those of each ``times`` over."""
+
+    def __init__(self, parts: Sequence[ScenarioStore], times: Sequence[int]) -> None:
+        self.parts = parts
+        #: Store and row of each scenario.
+        self.part = np.repeat(np.arange(len(parts)), [len(p) * n for p, n in zip(parts, times, strict=True)])
+        self.row = np.concatenate([np.tile(np.arange(len(p)), n) for p, n in zip(parts, times, strict=True)])
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __getitem__(self, index: int) -> Scenario:
+        return self.parts[self.part[index]][int(self.row[index])]
+
+    @property
+    def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the observed tracks ``[N]`` and the lanes and crossings ``[N]`` of each scenario."""
+        tracks, lanes = zip(*(part.sizes for part in self.parts), strict=True)
+        rows = self.row + np.array([0, *np.cumsum([len(part) for part in self.parts])[:-1]])[self.part]
+        return np.concatenate(tracks)[rows], np.concatenate(lanes)[rows]
+
+    def batch(self, rows: NDArray[np.int64]) -> ScenarioBatch:
+        """Read the scenarios of ``rows``, ascending, in the window that holds those of each store."""
+        found = [(self.parts[part], rows[self.part[rows] == part]) for part in np.unique(self.part[rows])]
+        return ScenarioBatch.joined([store.batch(self.row[own]) for store, own in found])
+
+
 def without_held_out(split: ScenarioStore, hold_out: float) -> ScenarioStore:
     """Leave the share ``hold_out`` of its scenarios out of a training split."""
     return split.subset(~split.held_out(hold_out)) if hold_out else split
@@ -112,6 +146,10 @@ class SceneData(pl.LightningDataModule):
             float32); crowded scenes are put into smaller batches.
         hold_out: share of the training scenes, chosen by their ids, to leave out of training, for
             ``trajpred calibrate --split train``.
+        stores: further stores whose training scenarios are also trained: how often each comes per epoch, by
+            folder. Every time it is varied anew.
+        window: observed and future steps of the model, by default those of the store. Steps that the data do
+            not have are unknown.
     """
 
     def __init__(
@@ -123,16 +161,21 @@ class SceneData(pl.LightningDataModule):
         seed: int = 0,
         memory_gb: float | None = None,
         hold_out: float = 0.0,
+        stores: dict[str, int] | None = None,
+        window: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         require(0 <= hold_out < 1, "hold_out", f"must be at least 0 and less than 1, is {hold_out}")
         self.hold_out = hold_out
         require(batch_size > 0, "batch_size", "must be positive")
         require(workers >= 0, "workers", "must not be negative")
+        require(all(n > 0 for n in (stores or {}).values()), "stores", "must come at least once per epoch")
+        require(window is None or min(window) > 0, "window", "must be two positive numbers of steps")
         self.memory_gb = memory_gb
         self.max_bytes = math.inf if memory_gb is None else memory_gb * 1e9 - PROCESS_BYTES
         require(self.max_bytes > 0, "memory_gb", f"must be more than {PROCESS_BYTES / 1e9}")
         self.store, self.augment = Path(store), augment
+        self.stores, self.window = stores or {}, window
         self.batch_size, self.workers, self.seed = batch_size, workers, seed
         self.scene = SceneConfig()
 
@@ -151,11 +194,15 @@ class SceneData(pl.LightningDataModule):
         """Return the number of training steps of several processes: the same number means the same steps."""
         return len(self._train_batches(self.training_scenes(), 0, processes))
 
-    def training_scenes(self) -> ScenarioStore:
-        """Open the training split, without the scenarios held out."""
-        return without_held_out(ScenarioStore(self.store, "train"), self.hold_out)
+    def training_scenes(self) -> MixedScenarios:
+        """Open the training splits, without the scenarios held out."""
+        times = {self.store: 1} | {Path(path): count for path, count in self.stores.items()}
+        return MixedScenarios(
+            [without_held_out(ScenarioStore(path, "train"), self.hold_out) for path in times],
+            [*times.values()],
+        )
 
-    def _train_batches(self, store: ScenarioStore, rank: int, processes: int) -> TrainBatches:
+    def _train_batches(self, store: MixedScenarios, rank: int, processes: int) -> TrainBatches:
         sizes = self._sizes(store)
         return TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, rank, processes)
 
@@ -177,7 +224,7 @@ class SceneData(pl.LightningDataModule):
         """Return the number of trained batches of this epoch, including those of a resumed run."""
         return self.trainer.fit_loop.batch_idx + 1 if self.trainer else 0
 
-    def _sizes(self, store: ScenarioStore) -> SceneSizes:
+    def _sizes(self, store: ScenarioStore | MixedScenarios) -> SceneSizes:
         limits, (tracks, lanes) = self.scene.features, store.sizes
         return SceneSizes(np.minimum(tracks, limits.max_agents), np.minimum(lanes, limits.max_lanes))
 

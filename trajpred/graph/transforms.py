@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from trajpred.errors import require
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT, PLANE, TOPOLOGY, VALID, other_side
+from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures
 from trajpred.graph.lanes import LaneFeatures
 from trajpred.graph.ragged import place_within
@@ -18,7 +19,7 @@ from trajpred.scenario import TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
 #: Keys of independent random numbers.
-_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _EARLIER = range(6)
+_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _RECUT, _NO_MAP, _ALONE = range(8)
 
 
 def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
@@ -51,34 +52,46 @@ class AugmentConfig:
         drop_lanes: share of the lanes to omit.
         truncate_history: probability that an agent's history before a random step is masked.
         mirror: probability that a scene is reflected, which exchanges left and right.
-        earlier_s: the forecast is made up to this many seconds earlier, in whole steps, uniformly.
+        no_agents: probability that a scene has no agents but the focal and the scored ones.
+        no_map: probability that a scene has no map.
+        earlier_s, later_s: the forecast is made up to so many seconds earlier or later, in whole steps,
+            uniformly; the labels are what was recorded after it.
     """
 
     drop_agents: float = 0.0
     drop_lanes: float = 0.0
     truncate_history: float = 0.0
     mirror: float = 0.0
+    no_agents: float = 0.0
+    no_map: float = 0.0
     earlier_s: float = 0.0
+    later_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name != "earlier_s":
-                require(0 <= value <= 1, f"augment.{name}", "must be 0 to 1")
-        require(0 <= self.earlier_s < math.inf, "augment.earlier_s", "must be 0 or a number of seconds")
+            most, kind = (math.inf, "0 or a number of seconds") if name.endswith("_s") else (1, "0 to 1")
+            require(0 <= value <= most and value < math.inf, f"augment.{name}", f"must be {kind}")
 
 
-def earlier(batch: ScenarioBatch, config: AugmentConfig, keys: NDArray[np.int64]) -> ScenarioBatch:
-    """Make the forecasts earlier; the time of each is a function of the scene's number in ``keys`` ``[S]``.
+def recut(
+    batch: ScenarioBatch, config: AugmentConfig, window: FeatureConfig, keys: NDArray[np.int64]
+) -> ScenarioBatch:
+    """Vary the recordings; the variation of each is a function of its number in ``keys`` ``[S]`` alone.
 
-    All steps move by the same number: the history begins later, and the end of the recording is not used.
-    Scenes whose focal agent is not yet seen at the earlier time stay.
+    The time of the forecast moves: what was the future becomes history, or the reverse. Scenes whose focal
+    agent would have no history, or no future, keep their time. Some scenes lose their map.
     """
-    if not config.earlier_s:
+    if config.no_map:
+        batch = batch.without_map(uniform(keys, _NO_MAP) < config.no_map)
+    if not config.earlier_s and not config.later_s:
         return batch
-    most = np.minimum(config.earlier_s / batch.step_s + 0.1, batch.num_observed - 1).astype(np.int64)
-    steps = (uniform(keys, _EARLIER) * (most + 1)).astype(np.int64)
-    seen = batch.tracks.valid[batch.focal].argmax(axis=1) < batch.num_observed - steps
-    return replace(batch, tracks=batch.tracks.delayed(np.where(seen, steps, 0)[batch.track_scene]))
+    before, after = ((s / batch.step_s + 0.1).astype(np.int64) for s in (config.earlier_s, config.later_s))
+    later = (uniform(keys, _RECUT) * (before + after + 1)).astype(np.int64) - before
+    focal, now = batch.tracks.valid[batch.focal], (batch.num_observed + later)[:, None]
+    step = np.arange(focal.shape[1])
+    usable = (focal & (step < now)).any(1) & (focal & (step >= now)).any(1)
+    future = window.future or focal.shape[1] - batch.num_observed
+    return batch.window(window.history or batch.num_observed, future, np.where(usable, later, 0))
 
 
 def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
@@ -90,7 +103,8 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
     agents, lanes = scenes.agents, scenes.lanes
     truncated = _truncate(agents, config, draw(agents.scene, _TRUNCATE), draw(agents.scene, _FIRST_STEP))
     scored = agents.category >= TrackCategory.SCORED
-    keep = scored | (draw(agents.scene, _DROP_AGENT) >= config.drop_agents)
+    alone = (uniform(keys, _ALONE) < config.no_agents)[agents.scene]
+    keep = scored | (~alone & (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
     agents = AgentFeatures(**{f.name: getattr(truncated, f.name)[keep] for f in fields(truncated)})
     lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
     return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)

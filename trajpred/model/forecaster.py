@@ -58,11 +58,12 @@ class Forecaster(nn.Module):
         require(history > 0, "history", "must be positive")
         require(0 < step_s <= MAX_NUMBER, "step_s", f"must be a positive number of seconds, is {step_s}")
         self.encoder, self.decoder = encoder, decoder
-        steps = decoder.anchor_steps
-        given = scene.features.anchor_steps
-        require(given in (0, steps), "anchor_steps", f"is {given}, the decoder reads {steps}: leave it at 0")
+        window = {"history": history, "future": decoder.horizon, "anchor_steps": decoder.anchor_steps}
+        for name, steps in window.items():
+            given = getattr(scene.features, name)
+            require(given in (0, steps), name, f"is {given}, the model reads {steps}: leave it at 0")
         self.history, self.step_s = history, step_s
-        self.scene = replace(scene, features=replace(scene.features, anchor_steps=steps))
+        self.scene = replace(scene, features=replace(scene.features, **window))
         #: The config of the checkpoint it was loaded from.
         self.config: dict[str, Any] = {}
 

@@ -53,6 +53,7 @@ class ModeDecoder(SceneDecoder):
         propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; without refinement
             layers the proposal is the prediction.
         propose_radius_m, refine_radius_m: radius around its pose within which a mode attends to the scene.
+        refine_at: the share of the horizon after which modes are re-anchored.
         starts: what modes start from: ``velocity``, constant velocity; ``lanes``, mode k from the agent's
             k-th most probable of six futures along the lanes (those after the sixth from the first again).
             Several are as many groups of ``modes``, which are merged to one. Joint modes have the first.
@@ -72,6 +73,7 @@ class ModeDecoder(SceneDecoder):
         refine_layers: int = 1,
         propose_radius_m: float = 60.0,
         refine_radius_m: float = 30.0,
+        refine_at: float = 1.0,
         dropout: float = 0.1,
         drop_path: float = 0.0,
         norm: Literal["post", "pre"] = "post",
@@ -87,6 +89,8 @@ class ModeDecoder(SceneDecoder):
         require(known, "starts", f"must list any of {', '.join(get_args(Start))}, is {list(starts)}")
         self.evaluation, self.starts = evaluation, tuple(starts)
         self.radius = (propose_radius_m, refine_radius_m)
+        require(0 < refine_at <= 1, "refine_at", f"must be more than 0 and at most 1, is {refine_at}")
+        self.refine_step = max(1, round(refine_at * horizon))
         self.mode = nn.Embedding(modes * len(starts), dim)
         stages = 2 if refine_layers else 1
         self.bias = nn.ModuleList(pose_bias(MODE_EDGE_CHANNELS, heads, pose) for _ in range(stages))
@@ -183,7 +187,13 @@ class ModeDecoder(SceneDecoder):
 
         anchored = proposal.detach()
         x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
-        x = self._attend(1, x, nodes, scene_relation(1, end_pose(anchored, poses)), agent_relation)
+        x = self._attend(
+            1,
+            x,
+            nodes,
+            scene_relation(1, end_pose(anchored[:, :, : self.refine_step], poses)),
+            agent_relation,
+        )
         offset, final = _futures(self.refine_head, x, count)
         return Prediction(anchored + offset, final, self._logits(x, count), proposal, scale, groups)
 

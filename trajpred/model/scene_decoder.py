@@ -44,7 +44,7 @@ class Prediction:
             return self
         logits = self.logits.unflatten(1, (self.groups, -1))
         probability = logits.softmax(2).flatten(1) / self.groups
-        share, weight = cluster(self.trajectory[:, :, -1], probability, logits.shape[2])
+        share, weight = cluster(self.trajectory, probability, logits.shape[2])
         both = self.trajectory, self.scale
         path, scale = ((share @ x.flatten(2)).unflatten(2, x.shape[2:]) for x in both)
         return Prediction(path, scale, weight.clamp(min=MIN_WEIGHT).log())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trajpred.graph.channels import EDGE_POSE
-from trajpred.model.token_encoder import TokenEncoder, require_sizes
+from trajpred.model.token_encoder import AgentEncoder, Missing, TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, GraphTransformerLayer, Relation
 
@@ -38,6 +38,7 @@ class SceneEncoder(TokenEncoder):
         norm: ``post`` or ``pre`` layer normalisation.
         evaluation: see :data:`Evaluation`.
         pose: see :data:`RelativePose`.
+        missing: see :class:`~trajpred.model.token_encoder.AgentEncoder`.
 
     Example:
         >>> tokens = SceneEncoder(layers=2).encode(build_batch([scenario], SceneConfig()))
@@ -57,9 +58,10 @@ class SceneEncoder(TokenEncoder):
         norm: Literal["post", "pre"] = "post",
         evaluation: Evaluation = "dense",
         pose: RelativePose = "both",
+        missing: Missing = "zeros",
     ) -> None:
         require_sizes(dim, heads, layers=layers)
-        super().__init__(dim)
+        super().__init__(dim, AgentEncoder(dim, missing))
         self.heads, self.evaluation = heads, evaluation
         self.bias = pose_bias(EDGE_CHANNELS, heads, pose)
 

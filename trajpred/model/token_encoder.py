@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
 from trajpred.forecast import Attention
-from trajpred.graph.channels import HISTORY, LANE_KINDS, LANE_POINT
+from trajpred.graph.channels import HISTORY, LANE_KINDS, LANE_POINT, VALID
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model.attention import Pairs, recorded, records
 from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
@@ -20,6 +20,8 @@ from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import mlp
 from trajpred.scenario import OBJECT_TYPES
 
+#: How histories with missing steps are read, see :class:`AgentEncoder`.
+Missing = Literal["zeros", "masked"]
 Encoder = TypeVar("Encoder", bound="TokenEncoder")
 
 
@@ -44,16 +46,28 @@ class SceneTokens:
 
 
 class _StridedConv(nn.Module):
-    """Convolution over time of width 3 and stride 2, padded so that the last window ends at the last step."""
+    """Convolution over time of width 3 and stride 2, padded so that the last window ends at the last step.
+
+    Features are normalised over the channels and the ``known`` steps ``[A, 1, T]``; unknown ones are 0, as
+    the padding is, so that steps which were never observed do not change the others.
+    """
 
     def __init__(self, fan_in: int, fan_out: int) -> None:
         super().__init__()
         self.conv = nn.Conv1d(fan_in, fan_out, 3, stride=2)
         self.norm = nn.GroupNorm(1, fan_out)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         padding = 2 - (x.shape[-1] - 1) % 2
-        return nn.functional.gelu(self.norm(self.conv(nn.functional.pad(x, (padding, 0)))))
+        x, known = (nn.functional.pad(values, (padding, 0)) for values in (x, known))
+        # The greatest of each window; TensorRT has no pooling over one axis.
+        known = torch.maximum(torch.maximum(known[..., :-2:2], known[..., 1:-1:2]), known[..., 2::2])
+        x = self.conv(x)
+        weight = known / (x.shape[1] * known.sum(-1, keepdim=True)).clamp(min=1)
+        x = x - (x * weight).sum((1, 2), keepdim=True)
+        variance = (x * x * weight).sum((1, 2), keepdim=True)
+        x = x / torch.sqrt(variance + self.norm.eps) * self.norm.weight[:, None] + self.norm.bias[:, None]
+        return nn.functional.gelu(x) * known, known
 
 
 class AgentEncoder(nn.Module):
@@ -62,21 +76,30 @@ class AgentEncoder(nn.Module):
     The token combines the last and the maximum feature over time. Any history length works; 50 steps are
     reduced to 7.
 
+    Args:
+        missing: steps that were not observed are ``masked``, so that leading ones have no effect, or read as
+            ``zeros``.
+
     Shapes: history ``[A, T, len(HISTORY)]``, object type ``[A]`` -> ``[A, dim]``.
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, missing: Missing = "zeros") -> None:
         super().__init__()
-        self.halve = nn.Sequential(
-            _StridedConv(len(HISTORY), dim // 2), _StridedConv(dim // 2, dim), _StridedConv(dim, dim)
-        )
+        self.missing = missing
+        widths = (len(HISTORY), dim // 2, dim, dim)
+        self.halve = nn.ModuleList(map(_StridedConv, widths[:-1], widths[1:]))
         self.object_type = nn.Embedding(len(OBJECT_TYPES), dim)
         self.out = nn.Linear(2 * dim, dim)
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, history: Tensor, object_type: Tensor) -> Tensor:
-        x = self.halve(history.transpose(1, 2))
-        summary = torch.cat((x[..., -1], x.amax(-1)), -1)
+        x = history.transpose(1, 2)
+        known = x[:, VALID : VALID + 1]
+        known = known if self.missing == "masked" else torch.ones_like(known)
+        for layer in self.halve:
+            x, known = layer(x, known)
+        greatest = x.masked_fill(known == 0, -1.0).amax(-1)  # GELU is greater than -1
+        summary = torch.cat((x[..., -1], greatest), -1)
         return self.norm(self.out(summary) + self.object_type(object_type))
 
 

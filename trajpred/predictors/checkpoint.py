@@ -21,12 +21,47 @@ from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, PLAIN, read_checkpoint, training_facts
 from trajpred.model.pretrained import locate
+from trajpred.predictors.predictions_file import future_steps
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.time_grid import SAME_TIME, resample_forecast, same_step
 
 
-class CheckpointPredictor(Predictor):
+class ModelPredictor(Predictor):
+    """A model of one history, horizon and time step, for scenarios of any.
+
+    Scenarios with another step are resampled, and their forecasts are given at their own future steps. These
+    end with the scenario's future, or where the model's horizon does.
+
+    Attributes:
+        step_s: seconds between the steps of the model; horizon: its future steps.
+    """
+
+    step_s: float
+    horizon: int
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        if not scenarios:
+            return []
+        given = [s if same_step(s.step_s, self.step_s) else s.resampled(self.step_s) for s in scenarios]
+        return [self._on_own_steps(*both) for both in zip(self.forecast(given), scenarios, strict=True)]
+
+    def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        """Forecast all steps of the model for scenarios of its time step."""
+        raise NotImplementedError
+
+    def _on_own_steps(self, forecast: Forecast, scenario: Scenario) -> Forecast:
+        step_s, reach_s = scenario.step_s, self.horizon * self.step_s
+        if same_step(step_s, self.step_s):
+            return forecast.first(future_steps(scenario))
+        steps = min(future_steps(scenario), int(reach_s / step_s + SAME_TIME))
+        longer = f"of {scenario.scenario_id} is {step_s:g} s, {self.name} predicts {reach_s:g} s"
+        require(steps > 0, "step_s", longer)
+        return resample_forecast(forecast, self.step_s, step_s, steps)
+
+
+class CheckpointPredictor(ModelPredictor):
     """A trained model, on a GPU if there is one.
 
     Args:
@@ -58,7 +93,7 @@ class CheckpointPredictor(Predictor):
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.forks = self.device.type == "cpu"
         model = Forecaster.with_weights(content[CONFIG], content["state_dict"], checkpoint)
-        self.model, self.window = model.to(self.device), (model.history, model.horizon)
+        self.model, self.step_s, self.horizon = model.to(self.device), model.step_s, model.horizon
         if joint and not self.model.decoder.joint:
             advice = "take argoverse1-small, or train with model.decoder.init_args.joint true"
             raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
@@ -75,9 +110,7 @@ class CheckpointPredictor(Predictor):
         other.how = ", ".join(filter(None, (self.how, "mirrored")))
         return other
 
-    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        if not scenarios:
-            return []
+    def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         forecasts = self.model.forecast(self._batch(scenarios), joint=self.joint)
         if self.temperature != 1.0 and not self.joint:  # fitted to marginal forecasts
             forecasts = [
@@ -102,7 +135,7 @@ class CheckpointPredictor(Predictor):
         return scene_graph(features, scene.graph).to(self.device)
 
 
-class BundlePredictor(Predictor):
+class BundlePredictor(ModelPredictor):
     """An exported bundle (:mod:`trajpred.export`) in the onboard runtime, with the threads that torch has."""
 
     def __init__(self, bundle: str | Path) -> None:
@@ -111,12 +144,12 @@ class BundlePredictor(Predictor):
         self.forecaster = OnboardForecaster(bundle, threads=torch.get_num_threads())
         opened = self.forecaster.bundle
         self.name, self.how = f"{opened.name}, onboard {opened.precision}", "onboard"
-        self.training, self.window = opened.training, (opened.history, opened.horizon)
+        self.training, self.step_s, self.horizon = opened.training, opened.step_s, opened.horizon
 
     def __repr__(self) -> str:
         return f"BundlePredictor({self.name}: {self.forecaster.bundle!r})"
 
-    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+    def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [self.forecaster.forecast(ScenarioBatch.of([scenario])) for scenario in scenarios]
 
 

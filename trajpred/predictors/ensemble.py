@@ -1,4 +1,4 @@
-"""Ensembles: the modes of several forecasts, merged by weighted clustering of their endpoints."""
+"""Ensembles: the modes of several forecasts, merged by weighted clustering."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
         return np.concatenate([getattr(one, name)[row] for one, row in zip(forecasts, rows, strict=True)], 1)
 
     probability = joined("probability") / len(forecasts)
-    share, weight = cluster(joined("trajectory")[:, :, -1], probability, min(modes, probability.shape[1]))
+    share, weight = cluster(joined("trajectory"), probability, min(modes, probability.shape[1]))
 
     def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = values.reshape(*values.shape[:2], int(np.prod(values.shape[2:])))

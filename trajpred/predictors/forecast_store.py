@@ -14,13 +14,10 @@ import torch
 
 from trajpred.errors import DataError, require
 from trajpred.forecast import Forecast
-from trajpred.model.checkpoint import CONFIG, read_checkpoint
-from trajpred.model.pretrained import list_models
 from trajpred.predictors.predictor import Predictor
 from trajpred.progress import progress_bar
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
-from trajpred.store.sample import SAMPLE_STORE
 from trajpred.store.workers import processes, serve
 
 #: Scenarios and their forecasts.
@@ -75,7 +72,6 @@ def forecast_store(
     """
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
-    check_window(predictor, store)
     count = len(store) if limit is None else min(limit, len(store))
     batches = list(in_batches(range(count), batch_size))
     job, used = Job(predictor, store, labelled), min(processes(workers), len(batches))
@@ -91,28 +87,6 @@ def forecast_store(
 def in_batches(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     """Split ``rows`` into runs of at most ``size``."""
     return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
-def check_window(predictor: Predictor, rows: ScenarioStore) -> None:
-    """Check that the models of ``predictor`` predict scenarios of the lengths in a store.
-
-    Raises: DataError that names the store, and the shipped models that fit it.
-    """
-    for one in predictor.members:
-        window = one.window
-        if window is None or rows.lengths in (window, (window[0], 0)):  # a test set may have no future
-            continue
-        own, data = (f"{horizon} steps from {history}" for history, horizon in (window, rows.lengths))
-        sample = "give another store, this is the sample; " if rows.path == SAMPLE_STORE else ""
-        fitting = ", ".join(name for name in list_models() if _window(name) == rows.lengths) or "none"
-        advice = f"{sample}shipped models that fit: {fitting}"
-        raise DataError(f"{one.name} predicts {own}, the data have {data}: {advice}", file=rows.path)
-
-
-def _window(name: str) -> tuple[int, int]:
-    """Return the observed and the future steps of a shipped model."""
-    config = read_checkpoint(name)[CONFIG]
-    return config["history"], config["decoder"]["init_args"]["horizon"]
 
 
 def _here(job: Job, batches: Sequence[Sequence[int]]) -> Iterator[Batch]:

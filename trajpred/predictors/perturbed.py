@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from zlib import crc32
 
 import numpy as np
@@ -17,9 +18,9 @@ from trajpred.predictors.predictions_file import predictions_files
 from trajpred.predictors.predictor import DerivedPredictor, Predictor
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 
-#: Seconds of history kept, length of a gap in seconds, share of the other agents removed, standard deviation
-#: of position noise in metres.
-HISTORY_S, GAP_S, REMOVED_SHARE, NOISE_M = 1.0, 0.5, 0.5, 0.2
+#: Length of a gap in seconds, share of the other agents removed, standard deviation of position noise in
+#: metres.
+GAP_S, REMOVED_SHARE, NOISE_M = 0.5, 0.5, 0.2
 #: In :func:`road_users`, stands for the road user nearest to the focal agent.
 NEAREST = "nearest"
 #: Object types that are not road users.
@@ -33,10 +34,13 @@ def without_map(scenario: Scenario) -> Scenario:
     return replace(scenario, map=LaneMap())
 
 
-def short_history(scenario: Scenario) -> Scenario:
-    """Keep only the last :data:`HISTORY_S` of the history."""
+def short_history(scenario: Scenario, seconds: float) -> Scenario:
+    """Keep the last ``seconds`` of the history, at least one step. Raises: DataError if it is shorter."""
+    steps, recorded = round(seconds / scenario.step_s), scenario.num_observed
+    longest = f"must be more than 0 and at most the {recorded * scenario.step_s:g} s of the scenarios"
+    require(seconds > 0 and steps <= recorded, "history", longest)
     valid = scenario.tracks.valid.copy()
-    valid[:, : max(0, scenario.num_observed - round(HISTORY_S / scenario.step_s))] = False
+    valid[:, : recorded - max(1, steps)] = False
     return _keep_states(scenario, valid)
 
 
@@ -102,7 +106,6 @@ def _nearest(scenario: Scenario) -> str:
 #: The perturbations by name.
 PERTURBATIONS: dict[str, Callable[[Scenario], Scenario]] = {
     "no-map": without_map,
-    "short-history": short_history,
     "gap": gap,
     "fewer-agents": fewer_agents,
     "noise": noisy,
@@ -116,10 +119,12 @@ class PerturbedPredictor(DerivedPredictor):
         >>> noisy = PerturbedPredictor(load_predictor("argoverse2-demo"), "noise")
     """
 
-    def __init__(self, predictor: Predictor, perturbation: str) -> None:
+    def __init__(
+        self, predictor: Predictor, name: str, perturb: Callable[[Scenario], Scenario] | None = None
+    ) -> None:
         super().__init__(predictor)
-        self.perturb, self.name = PERTURBATIONS[perturbation], f"{predictor.name}, {perturbation}"
-        self.how = ", ".join(filter(None, (predictor.how, perturbation)))
+        self.perturb, self.name = perturb or PERTURBATIONS[name], f"{predictor.name}, {name}"
+        self.how = ", ".join(filter(None, (predictor.how, name)))
 
     def __repr__(self) -> str:
         return f"PerturbedPredictor({self.name})"
@@ -128,15 +133,24 @@ class PerturbedPredictor(DerivedPredictor):
         return self.predictor([self.perturb(scenario) for scenario in scenarios])
 
 
-def perturbed(predictor: Predictor, names: Sequence[str] | str | None) -> list[PerturbedPredictor]:
-    """Return ``predictor`` under each of the named perturbations, or ``all``. Raises: DataError."""
+def perturbed(
+    predictor: Predictor, names: Sequence[str] | str | None, history: Sequence[float] | None = None
+) -> list[PerturbedPredictor]:
+    """Return ``predictor`` under each of the named perturbations, or ``all``, and with less ``history``.
+
+    Raises: DataError.
+    """
     asked = [names] if isinstance(names, str) else names or []
     for name in asked:
         known = ", ".join([*PERTURBATIONS, "all"])
         require(name in PERTURBATIONS or name == "all", "perturb", f"{name!r} is none of {known}")
-        fixed = "does not apply to predictions files, which are fixed"
-        require(not predictions_files(predictor), "perturb", fixed)
-    return [PerturbedPredictor(predictor, n) for n in PERTURBATIONS if n in asked or "all" in asked]
+    fixed = "scenarios cannot be changed for predictions files, which are fixed"
+    require(not (asked or history) or not predictions_files(predictor), "perturb", fixed)
+    found = [PerturbedPredictor(predictor, n) for n in PERTURBATIONS if n in asked or "all" in asked]
+    for seconds in history or []:
+        less = partial(short_history, seconds=seconds)
+        found.append(PerturbedPredictor(predictor, f"history of {seconds:g} s", less))
+    return found
 
 
 def _keep_states(scenario: Scenario, valid: NDArray[np.bool_]) -> Scenario:

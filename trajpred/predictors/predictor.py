@@ -18,8 +18,6 @@ class Predictor:
         joint: whether mode k of all agents of a scene is one world.
         how: the way of forecasting, where a model has several (``joint``, ``mirrored``).
         forks: whether it also works in forked processes: it has no state and no GPU of this one.
-        window: the observed and the future steps of the only scenarios that it predicts; None if it predicts
-            any.
 
     Example:
         >>> predictor = load_predictor("constant_velocity")
@@ -31,7 +29,6 @@ class Predictor:
     joint: bool = False
     how: str = ""
     forks: bool = False
-    window: tuple[int, int] | None = None
 
     @property
     def members(self) -> tuple[Predictor, ...]:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
-from trajpred.geometry import norm
+from trajpred.geometry import last_step, norm
 from trajpred.graph.config import SceneConfig
 from trajpred.metrics import ForecastMetrics, agent_groups, agent_metrics
 from trajpred.model.build import build
@@ -103,17 +103,20 @@ class LitForecaster(pl.LightningModule):
     def validation_step(self, batch: HeteroData, _: int) -> Tensor:
         """Evaluate one batch; return minFDE6 of its focal agents in metres, for callbacks."""
         modes = self.forecaster.decoder(self.forecaster.encoder.encode(batch), batch)
-        agent, prediction = batch["agent"], modes.merged()
+        agent = batch["agent"]
+        # The model's horizon may be longer than the data's: up to the last step that any agent has.
+        steps = int(last_step(agent.target_mask.any(0)[None])) + 1
+        prediction = modes.merged()
+        target, valid = agent.target[:, :steps], agent.target_mask[:, :steps]
         loss = prediction_losses(modes, batch, self.loss)["loss"]
         # Each process returns its part of a mean over all processes: weight it by all their scenes.
         count = torch.tensor(batch.num_graphs, device=self.device)
         scenes = int(distributed.sum_over_processes(count))
         self.log("val/loss", loss, batch_size=scenes, sync_dist=True)
         # As in trajpred.evaluation, agents that are not observed at the last step are not evaluated.
-        known = (agent.elapsed_s == 0) & agent.target_mask.any(1)
-        groups = agent_groups(agent.category, known, agent.target_mask.all(1), norm(agent.target[:, -1]))
-        probability = prediction.logits.softmax(-1)
-        inputs = (prediction.trajectory, probability, agent.target, agent.target_mask)
+        known = (agent.elapsed_s == 0) & valid.any(1)
+        groups = agent_groups(agent.category, known, valid.all(1), norm(target[:, -1]))
+        inputs = (prediction.trajectory[:, :, :steps], prediction.logits.softmax(-1), target, valid)
         self.val_metrics.update(*inputs, groups)
         path, p, target, valid = (values[groups["focal"]] for values in inputs)
         return agent_metrics(path, p, target, valid, ks=(6,), names=("minFDE",))["minFDE6"]

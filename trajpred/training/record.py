@@ -19,7 +19,7 @@ def batch_order(record: dict[str, Any]) -> dict[str, Any]:
 
     Of the store only the training split counts: other splits may have changed.
     """
-    names = "seed", "batch_size", "accumulate_grad_batches", "memory_gb", "hold_out", "processes"
+    names = "seed", "batch_size", "accumulate_grad_batches", "memory_gb", "hold_out", "stores", "processes"
     facts = {name: record[name] for name in names if name in record}
     store = record.get("store") or {}
     origin = {name: store[name] for name in ("source", "config") if name in store}
@@ -32,9 +32,9 @@ class TrainingRecord(pl.Callback):
     ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (the current one, from 1),
     ``epochs`` (planned), ``steps``, ``batch_size`` (scenes of a step, over all processes and accumulated
     batches), ``accumulate_grad_batches``, ``processes``, ``memory_gb`` (of each process, None without a
-    bound), ``hold_out`` (share of the training scenes), ``precision``, ``wall_s`` (including earlier runs),
-    ``weights`` (the checkpoint fine-tuned from, or None), and ``store`` and ``environment`` when the run
-    started.
+    bound), ``hold_out`` (share of the training scenes), ``stores`` and ``window`` (as in the config),
+    ``precision``, ``wall_s`` (including earlier runs), ``weights`` (the checkpoint fine-tuned from, or None),
+    and ``store`` and ``environment`` when the run started.
 
     Raises: DataError if a run resumes within an epoch and its batches would be different.
     """
@@ -62,6 +62,7 @@ class TrainingRecord(pl.Callback):
             self.fixed |= {"seed": data.seed, "batch_size": data.batch_size * accumulate}
             self.fixed |= {"accumulate_grad_batches": accumulate, "processes": trainer.world_size}
             self.fixed |= {"memory_gb": data.memory_gb, "hold_out": data.hold_out}
+            self.fixed |= {"stores": data.stores, "window": data.window}
             self.fixed["store"] = store_facts(data.store)
         current = batch_order(self.fixed)
         for name, value in self.required.items():

@@ -125,7 +125,7 @@ class TrainCLI(LightningCLI):
         scenes = min(len(without_held_out(train, config.data.hold_out)), len(val))
         self.devices = choose_devices(config.trainer, config.data.batch_size, scenes, self.args)
         require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
-        history, horizon = train.lengths
+        history, horizon = config.data.window or train.lengths
         _require_unset("model.history", config.model.history, 50, history)
         decoder = config.model.decoder.init_args
         cls: Any = locate(config.model.decoder.class_path)

@@ -1,0 +1,100 @@
+"""Resampling against closed forms: straight and turning motion, gaps, and times that no state meets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trajpred.errors import DataError
+from trajpred.forecast import Forecast
+from trajpred.scenario import Scenario
+from trajpred.time_grid import resample_forecast
+
+
+def steady(step_s: float, observed: int = 9, future: int = 8, **states: object) -> Scenario:
+    """A car at 10 m/s along x that passes the origin at the last observed step, and one that turns left."""
+    time = (np.arange(observed + future) - observed + 1) * step_s
+    straight = np.stack((10 * time, 0 * time), -1)
+    angle = np.pi + 0.5 * time  # passes π, where angles wrap
+    turning = 20 * np.stack((np.sin(angle), -np.cos(angle)), -1)
+    heading = np.stack((0 * time, (angle + np.pi) % (2 * np.pi) - np.pi))
+    velocity = np.stack((np.full_like(straight, [10, 0]), 10 * np.stack((np.cos(angle), np.sin(angle)), -1)))
+    paths = np.stack((straight, turning))
+    return Scenario.from_arrays(
+        paths, num_observed=observed, step_s=step_s, heading=heading, velocity=velocity, **states
+    )
+
+
+@pytest.mark.parametrize("own_s", [0.5, 0.25, 0.1, 0.04, 1 / 30])
+@pytest.mark.parametrize("step_s", [0.1, 0.05, 0.3])
+def test_steady_motion_is_the_same_on_every_grid(own_s: float, step_s: float) -> None:
+    before = steady(own_s, observed=40, future=40)
+    found = before.resampled(step_s)
+    now, tracks = found.num_observed - 1, found.tracks
+    time = (np.arange(found.num_steps) - now) * step_s
+    assert now == int(39 * own_s / step_s + 0.01) and found.num_steps - now - 1 == int(
+        40 * own_s / step_s + 0.01
+    )
+    assert found.step_s == pytest.approx(step_s) and tracks.valid.all()
+    assert found.timestamps_ns[now] == before.timestamps_ns[39]
+    np.testing.assert_allclose(tracks.position[0], np.stack((10 * time, 0 * time), -1), atol=1e-6)
+    angle = np.pi + 0.5 * time
+    sagitta = (10 * own_s) ** 2 / (8 * 20)  # of the chord between two states
+    circle = 20 * np.stack((np.sin(angle), -np.cos(angle)), -1)
+    assert np.abs(tracks.position[1] - circle).max() <= sagitta + 1e-6
+    off = np.angle(np.exp(1j * (tracks.heading[1] - angle)))
+    assert np.abs(off).max() < 1e-6 and np.abs(tracks.heading).max() <= np.pi
+
+
+def test_a_gap_stays_a_gap_and_its_neighbours_stay_known() -> None:
+    valid = np.ones((2, 17), bool)
+    valid[1, 4:7] = False  # 1.5 s; the state at 2.0 s before the last observed step is missing first
+    found = steady(0.5, valid=valid).resampled(0.1)
+    time = (np.arange(found.num_steps) - found.num_observed + 1) * 0.1
+    inside = (time > -2.5 + 0.05) & (time < -0.5 - 0.05)
+    assert found.tracks.valid[0].all() and np.array_equal(found.tracks.valid[1], ~inside)
+    assert not found.tracks.position[1, inside].any()
+
+
+def test_a_frame_that_was_lost_is_a_gap_for_everyone() -> None:
+    before = steady(0.5)
+    stamps = before.timestamps_ns.copy()
+    stamps[:5] -= 2_000_000_000
+    found = replace(before, timestamps_ns=stamps).resampled(0.1)
+    time = (np.arange(found.num_steps) - found.num_observed + 1) * 0.1
+    assert not found.tracks.valid[:, (time > -3.9) & (time < -1.6)].any() and found.tracks.valid[:, -1].all()
+
+
+def test_states_between_the_times_of_a_coarser_grid_move_there_at_their_velocity() -> None:
+    valid = np.ones((2, 17), bool)
+    valid[0] = np.arange(17) == 5  # 0.15 s before the last observed step
+    found = steady(0.05, valid=valid).resampled(0.2)
+    row = np.flatnonzero(found.tracks.valid[0])
+    assert row.tolist() == [found.num_observed - 2]
+    np.testing.assert_allclose(found.tracks.position[0, row], [[-2.0, 0.0]], atol=1e-9)
+
+
+@pytest.mark.parametrize("step_s", [0.0, -0.1, np.inf, np.nan])
+def test_a_step_that_is_none_is_rejected(step_s: float) -> None:
+    with pytest.raises(DataError, match="step_s': must be a positive number of seconds"):
+        steady(0.1).resampled(step_s)
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.5, 4), (0.04, 50), (0.1, 20), (0.25, 8)])
+def test_a_forecast_on_another_grid_passes_the_same_places(step_s: float, steps: int) -> None:
+    def along(time: np.ndarray) -> np.ndarray:
+        return np.stack((time * [[8.0], [-3.0]], time * [[1.0], [0.0]]), -1)[None]
+
+    own = np.arange(1, 21) * 0.1
+    origin, scale = np.zeros((1, 2)), np.broadcast_to(own[:, None], (1, 2, 20, 2))
+    given = {"origin": origin, "origin_heading": np.zeros(1), "scale": scale}
+    names, p = np.array(["a"]), np.array([[0.25, 0.75]])
+    before = Forecast.from_trajectories("s", names, along(own), p, step_s=0.1, **given)
+    found = resample_forecast(before, 0.1, step_s, steps)
+    time = np.arange(1, steps + 1) * step_s
+    np.testing.assert_allclose(found.trajectory, along(time), atol=1e-9)
+    np.testing.assert_allclose(found.speed[0, 0], np.hypot(8, 1), atol=1e-9)
+    np.testing.assert_allclose(found.scale[0, 0, :, 0], np.maximum(time, 0.1), atol=1e-9)
+    assert np.array_equal(found.probability, p)
