@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import chain
 from operator import itemgetter
@@ -11,7 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, encode, require, require_finite
+from trajpred.geometry import norm
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
+
+#: Largest distance (metres) between the points of a computed centreline.
+POINT_M = 2.0
 
 
 def map_from(archive: Any) -> LaneMap:
@@ -19,13 +24,15 @@ def map_from(archive: Any) -> LaneMap:
     lanes, crossings, areas = (
         _Records(archive, group) for group in ("lane_segments", "pedestrian_crossings", "drivable_areas")
     )
+    lane_id = lanes.integers("id")
+    left, right = lanes.polylines("left_lane_boundary"), lanes.polylines("right_lane_boundary")
     lane_map = LaneMap(
-        lane_id=lanes.integers("id"),
+        lane_id=lane_id,
         lane_type=lanes.codes("lane_type", LANE_TYPES),
         is_intersection=lanes.flags("is_intersection"),
-        centerline=lanes.polylines("centerline"),
-        left_boundary=lanes.polylines("left_lane_boundary"),
-        right_boundary=lanes.polylines("right_lane_boundary"),
+        centerline=lanes.polylines("centerline") if lanes.has("centerline") else midlines(left, right),
+        left_boundary=left,
+        right_boundary=right,
         left_mark=lanes.codes("left_lane_mark_type", MARK_TYPES),
         right_mark=lanes.codes("right_lane_mark_type", MARK_TYPES),
         left_neighbor=lanes.integers("left_neighbor_id", null=NO_LANE),
@@ -42,6 +49,24 @@ def map_from(archive: Any) -> LaneMap:
     return lane_map
 
 
+def midlines(left: Ragged, right: Ragged) -> Ragged:
+    """Compute centrelines halfway between boundaries, with a point every 2 m or closer, at height 0.
+
+    Point i is the mean of the points i of both boundaries, each divided into equal lengths; so av2 does.
+    """
+    lines = []
+    for sides in zip(left, right, strict=True):
+        arcs = [np.concatenate(([0.0], np.cumsum(norm(np.diff(side[:, :2], axis=0))))) for side in sides]
+        points = math.ceil(sum(arc[-1] for arc in arcs) / 2 / POINT_M) + 1
+        at = [np.linspace(0, arc[-1], points) for arc in arcs]
+        xy = [
+            [np.interp(s, arc, side[:, i]) for i in (0, 1)]
+            for s, arc, side in zip(at, arcs, sides, strict=True)
+        ]
+        lines.append(np.stack((*np.mean(xy, axis=0), np.zeros(points)), -1))
+    return Ragged.from_rows(lines, 3)
+
+
 class _Records:
     """The records of one group of a map archive, read key by key."""
 
@@ -50,6 +75,10 @@ class _Records:
         require(group in archive, group, "is missing")
         require(isinstance(archive[group], dict), group, "must be an object of id -> record")
         self.group, self.records = group, list(archive[group].values())
+
+    def has(self, key: str) -> bool:
+        """Whether any record has ``key``: the maps of Sensor logs have no centrelines."""
+        return any(isinstance(record, dict) and key in record for record in self.records)
 
     def column(self, key: str) -> list[Any]:
         try:

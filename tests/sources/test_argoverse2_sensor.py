@@ -1,0 +1,151 @@
+"""Windows of Argoverse 2's Sensor logs: those that others cut by the same rules, and unusable logs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import feather
+
+from trajpred.errors import DataError
+from trajpred.geometry import wrap_angle
+from trajpred.scenario import TrackCategory
+from trajpred.sources import argoverse2, argoverse2_sensor
+from trajpred.store import ScenarioStore, prepare
+
+
+@pytest.fixture
+def logs(shared: Path) -> Path:
+    return shared / "data/argoverse2/sensor"
+
+
+@pytest.fixture
+def raw(logs: Path, tmp_path: Path) -> Path:
+    """A folder with a copy of the validation log."""
+    shutil.copytree(logs / "val", tmp_path / "raw/val")
+    return tmp_path / "raw"
+
+
+def only_log(raw: Path) -> Path:
+    [log] = (raw / "val").iterdir()
+    return log
+
+
+def test_windows_equal_those_that_were_cut_by_the_same_rules(logs: Path) -> None:
+    """Truth: the twelve windows beside the logs, rounded to 1 mm, 1e-4 rad and 1 mm/s."""
+    windows = argoverse2_sensor.discover(logs)
+    assert {split: len(found) for split, found in windows.items()} == {"train": 8, "val": 4, "test": 0}
+    surplus = 0
+    for split, found in windows.items():
+        for one in map(argoverse2_sensor.read_scenario, found):
+            folder = logs.parent / "from_sensor_logs" / split / one.scenario_id
+            other = argoverse2.read_scenario(folder)
+            rows = [one.tracks.index(name) for name in other.tracks.track_id]
+            surplus += len(one.tracks) - len(rows)
+            a, b = one.tracks, other.tracks
+            assert one.focal_id == other.focal_id and one.city == other.city
+            for name in ("category", "object_type", "valid"):
+                assert np.array_equal(getattr(a, name)[rows], getattr(b, name)), name
+            assert np.abs(a.position[rows] - b.position).max() < 1e-3
+            assert np.abs(wrap_angle(a.heading[rows] - b.heading)).max() < 1e-4
+            assert np.abs(a.velocity[rows] - b.velocity).max() < 1e-3
+            assert one.timestamps_ns[[0, -1]] == pytest.approx(other.timestamps_ns[[0, -1]], abs=500)
+            assert np.array_equal(one.map.centerline.lengths, other.map.centerline.lengths)
+            centre = one.map.centerline.values[:, :2] - other.map.centerline.values[:, :2]
+            assert np.abs(centre).max() < 0.02 and np.array_equal(one.map.lane_id, other.map.lane_id)
+    assert surplus <= 3, "tracks that stay far away"
+
+
+def test_observed_states_use_no_later_frame(raw: Path) -> None:
+    """Boxes of all later frames move; the history stays the same."""
+    log = only_log(raw)
+    path = argoverse2_sensor.discover(raw)["val"][0]
+    before = argoverse2_sensor.read_scenario(path)
+
+    def later_frames_move(table: pa.Table) -> pa.Table:
+        time = table["timestamp_ns"].to_numpy()
+        moved = np.where(time > before.timestamps_ns[49], 0.3, 0.0) + table["tx_m"].to_numpy()
+        return table.set_column(table.schema.get_field_index("tx_m"), "tx_m", pa.array(moved))
+
+    change(log / "annotations.feather", later_frames_move)
+    after = argoverse2_sensor.read_scenario(path)
+    shared = [name for name in after.tracks.track_id if name in before.tracks.track_id]
+    rows = [[one.tracks.index(name) for name in shared] for one in (before, after)]
+    for name in ("position", "heading", "velocity", "valid"):
+        a, b = (getattr(one.tracks, name)[own] for one, own in zip((before, after), rows, strict=True))
+        assert np.array_equal(a[:, :50], b[:, :50]), name
+    assert not np.array_equal(before.tracks.velocity[rows[0], 50], after.tracks.velocity[rows[1], 50])
+
+
+def test_a_store_of_windows(raw: Path, tmp_path: Path) -> None:
+    (raw / "test/empty").mkdir(parents=True)
+    found = prepare("argoverse2-sensor", raw, tmp_path / "store", workers=1, progress=False)
+    assert found.scenarios["val"] == 4 and found.scenarios.get("test", 0) == 0
+    [(name, problem)] = found.skipped["test"].items()
+    assert name == "empty_000" and "map/log_map_archive_*.json" in problem
+    store = ScenarioStore(tmp_path / "store", "val")
+    assert len({one.focal_id for one in store}) == 4
+    assert all((one.tracks.category == TrackCategory.FOCAL).sum() == 1 for one in store)
+
+
+def without(column: str) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: table.drop_columns([column])
+
+
+def constant(column: str, value: float) -> Callable[[pa.Table], pa.Table]:
+    def changed(table: pa.Table) -> pa.Table:
+        values = pa.array(np.full(len(table), value))
+        return table.set_column(table.schema.get_field_index(column), column, values)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "problem"),
+    [
+        (
+            "annotations.feather",
+            without("track_uuid"),
+            "annotations.feather, field 'track_uuid': column is missing",
+        ),
+        ("annotations.feather", constant("qw", 3.0), "field 'qw': and qx, qy, qz must be unit quaternions"),
+        ("annotations.feather", constant("tx_m", np.nan), "annotations.feather, field 'tx_m'"),
+        ("annotations.feather", lambda t: t.slice(0, 4000), "has [0-9]+ frames, a window 110"),
+        ("annotations.feather", lambda t: t.slice(0, 0), "field 'timestamp_ns': the file has no rows"),
+        (
+            "city_SE3_egovehicle.feather",
+            lambda t: t.slice(0, 50),
+            "has no pose at the time of an annotated frame",
+        ),
+    ],
+)
+def test_unusable_logs_are_described_in_one_sentence(
+    raw: Path, file: str, damage: Callable[[pa.Table], pa.Table], problem: str
+) -> None:
+    change(only_log(raw) / file, damage)
+    with pytest.raises(DataError, match=problem):
+        argoverse2_sensor.read_scenario(argoverse2_sensor.discover(raw)["val"][0])
+
+
+def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
+    log = only_log(raw)
+    [lane_map] = (log / "map").iterdir()
+    lane_map.write_text(json.dumps({"lane_segments": {}}))
+    path = argoverse2_sensor.discover(raw)["val"][0]
+    with pytest.raises(DataError, match="pedestrian_crossings"):
+        argoverse2_sensor.read_scenario(path)
+    (log / "annotations.feather").write_bytes(b"not a table")
+    [path] = argoverse2_sensor.discover(raw)["val"]
+    with pytest.raises(DataError, match=r"annotations.feather: is not a readable feather file"):
+        argoverse2_sensor.read_scenario(path)
+    with pytest.raises(DataError, match="no logs; expected"):
+        argoverse2_sensor.discover(raw / "val")
+
+
+def change(file: Path, damage: Callable[[pa.Table], pa.Table]) -> None:
+    feather.write_feather(damage(feather.read_table(file, memory_map=False)), str(file))

@@ -1,0 +1,225 @@
+"""Cut forecasting scenarios out of Argoverse 2's Sensor logs: annotated boxes at 10 Hz, ego poses and a map.
+
+A log has ``annotations.feather`` (or ``annotations_with_ego.feather``), ``city_SE3_egovehicle.feather`` and
+``map/log_map_archive_*.json``. Windows of 110 frames begin every 1.5 s; those of a log share tracks.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import feather
+
+from trajpred.errors import DataError, require
+from trajpred.geometry import norm, wrap_angle
+from trajpred.lane_map import LaneMap
+from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
+from trajpred.sources.argoverse2_map import map_from
+from trajpred.sources.sensor_log import SensorLog, read_log
+from trajpred.sources.tables import readable
+from trajpred.splits import SPLITS
+
+#: Frames of a window, those that are observed, and those between the starts of two windows.
+FRAMES, OBSERVED, STRIDE = 110, 50, 15
+ANNOTATIONS, POSES = ("annotations.feather", "annotations_with_ego.feather"), "city_SE3_egovehicle.feather"
+#: Cities by their code in the name of a map file.
+_CITIES = {
+    "ATX": "austin", "DTW": "dearborn", "MIA": "miami", "PAO": "palo-alto", "PIT": "pittsburgh",
+    "WDC": "washington-dc",
+}  # fmt: skip
+#: Types that can be scored, and the fewest frames of a track that is unscored, and of any.
+_SCORED = [OBJECT_TYPES.index(n) for n in ("vehicle", "bus", "pedestrian", "cyclist", "motorcyclist")]
+_UNSCORED_FRAMES, _FEWEST_FRAMES = 55, 10
+#: A focal track: metres of its path, metres from the ego vehicle, m/s² and metres of error at constant
+#: velocity; scored ones: metres moved, and from the focal track or the ego vehicle; both: radians per frame.
+_PATH_M, _FUTURE_M, _FROM_EGO_M, _ACCELERATION, _ERROR_M = 10.0, 5.0, 90.0, 4.5, 1.0
+_MOVED_M, _NEAR_M, _JUMP = 2.0, 60.0, 0.35
+#: A vehicle on a lane is this near to a centreline (metres); frames of a change of speed; windows whose focal
+#: tracks are chosen together.
+_ON_LANE_M, _SMOOTH, _TOGETHER = 3.0, 5, 4
+#: Tracks that stay are omitted beyond this distance (metres) from the ego vehicle and every scored track.
+_STAYING_M = 40.0
+#: Frames on each side in the fit of a velocity, and those of a fit at the end of a track.
+_AROUND, _END = 2, 5
+
+
+def discover(raw: Path) -> dict[str, list[Path]]:
+    """Return the windows of the logs of each split below ``raw``. Raises: DataError if there are no logs."""
+    logs = {split: sorted(p for p in (raw / split).glob("*/") if p.is_dir()) for split in SPLITS}
+    found = {split: [path for log in folders for path in _windows(log)] for split, folders in logs.items()}
+    if not any(found.values()):
+        raise DataError(f"no logs; expected {raw}/{{train,val,test}}/<log>/", file=raw)
+    return found
+
+
+def _windows(log: Path) -> list[Path]:
+    """Name the windows of a log, as files within its annotations; one if these cannot be read."""
+    file = next((log / name for name in ANNOTATIONS if (log / name).is_file()), log / ANNOTATIONS[0])
+    try:
+        frames = len(feather.read_table(file, columns=["timestamp_ns"])["timestamp_ns"].unique())
+    except (pa.ArrowException, OSError, ValueError):
+        frames = 0  # reading the window reports the reason
+    starts = range(0, max(frames - FRAMES, 0) + 1, STRIDE)
+    return [file / f"{log.name}_{start:03d}" for start in starts]
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read one window of a log. Raises: DataError naming the file and the field at fault."""
+    file, folder, start = path.parent, path.parent.parent, int(path.name.rpartition("_")[2])
+    maps = sorted((folder / "map").glob("log_map_archive_*.json"))
+    if len(maps) != 1:
+        raise DataError(f"{len(maps)} files map/log_map_archive_*.json, expected one", file=folder)
+    log = read_log(file, folder / POSES)
+    with readable(maps[0], "JSON file"):
+        lane_map = map_from(json.loads(maps[0].read_bytes()))
+    with readable(file, "log"):
+        frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES}"
+        require(start + FRAMES <= len(log.time_ns), "timestamp_ns", frames)
+        code = maps[0].stem.rpartition("____")[2].partition("_")[0]
+        return _scenario(log, start, lane_map, folder.name, _CITIES.get(code, code.lower()))
+
+
+def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: str) -> Scenario:
+    """Cut the window that begins at frame ``start``."""
+    starts = range(0, len(log.time_ns) - FRAMES + 1, STRIDE)
+    windows = [_Window(log, first) for first in starts]
+    focal = _focal_tracks(np.stack([each.rank(lane_map) for each in windows]), log.object_type)
+    number = starts.index(start)
+    window, row = windows[number], focal[number]
+    require(row >= 0, "track_uuid", f"no track qualifies as the focal one of the window at frame {start}")
+    category, kept = window.categories(row)
+    valid, key = window.valid[kept], f"av2-sensor-window:{name}:{log.time_ns[start]}"
+    return Scenario(
+        scenario_id=str(uuid.uuid5(uuid.NAMESPACE_OID, key)),
+        city=city,
+        timestamps_ns=log.time_ns[start : start + FRAMES],
+        num_observed=OBSERVED,
+        focal_id=str(log.track_id[row]),
+        tracks=Tracks(
+            track_id=log.track_id[kept],
+            object_type=log.object_type[kept],
+            category=category[kept],
+            valid=valid,
+            position=np.where(valid[..., None], window.position[kept], 0.0),
+            heading=np.where(valid, window.heading[kept], 0.0),
+            velocity=window.velocity[kept],
+        ),
+        map=lane_map,
+    ).validate()
+
+
+def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> list[int]:
+    """Choose a focal track for each window of a log from the ranks ``[W, A]``; -1 where none qualifies.
+
+    No track is focal twice. One window takes a pedestrian or bus, where one qualifies; the others take the
+    tracks with the largest sum of ranks, four windows at a time.
+    """
+    focal, rank = [-1] * len(rank), rank.copy()
+    rare = np.isin(object_type, [OBJECT_TYPES.index("pedestrian"), OBJECT_TYPES.index("bus")])
+    best = np.where(rare, rank, -1.0)
+    if best.max() >= 0:
+        number, walker = divmod(int(best.argmax()), best.shape[1])
+        focal[number] = walker
+        rank[:, walker] = -1.0
+    rest = [number for number in range(len(rank)) if focal[number] < 0]
+    for first in range(0, len(rest), _TOGETHER):
+        numbers = rest[first : first + _TOGETHER]
+        options = [np.argsort(-rank[number])[:_TOGETHER].tolist() for number in numbers]
+        distinct = (rows for rows in product(*options) if len({*rows}) == len(rows))
+        chosen = max(distinct, key=lambda rows: rank[numbers, rows].sum(), default=())
+        for number, row in zip(numbers, chosen, strict=True):
+            focal[number] = row if rank[number, row] >= 0 else -1
+        rank[:, [row for row in focal if row >= 0]] = -1.0
+    return focal
+
+
+class _Window:
+    """The tracks ``[A]`` of a log within one window ``[A, 110]``, and what they qualify for."""
+
+    def __init__(self, log: SensorLog, start: int) -> None:
+        frames = slice(start, start + FRAMES)
+        self.log, self.valid = log, log.valid[:, frames]
+        self.position, self.heading = log.position[:, frames], log.heading[:, frames]
+        self.velocity = _velocity(log, start)
+        self.whole = self.valid.all(axis=1)
+        self.ego = len(self.valid) - 1
+        turn = np.abs(wrap_angle(np.diff(self.heading, axis=1))).max(axis=1)
+        scored = np.isin(log.object_type, _SCORED) & ~log.trailer & self.whole & (turn <= _JUMP)
+        self.candidate = scored & (np.arange(len(scored)) != self.ego)
+        self.now = self.position[:, OBSERVED - 1]
+
+    def rank(self, lane_map: LaneMap) -> NDArray[np.float64]:
+        """Rank the tracks ``[A]`` that may be focal by how much they turn and change speed; -1 for others."""
+        step_s = (self.log.time_ns[-1] - self.log.time_ns[0]) / 1e9 / (len(self.log.time_ns) - 1)
+        path, speed = norm(np.diff(self.position, axis=1)), norm(self.velocity)
+        last = OBSERVED - 1
+        steady = self.now + self.velocity[:, last] * step_s * (FRAMES - OBSERVED)
+        change = np.abs(speed[:, _SMOOTH:] - speed[:, :-_SMOOTH]).max(axis=1) / (_SMOOTH * step_s)
+        lanes = lane_map.centerline.values[:, :2]
+        on_lane = np.array([norm(lanes - one).min(initial=np.inf) <= _ON_LANE_M for one in self.now])
+        qualifies = (
+            self.candidate
+            & (path.sum(axis=1) >= _PATH_M)
+            & (path[:, last:].sum(axis=1) >= _FUTURE_M)
+            & (norm(self.now - self.now[self.ego]) <= _FROM_EGO_M)
+            & (on_lane | (self.log.object_type != OBJECT_TYPES.index("vehicle")))
+            & (change <= _ACCELERATION)
+            & (norm(steady - self.position[:, -1]) >= _ERROR_M)
+        )
+        turned = np.abs(wrap_angle(self.heading[:, -1] - self.heading[:, last]))
+        return np.where(qualifies, turned + np.abs(speed[:, -1] - speed[:, last]) / 10, -1.0)
+
+    def categories(self, focal: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        """Return the category of each track, and the tracks that belong to the window."""
+        frames = self.valid.sum(axis=1)
+        moved = self._extent()
+        from_focal, from_ego = (norm(self.now - self.now[row]) for row in (focal, self.ego))
+        scored = self.candidate & (moved >= _MOVED_M) & (np.minimum(from_focal, from_ego) <= _NEAR_M)
+        category = np.where(frames >= _UNSCORED_FRAMES, TrackCategory.UNSCORED, TrackCategory.FRAGMENT)
+        category = np.where(scored, TrackCategory.SCORED, category)
+        category[focal], category[self.ego] = TrackCategory.FOCAL, TrackCategory.UNSCORED
+        centre = np.append(np.flatnonzero(category >= TrackCategory.SCORED), self.ego)
+        mean = (self.position * self.valid[..., None]).sum(axis=1) / np.maximum(frames, 1)[:, None]
+        far = norm(mean[:, None, None] - self.position[centre]).min(axis=(1, 2)) > _STAYING_M
+        kept = (frames >= _FEWEST_FRAMES) & ~(far & (moved < _MOVED_M))
+        return category.astype(np.int8), np.flatnonzero(kept)
+
+    def _extent(self) -> NDArray[np.float64]:
+        """Return the greatest distance (metres) of each track from its first position in the window."""
+        first = self.position[np.arange(len(self.valid)), self.valid.argmax(axis=1)]
+        return np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)
+
+
+def _velocity(log: SensorLog, start: int) -> NDArray[np.float64]:
+    """Estimate velocities ``[A, 110, 2]`` of a window, those of observed steps without later frames.
+
+    The slope of a line through up to two frames on each side; at an end of a track, that of a quadratic
+    through five frames.
+    """
+    now = start + OBSERVED
+    before = _slopes(log, min(now, len(log.time_ns)))[:, start:now]
+    return np.concatenate((before, _slopes(log, len(log.time_ns))[:, now : start + FRAMES]), axis=1)
+
+
+def _slopes(log: SensorLog, end: int) -> NDArray[np.float64]:
+    """Estimate the velocity at each of the first ``end`` frames ``[A, end, 2]`` from these frames alone."""
+    valid, steps = log.valid[:, :end], np.arange(end)
+    first, last = valid.argmax(axis=1)[:, None], end - 1 - valid[:, ::-1].argmax(axis=1)[:, None]
+    side = np.minimum(np.minimum(steps - first, last - steps), _AROUND)[..., None]
+    offset = np.arange(1 - _END, _END)
+    frame = (steps[:, None] + offset).clip(0, end - 1)
+    one_sided = np.where((steps == last)[..., None], offset <= 0, offset >= 0)
+    used = np.where(side > 0, np.abs(offset) <= side, one_sided)
+    used &= valid[:, frame] & (steps[:, None] + offset == frame)
+    time = (log.time_ns[frame] - log.time_ns[:end, None]) / 1e9
+    quadratic = (side == 0) & (used.sum(axis=2, keepdims=True) > 2)
+    terms = np.stack(np.broadcast_arrays(1.0, time, time**2 * quadratic), -1) * used[..., None]
+    near = log.position[:, :end][:, frame] - log.position[:, :end, None]
+    fit: NDArray[np.float64] = (np.linalg.pinv(terms) @ np.where(used[..., None], near, 0.0))[..., 1, :]
+    return np.where(valid[..., None], fit, 0.0)

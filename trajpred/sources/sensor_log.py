@@ -1,0 +1,117 @@
+"""Read a log of Argoverse 2's Sensor data set: annotated boxes and ego poses as tracks in the city frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import feather
+
+from trajpred.errors import DataError, as_names, require, require_finite
+from trajpred.geometry import direction
+from trajpred.scenario import EGO_ID, OBJECT_TYPES
+from trajpred.sources.tables import readable, text_codes, valid_states
+
+_ROTATION, _TRANSLATION = ("qw", "qx", "qy", "qz"), ("tx_m", "ty_m", "tz_m")
+#: The object type of each category of a box; any other is ``unknown``.
+_OBJECT_TYPE = {
+    **dict.fromkeys(("REGULAR_VEHICLE", "LARGE_VEHICLE", "BOX_TRUCK", "TRUCK", "TRUCK_CAB"), "vehicle"),
+    **dict.fromkeys(("VEHICULAR_TRAILER", "RAILED_VEHICLE"), "vehicle"),
+    **dict.fromkeys(("BUS", "SCHOOL_BUS", "ARTICULATED_BUS"), "bus"),
+    **dict.fromkeys(("PEDESTRIAN", "STROLLER", "WHEELCHAIR", "OFFICIAL_SIGNALER"), "pedestrian"),
+    **dict.fromkeys(("BICYCLIST", "WHEELED_RIDER"), "cyclist"),
+    "MOTORCYCLIST": "motorcyclist",
+    **dict.fromkeys(("BICYCLE", "MOTORCYCLE", "WHEELED_DEVICE"), "riderless_bicycle"),
+    **dict.fromkeys(("CONSTRUCTION_CONE", "CONSTRUCTION_BARREL"), "construction"),
+    **dict.fromkeys(("BOLLARD", "SIGN", "STOP_SIGN", "MOBILE_PEDESTRIAN_CROSSING_SIGN"), "static"),
+    **dict.fromkeys(("MESSAGE_BOARD_TRAILER", "TRAFFIC_LIGHT_TRAILER"), "static"),
+}
+
+
+@dataclass(frozen=True)
+class SensorLog:
+    """``A`` tracks over all ``N`` frames of a log, the ego vehicle last; city frame.
+
+    Attributes:
+        trailer: ``[A]``, the tracks that are never scored.
+    """
+
+    time_ns: NDArray[np.int64]
+    track_id: NDArray[np.str_]
+    object_type: NDArray[np.int8]
+    trailer: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    position: NDArray[np.float64]
+    heading: NDArray[np.float64]
+
+
+def read_log(annotations: Path, poses: Path) -> SensorLog:
+    """Read the two feather files of a log. Raises: DataError naming the file and the field at fault."""
+    with readable(poses, "feather file"):
+        ego = _read(poses, ("timestamp_ns", *_ROTATION, *_TRANSLATION))
+        ego_ns, ahead, rotation, translation = ego["timestamp_ns"].to_numpy(), *_poses(ego)
+    with readable(annotations, "feather file"):
+        table = _read(annotations, ("timestamp_ns", "track_uuid", "category", *_ROTATION, *_TRANSLATION))
+        table = table.filter(pc.not_equal(table["category"], "EGO_VEHICLE"))
+        time, step = np.unique(table["timestamp_ns"].to_numpy(), return_inverse=True)
+        row, names = text_codes(table, "track_uuid")
+        kind, kinds = text_codes(table, "category")
+        box_ahead, _, centre = _poses(table)
+        valid = valid_states(row, step, len(names) + 1, len(time), "timestamp_ns")
+        valid[-1] = True
+    order = np.argsort(ego_ns, kind="stable")
+    at = order[np.searchsorted(ego_ns[order], time).clip(max=len(order) - 1)]
+    if not np.array_equal(ego_ns[at], time):
+        raise DataError("has no pose at the time of an annotated frame", file=poses, field="timestamp_ns")
+    position, heading = np.zeros((*valid.shape, 2)), np.zeros(valid.shape)
+    pose = at[step]
+    position[row, step] = (rotation[pose] @ centre[..., None])[:, :2, 0] + translation[pose, :2]
+    heading[row, step] = direction((rotation[pose] @ box_ahead[..., None])[:, :2, 0])
+    position[-1], heading[-1] = translation[at, :2], direction(ahead[at, :2])
+    types = [OBJECT_TYPES.index(_OBJECT_TYPE.get(name, "unknown")) for name in (*kinds, "REGULAR_VEHICLE")]
+    first = np.full(len(valid), len(kinds))
+    first[row[::-1]] = kind[::-1]
+    return SensorLog(
+        time_ns=time,
+        track_id=as_names([*names, EGO_ID], "track_uuid"),
+        object_type=np.array(types, np.int8)[first],
+        trailer=np.array(["TRAILER" in name for name in (*kinds, "")])[first],
+        valid=valid,
+        position=position,
+        heading=heading,
+    )
+
+
+def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
+    with pa.memory_map(str(path)) as file:
+        schema = pa.ipc.open_file(file).schema
+    for name in columns:
+        require(name in schema.names, name, "column is missing")
+    table = feather.read_table(path, columns=list(columns))
+    for name in columns:
+        require(table[name].null_count == 0, name, "contains nulls")
+    require(table.num_rows > 0, columns[0], "the file has no rows")
+    return table
+
+
+def _poses(table: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the x axes ``[N, 3]``, rotations ``[N, 3, 3]`` and translations ``[N, 3]`` of poses in 3-D."""
+    columns = [table[name].to_numpy() for name in (*_ROTATION, *_TRANSLATION)]
+    for name, values in zip((*_ROTATION, *_TRANSLATION), columns, strict=True):
+        require_finite(values, name)
+    length = np.sqrt(sum(x * x for x in columns[:4]))
+    require(bool((np.abs(length - 1) < 0.01).all()), "qw", "and qx, qy, qz must be unit quaternions")
+    w, x, y, z = (values / length for values in columns[:4])
+    rotation = np.stack(
+        (
+            np.stack((1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)), -1),
+            np.stack((2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)), -1),
+            np.stack((2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)), -1),
+        ),
+        -2,
+    )
+    return rotation[..., 0], rotation, np.stack(columns[4:], -1)
