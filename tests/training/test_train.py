@@ -15,7 +15,8 @@ from tests.conftest import ROOT
 from trajpred.errors import DataError
 from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
 from trajpred.predictors import load_predictor
-from trajpred.store import ScenarioStore
+from trajpred.sources.synthetic import synthesize
+from trajpred.store import ScenarioStore, prepare
 from trajpred.training import train
 
 
@@ -54,6 +55,28 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     assert any(not torch.equal(value, fresh[name]) for name, value in model.state_dict().items())
     [forecast] = load_predictor(checkpoint)([ScenarioStore(store_path, "val")[0]])
     assert forecast.trajectory.shape[1:] == (6, 60, 2)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
+    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw, short = tmp_path / "raw", tmp_path / "short"
+    synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
+    prepare("argoverse2", raw, short, workers=1, progress=False)
+    small = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.accelerator=cpu"]
+    small += ["--pictures.scenes=0", "--trainer.check_val_every_n_epoch=1", "--trainer.limit_val_batches=1"]
+    runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
+    recipe = [f"--config={ROOT / 'configs' / name}" for name in ("recipes/argoverse.yaml", "model/nano.yaml")]
+    data = [f"--data.store={store_path}", f'--data.stores={{"{short}": 2}}', "--data.window=[40, 70]"]
+    train.train([*recipe, *data, runs, *small])
+    assert "16 for training, 5 for validation" in capsys.readouterr().out
+    predictor = load_predictor(tmp_path / "runs/argoverse/version_0/checkpoints/last.ckpt")
+    assert (predictor.model.history, predictor.horizon) == (40, 70)
+    assert predictor.training["stores"] == {str(short): 2} and predictor.training["window"] == (40, 70)
+    for store, split, steps in ((store_path, "val", 60), (short, "train", 30)):
+        [forecast] = predictor([ScenarioStore(store, split)[0]])
+        assert forecast.trajectory.shape[2] == steps
 
 
 def test_a_decoder_must_take_the_horizon_of_the_data(

@@ -31,6 +31,7 @@ from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
 from trajpred.model.pretrained import LAST
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
+from trajpred.time_grid import same_step
 from trajpred.training import callbacks, tensorboard
 from trajpred.training.callbacks import STOPPED, StoppedError
 from trajpred.training.checkpoint_io import PREVIOUS, newest_checkpoint
@@ -135,7 +136,11 @@ class TrainCLI(LightningCLI):
         default = parameters["horizon"].default
         _require_unset("model.decoder.init_args.horizon", decoder.horizon, default, horizon)
         config.model.history, decoder.horizon = history, horizon
-        config.model.step_s = round(train[0].step_s, 3)
+        config.model.step_s = step_s = round(train[0].step_s, 3)
+        for path in config.data.stores or {}:
+            other_s = ScenarioStore(path, "train")[0].step_s
+            rates = f"{path} has steps of {other_s:g} s, {store} of {step_s:g} s"
+            require(same_step(other_s, step_s), "data.stores", rates)
         if config.resume is not None:
             config.resume = self._resume_from(config.resume)
 
