@@ -241,6 +241,30 @@ def test_unknown_starts_are_rejected() -> None:
             ModeDecoder(starts=starts)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("share", "step"), [(1.0, 60), (0.5, 30), (0.001, 1)])
+def test_modes_are_refined_from_where_they_are_after_a_share_of_the_horizon(
+    real: list[Scenario], monkeypatch: pytest.MonkeyPatch, share: float, step: int
+) -> None:
+    given = []
+
+    def seen(path: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
+        given.append(path)
+        return end_pose(path, agents)
+
+    monkeypatch.setattr("trajpred.model.mode_decoder.end_pose", seen)
+    batch = batch_of(real[:1])
+    decoder = ModeDecoder(dim=32, heads=4, refine_at=share).eval()
+    found = decoder(SceneEncoder(dim=32, heads=4, layers=1).eval().encode(batch), batch)
+    [path] = given
+    assert found.proposal is not None and torch.equal(path, found.proposal[:, :, :step])
+
+
+@pytest.mark.parametrize("share", [0.0, 1.1])
+def test_a_share_of_the_horizon_is_more_than_0_and_at_most_1(share: float) -> None:
+    with pytest.raises(DataError, match="refine_at': must be more than 0 and at most 1"):
+        ModeDecoder(refine_at=share)
+
+
 def test_anchors_need_a_scene_that_has_them(real: list[Scenario]) -> None:
     with pytest.raises(DataError, match="anchors': the model reads 60 steps, the batch has 0: build it"):
         anchored_model().forecaster.forecast(batch_of(real[:1]))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tests.model.small import batch_of, evaluate_as, small_config
 from trajpred.errors import DataError
+from trajpred.graph.channels import HISTORY, VALID
 from trajpred.graph.relations import RELATIONS
 from trajpred.model import SceneEncoder
 from trajpred.model.token_encoder import AgentEncoder, TokenEncoder
@@ -43,6 +44,22 @@ def test_an_encoder_loads_from_a_checkpoint_without_its_decoder(
     config["encoder"]["init_args"] |= {"layers": 3, "norm": "pre"}
     encoder = SceneEncoder.from_checkpoint(checkpoint_of(LitForecaster.build(config), path))
     assert len(encoder.layers) == 3 and encoder.layers[0].pre
+
+
+@pytest.mark.parametrize("steps", [1, 2, 19, 50])
+def test_steps_that_were_never_observed_change_nothing_where_they_are_masked(steps: int) -> None:
+    """Truth: the same history without the steps; with all steps both ways read the same."""
+    masked, zeros = AgentEncoder(32, "masked").double(), AgentEncoder(32, "zeros").double()
+    zeros.load_state_dict(masked.state_dict())
+    history, types = torch.randn(6, steps, len(HISTORY), dtype=torch.float64), torch.arange(6)
+    history[..., VALID] = 1.0
+    torch.testing.assert_close(masked(history, types), zeros(history, types))
+    history[0, : steps // 2] = history[1, steps // 3 : -1] = 0.0
+    for more in (1, 7, 30):
+        longer = torch.cat((torch.zeros(6, more, len(HISTORY)).double(), history), 1)
+        torch.testing.assert_close(masked(longer, types), masked(history, types))
+    assert not torch.allclose(zeros(longer, types), zeros(history, types))
+    assert masked(torch.zeros_like(history), types).isfinite().all(), "padding of a bundle"
 
 
 @pytest.mark.parametrize("layers", [1, 2])

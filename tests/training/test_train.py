@@ -69,6 +69,7 @@ def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
     recipe = [f"--config={ROOT / 'configs' / name}" for name in ("recipes/argoverse.yaml", "model/nano.yaml")]
     data = [f"--data.store={store_path}", f'--data.stores={{"{short}": 2}}', "--data.window=[40, 70]"]
+    data += ["--data.hold_out=0"]
     train.train([*recipe, *data, runs, *small])
     assert "16 for training, 5 for validation" in capsys.readouterr().out
     predictor = load_predictor(tmp_path / "runs/argoverse/version_0/checkpoints/last.ckpt")
