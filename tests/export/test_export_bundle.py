@@ -146,9 +146,7 @@ def test_other_files_are_not_overwritten(checkpoint: Path, scenes: list[Scenario
     [
         ({"opset": 99}, "opset"),
         ({"sizes": (0, 5)}, "sizes"),
-        ({"compiled": True, "precision": "int8"}, "precision"),
         ({"part": "encoder", "fused": True}, "fused"),
-        ({"part": "encoder", "compiled": True}, "format"),
         ({"part": "encoder", "tolerance_m": 1.0}, "tolerance_m"),
     ],
 )
@@ -230,7 +228,6 @@ def test_tokens_beyond_the_limit_are_not_written(
     [
         (["--checkpoint", "nothing"], "no such checkpoint"),
         (["--limit", "0"], "limit"),
-        (["--format", "torch", "--precision", "int8"], "fp32"),
         (["--split", "none"], "none"),
     ],
 )

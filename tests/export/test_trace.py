@@ -8,15 +8,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import torch
 
-from tests.export.test_graphs import LETTERS
-from trajpred.errors import DataError
-from trajpred.export.graphs import Decoder, Encoder, WholeForecaster
-from trajpred.export.trace import load_compiled, to_torch, traced_inputs
 from trajpred.onboard import Bundle
 from trajpred.onboard.bundle import FUSED, GRAPHS, SIGNATURES
-from trajpred.predictors.checkpoint import CheckpointPredictor
 
 
 @pytest.mark.parametrize("name", [*GRAPHS, FUSED])
@@ -41,32 +35,3 @@ def test_graph_is_standard_and_follows_the_signature(bundle: Path, name: str) ->
     outputs = session.run(None, {x.name: example[f"{name}/{x.name}"] for x in session.get_inputs()})
     for port, value in zip(session.get_outputs(), outputs, strict=True):
         np.testing.assert_allclose(value, example[f"{name}/{port.name}"], rtol=1e-4, atol=1e-4)
-
-
-@pytest.fixture
-def whole(predictor: CheckpointPredictor) -> WholeForecaster:
-    model = predictor.model
-    encoder = Encoder(model.encoder, model.scene.graph)
-    return WholeForecaster(model.encoder.lane, encoder, Decoder(model.decoder)).eval()
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_compiled_graph_equals_the_module_at_any_size(whole: WholeForecaster, tmp_path: Path) -> None:
-    path = tmp_path / "forecaster.pt2"
-    to_torch(whole, LETTERS, path)
-    compiled = load_compiled(path)
-    for A, L, B in ((1, 1, 1), (1, 5, 1), (26, 77, 3), (3, 40, 9), (60, 200, 60)):
-        torch.manual_seed(A)
-        inputs = traced_inputs(whole.inputs, {**LETTERS, "A": A, "L": L, "B": B})
-        for found, expected in zip(compiled([x.numpy() for x in inputs]), whole(*inputs), strict=True):
-            np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-3)
-
-
-def test_compiling_needs_a_compiler(
-    whole: WholeForecaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-compiler",))
-    with pytest.raises(DataError, match=r"whole\.pt2: compiling needs a C\+\+ compiler"):
-        to_torch(whole, LETTERS, tmp_path / "whole.pt2")
-    assert not any(tmp_path.iterdir())

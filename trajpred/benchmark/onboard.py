@@ -17,7 +17,7 @@ from trajpred.benchmark.timing import own_process, time_ms, use_threads
 from trajpred.errors import require
 from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
-from trajpred.onboard.bundle import COMPILED, FUSED, Bundle
+from trajpred.onboard.bundle import FUSED, Bundle
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.replay import detections
 from trajpred.onboard.stream import OnboardForecast, StreamingForecaster
@@ -145,9 +145,8 @@ def _alternately(name: str, runs: dict[str, Callable[[], object]], repeats: int)
 
 
 def _size_mb(bundle: Bundle) -> float:
-    """Return the size without the fused and the compiled graph, which repeat the others."""
-    again = (f"{FUSED}.onnx", COMPILED)
-    sizes = [one["bytes"] for name, one in bundle.info["files"].items() if name not in again]
+    """Return the size without the fused graph, which repeats the others."""
+    sizes = [one["bytes"] for name, one in bundle.info["files"].items() if name != f"{FUSED}.onnx"]
     return float(sum(sizes)) / 1e6
 
 

@@ -105,22 +105,6 @@ def onboard(
     return _print_figures(onboard_figures(bundle, checkpoint, repeats, threads, updates))
 
 
-def busy(
-    *, checkpoint: str = "argoverse2-demo", store: Path | None = None, limit: int = 64, epochs: int = 6
-) -> int:
-    """Time whole commands alone and beside a busy loop on every core, as they are and with torch's threads.
-
-    Args:
-        checkpoint: The model that evaluate scores.
-        store: Folder written by prepare; by default the sample's.
-        limit: Number of scenarios.
-        epochs: Epochs of the training run on the sample.
-    """
-    from trajpred.benchmark.busy import busy_figures
-
-    return _print_figures(busy_figures(checkpoint, store, limit, epochs))
-
-
 def front(
     *,
     checkpoint: list[str],

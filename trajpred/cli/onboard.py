@@ -39,7 +39,6 @@ def export(
     max_lanes: int | None = None,
     precision: Literal["fp32", "fp16", "int8"] = "fp32",
     fused: bool = False,
-    format: Literal["onnx", "torch"] = "onnx",
     opset: int = 20,
     tolerance_m: float | None = None,
     part: Literal["all", "encoder"] = "all",
@@ -59,8 +58,6 @@ def export(
         max_lanes: Fixed number of lane segments and crossings; with --max-agents.
         precision: fp32; fp16: trained matrices and their products in half precision; int8: in 8 bits.
         fused: Also write all graphs as one, forecaster.onnx.
-        format: torch also compiles forecaster.pt2 for PyTorch alone, in fp32 only; takes a C++ compiler and
-            minutes.
         opset: ONNX opset, 20 to 23.
         tolerance_m: Maximum distance of 99 % of the agents' futures from PyTorch's; by default 0.001 m, with
             fp16 0.1 m, with int8 2 m. With fp32 no future may differ by more than ten times that (0.01 m at
@@ -80,8 +77,8 @@ def export(
     scenarios = [rows[row] for row in checked_rows(rows, limit)]
     sizes = None if max_agents is None or max_lanes is None else (max_agents, max_lanes)
     found = write(
-        checkpoint, out, scenarios, sizes=sizes, precision=precision, fused=fused, compiled=format == "torch",
-        opset=opset, tolerance_m=tolerance_m, part=part,
+        checkpoint, out, scenarios, sizes=sizes, precision=precision, fused=fused, opset=opset,
+        tolerance_m=tolerance_m, part=part,
     )  # fmt: skip
     print(f"{out}: {found.summary()}")
     for case in found.cases:

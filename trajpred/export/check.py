@@ -182,13 +182,6 @@ def example_arrays(runtime: OnboardEncoder, scenario: Scenario) -> dict[str, NDA
     }
 
 
-def whole_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Add the inputs and outputs of ``forecaster``, which are those of the other graphs."""
-    values = {name.partition("/")[2]: value for name, value in arrays.items()}
-    ports = (*SIGNATURES[FUSED].inputs, *SIGNATURES[FUSED].outputs)
-    return dict(arrays) | {f"{FUSED}/{p.name}": values[p.name] for p in ports if p.name in values}
-
-
 def require_equal(
     run: Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]],
     arrays: Mapping[str, NDArray[Any]],

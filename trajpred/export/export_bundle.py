@@ -23,20 +23,18 @@ from torch import nn
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.provenance import environment
-from trajpred.export.any_model import Chain, decoder_chain, encoder_chain
+from trajpred.export.any_model import decoder_chain, encoder_chain
 from trajpred.export.check import (
     Check,
     check,
     cut_window,
     example_arrays,
-    require_equal,
-    whole_arrays,
 )
 from trajpred.export.check_encoder import TokenCheck, check_encoder
-from trajpred.export.graphs import Decoder, Encoder, WholeForecaster
+from trajpred.export.graphs import Decoder, Encoder
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
-from trajpred.export.trace import join, load_compiled, to_onnx, to_torch
+from trajpred.export.trace import join, to_onnx
 from trajpred.files import atomic_file, naming
 from trajpred.graph.channels import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
@@ -65,7 +63,6 @@ def export_bundle(
     sizes: tuple[int, int] | None = None,
     precision: Precision = "fp32",
     fused: bool = False,
-    compiled: bool = False,
     opset: int = OPSETS[0],
     tolerance_m: float | None = None,
     part: Part = "all",
@@ -82,7 +79,6 @@ def export_bundle(
         sizes: fixed numbers of agents and lanes; by default any number up to the model's limits.
         precision: of the weight matrices, see :mod:`trajpred.export.precision`.
         fused: also write all graphs as one, ``forecaster.onnx``.
-        compiled: also compile them as one for PyTorch, ``forecaster.pt2``; float32 only.
         opset: version of ONNX's operators.
         tolerance_m: limit on the distance from PyTorch's futures for 99 % of the agents, by default that of
             the precision; see :func:`~trajpred.export.check.check`.
@@ -95,9 +91,7 @@ def export_bundle(
     """
     require(OPSETS[0] <= opset <= OPSETS[1], "opset", f"must be {OPSETS[0]} to {OPSETS[1]}, is {opset}")
     require(sizes is None or min(sizes) > 0, "sizes", "must be positive")
-    advice = f"must be fp32 for compiled graphs, is {precision}: export two bundles"
-    require(not compiled or precision == "fp32", "precision", advice)
-    for option, given in (("fused", fused), ("format", compiled), ("tolerance_m", tolerance_m is not None)):
+    for option, given in (("fused", fused), ("tolerance_m", tolerance_m is not None)):
         require(part == "all" or not given, option, "does not go with the encoder alone")
     target = Path(out).resolve()
     if target.exists() and not bundle.is_bundle(target):
@@ -107,8 +101,6 @@ def export_bundle(
     model, rule = predictor.model.to(predictor.device), PRECISIONS[precision]
     windows = [cut_window(scenario, model.history, model.horizon) for scenario in scenarios]
     modules = _modules(predictor, part)
-    if compiled and any(isinstance(module, Chain) for module in modules.values()):
-        raise DataError("torch needs SceneEncoder with ModeDecoder: use onnx", field="format")
     fixed = _model_sizes(model) | ({} if sizes is None else {"A": sizes[0], "B": sizes[0], "L": sizes[1]})
     target.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -136,13 +128,7 @@ def export_bundle(
         else:
             result = check(folder, predictor, windows, rule, tolerance_m, fused, progress)
             runtime = OnboardForecaster(folder)
-        arrays = example_arrays(runtime, windows[0])
-        if compiled:
-            with stage("compiling for PyTorch, which takes minutes", progress):
-                to_torch(WholeForecaster(**modules), fixed, folder / bundle.COMPILED)
-            arrays = whole_arrays(arrays)
-            require_equal(load_compiled(folder / bundle.COMPILED), arrays, bundle.COMPILED)
-        stored: dict[str, Any] = arrays
+        stored: dict[str, Any] = example_arrays(runtime, windows[0])
         np.savez_compressed(folder / bundle.EXAMPLE, **stored)
         manifest["check"] = asdict(result)
         (folder / bundle.INTERFACE).write_text(interface_page(manifest), encoding="utf-8")

@@ -27,10 +27,6 @@ from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
 from trajpred.nn import EdgeBias, MatrixRelation
-from trajpred.onboard.bundle import FUSED, GRAPHS, SIGNATURES
-
-#: Inputs of the signatures that serve other encoders and decoders only (:mod:`~trajpred.export.any_model`).
-UNUSED = ("lane_eigenvectors", "scene_heading")
 
 
 @dataclass
@@ -166,23 +162,3 @@ class Decoder(nn.Module):
         bias = self.decoder.bias[stage]
         assert isinstance(bias, EdgeBias)
         return MatrixRelation.of(bias.of_pairs(features), edge, (nodes.poses, poses))
-
-
-class WholeForecaster(nn.Module):
-    """Lane encoder, encoder and decoder as one graph, ``SIGNATURES["forecaster"]``."""
-
-    def __init__(self, lane_encoder: nn.Module, encoder: nn.Module, decoder: nn.Module) -> None:
-        super().__init__()
-        self.lane_encoder, self.encoder, self.decoder = lane_encoder, encoder, decoder
-        #: The inputs; those for other encoders and decoders are left out.
-        self.inputs = tuple(port for port in SIGNATURES[FUSED].inputs if port.name not in UNUSED)
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        values = dict(zip((port.name for port in self.inputs), inputs, strict=True))
-        for graph in GRAPHS:
-            ports = SIGNATURES[graph]
-            given = (values[port.name] for port in ports.inputs if port.name not in UNUSED)
-            outputs = getattr(self, graph)(*given)
-            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-            values |= dict(zip((port.name for port in ports.outputs), outputs, strict=True))
-        return tuple(values[port.name] for port in SIGNATURES[FUSED].outputs)

@@ -1,30 +1,25 @@
-"""Trace the modules of :mod:`~trajpred.export.graphs` to ONNX, or compile them for PyTorch (AOTInductor)."""
+"""Trace the modules of :mod:`~trajpred.export.graphs` to ONNX."""
 
 from __future__ import annotations
 
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from pathlib import Path
 from typing import Any
 
 import onnx
 import torch
-from numpy.typing import NDArray
 from onnx import compose
 from onnxscript import opset18
 from onnxscript.optimizer import remove_unused_nodes
 from torch import Tensor, nn
-from torch._inductor.cpp_builder import get_cpp_compiler
-from torch._inductor.exc import InvalidCxxCompiler
 from torch.export import Dim
 
 from trajpred.errors import DataError
 from trajpred.export.any_model import Chain
 from trajpred.export.failure import SizesStayOpen, conversion_failure, tracing_failure, user_of
-from trajpred.export.graphs import WholeForecaster
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature, resolved
 
 #: Sizes to trace with. Only shapes matter; they differ from each other and from 0 and 1, which torch treats
@@ -152,32 +147,6 @@ def _names_read(node: onnx.NodeProto) -> Iterator[str]:
     for attribute in node.attribute:
         for inner in attribute.g.node:
             yield from _names_read(inner)
-
-
-def to_torch(forecaster: WholeForecaster, sizes: Mapping[str, int], path: Path) -> None:
-    """Compile a :class:`~trajpred.export.graphs.WholeForecaster` to a file that ends in .pt2.
-
-    The file runs on the same kind of processor with the same version of PyTorch.
-
-    Args:
-        sizes: as for :func:`to_onnx`.
-
-    Raises: DataError if there is no C++ compiler.
-    """
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
-        raise DataError("compiling needs a C++ compiler: g++, or the one in CXX", file=path) from None
-    ports = forecaster.inputs
-    shapes = {"inputs": _dynamic_shapes(ports, sizes)}
-    program = torch.export.export(forecaster.eval(), traced_inputs(ports, sizes), dynamic_shapes=shapes)
-    torch._inductor.aoti_compile_and_package(program, package_path=str(path))
-
-
-def load_compiled(path: Path) -> Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]]:
-    """Load a file of :func:`to_torch` as a function of arrays, in the order of the signature."""
-    run = torch._inductor.aoti_load_package(str(path))
-    return lambda inputs: [output.numpy() for output in run(*map(torch.as_tensor, inputs))]
 
 
 def traced_inputs(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[Tensor, ...]:

@@ -22,8 +22,6 @@ from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT
 from trajpred.graph.config import MAX_NUMBER, MAX_SIZE, FeatureConfig
 
 MANIFEST, EXAMPLE, INTERFACE = "bundle.json", "example.npz", "INTERFACE.md"
-#: The graphs compiled for PyTorch (optional).
-COMPILED = "forecaster.pt2"
 #: ``format`` and ``version`` in ``bundle.json``; other values are rejected.
 FORMAT, VERSION = "trajpred-bundle", 1
 #: Limits on an unpacked file and on the manifest (bytes), against damaged or hostile bundles.
