@@ -51,7 +51,7 @@ def test_predictors(store_path: Path, tmp_path: Path) -> None:
 
 
 def test_batches(store_path: Path) -> None:
-    scenario, model = ScenarioStore(store_path, "val")[0], load_predictor("argoverse-nano")
+    scenario, model = ScenarioStore(store_path, "val")[0], load_predictor("argoverse2-demo")
     assert isinstance(model, CheckpointPredictor)
     batch = build_batch([scenario, scenario], model.model.scene)
     agents, lanes = (len(batch[kind].batch) for kind in ("agent", "lane"))

@@ -50,10 +50,10 @@ def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_pat
 
 
 def test_a_model_of_ones_own_classes_is_described_without_them(tmp_path: Path) -> None:
-    content = read_checkpoint("argoverse-nano")
+    content = read_checkpoint("argoverse1-nano")
     content[CONFIG]["decoder"]["class_path"] = "elsewhere.OwnDecoder"
     torch.save(content, tmp_path / "own.ckpt")
-    found, shipped = describe(str(tmp_path / "own.ckpt"))[1], describe("argoverse-nano")[1]
+    found, shipped = describe(str(tmp_path / "own.ckpt"))[1], describe("argoverse1-nano")[1]
     assert found["model"] == "SceneEncoder with OwnDecoder, 0.2 M parameters"
     assert [found[name] for name in ("futures", "steps")] == [shipped[name] for name in ("futures", "steps")]
 

@@ -201,7 +201,7 @@ def test_out_may_be_the_file_of_one_scenario(
         (["--worst", str(SAMPLE.parent / "README.md")], "README.md: "),
         (["--worst", "RESULTS", "--by", "colour"], "colour"),
         (["--without", "AV"], "needs --checkpoint"),
-        (["--checkpoint", "argoverse-nano", "--world", "0"], "has no joint modes"),
+        (["--checkpoint", "argoverse2-demo", "--world", "0"], "has no joint modes"),
         (
             ["--checkpoint", "constant_velocity", "--without", "none", "--limit", "1"],
             "'none' is not in scenario",

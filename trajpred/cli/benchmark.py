@@ -86,7 +86,7 @@ def metrics(*, forecasts: int = 10_000, repeats: int = 3) -> int:
 def onboard(
     *,
     bundle: Path = Path("bundle"),
-    checkpoint: str = "argoverse-nano",
+    checkpoint: str = "argoverse2-demo",
     repeats: int = 50,
     threads: int = 2,
     updates: int = 10_000,
@@ -116,7 +116,7 @@ def front(
 ) -> int:
     """Plot error against CPU time of several predictors, measured in one run on one thread.
 
-    Example: trajpred benchmark front --checkpoint constant_velocity --checkpoint argoverse-nano
+    Example: trajpred benchmark front --checkpoint constant_velocity --checkpoint argoverse2-demo
 
     Args:
         checkpoint: A model, bundle or baseline; repeat it for each.

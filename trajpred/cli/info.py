@@ -23,7 +23,7 @@ Rows = dict[str, Any]
 def info(what: str, *, store: Path | None = None) -> int:
     """Show what a store, scenario, run, checkpoint, bundle, predictions or results file, or raw data has.
 
-    Example: trajpred info argoverse-nano
+    Example: trajpred info argoverse2-demo
 
     Args:
         what: A path, the name of shipped weights, or a scenario's id or an unambiguous start of it.

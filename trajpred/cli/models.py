@@ -84,7 +84,7 @@ def predict(
 
 def calibrate(
     *,
-    checkpoint: str = "argoverse-nano",
+    checkpoint: str = "argoverse2-demo",
     out: Path = Path("calibrated.ckpt"),
     store: Path | None = None,
     split: str = "val",

@@ -30,7 +30,7 @@ BAR = 24
 
 def export(
     *,
-    checkpoint: str = "argoverse-nano",
+    checkpoint: str = "argoverse2-demo",
     out: Path = Path("bundle"),
     store: Path | None = None,
     split: str = "val",
@@ -45,7 +45,7 @@ def export(
 ) -> int:
     """Write and check the bundle that runs onboard without torch: ONNX graphs, description, example.
 
-    Example: trajpred export --checkpoint argoverse-nano --out bundle
+    Example: trajpred export --checkpoint argoverse2-demo --out bundle
 
     Args:
         checkpoint: Path of a checkpoint or run, or name of shipped weights.

@@ -76,7 +76,7 @@ class CheckpointPredictor(ModelPredictor):
     Raises: DataError if the model has no joint modes to forecast.
 
     Example:
-        >>> predictor = CheckpointPredictor("argoverse-nano")
+        >>> predictor = CheckpointPredictor("argoverse2-demo")
         >>> [forecast] = predictor([scenario])
     """
 

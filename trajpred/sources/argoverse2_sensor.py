@@ -71,7 +71,10 @@ def _windows(log: Path) -> list[Path]:
 
 def read_scenario(path: Path) -> Scenario:
     """Read one window of a log. Raises: DataError naming the file and the field at fault."""
-    file, folder, start = path.parent, path.parent.parent, int(path.name.rpartition("_")[2])
+    file, folder, number = path.parent, path.parent.parent, path.name.rpartition("_")[2]
+    if not number.isdecimal():
+        raise DataError("is no window of a Sensor log: LOG/annotations.feather/LOG_FRAME", file=path)
+    start = int(number)
     maps = sorted((folder / "map").glob("log_map_archive_*.json"))
     if len(maps) != 1:
         raise DataError(f"{len(maps)} files map/log_map_archive_*.json, expected one", file=folder)
