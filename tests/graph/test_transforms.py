@@ -78,6 +78,24 @@ def test_truncation_masks_the_beginning(features: SceneFeatures) -> None:
     assert 0 < max(starts) <= 45 and len(set(starts)) > 5
 
 
+def test_histories_get_gaps_and_keep_their_last_state(features: SceneFeatures) -> None:
+    before, lengths, at_the_end = features.agents.history, [], 0
+    for seed in range(20):
+        after = vary(features, seed, gap=1.0).agents.history
+        hidden = (after != before).any(2)
+        assert (after[hidden] == 0).all() and np.array_equal(after[:, -1].any(1), before[:, -1].any(1))
+        for old, new, gone in zip(before, after, hidden, strict=True):
+            seen = np.flatnonzero(old[:, -1])
+            assert np.array_equal(new[seen[-1]], old[seen[-1]])
+            if gone.any():
+                steps = np.flatnonzero(gone)
+                lengths.append(steps[-1] - steps[0] + 1)
+                at_the_end += steps[-1] == seen[seen < seen[-1]][-1]
+                assert not new[steps[0] : steps[-1] + 1].any(), "one run of steps"
+    assert max(lengths) == 10 and len(set(lengths)) == 10 and at_the_end > len(lengths) / 3
+    assert same(vary(features, 3, gap=0.0), vary(features, 4, gap=0.0))
+
+
 def test_earlier_forecasts_equal_those_of_a_recording_that_began_later(
     sample_scenarios: list[Scenario],
 ) -> None:

@@ -20,6 +20,9 @@ from trajpred.scenario_batch import ScenarioBatch
 
 #: Keys of independent random numbers.
 _DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _RECUT, _NO_MAP, _ALONE = range(8)
+_GAP, _GAP_END, _GAP_LENGTH = range(8, 11)
+#: The longest gap in a history, as a share of its steps.
+_LONGEST_GAP = 0.2
 
 
 def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
@@ -51,6 +54,7 @@ class AugmentConfig:
         drop_agents: share of the agents to omit; focal and scored ones always stay.
         drop_lanes: share of the lanes to omit.
         truncate_history: probability that an agent's history before a random step is masked.
+        gap: probability that an agent's history has a gap of a random length up to a fifth of all steps.
         mirror: probability that a scene is reflected, which exchanges left and right.
         no_agents: probability that a scene has no agents but the focal and the scored ones.
         no_map: probability that a scene has no map.
@@ -61,6 +65,7 @@ class AugmentConfig:
     drop_agents: float = 0.0
     drop_lanes: float = 0.0
     truncate_history: float = 0.0
+    gap: float = 0.0
     mirror: float = 0.0
     no_agents: float = 0.0
     no_map: float = 0.0
@@ -101,11 +106,13 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
         return uniform(keys[scene], purpose, place_within(scene))
 
     agents, lanes = scenes.agents, scenes.lanes
-    truncated = _truncate(agents, config, draw(agents.scene, _TRUNCATE), draw(agents.scene, _FIRST_STEP))
+    agents = _truncate(agents, config, draw(agents.scene, _TRUNCATE), draw(agents.scene, _FIRST_STEP))
+    if config.gap:
+        agents = _hide(agents, config, *(draw(agents.scene, x) for x in (_GAP, _GAP_END, _GAP_LENGTH)))
     scored = agents.category >= TrackCategory.SCORED
     alone = (uniform(keys, _ALONE) < config.no_agents)[agents.scene]
     keep = scored | (~alone & (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
-    agents = AgentFeatures(**{f.name: getattr(truncated, f.name)[keep] for f in fields(truncated)})
+    agents = AgentFeatures(**{f.name: getattr(agents, f.name)[keep] for f in fields(agents)})
     lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
     return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)
 
@@ -122,12 +129,33 @@ def _truncate(
     agents: AgentFeatures, config: AugmentConfig, chance: NDArray[np.float64], where: NDArray[np.float64]
 ) -> AgentFeatures:
     """Mask the steps before a random one; the last tenth and the last observed state always stay."""
-    T = agents.history.shape[1]
-    last = np.where(agents.history[..., VALID] > 0, np.arange(T), 0).max(axis=1, initial=0)
+    T, last = agents.history.shape[1], _last_step(agents)
     first = np.floor(where * max(1, T - T // 10))
     first = np.where(chance < config.truncate_history, np.minimum(first, last), 0)
     visible = np.arange(T) >= first[:, None]
     return replace(agents, history=agents.history * visible[..., None].astype(np.float32))
+
+
+def _hide(
+    agents: AgentFeatures,
+    config: AugmentConfig,
+    chance: NDArray[np.float64],
+    where: NDArray[np.float64],
+    length: NDArray[np.float64],
+) -> AgentFeatures:
+    """Mask a run of steps; half of the gaps end right before the last observed state, which always stays."""
+    T, last = agents.history.shape[1], _last_step(agents)
+    end = np.where(where < 0.5, last, np.floor((2 * where - 1) * last))[:, None]
+    start = end - np.ceil(length * _LONGEST_GAP * T)[:, None]
+    steps = np.arange(T)
+    hidden = (steps >= start) & (steps < end) & (chance < config.gap)[:, None]
+    return replace(agents, history=agents.history * ~hidden[..., None])
+
+
+def _last_step(agents: AgentFeatures) -> NDArray[np.int64]:
+    """Return the last observed step ``[A]``."""
+    steps = np.arange(agents.history.shape[1])
+    return np.where(agents.history[..., VALID] > 0, steps, 0).max(axis=1, initial=0)
 
 
 def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
