@@ -45,6 +45,11 @@ class ScenarioBatch:
     def __len__(self) -> int:
         return len(self.scenario_id)
 
+    @property
+    def num_future(self) -> int:
+        """Number of steps after the observed ones."""
+        return self.tracks.valid.shape[1] - self.num_observed
+
     def __repr__(self) -> str:
         size = f"{len(self.tracks)} tracks, {len(self.map)} lane segments"
         return f"ScenarioBatch({len(self)} scenarios: {size})"
@@ -77,7 +82,7 @@ class ScenarioBatch:
         if len(parts) == 1:
             return parts[0]
         observed = max(part.num_observed for part in parts)
-        future = max(part.tracks.valid.shape[1] - part.num_observed for part in parts)
+        future = max(part.num_future for part in parts)
         parts = [part.window(observed, future) for part in parts]
         scenes, tracks = (_starts(map(len, x)) for x in (parts, [part.tracks for part in parts]))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyarrow import feather
 
@@ -91,6 +92,22 @@ def test_a_store_of_windows(raw: Path, tmp_path: Path) -> None:
     store = ScenarioStore(tmp_path / "store", "val")
     assert len({one.focal_id for one in store}) == 4
     assert all((one.tracks.category == TrackCategory.FOCAL).sum() == 1 for one in store)
+
+
+def test_a_log_with_fewer_movers_than_windows_gives_those_that_have_one(raw: Path) -> None:
+    """Boxes of all but two tracks that are focal leave: two windows stay."""
+    paths = argoverse2_sensor.discover(raw)["val"]
+    kept = [argoverse2_sensor.read_scenario(path).focal_id for path in paths[:2]]
+    change(
+        only_log(raw) / "annotations.feather", lambda t: t.filter(pc.is_in(t["track_uuid"], pa.array(kept)))
+    )
+    found = []
+    for path in paths:
+        try:
+            found.append(argoverse2_sensor.read_scenario(path).focal_id)
+        except DataError as error:
+            assert "no track qualifies as the focal one of the window" in str(error)
+    assert sorted(found) == sorted(kept)
 
 
 def without(column: str) -> Callable[[pa.Table], pa.Table]:

@@ -45,8 +45,7 @@ def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures
         >>> features.agents.history.shape
         (12, 50, 7)
     """
-    steps = batch.tracks.valid.shape[1] - batch.num_observed
-    batch = batch.window(config.history or batch.num_observed, config.future or steps)
+    batch = batch.window(config.history or batch.num_observed, config.future or batch.num_future)
     focal = focal_poses(batch)
     agents = agent_features(batch, focal.position, config)
     lanes = lane_features(batch, focal.position, agents, config)

@@ -19,8 +19,8 @@ from trajpred.scenario import TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
 #: Keys of independent random numbers.
-_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _RECUT, _NO_MAP, _ALONE = range(8)
-_GAP, _GAP_END, _GAP_LENGTH = range(8, 11)
+_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _RECUT, *_MORE = range(11)
+_NO_MAP, _ALONE, _GAP, _GAP_END, _GAP_LENGTH = _MORE
 #: The longest gap in a history, as a share of its steps.
 _LONGEST_GAP = 0.2
 
@@ -95,8 +95,8 @@ def recut(
     focal, now = batch.tracks.valid[batch.focal], (batch.num_observed + later)[:, None]
     step = np.arange(focal.shape[1])
     usable = (focal & (step < now)).any(1) & (focal & (step >= now)).any(1)
-    future = window.future or focal.shape[1] - batch.num_observed
-    return batch.window(window.history or batch.num_observed, future, np.where(usable, later, 0))
+    observed, future = window.history or batch.num_observed, window.future or batch.num_future
+    return batch.window(observed, future, np.where(usable, later, 0))
 
 
 def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:

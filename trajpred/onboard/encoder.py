@@ -21,6 +21,7 @@ from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES, Bundle
 from trajpred.onboard.lane_cache import LaneCache, SelectedLanes
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.time_grid import same_step
 
 #: A vehicle's processor is shared: waiting threads sleep instead of spinning and take small portions of work.
 #: With the defaults of onnxruntime, two threads on a busy machine take 2 to 3 times as long as one.
@@ -171,13 +172,13 @@ class OnboardEncoder:
         """Compute the inputs of the graphs; lanes without a token are encoded. Raises: DataError."""
         require(len(scene) == 1, "scene", f"must be one scenario, is {len(scene)}")
         step_s, expected_s = float(scene.step_s[0]), self.bundle.step_s
-        near = abs(step_s - expected_s) <= 0.1 * expected_s
-        require(near, "step_s", f"is {step_s:g} s, the bundle takes {expected_s:g} s")
+        other = f"is {step_s:g} s, the bundle takes {expected_s:g} s"
+        require(same_step(step_s, expected_s), "step_s", other)
         self.stage_ms = dict.fromkeys(self.STAGES, 0.0)
         with self._timed("lanes"):
             self.lanes.set_map(scene.map)
         with self._timed("features"):
-            scene = scene.window(self.bundle.history, scene.tracks.valid.shape[1] - scene.num_observed)
+            scene = scene.window(self.bundle.history, scene.num_future)
             focal = focal_poses(scene)
             agents = agent_features(scene, focal.position, self.bundle.features)
         origin = focal.position[0]

@@ -65,8 +65,12 @@ def _windows(log: Path) -> list[Path]:
         frames = len(feather.read_table(file, columns=["timestamp_ns"])["timestamp_ns"].unique())
     except (pa.ArrowException, OSError, ValueError):
         frames = 0  # reading the window reports the reason
-    starts = range(0, max(frames - FRAMES, 0) + 1, STRIDE)
-    return [file / f"{log.name}_{start:03d}" for start in starts]
+    return [file / f"{log.name}_{start:03d}" for start in _starts(frames) or [0]]
+
+
+def _starts(frames: int) -> range:
+    """Return the first frames of the windows of a log."""
+    return range(0, frames - FRAMES + 1, STRIDE)
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -82,16 +86,16 @@ def read_scenario(path: Path) -> Scenario:
     with readable(maps[0], "JSON file"):
         lane_map = map_from(json.loads(maps[0].read_bytes()))
     with readable(file, "log"):
-        frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES}"
-        require(start + FRAMES <= len(log.time_ns), "timestamp_ns", frames)
+        frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from a multiple of {STRIDE} on"
+        require(start in _starts(len(log.time_ns)), "timestamp_ns", frames)
         code = maps[0].stem.rpartition("____")[2].partition("_")[0]
         return _scenario(log, start, lane_map, folder.name, _CITIES.get(code, code.lower()))
 
 
 def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: str) -> Scenario:
     """Cut the window that begins at frame ``start``."""
-    starts = range(0, len(log.time_ns) - FRAMES + 1, STRIDE)
-    windows = [_Window(log, first) for first in starts]
+    starts, slopes = _starts(len(log.time_ns)), _slopes(log, len(log.time_ns))
+    windows = [_Window(log, first, slopes) for first in starts]
     focal = _focal_tracks(np.stack([each.rank(lane_map) for each in windows]), log.object_type)
     number = starts.index(start)
     window, row = windows[number], focal[number]
@@ -123,9 +127,11 @@ def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> l
     No track is focal twice. One window takes a pedestrian or bus, where one qualifies; the others take the
     tracks with the largest sum of ranks, four windows at a time.
     """
-    focal, rank = [-1] * len(rank), rank.copy()
+    focal = [-1] * len(rank)
+    # Columns of no track, so that each of the windows has a choice.
+    rank = np.pad(rank, ((0, 0), (0, _TOGETHER)), constant_values=-1.0)
     rare = np.isin(object_type, [OBJECT_TYPES.index("pedestrian"), OBJECT_TYPES.index("bus")])
-    best = np.where(rare, rank, -1.0)
+    best = np.where(rare, rank[:, : len(rare)], -1.0)
     if best.max() >= 0:
         number, walker = divmod(int(best.argmax()), best.shape[1])
         focal[number] = walker
@@ -135,7 +141,7 @@ def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> l
         numbers = rest[first : first + _TOGETHER]
         options = [np.argsort(-rank[number])[:_TOGETHER].tolist() for number in numbers]
         distinct = (rows for rows in product(*options) if len({*rows}) == len(rows))
-        chosen = max(distinct, key=lambda rows: rank[numbers, rows].sum(), default=())
+        chosen = max(distinct, key=lambda rows: rank[numbers, rows].sum())
         for number, row in zip(numbers, chosen, strict=True):
             focal[number] = row if rank[number, row] >= 0 else -1
         rank[:, [row for row in focal if row >= 0]] = -1.0
@@ -143,13 +149,19 @@ def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> l
 
 
 class _Window:
-    """The tracks ``[A]`` of a log within one window ``[A, 110]``, and what they qualify for."""
+    """The tracks ``[A]`` of a log within one window ``[A, 110]``, and what they qualify for.
 
-    def __init__(self, log: SensorLog, start: int) -> None:
+    Args:
+        slopes: velocities ``[A, N, 2]`` of the whole log.
+    """
+
+    def __init__(self, log: SensorLog, start: int, slopes: NDArray[np.float64]) -> None:
         frames = slice(start, start + FRAMES)
         self.log, self.valid = log, log.valid[:, frames]
         self.position, self.heading = log.position[:, frames], log.heading[:, frames]
-        self.velocity = _velocity(log, start)
+        now = start + OBSERVED
+        observed = _slopes(log, now)[:, start:]  # without later frames
+        self.velocity = np.concatenate((observed, slopes[:, now : start + FRAMES]), axis=1)
         self.whole = self.valid.all(axis=1)
         self.ego = len(self.valid) - 1
         turn = np.abs(wrap_angle(np.diff(self.heading, axis=1))).max(axis=1)
@@ -199,19 +211,12 @@ class _Window:
         return np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)
 
 
-def _velocity(log: SensorLog, start: int) -> NDArray[np.float64]:
-    """Estimate velocities ``[A, 110, 2]`` of a window, those of observed steps without later frames.
+def _slopes(log: SensorLog, end: int) -> NDArray[np.float64]:
+    """Estimate the velocity at each of the first ``end`` frames ``[A, end, 2]`` from these frames alone.
 
     The slope of a line through up to two frames on each side; at an end of a track, that of a quadratic
     through five frames.
     """
-    now = start + OBSERVED
-    before = _slopes(log, min(now, len(log.time_ns)))[:, start:now]
-    return np.concatenate((before, _slopes(log, len(log.time_ns))[:, now : start + FRAMES]), axis=1)
-
-
-def _slopes(log: SensorLog, end: int) -> NDArray[np.float64]:
-    """Estimate the velocity at each of the first ``end`` frames ``[A, end, 2]`` from these frames alone."""
     valid, steps = log.valid[:, :end], np.arange(end)
     first, last = valid.argmax(axis=1)[:, None], end - 1 - valid[:, ::-1].argmax(axis=1)[:, None]
     side = np.minimum(np.minimum(steps - first, last - steps), _AROUND)[..., None]
