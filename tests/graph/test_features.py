@@ -59,7 +59,10 @@ def test_anchors_are_lane_following_in_the_agents_own_frames(scenario: Scenario)
         pose = Pose(source.tracks.position, source.tracks.heading)[rows, source.last_seen[rows]]
         back = np.exp(-1j * pose.heading)[:, None, None]
         path = as_complex(expected.trajectory - pose.position[:, None, None]) * back
-        np.testing.assert_allclose(features.agents.anchors[own], as_xy(path), rtol=1e-5, atol=1e-3)
+        # The same futures in another order: of choice, not of probability.
+        gap = np.abs(features.agents.anchors[own][:, :, None] - as_xy(path)[:, None]).max((3, 4))
+        order = gap.argmin(2)
+        assert (np.sort(order, 1) == np.arange(6)).all() and gap.min(2).max() < 2e-3
     assert features_of(scenario, DEFAULT).agents.anchors.shape[1:] == (6, 0, 2)
 
 

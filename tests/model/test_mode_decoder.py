@@ -16,12 +16,10 @@ from trajpred.geometry import Pose
 from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
-from trajpred.model.forecaster import to_forecasts
 from trajpred.model.heads import bernstein
 from trajpred.model.mode_decoder import MODE_EDGE_KINDS, STATIONARY_M, STOPPED_M, end_pose, radius_edges
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
 from trajpred.model.token_graph import TokenGraph
-from trajpred.predictors.ensemble import merge
 from trajpred.predictors.lane_following import lane_following
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
@@ -216,23 +214,22 @@ def test_groups_start_from_the_lanes_and_from_constant_velocity(real: list[Scena
     torch.testing.assert_close(modes.trajectory[:, 6:], steady, rtol=0, atol=1e-5)
 
 
-def test_groups_are_merged_as_an_ensemble_and_learn_as_agents_of_their_own(real: list[Scenario]) -> None:
-    """Of two forecasts, by the merging of ensembles; and the loss is the mean of the groups' losses."""
+def test_groups_learn_as_agents_of_their_own_and_as_what_they_are_merged_to(real: list[Scenario]) -> None:
+    """The loss is the mean of the groups' losses and the loss of the merged forecast."""
     model = anchored_model(starts=["lanes", "velocity"])
     batch = build_batch(real[:2], model.scene)
     with torch.inference_mode():
         modes = model.forecaster.decoder(model.forecaster.encoder.encode(batch), batch)
     groups = [Prediction(**{n: x[:, 6 * g : 6 * g + 6] for n, x in modes.tensors.items()}) for g in (0, 1)]
-    merged = to_forecasts(modes.merged(), batch)
-    for found, *each in zip(merged, *(to_forecasts(group, batch) for group in groups), strict=True):
-        expected = merge(each)
-        np.testing.assert_allclose(found.trajectory, expected.trajectory, atol=1e-3)
-        np.testing.assert_allclose(found.probability, expected.probability, atol=1e-5)
-    assert all(x.shape[1] == 6 for x in modes.merged().tensors.values())
-    whole, *parts = (prediction_losses(x, batch, LossConfig()) for x in (modes, *groups))
+    merged = modes.merged()
+    assert all(x.shape[1] == 6 for x in merged.tensors.values())
+    torch.testing.assert_close(merged.logits.exp().sum(1), torch.ones(len(merged.logits)))
+    whole, last, *parts = (prediction_losses(x, batch, LossConfig()) for x in (modes, merged, *groups))
+    mean = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
+    expected = {**mean, "merged": last["loss"], "loss": mean["loss"] + last["loss"], "minADE": last["minADE"]}
+    assert whole.keys() == expected.keys()
     for name, value in whole.items():
-        mean = torch.stack([part[name] for part in parts]).mean()
-        torch.testing.assert_close(value, mean, rtol=1e-5, atol=1e-5, msg=name)
+        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-5, msg=name)
 
 
 def test_unknown_starts_are_rejected() -> None:

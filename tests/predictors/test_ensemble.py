@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from tests.evaluation.predictors import Scattered
 from tests.graph.scenes import straight
 from trajpred.errors import DataError
-from trajpred.modes import cluster
+from trajpred.modes import cluster, join
 from trajpred.predictors import load_ensemble, load_predictor
 from trajpred.predictors.ensemble import merge
 from trajpred.predictors.predictions_file import no_forecast
@@ -55,6 +56,33 @@ def test_shares_and_probabilities_sum_to_one(modes: int, spread: float) -> None:
     share, weight = cluster(path, probability, modes)
     np.testing.assert_allclose(share.sum(2), 1)
     np.testing.assert_allclose(weight.sum(1), 1)
+
+
+def test_distant_modes_join_the_nearest_of_the_last_ones() -> None:
+    """Two accelerations and a turn, found by both groups of modes, 20 m and more apart."""
+    end = torch.tensor([[40.0, 0], [0, 0], [20, 30]])
+    path = torch.cat((end, end[[2, 0, 1]]))[None, :, None] * torch.linspace(0.1, 1, 10)[:, None]
+    probability = torch.tensor([[0.1, 0.2, 0.2, 0.1, 0.3, 0.1]])
+    share, weight = join(path, probability, 3)
+    torch.testing.assert_close(weight, torch.tensor([[0.3, 0.4, 0.3]]), atol=1e-4, rtol=0)
+    expected = torch.tensor(
+        [[0, 0, 2 / 3, 1 / 3, 0, 0], [1 / 4, 0, 0, 0, 3 / 4, 0], [0, 2 / 3, 0, 0, 0, 1 / 3]]
+    )
+    torch.testing.assert_close(share[0], expected, atol=1e-3, rtol=0)
+
+
+def test_joined_modes_are_smooth_where_clusters_jump() -> None:
+    """A mode halfway between two others: a micrometre decides to which cluster it belongs."""
+    end = np.array([[0.0, 0], [8, 0], [4, 0]])[[2, 0, 1]]
+    path = np.repeat(end[None, :, None], 4, 2)
+    moved = path + np.array([1e-6, 0]) * (np.arange(3) == 0)[None, :, None, None]
+    p = np.array([[0.2, 0.4, 0.4]])
+    assert np.abs(cluster(moved, p, 2)[1] - cluster(path, p, 2)[1]).max() > 0.1
+    (a, _), (b, _) = (join(torch.from_numpy(x), torch.from_numpy(p), 2) for x in (path, moved))
+    torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+    inputs = torch.randn(2, 5, 3, 2, dtype=torch.float64, requires_grad=True)
+    weights = torch.rand(2, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, w: join(x, w, 2), (inputs, weights))
 
 
 def test_forecast_merged_with_itself_is_unchanged(sample_scenarios: list[Scenario]) -> None:

@@ -41,7 +41,7 @@ def lane_futures(
     object_type: NDArray[np.int8],
     time: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Predict six futures of every agent, the most probable first: along lanes, at several speeds.
+    """Predict six futures of every agent along lanes, at several speeds.
 
     A future is a path with an acceleration. Paths lead along the lanes beside the agent (adjacent ones too,
     as lane changes) through their successors; one goes straight and two turn, which are the only ones of
@@ -54,7 +54,7 @@ def lane_futures(
         time: ``[A, T]`` seconds since those poses, ascending: of the last observed step and of T - 1 others.
 
     Returns:
-        Positions ``[A, 6, T, 2]`` metres, frame of the map, and probabilities ``[A, 6]``.
+        Positions ``[A, 6, T, 2]`` metres, frame of the map, and probabilities ``[A, 6]``, in order of choice.
     """
     drives, speed = np.isin(object_type, DRIVERS), norm(velocity)
     share = np.where(drives, 1.0, WALKER_SHARE)
@@ -161,7 +161,5 @@ def _choose(
         chosen[:, k], covered[:, k] = best, (left * same).sum(axis=1)
         left = np.where(same, 1e-6 * left, left)
         left[row, best] = 0.0
-    # Equal accelerations and decelerations are equally probable: without rounding, their order is arbitrary.
-    order = np.argsort(-covered.round(9), axis=1, kind="stable")
-    covered = -np.sort(-covered, axis=1)
-    return np.take_along_axis(chosen, order, axis=1), covered / covered.sum(axis=1, keepdims=True)
+    # Ordered by these probabilities, futures would change places when one more future ends nearby.
+    return chosen, covered / covered.sum(axis=1, keepdims=True)

@@ -10,7 +10,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
 from trajpred.model.token_encoder import SceneTokens
-from trajpred.modes import MIN_WEIGHT, cluster
+from trajpred.modes import join
 
 
 @dataclass
@@ -39,15 +39,15 @@ class Prediction:
         return {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
 
     def merged(self) -> Prediction:
-        """Merge the groups to one of as many modes; a single group stays as it is."""
+        """Merge all groups into the modes of the last one; a single group stays as it is."""
         if self.groups == 1:
             return self
         logits = self.logits.unflatten(1, (self.groups, -1))
         probability = logits.softmax(2).flatten(1) / self.groups
-        share, weight = cluster(self.trajectory, probability, logits.shape[2])
+        share, weight = join(self.trajectory, probability, logits.shape[2])
         both = self.trajectory, self.scale
         path, scale = ((share @ x.flatten(2)).unflatten(2, x.shape[2:]) for x in both)
-        return Prediction(path, scale, weight.clamp(min=MIN_WEIGHT).log())
+        return Prediction(path, scale, weight.log())
 
     def separate(self) -> Prediction:
         """Return each group as the modes of an agent of its own: ``[A · groups, K / groups, …]``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
 from trajpred.graph.lane_futures import lane_futures
@@ -10,7 +12,7 @@ from trajpred.scenario import Scenario
 
 
 def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecast:
-    """Forecast six futures of every track by :func:`~trajpred.graph.lane_futures.lane_futures`.
+    """Forecast the :func:`~trajpred.graph.lane_futures.lane_futures` of every track, the most probable first.
 
     Args and errors: see :func:`trajpred.predictors.motion.constant_velocity`.
     """
@@ -23,4 +25,7 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
         tracks.object_type[rows],
         time_ahead(scenario, last, num_future),
     )
-    return as_forecast(scenario, rows, last, path, probability)
+    # Equal accelerations and decelerations are equally probable: without rounding, their order is arbitrary.
+    order = np.argsort(-probability.round(9), axis=1, kind="stable")
+    path = np.take_along_axis(path, order[..., None, None], axis=1)
+    return as_forecast(scenario, rows, last, path, -np.sort(-probability, axis=1))

@@ -52,6 +52,9 @@ def prediction_losses(
 ) -> dict[str, Tensor]:
     """Compute ``proposal``, ``refinement``, ``mode``, their weighted sum ``loss``, and ``minADE`` for logs.
 
+    If there are groups of modes, these are means over the groups, and ``loss`` includes ``merged``, the loss
+    of the merged forecast.
+
     Each loss is a weighted mean over agents. With several processes, all of them must call this function, and
     the mean of their results is the mean over the agents of all processes (DDP averages gradients).
 
@@ -84,7 +87,11 @@ def prediction_losses(
     if p.proposal is not None and p.proposal_scale is not None:
         losses["proposal"] = stage(p.proposal, p.proposal_scale)[0]
     total = torch.stack([getattr(config, name) * value for name, value in losses.items()]).sum()
-    return {**losses, "loss": total, "minADE": error}
+    if groups == 1:
+        return {**losses, "loss": total, "minADE": error}
+    # Groups that learn alone differ as the members of an ensemble; together they learn to be merged.
+    merged = prediction_losses(prediction.merged(), batch, config, joint, agents)
+    return {**losses, "merged": merged["loss"], "loss": total + merged["loss"], "minADE": merged["minADE"]}
 
 
 def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
