@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from trajpred.errors import require
+
 #: How threads wait: they give up their core after some 50 µs, or at once where OpenMP cannot count.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 THREADS = "OMP_NUM_THREADS"
@@ -30,6 +32,15 @@ def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
         except (OSError, ValueError):
             continue
     return found
+
+
+def processes(count: int) -> int:
+    """Return a number of processes as options give it: -1 is all cores, -2 all but one.
+
+    Raises: DataError if it is 0.
+    """
+    require(count != 0, "workers", "must not be 0: 1 runs in this process, -1 on all cores")
+    return count if count > 0 else max(1, cores() + 1 + count)
 
 
 def limit_threads(threads: int | None = None) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +18,7 @@ import pytest
 from tests.conftest import run
 from trajpred.store import ScenarioStore
 
+COORDINATES = "predicted_trajectory_x", "predicted_trajectory_y"
 CHANGE = re.compile(r"^\| +focal minFDE6 \|.*\|$", re.MULTILINE)
 
 
@@ -115,8 +120,48 @@ def test_gaps_in_a_predictions_file_are_reported(
     printed = capsys.readouterr().out
     assert "part.parquet, 3 focal agents" in printed and "(scored: 38, focal: 2)" in printed
     assert run("evaluate", *at, "--checkpoint", part, "--limit", "2", "--strict") == 0
+    assert run("evaluate", *at, "--checkpoint", part, "--limit", "2", "--check-with-av2") == 0
+    assert "nan" not in capsys.readouterr().out
+    assert run("evaluate", *at, "--checkpoint", part, "--check-with-av2") == 1
+    assert "part.parquet: 3 of 5 scenarios, K = 6" in capsys.readouterr().out
     assert run("evaluate", *at, "--checkpoint", part, "--split", "train", "--strict") == 2
     assert run("evaluate", *at, "--ensemble", part, "--checkpoint", "lane_following", "--limit", "2") == 0
     assert "lane_following + part.parquet" in capsys.readouterr().out
     assert run("evaluate", *at, "--checkpoint", part, "--perturb", "noise") == 2
     assert "predictions files" in capsys.readouterr().err
+
+
+def _with(rows: pa.Table, change: Callable[[Any], object], *columns: str) -> pa.Table:
+    values = rows.to_pydict()
+    return pa.table(values | {name: [change(x) for x in values[name]] for name in columns})
+
+
+#: Mistakes that a program makes in every row, and the reason that is given.
+MISTAKES: dict[str, tuple[Callable[[Any], object], tuple[str, ...], str]] = {
+    "sum": (lambda p: 2 * p, ("probability",), "5 times like .*: probabilities that sum to 2, not to 1"),
+    "logits": (math.log, ("probability",), "5 times like .*: a negative probability"),
+    "steps": (lambda x: x[:25], COORDINATES, "5 times like .*: 25 steps are predicted instead of 60"),
+    "tracks": (lambda name: f"T{name}", ("track_id",), r"5 times like .*: track T\w+ is not in the scenario"),
+    "scenarios": (lambda name: name[1:], ("scenario_id",), "5 times like .*: is not in this split"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_file_that_is_wrong_throughout_gets_the_reason(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], mistake: str
+) -> None:
+    path, at = tmp_path / "wrong.parquet", ["--store", store]
+    assert run("predict", "--checkpoint", "lane_following", *at, "--out", path) == 0
+    change, columns, reason = MISTAKES[mistake]
+    pq.write_table(_with(pq.read_table(path), change, *columns), path)
+    capsys.readouterr()
+    assert run("evaluate", "--checkpoint", path, *at) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(f"^error: wrong.parquet forecasts no scored agent of split 'val'.*{reason}", error), (
+        error
+    )
+
+
+def test_no_processes_are_rejected_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("evaluate", "--workers", "0", "--store", "absent") == 2
+    assert capsys.readouterr().err.startswith("error: --workers: must not be 0")

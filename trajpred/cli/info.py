@@ -16,6 +16,8 @@ from trajpred.model import pretrained
 if TYPE_CHECKING:
     from trajpred.scenario import Scenario
 
+#: What a predictions file can be said to be without a store.
+NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
 #: What is shown: a line for each name.
 Rows = dict[str, Any]
 
@@ -167,7 +169,7 @@ def _predictions(path: Path) -> Rows:
         "scenarios": f"{len(tracks):,}, {sum(found.joint.values()):,} with joint futures",
         "tracks": f"{sum(tracks):,}, {min(tracks, default=0)} to {max(tracks, default=0)} of a scenario",
         "steps": " or ".join(map(str, steps)),
-        "faults": f"in {len(found.problems):,} scenarios" if found.problems else "none",
+        "faults": f"in {len(found.problems):,} scenarios" if found.problems else NO_FAULTS,
         "note": found.note,
         "size": _megabytes([path]),
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from trajpred.cli.scenarios import EVERY_S, UPDATES, open_split, require_streaming
 from trajpred.errors import require
 from trajpred.files import require_writable
+from trajpred.processors import processes
 from trajpred.splits import PAIRED_GROUPS, Group
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def evaluate(
         markdown: Write the tables to this file.
         strict: Exit with 1 if a predictions file has faults or misses agents.
         check_with_av2: Also compute the metrics with av2's own functions, one by one, and exit with 1 if any
-            differs; a predictions file is read by av2 as well.
+            differs; a predictions file is read by av2 as well, and must be complete (--strict).
         batch_size: Scenarios per batch.
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
@@ -95,6 +96,7 @@ def evaluate(
     require(not k or min(k) > 0, "k", "must be positive")
     require(batch_size > 0, "batch_size", "must be positive")
     require(scenes >= 0, "scenes", "must not be negative")
+    processes(workers)
     require_streaming(streaming, every_s, updates)
     rows = open_split(store, split)
     if labels is not None:
@@ -147,7 +149,7 @@ def evaluate(
         complete = [_report_gaps(one, found, rows) for one, found in scored]
     if against:
         _suggest_page([before], [after], scenes, rows.path, [checkpoint, against])
-    return int((strict and not all(complete)) or not all(map(agrees_with_av2, results)))
+    return int(((strict or check_with_av2) and not all(complete)) or not all(map(agrees_with_av2, results)))
 
 
 def _labelled(rows: ScenarioStore, labels: Path) -> ScenarioStore:

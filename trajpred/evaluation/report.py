@@ -75,7 +75,7 @@ def _main(result: Evaluation) -> Iterable[Table]:
         every = [f"{name}{k}" for name in names] + [one.name for one in more]
         rows = [_cells(name, groups, intervals=result.intervals.values()) for name in every if name in known]
         rows += _calibration(result) if last else []
-        facts = f"{result.scenarios:,} scenarios", result.partly, f"K = {k}"
+        facts = f"{result.covered} scenarios", result.partly, f"K = {k}"
         yield Table(f"{result.predictor}: {', '.join(filter(None, facts))}", ["", *titles], rows)
 
 
@@ -119,7 +119,9 @@ def worlds(result: Evaluation) -> Iterable[Table]:
 def _av2(result: Evaluation) -> Iterable[Table]:
     if result.av2:
         head = ["", "compared", "trajpred", "av2", "largest difference"]
-        cells = ((f"{one.get(who, float('nan')):.6f}" for who in head[2:4]) for one in result.av2.values())
+        cells = (
+            (f"{one[who]:.6f}" if who in one else "" for who in head[2:4]) for one in result.av2.values()
+        )
         rows = [
             [name, f"{one['count']:,}", *means, f"{one['difference']:.1e}"]
             for (name, one), means in zip(result.av2.items(), cells, strict=True)

@@ -37,7 +37,8 @@ class Evaluation:
         scenarios: number of labelled scenarios that were evaluated.
         seconds: of the future, those that were scored and those that are known; a predictor's horizon may be
             shorter than the data's.
-        missing: ``missing[group]`` agents without a forecast; they count in no metric.
+        missing: ``missing[group]`` agents without a forecast, which count in no metric, and ``scenarios``
+            in which no agent has one.
         how: the predictor's way of forecasting, where it has several: ``joint``, ``mirrored`` …
         metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``moving``, ``all``;
             ``count`` is the number of agents.
@@ -85,6 +86,12 @@ class Evaluation:
         return (
             f"Evaluation({self.predictor}: {self.scenarios:,} scenarios of {self.split}, focal agents{best})"
         )
+
+    @property
+    def covered(self) -> str:
+        """The number of scenarios; ``40 of 616`` if no agent of the others was forecast."""
+        missing = self.missing.get("scenarios", 0)
+        return f"{self.scenarios - missing:,} of {self.scenarios:,}" if missing else f"{self.scenarios:,}"
 
     @property
     def partly(self) -> str:

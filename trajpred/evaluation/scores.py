@@ -139,7 +139,7 @@ class Scores:
         check: Av2Check | None = None,
     ) -> None:
         self.ks, self.joint, self.check, self.agents = tuple(ks), joint, check, 0
-        self.missing = dict.fromkeys(GROUPS, 0)
+        self.missing = dict.fromkeys((*GROUPS, "scenarios"), 0)
         self.calibration = Calibration() if plausibility else None
         self.worlds = {group: WorldMeans(group) for group in WORLD_GROUPS}
         self.names: tuple[str, ...] = ()
@@ -161,7 +161,8 @@ class Scores:
         steps = agents.valid.shape[1], scenarios[0].num_steps - scenarios[0].num_observed
         self.seconds = [round(n * self._step_s, 2) for n in steps]
         self.agents += len(agents)
-        self.missing = {group: count + agents.missing[group] for group, count in self.missing.items()}
+        missing = agents.missing | {"scenarios": len(scenarios) - len(np.unique(agents.scene))}
+        self.missing = {name: count + missing[name] for name, count in self.missing.items()}
         for worlds in self.worlds.values():
             worlds.add(agents)
         if self.check is not None:

@@ -19,7 +19,7 @@ from trajpred.evaluation.scores import Scores
 from trajpred.evaluation.updates import changes
 from trajpred.metrics import metric_of, paired_columns
 from trajpred.predictors.forecast_store import forecast_store
-from trajpred.predictors.predictions_file import predictions_path
+from trajpred.predictors.predictions_file import predictions_path, reasons
 from trajpred.predictors.predictor import Predictor
 from trajpred.splits import GROUPS, PAIRED_GROUPS
 from trajpred.store import ScenarioStore
@@ -71,7 +71,9 @@ def evaluate(
     if not scenarios:
         raise DataError(f"split {store.split!r} has no scenario with a future to score", file=store.path)
     if not scores.agents:
-        raise DataError(f"{predictor.name} forecasts no scored agent of split {store.split!r}")
+        why = reasons(predictor, store.scenario_ids)
+        problem = f"{predictor.name} forecasts no scored agent of split {store.split!r}"
+        raise DataError(f"{problem}{why and ': '}{why}")
     return Evaluation(
         predictor.name,
         store.split,

@@ -15,10 +15,11 @@ import torch
 from trajpred.errors import DataError, require
 from trajpred.forecast import Forecast
 from trajpred.predictors.predictor import Predictor
+from trajpred.processors import processes
 from trajpred.progress import progress_bar
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
-from trajpred.store.workers import processes, serve
+from trajpred.store.workers import serve
 
 #: Scenarios and their forecasts.
 Batch: TypeAlias = tuple[list[Scenario], list[Forecast]]

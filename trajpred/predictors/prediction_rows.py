@@ -191,6 +191,10 @@ def check(rows: Rows, tracks: Tracks) -> tuple[Tracks, dict[str, list[str]]]:
     return tracks.only(sound & ~odd), dict(problems)
 
 
+#: Why probabilities may sum to a whole number.
+COPIES = "either they are not normalised, or the track is in the file {total:.0f} times"
+
+
 def _faults(rows: Rows, tracks: Tracks) -> list[tuple[NDArray[np.bool_], str]]:
     """Return for each kind of fault the tracks ``[B]`` that have it, and its description."""
     owner, row, p, B = tracks.owner, tracks.row, tracks.probability, len(tracks.modes)
@@ -208,8 +212,8 @@ def _faults(rows: Rows, tracks: Tracks) -> list[tuple[NDArray[np.bool_], str]]:
         (any_mode(x != tracks.steps[owner]), "modes of different lengths"),
         (any_mode((rows.x.not_finite() | rows.y.not_finite())[row]), "a coordinate that is not finite"),
         (~known, "a probability that is not finite"),
-        (any_mode(p < 0), "a negative probability"),
-        (known & whole & (copies > 1), "in the file {total:.0f} times"),
+        (any_mode(p < 0), "a negative probability (of logits, write the softmax)"),
+        (known & whole & (copies > 1), "probabilities that sum to {total:.0f}, not to 1; " + COPIES),
         (known & ~(whole & (copies >= 1)), "probabilities that sum to {total:.4g}, not to 1"),
     ]
 

@@ -6,6 +6,7 @@ A row per track and mode: ``scenario_id``, ``track_id``, ``probability``, ``pred
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -204,6 +205,19 @@ def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[st
             for scenario, problems in part.items():
                 found[scenario] += problems
     return dict(found)
+
+
+def reasons(predictor: Predictor, known: Sequence[str]) -> str:
+    """Return the three most frequent kinds of :func:`problems_of`, each with its count and an example.
+
+    Kinds are problems that differ in names and numbers only. Empty without problems.
+    """
+    kinds = defaultdict[str, list[tuple[str, str]]](list)
+    for scenario, problems in problems_of(predictor, known).items():
+        for text in problems:
+            kinds[re.sub(r"track \S+|\d\S*", "", text)].append((scenario, text))
+    most = sorted(kinds.values(), key=len, reverse=True)[:3]
+    return "; ".join(f"{len(each):,} times like scenario {each[0][0]}: {each[0][1]}" for each in most)
 
 
 def no_forecast(scenario: Scenario) -> Forecast:

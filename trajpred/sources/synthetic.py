@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, to_local, unit_vector, wrap_angle
+from trajpred.processors import processes
 from trajpred.progress import progress_bar
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse2_writer import write_scenario
@@ -81,7 +82,7 @@ def synthesize(
     )
     require(steps > 1, "steps", f"must be at least 2, is {steps}")
     require(0 < observed < steps, "observed", f"must be 1 to {steps - 1}, is {observed}")
-    require(workers != 0, "workers", "must be a number of processes, or -1 for all cores")
+    processes(workers)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError("is not empty; synthesize writes into a new folder", file=out)
     held = round(scenarios * val)

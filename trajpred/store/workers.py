@@ -14,24 +14,15 @@ from typing import Any, Protocol, TypeVar
 
 from joblib import Parallel, delayed, parallel_config
 
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError
 from trajpred.packages import install_command
-from trajpred.processors import cores
+from trajpred.processors import processes
 
 J = TypeVar("J")
 R = TypeVar("R")
 #: Timeout for the scheduler, and for the first of its workers.
 TIMEOUT_S = 10
 _WATCH_S = 0.5
-
-
-def processes(count: int) -> int:
-    """Return a number of processes as options give it: -1 is all cores, -2 all but one.
-
-    Raises: DataError if it is 0.
-    """
-    require(count != 0, "workers", "must be a number of processes, or -1 for all cores")
-    return count if count > 0 else max(1, cores() + 1 + count)
 
 
 class Run(Protocol):
