@@ -78,6 +78,18 @@ def test_truncation_masks_the_beginning(features: SceneFeatures) -> None:
     assert 0 < max(starts) <= 45 and len(set(starts)) > 5
 
 
+def test_truncation_keeps_the_last_state_of_agents_that_were_seen_earlier(features: SceneFeatures) -> None:
+    history = features.agents.history.copy()
+    history[:, 20:] = 0  # nobody is seen in the last three of five seconds
+    given = replace(features, agents=replace(features.agents, history=history))
+    seen = history[..., -1] > 0
+    rows = np.flatnonzero(seen.any(1))
+    last = 19 - seen[rows, :20][:, ::-1].argmax(1)
+    for seed in range(10):
+        after = vary(given, seed, truncate_history=1.0).agents.history
+        assert np.array_equal(after[rows, last], history[rows, last])
+
+
 def test_histories_get_gaps_and_keep_their_last_state(features: SceneFeatures) -> None:
     before, lengths, at_the_end = features.agents.history, [], 0
     for seed in range(20):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trajpred.metrics import agent_metrics
+from trajpred.metrics import agent_metrics, horizon_metrics
 from trajpred.metrics.displacement import missed, with_brier
 
 #: In the order of :func:`by_av2`.
@@ -117,3 +117,19 @@ def test_heading_errors_are_of_the_mode_with_the_best_endpoint(dtype: torch.dtyp
         error = np.abs(np.angle(np.exp(1j * (heading[i, best] - truth[i]))))
         assert found["average heading error6"][i] == pytest.approx(error[valid[i]].mean())
         assert found["final heading error6"][i] == pytest.approx(error[last])
+
+
+def test_metrics_at_a_horizon_are_those_of_a_future_cut_there_of_the_agents_visible_then() -> None:
+    trajectory, probability, target = random_case(3, A=40, F=9)
+    valid = torch.from_numpy(np.random.default_rng(3).random((40, 9)) < 0.7)
+    names = ("minADE", "minFDE", "MR")
+    found = horizon_metrics(trajectory, probability, target, valid, [3, 9], names)
+    assert found.keys() == {3, 9}
+    for step, metrics in found.items():
+        cut = trajectory[:, :, :step], probability, target[:, :step], valid[:, :step]
+        expected = agent_metrics(*cut, ks=[6], names=names)
+        visible = valid[:, step - 1]
+        assert 0 < visible.sum() < 40 and metrics.keys() == expected.keys()
+        for name, values in metrics.items():
+            assert values[~visible].isnan().all()
+            torch.testing.assert_close(values[visible], expected[name][visible], rtol=1e-12, atol=1e-12)

@@ -49,6 +49,16 @@ def test_of_equally_good_worlds_the_more_probable_one_counts() -> None:
     assert found["avgBrierMinFDE"].tolist() == pytest.approx([0.04])
 
 
+def test_misses_and_collisions_are_those_of_the_world_of_least_error_whatever_its_probability() -> None:
+    """As in av2: the improbable world without an error counts, not the probable one that is a little off."""
+    path = torch.tensor([[0.0, 0.5], [30.0, 0.5]])[..., None, None].repeat(1, 1, 3, 2)
+    target = torch.tensor([0.0, 30.0])[:, None, None].repeat(1, 3, 2)
+    valid, scene = torch.ones(2, 3).bool(), torch.zeros(2).long()
+    found = world_metrics(path, torch.tensor([[0.1, 0.9]]), target, valid, scene)
+    assert found["avgBrierMinFDE"].item() == pytest.approx(0.81)
+    assert found["actorMR"].item() == found["actorCR"].item() == 0
+
+
 def test_agents_of_different_scenes_do_not_collide() -> None:
     same = torch.zeros(3, 4, 2)
     assert collides(same, torch.tensor([0, 1, 2])).tolist() == [False] * 3
