@@ -23,7 +23,7 @@ from trajpred.graph.relations import (
     pair_features,
     relation_kinds,
 )
-from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder
+from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder, fade_out
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
 from trajpred.nn import EdgeBias, MatrixRelation
@@ -155,10 +155,12 @@ class Decoder(nn.Module):
         """Relate each of ``poses`` ``[M]`` to the nodes within the radius and to its own ``agent``."""
         node = torch.arange(nodes.valid.shape[0], device=agent.device)
         own = node == agent[:, None]
-        edge = (nodes.distance(poses) <= self.decoder.radius[stage]) | own
+        distance, radius = nodes.distance(poses), self.decoder.radius[stage]
+        edge = (distance <= radius) | own
         other = torch.where(node >= nodes.agents, 2, 1)
         kind = torch.where(own, torch.zeros_like(other), other)
         features = pair_features(nodes.poses, poses, kind, len(MODE_EDGE_KINDS))
         bias = self.decoder.bias[stage]
         assert isinstance(bias, EdgeBias)
-        return MatrixRelation.of(bias.of_pairs(features), edge, (nodes.poses, poses))
+        fading = fade_out(distance, radius).where(~own, 0.0)
+        return MatrixRelation.of(bias.of_pairs(features) + fading, edge, (nodes.poses, poses))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
-from trajpred.geometry import Pose, direction, norm, to_global
+from trajpred.geometry import Pose, direction, norm, to_global, unit_vector
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
 from trajpred.graph.lane_futures import MODES
 from trajpred.graph.relations import edge_features
@@ -32,10 +32,12 @@ from trajpred.nn import (
 
 #: What modes start from.
 Start = Literal["velocity", "lanes"]
-#: Displacement (m) below which the final direction is undefined: the mode keeps the agent's heading.
-STATIONARY_M = 1.0
-#: Displacement (m) of the last second below which its direction is rounding: that of the whole mode is taken.
-STOPPED_M = 0.05
+#: Displacement (m) around which the heading of the agent fades in as the direction of a mode.
+STATIONARY_M = 2.0
+#: Displacement (m) of the last second around which the direction of the whole mode fades in.
+STOPPED_M = 0.5
+#: The last part of the radius, in which attention fades out.
+FADE = 0.2
 #: What a mode attends to: its own agent, other agents, lanes.
 MODE_EDGE_KINDS = ("own", "agent", "lane")
 MODE_EDGE_CHANNELS = len(edge_channels(MODE_EDGE_KINDS))
@@ -233,8 +235,9 @@ class ModeDecoder(SceneDecoder):
         size = poses.heading.shape[0]
         repeats = size // max(agents.shape[0], 1)
         modes, owner = padding.repeat(repeats), agents.repeat_interleave(repeats)
-        index, features = radius_edges(graph, poses, self.radius[stage], owner, modes)
-        edges = EdgeRelation(index, self.bias[stage](features), graph.num_nodes, size, (graph.poses, poses))
+        index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
+        bias = self.bias[stage](features) + fading[:, None]
+        edges = EdgeRelation(index, bias, graph.num_nodes, size, (graph.poses, poses))
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
@@ -260,18 +263,30 @@ def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
 
     ``trajectory``: ``[A, K, F, 2]`` metres in the frames of the ``agents``, detached.
     """
+    # Directions of short displacements are rounding. Thresholds would turn modes that stop at once.
     end = trajectory[:, :, -1]
-    # Direction of the last second (10 steps), or of the whole mode if it is shorter or stops.
     last = end - trajectory[:, :, -min(11, trajectory.shape[2])]
-    final = direction(torch.where(norm(last)[..., None] < STOPPED_M, end, last))
-    turn = torch.where(norm(end) < STATIONARY_M, torch.zeros_like(final), final)
+    ahead = unit_vector(torch.zeros_like(end[..., 0]))
+    turn = direction(last + _fading(last, STOPPED_M) * end + _fading(end, STATIONARY_M) * ahead)
     position = to_global(end, agents.position[:, None], agents.heading[:, None])
     return Pose(position.flatten(0, 1), (agents.heading[:, None] + turn).flatten())
 
 
+def _fading(displacement: Tensor, scale: float) -> Tensor:
+    return torch.exp(-(displacement**2).sum(-1, keepdim=True) / scale**2)
+
+
+def fade_out(distance: Tensor, radius: float) -> Tensor:
+    """Return logarithmic weights of attention: 0, and from 80 % of the radius on down to -14 at its end.
+
+    Otherwise what comes within the radius by a millimetre would move a future by metres.
+    """
+    return ((radius - distance) / (FADE * radius)).clamp(1e-6, 1.0).log()
+
+
 def radius_edges(
     graph: TokenGraph, poses: Pose[Tensor], radius: float, agents: Tensor, modes: Padding
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Connect each pose to the nodes within ``radius`` metres and to its own agent.
 
     Args:
@@ -279,7 +294,8 @@ def radius_edges(
         modes: positions of the poses in padded scenes.
 
     Returns:
-        ``index [2, E]`` sorted by receiver, and features ``[E, MODE_EDGE_CHANNELS]``.
+        ``index [2, E]`` sorted by receiver, features ``[E, MODE_EDGE_CHANNELS]``, and :func:`fade_out`
+        ``[E]``, 0 for the own agent.
     """
     # Infinity and NaN keep padding apart from everything, including other padding.
     receivers = modes.pad(poses.position, fill=torch.inf)
@@ -294,8 +310,10 @@ def radius_edges(
     sender = _flat_nodes(graph.padding)[scene * graph.padding.size + column]
     kind = torch.where(sender >= graph.num_agents, 2, 1)
     kind = torch.where(sender == agents[receiver], 0, kind)
-    features = edge_features(graph.poses[sender], poses[receiver], kind, len(MODE_EDGE_KINDS))
-    return torch.stack((sender, receiver)), features
+    nodes, poses = graph.poses[sender], poses[receiver]
+    features = edge_features(nodes, poses, kind, len(MODE_EDGE_KINDS))
+    fading = fade_out(norm(nodes.position - poses.position), radius).where(kind > 0, 0.0)
+    return torch.stack((sender, receiver)), features, fading
 
 
 def _flat_nodes(padding: Padding) -> Tensor:
