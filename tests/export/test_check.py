@@ -1,4 +1,4 @@
-"""The check finds bundles that differ from the model, and cuts scenarios to the model's lengths."""
+"""The check finds bundles that differ from the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from tests.export.scenes import alone
 from trajpred.errors import DataError
-from trajpred.export.check import Case, Check, check, cut_window, require_limits, with_tolerance
+from trajpred.export.check import Case, Check, check, require_limits, with_tolerance
 from trajpred.export.precision import PRECISIONS
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -74,17 +74,9 @@ def test_exceeded_limit_is_named(
         require_limits(replace(result, scored=0, min_fde=None), rule, Path("bundle"))
 
 
-def test_cut_window(scenes: list[Scenario]) -> None:
-    scenario = scenes[1]
-    assert cut_window(scenario, 50, 60) is scenario
-    part = cut_window(scenario, 20, 30)
-    part.tracks.validate()
-    assert (part.num_observed, part.num_steps, part.focal_id) == (20, 50, scenario.focal_id)
-    rows = np.isin(scenario.tracks.track_id, part.tracks.track_id)
-    assert scenario.tracks.valid[rows, 30:80].any(axis=1).all()
-    assert not scenario.tracks.valid[~rows, 30:80].any()
-    np.testing.assert_array_equal(part.tracks.position, scenario.tracks.position[rows, 30:80])
-    np.testing.assert_array_equal(part.timestamps_ns, scenario.timestamps_ns[30:80])
-    assert cut_window(scenario, 40, 90).num_steps == 40 + 60
-    with pytest.raises(DataError, match="has 50 observed steps, the model takes 51"):
-        cut_window(scenario, 51, 60)
+def test_scenes_of_any_window_and_rate_are_compared(
+    bundle: Path, predictor: CheckpointPredictor, scenes: list[Scenario]
+) -> None:
+    slow, short = scenes[0].resampled(0.5), replace(scenes[0], num_observed=8)
+    found = check(bundle, predictor, predictor.on_model_steps([slow, short]), RULE)
+    assert len(found.cases) == 5 and found.scored == 4  # the short one ends beyond the model's horizon

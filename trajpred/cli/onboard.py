@@ -50,8 +50,7 @@ def export(
     Args:
         checkpoint: Path of a checkpoint or run, or name of shipped weights.
         out: Folder, or a file that ends in .zip.
-        store: Scenarios for the check, cut to the model's window: folder written by prepare; by default the
-            sample's.
+        store: Scenarios for the check: folder written by prepare; by default the sample's.
         split: Split of the store.
         limit: Number of scenarios to check: the first, those with most tracks and most lanes, then others.
         max_agents: Fixed number of agents; with --max-lanes. By default any number.
@@ -86,12 +85,9 @@ def export(
     if part == "encoder":
         print(f'Run it:  trajpred.onboard.OnboardEncoder("{out}").encode(scene)')
         return 0
-    from trajpred.onboard.bundle import Bundle
     from trajpred.store.sample import store_words
 
-    bundle = Bundle(out)
-    fits = rows.lengths == (bundle.history, bundle.horizon)  # others were cut to the model's window
-    words = ["--checkpoint", str(out), *(store_words(rows.path) if fits else ["--store", "STORE"])]
+    words = ["--checkpoint", str(out), *store_words(rows.path)]
     print(f"Run it:  trajpred replay --bundle {shlex.quote(str(out))}")
     print(f"Score it: trajpred evaluate {shlex.join(words)}")
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from trajpred.onboard.encoder import OnboardEncoder, pad
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.progress import progress_bar
-from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
 #: Limit on differences of probabilities, for precisions with a limit on every agent.
@@ -94,7 +94,8 @@ def check(
     """Compare ``bundle`` with the model it was exported from.
 
     Args:
-        scenarios: the first one is also compared with its focal agent alone, without a map, and both.
+        scenarios: at the model's time step; the first one is also compared with its focal agent alone,
+            without a map, and both.
         tolerance_m: limit for 99 % of the agents, by default that of ``rule``; see :func:`with_tolerance`.
         fused: also compare ``forecaster.onnx`` with the three graphs.
 
@@ -109,7 +110,7 @@ def check(
         scenes = list(variants(scenarios))
         for name, scenario in progress_bar(scenes, "comparing with PyTorch", unit=" scenes", shown=progress):
             batch = ScenarioBatch.of([scenario])
-            [expected], found = predictor([scenario]), forecaster.forecast(batch)
+            [expected], found = predictor.forecast([scenario]), forecaster.forecast(batch)
             distances.append(_distance(expected, found))
             probability = float(np.abs(expected.probability - found.probability).max())
             agents, lanes = len(found.track_id), len(forecaster.localise(batch).lanes.row)
@@ -145,24 +146,6 @@ def require_limits(result: Check, rule: PrecisionRule, bundle: Path) -> None:
         if not found <= limit:
             excess = f"{text.format(f'{found:.4g}')}, the limit is {limit:.4g}"
             raise DataError(f"the bundle differs from the model: {excess}", file=bundle.name)
-
-
-def cut_window(scenario: Scenario, history: int, horizon: int) -> Scenario:
-    """Cut ``history`` observed and at most ``horizon`` future steps around the last observed step.
-
-    Raises: DataError if the scenario has fewer observed steps.
-    """
-    now = scenario.num_observed
-    if (now, scenario.num_steps - now) == (history, horizon):
-        return scenario
-    if now < history:
-        problem = f"has {now} observed steps, the model takes {history}: choose another store"
-        raise DataError(f"scenario {scenario.scenario_id} {problem}")
-    window = slice(now - history, min(now + horizon, scenario.num_steps))
-    kept = scenario.tracks.valid[:, window].any(axis=1)
-    columns = {n: x[kept, window] if x.ndim > 1 else x[kept] for n, x in vars(scenario.tracks).items()}
-    times = scenario.timestamps_ns[window]
-    return replace(scenario, tracks=Tracks(**columns), timestamps_ns=times, num_observed=history)
 
 
 def example_arrays(runtime: OnboardEncoder, scenario: Scenario) -> dict[str, NDArray[Any]]:

@@ -44,8 +44,12 @@ class ModelPredictor(Predictor):
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         if not scenarios:
             return []
-        given = [s if same_step(s.step_s, self.step_s) else s.resampled(self.step_s) for s in scenarios]
-        return [self._on_own_steps(*both) for both in zip(self.forecast(given), scenarios, strict=True)]
+        forecasts = self.forecast(self.on_model_steps(scenarios))
+        return [self._on_own_steps(*both) for both in zip(forecasts, scenarios, strict=True)]
+
+    def on_model_steps(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
+        """Resample the scenarios that have another time step than the model."""
+        return [s if same_step(s.step_s, self.step_s) else s.resampled(self.step_s) for s in scenarios]
 
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         """Forecast all steps of the model for scenarios of its time step."""
