@@ -84,7 +84,9 @@ def lane_tints(view: View, lanes: LaneMap) -> list[tuple[np.ndarray, int]]:
         for inside, kind in zip(lanes.is_intersection, lanes.lane_type, strict=True)
     ]
     return [
-        (outline, TINTS.index(names[row])) for outline, row in lane_outlines(view, lanes) if names[row] in TINTS
+        (outline, TINTS.index(names[row]))
+        for outline, row in lane_outlines(view, lanes)
+        if names[row] in TINTS
     ]
 
 

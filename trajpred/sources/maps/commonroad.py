@@ -59,8 +59,9 @@ def _lane(one: Element, lanelet: int, forward: bool, left: Line, right: Line, ki
     if not forward:
         left, right, marks, refs = right[::-1], left[::-1], marks[::-1], refs[::-1]
     beside = [next(((other, forward) for other in row), None) for row in refs]
+    # The points of both bounds belong together, where there are as many.
     return Lane(
-        left=left, right=right, lane_type=kind, left_mark=marks[0], right_mark=marks[1],
+        left=left, right=right, centerline=(left + right) / 2 if len(left) == len(right) else None, lane_type=kind, left_mark=marks[0], right_mark=marks[1],
         left_neighbor=beside[0], right_neighbor=beside[1],
         successors=[(other, forward) for other in onward], lane_id=lanelet if forward else None,
     )  # fmt: skip

@@ -37,7 +37,7 @@ _PATTERN = {
     "solid_dashed": "SOLID_DASH",
     "dashed_solid": "DASH_SOLID",
 }
-_NO = ("no", "false", "0")
+_YES, _NO = ("yes", "true", "1"), ("no", "false", "0")
 Tags = dict[str, str]
 
 
@@ -55,9 +55,9 @@ def read(
     lanes: dict[Hashable, Lane] = {}
     crossings, bounds = [], {}
     for one in lanelets:
-        if one.subtype == CROSSING:
+        if one.is_crossing:
             crossings.append((points.line(one.left), points.line(one.right)))
-        elif one.subtype in LANE_TYPE:
+        elif one.lane_type is not None:
             for forward in (True, False) if one.both_ways else (True,):
                 key = (one.lanelet_id, forward)
                 require(key not in lanes, "relation.id", f"{one.lanelet_id} occurs twice")
@@ -139,11 +139,23 @@ class _Lanelet:
         return cls(lanelet, sides["left"][0], sides["right"][0], center, tags)
 
     @property
-    def subtype(self) -> str:
-        """The subtype, ``road`` by default; what vehicles are allowed on is a road."""
-        allowed = self.tags.get("participant:vehicle", "").lower() in ("yes", "true", "1")
-        subtype = self.tags.get("subtype", "road")
-        return "road" if allowed and subtype not in LANE_TYPE else subtype
+    def is_crossing(self) -> bool:
+        return self.tags.get("subtype") == CROSSING
+
+    @property
+    def lane_type(self) -> str | None:
+        """The type of the lane; None if neither vehicles nor cyclists may use it.
+
+        Participants that are named override those of the subtype, which is ``road`` by default.
+        """
+        kind = LANE_TYPE.get(self.tags.get("subtype", "road"))
+        named = {key: value for key, value in self.tags.items() if key.startswith("participant:")}
+        if not named:
+            return kind
+        allowed = [key for key, value in named.items() if value.lower() in _YES]
+        if any(key.startswith("participant:vehicle") for key in allowed):
+            return kind or "VEHICLE"
+        return "BIKE" if "participant:bicycle" in allowed else None
 
     @property
     def both_ways(self) -> bool:
@@ -166,7 +178,7 @@ class _Lanelet:
             left=points.line(left),
             right=points.line(right),
             centerline=points.line(self.center) if self.center is not None and not self.both_ways else None,
-            lane_type=LANE_TYPE[self.subtype],
+            lane_type=self.lane_type or "VEHICLE",
             left_mark=left.mark(True),
             right_mark=right.mark(False),
             # Autoware gives a turn direction to the lanelets of intersections alone.
@@ -215,7 +227,9 @@ def project(
         return degrees
     middle = (finite.min(axis=0) + finite.max(axis=0)) / 2
     lat, lon = as_array(middle if origin is None else origin, np.float64, "origin", (2,)).tolist()
-    require(abs(lat) <= 84 and abs(lon) <= 180, "origin", f"must be a latitude and longitude, is {lat}, {lon}")
+    require(
+        abs(lat) <= 84 and abs(lon) <= 180, "origin", f"must be a latitude and longitude, is {lat}, {lon}"
+    )
     zone = min(int((lon + 180) // 6) + 1, 60)
     try:
         utm = f"+proj=utm +zone={zone} +datum=WGS84{' +south' * (lat < 0)}"

@@ -93,7 +93,9 @@ def lane_map_of(lanes: dict[Hashable, Lane], crossings: list[tuple[Line, Line]])
               for one, line in zip(rows, center, strict=True)]  # fmt: skip
     parts = _numbers_of_parts(center)
     ids = dict(zip(lanes, _ids(rows, parts), strict=True))
-    known = {key: [one for one in dict.fromkeys(lane.successors) if one in ids] for key, lane in lanes.items()}
+    known = {
+        key: [one for one in dict.fromkeys(lane.successors) if one in ids] for key, lane in lanes.items()
+    }
     following = [[*([i] for i in ids[key][1:]), [ids[one][0] for one in known[key]]] for key in lanes]
     successors = [row for part in following for row in part]
     lane_id = as_array([i for part in ids.values() for i in part], np.int64, "lane_id")
@@ -206,5 +208,3 @@ def faults(lane_map: LaneMap) -> list[str]:
     if outside:
         found.append(f"{outside} successors are not in the map")
     return found
-
-

@@ -216,7 +216,10 @@ def _links(roads: dict[str, _Road]) -> Iterator[tuple[LaneEnd, LaneEnd]]:
             for end in (START, END):
                 beyond = i + (1 if end == END else -1)
                 if 0 <= beyond < len(road.sections):
-                    other, contact = {one: (road.name, beyond, one) for one in road.sections[beyond].lanes}, not end
+                    other, contact = (
+                        {one: (road.name, beyond, one) for one in road.sections[beyond].lanes},
+                        not end,
+                    )
                 else:
                     other, contact = _linked_road(roads, road.link(end))
                 for lane, element in section.lanes.items():
@@ -250,7 +253,10 @@ def _junction_links(root: Element, roads: dict[str, _Road]) -> Iterator[tuple[La
             for link in one.iterfind("laneLink"):
                 first, last = (integer(link.get(name), f"laneLink.{name}") for name in ("from", "to"))
                 for end in nearest[:1]:
-                    from_place, to_place = incoming.places(end).get(first), connecting.places(contact).get(last)
+                    from_place, to_place = (
+                        incoming.places(end).get(first),
+                        connecting.places(contact).get(last),
+                    )
                     if from_place is not None and to_place is not None:
                         yield (from_place, end), (to_place, contact)
 
