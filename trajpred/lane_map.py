@@ -259,7 +259,7 @@ class LaneMap:
         return LaneMap(**chosen)
 
     def extent(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the lower left and upper right corner ``[2]`` around all lanes, of which there must be one."""
+        """Return the lower left and upper right corner ``[2]`` around all lanes; there must be one."""
         points = np.concatenate(
             [line.values[:, :2] for line in (self.centerline, self.left_boundary, self.right_boundary)]
         )

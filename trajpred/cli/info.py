@@ -1,4 +1,4 @@
-"""The command that shows what something is: a store, scenario, map, checkpoint, bundle, predictions, results."""
+"""The command that shows what something is: store, map, scenario, checkpoint, bundle, predictions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rows = dict[str, Any]
 
 
 def info(what: str, *, store: Path | None = None) -> int:
-    """Show what a store, scenario, map, run, checkpoint, bundle, predictions or results file, or raw data has.
+    """Show what a store, scenario, map, run, checkpoint, bundle, predictions, results or raw data has.
 
     Example: trajpred info argoverse2-demo
 

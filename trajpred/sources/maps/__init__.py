@@ -1,4 +1,4 @@
-"""Maps as vehicles and simulators have them: Lanelet2, OpenDRIVE, CommonRoad, Argoverse 2, told by content."""
+"""Maps as vehicles and simulators have them: Lanelet2, OpenDRIVE, CommonRoad; and Argoverse 2's."""
 
 from __future__ import annotations
 

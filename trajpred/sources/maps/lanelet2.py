@@ -1,14 +1,13 @@
-"""Lanelet2 maps (``.osm``): nodes, ways that bound lanelets, and the relations of type ``lanelet``.
+"""Lanelet2 maps (``.osm``): ways of nodes, and the relations of type ``lanelet`` that they bound.
 
-Tags as the `specification <https://github.com/fzi-forschungszentrum-informatik/Lanelet2>`_ and Autoware
-define them.
+Tags: `Lanelet2 <https://github.com/fzi-forschungszentrum-informatik/Lanelet2>`_ and Autoware.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -17,7 +16,8 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, as_array, require, require_finite
 from trajpred.geometry import norm
 from trajpred.lane_map import TURN_DIRECTIONS
-from trajpred.sources.maps.lanes import Lane, Line, mark_name, swapped
+from trajpred.packages import install_command
+from trajpred.sources.maps.lanes import Lane, Line, mark_type
 from trajpred.sources.maps.xml_file import integer
 
 #: The lane type of each subtype of lanelets that road users drive on; others are left out.
@@ -26,180 +26,130 @@ LANE_TYPE = {
     "bicycle_lane": "BIKE",
     "bus_lane": "BUS",
 }
-CROSSING = "crosswalk"
-#: The pattern of each subtype of lines that are painted along lanes; other types of ways are not marks.
-_PAINTED = ("line_thin", "line_thick")
-_PATTERN = {
-    "solid": "SOLID",
-    "dashed": "DASHED",
-    "solid_solid": "DOUBLE_SOLID",
-    "dashed_dashed": "DOUBLE_DASH",
-    "solid_dashed": "SOLID_DASH",
-    "dashed_solid": "DASH_SOLID",
-}
 _YES, _NO = ("yes", "true", "1"), ("no", "false", "0")
 Tags = dict[str, str]
 
 
 def read(
-    root: Element, *, origin: tuple[float, float] | None = None, crs: str | None = None
+    root: Element, origin: tuple[float, float] | None = None, crs: str | None = None
 ) -> tuple[dict[Hashable, Lane], list[tuple[Line, Line]]]:
     """Return the lanes and crossings of a map; for ``origin`` and ``crs`` see :func:`project`.
 
     Raises: DataError naming the element at fault.
     """
-    ways = {one.get("id"): one for one in _elements(root, "way")}
-    relations = [(one, _tags(one)) for one in _elements(root, "relation")]
-    lanelets = [_Lanelet.of(one, tags, ways) for one, tags in relations if tags.get("type") == "lanelet"]
-    points = _Points(root, origin, crs)
+    ways = _ways(root, origin, crs)
     lanes: dict[Hashable, Lane] = {}
-    crossings, bounds = [], {}
-    for one in lanelets:
-        if one.is_crossing:
-            crossings.append((points.line(one.left), points.line(one.right)))
-        elif one.lane_type is not None:
-            for forward in (True, False) if one.both_ways else (True,):
-                key = (one.lanelet_id, forward)
-                require(key not in lanes, "relation.id", f"{one.lanelet_id} occurs twice")
-                lanes[key], bounds[key] = one.lane(points, forward)
+    crossings: list[tuple[Line, Line]] = []
+    bounds: dict[Hashable, tuple[_Way, _Way]] = {}
+    for relation in _elements(root, "relation"):
+        tags = _tags(relation)
+        kind, is_crossing = _lane_type(tags), tags.get("subtype") == "crosswalk"
+        if tags.get("type") != "lanelet" or not (kind or is_crossing):
+            continue
+        lanelet = integer(relation.get("id"), "relation.id")
+        left, right = _aligned(*(_member(relation, ways, role) for role in ("left", "right")))
+        if is_crossing:
+            crossings.append((left.line, right.line))
+            continue
+        require((lanelet, True) not in lanes, "relation.id", f"{lanelet} occurs twice")
+        # Autoware gives a turn direction to the lanelets of intersections alone.
+        turn = tags.get("turn_direction", "").upper()
+        lane = Lane(
+            left.line, right.line, lane_type=kind or "VEHICLE", left_mark=left.mark(True),
+            right_mark=right.mark(False), is_intersection=True if turn else None, lane_id=lanelet,
+            turn_direction="NONE" if turn == "STRAIGHT" else turn if turn in TURN_DIRECTIONS else None,
+        )  # fmt: skip
+        lanes[lanelet, True], bounds[lanelet, True] = lane, (left, right)
+        if tags.get("one_way", "yes").lower() in _NO:
+            lanes[lanelet, False], bounds[lanelet, False] = lane.backward(), (right.reverse, left.reverse)
     _connect(lanes, bounds)
     return lanes, crossings
 
 
 @dataclass(frozen=True)
-class _Side:
-    """A way that bounds a lanelet: its nodes in the order of the way, or against it."""
+class _Way:
+    """A way in its own direction or against it: its nodes, their positions ``[P, 2]``, and its tags."""
 
-    way: str
-    nodes: tuple[str | None, ...]
+    name: str
+    nodes: list[str]
+    line: Line
     tags: Tags
     forward: bool = True
 
     @property
-    def reverse(self) -> _Side:
-        return _Side(self.way, self.nodes[::-1], self.tags, not self.forward)
+    def reverse(self) -> _Way:
+        return replace(self, nodes=self.nodes[::-1], line=self.line[::-1], forward=not self.forward)
 
     def mark(self, is_left: bool) -> str:
-        """Return the mark, whose near line is named first; the subtype names the left line first."""
-        if self.tags.get("type") not in _PAINTED:
+        """Return the mark on one side of a lane; subtypes name the left one of two lines first."""
+        if self.tags.get("type") not in ("line_thin", "line_thick"):
             return "NONE"
-        pattern = _PATTERN.get(self.tags.get("subtype", ""), "UNKNOWN")
-        return mark_name(swapped(pattern) if is_left == self.forward else pattern, self.tags.get("color"))
+        name, color = self.tags.get("subtype", ""), self.tags.get("color")
+        return mark_type(name, color, near_first=is_left != self.forward)
 
 
-class _Points:
-    """The positions of the nodes by their ids, in metres."""
-
-    def __init__(self, root: Element, origin: tuple[float, float] | None, crs: str | None) -> None:
-        nodes = _elements(root, "node")
-        self.row = {node.get("id"): i for i, node in enumerate(nodes)}
-        tags = [_tags(node) for node in nodes]
-        if nodes and all("local_x" in one and "local_y" in one for one in tags):
-            values = [[one["local_x"], one["local_y"]] for one in tags]
-            self.xy = as_array(values, np.float64, "node.local_x", (len(nodes), 2))
-        else:
-            values = [[node.get(name) or "nan" for name in ("lat", "lon")] for node in nodes]
-            degrees = as_array(values, np.float64, "node.lat", (len(nodes), 2) if nodes else None)
-            self.xy = project(degrees.reshape(-1, 2), origin, crs)
-
-    def line(self, side: _Side) -> Line:
-        """Return the points ``[P, 2]`` of a way. Raises: DataError if a node is missing or has no position."""
-        try:
-            xy: Line = self.xy[[self.row[node] for node in side.nodes]]
-        except KeyError as error:
-            raise DataError(f"way {side.way} refers to the missing node {error}", field="way.nd") from None
-        require_finite(xy, "node")
-        return xy
+def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> dict[str, _Way]:
+    nodes = _elements(root, "node")
+    row, tags = {node.get("id", ""): i for i, node in enumerate(nodes)}, [_tags(node) for node in nodes]
+    if all("local_x" in one and "local_y" in one for one in tags):
+        local = [[one["local_x"], one["local_y"]] for one in tags]
+        xy = as_array(local, np.float64, "node.local_x").reshape(-1, 2)
+    else:
+        degrees = [[node.get(name) or "nan" for name in ("lat", "lon")] for node in nodes]
+        xy = project(as_array(degrees, np.float64, "node.lat"), origin, crs)
+    ways = {}
+    for way in _elements(root, "way"):
+        name, refs = way.get("id", ""), [nd.get("ref", "") for nd in way.iterfind("nd")]
+        missing = [ref for ref in refs if ref not in row]
+        require(not missing, "way.nd", f"way {name!r} refers to the missing nodes {', '.join(missing[:3])}")
+        ways[name] = _Way(name, refs, xy[[row[ref] for ref in refs]].reshape(-1, 2), _tags(way))
+    return ways
 
 
-@dataclass(frozen=True)
-class _Lanelet:
-    lanelet_id: int
-    left: _Side
-    right: _Side
-    center: _Side | None
-    tags: Tags
-
-    @classmethod
-    def of(cls, relation: Element, tags: Tags, ways: dict[str | None, Element]) -> _Lanelet:
-        sides: dict[str | None, list[_Side]] = {}
-        lanelet = integer(relation.get("id"), "relation.id")
-        for member in relation.iter("member"):
-            role, ref = member.get("role"), member.get("ref")
-            if role in ("left", "right", "centerline") and member.get("type") == "way":
-                missing = f"lanelet {lanelet} refers to the missing way {ref!r}"
-                require(ref in ways, "member.ref", missing)
-                nodes = tuple(nd.get("ref") for nd in ways[ref].iter("nd"))
-                require(len(nodes) >= 2, "way.nd", f"way {ref!r} of lanelet {lanelet} has fewer than 2 nodes")
-                sides.setdefault(role, []).append(_Side(str(ref), nodes, _tags(ways[ref])))
-        for role in ("left", "right"):
-            count = len(sides.get(role, []))
-            require(count == 1, "member", f"lanelet {lanelet} has {count} {role} bounds, expected one")
-        center = sides.get("centerline", [None])[0]
-        return cls(lanelet, sides["left"][0], sides["right"][0], center, tags)
-
-    @property
-    def is_crossing(self) -> bool:
-        return self.tags.get("subtype") == CROSSING
-
-    @property
-    def lane_type(self) -> str | None:
-        """The type of the lane; None if neither vehicles nor cyclists may use it.
-
-        Participants that are named override those of the subtype, which is ``road`` by default.
-        """
-        kind = LANE_TYPE.get(self.tags.get("subtype", "road"))
-        named = {key: value for key, value in self.tags.items() if key.startswith("participant:")}
-        if not named:
-            return kind
-        allowed = [key for key, value in named.items() if value.lower() in _YES]
-        if any(key.startswith("participant:vehicle") for key in allowed):
-            return kind or "VEHICLE"
-        return "BIKE" if "participant:bicycle" in allowed else None
-
-    @property
-    def both_ways(self) -> bool:
-        return self.tags.get("one_way", "yes").lower() in _NO
-
-    def lane(self, points: _Points, forward: bool) -> tuple[Lane, tuple[_Side, _Side]]:
-        """Return the lane, and its sides in driving direction: ways may run either way."""
-        left, right = self.left, self.right
-        one, other = points.line(left), points.line(right)
-        if norm(one[0] - other[0]) + norm(one[-1] - other[-1]) > norm(one[0] - other[-1]) + norm(
-            one[-1] - other[0]
-        ):
-            right, other = right.reverse, other[::-1]
-        if _area(np.concatenate((other, one[::-1]))) < 0:
-            left, right = left.reverse, right.reverse
-        if not forward:
-            left, right = right.reverse, left.reverse
-        turn = self.tags.get("turn_direction", "").upper()
-        lane = Lane(
-            left=points.line(left),
-            right=points.line(right),
-            centerline=points.line(self.center) if self.center is not None and not self.both_ways else None,
-            lane_type=self.lane_type or "VEHICLE",
-            left_mark=left.mark(True),
-            right_mark=right.mark(False),
-            # Autoware gives a turn direction to the lanelets of intersections alone.
-            is_intersection=True if turn else None,
-            turn_direction=(turn if turn in TURN_DIRECTIONS else "NONE") if turn else None,
-            lane_id=self.lanelet_id if forward else None,
-        )
-        return lane, (left, right)
+def _member(relation: Element, ways: dict[str, _Way], role: str) -> _Way:
+    """Return the way that bounds a lanelet on one side."""
+    name, members = relation.get("id"), relation.findall(f"member[@role='{role}']")
+    require(len(members) == 1, "member", f"lanelet {name} has {len(members)} {role} bounds, expected one")
+    way = ways.get(members[0].get("ref", ""))
+    if way is None or len(way.nodes) < 2:
+        raise DataError(f"the {role} bound of lanelet {name} is no way of two or more nodes", field="member")
+    require_finite(way.line, f"way {way.name}")
+    return way
 
 
-def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, tuple[_Side, _Side]]) -> None:
+def _aligned(left: _Way, right: _Way) -> tuple[_Way, _Way]:
+    """Turn the bounds of a lanelet into its driving direction: the files have them in any direction."""
+    one, other = left.line[[0, -1]], right.line[[0, -1]]
+    if norm(one - other).sum() > norm(one - other[::-1]).sum():
+        right = right.reverse
+    around = np.concatenate((right.line, left.line[::-1])) - left.line[0]
+    (x, y), (next_x, next_y) = around.T, np.roll(around, -1, axis=0).T
+    clockwise = (x * next_y - y * next_x).sum() < 0
+    return (left.reverse, right.reverse) if clockwise else (left, right)
+
+
+def _lane_type(tags: Tags) -> str | None:
+    """Return the type of a lane; None if neither vehicles nor cyclists may use it.
+
+    Participants that are named replace those of the subtype, which is ``road`` by default.
+    """
+    kind = LANE_TYPE.get(tags.get("subtype", "road"))
+    named = {key: value.lower() in _YES for key, value in tags.items() if key.startswith("participant:")}
+    if not named or any(allowed and key.startswith("participant:vehicle") for key, allowed in named.items()):
+        return kind or ("VEHICLE" if named else None)
+    return "BIKE" if named.get("participant:bicycle") else None
+
+
+def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, tuple[_Way, _Way]]) -> None:
     """Link lanes that share a way, and those that begin at the nodes at which others end."""
-    starts: dict[tuple[Any, ...], list[Hashable]] = {}
-    by_side: dict[tuple[bool, str, bool], Hashable] = {}
+    starts = defaultdict(list)
     for key, (left, right) in bounds.items():
-        starts.setdefault((left.nodes[0], right.nodes[0]), []).append(key)
-        by_side[True, left.way, left.forward] = by_side[False, right.way, right.forward] = key
+        starts[left.nodes[0], right.nodes[0]].append(key)
+    of_left, of_right = ({(one[i].name, one[i].forward): key for key, one in bounds.items()} for i in (0, 1))
     for key, (left, right) in bounds.items():
-        lanes[key].successors = starts.get((left.nodes[-1], right.nodes[-1]), [])
-        lanes[key].left_neighbor = by_side.get((False, left.way, left.forward))
-        lanes[key].right_neighbor = by_side.get((True, right.way, right.forward))
+        lanes[key].successors = starts[left.nodes[-1], right.nodes[-1]]
+        lanes[key].left_neighbor = of_right.get((left.name, left.forward))
+        lanes[key].right_neighbor = of_left.get((right.name, right.forward))
 
 
 def project(
@@ -210,7 +160,7 @@ def project(
     Args:
         origin: latitude and longitude of the frame's origin; by default the middle of the points' extent.
         crs: the projection, as pyproj understands it (``EPSG:32632``, ``+proj=tmerc …``); by default UTM in
-            the zone of the origin. Lanelet2's ``UtmProjector`` gives the same positions.
+            the zone of the origin, as Lanelet2's ``UtmProjector``.
 
     Raises: DataError without pyproj, on an unknown projection, and on an origin outside it.
     """
@@ -218,40 +168,27 @@ def project(
         from pyproj import Transformer
         from pyproj.exceptions import ProjError
     except ImportError:
-        from trajpred.packages import install_command
-
-        needed = f"latitudes and longitudes need pyproj, which is not installed: {install_command('maps')}"
+        needed = f"needs pyproj, which is not installed: {install_command('maps')}"
         raise DataError(needed, field="node.lat") from None
-    finite = degrees[np.isfinite(degrees).all(-1)]
-    if not len(finite):
-        return degrees
-    middle = (finite.min(axis=0) + finite.max(axis=0)) / 2
+    known = degrees[np.isfinite(degrees).all(-1)]
+    require(len(known) > 0, "node.lat", "is missing in all nodes")
+    middle = (known.min(axis=0) + known.max(axis=0)) / 2
     lat, lon = as_array(middle if origin is None else origin, np.float64, "origin", (2,)).tolist()
-    require(
-        abs(lat) <= 84 and abs(lon) <= 180, "origin", f"must be a latitude and longitude, is {lat}, {lon}"
-    )
-    zone = min(int((lon + 180) // 6) + 1, 60)
+    require(abs(lat) <= 84 and abs(lon) <= 180, "origin", f"must be latitude and longitude, is {lat}, {lon}")
+    zone = f"+proj=utm +zone={min(int(lon + 180) // 6 + 1, 60)} +datum=WGS84{' +south' * (lat < 0)}"
     try:
-        utm = f"+proj=utm +zone={zone} +datum=WGS84{' +south' * (lat < 0)}"
-        transform = Transformer.from_crs("EPSG:4326", crs or utm, always_xy=True).transform
-        xy = np.stack(transform(degrees[:, 1], degrees[:, 0]), -1)
-        at = np.array(transform(lon, lat))
+        transform = Transformer.from_crs("EPSG:4326", crs or zone, always_xy=True).transform
     except ProjError as error:
-        raise DataError(f"cannot be used ({error})", field="crs") from None
+        raise DataError(f"is no projection that pyproj knows ({error})", field="crs") from None
+    at = np.array(transform(lon, lat))
     require_finite(at, "origin")
-    return xy - at
+    return np.stack(transform(degrees[:, 1], degrees[:, 0]), -1) - at
 
 
 def _elements(root: Element, kind: str) -> list[Element]:
-    """Return the elements of a kind, except those that were deleted in an editor but not yet removed."""
+    """Return the elements of a kind, except those that an editor has marked as deleted."""
     return [one for one in root.iterfind(kind) if one.get("action") != "delete"]
 
 
 def _tags(element: Element) -> Tags:
     return {tag.get("k", ""): tag.get("v", "") for tag in element.iterfind("tag")}
-
-
-def _area(polygon: Line) -> float:
-    """Return twice the signed area of a polygon, positive if it runs counter-clockwise."""
-    (x, y), (x1, y1) = (polygon - polygon[0]).T, (np.roll(polygon, -1, axis=0) - polygon[0]).T
-    return float((x * y1 - y * x1).sum())

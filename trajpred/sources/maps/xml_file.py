@@ -1,4 +1,4 @@
-"""Read XML that may be damaged or hostile: bounded size, no document type, numbers that are finite."""
+"""Read XML that may be damaged or hostile: bounded size, no document type, finite numbers."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from xml.etree.ElementTree import Element
 
 from trajpred.errors import DataError, quoted, require
 
+#: What unreadable files raise.
+_UNREADABLE = (ElementTree.ParseError, OSError, EOFError, zlib.error, ValueError, LookupError, RecursionError)
 #: Maximum size of a file, decompressed.
 MAX_BYTES = 128 * 1024 * 1024
 
 
 @contextmanager
 def readable_xml(path: Path) -> Iterator[None]:
-    """Name ``path`` in every DataError; report other errors as "is not readable XML"."""
+    """Name ``path`` in every DataError; report other errors as "is not readable"."""
     try:
         yield
     except DataError as error:
         raise error.located(path) from None
-    except (ElementTree.ParseError, OSError, EOFError, zlib.error, ValueError, LookupError) as error:
-        raise DataError(f"is not readable XML ({error})", file=path) from None
+    except _UNREADABLE as error:
+        raise DataError(f"is not readable ({error})", file=path) from None
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file, decompressed if its name ends in ``.gz``. Raises: DataError if it is too large, OSError."""
+    """Read a file, decompressed if its name ends in ``.gz``. Raises: OSError; DataError if it is too large."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     require(len(content) <= MAX_BYTES, "file", f"is larger than {MAX_BYTES} bytes")
@@ -37,7 +39,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse(content: bytes) -> Element:
-    """Parse a document. Raises: DataError on a document type, which could declare entities; ParseError."""
+    """Parse a document. Raises: ParseError; DataError on a document type, which could declare entities."""
     return ElementTree.fromstring(content, ElementTree.XMLParser(target=_Builder()))
 
 
@@ -46,13 +48,10 @@ class _Builder(ElementTree.TreeBuilder):
         raise DataError("must not declare a document type or entities", field="DOCTYPE")
 
 
-def number(element: Element | None, name: str, default: float | None = None) -> float:
+def number(element: Element, name: str, default: float | None = None) -> float:
     """Return an attribute as a finite number. Raises: DataError if it is missing or is no such number."""
-    text = element.get(name) if element is not None else None
-    if text is None and default is not None:
-        return default
-    field = name if element is None else f"{element.tag}.{name}"
-    return as_number(text, field)
+    text = element.get(name)
+    return as_number(text, f"{element.tag}.{name}") if text is not None or default is None else default
 
 
 def as_number(text: str | None, field: str) -> float:
