@@ -14,7 +14,15 @@ from xml.etree.ElementTree import Element
 from trajpred.errors import DataError, quoted, require
 
 #: What unreadable files raise.
-_UNREADABLE = (ElementTree.ParseError, OSError, EOFError, zlib.error, ValueError, LookupError, RecursionError)
+_UNREADABLE: tuple[type[Exception], ...] = (
+    ElementTree.ParseError,
+    OSError,
+    EOFError,
+    zlib.error,
+    ValueError,
+    LookupError,
+    RecursionError,
+)
 #: Maximum size of a file, decompressed.
 MAX_BYTES = 128 * 1024 * 1024
 
@@ -31,7 +39,7 @@ def readable_xml(path: Path) -> Iterator[None]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file, decompressed if its name ends in ``.gz``. Raises: OSError; DataError if it is too large."""
+    """Read a file, decompressed if it ends in ``.gz``. Raises: OSError; DataError if it is too large."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     require(len(content) <= MAX_BYTES, "file", f"is larger than {MAX_BYTES} bytes")
