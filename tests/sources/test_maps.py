@@ -113,7 +113,7 @@ def test_a_header_offset_turns_and_moves_the_map(load: Load) -> None:
 def test_a_town_links_across_its_junction(load: Load) -> None:
     lane_map = load(town())
     assert faults(lane_map) == [] and len(lane_map.crossing_id) == 1
-    assert [lane_map.successors[row].tolist() for row in range(2)] == [[1], [3]]
+    assert [lane_map.successors[row].tolist() for row in range(2)] == [[1], [3, 6, 9]]
     assert lane_map.is_intersection.tolist() == [False, True, *[False] * (len(lane_map) - 2)]
     edges = lane_map.crossing_edge1[0], lane_map.crossing_edge2[0]
     assert sorted(round(float(edge[:, 0].mean()), 6) for edge in edges) == [18.5, 21.5]
