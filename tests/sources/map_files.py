@@ -81,8 +81,10 @@ def lanelet2(local: bool = False) -> bytes:
         ways.append(
             f'<way id="{way}">{refs}<tag k="type" v="line_thin"/><tag k="subtype" v="{style}"/></way>'
         )
-    kinds = {1: (10, 11, "road", "yes"), 2: (13, 14, "road", "yes"), 3: (11, 12, "bicycle_lane", "yes"),
-             4: (14, 12, "road", "no"), 5: (10, 12, "crosswalk", "no"), 6: (10, 12, "walkway", "no")}  # fmt: skip
+    kinds = {
+        1: (10, 11, "road", "yes"), 2: (13, 14, "road", "yes"), 3: (11, 12, "bicycle_lane", "yes"),
+        4: (14, 12, "road", "no"), 5: (10, 12, "crosswalk", "no"), 6: (10, 12, "walkway", "no"),
+    }  # fmt: skip
     relations = [
         f'<relation id="{name}"><member type="way" ref="{left}" role="left"/>\n'
         f'<member type="way" ref="{right}" role="right"/>\n<tag k="type" v="lanelet"/>\n'

@@ -110,6 +110,20 @@ def test_a_header_offset_turns_and_moves_the_map(load: Load) -> None:
     assert np.allclose(moved.centerline[0][[0, -1]], [[101.5, 50], [101.5, 90]])
 
 
+def test_lane_offsets_may_jump_between_sections(load: Load) -> None:
+    offsets = '<laneOffset s="0" a="0" b="0" c="0" d="0"/><laneOffset s="20" a="3" b="0" c="0" d="0"/>'
+    other = lane(-1) + lane(-2, link='<predecessor id="-1"/>')
+    second = f'</laneSection><laneSection s="20"><right>{other}</right></laneSection>'.encode()
+    first = opendrive(road(extra=offsets, right=lane(-1, link='<successor id="-2"/>')))
+    lane_map = load(first.replace(b"</laneSection>", second))
+    assert [np.unique(line[:, 1].round(9)).tolist() for line in lane_map.centerline] == [
+        [-1.5],
+        [1.5],
+        [-1.5],
+    ]
+    assert lane_map.successors[0].tolist() == [2] and faults(lane_map) == []
+
+
 def test_a_town_links_across_its_junction(load: Load) -> None:
     lane_map = load(town())
     assert faults(lane_map) == [] and len(lane_map.crossing_id) == 1

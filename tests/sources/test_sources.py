@@ -95,8 +95,8 @@ def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Pa
     [
         (
             "other",
-            "unknown source 'other'; known: argoverse1, argoverse2, argoverse2-sensor, commonroad, absent, broken, gone, "
-            "mine",
+            "unknown source 'other'; known: argoverse1, argoverse2, argoverse2-sensor, commonroad, "
+            "absent, broken, gone, mine",
         ),
         ("gone", "'absent_module:X' cannot be loaded (ModuleNotFoundError: No module named 'absent_module')"),
         ("broken", "'broken_one:X' cannot be loaded (RuntimeError: no licence)"),

@@ -57,7 +57,7 @@ def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
         return f"Onboard bundle {path}", _bundle(path)
     if checkpoint.is_file() and checkpoint.suffix in (".ckpt", ".pt"):
         return f"Checkpoint {what}", _checkpoint(checkpoint)
-    if (path.suffix in MAPS and path.is_file()) or path.match("log_map_archive_*.json"):
+    if path.is_file() and (path.suffix in MAPS or path.match("log_map_archive_*.json")):
         return f"Map {path}", _map(path)
     if path.suffix == ".json" and path.is_file():
         return f"Results {path}", _results(path)

@@ -88,14 +88,14 @@ class _Recording:
         step_s = number(root, "timeStepSize")
         require(0.01 <= step_s <= 1, "timeStepSize", f"must be 0.01 to 1 s, is {step_s}")
         found = [one for one in root if one.tag in ("obstacle", "dynamicObstacle", "staticObstacle")]
-        states = [[_state(one) for one in (*obstacle.iterfind("initialState"), *obstacle.iterfind("*/state"))]
-                  for obstacle in found]  # fmt: skip
+        paths = [[*one.iterfind("initialState"), *one.iterfind("trajectory/state")] for one in found]
+        states = [[_state(one) for one in path] for path in paths]
         steps = [step for row in states for step, _ in row]
-        first, length = min(steps, default=0), max(steps, default=-1) - min(steps, default=0) + 1
+        first = min(steps, default=0)
+        length = max(steps, default=-1) + 1 - first
         require(length <= MAX_STEPS, "time", f"spans {length} steps, more than {MAX_STEPS}")
-        require(
-            length * len(found) <= MAX_STATES, "obstacle", f"{len(found)} over {length} steps are too many"
-        )
+        too_many = f"{len(found)} over {length} steps are too many"
+        require(length * len(found) <= MAX_STATES, "obstacle", too_many)
         table = np.full((len(found), length, 4), np.nan)
         for row, obstacle in enumerate(found):
             for step, values in states[row]:
@@ -160,11 +160,8 @@ def _focal(position: NDArray[np.float64], user: NDArray[np.bool_], now: int, sec
 def _state(state: Element) -> tuple[int, list[float]]:
     """Return the step of a state, and its x, y, heading and speed."""
     xy = [as_number(state.findtext(f"position//{axis}"), f"position.{axis}") for axis in "xy"]
-    return integer(state.findtext("time/exact"), "time"), [
-        *xy,
-        _value(state, "orientation"),
-        _value(state, "velocity"),
-    ]
+    values = [*xy, _value(state, "orientation"), _value(state, "velocity")]
+    return integer(state.findtext("time/exact"), "time"), values
 
 
 def _value(state: Element, name: str) -> float:

@@ -50,9 +50,8 @@ def read(root: Element) -> tuple[dict[Hashable, Lane], list[tuple[Line, Line]]]:
         both = _VEHICLES & {user.text for user in one.iterfind("userBidirectional")}
         for forward, turned in ((True, lane), (False, lane.backward()))[: 2 if both else 1]:
             lanes[lanelet, forward] = turned
-            turned.left_neighbor, turned.right_neighbor = (
-                (i, forward) for i in neighbors[:: 1 if forward else -1]
-            )
+            left_id, right_id = neighbors[:: 1 if forward else -1]
+            turned.left_neighbor, turned.right_neighbor = (left_id, forward), (right_id, forward)
             onward = _refs(one.findall("successor" if forward else "predecessor"))
             turned.successors = [(i, forward) for i in onward]
     return lanes, crossings

@@ -20,10 +20,8 @@ from trajpred.sources.maps.xml_file import integer, number
 
 #: The lane type of each type of lanes that road users drive on; others are left out.
 LANE_TYPE = {
-    **dict.fromkeys(
-        ("driving", "entry", "exit", "onRamp", "offRamp", "connectingRamp", "slipLane"), "VEHICLE"
-    ),
-    **dict.fromkeys(("bidirectional", "HOV", "taxi", "mwyEntry", "mwyExit"), "VEHICLE"),
+    **dict.fromkeys(("driving", "entry", "exit", "onRamp", "offRamp", "connectingRamp"), "VEHICLE"),
+    **dict.fromkeys(("slipLane", "bidirectional", "HOV", "taxi", "mwyEntry", "mwyExit"), "VEHICLE"),
     "biking": "BIKE",
     "bus": "BUS",
 }
@@ -123,7 +121,8 @@ def _lanes_of(road: _Road) -> Iterator[tuple[Hashable, Lane]]:
     offset = Cubics.of(road.element.findall("lanes/laneOffset"), "s")
     for index, section in enumerate(road.sections):
         line = road.line.between(section.start, section.end)
-        borders = section.borders(line.s, offset(line.s))
+        # At its end, the offset may jump to that of the next section.
+        borders = section.borders(line.s, offset(np.minimum(line.s, section.end - 1e-6)))
         order = sorted(borders, reverse=True)  # from left to right
         numbers = [None, *(lane for lane in order if lane), None]
         for upper, lower in pairwise(order):
