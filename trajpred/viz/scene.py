@@ -150,13 +150,18 @@ def open_scene(
 
 
 def draw_lane_map(
-    lane_map: LaneMap, *, title: str = "", radius_m: float | None = None, theme: str = "light"
+    lane_map: LaneMap,
+    *,
+    title: str = "",
+    center: tuple[float, float] | None = None,
+    radius_m: float | None = None,
+    theme: str = "light",
 ) -> Figure:
     """Draw a map alone from above: x right, y up, metres.
 
     Args:
         title: a line above the map.
-        radius_m: half the side of a square around the middle of the map; by default the lanes fit.
+        center, radius_m: the middle and half the side of the square that is drawn; by default the lanes fit.
         theme: as for :func:`draw_scene`.
 
     Raises: DataError if there are no lanes, ``radius_m`` is not positive, or the theme is unknown.
@@ -164,8 +169,9 @@ def draw_lane_map(
     require(len(lane_map) > 0, "map", "has no lanes")
     require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
     low, high = lane_map.extent()
+    middle = (low + high) / 2 if center is None else np.array(center)
     radius = radius_m or max(MIN_RADIUS_M, MAP_MARGIN * float((high - low).max()) / 2)
-    axes, view = _open_view((low + high) / 2, radius, get_theme(theme))
+    axes, view = _open_view(middle, radius, get_theme(theme))
     draw_map(axes, view, lane_map)
     draw_scale_bar(axes, view)
     caption_line(axes, view, 0, title, "title")

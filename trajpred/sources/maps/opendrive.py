@@ -94,7 +94,7 @@ class _Road:
     sections: list[_Section]
 
     @classmethod
-    def of(cls, element: Element, frame: Pose[Values]) -> _Road:
+    def of(cls, element: Element, frame: Pose[np.ndarray]) -> _Road:
         name, length = element.get("id", ""), number(element, "length")
         found = sorted(element.iterfind("lanes/laneSection"), key=lambda one: number(one, "s"))
         require(len(found) > 0, "laneSection", f"is missing in road {name!r}")

@@ -66,7 +66,7 @@ class RoadLine:
     heading: Values
 
     @classmethod
-    def of(cls, road: Element, stations: Sequence[float], frame: Pose[Values]) -> RoadLine:
+    def of(cls, road: Element, stations: Sequence[float], frame: Pose[np.ndarray]) -> RoadLine:
         """Sample the line of ``road``, whose coordinates are in ``frame``, also at ``stations`` (metres).
 
         Raises: DataError naming the element at fault.
