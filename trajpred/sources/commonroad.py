@@ -128,11 +128,12 @@ class _Recording:
         user = np.isin(kinds, _ROAD_USERS)
         focal = _focal(state[..., :2], user, observed, round(1 / self.step_s))
         heading, speed = state[..., 2], state[..., 3]
-        known = np.isfinite(state[np.isfinite(state[..., 0])]).all(0)
+        seen = np.isfinite(state[..., 0])
+        has_heading, has_speed = (bool(np.isfinite(values[seen]).all()) for values in (heading, speed))
         return Scenario.from_arrays(
             state[..., :2], num_observed=observed, step_s=self.step_s,
-            heading=heading if known[2] else None,
-            velocity=speed[..., None] * unit_vector(heading) if known[2:].all() else None,
+            heading=heading if has_heading else None,
+            velocity=speed[..., None] * unit_vector(heading) if has_heading and has_speed else None,
             object_type=kinds, track_id=[self.name[row] for row in kept], focal=focal,
             category=np.where(user & whole & moved, TrackCategory.SCORED, TrackCategory.UNSCORED),
             map=lane_map_of(*read_lanelets(root)), scenario_id=name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, pairwise
@@ -11,7 +10,7 @@ from itertools import chain, count, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import as_array, require
+from trajpred.errors import require
 from trajpred.geometry import arc_length, direction, norm, points_along, wrap_angle
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, TURN_DIRECTIONS, LaneMap, Ragged
 from trajpred.sources.argoverse2_map import midlines
@@ -102,14 +101,7 @@ def lane_map_of(lanes: dict[Hashable, Lane], crossings: list[tuple[Line, Line]])
     parts = [max(1, math.ceil(arc_length(line)[-1] / MAX_LENGTH_M - 1e-9)) for line in center]
     require(0 < sum(parts) <= MAX_LANES, "lanes", f"must be 1 to {MAX_LANES} segments, are {sum(parts)}")
     ids = dict(zip(lanes, _ids(rows, parts), strict=True))
-    successors = list(
-        chain.from_iterable(_onward(ids, one, lanes[key].successors) for key, one in ids.items())
-    )
-    lane_id = as_array(list(chain.from_iterable(ids.values())), np.int64, "lane_id")
-    preceding = defaultdict(list)
-    for one, row in zip(lane_id.tolist(), successors, strict=True):
-        for other in row:
-            preceding[other].append(one)
+    onward = (_onward(ids, own, lanes[key].successors) for key, own in ids.items())
     unknown = all(one.is_intersection is None for one in rows)
     inside = _crossed(center) if unknown else np.array([bool(one.is_intersection) for one in rows])
     turns = [_turn(*one) for one in zip(rows, center, inside.tolist(), strict=True)]
@@ -120,19 +112,18 @@ def lane_map_of(lanes: dict[Hashable, Lane], crossings: list[tuple[Line, Line]])
     def cut(lines: Iterable[Line]) -> Ragged:
         return Ragged.from_rows([one for each in zip(lines, parts, strict=True) for one in _pieces(*each)], 2)
 
-    lane_map = LaneMap(
-        lane_id=lane_id,
+    lane_map = replace(
+        LaneMap.from_centerlines(
+            list(cut(center)), lane_id=[i for own in ids.values() for i in own], successors=[*chain(*onward)]
+        ),
         lane_type=codes((one.lane_type for one in rows), LANE_TYPES),
         is_intersection=np.repeat(inside, parts),
-        centerline=cut(center),
         left_boundary=cut(left),
         right_boundary=cut(right),
         left_mark=codes((one.left_mark for one in rows), MARK_TYPES),
         right_mark=codes((one.right_mark for one in rows), MARK_TYPES),
         left_neighbor=_beside(ids, [one.left_neighbor for one in rows]),
         right_neighbor=_beside(ids, [one.right_neighbor for one in rows]),
-        predecessors=Ragged.from_rows([preceding[i] for i in lane_id.tolist()], dtype=np.int64),
-        successors=Ragged.from_rows(successors, dtype=np.int64),
         turn_direction=codes(turns, TURN_DIRECTIONS),
         crossing_id=np.arange(len(crossings)),
         crossing_edge1=_lines([one for one, _ in crossings], "crossing"),
@@ -203,9 +194,7 @@ def faults(lane_map: LaneMap) -> list[str]:
     line = lane_map.centerline
     gaps = np.array([norm((line[i][-1] - line[j][0])[:2]) for i, j in links if j is not None])
     apart, outside = int((gaps > CONNECTED_M).sum()), len(links) - len(gaps)
-    found = (
-        [f"{apart} successors begin more than {CONNECTED_M} m away, up to {gaps.max():.1f} m"]
-        if apart
-        else []
-    )
-    return found + ([f"{outside} successors are not in the map"] if outside else [])
+    found = [f"{outside} successors are not in the map"] if outside else []
+    if apart:
+        found.append(f"{apart} successors begin more than {CONNECTED_M} m away, up to {gaps.max():.1f} m")
+    return found

@@ -133,11 +133,9 @@ def _lanes_of(road: _Road) -> Iterator[tuple[Hashable, Lane]]:
             if kind is None or len(line.s) < 2 or (borders[upper] - borders[lower]).max() < NARROW_M:
                 continue
             left, right = line.aside(borders[upper]), line.aside(borders[lower])
-            marks = [_mark(section, border, lane) for border in (upper, lower)]
-            one = Lane(
-                left, right, (left + right) / 2, kind, *marks,
-                is_intersection=road.element.get("junction", "-1") != "-1",
-            )  # fmt: skip
+            marks = _mark(section, upper, lane), _mark(section, lower, lane)
+            one = Lane(left, right, (left + right) / 2, kind, marks[0], marks[1])
+            one.is_intersection = road.element.get("junction", "-1") != "-1"
             at = numbers.index(lane)
             beside = [numbers[at - 1], numbers[at + 1]]
             for forward in road.directions(lane, element):
@@ -187,7 +185,7 @@ def _junction_links(root: Element, roads: dict[str, _Road]) -> Iterator[tuple[Pl
     """Yield what the connections of junctions link, also of direct junctions, likewise."""
     for one in root.iterfind("junction/connection"):
         incoming = roads.get(one.get("incomingRoad", ""))
-        onward = roads.get(one.get("connectingRoad") or one.get("linkedRoad", ""))
+        onward = roads.get(one.get("connectingRoad", one.get("linkedRoad", "")))
         if incoming is None or onward is None:
             continue
         contact = one.get("contactPoint") == "end"

@@ -72,17 +72,15 @@ class RoadLine:
         Raises: DataError naming the element at fault.
         """
         length = number(road, "length")
-        require(
-            0 < length <= MAX_ROAD_M, "road.length", f"must be above 0, up to {MAX_ROAD_M:g}, is {length}"
-        )
+        wrong = f"must be above 0 and at most {MAX_ROAD_M:g} m, is {length}"
+        require(0 < length <= MAX_ROAD_M, "road.length", wrong)
         records = sorted(road.iterfind("planView/geometry"), key=lambda one: number(one, "s"))
         require(len(records) > 0, "planView.geometry", f"is missing in road {road.get('id')!r}")
         starts = [0.0, *(min(max(number(one, "s"), 0.0), length) for one in records[1:]), length]
         parts = []
         for record, (start, end) in zip(records, pairwise(starts), strict=True):
-            inside = [one for one in stations if start < one < end]
-            s = np.linspace(start, end, math.ceil((end - start) / _step(record)) + 1)
-            s = np.union1d(s, inside)
+            grid = np.linspace(start, end, math.ceil((end - start) / _step(record)) + 1)
+            s = np.union1d(grid, [one for one in stations if start < one < end])
             xy, heading = _curve(record, s - start)
             at = Pose(np.array([number(record, axis) for axis in "xy"]), np.float64(number(record, "hdg")))
             xy = to_global(to_global(xy, at.position, at.heading), frame.position, frame.heading)
