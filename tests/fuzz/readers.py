@@ -311,6 +311,7 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "argoverse1 map (XML, gzip)": xml,
     "argoverse1 pack (parquet)": packed,
     "Lanelet2 map (XML)": map_file(map_files.lanelet2()),
+    "Autoware map (XML)": map_file(map_files.lanelet2(local=True)),
     "OpenDRIVE map (XML)": map_file(map_files.town()),
     "CommonRoad map (XML)": map_file(map_files.commonroad(2)),
     "CommonRoad recording (XML)": recording,

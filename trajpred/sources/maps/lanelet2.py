@@ -89,6 +89,7 @@ class _Way:
 
 
 def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> dict[str, _Way]:
+    """Return the ways of two or more nodes, all of which are in the file, by their ids."""
     nodes = _elements(root, "node")
     row, tags = {node.get("id", ""): i for i, node in enumerate(nodes)}, [_tags(node) for node in nodes]
     if all("local_x" in one and "local_y" in one for one in tags):
@@ -100,9 +101,8 @@ def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) ->
     ways = {}
     for way in _elements(root, "way"):
         name, refs = way.get("id", ""), [nd.get("ref", "") for nd in way.iterfind("nd")]
-        missing = [ref for ref in refs if ref not in row]
-        require(not missing, "way.nd", f"way {name!r} refers to the missing nodes {', '.join(missing[:3])}")
-        ways[name] = _Way(name, refs, xy[[row[ref] for ref in refs]].reshape(-1, 2), _tags(way))
+        if len(refs) > 1 and row.keys() >= {*refs}:  # others, of extracts, may bound no lanelet
+            ways[name] = _Way(name, refs, xy[[row[ref] for ref in refs]], _tags(way))
     return ways
 
 
@@ -111,8 +111,9 @@ def _member(relation: Element, ways: dict[str, _Way], role: str) -> _Way:
     name, members = relation.get("id"), relation.findall(f"member[@role='{role}']")
     require(len(members) == 1, "member", f"lanelet {name} has {len(members)} {role} bounds, expected one")
     way = ways.get(members[0].get("ref", ""))
-    if way is None or len(way.nodes) < 2:
-        raise DataError(f"the {role} bound of lanelet {name} is no way of two or more nodes", field="member")
+    if way is None:
+        problem = f"the {role} bound of lanelet {name} is no way of two or more nodes of the file"
+        raise DataError(problem, field="member")
     require_finite(way.line, f"way {way.name}")
     return way
 

@@ -176,9 +176,9 @@ def _links(roads: dict[str, _Road]) -> Iterator[tuple[Place, bool, Place, bool]]
                     others = other.places(contact) if other is not None else {}
                 for lane, element in section.lanes.items():
                     for one in element.iterfind(f"link/{tag}"):
-                        number_beyond = integer(one.get("id"), "lane.link")
-                        if number_beyond in others:
-                            yield (road.name, index, lane), end, others[number_beyond], contact
+                        place = others.get(integer(one.get("id"), "lane.link"))
+                        if place is not None:
+                            yield (road.name, index, lane), end, place, contact
 
 
 def _junction_links(root: Element, roads: dict[str, _Road]) -> Iterator[tuple[Place, bool, Place, bool]]:
