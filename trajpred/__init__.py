@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trajpred.scenario import Tracks as Tracks
     from trajpred.sources.av2_objects import from_av2 as from_av2
     from trajpred.sources.av2_objects import to_av2 as to_av2
+    from trajpred.sources.maps import load_map as load_map
     from trajpred.time_grid import resample as resample
     from trajpred.viz import draw_scene as draw_scene
     from trajpred.viz import plot_scenario as plot_scenario
@@ -48,6 +49,7 @@ _HOME = {
     "from_av2": "sources.av2_objects",
     "from_pretrained": "model.forecaster",
     "list_models": "model.pretrained",
+    "load_map": "sources.maps",
     "load_predictor": "predictors",
     "plot_scenario": "viz",
     "resample": "time_grid",

@@ -131,6 +131,17 @@ def arc(
     return rotate(velocity[:, None], half) * (time * np.sinc(half / np.pi))[..., None]
 
 
+def arc_length(line: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the distance ``[P]`` along ``line`` ``[P, 2]`` from its start to each of its points."""
+    return np.concatenate((np.zeros(1), np.cumsum(norm(np.diff(line, axis=0)))))
+
+
+def points_along(line: NDArray[np.float64], distance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the points ``[M, 2]`` of ``line`` ``[P, 2]`` at ``distance`` ``[M]`` from its start."""
+    length = arc_length(line)
+    return np.stack((np.interp(distance, length, line[:, 0]), np.interp(distance, length, line[:, 1])), -1)
+
+
 def hold_last(values: NDArray[np.float64], known: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
     """Hold the last ``known`` value where ``values`` ``[..., T]`` are unknown; before it, ``initial``."""
     latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[-1]), -1), axis=-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,41 @@ class LaneMap:
             successors=Ragged.from_rows(following, dtype=np.int64),
         )
 
+    @classmethod
+    def load(
+        cls, path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
+    ) -> LaneMap:
+        """Load a map file of any format that is known, see :func:`trajpred.sources.maps.load_map`.
+
+        Raises: DataError naming the file and the field at fault.
+        """
+        from trajpred import load_map  # lazily, since the records import nothing above them
+
+        return load_map(path, origin=origin, crs=crs)
+
+    @classmethod
+    def from_lanelet2(
+        cls, path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
+    ) -> LaneMap:
+        """Load a Lanelet2 map (``.osm``), see :mod:`trajpred.sources.maps.lanelet2`. Raises: DataError."""
+        from trajpred import load_map
+
+        return load_map(path, "Lanelet2", origin=origin, crs=crs)
+
+    @classmethod
+    def from_opendrive(cls, path: str | Path) -> LaneMap:
+        """Load an OpenDRIVE map, see :mod:`trajpred.sources.maps.opendrive`. Raises: DataError."""
+        from trajpred import load_map
+
+        return load_map(path, "OpenDRIVE")
+
+    @classmethod
+    def from_commonroad(cls, path: str | Path) -> LaneMap:
+        """Load CommonRoad's lanelets, see :mod:`trajpred.sources.maps.commonroad`. Raises: DataError."""
+        from trajpred import load_map
+
+        return load_map(path, "CommonRoad")
+
     def __len__(self) -> int:
         return len(self.lane_id)
 
@@ -221,6 +257,13 @@ class LaneMap:
             if not name.startswith("drivable"):
                 chosen[name] = values.take(rows) if isinstance(values, Ragged) else values[rows]
         return LaneMap(**chosen)
+
+    def extent(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the lower left and upper right corner ``[2]`` around all lanes; there must be one."""
+        points = np.concatenate(
+            [line.values[:, :2] for line in (self.centerline, self.left_boundary, self.right_boundary)]
+        )
+        return points.min(axis=0), points.max(axis=0)
 
     def validate(self) -> None:
         """Raise :class:`DataError` naming the first field with an invalid shape or value."""

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from tests.conftest import ROOT, SAMPLE, run
+from tests.sources.map_files import town
 from trajpred.cli.info import describe
 from trajpred.errors import DataError
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
@@ -65,3 +67,18 @@ def test_a_model_of_ones_own_classes_is_described_without_them(tmp_path: Path) -
 def test_anything_else_is_one_sentence(what: str, problem: str, store: Path) -> None:
     with pytest.raises(DataError, match=problem):
         describe(what, store)
+
+
+def test_a_map_is_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "town.xodr", tmp_path / "town.png"
+    path.write_bytes(town())
+    title, rows = describe(str(path))
+    assert title == f"Map {path}" and rows["format"] == "OpenDRIVE" and rows["crossings"] == 1
+    assert rows["lanes"].startswith("11 segments (8 VEHICLE, 3 BIKE), 0.1") and rows["faults"] == "none"
+    apart = town().replace(b'x="49.58851"', b'x="59.58851"', 1)
+    path.write_bytes(apart)
+    assert describe(str(path))[1]["faults"] == "1 successors begin more than 0.1 m away, up to 10.0 m"
+    assert run("visualize", "--map", path, "--out", out) == 0
+    assert Image.open(out).size == (1080, 1236) and str(out) in capsys.readouterr().out
+    assert run("visualize", "--map", path, "--checkpoint", "constant_velocity", "--out", out) == 2
+    assert "is drawn alone" in capsys.readouterr().err

@@ -23,19 +23,22 @@ from torch import nn
 
 from tests.conftest import ROOT
 from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, parquet_of, text_of, zip_of
+from tests.sources import map_files
 from tests.sources.argoverse1_files import made_map, made_rows, write
 from trajpred.errors import DataError
 from trajpred.evaluation.comparison import by_recipe, format_recipes
 from trajpred.evaluation.labels import label, read_labels
 from trajpred.evaluation.results import read_results
 from trajpred.forecast import Forecast
+from trajpred.lane_map import LaneMap
 from trajpred.metrics.calibration import ConformalRegions
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_model, read_checkpoint
 from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
-from trajpred.sources import argoverse1, argoverse1_map, argoverse2
+from trajpred.sources import argoverse1, argoverse1_map, argoverse2, commonroad
 from trajpred.sources.argoverse2_writer import map_archive, write_scenario
+from trajpred.sources.maps.lanes import faults
 from trajpred.sources.synthetic import make_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.checksums import sealed
@@ -110,6 +113,26 @@ def xml(folder: Path) -> Reader:
         return argoverse1_map.read_city_map(path).near(np.zeros(2), np.full(2, 100.0), 50.0)
 
     return Reader(gzip.compress(made_map().encode()), gzip_of, of_file(path, read))
+
+
+def map_file(seed: bytes) -> Callable[[Path], Reader]:
+    """Return the reader of a map, which validates and is described."""
+
+    def reader(folder: Path) -> Reader:
+        path = folder / "map.xml"
+        return Reader(seed, text_of, of_file(path, lambda: faults(LaneMap.load(path))))
+
+    return reader
+
+
+def recording(folder: Path) -> Reader:
+    path = folder / "recording.xml"
+
+    def read() -> None:
+        for window in commonroad.discover(folder)["val"][:3]:
+            commonroad.read_scenario(window)
+
+    return Reader(map_files.commonroad(), text_of, of_file(path, read))
 
 
 def sequences() -> pa.Table:
@@ -287,6 +310,11 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "argoverse1 sequence (CSV)": csv,
     "argoverse1 map (XML, gzip)": xml,
     "argoverse1 pack (parquet)": packed,
+    "Lanelet2 map (XML)": map_file(map_files.lanelet2()),
+    "Autoware map (XML)": map_file(map_files.lanelet2(local=True)),
+    "OpenDRIVE map (XML)": map_file(map_files.town()),
+    "CommonRoad map (XML)": map_file(map_files.commonroad(2)),
+    "CommonRoad recording (XML)": recording,
     "store manifest (JSON)": lambda folder: of_store(folder, "manifest.json", sealed_json_of),
     "store index (Arrow)": lambda folder: of_store(folder, "val/index-*.arrow", arrow_of),
     "store shard (Arrow)": lambda folder: of_store(folder, "val/shard-00000-*.arrow", arrow_of),

@@ -21,6 +21,7 @@ from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, read_checkp
 from trajpred.onboard.bundle import MANIFEST, Bundle
 from trajpred.sources import argoverse1_map, argoverse2
 from trajpred.sources.argoverse2_writer import scenario_table, write_scenario
+from trajpred.sources.maps import xml_file
 from trajpred.sources.tables import MAX_STEPS
 from trajpred.store import prepare
 from trajpred.store.checksums import sealed, unsealed
@@ -53,7 +54,7 @@ def test_one_long_string_does_not_enlarge_all_of_them() -> None:
 
 
 def test_compressed_maps_and_entities_that_expand_are_rejected(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(argoverse1_map, "MAX_BYTES", 10**5)
+    monkeypatch.setattr(xml_file, "MAX_BYTES", 10**5)
     packed, bomb = tmp_path / "map.xml.gz", tmp_path / "map.xml"
     packed.write_bytes(gzip.compress(made_map().encode() + b" " * 10**6))
     entities = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(9))

@@ -87,7 +87,7 @@ def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Pa
     assert isinstance(find_source("mine"), Source)
     assert find_source("good_one:EMPTY") == find_source("mine")
     assert find_source("argoverse2") is SOURCES["argoverse2"]
-    assert list(SOURCES) == ["argoverse1", "argoverse2", "argoverse2-sensor"]
+    assert list(SOURCES) == ["argoverse1", "argoverse2", "argoverse2-sensor", "commonroad"]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Pa
     [
         (
             "other",
-            "unknown source 'other'; known: argoverse1, argoverse2, argoverse2-sensor, absent, broken, gone, "
-            "mine",
+            "unknown source 'other'; known: argoverse1, argoverse2, argoverse2-sensor, commonroad, "
+            "absent, broken, gone, mine",
         ),
         ("gone", "'absent_module:X' cannot be loaded (ModuleNotFoundError: No module named 'absent_module')"),
         ("broken", "'broken_one:X' cannot be loaded (RuntimeError: no licence)"),

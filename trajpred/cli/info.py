@@ -1,4 +1,4 @@
-"""The command that shows what something is: a store, scenario, checkpoint, bundle, predictions or results."""
+"""The command that shows what something is: store, map, scenario, checkpoint, bundle, predictions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
+#: Suffixes of map files; Argoverse 2's are known by their name.
+MAPS = (".osm", ".xodr", ".xml")
 #: What is shown: a line for each name.
 Rows = dict[str, Any]
 
 
 def info(what: str, *, store: Path | None = None) -> int:
-    """Show what a store, scenario, run, checkpoint, bundle, predictions or results file, or raw data has.
+    """Show what a store, scenario, map, run, checkpoint, bundle, predictions, results or raw data has.
 
     Example: trajpred info argoverse2-demo
 
@@ -55,6 +57,8 @@ def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
         return f"Onboard bundle {path}", _bundle(path)
     if checkpoint.is_file() and checkpoint.suffix in (".ckpt", ".pt"):
         return f"Checkpoint {what}", _checkpoint(checkpoint)
+    if path.is_file() and (path.suffix in MAPS or path.match("log_map_archive_*.json")):
+        return f"Map {path}", _map(path)
     if path.suffix == ".json" and path.is_file():
         return f"Results {path}", _results(path)
     if path.suffix == ".parquet" and path.is_file():
@@ -175,6 +179,30 @@ def _predictions(path: Path) -> Rows:
     }
 
 
+def _map(path: Path) -> Rows:
+    import numpy as np
+
+    from trajpred.geometry import arc_length
+    from trajpred.lane_map import LANE_TYPES
+    from trajpred.sources.maps import read_map
+    from trajpred.sources.maps.lanes import faults
+
+    format, found = read_map(path)
+    counts = np.bincount(found.lane_type, minlength=len(LANE_TYPES))
+    kinds = [f"{n:,} {name}" for n, name in zip(counts.tolist(), LANE_TYPES, strict=True) if n]
+    metres = sum(float(arc_length(line[:, :2])[-1]) for line in found.centerline)
+    (x, y), (x1, y1) = (corner.tolist() for corner in found.extent())
+    return {
+        "format": format,
+        "lanes": f"{len(found):,} segments ({', '.join(kinds)}), {metres / 1000:.2f} km",
+        "in intersections": int(found.is_intersection.sum()),
+        "crossings": len(found.crossing_id),
+        "extent": f"x {x:.1f} to {x1:.1f}, y {y:.1f} to {y1:.1f} m",
+        "faults": "; ".join(faults(found)) or "none",
+        "size": _megabytes([path]),
+    }
+
+
 def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
     from trajpred.store import find_scenarios
     from trajpred.store.sample import ensure_store
@@ -204,7 +232,7 @@ def _raw(path: Path) -> tuple[str, Rows]:
             return f"Raw data {path}", {"source": name, **splits}
         except (DataError, OSError):
             pass
-    known = "store, run, checkpoint, bundle, predictions file, results file, or raw scenario"
+    known = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
     raise DataError(f"is not a {known}", file=path)
 
 

@@ -59,6 +59,8 @@ def visualize(
     updates: int = UPDATES,
     raw: Path | None = None,
     source: str | None = None,
+    map: Path | None = None,
+    center: tuple[float, float] | None = None,
     worst: Path | None = None,
     by: str | None = None,
 ) -> int:
@@ -89,6 +91,8 @@ def visualize(
         attention: Also draw the lanes and agents that the model attends to for the focal agent.
         raw: Take scenarios from raw data instead: folder in the official layout, or one scenario.
         source: Data set of the raw data, as for prepare; by default argoverse2.
+        map: Draw a map alone: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
+        center: With --map and --radius-m, x and y (metres) of the middle of the picture.
         worst: Results written by evaluate --json; draw the scenarios with the worst predictions.
         by: Metric that ranks them, by default minFDE6.
     """
@@ -97,6 +101,9 @@ def visualize(
     require(radius_m is None or 0 < radius_m < math.inf, "radius_m", "must be positive and finite")
     require(worst is None or not scenario, "worst", "cannot be combined with --scenario")
     require(worst is not None or by is None, "by", "needs --worst")
+    require(
+        center is None or (map is not None and radius_m is not None), "center", "needs --map and --radius-m"
+    )
     require(raw is None or store is None, "store", "cannot be combined with --raw")
     require(raw is not None or source is None, "source", "needs --raw")
     require_streaming(streaming, every_s, updates)
@@ -112,6 +119,12 @@ def visualize(
     require(not is_file or suffix == kind, "out", f"ends in .{suffix}, but --format is {kind}")
     _check_options(kind, checkpoint, [name for name, value in given.items() if value is not None])
     require_writable(out, folder=not is_file)
+    if map is not None:
+        others = (store, scenario, checkpoint, raw, worst)
+        require(all(one is None for one in others), "map", "is drawn alone, without scenarios or predictions")
+        require(kind in PICTURES, "map", f"is drawn as a picture ({', '.join(PICTURES)}), not as {kind}")
+        path = out if is_file else out / f"{map.stem}.{kind}"
+        return _map(map, path, radius_m=radius_m, center=center, theme=theme, dpi=dpi or 150)
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
         print(sentence)
@@ -235,6 +248,17 @@ def _draw(
         return False
     print(path)
     return True
+
+
+def _map(map: Path, path: Path, dpi: int, **look: Any) -> int:
+    from trajpred.sources.maps import read_map
+    from trajpred.viz import draw_lane_map, save_scene
+
+    format, lane_map = read_map(map)
+    title = f"{map.name} · {format} · {len(lane_map)} lane segments"
+    save_scene(draw_lane_map(lane_map, title=title, **look), path, dpi=dpi)
+    print(path)
+    return 0
 
 
 def _report_skipped(name: str, error: Exception) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trajpred.errors import DataError, require
 from trajpred.scenario import Scenario
-from trajpred.sources import argoverse1, argoverse2, argoverse2_sensor
+from trajpred.sources import argoverse1, argoverse2, argoverse2_sensor, commonroad
 
 #: Entry point group of sources.
 GROUP = "trajpred.sources"
@@ -42,6 +42,7 @@ SOURCES: dict[str, Source] = {
     "argoverse1": Source(argoverse1.discover, argoverse1.read_scenario),
     "argoverse2": Source(argoverse2.discover, argoverse2.read_scenario),
     "argoverse2-sensor": Source(argoverse2_sensor.discover, argoverse2_sensor.read_scenario),
+    "commonroad": Source(commonroad.discover, commonroad.read_scenario),
 }
 
 

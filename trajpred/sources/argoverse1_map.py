@@ -6,8 +6,6 @@ lane boundaries nor crossings; the drivable area is a raster, which is not read.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import chain
@@ -20,11 +18,10 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, as_array, encode, require, require_finite
 from trajpred.lane_map import NO_LANE, TURN_DIRECTIONS, LaneMap, Ragged
+from trajpred.sources.maps.xml_file import parse, read_bytes, readable_xml
 
 #: The number in each city's file name.
 CITIES = {"MIA": 10316, "PIT": 10314}
-#: Maximum decompressed size of a map; the largest shipped one has 11 MB.
-MAX_BYTES = 64 * 1024 * 1024
 #: The values of each key of a lane's tags; a key may occur several times.
 Tags = dict[str | None, list[str | None]]
 
@@ -82,15 +79,8 @@ def _read_once(path: Path, modified_ns: int) -> CityMap:
 
 def read_city_map(path: Path) -> CityMap:
     """Read a vector map, ``.xml`` or ``.xml.gz``. Raises: DataError naming file and field."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        require(len(content) <= MAX_BYTES, "file", f"is larger than {MAX_BYTES} bytes")
-        return _city_map(ElementTree.fromstring(content))
-    except DataError as error:
-        raise error.located(path) from None
-    except (ElementTree.ParseError, OSError, EOFError, zlib.error, ValueError, LookupError) as error:
-        raise DataError(f"is not readable XML ({error})", file=path) from None
+    with readable_xml(path):
+        return _city_map(parse(read_bytes(path)))
 
 
 def _city_map(root: ElementTree.Element) -> CityMap:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, encode, require, require_finite
-from trajpred.geometry import norm
+from trajpred.geometry import arc_length, points_along
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
 
 #: Largest distance (metres) between the points of a computed centreline.
@@ -56,14 +56,12 @@ def midlines(left: Ragged, right: Ragged) -> Ragged:
     """
     lines = []
     for sides in zip(left, right, strict=True):
-        arcs = [np.concatenate(([0.0], np.cumsum(norm(np.diff(side[:, :2], axis=0))))) for side in sides]
-        points = math.ceil(sum(arc[-1] for arc in arcs) / 2 / POINT_M) + 1
-        at = [np.linspace(0, arc[-1], points) for arc in arcs]
-        xy = [
-            [np.interp(s, arc, side[:, i]) for i in (0, 1)]
-            for s, arc, side in zip(at, arcs, sides, strict=True)
-        ]
-        lines.append(np.stack((*np.mean(xy, axis=0), np.zeros(points)), -1))
+        xy = [side[:, :2] for side in sides]
+        lengths = [arc_length(side)[-1] for side in xy]
+        points = math.ceil(sum(lengths) / 2 / POINT_M) + 1
+        at = [np.linspace(0, length, points) for length in lengths]
+        middle = np.mean([points_along(*side) for side in zip(xy, at, strict=True)], axis=0)
+        lines.append(np.concatenate((middle, np.zeros((points, 1))), -1))
     return Ragged.from_rows(lines, 3)
 
 

@@ -12,10 +12,9 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.patheffects import withStroke
 
 from trajpred.forecast import Forecast
-from trajpred.geometry import direction
+from trajpred.geometry import arc_length, direction, points_along
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import DRAWN_SIZES, place, roles
-from trajpred.viz.map_layer import arc_length, points_along
 from trajpred.viz.style import PROBABILITY_NORM, Layer, Role
 from trajpred.viz.view import View, add_lines, add_polygons, percent, place_labels
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from trajpred.geometry import direction, norm
+from trajpred.geometry import arc_length, direction, norm, points_along
 from trajpred.lane_map import LANE_TYPES, LaneMap, Ragged
 from trajpred.viz.agent_layer import CHEVRON, place
 from trajpred.viz.style import DASH, PAINT, SOLID, TINTS, Layer, mark_strokes, paint_of
@@ -27,7 +27,8 @@ def draw_map(axes: Axes, view: View, lanes: LaneMap) -> None:
     # Edges first: where two areas abut, the fill of the second hides the line between them.
     edges = [np.concatenate((area, area[:1])) for area in areas]
     add_lines(axes, edges, Layer.GROUND - 0.5, colors=view.theme.ground_edge, linewidths=1.6)
-    _fill(axes, areas, view.theme.ground, Layer.GROUND)
+    # Maps of vehicles have no drivable areas: their lanes are the road.
+    _fill(axes, areas or [one for one, _ in lane_outlines(view, lanes)], view.theme.ground, Layer.GROUND)
     tinted = lane_tints(view, lanes)
     for tint, color in enumerate(view.theme.tints):
         _fill(axes, [outline for outline, index in tinted if index == tint], color, Layer.LANE_TINT)
@@ -78,13 +79,23 @@ def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
 
 def lane_tints(view: View, lanes: LaneMap) -> list[tuple[np.ndarray, int]]:
     """Return the outlines of intersections, bus and bicycle lanes in view with their index in ``TINTS``."""
-    found = []
+    names = [
+        "INTERSECTION" if inside else LANE_TYPES[kind]
+        for inside, kind in zip(lanes.is_intersection, lanes.lane_type, strict=True)
+    ]
+    return [
+        (outline, TINTS.index(names[row]))
+        for outline, row in lane_outlines(view, lanes)
+        if names[row] in TINTS
+    ]
+
+
+def lane_outlines(view: View, lanes: LaneMap) -> list[tuple[np.ndarray, int]]:
+    """Return the outlines of the lanes in view that have both boundaries, with their rows."""
     sides = zip(polylines(lanes.left_boundary), polylines(lanes.right_boundary), strict=True)
-    for i, (left, right) in enumerate(sides):
-        tint = "INTERSECTION" if lanes.is_intersection[i] else LANE_TYPES[lanes.lane_type[i]]
-        if tint in TINTS and len(left) and len(right):
-            found.append((np.concatenate((left, right[::-1])), TINTS.index(tint)))
-    return [(outline, tint) for outline, tint in found if view.touches(outline)]
+    outlines = [np.concatenate((left, right[::-1])) for left, right in sides if len(left) and len(right)]
+    rows = np.flatnonzero((lanes.left_boundary.lengths > 0) & (lanes.right_boundary.lengths > 0)).tolist()
+    return [(line, row) for line, row in zip(outlines, rows, strict=True) if view.touches(line)]
 
 
 def crossings(view: View, lanes: LaneMap) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -134,17 +145,6 @@ def offset_line(line: np.ndarray, distance: float) -> np.ndarray:
     along = np.gradient(line, axis=0)
     unit = along / np.maximum(norm(along), 1e-9)[:, None]
     return line + distance * np.stack((-unit[:, 1], unit[:, 0]), -1)
-
-
-def arc_length(line: np.ndarray) -> np.ndarray:
-    """Return the distance ``[P]`` along ``line`` ``[P, 2]`` from its start to each of its points."""
-    return np.concatenate((np.zeros(1), np.cumsum(norm(np.diff(line, axis=0)))))
-
-
-def points_along(line: np.ndarray, distance: np.ndarray) -> np.ndarray:
-    """Return the points ``[M, 2]`` of ``line`` ``[P, 2]`` at ``distance`` ``[M]`` from its start."""
-    length = arc_length(line)
-    return np.stack((np.interp(distance, length, line[:, 0]), np.interp(distance, length, line[:, 1])), -1)
 
 
 def middle_pose(line: np.ndarray) -> np.ndarray:

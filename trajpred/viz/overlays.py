@@ -13,11 +13,11 @@ from matplotlib.patheffects import withStroke
 
 from trajpred.errors import require
 from trajpred.forecast import Attention, Forecast
-from trajpred.geometry import direction, norm, unit_vector
+from trajpred.geometry import arc_length, direction, norm, points_along, unit_vector
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import agent_outlines
 from trajpred.viz.forecast_layer import draw_labels, true_future
-from trajpred.viz.map_layer import arc_length, lane_line, points_along
+from trajpred.viz.map_layer import lane_line
 from trajpred.viz.style import Layer
 from trajpred.viz.view import View, add_lines, add_polygons, focal_position, percent
 

@@ -14,17 +14,20 @@ from matplotlib.figure import Figure
 from trajpred.errors import require
 from trajpred.files import atomic_file
 from trajpred.forecast import Attention, Forecast
+from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
-from trajpred.viz.annotations import draw_caption, draw_color_bar, draw_legend, draw_scale_bar
+from trajpred.viz.annotations import caption_line, draw_caption, draw_color_bar, draw_legend, draw_scale_bar
 from trajpred.viz.forecast_layer import draw_modes, draw_truth
 from trajpred.viz.map_layer import draw_map
 from trajpred.viz.overlays import WhatIf, draw_attention, draw_what_if
 from trajpred.viz.style import Theme, get_theme
-from trajpred.viz.view import View, fit, focal_position
+from trajpred.viz.view import MIN_RADIUS_M, View, fit, focal_position
 
 #: Inches; the scene is the square between the caption above and the legend below.
 WIDTH, HEIGHT, BORDER, BELOW = 7.2, 8.24, 0.15, 0.64
+#: Room around a map that is drawn alone.
+MAP_MARGIN = 1.05
 #: Scenes with a shorter side than this (points) are drawn as panels: short caption, no legend.
 SMALL_PANEL = 320.0
 
@@ -140,23 +143,58 @@ def open_scene(
     """Prepare empty axes for a scene and return them with their view; arguments as for :func:`draw_scene`."""
     same = all(one.scenario_id == scenario.scenario_id for one in forecasts)
     require(same, "forecast", f"is not of scenario {scenario.scenario_id}")
-    colors = get_theme(theme)
-    if axes is None:
-        figure = Figure(figsize=(WIDTH, HEIGHT))
-        FigureCanvasAgg(figure)
-        axes = _scene_axes(figure, colors)
-    axes.apply_aspect()
-    side = float(min(axes.bbox.width, axes.bbox.height)) * 72 / _figure_of(axes).dpi
     require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
     fitted = fit(scenario, *forecasts)
     centre, radius = fitted if radius_m is None else (focal_position(scenario), radius_m)
-    view = View(centre, radius, side / (2 * radius), colors)
+    return _open_view(centre, radius, get_theme(theme), axes)
+
+
+def draw_lane_map(
+    lane_map: LaneMap,
+    *,
+    title: str = "",
+    center: tuple[float, float] | None = None,
+    radius_m: float | None = None,
+    theme: str = "light",
+) -> Figure:
+    """Draw a map alone from above: x right, y up, metres.
+
+    Args:
+        title: a line above the map.
+        center, radius_m: the middle and half the side of the square that is drawn; by default the lanes fit.
+        theme: as for :func:`draw_scene`.
+
+    Raises: DataError if there are no lanes, ``radius_m`` is not positive, or the theme is unknown.
+    """
+    require(len(lane_map) > 0, "map", "has no lanes")
+    require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
+    low, high = lane_map.extent()
+    middle = (low + high) / 2 if center is None else np.array(center)
+    radius = radius_m or max(MIN_RADIUS_M, MAP_MARGIN * float((high - low).max()) / 2)
+    axes, view = _open_view(middle, radius, get_theme(theme))
+    draw_map(axes, view, lane_map)
+    draw_scale_bar(axes, view)
+    caption_line(axes, view, 0, title, "title")
+    return _figure_of(axes)
+
+
+def _open_view(
+    centre: np.ndarray, radius: float, theme: Theme, axes: Axes | None = None
+) -> tuple[Axes, View]:
+    """Prepare axes, by default of a new figure, for the square around ``centre`` ``[2]``."""
+    if axes is None:
+        figure = Figure(figsize=(WIDTH, HEIGHT))
+        FigureCanvasAgg(figure)
+        axes = _scene_axes(figure, theme)
+    axes.apply_aspect()
+    side = float(min(axes.bbox.width, axes.bbox.height)) * 72 / _figure_of(axes).dpi
+    view = View(centre, radius, side / (2 * radius), theme)
     (x, y), r = view.centre.tolist(), view.radius
-    axes.set(xlim=(x - r, x + r), ylim=(y - r, y + r), xticks=[], yticks=[], facecolor=colors.background)
+    axes.set(xlim=(x - r, x + r), ylim=(y - r, y + r), xticks=[], yticks=[], facecolor=theme.background)
     axes.set_aspect("equal")
     axes.set_autoscale_on(False)
     for spine in axes.spines.values():
-        spine.set(color=colors.frame, linewidth=0.8)
+        spine.set(color=theme.frame, linewidth=0.8)
     return axes, view
 
 

@@ -19,7 +19,7 @@ from trajpred.evaluation.agents import facts_of, groups_of
 from trajpred.evaluation.results import finite
 from trajpred.evaluation.updates import ERRORS, changes, score_update
 from trajpred.forecast import Attention, Forecast, with_truth
-from trajpred.geometry import norm
+from trajpred.geometry import arc_length, norm
 from trajpred.lane_map import LaneMap
 from trajpred.metrics import agent_metrics, columns, final_error
 from trajpred.predictors.streamed import StreamedForecast
@@ -27,7 +27,6 @@ from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.map_layer import (
-    arc_length,
     boundaries,
     crossings,
     lane_tints,

@@ -1,0 +1,94 @@
+"""CommonRoad scenarios: states, windows and roles against the file's own numbers and commonroad-io's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.sources.map_files import commonroad as content
+from trajpred import Scenario
+from trajpred.errors import DataError
+from trajpred.scenario import OBJECT_TYPES, TrackCategory
+from trajpred.sources.commonroad import discover, read_scenario
+
+Read = Callable[[bytes], list[Scenario]]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    def read(file: bytes) -> list[Scenario]:
+        (tmp_path / "ZAM.xml").write_bytes(file)
+        return [read_scenario(path) for path in discover(tmp_path)["val"]]
+
+    return read
+
+
+def test_a_short_recording_is_one_window_with_unknown_steps_around_it(read: Read) -> None:
+    [scene] = read(content(32))
+    assert (scene.num_steps, scene.num_observed, scene.step_s) == (110, 50, 0.1)
+    assert scene.scenario_id == "ZAM_000" and scene.city == "ZAM_Test-1" and len(scene.map) == 2
+    car = scene.tracks.index("12")
+    seen = np.flatnonzero(scene.tracks.valid[car])
+    assert seen.tolist() == list(range(35, 67))  # 15 of 32 steps are observed, as 50 of 110
+    steps = np.arange(32)
+    assert np.allclose(scene.tracks.position[car, seen], np.stack((0.8 * steps, 0.01 * steps**2), -1))
+    assert np.allclose(scene.tracks.heading[car, seen], 0.01 * steps)
+    forward = np.stack((np.cos(0.01 * steps), np.sin(0.01 * steps)), -1)
+    assert np.allclose(scene.tracks.velocity[car, seen], 8 * forward)
+    kinds = {
+        name: OBJECT_TYPES[i] for name, i in zip(scene.tracks.track_id, scene.tracks.object_type, strict=True)
+    }
+    assert kinds == {"11": "cyclist", "12": "vehicle", "13": "vehicle"}
+    # The car departs from its velocity, the cyclist does not; the parked car stays for the whole recording.
+    assert scene.focal_id == "12"
+    roles = [TrackCategory.SCORED, TrackCategory.FOCAL, TrackCategory.UNSCORED]
+    assert scene.tracks.category.tolist() == roles and scene.tracks.valid[2].sum() == 32
+
+
+def test_a_long_recording_is_cut_every_one_and_a_half_seconds(read: Read) -> None:
+    scenes = read(content(145))
+    assert [scene.scenario_id for scene in scenes] == ["ZAM_000", "ZAM_015", "ZAM_030"]
+    for i, scene in enumerate(scenes):
+        assert scene.tracks.valid[:2].all()
+        assert np.allclose(scene.tracks.position[1, 0], [0.8 * 15 * i, 0.01 * (15 * i) ** 2])
+
+
+def test_missing_headings_and_speeds_are_estimated(read: Read) -> None:
+    [given], [estimated] = read(content()), read(content().replace(b"orientation", b"yaw"))
+    row = given.tracks.valid[0].nonzero()[0][-1]
+    assert np.allclose(estimated.tracks.velocity[0, row], given.tracks.velocity[0, row], atol=1e-6 + 8 * 0.3)
+
+
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        (content(19), "recorded for 1.9 s, less than 2 s"),
+        (content().replace(b'timeStepSize="0.1"', b""), "commonRoad.timeStepSize"),
+        (content().replace(b"<exact>29</exact>", b"<exact>99999</exact>"), "more than 10000"),
+        (re.sub(b">(car|bicycle|parkedVehicle)<", b">train<", content()), "no road user"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_scenario_is_one_sentence(file: bytes, problem: str, read: Read) -> None:
+    with pytest.raises(DataError, match=problem):
+        read(file)
+
+
+def test_recorded_states_are_those_of_the_library(shared: Path) -> None:
+    """commonroad-io 2026.1: the number of states, and the mean of x, y and heading."""
+    folder = shared / "data" / "maps" / "commonroad"
+    known = {
+        "USA_Lanker-1": (938, [-1.8696168443496812, -2.6456313432835836, 0.84839860554371]),
+        "USA_US101-3": (384, [12.140352343749997, -19.056136458333313, -0.7175867187499998]),
+    }
+    scenes = [read_scenario(path) for path in discover(folder)["val"]]
+    assert [scene.city for scene in scenes] == list(known)
+    for scene in scenes:
+        states, means = known[scene.city]
+        valid = scene.tracks.valid
+        assert valid.sum() == states and scene.has_future and len(scene.map) > 12
+        found = [*scene.tracks.position[valid].mean(axis=0), scene.tracks.heading[valid].mean()]
+        assert np.allclose(found, means, atol=1e-9)

@@ -1,0 +1,283 @@
+"""Maps of vehicles: geometry, links and kinds against closed forms and the formats' own libraries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import fresnel
+
+from tests.sources.map_files import LINE, STRAIGHT, commonroad, lane, lanelet2, opendrive, road, town
+from trajpred import LaneMap, Scenario
+from trajpred.errors import DataError
+from trajpred.geometry import arc_length, norm
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, TURN_DIRECTIONS
+from trajpred.predictors.lane_following import lane_following
+from trajpred.sources.maps import lanes, read_map
+from trajpred.sources.maps.lanelet2 import project
+from trajpred.sources.maps.lanes import faults
+
+Load = Callable[..., LaneMap]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def load(content: bytes, **options: object) -> LaneMap:
+        path = tmp_path / "map.xml"
+        path.write_bytes(content)
+        return LaneMap.load(path, **options)  # type: ignore[arg-type]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def files(shared: Path) -> list[Path]:
+    found = sorted(path for path in (shared / "data" / "maps").glob("*/*") if path.is_file())
+    if not found:
+        pytest.skip(f"no maps in {shared}")
+    return found
+
+
+def named(files: list[Path], name: str) -> Path:
+    return next(path for path in files if path.name.startswith(name))
+
+
+def marks(lane_map: LaneMap, row: int) -> tuple[str, str]:
+    return MARK_TYPES[lane_map.left_mark[row]], MARK_TYPES[lane_map.right_mark[row]]
+
+
+def one_curve(load: Load, shape: str, length: float = 40) -> np.ndarray:
+    """Return a curve that starts at the origin, from the left boundary of a lane beside it."""
+    record = f'<geometry s="0" x="0" y="0" hdg="0" length="{length}">{shape}</geometry>'
+    width = 'a="2" b="0" c="0" d="0"'
+    return load(opendrive(road("1", record, length, right=lane(-1, width=width)))).left_boundary.values
+
+
+def test_lines_arcs_spirals_and_polynomials_are_those_of_closed_forms(load: Load) -> None:
+    assert np.allclose(one_curve(load, LINE)[:, 1], 0)
+    arc = one_curve(load, '<arc curvature="-0.05"/>')
+    assert np.allclose(norm(arc - [0, -20]), 20, atol=1e-9)
+    assert np.allclose(arc[-1], [20 * np.sin(2), -20 + 20 * np.cos(2)], atol=1e-9)
+    # A clothoid from curvature 0 to 0.1 over L = 40 m: theta = s² / (2 A²), A² = 400.
+    scale = np.sqrt(np.pi * 400)
+    sine, cosine = fresnel(40 / scale)
+    spiral = one_curve(load, '<spiral curvStart="0" curvEnd="0.1"/>')
+    assert np.allclose(spiral[-1], [scale * cosine, scale * sine], atol=1e-6)
+    parabola = one_curve(load, '<poly3 a="0" b="0" c="0.01" d="0"/>')
+    assert np.allclose(parabola[:, 1], 0.01 * parabola[:, 0] ** 2)
+    assert arc_length(parabola)[-1] == pytest.approx(40, abs=0.01)
+    cubic = '<paramPoly3 aU="0" bU="40" cU="0" dU="-4" aV="0" bV="0" cV="9" dV="1" pRange="{}"/>'
+    assert np.allclose(one_curve(load, cubic.format("normalized"))[-1], [36, 10])
+    by_length = one_curve(load, cubic.format("arcLength"), 0.5)
+    assert np.allclose(by_length[-1], [40 * 0.5 - 4 / 8, 9 / 4 + 1 / 8])
+
+
+def test_lanes_of_a_section_have_directions_neighbours_and_marks(load: Load) -> None:
+    def section(rule: str) -> LaneMap:
+        sides = {"left": lane(1) + lane(2, "sidewalk"), "right": lane(-1) + lane(-2, "bus")}
+        return load(opendrive(road(**sides, attributes=f'rule="{rule}"')))
+
+    right, left = section("RHT"), section("LHT")
+    assert [line[[0, -1]].round(9).tolist() for line in right.centerline] == [
+        [[40, 1.5], [0, 1.5]], [[0, -1.5], [40, -1.5]], [[0, -4.5], [40, -4.5]],
+    ]  # fmt: skip
+    backward = np.concatenate([line[::-1] for line in left.centerline])
+    assert np.allclose(backward, right.centerline.values)
+    assert np.allclose(right.left_boundary[1][:, 1], 0) and np.allclose(left.left_boundary[1][:, 1], -3)
+    assert [LANE_TYPES[i] for i in right.lane_type] == ["VEHICLE", "VEHICLE", "BUS"]
+    assert right.left_neighbor.tolist() == [-1, -1, 1] and right.right_neighbor.tolist() == [-1, 2, -1]
+    assert left.left_neighbor.tolist() == [-1, 2, -1] and left.right_neighbor.tolist() == [-1, -1, 1]
+    # Inner line first, at the centre the left one; in a lane map the line near the lane.
+    assert marks(right, 0) == ("SOLID_DASH_YELLOW", "SOLID_DASH_YELLOW")
+    assert marks(right, 1) == ("DASH_SOLID_YELLOW", "SOLID_DASH_YELLOW")
+    assert marks(right, 2) == ("DASH_SOLID_YELLOW", "SOLID_DASH_YELLOW")
+
+
+def test_long_lanes_become_segments_in_a_row(load: Load) -> None:
+    long = STRAIGHT.replace('"40"', '"120"')
+    lane_map = load(opendrive(road("1", long, 120, right=lane(-1) + lane(-2))))
+    assert [row.tolist() for row in lane_map.successors] == [[2], [3], [], [4], [5], []]
+    lengths = [arc_length(line)[-1] for line in lane_map.centerline]
+    assert np.allclose(lengths, 40) and faults(lane_map) == []
+    assert lane_map.right_neighbor.tolist()[:3] == lane_map.lane_id.tolist()[3:]
+
+
+def test_a_header_offset_turns_and_moves_the_map(load: Load) -> None:
+    moved = load(opendrive(road(), header='<offset x="100" y="50" z="0" hdg="1.5707963267948966"/>'))
+    assert np.allclose(moved.centerline[0][[0, -1]], [[101.5, 50], [101.5, 90]])
+
+
+def test_lane_offsets_may_jump_between_sections(load: Load) -> None:
+    offsets = '<laneOffset s="0" a="0" b="0" c="0" d="0"/><laneOffset s="20" a="3" b="0" c="0" d="0"/>'
+    other = lane(-1) + lane(-2, link='<predecessor id="-1"/>')
+    second = f'</laneSection><laneSection s="20"><right>{other}</right></laneSection>'.encode()
+    first = opendrive(road(extra=offsets, right=lane(-1, link='<successor id="-2"/>')))
+    lane_map = load(first.replace(b"</laneSection>", second))
+    assert [np.unique(line[:, 1].round(9)).tolist() for line in lane_map.centerline] == [
+        [-1.5],
+        [1.5],
+        [-1.5],
+    ]
+    assert lane_map.successors[0].tolist() == [2] and faults(lane_map) == []
+
+
+def test_a_town_links_across_its_junction(load: Load) -> None:
+    lane_map = load(town())
+    assert faults(lane_map) == [] and len(lane_map.crossing_id) == 1
+    assert [lane_map.successors[row].tolist() for row in range(2)] == [[1], [3, 6, 9]]
+    assert lane_map.is_intersection.tolist() == [False, True, *[False] * (len(lane_map) - 2)]
+    edges = lane_map.crossing_edge1[0], lane_map.crossing_edge2[0]
+    assert sorted(round(float(edge[:, 0].mean()), 6) for edge in edges) == [18.5, 21.5]
+    assert np.allclose([np.ptp(edge[:, 1]) for edge in edges], 8)
+    # The offset of the lanes is 0.001 s² up to 20 m.
+    assert np.interp(10, *lane_map.left_boundary[0].T) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_lanelets_are_oriented_and_linked(load: Load, local: bool) -> None:
+    options = {} if local else {"origin": (48, 9), "crs": "+proj=tmerc +lat_0=48 +lon_0=9"}
+    lane_map = load(lanelet2(local), **options)
+    row = {i: k for k, i in enumerate(lane_map.lane_id.tolist())}
+    reverse = max(row)
+    assert [LANE_TYPES[i] for i in lane_map.lane_type] == ["VEHICLE", "VEHICLE", "BIKE", "VEHICLE", "VEHICLE"]
+    assert np.allclose(lane_map.centerline[row[1]][[0, -1]], [[0, 7.5], [30, 7.5]], atol=0.01)
+    assert np.allclose(lane_map.centerline[row[3]][[0, -1]], [[0, 4.5], [30, 4.5]], atol=0.01)
+    assert lane_map.successors[row[1]].tolist() == [2] and lane_map.predecessors[row[2]].tolist() == [1]
+    assert lane_map.right_neighbor[row[1]] == 3 and lane_map.left_neighbor[row[3]] == 1
+    assert np.allclose(lane_map.centerline[row[reverse]], lane_map.centerline[row[4]][::-1])
+    assert marks(lane_map, row[1]) == ("SOLID_WHITE", "SOLID_DASH_WHITE")
+    assert marks(lane_map, row[3]) == ("DASH_SOLID_WHITE", "DASHED_WHITE")
+    assert len(lane_map.crossing_id) == 1
+
+
+def test_commonroad_has_intersections_marks_and_crosswalks(load: Load) -> None:
+    lane_map = load(commonroad())
+    assert lane_map.lane_id.tolist() == [1, 2] and lane_map.successors[0].tolist() == [2]
+    assert lane_map.is_intersection.tolist() == [False, True] and len(lane_map.crossing_id) == 1
+    assert [TURN_DIRECTIONS[i] for i in lane_map.turn_direction] == ["NONE", "LEFT"]
+    assert marks(lane_map, 0) == ("DASH_SOLID_WHITE", "SOLID_WHITE")
+
+
+def test_lanelets_are_those_of_the_library(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """lanelet2 1.2.3: UtmProjector, canPass of vehicles in Germany, following, left and right lanes."""
+    monkeypatch.setattr(lanes, "MAX_LENGTH_M", 1e9)
+    path = named(files, "mapping_example")
+    lane_map = LaneMap.from_lanelet2(path, origin=(49.0, 8.4))
+    given = np.isin(lane_map.lane_id, [int(i) for i in re.findall(r"relation id='(\d+)'", path.read_text())])
+    cars = np.flatnonzero(given & (lane_map.lane_type == 0))
+    assert len(cars) == 328 and (given & (lane_map.lane_type == 1)).sum() == 31
+    left, right = lane_map.left_boundary.take(cars), lane_map.right_boundary.take(cars)
+    assert sum(arc_length(line)[-1] for line in left) == pytest.approx(4546.67477009132, abs=1e-6)
+    assert sum(arc_length(line)[-1] for line in right) == pytest.approx(4697.791666076213, abs=1e-6)
+    start = left.values[left.offsets[:-1]].mean(axis=0)
+    assert np.allclose(start, [1666.7887427592877, 611.2041718092514], atol=1e-6)
+    following = lane_map.successors.take(cars).values
+    assert np.isin(following, lane_map.lane_id[cars]).sum() == 313
+    assert np.isin(lane_map.left_neighbor[cars], lane_map.lane_id[cars]).sum() == 111
+
+
+@pytest.mark.parametrize(
+    ("name", "metres", "links", "left", "centre"),
+    [
+        ("USA_Lanker", 1689.4027907311656, 84, 57, [1.7596035227272748, 18.778639318181813]),
+        ("USA_US101", 1181.2919764693706, 6, 9, [21.155179874213843, -31.099742243186604]),
+    ],
+)
+def test_commonroad_lanelets_are_those_of_the_library(
+    name: str,
+    metres: float,
+    links: int,
+    left: int,
+    centre: list[float],
+    files: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """commonroad-io 2026.1: sums of distances, successors, left lanes of the same direction, mean vertex."""
+    monkeypatch.setattr(lanes, "MAX_LENGTH_M", 1e9)
+    lane_map = LaneMap.from_commonroad(named(files, name))
+    assert sum(arc_length(line)[-1] for line in lane_map.centerline) == pytest.approx(metres, abs=1e-9)
+    assert len(lane_map.successors.values) == links and (lane_map.left_neighbor >= 0).sum() == left
+    assert np.allclose(lane_map.centerline.values.mean(axis=0), centre, atol=1e-9)
+
+
+def test_every_file_is_connected_and_validates(files: list[Path]) -> None:
+    formats = {".osm": "Lanelet2", ".xodr": "OpenDRIVE", ".xml": "CommonRoad"}
+    for path in files:
+        found, lane_map = read_map(path)
+        assert found == formats[path.suffix] and faults(lane_map) == [], path
+        assert max(arc_length(line)[-1] for line in lane_map.centerline) <= lanes.MAX_LENGTH_M + 1e-6
+        ahead = [line[-1] - line[0] for line in lane_map.centerline]
+        for side, sign in ((lane_map.left_boundary, 1), (lane_map.right_boundary, -1)):
+            aside = [
+                edge.mean(axis=0) - line.mean(axis=0)
+                for edge, line in zip(side, lane_map.centerline, strict=True)
+            ]
+            turned = [a[0] * b[1] - a[1] * b[0] for a, b in zip(ahead, aside, strict=True)]
+            assert np.mean(np.sign(turned) == sign) > 0.95, path
+
+
+def test_lane_following_follows_the_lanes_of_every_file(files: list[Path]) -> None:
+    for path in files:
+        lane_map = LaneMap.load(path)
+        row = {i: k for k, i in enumerate(lane_map.lane_id.tolist())}
+        length = [arc_length(line)[-1] for line in lane_map.centerline]
+        tried = 0
+        for first in np.flatnonzero(lane_map.lane_type == 0).tolist():
+            [second] = lane_map.successors[first].tolist() if len(lane_map.successors[first]) == 1 else [-1]
+            if length[first] < 10 or second not in row or length[row[second]] < 10 or tried == 8:
+                continue
+            tried += 1
+            route = np.concatenate((lane_map.centerline[first], lane_map.centerline[row[second]]))
+            arc = arc_length(route)
+            at = length[first] - 8 + 0.4 * np.arange(-9, 31)  # 4 m/s, 12 m ahead, across the end of the lane
+            position = np.stack([np.interp(at[:10], arc, route[:, i]) for i in (0, 1)], -1)
+            scenario = Scenario.from_arrays(position[None], num_observed=10, map=lane_map)
+            ends = lane_following(scenario, 20).trajectory[0, :, -1]
+            goal = [np.interp(at[9] + 8, arc, route[:, i]) for i in (0, 1)]
+            assert norm(ends - goal).min() < 1.5, (path.name, first)
+        assert tried > 0, path
+
+
+def test_coordinates_are_projected_around_an_origin() -> None:
+    degrees = np.array([[49.0, 8.4], [49.01, 8.4], [49.0, 8.41]])
+    # Metres of a degree on the ellipsoid WGS 84 at latitude 49, times UTM's scale.
+    metres = project(degrees, origin=(49.0, 8.4))
+    assert np.allclose(norm(metres), [0, 0.9996 * 1112.07, 0.9996 * 731.68], atol=0.3)
+    assert np.allclose(project(degrees) - project(degrees)[0], metres, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "problem"),
+    [
+        (b"", {}, "is not readable"),
+        (b"<osm></osm>", {}, "must be 1 to 200000 segments"),
+        (b"<gpx></gpx>", {}, "known map"),
+        (
+            lanelet2().replace(b'ref="11" role="right"', b'ref="99" role="right"'),
+            {},
+            "the right bound of lanelet 1",
+        ),
+        (lanelet2(), {"crs": "EPSG:0"}, "projection"),
+        (lanelet2(), {"origin": (100, 0)}, "latitude and longitude"),
+        (town().replace(b'length="10"', b'length="1e9"', 1), {}, "road.length"),
+        (town().replace(b"<arc ", b"<bend "), {}, "paramPoly3"),
+        (b'<!DOCTYPE x [<!ENTITY a "b">]>' + lanelet2(), {}, "must not declare a document type"),
+    ],
+)
+def test_a_wrong_map_is_one_sentence(
+    content: bytes, options: dict[str, object], problem: str, load: Load
+) -> None:
+    with pytest.raises(DataError, match=problem) as caught:
+        load(content, **options)
+    assert str(caught.value).count("map.xml") == 1
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "town.xodr"
+    path.write_bytes(town())
+    assert len(LaneMap.from_opendrive(path)) == len(LaneMap.load(path))
+    with pytest.raises(DataError, match="of OpenDRIVE, not of Lanelet2"):
+        LaneMap.from_lanelet2(path)

@@ -1,0 +1,172 @@
+"""Cut forecasting scenarios out of CommonRoad's: lanelets and recorded obstacles, versions 2018b and 2020a.
+
+Windows of 11 s, of which 5 s are observed, begin every 1.5 s. A shorter recording is one window, too: the
+same share of it is observed, and the steps before and after it are unknown. Steps are as long as in the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.errors import DataError, require
+from trajpred.geometry import norm, unit_vector
+from trajpred.scenario import Scenario, TrackCategory
+from trajpred.sources.maps.commonroad import read as read_lanelets
+from trajpred.sources.maps.lanes import lane_map_of
+from trajpred.sources.maps.xml_file import as_number, integer, number, parse, read_bytes, readable_xml
+from trajpred.sources.tables import MAX_STATES, MAX_STEPS
+from trajpred.splits import SPLITS
+
+#: Seconds of a window, those that are observed, those between the starts of two windows, and the fewest.
+WINDOW_S, OBSERVED_S, STRIDE_S, SHORTEST_S = 11.0, 5.0, 1.5, 2.0
+#: A road user that moves this far (metres) between the first and the last recorded step is scored.
+MOVED_M = 2.0
+#: The object type of each type of obstacles; any other is ``unknown``.
+OBJECT_TYPE = {
+    **dict.fromkeys(("car", "truck", "taxi", "priorityVehicle", "parkedVehicle"), "vehicle"),
+    **{"bus": "bus", "motorcycle": "motorcyclist", "bicycle": "cyclist", "pedestrian": "pedestrian"},
+    **dict.fromkeys(("roadBoundary", "building", "pillar", "median_strip"), "static"),
+    "constructionZone": "construction",
+}
+_ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
+
+
+def discover(raw: Path) -> dict[str, list[Path]]:
+    """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val.
+
+    Raises: DataError if there are no files.
+    """
+    files = {split: sorted((raw / split).glob("*.xml")) for split in SPLITS}
+    files = files if any(files.values()) else {"val": sorted(raw.glob("*.xml"))}
+    if not any(files.values()):
+        raise DataError(f"no scenarios; expected {raw}/*.xml or {raw}/{{train,val,test}}/*.xml", file=raw)
+    return {split: [path for one in found for path in _windows(one)] for split, found in files.items()}
+
+
+def _windows(file: Path) -> list[Path]:
+    """Name the windows of a file, as files within it; one if it cannot be read."""
+    try:
+        with readable_xml(file):
+            starts = list(_Recording.of(parse(read_bytes(file))).starts)
+    except DataError:
+        starts = [0]  # reading the window reports the reason
+    return [file / f"{file.stem}_{start:03d}" for start in starts]
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read a window, or the first one of a file. Raises: DataError naming the file and the field at fault."""
+    file, name = (path, f"{path.stem}_000") if path.suffix == ".xml" else (path.parent, path.name)
+    with readable_xml(file), np.errstate(all="ignore"):
+        root = parse(read_bytes(file))
+        require(root.tag == "commonRoad", "root", "is not that of a CommonRoad scenario")
+        return _Recording.of(root).window(root, integer(name.rpartition("_")[2], "window"), name)
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """The ``A`` obstacles of a file over its ``N`` steps.
+
+    Attributes:
+        step_s: seconds between steps.
+        name, object_type: A strings.
+        state: ``[A, N, 4]``: x, y (metres), heading (radians) and speed (m/s); NaN where unknown.
+    """
+
+    step_s: float
+    name: list[str]
+    object_type: list[str]
+    state: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, root: Element) -> _Recording:
+        """Read the obstacles of a scenario. Raises: DataError naming the element at fault."""
+        step_s = number(root, "timeStepSize")
+        require(0.01 <= step_s <= 1, "timeStepSize", f"must be 0.01 to 1 s, is {step_s}")
+        found = [one for one in root if one.tag in ("obstacle", "dynamicObstacle", "staticObstacle")]
+        paths = [[*one.iterfind("initialState"), *one.iterfind("trajectory/state")] for one in found]
+        states = [[_state(one) for one in path] for path in paths]
+        steps = [step for row in states for step, _ in row]
+        first = min(steps, default=0)
+        length = max(steps, default=-1) + 1 - first
+        require(length <= MAX_STEPS, "time", f"spans {length} steps, more than {MAX_STEPS}")
+        too_many = f"{len(found)} over {length} steps are too many"
+        require(length * len(found) <= MAX_STATES, "obstacle", too_many)
+        table = np.full((len(found), length, 4), np.nan)
+        for row, obstacle in enumerate(found):
+            for step, values in states[row]:
+                is_static = "static" in (obstacle.findtext("role"), obstacle.tag.removesuffix("Obstacle"))
+                table[row, slice(None) if is_static else step - first] = values
+        kinds = [OBJECT_TYPE.get(one.findtext("type", ""), "unknown") for one in found]
+        return cls(step_s, [one.get("id", "") for one in found], kinds, table)
+
+    @property
+    def starts(self) -> range:
+        """The first steps of the windows. Raises: DataError if the recording is too short for one."""
+        steps, window = self.state.shape[1], round(WINDOW_S / self.step_s)
+        short = f"the obstacles are recorded for {steps * self.step_s:.1f} s, less than {SHORTEST_S:g} s"
+        require(steps * self.step_s >= SHORTEST_S, "time", short)
+        return range(0, max(steps - window, 0) + 1, round(STRIDE_S / self.step_s))
+
+    def window(self, root: Element, start: int, name: str) -> Scenario:
+        """Return the window from step ``start`` on. Raises: DataError if nobody can be its focal track."""
+        require(start in self.starts, "window", f"none begins at step {start}")
+        steps = round(WINDOW_S / self.step_s)
+        state = self.state[:, start : start + steps]
+        missing = steps - state.shape[1]
+        before, observed = (round(n * OBSERVED_S / WINDOW_S) for n in (missing, steps))
+        kept = np.flatnonzero(np.isfinite(state).any((1, 2)))
+        state = state[kept]
+        whole = np.isfinite(state[..., 0]).all(1)
+        moved = norm(state[:, -1, :2] - state[:, 0, :2]) >= MOVED_M
+        state = np.pad(state, ((0, 0), (before, missing - before), (0, 0)), constant_values=np.nan)
+        kinds = [self.object_type[row] for row in kept]
+        user = np.isin(kinds, _ROAD_USERS)
+        focal = _focal(state[..., :2], user, observed, round(1 / self.step_s))
+        heading, speed = state[..., 2], state[..., 3]
+        seen = np.isfinite(state[..., 0])
+        has_heading, has_speed = (bool(np.isfinite(values[seen]).all()) for values in (heading, speed))
+        return Scenario.from_arrays(
+            state[..., :2], num_observed=observed, step_s=self.step_s,
+            heading=heading if has_heading else None,
+            velocity=speed[..., None] * unit_vector(heading) if has_heading and has_speed else None,
+            object_type=kinds, track_id=[self.name[row] for row in kept], focal=focal,
+            category=np.where(user & whole & moved, TrackCategory.SCORED, TrackCategory.UNSCORED),
+            map=lane_map_of(*read_lanelets(root)), scenario_id=name,
+            city="_".join(root.get("benchmarkID", "").split("_")[:2]),
+        )  # fmt: skip
+
+
+def _focal(position: NDArray[np.float64], user: NDArray[np.bool_], now: int, second: int) -> int:
+    """Choose the focal one of the tracks ``[A, T, 2]`` that are seen at the last observed step.
+
+    It is the road user that is seen at the most steps; of several the one that departs farthest from the
+    velocity of its last observed second. Raises: DataError if there is no road user.
+    """
+    last, steps = position[:, now - 1], position.shape[1]
+    candidate = user & np.isfinite(last[:, 0])
+    require(bool(candidate.any()), "obstacle", "no road user is seen at the last observed step")
+    back = max(now - 1 - second, 0)
+    step = (last - position[:, back]) / max(now - 1 - back, 1)
+    steady = last[:, None] + step[:, None] * np.arange(1, steps - now + 1)[:, None]
+    error = np.nan_to_num(norm(steady - position[:, now:])).max(axis=1)
+    seen = np.where(candidate, np.isfinite(position[..., 0]).sum(1), -1)
+    return int(np.lexsort((error, seen))[-1])
+
+
+def _state(state: Element) -> tuple[int, list[float]]:
+    """Return the step of a state, and its x, y, heading and speed."""
+    xy = [as_number(state.findtext(f"position//{axis}"), f"position.{axis}") for axis in "xy"]
+    values = [*xy, _value(state, "orientation"), _value(state, "velocity")]
+    return integer(state.findtext("time/exact"), "time"), values
+
+
+def _value(state: Element, name: str) -> float:
+    """Return an exact value, or the middle of an interval; NaN without either."""
+    found = [state.findtext(f"{name}/{part}") for part in ("exact", "intervalStart", "intervalEnd")]
+    known = [as_number(text, name) for text in found if text is not None]
+    return sum(known) / len(known) if known else np.nan

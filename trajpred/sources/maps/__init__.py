@@ -1,0 +1,65 @@
+"""Maps as vehicles and simulators have them: Lanelet2, OpenDRIVE, CommonRoad; and Argoverse 2's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajpred.errors import DataError, quoted, require
+from trajpred.lane_map import LaneMap
+from trajpred.sources.argoverse2_map import map_from
+from trajpred.sources.maps import commonroad, lanelet2, opendrive
+from trajpred.sources.maps.lanes import lane_map_of
+from trajpred.sources.maps.xml_file import parse, read_bytes, readable_xml
+
+#: The root element of each XML format: its name, and the function that returns lanes and crossings.
+_XML: dict[str, tuple[str, Any]] = {
+    "osm": ("Lanelet2", lanelet2.read),
+    "OpenDRIVE": ("OpenDRIVE", opendrive.read),
+    "commonRoad": ("CommonRoad", commonroad.read),
+}
+FORMATS = (*(name for name, _ in _XML.values()), "Argoverse 2")
+
+
+def load_map(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    origin: tuple[float, float] | None = None,
+    crs: str | None = None,
+) -> LaneMap:
+    """Load a map file, in metres; its format is told by its content.
+
+    Args:
+        format: one of :data:`FORMATS` that the file must have.
+        origin, crs: where latitudes and longitudes are, see
+            :func:`~trajpred.sources.maps.lanelet2.project`; other formats are in metres already.
+
+    Raises: DataError naming the file and the field at fault.
+    """
+    found, lane_map = read_map(path, origin=origin, crs=crs)
+    if format not in (None, found):
+        raise DataError(f"is a map of {found}, not of {format}", file=path)
+    return lane_map
+
+
+def read_map(
+    path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
+) -> tuple[str, LaneMap]:
+    """Return the format of a map file, one of :data:`FORMATS`, and the map; see :func:`load_map`."""
+    # Damaged numbers may overflow; the result is checked.
+    with readable_xml(Path(path)), np.errstate(all="ignore"):
+        content = read_bytes(Path(path))
+        if content.lstrip()[:1] == b"{":
+            return "Argoverse 2", map_from(json.loads(content))
+        root = parse(content)
+        known = f"{', '.join(_XML)}, or JSON of Argoverse 2"
+        require(root.tag in _XML, "root", f"is {quoted(root.tag)}, not that of a known map: {known}")
+        name, read = _XML[root.tag]
+        projection = {"origin": origin, "crs": crs} if name == "Lanelet2" else {}
+        lane_map = lane_map_of(*read(root, **projection))
+        require(len(lane_map) > 0, "lanes", "the map has no lane that road users drive on")
+        return name, lane_map

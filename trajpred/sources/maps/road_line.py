@@ -1,0 +1,154 @@
+"""The geometry of a road in OpenDRIVE: its reference line, and cubic polynomials along it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from xml.etree.ElementTree import Element
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.errors import require
+from trajpred.geometry import Pose, arc_length, direction, to_global, unit_vector
+from trajpred.sources.maps.xml_file import number
+
+#: Largest distance (metres) of a curve from the chords between its points, and bounds of their length; that
+#: of the chords of polynomials.
+TOLERANCE_M, MIN_STEP_M, MAX_STEP_M, POLYNOMIAL_STEP_M = 0.01, 0.1, 1.0, 0.25
+#: Longest road (metres).
+MAX_ROAD_M = 1e5
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cubics:
+    """Cubic polynomials a + b ds + c ds² + d ds³, one after another; ds counts from the start of each.
+
+    Attributes:
+        start: ``[N]`` metres, ascending.
+        factors: ``[N, 4]``: a, b, c, d.
+    """
+
+    start: Values
+    factors: Values
+
+    @classmethod
+    def of(cls, elements: Sequence[Element], start: str) -> Cubics:
+        """Read elements whose attribute ``start`` is the start. Raises: DataError naming the attribute."""
+        rows = sorted([number(one, start, 0.0), *(number(one, name) for name in "abcd")] for one in elements)
+        table = np.array(rows or [[0.0] * 5])
+        return cls(table[:, 0], table[:, 1:])
+
+    def __call__(self, s: Values) -> Values:
+        """Evaluate at ``s`` ``[S]``, 0 without polynomials."""
+        row = (np.searchsorted(self.start, s + 1e-9, side="right") - 1).clip(0)
+        a, b, c, d = self.factors[row].T
+        ds = s - self.start[row]
+        return a + ds * (b + ds * (c + ds * d))
+
+
+@dataclass(frozen=True)
+class RoadLine:
+    """The reference line of a road at ``S`` stations.
+
+    Attributes:
+        s: ``[S]`` metres along the road, ascending.
+        xy: ``[S, 2]`` metres; heading: ``[S]`` radians.
+    """
+
+    s: Values
+    xy: Values
+    heading: Values
+
+    @classmethod
+    def of(cls, road: Element, stations: Sequence[float], frame: Pose[np.ndarray]) -> RoadLine:
+        """Sample the line of ``road``, whose coordinates are in ``frame``, also at ``stations`` (metres).
+
+        Raises: DataError naming the element at fault.
+        """
+        length = number(road, "length")
+        wrong = f"must be above 0 and at most {MAX_ROAD_M:g} m, is {length}"
+        require(0 < length <= MAX_ROAD_M, "road.length", wrong)
+        records = sorted(road.iterfind("planView/geometry"), key=lambda one: number(one, "s"))
+        require(len(records) > 0, "planView.geometry", f"is missing in road {road.get('id')!r}")
+        starts = [0.0, *(min(max(number(one, "s"), 0.0), length) for one in records[1:]), length]
+        parts = []
+        for record, (start, end) in zip(records, pairwise(starts), strict=True):
+            grid = np.linspace(start, end, math.ceil((end - start) / _step(record)) + 1)
+            s = np.union1d(grid, [one for one in stations if start < one < end])
+            xy, heading = _curve(record, s - start)
+            at = Pose(np.array([number(record, axis) for axis in "xy"]), np.float64(number(record, "hdg")))
+            xy = to_global(to_global(xy, at.position, at.heading), frame.position, frame.heading)
+            parts.append((s, xy, heading + at.heading + frame.heading))
+        s, xy, heading = (np.concatenate(column) for column in zip(*parts, strict=True))
+        first = np.unique(s, return_index=True)[1]  # the ends of records are the starts of the next
+        return cls(s[first], xy[first], np.unwrap(heading[first]))
+
+    def between(self, start: float, end: float) -> RoadLine:
+        """Select the stations from ``start`` to ``end``."""
+        kept = (self.s >= start) & (self.s <= end)
+        return RoadLine(self.s[kept], self.xy[kept], self.heading[kept])
+
+    def aside(self, t: Values) -> Values:
+        """Return the points ``[S, 2]`` that lie ``t`` ``[S]`` metres to the left of the line."""
+        return self.xy + t[:, None] * unit_vector(self.heading + np.pi / 2)
+
+    def at(self, s: Values, t: Values) -> Values:
+        """Return the points ``[M, 2]`` at the stations ``s`` ``[M]``, ``t`` ``[M]`` metres to the left."""
+        x, y, heading = (np.interp(s, self.s, values) for values in (*self.xy.T, self.heading))
+        return RoadLine(s, np.stack((x, y), -1), heading).aside(t)
+
+
+def _curvature(record: Element) -> tuple[float, float] | None:
+    """Return the curvature (1/m) of a line, arc or spiral at its start and its end; None for polynomials."""
+    arc, spiral = record.find("arc"), record.find("spiral")
+    if spiral is not None:
+        return number(spiral, "curvStart"), number(spiral, "curvEnd")
+    if arc is not None:
+        return (number(arc, "curvature"),) * 2
+    return (0.0, 0.0) if record.find("line") is not None else None
+
+
+def _step(record: Element) -> float:
+    ends = _curvature(record)
+    if ends is None:
+        return POLYNOMIAL_STEP_M
+    step = math.sqrt(8 * TOLERANCE_M / max(*map(abs, ends), 1e-9))
+    return min(max(step, MIN_STEP_M), MAX_STEP_M)
+
+
+def _curve(record: Element, ds: Values) -> tuple[Values, Values]:
+    """Return points ``[S, 2]`` and headings ``[S]`` at ``ds`` ``[S]`` metres from the start, in its frame."""
+    ends = _curvature(record)
+    if ends is None:
+        return _polynomial(record, ds)
+    # The curvature is linear: integrate the direction from point to point (Gauss-Legendre).
+    first, slope = ends[0], (ends[1] - ends[0]) / max(number(record, "length"), 1e-9)
+    half = np.diff(ds, prepend=0.0)[:, None] / 2
+    s = ds[:, None] + half * (_NODES - 1)
+    steps = (unit_vector(s * (first + s * slope / 2)) * (half * _WEIGHTS)[..., None]).sum(axis=1)
+    return np.cumsum(steps, axis=0), ds * (first + ds * slope / 2)
+
+
+def _polynomial(record: Element, ds: Values) -> tuple[Values, Values]:
+    """Evaluate u(p) and v(p): of poly3, p is u and ``ds`` the length of the curve; else ``ds`` scales p."""
+    cubic, pair = record.find("poly3"), record.find("paramPoly3")
+    shapes = "is no line, spiral, arc, poly3 or paramPoly3"
+    require(cubic is not None or pair is not None, "planView.geometry", shapes)
+    if pair is not None:
+        names = ("aU", "bU", "cU", "dU", "aV", "bV", "cV", "dV")
+        factors = np.array([number(pair, name) for name in names]).reshape(2, 4)
+        normalized = pair.get("pRange", "normalized") == "normalized"
+        p = ds / max(number(record, "length"), 1e-9) if normalized else ds
+    else:
+        assert cubic is not None
+        factors = np.array([[0, 1, 0, 0], [number(cubic, name) for name in "abcd"]])
+        u = np.linspace(0, ds[-1], 8 * len(ds))
+        p = np.interp(ds, arc_length((factors @ np.stack((u**0, u, u**2, u**3))).T), u)
+    heading = direction((factors @ np.stack((0 * p, p**0, 2 * p, 3 * p**2))).T)
+    return (factors @ np.stack((p**0, p, p**2, p**3))).T, heading
