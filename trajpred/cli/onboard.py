@@ -115,8 +115,13 @@ def replay(
     realtime: bool = False,
     threads: int = 0,
     repeat: int = 1,
+    tracks: Path | None = None,
+    map: Path | None = None,
+    topic: str | None = None,
+    frame: str = "map",
+    min_probability: float = 0.1,
 ) -> int:
-    """Stream a scenario through a bundle, step by step as onboard, and report the latency and its parts.
+    """Stream a scenario or a recorded drive through a bundle, as onboard, and report the latency.
 
     Example: trajpred replay --bundle bundle --out replay.gif
 
@@ -125,17 +130,32 @@ def replay(
         scenario: Its id, or an unambiguous start of it; by default the first of the split.
         store: Folder written by prepare; by default the sample's.
         split: Split to take the scenario from if none is named.
-        out: Also write a film, a file that ends in .gif or .mp4.
+        out: Also write a film, a file that ends in .gif or .mp4. With --tracks, write the predicted objects and
+            the scene for Foxglove, a file that ends in .mcap.
         curves: Also draw error, displacement and switches from update to update (.png, .pdf, .svg).
         realtime: Replay in real time; by default as fast as possible.
         threads: Threads of onnxruntime; 0 for one per core.
         repeat: Number of replays; film and curves show the first.
+        tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
+        map: With --tracks, the map: an Argoverse 2 map archive (.json).
+        topic: With --tracks, topic of the tracked objects, needed if there are several.
+        frame: With --tracks, id of the map's frame.
+        min_probability: With --tracks, modes below it are not written, except an object's most probable one.
     """
+    if tracks is not None:
+        from trajpred.cli.drive import replay_drive
+
+        given = {"scenario": scenario, "store": store, "curves": curves, "realtime": realtime or None}
+        for name, value in given.items():
+            require(value is None, name, "cannot be combined with --tracks")
+        written = {"frame": frame, "min_probability": min_probability}
+        return replay_drive(tracks, map, bundle, out, topic=topic, threads=threads, **written)
+    require(map is None, "map", "needs --tracks: scenarios have their own")
     require(repeat > 0, "repeat", "must be positive")
     film = out is None or out.suffix[1:] in FILMS
     require(film, "out", f"must end in .{' or .'.join(FILMS)}, is {out}")
     from trajpred.onboard import OnboardForecaster
-    from trajpred.onboard.replay import Replay, resident_mb
+    from trajpred.onboard.replay import Replay
     from trajpred.onboard.replay import replay as stream
 
     forecaster = OnboardForecaster(bundle, threads=threads)
@@ -158,7 +178,7 @@ def replay(
                 report.add(update)
                 if (out or curves) and not turn:
                     updates.append(ReplayFrame.of(update, scene))
-    report.console.print(summary(result, resident_mb()))
+    print_summary(result)
     if out is not None:
         save_replay(scene, updates, out)
         print(out)
@@ -210,6 +230,13 @@ def bar(share: float) -> str:
     return "█" * filled + "░" * (BAR - filled) + ("!" if share > 1 else "")
 
 
+def print_summary(result: Replay) -> None:
+    """Print the table of a replay."""
+    from trajpred.onboard.replay import resident_mb
+
+    Console(highlight=False, soft_wrap=True).print(summary(result, resident_mb()))
+
+
 def summary(result: Replay, memory_mb: float | None) -> Table:
     """Return the table printed after a replay; ``memory_mb``: of the process, None if unknown."""
     percentiles = ", ".join(f"{value:.1f}" for value in result.percentiles_ms().values())
@@ -220,6 +247,8 @@ def summary(result: Replay, memory_mb: float | None) -> Table:
         "first update (map, surrounding lanes)": f"{result.cold_ms:.1f} ms",
         "lanes encoded": f"{result.encoded}",
     }
+    if result.fallback:
+        rows["predicted by the fallback"] = f"{result.fallback} of {sum(result.agents)}"
     rows |= {f"share of {part}": f"{share:.0%}" for part, share in result.shares().items()}
     if result.warnings:
         rows["warnings"] = f"{result.warnings.total()}"

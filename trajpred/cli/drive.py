@@ -1,0 +1,62 @@
+"""The part of ``replay`` that streams a recorded drive instead of a scenario."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from trajpred.errors import DataError, require
+from trajpred.files import require_writable
+
+
+def replay_drive(
+    tracks: Path,
+    map: Path | None,
+    bundle: Path,
+    out: Path | None,
+    *,
+    topic: str | None,
+    frame: str,
+    min_probability: float,
+    threads: int,
+) -> int:
+    """Stream a recording through a bundle, as :func:`trajpred.cli.onboard.replay` describes."""
+    if map is None:
+        raise DataError("must be given with --tracks", field="map")
+    require(out is None or out.suffix == ".mcap", "out", f"must end in .mcap with --tracks, is {out}")
+    require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
+    from trajpred.cli.onboard import print_summary
+    from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
+    from trajpred.onboard.replay import Replay, timed_update
+    from trajpred.predictors.lane_following import lane_following
+    from trajpred.progress import progress_bar
+    from trajpred.sources.argoverse2 import read_map
+    from trajpred.sources.recorded_drive import RecordedDrive
+    from trajpred.viz.viewer import DriveFile
+
+    drive, lane_map, result = RecordedDrive(tracks, topic, frame), read_map(map), Replay()
+    stream = StreamingForecaster(OnboardForecaster(bundle, threads=threads), fallback=lane_following)
+    step_s = stream.runtime.bundle.step_s
+    with ExitStack() as stack:
+        file = None
+        if out is not None:
+            require(not (out.exists() and out.samefile(tracks)), "out", "is the recording itself")
+            require_writable(out)
+            file = DriveFile(out, lane_map, step_s=step_s, min_probability=min_probability, frame=frame)
+            stack.enter_context(file)
+        for tracked in progress_bar(drive, total=drive.num_messages, desc=drive.topic, unit=" messages"):
+            first = not result.latency_ms
+            update = timed_update(
+                stream, tracked.time_ns / 1e9, Detections(*tracked[1:6]), lane_map if first else None
+            )
+            result.add(update)
+            omitted = update.forecast.timestamp_s != tracked.time_ns / 1e9
+            if file is not None and not omitted:
+                file.add(tracked, stream.history.tracks(), update.forecast)
+    for problem, count in drive.problems.items():
+        print(f"{tracks}: {count} times: {problem}")
+    require(bool(result.latency_ms), "tracks", f"{tracks} has no readable message in {drive.topic}")
+    print_summary(result)
+    if out is not None:
+        print(out)
+    return int(bool(drive.problems))

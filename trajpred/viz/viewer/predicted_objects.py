@@ -1,0 +1,83 @@
+"""Forecasts as Autoware's ``PredictedObjects``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trajpred.forecast import Forecast
+from trajpred.sources.recorded_drive import TrackedObjects
+
+if TYPE_CHECKING:
+    from rosbags.typesys.store import Typestore
+
+#: Autoware's limit of poses in a path.
+MAX_POSES = 100
+_AUTOWARE = "autoware_perception_msgs/msg/"
+
+
+def predicted_objects(
+    types: Typestore, tracked: TrackedObjects, forecast: Forecast, step_s: float, min_probability: float
+) -> Any:
+    """Build the message that predicts the tracked objects of another; those without futures are omitted.
+
+    Header, id, classification, shape, existence and initial kinematics are those of the tracked object. Paths
+    start at its pose, the most probable first; their confidences are probabilities of the forecast. Modes
+    below ``min_probability`` are omitted, except an object's most probable one; the others keep theirs.
+
+    Args:
+        step_s: seconds between the forecast's steps; every second one is written if :data:`MAX_POSES` demand
+            it, and so on.
+    """
+    new = {name: types.types[_AUTOWARE + name] for name in ("PredictedObject", "PredictedObjects")}
+    kinematics = types.types[_AUTOWARE + "PredictedObjectKinematics"]
+    predicted = []
+    rows = forecast.rows(np.array(tracked.track_id, np.str_))
+    for one, row in zip(tracked.message.objects, rows.tolist(), strict=True):
+        if row < 0:
+            continue
+        motion = one.kinematics
+        paths = _paths(types, motion.pose_with_covariance.pose, forecast, row, step_s, min_probability)
+        start = (
+            motion.pose_with_covariance,
+            motion.twist_with_covariance,
+            motion.acceleration_with_covariance,
+        )
+        same = one.object_id, one.existence_probability, one.classification
+        predicted.append(new["PredictedObject"](*same, kinematics(*start, paths), one.shape))
+    return new["PredictedObjects"](tracked.message.header, predicted)
+
+
+def _paths(
+    types: Typestore, start: Any, forecast: Forecast, row: int, step_s: float, min_probability: float
+) -> list[Any]:
+    """Return the paths of the forecast's ``row``, from the pose ``start``."""
+    point, turn, pose, duration = (
+        types.types[name]
+        for name in (
+            "geometry_msgs/msg/Point",
+            "geometry_msgs/msg/Quaternion",
+            "geometry_msgs/msg/Pose",
+            "builtin_interfaces/msg/Duration",
+        )
+    )
+    every = math.ceil(forecast.trajectory.shape[2] / (MAX_POSES - 1))
+    seconds, nanoseconds = divmod(round(every * step_s * 1e9), 10**9)
+    half = forecast.heading[row, :, every - 1 :: every, None] / 2
+    states = np.concatenate((forecast.trajectory[row, :, every - 1 :: every], np.sin(half), np.cos(half)), -1)
+    z, paths = start.position.z, []
+    for mode in likely_modes(forecast.probability[row], min_probability):
+        poses = [pose(point(x, y, z), turn(0.0, 0.0, sin, cos)) for x, y, sin, cos in states[mode].tolist()]
+        time_step, confidence = duration(seconds, nanoseconds), float(forecast.probability[row, mode])
+        paths.append(types.types[_AUTOWARE + "PredictedPath"]([start, *poses], time_step, confidence))
+    return paths
+
+
+def likely_modes(probability: np.ndarray, min_probability: float) -> list[int]:
+    """Return the modes ``[K]`` of at least ``min_probability``, or the most probable one, in that order."""
+    order = np.argsort(-probability, kind="stable")
+    count = max(1, int((probability >= min_probability).sum()))
+    modes: list[int] = order[:count].tolist()
+    return modes
