@@ -130,8 +130,8 @@ def replay(
         scenario: Its id, or an unambiguous start of it; by default the first of the split.
         store: Folder written by prepare; by default the sample's.
         split: Split to take the scenario from if none is named.
-        out: Also write a film, a file that ends in .gif or .mp4. With --tracks, write the predicted objects and
-            the scene for Foxglove, a file that ends in .mcap.
+        out: Also write a film, a file that ends in .gif or .mp4. With --tracks, write the predicted objects
+            and the scene for Foxglove, a file that ends in .mcap.
         curves: Also draw error, displacement and switches from update to update (.png, .pdf, .svg).
         realtime: Replay in real time; by default as fast as possible.
         threads: Threads of onnxruntime; 0 for one per core.

@@ -91,6 +91,11 @@ class RecordedDrive:
             raise DataError(message, file=self.path) from None
         self._connection = self._choose(connections, topic)
         self.topic, self.num_messages = self._connection.topic, self._connection.msgcount
+        try:
+            self._types = _types_of(self._connection)
+        except Exception as error:  # the text of a damaged definition may be anything
+            message = f"the definition of {self._connection.msgtype} is damaged ({_reason(error)})"
+            raise DataError(message, file=self.path, field=self.topic) from None
 
     def _choose(self, connections: list[Connection], topic: str | None) -> Connection:
         """Return the connection of ``topic``. Raises: DataError unless there is one with tracked objects."""
@@ -103,7 +108,7 @@ class RecordedDrive:
         raise DataError(found if tracked else none, file=self.path, field="topic")
 
     def __iter__(self) -> Iterator[TrackedObjects]:
-        types, kind = _types_of(self._connection), self._connection.msgtype
+        kind = self._connection.msgtype
         messages = self._reader.messages(connections=[self._connection])
         while True:
             try:
@@ -114,17 +119,15 @@ class RecordedDrive:
                 self.problems[f"the recording is damaged and ends early ({_reason(error)})"] += 1
                 return
             try:
-                tracked = tracked_objects(types.deserialize_cdr(data, kind))
+                tracked = tracked_objects(self._types.deserialize_cdr(data, kind))
             except Exception as error:
                 self.problems[f"a message was skipped ({_reason(error)})"] += 1
                 continue
             found = str(tracked.message.header.frame_id)
             if found != self.frame:
+                problem = f"objects are in {quoted(found)}, the map is in {quoted(self.frame)}"
                 advice = "record them in the map's frame, or give the id of that frame"
-                message = (
-                    f"objects are in frame {quoted(found)}, the map is in {quoted(self.frame)}: {advice}"
-                )
-                raise DataError(message, file=self.path)
+                raise DataError(f"{problem}: {advice}", file=self.path, field="frame_id")
             yield tracked
 
 

@@ -66,13 +66,19 @@ def _paths(
     every = math.ceil(forecast.trajectory.shape[2] / (MAX_POSES - 1))
     seconds, nanoseconds = divmod(round(every * step_s * 1e9), 10**9)
     half = forecast.heading[row, :, every - 1 :: every, None] / 2
-    states = np.concatenate((forecast.trajectory[row, :, every - 1 :: every], np.sin(half), np.cos(half)), -1)
+    path = to_grid(forecast.trajectory[row, :, every - 1 :: every])
+    states = np.concatenate((path, to_grid(np.sin(half), 16), to_grid(np.cos(half), 16)), axis=-1)
     z, paths = start.position.z, []
     for mode in likely_modes(forecast.probability[row], min_probability):
         poses = [pose(point(x, y, z), turn(0.0, 0.0, sin, cos)) for x, y, sin, cos in states[mode].tolist()]
         time_step, confidence = duration(seconds, nanoseconds), float(forecast.probability[row, mode])
         paths.append(types.types[_AUTOWARE + "PredictedPath"]([start, *poses], time_step, confidence))
     return paths
+
+
+def to_grid(values: np.ndarray, bits: int = 10) -> np.ndarray:
+    """Round to 2^-``bits``, by default 1 mm: files are compressed, and short numbers to a quarter."""
+    return np.asarray(np.round(values * 2**bits) / 2**bits)
 
 
 def likely_modes(probability: np.ndarray, min_probability: float) -> list[int]:

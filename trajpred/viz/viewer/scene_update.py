@@ -14,7 +14,7 @@ from trajpred.geometry import unit_vector
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Tracks
 from trajpred.viz.style import DARK, Role
-from trajpred.viz.viewer.predicted_objects import likely_modes
+from trajpred.viz.viewer.predicted_objects import likely_modes, to_grid
 
 if TYPE_CHECKING:
     from rosbags.typesys.store import Typestore
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 ROAD_WIDTH, HISTORY_WIDTH, MODE_WIDTH, TRUTH_WIDTH, BOX_HEIGHT = 0.12, 0.2, 0.3, 0.15, 1.5
 #: Seconds of history that follow each road user.
 HISTORY_S = 2.0
+#: Seconds between the points of a mode.
+POINT_S = 0.3
 #: Foxglove's ``LinePrimitive`` types, and its deletion of all earlier entities.
 STRIP, LINES, DELETE_ALL = 0, 2, 1
 
@@ -81,7 +83,7 @@ class SceneMessages:
         """
         size, truth, by_rule = size or {}, truth or {}, set(fallback)
         predicted = {} if forecast is None else {name: i for i, name in enumerate(forecast.track_id.tolist())}
-        entities, recent = [], round(HISTORY_S / step_s) + 1
+        entities, recent, every = [], round(HISTORY_S / step_s) + 1, max(1, round(POINT_S / step_s))
         for row in np.flatnonzero(tracks.valid[:, -1]).tolist():
             name, kind = str(tracks.track_id[row]), int(tracks.object_type[row])
             role = DARK.role[Role.EGO if name == EGO_ID else Role.OTHER]
@@ -94,8 +96,9 @@ class SceneMessages:
                 modes = likely_modes(forecast.probability[i], min_probability)
                 facts["probability"] = ", ".join(f"{p:.2f}" for p in forecast.probability[i, modes])
                 colors = DARK.mode_colors(forecast.probability[i, modes])
+                ends = forecast.trajectory[i, :, every - 1 :: every]
                 for mode, color in zip(modes, colors, strict=True):
-                    lines.append(self._line(forecast.trajectory[i, mode], MODE_WIDTH, self._color(color)))
+                    lines.append(self._line(ends[mode], MODE_WIDTH, self._color(color)))
             if name in truth:
                 lines.append(self._line(truth[name], TRUTH_WIDTH, self._white))
             place, heading = tracks.position[row, -1], float(tracks.heading[row, -1])
@@ -135,7 +138,7 @@ class SceneMessages:
 
     def _line(self, line: NDArray[np.float64], width: float, color: Any, kind: int = STRIP) -> Any:
         point = self._types["geometry_msgs/msg/Point"]
-        points = [point(x, y, 0.0) for x, y in (line[:, :2] - self.origin).tolist()]
+        points = [point(x, y, 0.0) for x, y in to_grid(line[:, :2] - self.origin).tolist()]
         none = np.zeros(0, np.uint32)
         return self._types["foxglove_msgs/msg/LinePrimitive"](
             kind, self._pose(self.origin), width, False, points, color, [], none
