@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from trajpred.cli.replay_report import print_summary
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 
@@ -25,7 +26,6 @@ def replay_drive(
         raise DataError("must be given with --tracks", field="map")
     require(out is None or out.suffix == ".mcap", "out", f"must end in .mcap with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
-    from trajpred.cli.onboard import print_summary
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
     from trajpred.onboard.replay import Replay, timed_update
     from trajpred.predictors.lane_following import lane_following

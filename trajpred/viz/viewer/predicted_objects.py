@@ -21,11 +21,12 @@ _AUTOWARE = "autoware_perception_msgs/msg/"
 def predicted_objects(
     types: Typestore, tracked: TrackedObjects, forecast: Forecast, step_s: float, min_probability: float
 ) -> Any:
-    """Build the message that predicts the tracked objects of another; those without futures are omitted.
+    """Build the message that predicts the tracked objects of another; one path or more for each.
 
-    Header, id, classification, shape, existence and initial kinematics are those of the tracked object. Paths
-    start at its pose, the most probable first; their confidences are probabilities of the forecast. Modes
-    below ``min_probability`` are omitted, except an object's most probable one; the others keep theirs.
+    Those without futures, or whose pose is not finite, are omitted. Header, id, classification, shape,
+    existence and initial kinematics are those of the tracked object. Paths start at its pose, the most
+    probable first; their confidences are probabilities of the forecast. Modes below ``min_probability`` are
+    omitted, except an object's most probable one; the others keep theirs.
 
     Args:
         step_s: seconds between the forecast's steps; every second one is written if :data:`MAX_POSES` demand
@@ -36,10 +37,12 @@ def predicted_objects(
     predicted = []
     rows = forecast.rows(np.array(tracked.track_id, np.str_))
     for one, row in zip(tracked.message.objects, rows.tolist(), strict=True):
-        if row < 0:
-            continue
         motion = one.kinematics
-        paths = _paths(types, motion.pose_with_covariance.pose, forecast, row, step_s, min_probability)
+        pose = motion.pose_with_covariance.pose
+        place, turn = pose.position, pose.orientation
+        if row < 0 or not np.isfinite([place.x, place.y, place.z, turn.x, turn.y, turn.z, turn.w]).all():
+            continue
+        paths = _paths(types, pose, forecast, row, step_s, min_probability)
         start = (
             motion.pose_with_covariance,
             motion.twist_with_covariance,
