@@ -9,18 +9,14 @@ from trajpred.cli.replay_report import print_summary
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 
+#: Warnings that are printed after a drive.
+MOST_COMMON = 5
+
 
 def replay_drive(
-    tracks: Path,
-    map: Path | None,
-    bundle: Path,
-    out: Path | None,
-    *,
-    topic: str | None,
-    frame: str,
-    min_probability: float,
-    threads: int,
-) -> int:
+    tracks: Path, map: Path | None, bundle: Path, out: Path | None,
+    topic: str | None, frame: str, min_probability: float, threads: int,
+) -> int:  # fmt: skip
     """Stream a recording through a bundle, as :func:`trajpred.cli.onboard.replay` describes."""
     if map is None:
         raise DataError("must be given with --tracks", field="map")
@@ -45,15 +41,12 @@ def replay_drive(
             file = DriveFile(out, lane_map, step_s=step_s, min_probability=min_probability, frame=frame)
             stack.enter_context(file)
         for tracked in progress_bar(drive, total=drive.num_messages, desc=drive.topic, unit=" messages"):
-            first = not result.latency_ms
-            update = timed_update(
-                stream, tracked.time_ns / 1e9, Detections(*tracked[1:6]), lane_map if first else None
-            )
+            new_map = None if result.latency_ms else lane_map
+            update = timed_update(stream, tracked.time_ns / 1e9, Detections(*tracked[1:6]), new_map)
             result.add(update)
-            omitted = update.forecast.timestamp_s != tracked.time_ns / 1e9
-            if file is not None and not omitted:
+            if file is not None and update.forecast.timestamp_s == tracked.time_ns / 1e9:
                 file.add(tracked, stream.history.tracks(), update.forecast)
-    for problem, count in drive.problems.items():
+    for problem, count in [*drive.problems.items(), *result.warnings.most_common(MOST_COMMON)]:
         print(f"{tracks}: {count} times: {problem}")
     require(bool(result.latency_ms), "tracks", f"{tracks} has no readable message in {drive.topic}")
     print_summary(result)

@@ -140,8 +140,7 @@ def replay(
         given = {"scenario": scenario, "store": store, "curves": curves, "realtime": realtime or None}
         for name, value in given.items():
             require(value is None, name, "cannot be combined with --tracks")
-        written = {"frame": frame, "min_probability": min_probability}
-        return replay_drive(tracks, map, bundle, out, topic=topic, threads=threads, **written)
+        return replay_drive(tracks, map, bundle, out, topic, frame, min_probability, threads)
     require(map is None, "map", "needs --tracks: scenarios have their own")
     require(repeat > 0, "repeat", "must be positive")
     film = out is None or out.suffix[1:] in FILMS

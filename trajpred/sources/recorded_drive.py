@@ -121,7 +121,7 @@ class RecordedDrive:
             try:
                 tracked = tracked_objects(self._types.deserialize_cdr(data, kind))
             except Exception as error:
-                self.problems[f"a message was skipped ({_reason(error)})"] += 1
+                self.problems[f"a message was skipped ({type(error).__name__})"] += 1
                 continue
             found = str(tracked.message.header.frame_id)
             if found != self.frame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from trajpred.errors import DataError
@@ -27,6 +28,12 @@ def ros_types() -> Typestore:
     types = get_typestore(Stores.ROS2_HUMBLE)
     types.register(get_types_from_msg(DEFINITIONS.read_text("utf-8"), TRACKED_OBJECTS))
     return types
+
+
+@cache
+def ros_messages() -> SimpleNamespace:
+    """Return the classes of :func:`ros_types` by their names without the package."""
+    return SimpleNamespace(**{kind.rpartition("/")[2]: one for kind, one in ros_types().types.items()})
 
 
 def require_bags() -> None:

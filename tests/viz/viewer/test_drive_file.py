@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rosbags.rosbag2 import Reader
 
+from tests.conftest import run
 from tests.sources.drives import identity, read_back, write_drive
 from trajpred.forecast import Forecast
 from trajpred.onboard import OnboardForecast
@@ -84,6 +85,16 @@ def test_scenarios_are_shown_at_their_times_and_places(
     ego = tracks.position[tracks.index(EGO_ID)]
     moved = [[one.transform.translation.x, one.transform.translation.y] for one in view]
     np.testing.assert_array_equal(moved, ego)
+
+
+def test_the_command_writes_recordings(store_path: Path, tmp_path: Path) -> None:
+    given = ["--store", store_path, "--checkpoint", "constant_velocity", "--format", "mcap", "--limit", 2]
+    assert run("visualize", *given, "--out", tmp_path) == 0
+    found = [list(read_back(path, SCENE)) for path in sorted(tmp_path.glob("*.mcap"))]
+    assert [len(one) for one in found] == [110, 110]
+    modes = [len(one.lines) for one in found[0][49][1].entities if one.lines]
+    assert min(modes) == 2, "history and the one mode"
+    assert run("visualize", *given, "--theme", "dark", "--out", tmp_path) == 2
 
 
 def test_the_road_is_drawn_once(scenario: Scenario, tmp_path: Path) -> None:

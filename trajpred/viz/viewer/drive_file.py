@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from trajpred.forecast import Forecast
+from trajpred.geometry import Pose
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.stream import OnboardForecast
 from trajpred.scenario import EGO_ID, Scenario, Tracks
@@ -43,7 +44,6 @@ class DriveFile(McapFile):
         self,
         path: str | Path,
         lane_map: LaneMap,
-        *,
         step_s: float,
         min_probability: float = 0.0,
         frame: str = "map",
@@ -55,24 +55,25 @@ class DriveFile(McapFile):
 
     def add(self, tracked: TrackedObjects, tracks: Tracks, forecast: OnboardForecast) -> None:
         """Write the forecast of tracked objects; ``tracks``: their histories until then. Raises: OSError."""
-        message = predicted_objects(self.types, tracked, forecast, self.step_s, self.min_probability)
+        message = predicted_objects(tracked, forecast, self.step_s, self.min_probability)
         self.write(OBJECTS, message, tracked.time_ns)
         sizes = dict(zip(tracked.track_id, tracked.size, strict=True))
         self.add_scene(tracked.time_ns, tracks, forecast, size=sizes, fallback=forecast.fallback)
 
     def add_scene(self, time_ns: int, tracks: Tracks, forecast: Forecast | None, **look: Any) -> None:
         """Write one moment, the last step of ``tracks``; ``look`` as for :meth:`SceneMessages.update`."""
-        seen = tracks.position[tracks.valid[:, -1], -1]
-        ego = np.flatnonzero((tracks.track_id == EGO_ID) & tracks.valid[:, -1])
-        centre = seen.mean(axis=0) if len(seen) else self._view
+        visible = tracks.valid[:, -1]
+        pose = Pose(tracks.position[visible, -1], tracks.heading[visible, -1])
+        ego = pose[tracks.track_id[visible] == EGO_ID]
+        centre = pose.position.mean(axis=0) if visible.any() else self._view
         if self._messages is None:
-            self._messages = SceneMessages(self.types, centre, self.frame)
-            self._view = centre
+            self._messages, self._view = SceneMessages(centre, self.frame), centre
             self.write(ROAD, self._messages.road(time_ns, self.map), time_ns)
-        self._view = tracks.position[ego[0], -1] if len(ego) else self._view + FOLLOW * (centre - self._view)
-        heading = float(tracks.heading[ego[0], -1]) if len(ego) else 0.0
+        followed = len(ego.heading) > 0
+        self._view = ego.position[0] if followed else self._view + FOLLOW * (centre - self._view)
+        heading = float(ego.heading[0]) if followed else 0.0
         self.write(VIEW, self._messages.viewpoint(time_ns, self._view, heading), time_ns)
-        look = {"step_s": self.step_s, "min_probability": self.min_probability} | look
+        look |= {"step_s": self.step_s, "min_probability": self.min_probability}
         self.write(SCENE, self._messages.update(time_ns, tracks, forecast, **look), time_ns)
 
 
@@ -82,10 +83,11 @@ def save_mcap(scenario: Scenario, forecast: Forecast | None, path: str | Path) -
 
     Raises: DataError if a package is missing, OSError.
     """
-    now, tracks, truth = scenario.num_observed - 1, scenario.tracks, {}
-    for row in future_rows(scenario).tolist():
-        future = tracks.position[row, now:][tracks.valid[row, now:]]
-        truth[str(tracks.track_id[row])] = future
+    now, tracks = scenario.num_observed - 1, scenario.tracks
+    future = {
+        row: tracks.position[row, now:][tracks.valid[row, now:]] for row in future_rows(scenario).tolist()
+    }
+    truth = {str(tracks.track_id[row]): line for row, line in future.items()}
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with DriveFile(path, scenario.map, step_s=scenario.step_s) as file:
         for step, time_ns in enumerate(scenario.timestamps_ns.tolist()):

@@ -17,16 +17,13 @@ class McapFile:
     Args:
         path: of the file, which is replaced. Raises: OSError.
 
-    Attributes:
-        types: the messages that can be written.
-
     Example:
         >>> with McapFile("predicted.mcap") as file:
         ...     file.write("/objects", message, time_ns)
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.types, self.path = ros_types(), Path(path)
+        self._types, self.path = ros_types(), Path(path)
         from mcap.writer import Writer
 
         with naming(self.path):
@@ -43,12 +40,12 @@ class McapFile:
             self._writer.finish()
 
     def write(self, topic: str, message: Any, time_ns: int) -> None:
-        """Append a message of one of ``types``, logged and published at ``time_ns``. Raises: OSError."""
+        """Append a ROS 2 message, logged and published at ``time_ns``. Raises: OSError."""
         kind = message.__msgtype__
         if topic not in self._channels:
-            definition, _ = self.types.generate_msgdef(kind, ros_version=2)
+            definition, _ = self._types.generate_msgdef(kind, ros_version=2)
             schema = self._writer.register_schema(kind, "ros2msg", definition.encode())
             self._channels[topic] = self._writer.register_channel(topic, "cdr", schema)
-        data = bytes(self.types.serialize_cdr(message, kind))
+        data = bytes(self._types.serialize_cdr(message, kind))
         with naming(self.path):
             self._writer.add_message(self._channels[topic], log_time=time_ns, publish_time=time_ns, data=data)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from trajpred.forecast import Forecast
 from trajpred.sources.recorded_drive import TrackedObjects
-
-if TYPE_CHECKING:
-    from rosbags.typesys.store import Typestore
+from trajpred.sources.ros_types import ros_messages
 
 #: Autoware's limit of poses in a path.
 MAX_POSES = 100
-_AUTOWARE = "autoware_perception_msgs/msg/"
 
 
 def predicted_objects(
-    types: Typestore, tracked: TrackedObjects, forecast: Forecast, step_s: float, min_probability: float
+    tracked: TrackedObjects, forecast: Forecast, step_s: float, min_probability: float
 ) -> Any:
     """Build the message that predicts the tracked objects of another; one path or more for each.
 
@@ -32,50 +29,37 @@ def predicted_objects(
         step_s: seconds between the forecast's steps; every second one is written if :data:`MAX_POSES` demand
             it, and so on.
     """
-    new = {name: types.types[_AUTOWARE + name] for name in ("PredictedObject", "PredictedObjects")}
-    kinematics = types.types[_AUTOWARE + "PredictedObjectKinematics"]
-    predicted = []
+    new, predicted = ros_messages(), []
     rows = forecast.rows(np.array(tracked.track_id, np.str_))
     for one, row in zip(tracked.message.objects, rows.tolist(), strict=True):
-        motion = one.kinematics
-        pose = motion.pose_with_covariance.pose
-        place, turn = pose.position, pose.orientation
+        pose, twist, acceleration = (
+            getattr(one.kinematics, f"{name}_with_covariance") for name in ("pose", "twist", "acceleration")
+        )
+        place, turn = pose.pose.position, pose.pose.orientation
         if row < 0 or not np.isfinite([place.x, place.y, place.z, turn.x, turn.y, turn.z, turn.w]).all():
             continue
-        paths = _paths(types, pose, forecast, row, step_s, min_probability)
-        start = (
-            motion.pose_with_covariance,
-            motion.twist_with_covariance,
-            motion.acceleration_with_covariance,
-        )
+        paths = _paths(pose.pose, forecast, row, step_s, min_probability)
+        motion = new.PredictedObjectKinematics(pose, twist, acceleration, paths)
         same = one.object_id, one.existence_probability, one.classification
-        predicted.append(new["PredictedObject"](*same, kinematics(*start, paths), one.shape))
-    return new["PredictedObjects"](tracked.message.header, predicted)
+        predicted.append(new.PredictedObject(*same, motion, one.shape))
+    return new.PredictedObjects(tracked.message.header, predicted)
 
 
-def _paths(
-    types: Typestore, start: Any, forecast: Forecast, row: int, step_s: float, min_probability: float
-) -> list[Any]:
+def _paths(start: Any, forecast: Forecast, row: int, step_s: float, min_probability: float) -> list[Any]:
     """Return the paths of the forecast's ``row``, from the pose ``start``."""
-    point, turn, pose, duration = (
-        types.types[name]
-        for name in (
-            "geometry_msgs/msg/Point",
-            "geometry_msgs/msg/Quaternion",
-            "geometry_msgs/msg/Pose",
-            "builtin_interfaces/msg/Duration",
-        )
-    )
-    every = math.ceil(forecast.trajectory.shape[2] / (MAX_POSES - 1))
-    seconds, nanoseconds = divmod(round(every * step_s * 1e9), 10**9)
+    new, every = ros_messages(), math.ceil(forecast.trajectory.shape[2] / (MAX_POSES - 1))
+    time_step = new.Duration(*divmod(round(every * step_s * 1e9), 10**9))
     half = forecast.heading[row, :, every - 1 :: every, None] / 2
     path = to_grid(forecast.trajectory[row, :, every - 1 :: every])
     states = np.concatenate((path, to_grid(np.sin(half), 16), to_grid(np.cos(half), 16)), axis=-1)
     z, paths = start.position.z, []
     for mode in likely_modes(forecast.probability[row], min_probability):
-        poses = [pose(point(x, y, z), turn(0.0, 0.0, sin, cos)) for x, y, sin, cos in states[mode].tolist()]
-        time_step, confidence = duration(seconds, nanoseconds), float(forecast.probability[row, mode])
-        paths.append(types.types[_AUTOWARE + "PredictedPath"]([start, *poses], time_step, confidence))
+        poses = [
+            new.Pose(new.Point(x, y, z), new.Quaternion(0.0, 0.0, sin, cos))
+            for x, y, sin, cos in states[mode].tolist()
+        ]
+        confidence = float(forecast.probability[row, mode])
+        paths.append(new.PredictedPath([start, *poses], time_step, confidence))
     return paths
 
 
