@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rich import box
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-
+from trajpred.cli.replay_report import ReplayReport, print_summary
 from trajpred.cli.scenarios import choose, open_split
 from trajpred.cli.visualize import FILMS, require_picture
 from trajpred.errors import DataError, require
@@ -19,13 +15,9 @@ from trajpred.files import require_writable
 from trajpred.packages import install_command
 
 if TYPE_CHECKING:
-    from trajpred.onboard.replay import Replay, Update
     from trajpred.scenario import Scenario
     from trajpred.store import ScenarioStore
     from trajpred.viz.film import ReplayFrame
-
-#: Characters of the bar that shows an update's latency; full: the time between two steps.
-BAR = 24
 
 
 def export(
@@ -111,8 +103,13 @@ def replay(
     realtime: bool = False,
     threads: int = 0,
     repeat: int = 1,
+    tracks: Path | None = None,
+    map: Path | None = None,
+    topic: str | None = None,
+    frame: str = "map",
+    min_probability: float = 0.1,
 ) -> int:
-    """Stream a scenario through a bundle, step by step as onboard, and report the latency and its parts.
+    """Stream a scenario or a recorded drive through a bundle, as onboard, and report the latency.
 
     Example: trajpred replay --bundle bundle --out replay.gif
 
@@ -121,17 +118,31 @@ def replay(
         scenario: Its id, or an unambiguous start of it; by default the first of the split.
         store: Folder written by prepare; by default the sample's.
         split: Split to take the scenario from if none is named.
-        out: Also write a film, a file that ends in .gif or .mp4.
+        out: Also write a film, a file that ends in .gif or .mp4. With --tracks, write the predicted objects
+            and the scene for Foxglove, a file that ends in .mcap.
         curves: Also draw error, displacement and switches from update to update (.png, .pdf, .svg).
         realtime: Replay in real time; by default as fast as possible.
         threads: Threads of onnxruntime; 0 for one per core.
         repeat: Number of replays; film and curves show the first.
+        tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
+        map: With --tracks, the map: an Argoverse 2 map archive (.json).
+        topic: With --tracks, topic of the tracked objects, needed if there are several.
+        frame: With --tracks, id of the map's frame.
+        min_probability: With --tracks, modes below it are not written, except an object's most probable one.
     """
+    if tracks is not None:
+        from trajpred.cli.drive import replay_drive
+
+        given = {"scenario": scenario, "store": store, "curves": curves, "realtime": realtime or None}
+        for name, value in given.items():
+            require(value is None, name, "cannot be combined with --tracks")
+        return replay_drive(tracks, map, bundle, out, topic, frame, min_probability, threads)
+    require(map is None, "map", "needs --tracks: scenarios have their own")
     require(repeat > 0, "repeat", "must be positive")
     film = out is None or out.suffix[1:] in FILMS
     require(film, "out", f"must end in .{' or .'.join(FILMS)}, is {out}")
     from trajpred.onboard import OnboardForecaster
-    from trajpred.onboard.replay import Replay, resident_mb
+    from trajpred.onboard.replay import Replay
     from trajpred.onboard.replay import replay as stream
 
     forecaster = OnboardForecaster(bundle, threads=threads)
@@ -154,7 +165,7 @@ def replay(
                 report.add(update)
                 if (out or curves) and not turn:
                     updates.append(ReplayFrame.of(update, scene))
-    report.console.print(summary(result, resident_mb()))
+    print_summary(result)
     if out is not None:
         save_replay(scene, updates, out)
         print(out)
@@ -171,59 +182,3 @@ def _write_curves(scenario: Scenario, updates: Sequence[ReplayFrame], path: Path
 
     rows = update_series(scenario, ((one.step, one.forecast) for one in updates))
     save_scene(draw_updates(rows, title), path)
-
-
-class ReplayReport:
-    """The progress of a replay: one line that is rewritten in a terminal, elsewhere one line per second."""
-
-    def __init__(self, step_s: float, console: Console | None = None) -> None:
-        self.step_s, self.console = step_s, console or Console(highlight=False, soft_wrap=True)
-        self._live = Live(console=self.console, auto_refresh=False)
-
-    def __enter__(self) -> ReplayReport:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._live.stop()
-
-    def add(self, update: Update) -> None:
-        """Print the warnings of an update, and its line."""
-        for warning in update.forecast.warnings:
-            self.console.print(f"{update.seconds:6.1f} s  warning: {warning}", markup=False)
-        line = f"{update.seconds:6.1f} s  {len(update.forecast.track_id):3d} agents predicted, "
-        line += f"{len(update.forecast.not_predicted):3d} not  {update.latency_ms:7.1f} ms "
-        if self.console.is_terminal:
-            self._live.update(line + bar(update.latency_ms / 1e3 / self.step_s), refresh=True)
-        elif update.step % max(1, round(1 / self.step_s)) == 0:
-            self.console.print(line)
-
-
-def bar(share: float) -> str:
-    """Return a bar of :data:`BAR` characters, filled to ``share`` of 1, followed by ``!`` above 1."""
-    filled = round(min(share, 1.0) * BAR)
-    return "█" * filled + "░" * (BAR - filled) + ("!" if share > 1 else "")
-
-
-def summary(result: Replay, memory_mb: float | None) -> Table:
-    """Return the table printed after a replay; ``memory_mb``: of the process, None if unknown."""
-    percentiles = ", ".join(f"{value:.1f}" for value in result.percentiles_ms().values())
-    rows = {
-        "updates": f"{len(result.latency_ms)}",
-        "agents predicted per update": f"{min(result.agents)} to {max(result.agents)}",
-        "latency p50, p95, p99": f"{percentiles} ms",
-        "first update (map, surrounding lanes)": f"{result.cold_ms:.1f} ms",
-        "lanes encoded": f"{result.encoded}",
-    }
-    rows |= {f"share of {part}": f"{share:.0%}" for part, share in result.shares().items()}
-    if result.warnings:
-        rows["warnings"] = f"{result.warnings.total()}"
-    if memory_mb is not None:
-        rows["memory of this process"] = f"{memory_mb:.0f} MB"
-    table = Table(box=box.SIMPLE, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table

@@ -18,7 +18,7 @@ from trajpred.files import require_writable
 if TYPE_CHECKING:
     from trajpred.predictors import Predictor
 
-PICTURES, FILMS, PAGE = ("png", "pdf", "svg"), ("gif", "mp4"), ("html",)
+PICTURES, FILMS, PAGE, RECORDING = ("png", "pdf", "svg"), ("gif", "mp4"), ("html",), ("mcap",)
 #: Options that apply to some formats only: the formats, and their description.
 FORMATS = {
     "against": (PAGE, "the web page: --format html"),
@@ -46,7 +46,7 @@ def visualize(
     split: str = "val",
     out: Path = Path("pictures"),
     limit: int = 10,
-    format: Literal["png", "pdf", "svg", "gif", "mp4", "html"] | None = None,
+    format: Literal["png", "pdf", "svg", "gif", "mp4", "html", "mcap"] | None = None,
     radius_m: float | None = None,
     theme: Literal["light", "dark"] = "light",
     dpi: int | None = None,
@@ -77,8 +77,8 @@ def visualize(
         out: Folder for the pictures, one per scenario; or the file of one scenario or of the web page, with
             the suffix of its format.
         limit: Maximum number of scenarios if none is named.
-        format: png, pdf or svg; gif or mp4 for a film in real time; html for one self-contained web page. By
-            default as --out ends, else png.
+        format: png, pdf or svg; gif or mp4 for a film in real time; html for one self-contained web page;
+            mcap for Foxglove. By default as --out ends, else png.
         radius_m: Half the side of the picture in metres; by default the focal agent's futures fit.
         theme: light, or dark for screens; the web page has both.
         dpi: Pixels per inch of a png, by default 150: 1080 by 1236 pixels.
@@ -114,7 +114,7 @@ def visualize(
         "streaming": streaming or None,
     }
     suffix = out.suffix[1:].lower()
-    is_file = suffix in PICTURES + FILMS + PAGE
+    is_file = suffix in PICTURES + FILMS + PAGE + RECORDING
     kind = format or (suffix if is_file else "png")
     require(not is_file or suffix == kind, "out", f"ends in .{suffix}, but --format is {kind}")
     _check_options(kind, checkpoint, [name for name, value in given.items() if value is not None])
@@ -162,6 +162,10 @@ def _check_options(format: str, checkpoint: str | None, given: list[str]) -> Non
         from trajpred.viz.film_file import find_encoder
 
         find_encoder()
+    if format == "mcap":
+        from trajpred.sources.ros_types import require_bags
+
+        require_bags()
 
 
 def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) -> tuple[list[str], str, str]:
@@ -234,6 +238,10 @@ def _draw(
         forecast = predictor([scenario])[0] if predictor else None
         if path.suffix[1:] in FILMS:
             save_film(scenario, forecast, path, **look)
+        elif path.suffix[1:] in RECORDING:
+            from trajpred.viz.viewer import save_mcap
+
+            save_mcap(scenario, forecast, path)
         else:
             if predictor is not None and attention:
                 look["attention"] = attention_of(predictor, [scenario])[0]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trajpred.lane_map import LaneMap
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.stream import Detections, OnboardForecast, StreamingForecaster
 from trajpred.scenario import OBJECT_TYPES, Scenario
@@ -45,15 +46,24 @@ def replay(forecaster: OnboardForecaster, scenario: Scenario, *, realtime: bool 
     seconds = (scenario.timestamps_ns - scenario.timestamps_ns[0]) / 1e9
     stream, began = StreamingForecaster(forecaster), time.perf_counter()
     for step in range(int(np.flatnonzero(scenario.tracks.valid.any(axis=0))[-1]) + 1):
-        detected, encoded = detections(scenario, step), forecaster.lanes.encoded
+        detected = detections(scenario, step)
         if realtime:
             time.sleep(max(0.0, began + seconds[step] - time.perf_counter()))
-        start = time.perf_counter()
-        if not step:
-            stream.set_map(scenario.map)
-        forecast = stream.update(scenario.timestamps_ns[step] / 1e9, detected)
-        latency_ms = (time.perf_counter() - start) * 1e3
-        yield Update(step, float(seconds[step]), forecast, latency_ms, forecaster.lanes.encoded - encoded)
+        timestamp_s = float(scenario.timestamps_ns[step] / 1e9)
+        update = timed_update(stream, timestamp_s, detected, None if step else scenario.map)
+        yield update._replace(step=step, seconds=float(seconds[step]))
+
+
+def timed_update(
+    stream: StreamingForecaster, timestamp_s: float, detected: Detections, lane_map: LaneMap | None = None
+) -> Update:
+    """Update ``stream``, after setting a new ``lane_map`` if one is given, and measure it as step 0."""
+    encoded, start = stream.runtime.lanes.encoded, time.perf_counter()
+    if lane_map is not None:
+        stream.set_map(lane_map)
+    forecast = stream.update(timestamp_s, detected)
+    latency_ms = (time.perf_counter() - start) * 1e3
+    return Update(0, 0.0, forecast, latency_ms, stream.runtime.lanes.encoded - encoded)
 
 
 def detections(scenario: Scenario, step: int) -> Detections:
@@ -89,6 +99,7 @@ class Replay:
         latency_ms, agents, missed: of each update: its latency, number of agents predicted, and not.
         part_ms: total milliseconds by part of the work.
         encoded: number of lanes encoded.
+        fallback: number of futures that the fallback gave.
         warnings: number of times each was given.
     """
 
@@ -97,6 +108,7 @@ class Replay:
     missed: list[int] = field(default_factory=list)
     part_ms: dict[str, float] = field(default_factory=dict)
     encoded: int = 0
+    fallback: int = 0
     warnings: Counter[str] = field(default_factory=Counter)
 
     def add(self, update: Update) -> None:
@@ -109,6 +121,7 @@ class Replay:
         for part, spent in {PREPARATION: update.latency_ms - sum(named.values()), **named}.items():
             self.part_ms[part] = self.part_ms.get(part, 0.0) + spent
         self.encoded += update.encoded
+        self.fallback += len(forecast.fallback)
         self.warnings.update(forecast.warnings)
 
     @property

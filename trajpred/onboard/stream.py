@@ -17,6 +17,7 @@ from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, listed, validated
 from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
+from trajpred.onboard.fallback import Rule, joined, rule_forecast
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.history import HistoryTable, TimeGrid
 from trajpred.scenario import EGO_ID
@@ -37,12 +38,14 @@ class OnboardForecast(Forecast):
         timestamp_s: of the latest accepted update.
         not_predicted: reason by id, for each detected or remembered road user (or target, where targets
             were given) without futures.
+        fallback: by id, why the bundle did not predict those whose futures are the fallback's.
         warnings: problems of this update.
         stage_ms: milliseconds of each stage.
     """
 
     timestamp_s: float = float("nan")
     not_predicted: dict[str, str] = field(default_factory=dict)
+    fallback: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     stage_ms: dict[str, float] = field(default_factory=dict)
 
@@ -188,12 +191,29 @@ class TrackStream(Generic[Runtime]):
 
 
 class StreamingForecaster(TrackStream[OnboardForecaster]):
-    """Forecast at each update of a tracker; arguments as for :class:`TrackStream`.
+    """Forecast at each update of a tracker.
+
+    Args:
+        runtime, lane_map, ego_id: as for :class:`TrackStream`.
+        fallback: predicts the tracks that were detected recently and that the bundle does not predict: those
+            beyond its number of agents, or all if it fails. By default they have no futures.
+            :func:`~trajpred.predictors.lane_following.lane_following` or another function of a scenario and a
+            number of steps.
 
     Example:
-        >>> stream = StreamingForecaster(OnboardForecaster("bundle"), lane_map)
+        >>> stream = StreamingForecaster(OnboardForecaster("bundle"), lane_map, fallback=lane_following)
         >>> forecast = stream.update(12.3, Detections(["car 7"], [[4.0, 7.5]]))
     """
+
+    def __init__(
+        self,
+        runtime: OnboardForecaster,
+        lane_map: LaneMap | None = None,
+        ego_id: str = EGO_ID,
+        fallback: Rule | None = None,
+    ) -> None:
+        super().__init__(runtime, lane_map, ego_id)
+        self.fallback = fallback
 
     def update(
         self, timestamp_s: float, detections: Detections, targets: Sequence[str] | None = None
@@ -221,13 +241,32 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
         if names is not None:
             reasons = {name: reasons.get(name, "not detected recently") for name in names}
         predicted = set(forecast.track_id.tolist())
+        missing = {name: reason for name, reason in reasons.items() if name not in predicted}
+        if self.fallback is not None and missing:
+            forecast = self._complete(forecast, self.fallback, missing, warnings)
+        completed = set(forecast.track_id.tolist()) - predicted
         return OnboardForecast(
             **vars(forecast),
             timestamp_s=self._latest_s,
-            not_predicted={name: reason for name, reason in reasons.items() if name not in predicted},
+            not_predicted={name: reason for name, reason in missing.items() if name not in completed},
+            fallback={name: reason for name, reason in missing.items() if name in completed},
             warnings=tuple(warnings),
             stage_ms=stage_ms,
         )
+
+    def _complete(
+        self, forecast: Forecast, rule: Rule, missing: dict[str, str], warnings: list[str]
+    ) -> Forecast:
+        """Add the futures that ``rule`` gives to those ``missing`` that were detected recently."""
+        rows = np.flatnonzero(self._recent() & np.isin(self.history.track_id, list(missing)))
+        scene, modes, horizon = self._scene(), *forecast.trajectory.shape[1:3]
+        if scene is None or not len(rows):
+            return forecast
+        try:
+            return joined(forecast, rule_forecast(rule, scene, rows, modes, horizon))
+        except Exception as error:  # any function may be given
+            warnings.append(f"fallback failed: {' '.join(str(error).split())}")
+            return forecast
 
 
 class StreamingEncoder(TrackStream[OnboardEncoder]):

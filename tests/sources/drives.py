@@ -1,0 +1,96 @@
+"""Recorded drives made from scenarios, written with mcap-ros2-support: the package reads with rosbags."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mcap.reader import make_reader
+from mcap_ros2.decoder import DecoderFactory
+from mcap_ros2.writer import Writer
+
+from trajpred.onboard.replay import detections
+from trajpred.scenario import TYPICAL_SIZE, Scenario
+from trajpred.sources.recorded_drive import LABELS
+from trajpred.sources.ros_types import TRACKED_OBJECTS, ros_types
+
+TOPIC = "/perception/object_recognition/tracking/objects"
+#: The label that each object type of the sample is written as.
+LABEL = {name: LABELS.index(name) for name in dict.fromkeys(LABELS)}
+ZEROS = [0.0] * 36
+
+
+def identity(track_id: str) -> bytes:
+    """Return the UUID that a track has in the recording."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, track_id).bytes
+
+
+def tracked(scenario: Scenario, step: int, *, frame: str = "map", orientation: int = 2) -> dict[str, Any]:
+    """Return the message of one step: velocities in the object's frame, as Autoware has them."""
+    seen, objects = detections(scenario, step), []
+    for row, name in enumerate(seen.track_id):
+        heading = float(np.asarray(seen.heading)[row])
+        (x, y), (vx, vy) = np.asarray(seen.position)[row], np.asarray(seen.velocity)[row]
+        cos, sin = math.cos(heading), math.sin(heading)
+        kind = (seen.object_type or [])[row]
+        length, width = TYPICAL_SIZE[kind]
+        point = {"x": float(x), "y": float(y), "z": 1.5}
+        turn = {"x": 0.0, "y": 0.0, "z": math.sin(heading / 2), "w": math.cos(heading / 2)}
+        linear = {"x": vx * cos + vy * sin, "y": vy * cos - vx * sin, "z": 0.0}
+        motion = {
+            "pose_with_covariance": {"pose": {"position": point, "orientation": turn}, "covariance": ZEROS},
+            "twist_with_covariance": {
+                "twist": {"linear": linear, "angular": {"x": 0.0, "y": 0.0, "z": 0.0}},
+                "covariance": ZEROS,
+            },
+            "acceleration_with_covariance": {
+                "accel": {key: {"x": 0.0, "y": 0.0, "z": 0.0} for key in ("linear", "angular")},
+                "covariance": ZEROS,
+            },
+            "orientation_availability": orientation,
+            "is_stationary": False,
+        }
+        label = {"label": LABEL.get(kind, 0), "probability": 0.9}
+        box = {"type": 0, "footprint": {"points": []}, "dimensions": {"x": length, "y": width, "z": 1.6}}
+        objects.append(
+            {
+                "object_id": {"uuid": list(identity(name))},
+                "existence_probability": 0.75,
+                "classification": [{"label": 0, "probability": 0.1}, label],
+                "kinematics": motion,
+                "shape": box,
+            }
+        )
+    sec, nanosec = divmod(int(scenario.timestamps_ns[step]), 10**9)
+    return {"header": {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame}, "objects": objects}
+
+
+def write_drive(scenario: Scenario, path: Path, steps: int | None = None, **look: Any) -> Path:
+    """Write the first steps of a scenario, by default all, as an MCAP file of an Autoware vehicle."""
+    messages = [tracked(scenario, step, **look) for step in range(steps or scenario.num_steps)]
+    return write_messages(path, messages, scenario.timestamps_ns.tolist())
+
+
+def write_messages(path: Path, messages: Sequence[dict[str, Any]], times: Sequence[int]) -> Path:
+    definition, _ = ros_types().generate_msgdef(TRACKED_OBJECTS, ros_version=2)
+    with path.open("wb") as stream:
+        writer = Writer(stream, chunk_size=2**14)
+        schema = writer.register_msgdef(TRACKED_OBJECTS, definition)
+        for message, time_ns in zip(messages, times, strict=False):
+            # Logged later than it was measured, as on a vehicle.
+            late = time_ns + 70_000_000
+            writer.write_message(TOPIC, schema, message, log_time=late, publish_time=late)
+        writer.finish()
+    return path
+
+
+def read_back(path: Path, topic: str) -> Iterator[tuple[int, Any]]:
+    """Decode a topic with mcap-ros2-support: log times, and messages."""
+    with path.open("rb") as stream:
+        reader = make_reader(stream, validate_crcs=True, decoder_factories=[DecoderFactory()])
+        for _, _, message, decoded in reader.iter_decoded_messages(topics=[topic]):
+            yield message.log_time, decoded

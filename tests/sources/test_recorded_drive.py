@@ -1,0 +1,137 @@
+"""Drives that mcap-ros2-support and rosbags write are read as the scenario that they were made from."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcap.reader import make_reader
+from rosbags.rosbag2 import StoragePlugin, Writer
+
+from tests.sources.drives import TOPIC, identity, tracked, write_drive, write_messages
+from trajpred.errors import DataError
+from trajpred.onboard.replay import detections
+from trajpred.scenario import Scenario
+from trajpred.sources.recorded_drive import RecordedDrive
+from trajpred.sources.ros_types import TRACKED_OBJECTS, ros_types
+
+
+@pytest.fixture(scope="module")
+def scenario(sample_scenarios: list[Scenario]) -> Scenario:
+    return sample_scenarios[0]
+
+
+def as_bag(recording: Path, folder: Path, storage: StoragePlugin) -> Path:
+    """Copy the messages of an MCAP file to a ROS 2 bag, as rosbags writes it, beside another topic."""
+    with recording.open("rb") as stream, Writer(folder, version=9, storage_plugin=storage) as writer:
+        topic = writer.add_connection(TOPIC, TRACKED_OBJECTS, typestore=ros_types())
+        other = writer.add_connection("/clock", "builtin_interfaces/msg/Time", typestore=ros_types())
+        for _, _, message in make_reader(stream).iter_messages():
+            writer.write(other, message.log_time, b"\0\1\0\0" + bytes(8))
+            writer.write(topic, message.log_time, message.data)
+    return folder
+
+
+@pytest.mark.parametrize("storage", [None, StoragePlugin.MCAP, StoragePlugin.SQLITE3])
+def test_drives_are_the_scenario_they_were_made_from(
+    scenario: Scenario, tmp_path: Path, storage: StoragePlugin | None
+) -> None:
+    path = write_drive(scenario, tmp_path / "drive.mcap", steps=30)
+    drive = RecordedDrive(path if storage is None else as_bag(path, tmp_path / "bag", storage))
+    assert drive.topic == TOPIC and drive.num_messages == 30
+    found = list(drive)
+    assert [one.time_ns for one in found] == scenario.timestamps_ns[:30].tolist(), "when measured, not logged"
+    for step, one in enumerate(found):
+        expected = detections(scenario, step)
+        assert one.track_id == [identity(name).hex() for name in expected.track_id]
+        np.testing.assert_array_equal(one.position, expected.position)
+        np.testing.assert_allclose(one.velocity, expected.velocity, atol=1e-9)
+        turned = one.heading - np.asarray(expected.heading)
+        np.testing.assert_allclose(np.sin(turned), 0, atol=1e-9)
+        assert (np.cos(turned) > 0).all() and (one.size > 0).all()
+        pairs = zip(one.object_type, expected.object_type or [], strict=True)
+        assert {pair for pair in pairs if pair[0] != pair[1]} <= {("unknown", "riderless_bicycle")} | {
+            ("static", name) for name in ("background", "construction")
+        }
+    assert not drive.problems
+
+
+@pytest.mark.parametrize(("availability", "forward"), [(0, 1.0), (1, 1.0), (1, -1.0)])
+def test_headings_follow_what_the_tracker_knows(
+    scenario: Scenario, tmp_path: Path, availability: int, forward: float
+) -> None:
+    """An unknown orientation gives none; one of unknown sign points along the motion."""
+    message = tracked(scenario, 0, orientation=availability)
+    message["objects"] = message["objects"][:1]
+    motion: dict[str, Any] = message["objects"][0]["kinematics"]
+    motion["twist_with_covariance"]["twist"]["linear"] = {"x": 5.0 * forward, "y": 0.0, "z": 0.0}
+    yaw = math.pi / 2
+    turn = {"x": 0.0, "y": 0.0, "z": math.sin(yaw / 2), "w": math.cos(yaw / 2)}
+    motion["pose_with_covariance"]["pose"]["orientation"] = turn
+    [one] = RecordedDrive(write_messages(tmp_path / "drive.mcap", [message], [10**9]))
+    if not availability:
+        assert np.isnan(one.heading).all() and np.isnan(one.velocity).all()
+        return
+    np.testing.assert_allclose(one.velocity, [[0.0, 5.0 * forward]], atol=1e-9)
+    np.testing.assert_allclose(np.sin(one.heading), forward, atol=1e-9)
+
+
+def test_other_frames_topics_and_files_are_refused(scenario: Scenario, tmp_path: Path) -> None:
+    path = write_drive(scenario, tmp_path / "drive.mcap", steps=2, frame="base_link")
+    with pytest.raises(DataError, match=r"in 'base_link', the map is in 'map'"):
+        list(RecordedDrive(path))
+    assert len(list(RecordedDrive(path, frame="base_link"))) == 2
+    with pytest.raises(DataError, match=rf"one of these, is '/other': {TOPIC}"):
+        RecordedDrive(path, topic="/other")
+    other = tmp_path / "other.mcap"
+    other.write_bytes(b"not a recording")
+    with pytest.raises(DataError, match="not a readable ROS 2 bag"):
+        RecordedDrive(other)
+    with pytest.raises(DataError, match="no such recording"):
+        RecordedDrive(tmp_path / "none.mcap")
+
+
+def test_malformed_messages_are_skipped_and_counted(scenario: Scenario, tmp_path: Path) -> None:
+    path = write_drive(scenario, tmp_path / "drive.mcap", steps=6)
+    folder = tmp_path / "bag"
+    with path.open("rb") as stream, Writer(folder, version=9, storage_plugin=StoragePlugin.SQLITE3) as writer:
+        topic = writer.add_connection(TOPIC, TRACKED_OBJECTS, typestore=ros_types())
+        for row, (_, _, message) in enumerate(make_reader(stream).iter_messages()):
+            writer.write(topic, message.log_time, message.data[: 200 if row in (1, 4) else None])
+    drive = RecordedDrive(folder)
+    assert len(list(drive)) == 4 and drive.problems.total() == 2
+    assert all("a message was skipped" in problem for problem in drive.problems)
+
+
+@pytest.fixture(scope="module")
+def short_drive(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_drive(scenario, tmp_path_factory.mktemp("drive") / "drive.mcap", steps=12)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000)
+@given(data=st.data())
+def test_damaged_recordings_end_in_one_sentence_or_are_read_as_far_as_they_go(
+    short_drive: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(short_drive.read_bytes())
+    for _ in range(data.draw(st.integers(0, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    length = data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))
+    path = tmp_path_factory.mktemp("damaged") / "drive.mcap"
+    path.write_bytes(content[:length])
+    try:
+        drive = RecordedDrive(path)
+        for one in drive:
+            assert len(one.track_id) == len(one.position) == len(one.heading) == len(one.size)
+        sentences = list(drive.problems)
+    except DataError as error:
+        sentences = [str(error)]
+    finally:
+        path.unlink()
+    assert all(0 < len(sentence) < 1500 and "\n" not in sentence for sentence in sentences)
