@@ -22,7 +22,7 @@ Command = Callable[..., int]
 #: Functions, in the order in which they are used; their signatures and docstrings are options and help.
 COMMANDS: tuple[Command, ...] = (
     *(data.download, data.prepare, data.synthesize, models.train, scores.evaluate, models.predict),
-    *(models.calibrate, scores.compare, visualize.visualize, onboard.export, onboard.replay, models.ship),
+    *(models.calibrate, scores.compare, visualize.visualize, onboard.export, onboard.replay),
     *(info.info, doctor),
 )
 #: The subcommands of ``benchmark``; the first is the default.
