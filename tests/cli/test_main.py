@@ -73,7 +73,6 @@ for line in ["visualize", "--scenario", "x"], ["compare", "--results", "x"], ["r
         (["evaluate", "--batch_size=4", "--beyond"], {"batch_size": 4, "beyond": True}),
         (["evaluate", "--batch-size", "4", "--beyond", "true"], {"batch_size": 4, "beyond": True}),
         (["benchmark", "--repeats", "3"], {"repeats": 3}),
-        (["benchmark", "memory", "--sizes", "10", "20"], {"sizes": [10, 20]}),
         (["train", "--data.workers=0", "--config", "a"], {"settings": ("--data.workers=0", "--config", "a")}),
     ],
 )
