@@ -27,9 +27,13 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     Args:
         settings: --NAME VALUE or --NAME=VALUE, as they stand in the YAML files of configs/.
     """
+    from trajpred.training.settings import check_settings, configs_first
+
+    words = ["--help" if word in ("--help_all", "--help-all") else word for word in settings]
+    check_settings(configs_first(words))  # before the import below, which takes seconds
     from trajpred.training.train import train as run
 
-    run(["--help" if word in ("--help_all", "--help-all") else word for word in settings])
+    run(words)
     return 0
 
 

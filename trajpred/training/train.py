@@ -41,7 +41,7 @@ from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord
 from trajpred.training.results import report
-from trajpred.training.settings import LINKED, check_configs, configs_first, explain
+from trajpred.training.settings import LINKED, check_settings, configs_first, explain
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -108,7 +108,7 @@ class TrainCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.args: list[str] = args
         args = configs_first(args)
-        check_configs(args)
+        check_settings(args)
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
