@@ -113,7 +113,7 @@ assert not {"torch", "av2"} & set(sys.modules)
 
 
 def test_an_unknown_public_name_is_missing() -> None:
-    assert {trajpred.Scenario, trajpred.Ragged} and set(trajpred.__all__) <= {*dir(trajpred), *trajpred._HOME}
+    assert {trajpred.Scenario, trajpred.Ragged} and {*trajpred.__all__, "__version__"} == {*dir(trajpred)}
     with pytest.raises(AttributeError, match="no attribute 'Scene'"):
         _ = trajpred.Scene
 

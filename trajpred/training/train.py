@@ -35,8 +35,7 @@ from trajpred.time_grid import same_step
 from trajpred.training import callbacks, tensorboard
 from trajpred.training.callbacks import STOPPED, StoppedError
 from trajpred.training.checkpoint_io import PREVIOUS, newest_checkpoint
-from trajpred.training.devices import check_precision, choose_devices
-from trajpred.training.distributed import is_lost_connection
+from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord
