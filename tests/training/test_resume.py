@@ -162,20 +162,6 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
     assert_same(before + after, whole[0])
 
 
-@pytest.mark.parametrize("second", [5, pytest.param(7, marks=pytest.mark.slow)])
-def test_a_run_stopped_in_the_last_batch_of_an_epoch_without_validation_stops_and_resumes_again(
-    store_path: Path, whole: tuple[Record, Path], tmp_path: Path, second: int
-) -> None:
-    options = {"check_val_every_n_epoch": EPOCHS}
-    first, saved = fit(store_path, tmp_path / "1", stop=SignalAt(STEPS - 1, "SIGTERM"), **options)
-    next_, saved = fit(store_path, tmp_path / "2", saved, stop=SignalAt(second - 1, "SIGTERM"), **options)
-    assert len(first.steps) == STEPS and len(first.steps + next_.steps) == second
-    last, _ = fit(store_path, tmp_path / "3", saved, **options)
-    found = first + next_ + last
-    assert found.steps == whole[0].steps and list(found.losses) == [STEPS * EPOCHS]
-    assert_same_weights(found.weights, whole[0].weights)
-
-
 def average() -> list[pl.Callback]:
     """The callback of ``average.yaml`` with a shorter memory."""
     config = yaml.safe_load((ROOT / "configs" / "trainer" / "average.yaml").read_text())
@@ -207,27 +193,6 @@ def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_tra
     [again] = trainer(tmp_path).validate(averaged, SceneData(store_path, batch_size=3), verbose=False)
     assert again["val/loss"] == pytest.approx(found.losses[8], rel=1e-5)
     assert abs(found.losses[8] - expected.losses[8]) > 1e-3 * abs(found.losses[8])
-
-
-def test_accumulated_gradients_complete_their_step_before_a_stop(store_path: Path, tmp_path: Path) -> None:
-    options = {"accumulate_grad_batches": 2, "limit_val_batches": 0}
-    expected, _ = fit(store_path, tmp_path / "whole", **options)
-    before, saved = fit(store_path, tmp_path, stop=SignalAt(2, "SIGTERM"), **options)
-    assert len(before.steps) == 6, "the signal came in the fifth batch"
-    after, _ = fit(store_path, tmp_path / "rest", saved, **options)
-    assert_same(before + after, expected)
-
-
-@pytest.mark.slow
-def test_a_validation_within_an_epoch_resumes_too(
-    store_path: Path, whole: tuple[Record, Path], tmp_path: Path
-) -> None:
-    options = {"val_check_interval": 2}
-    before, saved = fit(store_path, tmp_path, stop=SignalAt(6, "SIGTERM", VALIDATING), **options)
-    after, _ = fit(store_path, tmp_path / "rest", saved, **options)
-    found = before + after
-    assert found.steps == whole[0].steps and list(found.losses) == [2, 4, 6, 8]
-    assert_same_weights(found.weights, whole[0].weights)
 
 
 def train_command(store: Path, runs: Path, *args: str) -> list[str]:
