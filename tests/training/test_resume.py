@@ -20,7 +20,7 @@ from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.conftest import ROOT
 from tests.model.small import small_model
-from tests.training.command import SignalAt, call, signal_at
+from tests.training.command import SignalAt, call, signal_at, tiny
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
@@ -195,19 +195,11 @@ def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_tra
     assert abs(found.losses[8] - expected.losses[8]) > 1e-3 * abs(found.losses[8])
 
 
-def train_command(store: Path, runs: Path, *args: str) -> list[str]:
-    """The command that trains a tiny model and saves ``last.ckpt`` after every step."""
-    small = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
-    small += [f"{part}.init_args.{s}" for part in ("encoder", "decoder") for s in ("dim=16", "heads=2")]
-    trainer = ["accelerator=cpu", "max_epochs=2", "enable_progress_bar=false", "limit_val_batches=0"]
-    given = [*(f"--model.{x}" for x in small), *(f"--trainer.{x}" for x in trainer), f"--data.store={store}"]
-    given += [f"--trainer.logger.init_args.save_dir={runs}", "--recent.train_time_interval=0:00:00", *args]
-    return [sys.executable, str(ROOT / "tools" / "train.py"), *given]
-
-
 def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Train as a user does, in a process of its own."""
-    return call(train_command(store, runs, *args))
+    """Train a tiny model in a process of its own, which saves ``last.ckpt`` after every step."""
+    trainer = {"max_epochs": 2, "enable_progress_bar": "false", "limit_val_batches": 0}
+    settings = tiny(store, runs, "--recent.train_time_interval=0:00:00", *args, **trainer)
+    return call([sys.executable, str(ROOT / "tools" / "train.py"), *settings])
 
 
 def weights_of(runs: Path) -> dict[str, torch.Tensor]:

@@ -107,3 +107,12 @@ def test_one_training_at_a_time_writes_to_a_run_s_folder(
         pytest.fail("two trainings hold the lock")
     with train.lock_run(trainer("a")):
         pass
+
+
+def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
+    loggers = [TensorBoardLogger(tmp_path, name="run") for _ in range(2)]
+    assert loggers[0].version == loggers[1].version == 0, "both have looked before either has a folder"
+    for logger in loggers:
+        train._create_run_folder(logger)
+    assert [logger.version for logger in loggers] == [0, 1]
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"version_0", "version_1"}
