@@ -158,12 +158,12 @@ def _updates(result: Evaluation, groups: Sequence[str]) -> Iterable[Table]:
 
 def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterable[Table]:
     """Build tables of how much worse the others are than the first: of each group, and of scored worlds."""
-    parts = [
-        (f"{group} agents", [one.metrics[group] for one in results], columns("breakdown")) for group in groups
-    ]
+    parts: dict[str, tuple[list[dict[str, float]], Sequence[str]]] = {
+        f"{group} agents": ([one.metrics[group] for one in results], columns("breakdown")) for group in groups
+    }
     joint = [one.worlds.get("scored", {}) for one in results]
-    parts.append(("worlds of scored agents", joint, [metric.name for metric in metrics_of("world")]))
-    for title, means, known in parts if len(results) > 1 else ():
+    parts["worlds of scored agents"] = joint, [metric.name for metric in metrics_of("world")]
+    for title, (means, known) in parts.items() if len(results) > 1 else ():
         first, rows = means[0], []
         names = [name for name in known if name in first]
         for one, own in zip(results, means, strict=True):
