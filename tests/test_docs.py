@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tools.ship import main as ship
 from trajpred.cli.main import make_app, normalise
 
 PAGES = sorted(
@@ -74,7 +75,9 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize(("page", "tokens"), list(commands()), ids=str)
 def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
     """Names and types of all options; of a training, its config files."""
-    make_app().parse_args(normalise(tokens), exit_on_error=False, print_error=False)
+    app = make_app()
+    app.command(ship, name="ship")
+    app.parse_args(normalise(tokens), exit_on_error=False, print_error=False)
     if tokens[0] == "train":
         files = [word for before, word in pairwise(tokens) if before == "--config"]
         assert all((ROOT / file).is_file() for file in files if file.startswith("configs/"))

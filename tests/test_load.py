@@ -22,6 +22,7 @@ from tests.conftest import ROOT
 from tests.footprint import peak_memory, private_mb
 from tests.graph.scenes import with_tracks
 from tests.model.small import small_model
+from tests.training.command import tiny
 from trajpred.benchmark.timing import own_process
 from trajpred.evaluation import evaluate
 from trajpred.lane_map import LaneMap
@@ -139,14 +140,16 @@ class Footprint(pl.Callback):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_memory_does_not_grow_with_the_number_of_steps(store: Path, tmp_path: Path, workers: int) -> None:
     """In a training with curves, pictures, validation and checkpoints."""
-    parts = ("encoder", "decoder")
-    model = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
-    model += [f"{part}.init_args.{x}" for part in parts for x in ("dim=16", "heads=2")]
-    trainer = ["accelerator=cpu", f"max_steps={LATE}", "max_epochs=-1", "enable_progress_bar=false"]
-    trainer += ["check_val_every_n_epoch=4", f"logger.init_args.save_dir={tmp_path}"]
-    trainer += [f"callbacks={__name__}.Footprint", f"callbacks.init_args.out={tmp_path / 'footprint.json'}"]
-    args = [*(f"--model.{x}" for x in model), *(f"--trainer.{x}" for x in trainer)]
-    args += [f"--data.store={store}", "--data.batch_size=2", f"--data.workers={workers}"]
+    footprint = [f"--trainer.callbacks={__name__}.Footprint"]
+    footprint += [f"--trainer.callbacks.init_args.out={tmp_path / 'footprint.json'}"]
+    data = ["--data.batch_size=2", f"--data.workers={workers}", "--trainer.enable_progress_bar=false"]
+    trainer = {
+        "max_steps": LATE,
+        "max_epochs": -1,
+        "enable_progress_bar": "false",
+        "check_val_every_n_epoch": 4,
+    }
+    args = tiny(store, tmp_path, *footprint, *data, **trainer)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, ROOT / "tools" / "train.py", *args], env=environment, check=True)
     records = json.loads((tmp_path / "footprint.json").read_text())

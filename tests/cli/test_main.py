@@ -23,7 +23,6 @@ BELOW_A_FILE, NO_FOLDER = ROOT / "LICENSE" / "out", f"{ROOT / 'LICENSE'}: is a f
 def test_every_command_has_a_tool_and_help_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
     for name in [*NAMES, "benchmark"]:
         assert f'main("{name}")' in (ROOT / "tools" / f"{name}.py").read_text()
-    assert len(list((ROOT / "tools").glob("*.py"))) == len(NAMES) + 1
     for prefix, functions in ((), COMMANDS), (("benchmark",), BENCHMARKS):
         assert run(None, *prefix, *["--help"] * bool(prefix)) == 0
         page = capsys.readouterr().out
@@ -73,10 +72,7 @@ for line in ["visualize", "--scenario", "x"], ["compare", "--results", "x"], ["r
         (["evaluate", "--k", "[1,6]", "--group=all"], {"k": [1, 6], "group": ["all"]}),
         (["evaluate", "--batch_size=4", "--beyond"], {"batch_size": 4, "beyond": True}),
         (["evaluate", "--batch-size", "4", "--beyond", "true"], {"batch_size": 4, "beyond": True}),
-        (["ship", "--checkpoint=c", "--name=n", "--store=s", "--half", "false"], {"half": False}),
-        (["ship", "--checkpoint=c", "--name=n", "--store=s", "--no-half"], {"half": False}),
         (["benchmark", "--repeats", "3"], {"repeats": 3}),
-        (["benchmark", "memory", "--sizes", "10", "20"], {"sizes": [10, 20]}),
         (["train", "--data.workers=0", "--config", "a"], {"settings": ("--data.workers=0", "--config", "a")}),
     ],
 )
@@ -95,7 +91,6 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("evaluate --group some", 'Choose from: "focal", "scored", "moving", "all"'),
         ("visualize --format gift", 'Did you mean "gif"?'),
         ("benchmark onbord", 'Did you mean "onboard"?'),
-        ("evaluate --limit ten", 'Invalid value for --limit: unable to convert "ten" into int'),
         ("evaluate --limit 0", "--limit: must be positive"),
         ("evaluate --k 6 0", "--k: must be positive"),
         ("synthesize --out folder --limit 0", "--limit: must be positive"),
@@ -132,17 +127,16 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("replay --bundle folder", "folder: not a bundle: it has no bundle.json"),
         ("compare --results missing", "missing: cannot be read (No such file"),
         ("info missing", "no split holds scenario 'missing', nor a file, nor shipped weights: "),
-        ("train --resume runs/nothing", "runs/nothing: no such run or checkpoint"),
-        ("train --resume folder", "folder: holds no last.ckpt to resume from"),
         ("train --weights nothing", "nothing: no such checkpoint; shipped weights: "),
-        ("train --trainer.max_epoch 3", "--trainer.max_epoch: no such setting; did you mean --trainer.max_e"),
         (f"train --trainer.logger.init_args.save_dir {BELOW_A_FILE}", "LICENSE"),
         ("visualize --scenario 0a", "4 scenarios start with '0a': 0a0a2bb7-c4f4-44cd-958a-9ee15cb34aca, "),
         ("synthesize", "--out requires an argument"),
-        ("synthesize --out nowhere --workers 0", "-1 for all cores"),
+        ("synthesize --out nowhere --workers 0", "-1 on all cores"),
         ("prepare --source nuscenes", "unknown source 'nuscenes'"),
         ("prepare --raw nowhere", "must be given with --raw"),
         ("prepare --raw nowhere --store nowhere", "no such folder"),
+        ("export --checkpoint nothing", "no such checkpoint"),
+        ("export --limit 0", "--limit: must be positive"),
         ("export --max_agents 4", "must be given together with --max-lanes"),
         ("train --data.store nowhere", "trajpred prepare"),
         ("train --model.decoder.init_args.horizon 30", "is 30, the data have 60"),
@@ -156,7 +150,6 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("evaluate --json folder", "is a folder"),
         (f"compare --results {ROOT / 'LICENSE'}", "LICENSE: "),
         ("predict --out predictions.csv", "must end in .parquet"),
-        (f"visualize --out {ROOT / 'LICENSE'}", NO_FOLDER),
         ("visualize --scenario [zz,cd]", "no split holds scenario 'zz'"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import run
+from tests.conftest import SAMPLE, run
 from trajpred.store import ScenarioStore
 
 COORDINATES = "predicted_trajectory_x", "predicted_trajectory_y"
+#: A scenario of Argoverse 2's own validation split.
+NATIVE = "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
 CHANGE = re.compile(r"^\| +focal minFDE6 \|.*\|$", re.MULTILINE)
 
 
@@ -160,6 +163,27 @@ def test_a_file_that_is_wrong_throughout_gets_the_reason(
     assert re.search(f"^error: wrong.parquet forecasts no scored agent of split 'val'.*{reason}", error), (
         error
     )
+
+
+def test_the_test_split_with_futures_is_scored_by_seconds_of_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A native validation scenario put under ``test``: all numbers are those of the validation split."""
+    raw, store = tmp_path / "raw", tmp_path / "store"
+    for split in ("val", "test"):
+        shutil.copytree(SAMPLE / "val" / NATIVE, raw / split / NATIVE)
+    assert run("prepare", "--source", "argoverse2", "--raw", raw, "--store", store) == 0
+    capsys.readouterr()
+    printed = []
+    for split in ("val", "test"):
+        options = ["--split", split, "--joint", "--group", "focal", "scored", "--history", "1", "3"]
+        assert run("evaluate", "--store", store, "--checkpoint", "argoverse1-small", *options) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    for title in ("worlds", "focal agents, perturbed scenarios", "scored agents, perturbed scenarios"):
+        assert f"**{title}**" in printed[1]
+    by_history = printed[1].split("**worlds of scored agents, perturbed scenarios**")[1]
+    assert re.findall(r"history of (\d) s \|", by_history) == ["1", "3"]
 
 
 def test_no_processes_are_rejected_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,25 +66,6 @@ def test_pictures_show_what_is_asked_for(store: Path, tmp_path: Path) -> None:
     assert all((drawn[a] != drawn[b]).any() for a, b in pairs)
 
 
-def test_every_format_is_written(store: Path, tmp_path: Path) -> None:
-    given = [
-        "--store",
-        store,
-        "--scenario",
-        FUTURELESS,
-        "--checkpoint",
-        "constant_velocity",
-        "--out",
-        tmp_path,
-    ]
-    for kind, file, content in (
-        ("svg", f"{FUTURELESS}.svg", 'id="focal-modes"'),
-        ("html", "page.html", "<script"),
-    ):
-        assert run("visualize", *given, "--format", kind) == 0
-        assert content in (tmp_path / file).read_text()
-
-
 @pytest.mark.slow
 def test_a_film_has_a_frame_per_step_and_is_small(store: Path, tmp_path: Path) -> None:
     given = ["--store", store, "--scenario", FUTURELESS, "--checkpoint", "constant_velocity"]

@@ -83,9 +83,12 @@ def test_changes_are_listed_by_scenario(result: Evaluation) -> None:
 
 def test_degradation_is_relative_to_the_first(result: Evaluation) -> None:
     doubled = {group: {n: 2 * x for n, x in means.items()} for group, means in result.metrics.items()}
-    [table] = degradation([result, replace(result, metrics=doubled)], "focal")
-    assert [cell.split()[-1] for cell in table.rows[1][2:]] == ["(+100%)"] * 4
-    assert degradation([result], "focal") == []
+    worse = replace(
+        result, metrics=doubled, worlds={"scored": {n: 3 * x for n, x in result.worlds["scored"].items()}}
+    )
+    scored, worlds = degradation([result, worse], ["scored"])
+    assert [cell.split()[-1] for cell in scored.rows[1][2:]] == ["(+100%)"] * 4
+    assert "(+200%)" in worlds.rows[1][2] and not [*degradation([result], ["focal"])]
 
 
 def test_output_into_a_pipe_is_markdown(result: Evaluation, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,17 +148,6 @@ def one_change(scenario: Scenario, old: Forecast, new: Forecast) -> list[float]:
     return [apart.mean(), weighted, float(q[p.argmax()] < q.max()), np.abs(p - q).sum() / 2]
 
 
-def test_results_without_updates_are_still_read_and_compared(store_path: Path, tmp_path: Path) -> None:
-    store, model = ScenarioStore(store_path, "val"), load_predictor("constant_velocity")
-    plain = evaluate(model, store, progress=False)
-    text = (write_results(tmp_path / "old.json", plain), (tmp_path / "old.json").read_text())[1]
-    assert '"updates": {}' in text
-    (tmp_path / "old.json").write_text(text.replace(',\n"updates": {}', ""))
-    [old] = read_results(tmp_path / "old.json")
-    new = evaluate(StreamedPredictor(model), store, progress=False)
-    assert not old.updates and len(changed([old], [new], 0, ("a", "b"))[0].rows) == 10
-
-
 def test_a_stream_is_averaged_step_by_step() -> None:
     scenario, model = steady(), Fan(shifted)
     whole = StreamedPredictor(model, every_s=0.1, updates=10)([scenario])[0]

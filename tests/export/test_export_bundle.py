@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -221,23 +220,6 @@ def test_tokens_beyond_the_limit_are_not_written(
     with pytest.raises(DataError, match=r"a token differs by .*, relative; the limit is 1e-12"):
         export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], part="encoder")
     assert not is_bundle(tmp_path / "bundle")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--checkpoint", "nothing"], "no such checkpoint"),
-        (["--limit", "0"], "limit"),
-        (["--split", "none"], "none"),
-    ],
-)
-def test_command_reports_invalid_options(
-    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("export", *options, "--out", tmp_path / "bundle") == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1
-    assert re.search(message, error)
 
 
 def test_command_names_a_store_that_the_bundle_can_be_scored_on(

@@ -15,7 +15,7 @@ from tests.model.small import small_config, small_model
 from tests.model.test_scene_encoder import checkpoint_of
 from trajpred.errors import DataError
 from trajpred.model import Forecaster, SceneEncoder
-from trajpred.model.checkpoint import CONFIG, TRAINING, read_checkpoint
+from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, read_checkpoint
 from trajpred.training.lit_forecaster import LitForecaster
 
 #: Spellings that a parser of configs takes for a class to import.
@@ -71,6 +71,13 @@ def in_state(value: Callable[[], Any]) -> Callable[[dict[str, Any]], object]:
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "config is a tensor": lambda content: content.update({CONFIG: torch.zeros(0)}),
+    "record is a tensor": lambda content: content.update({TRAINING: torch.zeros(2)}),
+    "calibration": lambda content: content.update(
+        {CALIBRATION: {"temperature": float("nan"), "regions": ""}}
+    ),
+    "weight without a name": lambda content: content["state_dict"].update({None: torch.zeros(1)}),
+    "epoch as text": lambda content: content.update(epoch="3", global_step=2),
     "no encoder": lambda content: content[CONFIG].pop("encoder"),
     "contains itself": in_itself,
     "deep": lambda content: content[CONFIG].update(loss=nested(100)),
@@ -99,6 +106,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "global_step": lambda content: content.update(epoch=1, global_step=10**5_000),
     "record with a tensor": lambda content: content[TRAINING].update(seed=torch.zeros(2)),
     "nan weight": in_state(lambda: torch.full((6, 32), float("nan"))),
+    "weight is a list": in_state(lambda: [1.0]),
     "infinite weight": in_state(lambda: torch.full((6, 32), float("inf"))),
     "complex weight": in_state(lambda: torch.zeros(6, 32, dtype=torch.complex64)),
     "quantized weight": in_state(lambda: torch.quantize_per_tensor(torch.zeros(6, 32), 1.0, 0, torch.qint8)),

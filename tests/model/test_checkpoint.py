@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
-import numpy as np
 import pytest
 import torch
 
@@ -43,20 +42,6 @@ def test_a_flipped_bit_in_a_weight_is_detected(tmp_path: Path) -> None:
     assert not torch.load(path, weights_only=True)["state_dict"]["w"].eq(1).all()
     with pytest.raises(DataError, match=r"damaged: \w+/data/0"):
         read_checkpoint(path)
-
-
-def test_damaged_bytes_are_rejected_or_read(checkpoint: Path) -> None:
-    good, random, rejected = checkpoint.read_bytes(), np.random.default_rng(0), 0
-    start = good.index(b"data.pkl")
-    for _ in range(60):
-        bad = np.frombuffer(good, np.uint8).copy()
-        bad[random.integers(start, start + 15_000, 5)] = random.integers(0, 256, 5)
-        checkpoint.write_bytes(bad.tobytes())
-        try:
-            read_checkpoint(checkpoint)
-        except DataError:
-            rejected += 1
-    assert rejected > 20
 
 
 def test_a_compressed_checkpoint_is_rejected_before_it_unpacks(checkpoint: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Shipped weights are found by name and keep the results of their card (making them: ``tests/export``)."""
+"""Shipped weights are found by name and keep the results of their card (making them: ``tests/tools``)."""
 
 from __future__ import annotations
 

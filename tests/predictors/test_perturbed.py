@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.viz.scenes import make_scenario
 from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
 from trajpred.predictors.perturbed import PERTURBATIONS, perturbed, road_users, short_history, without
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, equal
 
 
 @pytest.fixture
@@ -77,15 +78,28 @@ def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> 
         perturbed(steady, ["noise", "fog"])
 
 
-def test_named_road_users_are_removed(scenario: Scenario) -> None:
+def test_removed_tracks_are_gone_and_nothing_else_changes(scenario: Scenario) -> None:
+    tracks = scenario.tracks
     [nearest] = road_users(scenario, ["nearest"])
-    tracks, now = scenario.tracks, scenario.num_observed - 1
-    gap = np.linalg.norm(tracks.position[:, now] - tracks.position[scenario.focal, now], axis=1)
-    gap[~tracks.valid[:, now]] = np.inf
-    gap[scenario.focal] = np.inf
-    assert gap[tracks.index(nearest)] == gap[[i for i in range(len(gap)) if tracks.object_type[i] < 5]].min()
-    found = without(scenario, [nearest])
-    assert set(tracks.track_id) - set(found.tracks.track_id) == {nearest}
-    for name in ("unknown", scenario.focal_id):
-        with pytest.raises(DataError, match="without"):
-            without(scenario, [name])
+    rest = without(scenario, [nearest]).validate()
+    kept = [name for name in tracks.track_id if name != nearest]
+    assert rest.tracks.track_id.tolist() == kept and rest.map is scenario.map
+    rows = [tracks.index(name) for name in kept]
+    for name in ("position", "heading", "velocity", "valid", "object_type", "category"):
+        assert np.array_equal(getattr(rest.tracks, name), getattr(tracks, name)[rows]), name
+    assert equal(without(scenario, []), scenario)
+    for names, match in (([scenario.focal_id], "focal"), (["AV", "nobody"], "'nobody' is not in")):
+        with pytest.raises(DataError, match=match):
+            without(scenario, names)
+
+
+def test_nearest_is_a_road_user_at_the_last_observed_step() -> None:
+    """The bus is 4.5 m from the car, the walker 6.3 m, the AV 15.9 m; the cyclist was lost before."""
+    scene = make_scenario()
+    assert road_users(scene, ["nearest", "AV"]) == ["bus", "AV"]
+    with pytest.raises(DataError, match="without"):
+        road_users(without(scene, ["AV", "walker", "bus"]), ["nearest"])
+    types = scene.tracks.object_type.copy()
+    types[scene.tracks.index("bus")] = OBJECT_TYPES.index("construction")
+    cone = replace(scene, tracks=replace(scene.tracks, object_type=types))
+    assert road_users(cone, ["nearest"]) == ["walker"]

@@ -110,23 +110,6 @@ def test_the_documented_example_reads_a_shard(sample_store: Path) -> None:
 needs_proc = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc on this system")
 
 
-def mapped(store: Path) -> int:
-    """Return how many files of the store this process has mapped into its memory."""
-    return sum(f"{store}/" in line for line in Path("/proc/self/maps").read_text().splitlines())
-
-
-@needs_proc
-def test_few_shards_are_open_at_a_time(raw: Callable[..., Path], tmp_path: Path) -> None:
-    folder, path = raw([made(scenario_id=f"{i:03}") for i in range(70)]), tmp_path / "store"
-    prepare("made", folder, path, workers=1, shard_size=1, progress=False)
-    store = ScenarioStore(path, "train")
-    assert mapped(path) == 0
-    assert [store[i].scenario_id for i in (0, 3, 0)] == ["000", "003", "000"] and mapped(path) == 3
-    assert [one.scenario_id for one in store] == store.scenario_ids and mapped(path) == 65
-    del store
-    assert mapped(path) == 0
-
-
 #: Prints how many bytes of files become resident when one row of a shard is read.
 RESIDENT = """
 import sys

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -25,6 +26,15 @@ class SignalAt(pl.Callback):
                 os.kill(os.getpid(), signal.Signals[name])
 
         setattr(self, f"on_{when}", send)
+
+
+def tiny(store: Path, runs: Path, *args: str, **trainer: object) -> list[str]:
+    """Return the settings of a training of a tiny model, with ``args`` and settings of the ``trainer``."""
+    parts = {"encoder": "layers=1", "decoder": "propose_layers=1"}
+    model = [f"{part}.init_args.{x}" for part, own in parts.items() for x in (own, "dim=16", "heads=2")]
+    given = {"accelerator": "cpu", "logger.init_args.save_dir": runs, **trainer}
+    settings = [*(f"--model.{x}" for x in model), *(f"--trainer.{name}={x}" for name, x in given.items())]
+    return [*settings, f"--data.store={store}", *args]
 
 
 def signal_at(step: int, name: str, rank: int = 0) -> list[str]:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from trajpred.errors import DataError
-from trajpred.training import devices, train
-from trajpred.training.devices import LAUNCHERS, choose_accelerator, choose_devices
+from trajpred.training import distributed, train
+from trajpred.training.distributed import LAUNCHERS, choose_accelerator, choose_devices
 
 SETTINGS = ["--data.batch_size", "16"]
 
@@ -22,7 +22,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight cores without a GPU, and the train command on them."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    monkeypatch.setattr(devices, "cores", lambda: 8)
+    monkeypatch.setattr(distributed, "cores", lambda: 8)
     monkeypatch.setattr(sys, "argv", ["/usr/bin/trajpred", "train", *SETTINGS])
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +13,8 @@ import pytest
 import torch
 from torch import distributed
 
-from tests.conftest import ROOT, SAMPLE
-from tests.training.command import call, signal_at
-from trajpred.store import ScenarioStore
+from tests.conftest import ROOT
+from tests.training.command import call, signal_at, tiny
 from trajpred.training.callbacks import STOPPED
 from trajpred.training.checkpoint_io import newest_checkpoint
 from trajpred.training.train import train
@@ -33,15 +30,16 @@ LOST = "another process has ended or hangs"
 
 def command(runs: Path, store: Path, processes: int, *args: str, dropout: float = 0.0) -> list[str]:
     """The command that trains a tiny model with four scenes per step on any number of processes."""
-    parts = ("encoder", "decoder")
-    model = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
-    model += [f"{part}.init_args.{x}" for part in parts for x in ("dim=16", "heads=2", f"dropout={dropout}")]
-    trainer = ["accelerator=cpu", f"devices={processes}", f"max_epochs={EPOCHS}"]
-    trainer += ["check_val_every_n_epoch=1", "log_every_n_steps=1", f"logger.init_args.save_dir={runs}"]
+    trainer = {
+        "devices": processes,
+        "max_epochs": EPOCHS,
+        "check_val_every_n_epoch": 1,
+        "log_every_n_steps": 1,
+    }
     ddp = [f"--config={ROOT / 'configs' / 'trainer' / 'ddp.yaml'}"] if processes > 1 else []
-    given = [*(f"--model.{x}" for x in model), *(f"--trainer.{x}" for x in trainer)]
-    given += [f"--data.store={store}", "--data.batch_size=4", "--pictures.scenes=0"]
-    return [str(ROOT / "tools" / "train.py"), *ddp, *given, *args]
+    own = [f"--model.{part}.init_args.dropout={dropout}" for part in ("encoder", "decoder")]
+    own += ["--data.batch_size=4", "--pictures.scenes=0"]
+    return [str(ROOT / "tools" / "train.py"), *ddp, *tiny(store, runs, *own, *args, **trainer)]
 
 
 def torchrun(arguments: Sequence[str]) -> list[str]:
@@ -140,52 +138,3 @@ def test_processes_stop_together_and_resume_each_with_its_own_dropout(
     assert start("stopped", f"--resume={path}").returncode == 0
     a, b = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
     assert all(torch.equal(a[name], b[name]) for name in a)
-
-
-#: Argoverse 2's source, which waits with the test split for a file "go" beside this module.
-WAITING = """
-import time
-from pathlib import Path
-from trajpred.sources import Source, argoverse2
-
-def read(path):
-    while path.parent.name == "test" and not Path(__file__).with_name("go").exists():
-        Path(__file__).with_name("reading").touch()
-        time.sleep(0.05)
-    return argoverse2.read_scenario(path)
-
-SOURCE = Source(argoverse2.discover, read)
-"""
-
-
-def test_trainings_and_prepare_on_one_store_do_not_disturb_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two trainings write to one folder of runs while ``prepare`` adds a split to their store."""
-    raw, store, runs = tmp_path / "raw", tmp_path / "store", tmp_path / "runs"
-    (tmp_path / "waiting.py").write_text(WAITING)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    prepare = [sys.executable, str(ROOT / "tools" / "prepare.py"), "--source=waiting:SOURCE"]
-    prepare += [f"--raw={raw}", f"--store={store}", "--workers=1"]
-    for split in ("train", "val"):
-        shutil.copytree(SAMPLE / split, raw / split)
-    subprocess.run(prepare, check=True, timeout=300)
-    shutil.copytree(SAMPLE / "test", raw / "test")
-    adding = subprocess.Popen(prepare)
-    try:
-        while not (tmp_path / "reading").exists():
-            assert adding.poll() is None
-            time.sleep(0.05)
-        train = [sys.executable, *command(runs, store, 1)]
-        trainings = [subprocess.Popen(train, stdout=subprocess.DEVNULL) for _ in range(2)]
-        assert [process.wait(300) for process in trainings] == [0, 0]
-        assert adding.poll() is None, "prepare was still running"
-    finally:
-        (tmp_path / "go").touch()
-        assert adding.wait(300) == 0
-    a, b = (newest_checkpoint(runs / "forecaster" / f"version_{i}")[1] for i in range(2))
-    assert a["global_step"] == b["global_step"] == STEPS * EPOCHS
-    assert all(torch.equal(value, b["state_dict"][name]) for name, value in a["state_dict"].items())
-    assert {x.name for x in (runs / "forecaster").iterdir()} == {"version_0", "version_1"}
-    assert [len(ScenarioStore(store, split)) for split in ("train", "val", "test")] == [10, 5, 1]

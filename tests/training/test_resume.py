@@ -20,7 +20,7 @@ from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.conftest import ROOT
 from tests.model.small import small_model
-from tests.training.command import SignalAt, call, signal_at
+from tests.training.command import SignalAt, call, signal_at, tiny
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
@@ -162,20 +162,6 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
     assert_same(before + after, whole[0])
 
 
-@pytest.mark.parametrize("second", [5, pytest.param(7, marks=pytest.mark.slow)])
-def test_a_run_stopped_in_the_last_batch_of_an_epoch_without_validation_stops_and_resumes_again(
-    store_path: Path, whole: tuple[Record, Path], tmp_path: Path, second: int
-) -> None:
-    options = {"check_val_every_n_epoch": EPOCHS}
-    first, saved = fit(store_path, tmp_path / "1", stop=SignalAt(STEPS - 1, "SIGTERM"), **options)
-    next_, saved = fit(store_path, tmp_path / "2", saved, stop=SignalAt(second - 1, "SIGTERM"), **options)
-    assert len(first.steps) == STEPS and len(first.steps + next_.steps) == second
-    last, _ = fit(store_path, tmp_path / "3", saved, **options)
-    found = first + next_ + last
-    assert found.steps == whole[0].steps and list(found.losses) == [STEPS * EPOCHS]
-    assert_same_weights(found.weights, whole[0].weights)
-
-
 def average() -> list[pl.Callback]:
     """The callback of ``average.yaml`` with a shorter memory."""
     config = yaml.safe_load((ROOT / "configs" / "trainer" / "average.yaml").read_text())
@@ -209,40 +195,11 @@ def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_tra
     assert abs(found.losses[8] - expected.losses[8]) > 1e-3 * abs(found.losses[8])
 
 
-def test_accumulated_gradients_complete_their_step_before_a_stop(store_path: Path, tmp_path: Path) -> None:
-    options = {"accumulate_grad_batches": 2, "limit_val_batches": 0}
-    expected, _ = fit(store_path, tmp_path / "whole", **options)
-    before, saved = fit(store_path, tmp_path, stop=SignalAt(2, "SIGTERM"), **options)
-    assert len(before.steps) == 6, "the signal came in the fifth batch"
-    after, _ = fit(store_path, tmp_path / "rest", saved, **options)
-    assert_same(before + after, expected)
-
-
-@pytest.mark.slow
-def test_a_validation_within_an_epoch_resumes_too(
-    store_path: Path, whole: tuple[Record, Path], tmp_path: Path
-) -> None:
-    options = {"val_check_interval": 2}
-    before, saved = fit(store_path, tmp_path, stop=SignalAt(6, "SIGTERM", VALIDATING), **options)
-    after, _ = fit(store_path, tmp_path / "rest", saved, **options)
-    found = before + after
-    assert found.steps == whole[0].steps and list(found.losses) == [2, 4, 6, 8]
-    assert_same_weights(found.weights, whole[0].weights)
-
-
-def train_command(store: Path, runs: Path, *args: str) -> list[str]:
-    """The command that trains a tiny model and saves ``last.ckpt`` after every step."""
-    small = ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]
-    small += [f"{part}.init_args.{s}" for part in ("encoder", "decoder") for s in ("dim=16", "heads=2")]
-    trainer = ["accelerator=cpu", "max_epochs=2", "enable_progress_bar=false", "limit_val_batches=0"]
-    given = [*(f"--model.{x}" for x in small), *(f"--trainer.{x}" for x in trainer), f"--data.store={store}"]
-    given += [f"--trainer.logger.init_args.save_dir={runs}", "--recent.train_time_interval=0:00:00", *args]
-    return [sys.executable, str(ROOT / "tools" / "train.py"), *given]
-
-
 def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Train as a user does, in a process of its own."""
-    return call(train_command(store, runs, *args))
+    """Train a tiny model in a process of its own, which saves ``last.ckpt`` after every step."""
+    trainer = {"max_epochs": 2, "enable_progress_bar": "false", "limit_val_batches": 0}
+    settings = tiny(store, runs, "--recent.train_time_interval=0:00:00", *args, **trainer)
+    return call([sys.executable, str(ROOT / "tools" / "train.py"), *settings])
 
 
 def weights_of(runs: Path) -> dict[str, torch.Tensor]:

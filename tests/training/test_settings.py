@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from pytorch_lightning.cli import LightningArgumentParser
 
 from tests.conftest import ROOT
 from trajpred.errors import DataError
-from trajpred.training.settings import explain, nearest
+from trajpred.training.settings import NAMES, explain, nearest
 from trajpred.training.train import train
 
 CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
@@ -86,6 +89,45 @@ def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path
     with pytest.raises(DataError) as error:
         train(["--config", str(right), f"--config={wrong}"])
     assert str(error.value).startswith(f"{wrong}") and sentence in str(error.value)
+
+
+def names_in(content: dict[str, Any], start: str = "") -> list[str]:
+    """List the names of settings, without those of classes that are chosen by their path."""
+    found = []
+    for name, value in content.items():
+        group = isinstance(value, dict) and "class_path" not in value
+        found += names_in(value, f"{start}{name}.") if group else [f"{start}{name}"]
+    return found
+
+
+def test_the_names_are_those_of_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
+    """After an intended change, run ``TRAJPRED_PIN=1 pytest tests/training/test_settings.py``."""
+    with pytest.raises(SystemExit):
+        train(["--print_config"])
+    found = names_in(yaml.safe_load(capsys.readouterr().out))
+    if os.environ.get("TRAJPRED_PIN"):
+        (ROOT / "trajpred" / "training" / "settings.txt").write_text("\n".join(found) + "\n", newline="\n")
+    assert list(NAMES) == found
+
+
+def test_wrong_names_and_files_are_noticed_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("data: {batch_sise: 3}")
+    code = f"""
+import sys
+from trajpred.cli.main import main
+for words in ["--trainer.max_epoch", "3"], ["--config", {str(tmp_path / "wrong.yaml")!r}], ["config.yaml"]:
+    try:
+        main("train", words)
+    except SystemExit as stop:
+        assert stop.code == 2 and not {{"torch", "jsonargparse"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    errors = done.stderr.splitlines()
+    assert [error.rpartition(": ")[2] for error in errors] == [
+        "no such setting; did you mean --trainer.max_epochs?",
+        "no such setting; did you mean data.batch_size?",
+        "settings are written --NAME VALUE",
+    ], done.stderr
 
 
 def test_the_nearest_name_is_that_of_the_whole_or_of_its_last_part() -> None:

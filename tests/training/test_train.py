@@ -19,6 +19,10 @@ from trajpred.sources.synthetic import synthesize
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training import train
 
+#: Settings of two steps and a validation of one batch.
+SHORT = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.accelerator=cpu"]
+SHORT += ["--pictures.scenes=0", "--trainer.check_val_every_n_epoch=1", "--trainer.limit_val_batches=1"]
+
 
 def blocks(language: str) -> list[str]:
     """The code blocks of docs/how-to/own-model.md."""
@@ -34,15 +38,8 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     (tmp_path / "my_model.py").write_text(module, "utf-8")
     (tmp_path / "my_model.yaml").write_text(config, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    small = [
-        "--trainer.max_epochs=1",
-        "--trainer.limit_train_batches=2",
-        "--trainer.accelerator=cpu",
-        "--trainer.enable_progress_bar=false",
-    ]
-    small += ["--pictures.scenes=0", "--trainer.check_val_every_n_epoch=1", "--trainer.limit_val_batches=1"]
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
-    train.train([f"--config={tmp_path / 'my_model.yaml'}", f"--data.store={store_path}", runs, *small])
+    train.train([f"--config={tmp_path / 'my_model.yaml'}", f"--data.store={store_path}", runs, *SHORT])
     out = capsys.readouterr().out
     assert "Validation, 5 scenarios" in out and "scored (41)" in out
     checkpoint = tmp_path / "runs" / "forecaster" / "version_0" / "checkpoints" / "best.ckpt"
@@ -64,13 +61,11 @@ def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     raw, short = tmp_path / "raw", tmp_path / "short"
     synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
     prepare("argoverse2", raw, short, workers=1, progress=False)
-    small = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.accelerator=cpu"]
-    small += ["--pictures.scenes=0", "--trainer.check_val_every_n_epoch=1", "--trainer.limit_val_batches=1"]
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
     recipe = [f"--config={ROOT / 'configs' / name}" for name in ("recipes/argoverse.yaml", "model/nano.yaml")]
     data = [f"--data.store={store_path}", f'--data.stores={{"{short}": 2}}', "--data.window=[40, 70]"]
     data += ["--data.hold_out=0"]
-    train.train([*recipe, *data, runs, *small])
+    train.train([*recipe, *data, runs, *SHORT])
     assert "16 for training, 5 for validation" in capsys.readouterr().out
     predictor = load_predictor(tmp_path / "runs/argoverse/version_0/checkpoints/last.ckpt")
     assert (predictor.model.history, predictor.horizon) == (40, 70)
@@ -107,3 +102,12 @@ def test_one_training_at_a_time_writes_to_a_run_s_folder(
         pytest.fail("two trainings hold the lock")
     with train.lock_run(trainer("a")):
         pass
+
+
+def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
+    loggers = [TensorBoardLogger(tmp_path, name="run") for _ in range(2)]
+    assert loggers[0].version == loggers[1].version == 0, "both have looked before either has a folder"
+    for logger in loggers:
+        train._create_run_folder(logger)
+    assert [logger.version for logger in loggers] == [0, 1]
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"version_0", "version_1"}

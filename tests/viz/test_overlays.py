@@ -12,9 +12,7 @@ from matplotlib.figure import Figure
 from tests.viz.scenes import artists, lines, make_forecast, make_scenario, text
 from trajpred.errors import DataError
 from trajpred.forecast import Attention
-from trajpred.predictors import Predictor
-from trajpred.predictors.perturbed import road_users, without
-from trajpred.scenario import OBJECT_TYPES, Scenario, equal
+from trajpred.scenario import Scenario
 from trajpred.viz import WhatIf, draw_scene
 from trajpred.viz.map_layer import lane_line
 from trajpred.viz.overlays import MAX_LABELS, mean_shift
@@ -122,33 +120,3 @@ def test_impossible_overlays_are_rejected(real_scene: Scenario, attention: Atten
     ):
         with pytest.raises(DataError, match=match):
             draw_scene(scene, **given)  # type: ignore[arg-type]
-
-
-def test_removed_tracks_are_gone_and_nothing_else_changes(real_scene: Scenario, model: Predictor) -> None:
-    tracks = real_scene.tracks
-    [nearest] = road_users(real_scene, ["nearest"])
-    rest = without(real_scene, [nearest]).validate()
-    kept = [name for name in tracks.track_id if name != nearest]
-    assert rest.tracks.track_id.tolist() == kept and rest.map is real_scene.map
-    rows = [tracks.index(name) for name in kept]
-    for name in ("position", "heading", "velocity", "valid", "object_type", "category"):
-        assert np.array_equal(getattr(rest.tracks, name), getattr(tracks, name)[rows]), name
-    assert equal(without(real_scene, []), real_scene)
-    for names, match in (([real_scene.focal_id], "focal"), (["AV", "nobody"], "'nobody' is not in")):
-        with pytest.raises(DataError, match=match):
-            without(real_scene, names)
-    original, other = model([real_scene, rest])
-    assert 0.001 < mean_shift(original, other, real_scene.focal_id).max() < 50
-    assert nearest in original.track_id and nearest not in other.track_id
-
-
-def test_nearest_is_a_road_user_at_the_last_observed_step() -> None:
-    """The bus is 4.5 m from the car, the walker 6.3 m, the AV 15.9 m; the cyclist was lost before."""
-    scene = make_scenario()
-    assert road_users(scene, ["nearest", "AV"]) == ["bus", "AV"]
-    with pytest.raises(DataError, match="without"):
-        road_users(without(scene, ["AV", "walker", "bus"]), ["nearest"])
-    types = scene.tracks.object_type.copy()
-    types[scene.tracks.index("bus")] = OBJECT_TYPES.index("construction")
-    cone = replace(scene, tracks=replace(scene.tracks, object_type=types))
-    assert road_users(cone, ["nearest"]) == ["walker"]

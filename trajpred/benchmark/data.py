@@ -1,4 +1,4 @@
-"""Reading, preparing and loading scenarios beside av2's loaders, and the metrics beside av2's functions."""
+"""Reading, preparing and loading scenarios beside av2's loaders, and the memory of training on them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from trajpred.benchmark.model import make_model, training_step
-from trajpred.benchmark.timing import median_ms, use_threads
+from trajpred.benchmark.timing import median_ms, own_process, use_threads
+from trajpred.graph.batch_sampler import MODES, PROCESS_BYTES, SceneSizes
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneDataset
-from trajpred.metrics import agent_metrics, world_metrics
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
@@ -24,9 +23,30 @@ from trajpred.store.shards import write_shard
 
 #: Scenarios of a shard.
 SHARD = 256
-#: Agents evaluated at once, about 16 scenarios of Argoverse 2.
-CHUNK = 500
-NAMES = ("minADE", "minFDE", "MR", "brier-minFDE", "brier-minADE")
+#: Agents and lanes per scene, and number of scenes.
+SHAPES = (
+    *((1, 10, 1), (5, 30, 128), (10, 60, 16), (10, 60, 64), (20, 100, 16), (20, 100, 64)),
+    *((40, 100, 8), (40, 100, 32), (60, 200, 16), (100, 256, 12), (128, 40, 8), (128, 256, 4)),
+)
+#: Two training steps on scenes in which all agents and lanes are within range of each other.
+_STEP = """
+import sys
+import numpy as np
+from trajpred import Scenario
+from trajpred.benchmark.model import make_model, peak_mb
+from trajpred.graph.config import SceneConfig
+from trajpred.graph.scene_graph import build_batch
+agents, lanes, scenes = map(int, sys.argv[1:])
+random = np.random.default_rng(0)
+def scenario():
+    start, velocity = random.uniform(-50, 50, (agents, 1, 2)), random.normal(size=(agents, 1, 2))
+    center = random.uniform(-50, 50, (lanes, 1, 2)) + [[-5.0, 0], [5, 0]]
+    track = start + velocity * np.arange(110)[:, None] / 10
+    return Scenario.from_arrays(track, num_observed=50, map=list(center))
+batch = build_batch([scenario() for _ in range(scenes)], SceneConfig())
+assert [batch[kind].num_nodes for kind in ("agent", "lane")] == [agents * scenes, lanes * scenes]
+print([peak_mb(make_model(None), batch)])
+"""
 
 
 @use_threads()
@@ -109,63 +129,21 @@ def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> dict[st
     return figures
 
 
-@use_threads()
-def metrics_figures(forecasts: int, repeats: int, agents: int = 10) -> dict[str, float]:
-    """Measure all metrics at K = 6, of agents and of joint futures of ``agents`` each, beside av2's."""
-    random = np.random.default_rng(0)
-    target = random.normal(0, 30, (forecasts, 60, 2))
-    trajectory = target[:, None] + random.normal(0, 2, (forecasts, 6, 60, 2))
-    probability = random.dirichlet(np.ones(6), forecasts)
-    scenes = forecasts // agents
-    single = median_ms(lambda: _single(trajectory, probability, target), repeats)[0]
-    worlds = median_ms(lambda: _worlds(trajectory, probability[:scenes], target, agents), repeats)[0]
-    theirs = median_ms(lambda: _single_av2(trajectory, probability, target), 1)[0]
-    their_worlds = median_ms(lambda: _worlds_av2(trajectory, probability[:scenes], target, agents), 1)[0]
-    return {
-        f"{forecasts} forecasts, ours, CPU ms": single,
-        f"{forecasts} forecasts, av2 one by one, CPU ms": theirs,
-        "av2 / ours": theirs / single,
-        f"{scenes} worlds of {agents} agents, ours, CPU ms": worlds,
-        f"{scenes} worlds of {agents} agents, av2 one by one, CPU ms": their_worlds,
-        "worlds, av2 / ours": their_worlds / worlds,
-    }
+def step_figures() -> dict[str, float]:
+    """Measure the peak MB of a training step beside its estimate, and fit the estimate's constants again.
 
-
-def _single(trajectory: np.ndarray, probability: np.ndarray, target: np.ndarray) -> None:
-    valid = torch.ones(CHUNK, 60, dtype=torch.bool)
-    parts = (torch.from_numpy(x).split(CHUNK) for x in (trajectory, probability, target))
-    for path, p, truth in zip(*parts, strict=True):
-        agent_metrics(path, p, truth, valid[: len(path)], ks=(6,), names=NAMES)
-
-
-def _single_av2(trajectory: np.ndarray, probability: np.ndarray, target: np.ndarray) -> None:
-    from av2.datasets.motion_forecasting.eval import metrics as av2
-
-    for modes, p, truth in zip(trajectory, probability, target, strict=True):
-        ade, fde = av2.compute_ade(modes, truth), av2.compute_fde(modes, truth)
-        ade.min(), fde.min(), av2.compute_is_missed_prediction(modes, truth).all()
-        av2.compute_brier_fde(modes, truth, p)[fde.argmin()]
-        av2.compute_brier_ade(modes, truth, p)[ade.argmin()]
-
-
-def _worlds(trajectory: np.ndarray, probability: np.ndarray, target: np.ndarray, agents: int) -> None:
-    scene = torch.arange(CHUNK // agents).repeat_interleave(agents)
-    for first in range(0, len(probability), CHUNK // agents):
-        rows = slice(first * agents, first * agents + len(scene))
-        p = torch.from_numpy(probability[first : first + CHUNK // agents])
-        path, truth = (torch.from_numpy(x[rows]) for x in (trajectory, target))
-        valid = torch.ones(len(path), 60, dtype=torch.bool)
-        world_metrics(path, p, truth, valid, scene[: len(path)])
-
-
-def _worlds_av2(trajectory: np.ndarray, probability: np.ndarray, target: np.ndarray, agents: int) -> None:
-    from av2.datasets.motion_forecasting.eval import metrics as av2
-
-    for i, p in enumerate(probability):
-        rows = slice(i * agents, (i + 1) * agents)
-        paths, truth = trajectory[rows], target[rows]
-        best = av2.compute_world_fde(paths, truth).argmin()
-        av2.compute_world_ade(paths, truth).min()
-        av2.compute_world_brier_fde(paths, truth, p)[best]
-        av2.compute_world_misses(paths, truth)[:, best].mean()
-        av2.compute_world_collisions(paths)[:, best].mean()
+    Each step runs in a process of its own. Linux only.
+    """
+    peaks = [1e6 * own_process(_STEP, *shape)[0] for shape in SHAPES]
+    figures: dict[str, float] = {}
+    for (agents, lanes, scenes), peak in zip(SHAPES, peaks, strict=True):
+        sizes = SceneSizes(np.array([agents]), np.array([lanes]))
+        guess = PROCESS_BYTES + scenes * sizes.bytes_per_scene(np.array([0]))
+        name = f"{scenes} scenes of {agents} agents and {lanes} lanes, MB"
+        figures |= {name: peak / 1e6, f"{name}, estimated": guess / 1e6}
+    agents, lanes, scenes = np.array(SHAPES).T
+    pairs = (agents + lanes) * (agents + lanes + MODES * agents)
+    causes = np.stack((scenes * pairs, scenes * agents, scenes * lanes, np.ones(len(SHAPES))), -1)
+    fit = np.linalg.lstsq(causes / np.array(peaks)[:, None], np.ones(len(SHAPES)), rcond=None)[0]
+    names = ("bytes per pair", "bytes per agent", "bytes per lane", "bytes besides")
+    return figures | dict(zip(names, fit.tolist(), strict=True))

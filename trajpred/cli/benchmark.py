@@ -52,35 +52,11 @@ def data(*, raw: Path | None = None, repeats: int = 10) -> int:
     return _print_figures(data_figures(raw, repeats))
 
 
-def memory(*, sizes: list[int] | None = None, keep: Path | None = None) -> int:
-    """Measure the peak memory of preparing and loading synthetic data sets (20,000 scenarios: 10 minutes).
-
-    Args:
-        sizes: Numbers of scenarios, by default 1000 20000.
-        keep: Folder in which to keep the data for the next run.
-    """
-    from trajpred.benchmark.memory import memory_figures
-
-    return _print_figures(memory_figures(sizes or [1_000, 20_000], keep))
-
-
 def step() -> int:
     """Measure the peak memory of a training step at several scene sizes; compare it with the estimate."""
-    from trajpred.benchmark.memory import step_figures
+    from trajpred.benchmark.data import step_figures
 
     return _print_figures(step_figures())
-
-
-def metrics(*, forecasts: int = 10_000, repeats: int = 3) -> int:
-    """Compare the official metrics on synthetic forecasts with av2's functions: one thread, CPU ms.
-
-    Args:
-        forecasts: Number of forecasts of six modes and 60 steps.
-        repeats: Number of runs; their median is reported. av2's run once.
-    """
-    from trajpred.benchmark.data import metrics_figures
-
-    return _print_figures(metrics_figures(forecasts, repeats))
 
 
 def onboard(

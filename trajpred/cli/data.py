@@ -116,13 +116,9 @@ def synthesize(
     out: Path,
     limit: int = 1000,
     seed: int = 0,
-    val: float = 0.1,
-    test: float = 0.1,
-    steps: int = 110,
-    observed: int = 50,
     workers: int = -1,
 ) -> int:
-    """Write synthetic scenarios in Argoverse 2's format.
+    """Write synthetic scenarios in Argoverse 2's format: a tenth for validation, a tenth for testing.
 
     Example: trajpred synthesize --out /data/synthetic --limit 1000
 
@@ -130,17 +126,13 @@ def synthesize(
         out: Target folder, new or empty.
         limit: Number of scenarios in all splits together.
         seed: The same seed gives the same bytes.
-        val: Share of the validation split.
-        test: Share of the test split, which has no futures.
-        steps: Steps of 0.1 s in each scenario.
-        observed: Number of these steps that are input.
         workers: Processes; -1 for all cores.
     """
     require(limit > 0, "limit", "must be positive")
     require_writable(out, folder=True)
     from trajpred.sources.synthetic import synthesize as write
 
-    for split, count in write(out, limit, seed, val, test, steps, observed, workers).items():
+    for split, count in write(out, limit, seed, workers=workers).items():
         print(f"{split}: {count} synthetic scenarios")
     raw, store = shlex.quote(str(out)), shlex.quote(f"{out}-store")
     print(f"Prepare: trajpred prepare --raw {raw} --store {store}")

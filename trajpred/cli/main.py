@@ -22,13 +22,12 @@ Command = Callable[..., int]
 #: Functions, in the order in which they are used; their signatures and docstrings are options and help.
 COMMANDS: tuple[Command, ...] = (
     *(data.download, data.prepare, data.synthesize, models.train, scores.evaluate, models.predict),
-    *(models.calibrate, scores.compare, visualize.visualize, onboard.export, onboard.replay, models.ship),
+    *(models.calibrate, scores.compare, visualize.visualize, onboard.export, onboard.replay),
     *(info.info, doctor),
 )
 #: The subcommands of ``benchmark``; the first is the default.
 BENCHMARKS: tuple[Command, ...] = (
-    *(benchmark.model, benchmark.core, benchmark.data, benchmark.memory, benchmark.step),
-    *(benchmark.metrics, benchmark.onboard, benchmark.front),
+    *(benchmark.model, benchmark.core, benchmark.data, benchmark.step, benchmark.onboard, benchmark.front),
 )
 #: Commands that continue where they were interrupted.
 RESUMABLE = ("download", "prepare")

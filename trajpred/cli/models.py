@@ -1,4 +1,4 @@
-"""Commands that make and use models: train, predict, calibrate, ship."""
+"""Commands that make and use models: train, predict, calibrate."""
 
 from __future__ import annotations
 
@@ -27,9 +27,13 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     Args:
         settings: --NAME VALUE or --NAME=VALUE, as they stand in the YAML files of configs/.
     """
+    from trajpred.training.settings import check_settings, configs_first
+
+    words = ["--help" if word in ("--help_all", "--help-all") else word for word in settings]
+    check_settings(configs_first(words))  # before the import below, which takes seconds
     from trajpred.training.train import train as run
 
-    run(["--help" if word in ("--help_all", "--help-all") else word for word in settings])
+    run(words)
     return 0
 
 
@@ -125,37 +129,4 @@ def calibrate(
         if count[-1]:
             print(f"  {name}: radius " + ", ".join(f"{radius:.1f}" for radius in radii) + " m")
     print(f"written: {out}")
-    return 0
-
-
-def ship(
-    *,
-    checkpoint: Path,
-    name: str,
-    store: Path | None = None,
-    split: str = "val",
-    note: str = "",
-    half: bool = True,
-    tolerance_m: float = 0.02,
-    overwrite: bool = False,
-) -> int:
-    """Turn a checkpoint into weights that ship with the package, with their model card.
-
-    Example: trajpred ship --checkpoint best.ckpt --name my-model --store runs/argoverse1-store
-
-    Args:
-        checkpoint: Path of a checkpoint or run.
-        name: Name under which users load it.
-        store: Scenarios for the table of the card and for checking half precision: folder written by prepare;
-            by default the sample's.
-        split: Split of the store.
-        note: Sentence that opens the card.
-        half: Store the weights in half precision.
-        tolerance_m: Metres by which half precision may move any point of 99 % of the predictions.
-        overwrite: Replace weights of that name.
-    """
-    rows = open_split(store, split)
-    from trajpred.export.pretrained import ship as make
-
-    print(make(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m, overwrite=overwrite))
     return 0

@@ -136,7 +136,7 @@ def evaluate(
     result, other = results[0], results[-1]
     if json is not None:
         write_results(json, results if len(results) > 1 else result)
-    report = [*tables(result, facts, groups), *degradation(results[: len(own)], groups[0])]
+    report = [*tables(result, facts, groups), *degradation(results[: len(own)], groups)]
     try:
         if against:
             before, after = in_common(other, result)

@@ -12,15 +12,4 @@ from trajpred.lazy import lazy_names
 if TYPE_CHECKING:
     from trajpred.evaluation.scoring import evaluate
 
-__all__ = [
-    "Evaluation",
-    "Interval",
-    "bootstrap",
-    "by_recipe",
-    "compare",
-    "evaluate",
-    "format_table",
-    "read_results",
-    "write_results",
-]
-__getattr__ = lazy_names(__name__, {"evaluate": "scoring"})
+__getattr__, _ = lazy_names(__name__, {"scoring": "evaluate"})

@@ -69,8 +69,6 @@ def compare(
     second: Sequence[Evaluation],
     metric: str = "minFDE6",
     group: str = "focal",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> Interval:
     """Compute ``first`` minus ``second`` in the ``metric`` of a ``group`` of agents, paired by scenario.
 
@@ -83,16 +81,14 @@ def compare(
     Raises: DataError if the two sides were not evaluated on the same agents, or one predicts none.
     """
     differences = _differences(first, second, metric, group)
-    return _over_agents(differences, first[0], group, resamples, seed)
+    return _over_agents(differences, first[0], group)
 
 
-def _over_agents(
-    values: Mapping[str, float], result: Evaluation, group: str, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
+def _over_agents(values: Mapping[str, float], result: Evaluation, group: str) -> Interval:
     """Compute the mean over the agents of ``group`` of means by scenario, with its interval."""
     counts = result.by_scenario("count", group)
     count = np.array([counts[scenario] for scenario in values])
-    return bootstrap_columns({"": np.array([*values.values()]) * count}, count, resamples, seed)[""]
+    return bootstrap_columns({"": np.array([*values.values()]) * count}, count)[""]
 
 
 def changes(

@@ -156,19 +156,22 @@ def _updates(result: Evaluation, groups: Sequence[str]) -> Iterable[Table]:
         yield from _parts(title, result.updates, [group], [name for name in names if name != "count"])
 
 
-def degradation(results: Sequence[Evaluation], group: str) -> list[Table]:
-    """Build a table of how much worse the others are than the first, in a group; none of a single result."""
-    if len(results) < 2:
-        return []
-    first = results[0].metrics[group]
-    names = [name for name in columns("breakdown") if name in first]
-    rows = []
-    for one in results:
-        means = one.metrics[group]
-        change = (f" ({means[n] / first[n] - 1:+.0%})" if n in means and first[n] else "" for n in names)
-        cells = (_cell(means, name) + text for name, text in zip(names, change, strict=True))
-        rows.append([one.predictor, str(means["count"]), *cells])
-    return [Table(f"{group} agents, perturbed scenarios", ["", "agents", *names], rows)]
+def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterable[Table]:
+    """Build tables of how much worse the others are than the first: of each group, and of scored worlds."""
+    parts: dict[str, tuple[list[dict[str, float]], Sequence[str]]] = {
+        f"{group} agents": ([one.metrics[group] for one in results], columns("breakdown")) for group in groups
+    }
+    joint = [one.worlds.get("scored", {}) for one in results]
+    parts["worlds of scored agents"] = joint, [metric.name for metric in metrics_of("world")]
+    for title, (means, known) in parts.items() if len(results) > 1 else ():
+        first, rows = means[0], []
+        names = [name for name in known if name in first]
+        for one, own in zip(results, means, strict=True):
+            change = (f" ({own[n] / first[n] - 1:+.0%})" if n in own and first[n] else "" for n in names)
+            cells = (_cell(own, name) + text for name, text in zip(names, change, strict=True))
+            rows.append([one.predictor, str(own.get("count", 0)), *cells])
+        if names:
+            yield Table(f"{title}, perturbed scenarios", ["", "count", *names], rows)
 
 
 def changed(

@@ -24,29 +24,11 @@ if TYPE_CHECKING:
     from trajpred.metrics.per_agent import agent_metrics, horizon_metrics
     from trajpred.metrics.world import COLLISION_THRESHOLD_M, world_metrics
 
-__all__ = [
-    "COLLISION_THRESHOLD_M",
-    "METRICS",
-    "MISS_THRESHOLD_M",
-    "MOVING_M",
-    "ForecastMetrics",
-    "Metric",
-    "agent_groups",
-    "agent_metrics",
-    "average_error",
-    "columns",
-    "final_error",
-    "horizon_metrics",
-    "metric_of",
-    "metrics_of",
-    "names_in",
-    "paired_columns",
-    "register",
-    "world_metrics",
-]
-__getattr__ = lazy_names(
+__getattr__, _ = lazy_names(
     __name__,
-    {"ForecastMetrics": "forecast_metrics"}
-    | dict.fromkeys(("agent_metrics", "horizon_metrics"), "per_agent")
-    | dict.fromkeys(("COLLISION_THRESHOLD_M", "world_metrics"), "world"),
+    {
+        "forecast_metrics": "ForecastMetrics",
+        "per_agent": "agent_metrics horizon_metrics",
+        "world": "COLLISION_THRESHOLD_M world_metrics",
+    },
 )

@@ -12,7 +12,7 @@ from trajpred.lazy import lazy_names
 
 if TYPE_CHECKING:
     from trajpred.model.forecaster import Forecaster
-    from trajpred.model.head_decoder import HeadDecoder
+    from trajpred.model.heads import HeadDecoder
     from trajpred.model.mode_decoder import ModeDecoder
     from trajpred.model.published_encoders import (
         GlobalAttentionSceneEncoder,
@@ -26,28 +26,17 @@ if TYPE_CHECKING:
     from trajpred.model.star_encoder import StarSceneEncoder
     from trajpred.model.token_encoder import SceneTokens, TokenEncoder
 
-__all__ = [
-    "Forecaster",
-    "GlobalAttentionSceneEncoder",
-    "GraphTransformerSceneEncoder",
-    "HeadDecoder",
-    "ModeDecoder",
-    "MultiHeadAttentionSceneEncoder",
-    "Prediction",
-    "SceneDecoder",
-    "SceneEncoder",
-    "SceneTokens",
-    "StarSceneEncoder",
-    "TokenEncoder",
-    "TransformerConvSceneEncoder",
-    "TransformerMSceneEncoder",
-]
-_MODULES = dict.fromkeys(__all__, "published_encoders")
-_MODULES |= {
-    "SceneTokens": "token_encoder",
-    "Prediction": "scene_decoder",
-    "StarSceneEncoder": "star_encoder",
-}
-_MODULES |= {"Forecaster": "forecaster", "TokenEncoder": "token_encoder", "SceneEncoder": "scene_encoder"}
-_MODULES |= {"SceneDecoder": "scene_decoder", "ModeDecoder": "mode_decoder", "HeadDecoder": "head_decoder"}
-__getattr__ = lazy_names(__name__, _MODULES)
+__getattr__, __all__ = lazy_names(
+    __name__,
+    {
+        "forecaster": "Forecaster",
+        "heads": "HeadDecoder",
+        "mode_decoder": "ModeDecoder",
+        "published_encoders": "GlobalAttentionSceneEncoder GraphTransformerSceneEncoder "
+        "MultiHeadAttentionSceneEncoder TransformerConvSceneEncoder TransformerMSceneEncoder",
+        "scene_decoder": "Prediction SceneDecoder",
+        "scene_encoder": "SceneEncoder",
+        "star_encoder": "StarSceneEncoder",
+        "token_encoder": "SceneTokens TokenEncoder",
+    },
+)

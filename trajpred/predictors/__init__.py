@@ -12,26 +12,14 @@ if TYPE_CHECKING:
     from trajpred.predictors.predictions_file import FilePredictor
     from trajpred.predictors.predictor import Predictor
 
-__all__ = [
-    "BaselinePredictor",
-    "BundlePredictor",
-    "CheckpointPredictor",
-    "EnsemblePredictor",
-    "FilePredictor",
-    "PerturbedPredictor",
-    "Predictor",
-    "load_ensemble",
-    "load_predictor",
-]
-__getattr__ = lazy_names(
+__getattr__, __all__ = lazy_names(
     __name__,
     {
-        "BundlePredictor": "checkpoint",
-        "CheckpointPredictor": "checkpoint",
-        "EnsemblePredictor": "ensemble",
-        "FilePredictor": "predictions_file",
-        "PerturbedPredictor": "perturbed",
-        "Predictor": "predictor",
-    }
-    | dict.fromkeys(("BaselinePredictor", "load_ensemble", "load_predictor"), "load"),
+        "checkpoint": "BundlePredictor CheckpointPredictor",
+        "ensemble": "EnsemblePredictor",
+        "load": "BaselinePredictor load_ensemble load_predictor",
+        "perturbed": "PerturbedPredictor",
+        "predictions_file": "FilePredictor",
+        "predictor": "Predictor",
+    },
 )

@@ -1,11 +1,82 @@
-"""Reductions over the processes of a distributed run; without one they return their argument."""
+"""The devices and processes of a training: which are used, and reductions over the processes.
+
+Without a distributed run, reductions return their argument.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
+
+from trajpred.errors import DataError
+from trajpred.processors import cores, threads_alone
+
+#: Scenes of a step that are worth a process of their own.
+SCENES_PER_PROCESS = 4
+#: Precisions of a training: for the others, Lightning converts the model's weights but not the scenes.
+PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
+#: Set where another program has started the processes.
+LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_NTASKS")
+
+
+def choose_devices(trainer: Any, batch_size: int, scenes: int, args: Sequence[str]) -> dict[str, Any]:
+    """Return the trainer's ``accelerator``, and ``devices`` unless the user or a launcher decides on them.
+
+    On a CPU they are processes of one thread, which share a step better than threads do: one for each core,
+    as far as each has several scenes to compute; a single process uses a few threads. Lightning starts them
+    with the command line of this process, which must therefore be the train command with ``args``, in
+    whatever spelling.
+
+    Args:
+        trainer: the trainer's settings.
+        batch_size: scenes per step.
+        scenes: number of scenes for training or validation, whichever is less.
+        args: the settings as the user gave them.
+
+    Raises: DataError if there is no GPU to use.
+    """
+    accelerator = choose_accelerator(trainer.accelerator)
+    given = trainer.devices != "auto" or trainer.strategy != "auto" or trainer.num_nodes != 1
+    program = Path(sys.argv[0])
+    command = program.name == "train.py" or "trajpred" in (program.stem, program.parent.name)
+    typed, words = _words(sys.argv), _words(args)
+    restarts = command and typed[len(typed) - len(words) :] == words
+    if accelerator != "cpu" or given or not restarts or any(name in os.environ for name in LAUNCHERS):
+        return {"accelerator": accelerator}
+    processes = max(1, min(cores(), batch_size // SCENES_PER_PROCESS, scenes))
+    torch.set_num_threads(1 if processes > 1 else threads_alone())
+    return {"accelerator": accelerator, "devices": processes}
+
+
+def check_precision(name: Any) -> None:
+    """Raise :class:`DataError` unless ``name``, as Lightning takes it, is one of :data:`PRECISIONS`."""
+    known = {x for one in PRECISIONS for x in (one, one.partition("-")[0])}
+    if name is not None and str(name) not in known:
+        raise DataError(f"--trainer.precision {name}: must be one of {', '.join(PRECISIONS)}")
+
+
+def _words(args: Sequence[str]) -> list[str]:
+    """Spell ``--name=value`` as the two words ``--name value``."""
+    return [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
+
+
+def choose_accelerator(name: Any) -> Any:
+    """Return the accelerator that ``auto`` stands for. Raises: DataError if it cannot be used."""
+    gpu = torch.cuda.is_available()
+    missing = "there is no GPU that torch can use (see trajpred doctor): give auto or cpu"
+    if name in ("gpu", "cuda") and not gpu:
+        raise DataError(f"--trainer.accelerator {name}: {missing}")
+    # Unlike Lightning's, our auto never means mps.
+    lacks = "Apple's GPUs lack float64, which origins and metric sums need: give auto or cpu"
+    if name == "mps":
+        raise DataError(f"--trainer.accelerator mps: {lacks}")
+    return ("gpu" if gpu else "cpu") if name == "auto" else name
 
 
 def process_count() -> int:

@@ -1,4 +1,7 @@
-"""The settings of the train command: its config files, and wrong settings explained in one sentence."""
+"""The settings of the train command: its config files, and wrong settings explained in one sentence.
+
+Neither torch nor Lightning is imported here, which takes seconds: names and files are checked before.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from pydoc import locate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from jsonargparse import ArgumentParser
 
 from trajpred.errors import DataError
 
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+#: The names of all settings, without those of the classes that are chosen by their path.
+NAMES = tuple(Path(__file__).with_suffix(".txt").read_text("utf-8").split())
 #: Maximum size of a config file, and number of its values, with those that its anchors stand for.
 MAX_BYTES, MAX_VALUES = 1_000_000, 100_000
 #: Settings that are taken from others: which one, and how it is converted.
@@ -23,14 +30,14 @@ LINKED: dict[str, tuple[str, Any]] = {
     "data.seed": ("seed_everything", int),
     "record.weights": ("weights", None),
 }
-_UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (\S+)")
-_UNKNOWN_KEY = re.compile(r"(?:Group '([\w.]+)' does not accept option|Option) '([\w.]+)'")
+_UNKNOWN_OPTION = re.compile(r"Option '([\w.]+)'")
 _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_path '(\S+)':\s+module ")
-_LINKED = re.compile(r'Linked "([\w.]+)" must be given via "([\w.]+)"')
 _KEY = re.compile(r'Parser key "([\w.]+)"')
 _CLASS = re.compile(r"given class_path '([\w.]+)'")
 _VALUE = re.compile(r"(?:Got|Given) value: (.+)")
 _EXPECTED = re.compile(r"Expected an? (<class '\w+'>|typing\.Literal\[.*?\])")
+#: What the command takes besides settings.
+OPTIONS = ("config", "help", "print_config")
 _TYPES = {
     "int": "an integer",
     "float": "a number",
@@ -40,51 +47,62 @@ _TYPES = {
 }
 
 
-def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataError:
-    """Turn what jsonargparse reports about the arguments ``args`` into one sentence.
+def check_settings(args: Sequence[str]) -> None:
+    """Reject names that no setting has, settings that are taken from others, and unusable config files.
 
-    Raises: DataError if a config file among them cannot be read, which is then the reason.
+    Files are unusable if they take all memory: devices, and anchors within anchors.
+
+    Raises: DataError.
     """
     for file in _configs(args):
-        read_yaml(file)
-    if found := _UNKNOWN_FLAG.match(problem):
-        name = found[1].partition("=")[0]
-        if not name.startswith("--"):
-            return DataError(f"unexpected argument {name!r}: settings are written --NAME VALUE")
-        close = nearest(name[2:], parser.get_defaults().keys())
-        return DataError(f"{name}: no such setting; {_suggest(close, '--')}")
-    if found := _UNKNOWN_KEY.search(problem):
-        return _unknown_key(problem[: found.start()], found[1], found[2], parser, args)
+        if file.is_char_device() or (file.is_file() and file.stat().st_size > MAX_BYTES):
+            raise DataError(f"is a device or has more than {MAX_BYTES:,} bytes", file=file)
+        if file.is_fifo():
+            continue  # it can be read once
+        content = read_yaml(file)
+        if not isinstance(content, dict):
+            raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
+        if _count(content, {}) > MAX_VALUES:
+            raise DataError(f"its anchors stand for more than {MAX_VALUES:,} values", file=file)
+        for key in _keys(content):
+            if problem := _problem_of(key):
+                raise DataError(problem, file=file, field=key)
+    if args and not args[0].startswith("-"):
+        raise DataError(f"unexpected argument {args[0]!r}: settings are written --NAME VALUE")
+    for word in args:
+        if word.startswith("--"):
+            flag = word.partition("=")[0].rstrip("+")
+            if problem := _problem_of(_plain(flag[2:]), "--"):
+                raise DataError(f"{flag}: {problem}")
+
+
+def _problem_of(key: str, prefix: str = "") -> str | None:
+    """Return what is wrong with the name of a setting, or with a group of settings or a part of one."""
+    if key in LINKED:
+        return f"is taken from {LINKED[key][0]}: set that instead"
+    known = any(f"{name}.".startswith(f"{key}.") or key.startswith(f"{name}.") for name in (*OPTIONS, *NAMES))
+    return None if known else f"no such setting; {_suggest(nearest(key, NAMES), prefix)}"
+
+
+def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataError:
+    """Turn what jsonargparse reports about the arguments ``args`` into one sentence."""
     key = ".".join(_KEY.findall(problem))
     value, expected = _VALUE.search(problem), list(_expected(problem))
-    if value and value[1].startswith("NestedArg"):
+    classes = _CLASS.findall(problem)
+    if classes and (found := _UNKNOWN_OPTION.search(problem)):
+        key, chosen = f"{key}.{found[1]}", classes[0].rpartition(".")[2]
+        close = nearest(found[1], _parameters(classes[0]))
+        problem = f"no such setting of {chosen}; {_suggest(close)}"
+    elif value and value[1].startswith("NestedArg"):
         problem = f"no class that has this setting is chosen: give --{key} CLASS first"
-    elif linked := _LINKED.search(problem):
-        key, problem = linked[1], f"is taken from {linked[2]}: set that instead"
     elif wrong := _NO_CLASS.search(problem):
         default = parser.get_defaults().get(f"{key}.class_path")
         example = f", as {default} is" if default else ""
         problem = f"{wrong[1] or wrong[2]!r} is not the path of a class{example}"
     elif value and expected:
-        problem = (
-            f"must be {' or '.join(filter(None, [', '.join(expected[:-1]), expected[-1]]))}, is {value[1]!r}"
-        )
+        choice = " or ".join(filter(None, [", ".join(expected[:-1]), expected[-1]]))
+        problem = f"must be {choice}, is {value[1]!r}"
     return _located(key, " ".join(problem.rpartition('":')[2].split()), args)
-
-
-def _unknown_key(
-    before: str, group: str | None, name: str, parser: ArgumentParser, args: Sequence[str]
-) -> DataError:
-    """Explain the unknown key ``name`` of a group, or of the class that ``before`` names last."""
-    parents = [group] if group else _KEY.findall(before)
-    if classes := _CLASS.findall(before):
-        close = nearest(name, _parameters(classes[-1]))
-        problem = f"no such setting of {classes[-1].rpartition('.')[2]}; {_suggest(close)}"
-    else:
-        start = f"{group}." if group else ""
-        close = nearest(start + name, parser.get_defaults().keys())
-        problem = f"no such setting; {_suggest(close)}"
-    return _located(".".join([*parents, name]), problem, args)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -103,6 +121,8 @@ def _suggest(close: str | None, prefix: str = "") -> str:
 
 def _parameters(class_path: str) -> list[str]:
     """List the settings of a class."""
+    from jsonargparse import ArgumentParser
+
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(locate(class_path))
     return list(parser.get_defaults(skip_validation=True).keys())
@@ -160,30 +180,6 @@ def configs_first(args: Sequence[str]) -> list[str]:
     return [word for file in given.config for word in ("--config", file)] + settings
 
 
-def check_configs(args: Sequence[str]) -> None:
-    """Reject config files that take all memory (devices, anchors within anchors), or set what is linked.
-
-    The parser reports linked settings of the command line only, and ignores those of files.
-
-    Raises: DataError.
-    """
-    for file in _configs(args):
-        if file.is_char_device() or (file.is_file() and file.stat().st_size > MAX_BYTES):
-            raise DataError(f"is a device or has more than {MAX_BYTES:,} bytes", file=file)
-        if not file.is_file():
-            continue  # missing, or a pipe, which can be read once
-        content = read_yaml(file)
-        if not isinstance(content, dict):
-            raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
-        if _count(content, {}) > MAX_VALUES:
-            raise DataError(f"its anchors stand for more than {MAX_VALUES:,} values", file=file)
-        for key, (source, _) in LINKED.items():
-            section, name = key.split(".")
-            given = content.get(section)
-            if isinstance(given, dict) and name in given:
-                raise DataError(f"is taken from {source}: set that instead", file=file, field=key)
-
-
 def _count(content: Any, known: dict[int, float]) -> float:
     """Count the values within ``content``, of which the lists and mappings in ``known`` are counted."""
     if not isinstance(content, dict | list):
@@ -215,12 +211,11 @@ def _plain(key: str) -> str:
     return key.replace(".init_args", "")
 
 
-def _keys(content: Any, prefix: str = "") -> set[str]:
-    """Return the dotted keys of nested values, without ``init_args``; items of a list have its key."""
-    if isinstance(content, list):
-        return set().union(*(_keys(one, prefix) for one in content))
-    found = {prefix}
+def _keys(content: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of nested values, without ``init_args``; items of a list have its key."""
+    for item in content if isinstance(content, list) else ():
+        yield from _keys(item, prefix)
     for name, value in content.items() if isinstance(content, dict) else ():
         inner = prefix if name == "init_args" else f"{prefix}.{name}".strip(".")
-        found |= _keys(value, inner)
-    return found
+        yield inner
+        yield from _keys(value, inner)

@@ -35,13 +35,12 @@ from trajpred.time_grid import same_step
 from trajpred.training import callbacks, tensorboard
 from trajpred.training.callbacks import STOPPED, StoppedError
 from trajpred.training.checkpoint_io import PREVIOUS, newest_checkpoint
-from trajpred.training.devices import check_precision, choose_devices
-from trajpred.training.distributed import is_lost_connection
+from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord
 from trajpred.training.results import report
-from trajpred.training.settings import LINKED, check_configs, configs_first, explain
+from trajpred.training.settings import LINKED, check_settings, configs_first, explain
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -108,7 +107,7 @@ class TrainCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.args: list[str] = args
         args = configs_first(args)
-        check_configs(args)
+        check_settings(args)
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:

@@ -12,9 +12,9 @@ import yaml
 from tests.conftest import run
 from tests.model.small import largest_change, small_model
 from tests.model.test_scene_encoder import checkpoint_of
+from tools.ship import changes, in_half, main, ship
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.export.pretrained import changes, in_half, ship
 from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, SceneEncoder, pretrained
 from trajpred.model.checkpoint import TRAINING
@@ -60,8 +60,8 @@ def val(store_path: Path) -> ScenarioStore:
 def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     checkpoint: Path, folder: Path, val: ScenarioStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make = ["--checkpoint", checkpoint, "--name", NAME, "--store", val.path, "--tolerance_m", 0.05]
-    assert run("ship", *make, "--note", "A toy.") == 0 and "half precision" in capsys.readouterr().out
+    main(checkpoint=checkpoint, name=NAME, store=val.path, tolerance_m=0.05, note="A toy.")
+    assert "half precision" in capsys.readouterr().out
     assert pretrained.list_models() == [NAME]
     assert (folder / f"{NAME}.pt").stat().st_size < 0.65 * checkpoint.stat().st_size
     model, batch = Forecaster.from_pretrained(NAME), build_batch(list(val), Forecaster.load(checkpoint).scene)
@@ -103,7 +103,7 @@ def test_what_must_not_ship_is_rejected_and_nothing_written(
             ship(checkpoint, name, val)
     with pytest.raises(DataError, match=r"0\.0\d+ m .*1e-06"):
         ship(checkpoint, NAME, val, tolerance_m=1e-6)
-    monkeypatch.setattr("trajpred.export.pretrained.MAX_BYTES", 1000)
+    monkeypatch.setattr("tools.ship.MAX_BYTES", 1000)
     with pytest.raises(DataError, match=r"0\.\d MB, more than 0\.001"):
         ship(checkpoint, NAME, val, half=False)
     assert list(folder.iterdir()) == []
