@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from tests.export.conftest import SETTINGS, SIZES, save_model
 from trajpred.errors import DataError
 from trajpred.export.export_bundle import export_bundle
 from trajpred.model import Prediction, SceneDecoder, TokenEncoder
+from trajpred.nn.edge_attention import Operator
 from trajpred.onboard import OnboardEncoder, OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
@@ -132,12 +133,19 @@ def config(name: str) -> dict[str, Any]:
     return model
 
 
+#: Every config, and the default model with each published operator in its decoder.
+CASES = [pytest.param(name, {}, id=name) for name in CONFIGS]
+CASES += [pytest.param("nano", {"attention": name}, id=f"decoder-{name}") for name in get_args(Operator)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "decoder"), CASES)
 def test_every_config_is_exported_scored_and_replayed(
-    name: str, scenes: list[Scenario], tmp_path: Path
+    name: str, decoder: dict[str, str], scenes: list[Scenario], tmp_path: Path
 ) -> None:
-    checkpoint, bundle = save_model(tmp_path / "model.ckpt", config(name)), tmp_path / "bundle"
+    chosen = config(name)
+    chosen["decoder"]["init_args"] |= decoder
+    checkpoint, bundle = save_model(tmp_path / "model.ckpt", chosen), tmp_path / "bundle"
     export_bundle(checkpoint, bundle, scenes[:2], progress=False)
     assert run("evaluate", "--checkpoint", bundle) == 0
     assert run("replay", "--bundle", bundle) == 0

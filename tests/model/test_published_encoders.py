@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -24,15 +24,20 @@ from trajpred.model import StarSceneEncoder
 from trajpred.model.star_encoder import Stars
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import flatten_stars
+from trajpred.nn.edge_attention import Operator
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 CONFIGS = sorted((ROOT / "configs" / "model").glob("*.yaml"))
 HEADS = ("mlp", "lstm", "attention")
-#: Every config, and the star with each of its heads.
+#: Every config, the star with each of its heads, and joint modes with each published operator.
 SYSTEMS = [pytest.param(path, {}, id=path.stem) for path in CONFIGS] + [
     pytest.param(ROOT / "configs" / "model" / "gat_star.yaml", {"head": head}, id=f"gat_star-{head}")
     for head in HEADS[1:]
+]
+SYSTEMS += [
+    pytest.param(ROOT / "configs" / "model" / "joint.yaml", {"attention": name}, id=f"decoder-{name}")
+    for name in get_args(Operator)
 ]
 each_system = pytest.mark.parametrize(("path", "decoder"), SYSTEMS)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.forecast import Attention
-from trajpred.nn import GraphAttention, Padding
+from trajpred.nn import EdgeAttention, GraphAttention, Padding
 
 
 class Pairs(NamedTuple):
@@ -44,7 +44,7 @@ def recorded(encoder: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator
     names = {module: name for name, module in encoder.named_modules() if isinstance(module, kinds)}
 
     def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        if isinstance(module, GraphAttention):
+        if isinstance(module, (GraphAttention, EdgeAttention)):
             weight = module.weights(*args)
         else:
             weight = module.forward(*args, **options, return_attention=True)[-1]

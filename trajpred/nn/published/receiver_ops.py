@@ -81,14 +81,14 @@ def receivers(
 ) -> tuple[Tensor, int]:
     """Return the receiver ``[items]`` of each item, and the number of receivers."""
     if receiver_tag == 2:  # the context: items belong to the graph of their store
-        return _graph_of_items(graph, edge_set_name, node_set_name), _rows(graph["context"])
+        return _graph_of_items(graph, edge_set_name, node_set_name), rows(graph["context"])
     if edge_set_name is None:
         raise ValueError("edge_set_name is needed unless the receiver is the context")
     nodes = graph[edge_set_name[2 * receiver_tag]]
-    return graph[edge_set_name].edge_index[receiver_tag], _rows(nodes)
+    return graph[edge_set_name].edge_index[receiver_tag], rows(nodes)
 
 
-def _rows(nodes: Any) -> int:
+def rows(nodes: Any) -> int:
     """Count the nodes of a store whose features may have any names."""
     features = [value for key, value in nodes.items() if isinstance(value, Tensor) and key != "ptr"]
     return features[0].shape[0] if features else int(nodes.num_nodes)
@@ -102,7 +102,7 @@ def _graph_of_items(
     if "batch" in store:
         return store.batch
     if edge_set_name is None:
-        return torch.zeros(_rows(store), dtype=torch.int64)
+        return torch.zeros(rows(store), dtype=torch.int64)
     source, nodes = store.edge_index[0], graph[edge_set_name[0]]
     return nodes.batch[source] if "batch" in nodes else torch.zeros_like(source)
 
