@@ -30,9 +30,11 @@ class SceneBatch(HeteroData):
     """``S`` scenes as one flattened graph with node types ``agent`` and ``lane``, sorted by scene.
 
     Nodes hold the fields of ``AgentFeatures`` and ``LaneFeatures`` as tensors, with ``batch [N]`` (their
-    scene) and ``ptr [S + 1]`` as in PyG's batches, and ``counts``, the nodes of each scene as a list, which
-    stays on the host. The graph holds ``scenario_id`` (list), ``origin [S, 2]`` float64, ``heading [S]`` and
-    ``step_s [S]``.
+    scene) and ``ptr [S + 1]`` as in PyG's batches. The graph holds ``scenario_id`` (list), ``origin [S, 2]``
+    float64, ``heading [S]`` and ``step_s [S]``.
+
+    A batch of one scene is an ordinary graph: PyG's ``Batch.from_data_list`` and ``DataLoader`` make the same
+    batch of several as :func:`build_batch`, which computes all features at once and is faster.
 
     Example:
         >>> batch = build_batch([scenario], SceneConfig())
@@ -44,6 +46,11 @@ class SceneBatch(HeteroData):
     def num_graphs(self) -> int:
         """Return S."""
         return len(self.scenario_id)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the ids of the scenarios, of which PyG's collation makes lists of lists."""
+        return [str(name) for name in np.hstack(self.scenario_id)]
 
     def __repr__(self) -> str:
         agents, lanes = (self[kind].num_nodes for kind in ("agent", "lane"))
@@ -69,7 +76,8 @@ def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
         data[node].batch = torch.from_numpy(features.scene)
         data[node].ptr = torch.from_numpy(starts(features.scene, data.num_graphs))
         data[node].num_nodes = len(features.scene)
-        data[node].counts = np.bincount(features.scene, minlength=data.num_graphs).tolist()
+        # Where PyG's collation notes the nodes of each scene: on the host, even if the batch is not.
+        data[node]._num_nodes = np.bincount(features.scene, minlength=data.num_graphs).tolist()
     for relation, kind in _adjacency(scenes, config).items():
         scene, receiver, sender = at = kind.nonzero(as_tuple=True)  # sorted by receiver
         first, second = (data[node].ptr[scene] for node in relation[::2])

@@ -76,9 +76,9 @@ def records(layers: Sequence[Pairs], batch: HeteroData) -> list[Attention]:
         for s in range(len(dense)):
             own = of == s
             dense[s][layer, receiver[own] - first[s], column[own]] = alpha[own]
-    found = []
-    for s, name in enumerate(batch.scenario_id):
+    found, track_id = [], np.hstack(agent.track_id)
+    for s, name in enumerate(batch.names):
         nodes, rows = slice(first[s], first[s + 1]), slice(first_lane[s], first_lane[s + 1])
         lane_row = lane.row[rows].cpu().numpy()
-        found.append(Attention(name, agent.track_id[nodes], lane_row, np.moveaxis(dense[s], -1, 1)))
+        found.append(Attention(name, track_id[nodes], lane_row, np.moveaxis(dense[s], -1, 1)))
     return found

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
+from torch_geometric.utils import scatter
 
-from trajpred.nn.segment import segment_softmax, segment_sum
+from trajpred.nn.segment import segment_softmax
 
 #: ``f(graph, receiver_tag, edge_set_name=…, feature_value=…, **options)``, or with ``node_set_name``.
 ReceiverOp = Callable[..., Tensor]
@@ -34,19 +35,15 @@ def reduce_items(value: Tensor, receiver: Tensor, num_receivers: int, reduce_typ
 
 
 def _reduce(value: Tensor, receiver: Tensor, num_receivers: int, kind: str) -> Tensor:
-    if kind == "sum":
-        return segment_sum(value, receiver, num_receivers)
-    count = torch.bincount(receiver, minlength=num_receivers).reshape(-1, *[1] * (value.ndim - 1))
-    if kind == "mean":
-        return segment_sum(value, receiver, num_receivers) / count.clamp(min=1)
-    name, _, no_infinity = kind.partition("_")
+    name, _, zero = kind.partition("_")
+    if zero or name in ("sum", "mean"):  # 0 without items, as in PyG
+        return scatter(value, receiver, 0, num_receivers, name)
     limits = torch.finfo(value.dtype) if value.is_floating_point() else torch.iinfo(value.dtype)
     start = {"max": limits.min, "min": limits.max, "prod": 1}[name]
     index = receiver.reshape(-1, *[1] * (value.ndim - 1)).expand_as(value)
     how = {"max": "amax", "min": "amin", "prod": "prod"}[name]
     out = value.new_full((num_receivers, *value.shape[1:]), start)
-    found = out.scatter_reduce(0, index, value, how, include_self=True)
-    return torch.where(count > 0, found, 0) if no_infinity else found
+    return out.scatter_reduce(0, index, value, how, include_self=True)
 
 
 def softmax(
