@@ -14,10 +14,14 @@ from torch import Tensor, nn
 from tests.conftest import ROOT, run
 from tests.export.conftest import SETTINGS, SIZES, save_model
 from trajpred.errors import DataError
+from trajpred.export.any_model import RealScene
 from trajpred.export.export_bundle import export_bundle
+from trajpred.export.trace import traced_inputs
+from trajpred.graph.config import GraphConfig
 from trajpred.model import Prediction, SceneDecoder, TokenEncoder
 from trajpred.nn.edge_attention import Operator
 from trajpred.onboard import OnboardEncoder, OnboardForecaster
+from trajpred.onboard.bundle import SIGNATURES
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -81,6 +85,18 @@ def settings(encoder: type[nn.Module], decoder: type[nn.Module] | None = None) -
     if decoder is not None:
         chosen["decoder"] = {"class_path": f"{decoder.__module__}.{decoder.__qualname__}"}
     return {**SETTINGS, **chosen}
+
+
+def test_targets_are_rows_of_the_agents_that_are_left_without_padding() -> None:
+    scene = RealScene(SIGNATURES["decoder"].inputs, GraphConfig())
+    ports, sizes = scene.signature.inputs, {"F": 3, "D": 4, "K": 6, "W": 1, "T": 5}
+    values = dict(zip((port.name for port in ports), traced_inputs(ports, sizes), strict=True))
+    values["agent_valid"] = torch.tensor([False, True, False, True, True, False, True])
+    values["target"] = torch.tensor([6, 1, 4, 3, 6])
+    found = dict(zip((port.name for port in scene.signature.outputs), scene(*values.values()), strict=True))
+    assert found["real_target"].tolist() == [3, 0, 2, 1, 3]
+    kept = found["real_agent_token"][found["real_target"]]
+    assert torch.equal(kept, values["agent_token"][values["target"]])
 
 
 @pytest.mark.parametrize("sizes", [None, (70, 230)], ids=["dynamic", "fixed"])
