@@ -20,11 +20,13 @@ from tests.model.small import batch_of
 from trajpred.errors import DataError
 from trajpred.geometry import POSE_SCALE, relative_pose
 from trajpred.graph.channels import EDGE_POSE
+from trajpred.graph.config import GraphConfig, SceneConfig
 from trajpred.graph.scene_graph import build_batch
-from trajpred.model import StarSceneEncoder, TransformerMSceneEncoder
+from trajpred.model import Forecaster, StarSceneEncoder, TransformerMSceneEncoder
+from trajpred.model.published_encoders import lane_topology
 from trajpred.model.star_encoder import Stars
 from trajpred.model.token_graph import TokenGraph
-from trajpred.nn import flatten_stars
+from trajpred.nn import flatten_stars, laplacian_positional_encoding
 from trajpred.nn.edge_attention import Operator
 from trajpred.nn.published.graph_structure import UNREACHABLE
 from trajpred.scenario import OBJECT_TYPES, Scenario
@@ -189,6 +191,27 @@ def test_completion_reconstructs_masked_steps_only(real: list[Scenario]) -> None
     error = torch.linalg.vector_norm(guess - batch["agent"].history[..., :2], dim=-1)
     torch.testing.assert_close(loss, error[visible[..., -1] > 0].mean())
     assert StarSceneEncoder(16, 2, 1).auxiliary_losses(batch) == {}
+
+
+def test_eigenvectors_come_with_the_batch_and_get_signs_in_training(
+    real: list[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecaster = small(ROOT / "configs" / "model" / "graph_transformer.yaml").forecaster.eval()
+    encoder, batch = forecaster.encoder, build_batch(real, forecaster.scene)
+    graph, given = TokenGraph.of(batch), batch["lane"].eigenvectors
+    edges = lane_topology(graph)[0] - graph.num_agents
+    expected = laplacian_positional_encoding(edges, batch["lane"].batch, 8)
+    torch.testing.assert_close(given, expected, rtol=0, atol=1e-6)
+    without = encoder.encode(batch_of(real)).agent
+    monkeypatch.setattr("trajpred.nn.published.graph_transformer_net.laplacian_positional_encoding", None)
+    assert torch.equal(encoder.encode(batch).agent, without)
+    read: list[Tensor] = []
+    encoder.place.register_forward_pre_hook(lambda module, args: read.append(args[0]))
+    encoder.train().encode(batch)
+    signs = (read[0] * given).sum(0).sign()
+    assert torch.equal(read[0], signs * given) and set(signs.tolist()) == {-1.0, 1.0}
+    with pytest.raises(DataError, match="eigenvectors': is 5, not 8"):
+        Forecaster(encoder, forecaster.decoder, scene=SceneConfig(graph=GraphConfig(eigenvectors=5)))
 
 
 @pytest.mark.parametrize("max_hops", [1, 8])

@@ -22,6 +22,7 @@ from trajpred.graph.config import GraphConfig, SceneConfig
 from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.graph.ragged import place_within, starts
 from trajpred.graph.relations import relation_kinds
+from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -78,7 +79,12 @@ def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
         data[node].num_nodes = len(features.scene)
         # Where PyG's collation notes the nodes of each scene: on the host, even if the batch is not.
         data[node]._num_nodes = np.bincount(features.scene, minlength=data.num_graphs).tolist()
-    for relation, kind in _adjacency(scenes, config).items():
+    topology = _topology(scenes)
+    if config.eigenvectors:
+        graphs = zip(topology.numpy(), data["lane"]._num_nodes, strict=True)
+        found = [laplacian_eigenvectors(graph[:n, :n] > 0, config.eigenvectors) for graph, n in graphs]
+        data["lane"].eigenvectors = torch.from_numpy(np.concatenate(found).astype(np.float32))
+    for relation, kind in _adjacency(scenes, topology, config).items():
         scene, receiver, sender = at = kind.nonzero(as_tuple=True)  # sorted by receiver
         first, second = (data[node].ptr[scene] for node in relation[::2])
         data[relation].edge_index = torch.stack((sender + first, receiver + second))
@@ -96,14 +102,23 @@ def _tensors(features: Any) -> dict[str, Any]:
     }
 
 
-def _adjacency(scenes: SceneFeatures, config: GraphConfig) -> dict[tuple[str, str, str], Tensor]:
-    """Build the relations of all scenes, padded to the largest: ``[S, receivers, senders]`` int8."""
+def _topology(scenes: SceneFeatures) -> Tensor:
+    """Return the topology of all lanes, padded: ``[S, most, most]`` int8 as for ``relation_kinds``."""
     S, lanes = len(scenes.scenario_id), scenes.lanes
-    agent, lane = (_padded(nodes.position, nodes.scene, S) for nodes in (scenes.agents, lanes))
-    topology = torch.zeros((*lane[1].shape, lane[1].shape[1]), dtype=torch.int8)
+    most = int(np.bincount(lanes.scene, minlength=S).max())
+    topology = torch.zeros((S, most, most), dtype=torch.int8)
     place, (sender, receiver) = place_within(lanes.scene), lanes.topology
     at = (lanes.scene[receiver], place[receiver], place[sender])
     topology.numpy()[at] = 1 + lanes.topology_kind
+    return topology
+
+
+def _adjacency(
+    scenes: SceneFeatures, topology: Tensor, config: GraphConfig
+) -> dict[tuple[str, str, str], Tensor]:
+    """Build the relations of all scenes, padded to the largest: ``[S, receivers, senders]`` int8."""
+    S = len(scenes.scenario_id)
+    agent, lane = (_padded(nodes.position, nodes.scene, S) for nodes in (scenes.agents, scenes.lanes))
     return relation_kinds(*agent, *lane, topology, config)
 
 

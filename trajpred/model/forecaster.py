@@ -62,8 +62,11 @@ class Forecaster(nn.Module):
         for name, steps in window.items():
             given = getattr(scene.features, name)
             require(given in (0, steps), name, f"is {given}, the model reads {steps}: leave it at 0")
+        columns, given = encoder.num_eigenvectors, scene.graph.eigenvectors
+        require(given in (0, columns), "eigenvectors", f"is {given}, not {columns}: leave it at 0")
         self.history, self.step_s = history, step_s
-        self.scene = replace(scene, features=replace(scene.features, **window))
+        graph = replace(scene.graph, eigenvectors=columns)
+        self.scene = SceneConfig(replace(scene.features, **window), graph)
         #: The config of the checkpoint it was loaded from.
         self.config: dict[str, Any] = {}
 

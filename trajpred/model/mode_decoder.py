@@ -332,6 +332,8 @@ def radius_edges(
     near = near.scatter(2, own[..., None], valid[..., None])
 
     scene, row, column = near.nonzero(as_tuple=True)
+    if torch.compiler.is_exporting():
+        torch._check(scene.shape[0] > 0)  # each mode has its own agent; PyG's GATConv asks
     receiver = _flat_nodes(modes)[scene * modes.size + row]
     sender = _flat_nodes(graph.padding)[scene * graph.padding.size + column]
     kind = torch.where(sender >= graph.num_agents, 2, 1)

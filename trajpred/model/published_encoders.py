@@ -205,7 +205,9 @@ class GraphTransformerSceneEncoder(TokenEncoder):
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         if self.positional is not None and self.place is not None:
             lanes, place = slice(graph.num_agents, None), graph.eigenvectors
-            if place is None or not self.num_eigenvectors:
+            if place is not None and isinstance(self.positional, LaplacianPositionalEncoding):
+                place = self.positional.signed(place)
+            else:
                 edges, _ = lane_topology(graph)
                 place = self.positional(edges - graph.num_agents, graph.scene[lanes])
             x = torch.cat((x[: graph.num_agents], x[lanes] + self.place(place.to(x.dtype))))

@@ -32,7 +32,7 @@ class TokenGraph:
         agents: ``Padding`` of the agents alone.
         heading: ``[S]`` radians, of each scene's focal agent; its position is the scene's origin.
         eigenvectors: :func:`~trajpred.nn.laplacian_positional_encoding` of the lanes by their topology,
-            ``[L, k]``, where the batch holds it: ONNX cannot compute it.
+            ``[L, k]``, where the batch holds it: it is made with the batch, and ONNX cannot compute it.
     """
 
     poses: Pose[Tensor]
