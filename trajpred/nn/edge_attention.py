@@ -118,6 +118,12 @@ def _build(operator: Operator, dim: int, heads: int, edge_channels: int) -> nn.M
         return ClampedAttention(dim, dim, heads, edge_dim=edge_dim, epsilon=1e-6)
     if operator == "global_attention":
         return _CrossAttention(dim, heads, edge_channels)
-    both = (dim, dim)  # senders and receivers have maps of their own
-    options = {"plain": True, "add_self_loops": False, "edge_channels": edge_channels}
-    return GATLayer(width, heads, conv=operator, in_channels=both, **options)
+    return GATLayer(
+        width,
+        heads,
+        conv=operator,
+        plain=True,
+        in_channels=(dim, dim),  # senders and receivers have maps of their own
+        edge_channels=edge_channels,
+        add_self_loops=False,
+    )
