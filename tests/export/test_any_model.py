@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,9 +14,14 @@ from torch import Tensor, nn
 from tests.conftest import ROOT, run
 from tests.export.conftest import SETTINGS, SIZES, save_model
 from trajpred.errors import DataError
+from trajpred.export.any_model import RealScene
 from trajpred.export.export_bundle import export_bundle
+from trajpred.export.trace import traced_inputs
+from trajpred.graph.config import GraphConfig
 from trajpred.model import Prediction, SceneDecoder, TokenEncoder
+from trajpred.nn.edge_attention import Operator
 from trajpred.onboard import OnboardEncoder, OnboardForecaster
+from trajpred.onboard.bundle import SIGNATURES
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -82,6 +87,18 @@ def settings(encoder: type[nn.Module], decoder: type[nn.Module] | None = None) -
     return {**SETTINGS, **chosen}
 
 
+def test_targets_are_rows_of_the_agents_that_are_left_without_padding() -> None:
+    scene = RealScene(SIGNATURES["decoder"].inputs, GraphConfig())
+    ports, sizes = scene.signature.inputs, {"F": 3, "D": 4, "K": 6, "W": 1, "T": 5}
+    values = dict(zip((port.name for port in ports), traced_inputs(ports, sizes), strict=True))
+    values["agent_valid"] = torch.tensor([False, True, False, True, True, False, True])
+    values["target"] = torch.tensor([6, 1, 4, 3, 6])
+    found = dict(zip((port.name for port in scene.signature.outputs), scene(*values.values()), strict=True))
+    assert found["real_target"].tolist() == [3, 0, 2, 1, 3]
+    kept = found["real_agent_token"][found["real_target"]]
+    assert torch.equal(kept, values["agent_token"][values["target"]])
+
+
 @pytest.mark.parametrize("sizes", [None, (70, 230)], ids=["dynamic", "fixed"])
 def test_own_encoder_and_decoder(
     scenes: list[Scenario], tmp_path: Path, sizes: tuple[int, int] | None
@@ -132,12 +149,19 @@ def config(name: str) -> dict[str, Any]:
     return model
 
 
+#: Every config, and the default model with each published operator in its decoder.
+CASES = [pytest.param(name, {}, id=name) for name in CONFIGS]
+CASES += [pytest.param("nano", {"attention": name}, id=f"decoder-{name}") for name in get_args(Operator)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "decoder"), CASES)
 def test_every_config_is_exported_scored_and_replayed(
-    name: str, scenes: list[Scenario], tmp_path: Path
+    name: str, decoder: dict[str, str], scenes: list[Scenario], tmp_path: Path
 ) -> None:
-    checkpoint, bundle = save_model(tmp_path / "model.ckpt", config(name)), tmp_path / "bundle"
+    chosen = config(name)
+    chosen["decoder"]["init_args"] |= decoder
+    checkpoint, bundle = save_model(tmp_path / "model.ckpt", chosen), tmp_path / "bundle"
     export_bundle(checkpoint, bundle, scenes[:2], progress=False)
     assert run("evaluate", "--checkpoint", bundle) == 0
     assert run("replay", "--bundle", bundle) == 0

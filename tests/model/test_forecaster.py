@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch_geometric.loader import DataLoader
 
 from tests.graph.scenes import FAR, QUARTER, moved, other_future, straight, with_tracks
 from tests.model.small import assert_same, batch_of, evaluate_as, largest_change, small_config, small_model
@@ -203,3 +204,32 @@ def test_scenes_without_a_future_are_predicted(model: LitForecaster) -> None:
     x = np.stack((np.arange(50.0), np.zeros(50)), -1)[None]
     [forecast] = model.forecaster.forecast(batch_of([Scenario.from_arrays(x, num_observed=50)]))
     assert forecast.trajectory.shape == (1, 6, 60, 2)
+
+
+@pytest.mark.parametrize("encoder", ["SceneEncoder", "GraphTransformerSceneEncoder", "StarSceneEncoder"])
+def test_batches_of_pyg_s_own_loader_are_forecast_as_those_of_the_project(
+    real: list[Scenario], encoder: str
+) -> None:
+    forecaster = small_model(
+        encoder={"class_path": f"trajpred.model.{encoder}", "init_args": {"dim": 32, "heads": 4}}
+    ).forecaster.eval()
+    ours = build_batch(real, forecaster.scene)
+    scenes = [build_batch([scenario], forecaster.scene) for scenario in real]
+    [theirs] = DataLoader(scenes, batch_size=3)
+    for store, other in zip(ours.stores, theirs.stores, strict=True):
+        for name, value in store.items():
+            if name != "track" and isinstance(value, Tensor):  # rows of the batch's tracks; of the scene's
+                # Lanes are resampled along the whole batch.
+                torch.testing.assert_close(value, other[name], rtol=0, atol=1e-6 * (name == "points"))
+    assert theirs.num_graphs == 3 and theirs.names == ours.names == [s.scenario_id for s in real]
+    for joint in (False, True):
+        for a, b in zip(forecaster.forecast(ours, joint), forecaster.forecast(theirs, joint), strict=True):
+            assert a.scenario_id == b.scenario_id and a.track_id.tolist() == b.track_id.tolist()
+            np.testing.assert_allclose(a.trajectory, b.trajectory, rtol=0, atol=2e-3)
+    found = [forecaster.encoder.attention_weights(batch) for batch in (ours, theirs)]
+    for one, other in zip(*found, strict=True):
+        assert one.track_id.tolist() == other.track_id.tolist()
+        np.testing.assert_allclose(one.weight, other.weight, rtol=0, atol=1e-4)
+    [nested] = DataLoader([ours, ours], batch_size=2)
+    with pytest.raises(DataError, match="batch': holds batches of several scenes"):
+        forecaster.forecast(nested)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from torch import Tensor
+from torch_geometric.data import HeteroData
 
 from tests.conftest import ROOT
 from tests.graph.scenes import moved
@@ -19,20 +20,28 @@ from tests.model.small import batch_of
 from trajpred.errors import DataError
 from trajpred.geometry import POSE_SCALE, relative_pose
 from trajpred.graph.channels import EDGE_POSE
+from trajpred.graph.config import GraphConfig, SceneConfig
 from trajpred.graph.scene_graph import build_batch
-from trajpred.model import StarSceneEncoder
+from trajpred.model import Forecaster, StarSceneEncoder, TransformerMSceneEncoder
+from trajpred.model.published_encoders import lane_topology
 from trajpred.model.star_encoder import Stars
 from trajpred.model.token_graph import TokenGraph
-from trajpred.nn import flatten_stars
+from trajpred.nn import flatten_stars, laplacian_positional_encoding
+from trajpred.nn.edge_attention import Operator
+from trajpred.nn.published.graph_structure import UNREACHABLE
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 CONFIGS = sorted((ROOT / "configs" / "model").glob("*.yaml"))
 HEADS = ("mlp", "lstm", "attention")
-#: Every config, and the star with each of its heads.
+#: Every config, the star with each of its heads, and joint modes with each published operator.
 SYSTEMS = [pytest.param(path, {}, id=path.stem) for path in CONFIGS] + [
     pytest.param(ROOT / "configs" / "model" / "gat_star.yaml", {"head": head}, id=f"gat_star-{head}")
     for head in HEADS[1:]
+]
+SYSTEMS += [
+    pytest.param(ROOT / "configs" / "model" / "joint.yaml", {"attention": name}, id=f"decoder-{name}")
+    for name in get_args(Operator)
 ]
 each_system = pytest.mark.parametrize(("path", "decoder"), SYSTEMS)
 
@@ -182,6 +191,66 @@ def test_completion_reconstructs_masked_steps_only(real: list[Scenario]) -> None
     error = torch.linalg.vector_norm(guess - batch["agent"].history[..., :2], dim=-1)
     torch.testing.assert_close(loss, error[visible[..., -1] > 0].mean())
     assert StarSceneEncoder(16, 2, 1).auxiliary_losses(batch) == {}
+
+
+def test_eigenvectors_come_with_the_batch_and_get_signs_in_training(
+    real: list[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecaster = small(ROOT / "configs" / "model" / "graph_transformer.yaml").forecaster.eval()
+    encoder, batch = forecaster.encoder, build_batch(real, forecaster.scene)
+    graph, given = TokenGraph.of(batch), batch["lane"].eigenvectors
+    edges = lane_topology(graph)[0] - graph.num_agents
+    expected = laplacian_positional_encoding(edges, batch["lane"].batch, 8)
+    torch.testing.assert_close(given, expected, rtol=0, atol=1e-6)
+    without = encoder.encode(batch_of(real)).agent
+    monkeypatch.setattr("trajpred.nn.published.graph_transformer_net.laplacian_positional_encoding", None)
+    assert torch.equal(encoder.encode(batch).agent, without)
+    read: list[Tensor] = []
+    encoder.place.register_forward_pre_hook(lambda module, args: read.append(args[0]))
+    encoder.train().encode(batch)
+    signs = (read[0] * given).sum(0).sign()
+    assert torch.equal(read[0], signs * given) and set(signs.tolist()) == {-1.0, 1.0}
+    with pytest.raises(DataError, match="eigenvectors': is 5, not 8"):
+        Forecaster(encoder, forecaster.decoder, scene=SceneConfig(graph=GraphConfig(eigenvectors=5)))
+
+
+@pytest.mark.parametrize("max_hops", [1, 8])
+def test_transformer_m_reads_scaled_positions_and_paths_of_so_many_hops(
+    real: list[Scenario], max_hops: int
+) -> None:
+    encoder, batch = TransformerMSceneEncoder(16, 2, 1, max_hops=max_hops).eval(), batch_of(real[:1])
+    given: list[dict[str, Any]] = []
+    hook = encoder.encoder.register_forward_pre_hook
+    hook(lambda module, args, options: given.append(options), with_kwargs=True)
+    encoder.encode(batch)
+    [options] = given
+    metres = torch.cat((batch["agent"].position, batch["lane"].position))
+    torch.testing.assert_close(POSE_SCALE * options["positions"][0], metres)
+    hops = options["structure"].hops
+    assert set(hops.unique().tolist()) == {*range(max_hops + 1), UNREACHABLE}
+
+
+def test_stars_attend_to_nothing_that_is_missing(
+    real: list[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that were not observed and sectors without a neighbour change no token."""
+    encoder = small(ROOT / "configs" / "model" / "gat_star.yaml").forecaster.encoder.eval()
+    batch, stars_of = batch_of(real[:2]), Stars.of
+    history = batch["agent"].history
+    before = encoder.encode(batch)
+    missing = history[..., -1:] == 0
+    batch["agent"].history = torch.where(missing & (torch.arange(history.shape[2]) < 6), 9.0, history)
+
+    def filled(batch: HeteroData, sectors: int) -> Stars:
+        stars = stars_of(batch, sectors)
+        assert not stars.present.all()
+        return stars._replace(state=torch.where(stars.present[..., None], stars.state, 9.0))
+
+    monkeypatch.setattr(Stars, "of", filled)
+    after = encoder.encode(batch)
+    assert missing.any() and before.agent.std() > 0.1
+    torch.testing.assert_close(after.agent, before.agent, rtol=0, atol=1e-5)
+    torch.testing.assert_close(after.lane, before.lane, rtol=0, atol=1e-5)
 
 
 def test_the_regularisation_is_part_of_the_training_loss(real: list[Scenario]) -> None:

@@ -32,8 +32,9 @@ OPTIONS: dict[str, dict[str, list[Any]]] = {
         "dropout": [0.3],
     },
     "MultiHeadAttentionSceneEncoder": {
-        "receiver_feature": ["other"],
+        "receiver_tag": ["source"],
         "sender_node_feature": [None],
+        "sender_edge_feature": [None],
         "use_bias": [False],
         "edge_dropout": [0.3],
         "inputs_dropout": [0.3],
@@ -56,7 +57,18 @@ OPTIONS: dict[str, dict[str, list[Any]]] = {
         "use_bias": [True],
         "dropout": [0.3],
     },
+    "GlobalAttentionSceneEncoder": {
+        "attention_head_size": [3],
+        "key_bias": [True],
+        "dropout": [0.3],
+    },
     "TransformerMSceneEncoder": {
+        "num_atoms": [5],
+        "num_in_degree": [2],
+        "num_out_degree": [40],
+        "num_edges": [12],
+        "ffn_embedding_dim": [24],
+        "num_pair_types": [7],
         "mode": ["2d", "3d"],
         "mode_prob": ["0,0,1", [0.0, 1.0, 0.0]],
         "max_hops": [3],
@@ -94,11 +106,9 @@ OPTIONS: dict[str, dict[str, list[Any]]] = {
 }
 #: Arguments of the operators that follow from the scenes or from the encoder's own: widths, tables, names.
 FIXED = {
-    *("in_", "out", "ein", "heads", "num_heads", "per_head_channels", "receiver_tag", "sender_edge_feature"),
-    *("receiver_channels", "sender_node_channels", "sender_edge_channels", "name", "num_atoms"),
-    *("num_in_degree", "num_out_degree", "num_edges", "num_encoder_layers", "embedding_dim"),
-    *("ffn_embedding_dim", "num_attention_heads", "num_pair_types", "channels", "in_channels"),
-    "edge_channels",
+    *("in_", "out", "ein", "heads", "num_heads", "per_head_channels", "receiver_feature", "name"),
+    *("receiver_channels", "sender_node_channels", "sender_edge_channels", "num_encoder_layers"),
+    *("embedding_dim", "num_attention_heads", "channels", "in_channels", "edge_channels"),
 }
 DECODER = {"class_path": "trajpred.model.HeadDecoder", "init_args": {"dim": 16}}
 CASES = [
@@ -115,6 +125,8 @@ CASES += [
 ]
 KOOL = {"add_self_loops": True, "root_weight": False, "gating": False}
 CASES.append(pytest.param("TransformerConvSceneEncoder", KOOL, id="routing_block"))
+CONTEXT = [{"receiver_tag": "context", f"sender_{items}_feature": None} for items in ("edge", "node")]
+CASES += [pytest.param("MultiHeadAttentionSceneEncoder", options, id=f"{options}") for options in CONTEXT]
 
 
 def parsed(encoder: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -123,8 +135,7 @@ def parsed(encoder: str, options: dict[str, Any]) -> dict[str, Any]:
     parser.add_subclass_arguments(TokenEncoder, "encoder")
     init_args = {"dim": 16, "heads": 2, "layers": 2, **options}
     text = yaml.safe_dump({"class_path": f"trajpred.model.{encoder}", "init_args": init_args})
-    saved = parser.dump(parser.parse_object({"encoder": yaml.safe_load(text)}))
-    config: dict[str, Any] = yaml.safe_load(saved)["encoder"]
+    config: dict[str, Any] = parser.parse_object({"encoder": yaml.safe_load(text)}).as_dict()["encoder"]
     return config
 
 
@@ -167,6 +178,14 @@ def test_wrong_options_are_rejected_at_construction(encoder: str) -> None:
         ("TransformerConvSceneEncoder", {"init": "best"}),
         ("MultiHeadAttentionSceneEncoder", {"activation": "best"}),
         ("MultiHeadAttentionSceneEncoder", {"score_scaling": "best"}),
+        ("MultiHeadAttentionSceneEncoder", {"receiver_tag": "context"}),
+        ("MultiHeadAttentionSceneEncoder", {"receiver_feature": "other"}),
+        ("MultiHeadAttentionSceneEncoder", {"name": "mine"}),
+        ("MultiHeadAttentionSceneEncoder", {"sender_edge_feature": "other"}),
+        ("GlobalAttentionSceneEncoder", {"attention_head_size": 0}),
+        ("TransformerMSceneEncoder", {"num_atoms": 1}),
+        ("TransformerMSceneEncoder", {"num_edges": 3}),
+        ("TransformerMSceneEncoder", {"num_pair_types": 5}),
         ("GraphTransformerSceneEncoder", {"pos_enc": "best"}),
         ("TransformerMSceneEncoder", {"mode_prob": "1,1,1"}),
         ("TransformerMSceneEncoder", {"activation_fn": "best"}),

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from tests.model.test_published_encoders import CONFIGS, HEADS
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.model import Forecaster, HeadDecoder, ModeDecoder, SceneEncoder
 from trajpred.model.pretrained import list_models
+from trajpred.nn.edge_attention import Operator
 
 PINNED = Path(__file__).with_name("state_dicts.json")
 
@@ -34,6 +36,8 @@ def test_every_system_keeps_the_names_and_shapes_of_its_weights() -> None:
         config = DEFAULT_MODEL | yaml.safe_load(path.read_text())["model"]
         parts[path.stem] = Forecaster.build(config).encoder
     parts |= {f"HeadDecoder, {head}": HeadDecoder(head=head) for head in HEADS}
+    operators = get_args(Operator)
+    parts |= {f"ModeDecoder, {name}": ModeDecoder(attention=name, joint=True) for name in operators}
     found = {name: digest(part) for name, part in parts.items()}
     if os.environ.get("TRAJPRED_PIN"):
         PINNED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8", newline="\n")

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from tests.graph.scenes import FAR, QUARTER, moved
 from trajpred.forecast import Forecast
-from trajpred.geometry import norm, rotate, unit_vector
+from trajpred.geometry import Pose, norm, rotate, unit_vector
+from trajpred.graph.lane_paths import lane_paths
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.lane_following import lane_following
 from trajpred.predictors.motion import constant_velocity
@@ -99,6 +100,30 @@ def test_every_branch_of_a_fork_is_a_mode_and_straight_the_most_probable() -> No
     for side in (1, -1):
         expected = np.array([30.0, side * (20.0 + rest)])
         assert norm(end - expected).min() < 0.05
+
+
+def test_paths_that_turn_weigh_less() -> None:
+    """By exp(-½ turn²) of their total turn in radians: 0.29 of straight on at a right angle."""
+    found = lane_paths(fork(), Pose(np.zeros((1, 2)), np.zeros(1)), np.array([48.0]), np.array([40.0]))
+    aside = norm(found.curve[:, -1] - [48.0, 0.0]) > 1
+    assert aside.sum() == 2 and len(aside) == 3
+    ratio = found.weight[aside] / found.weight[~aside]
+    np.testing.assert_allclose(ratio, np.exp(-0.5 * (np.pi / 2) ** 2), rtol=0.02)
+
+
+def test_walkers_change_their_speed_a_quarter_as_much_as_drivers() -> None:
+    """At 6 m/s for 6 s: 36 m, and 13.5 m per m/s² held for 3 s."""
+    straight = {}
+    for kind in ("vehicle", "pedestrian"):
+        end = ends(car_at((0.0, 0.0), 6.0, [], object_type=kind))
+        straight[kind] = np.sort(end[np.abs(end[:, 1]) < 1e-6][:, 0])
+    assert len(straight["pedestrian"]) >= 3
+    for kind, share in (("vehicle", 1.0), ("pedestrian", 0.25)):
+        change = (straight[kind] - 36.0) / (13.5 * share)
+        # Braking hard it stands before the three seconds are over.
+        held = change[straight[kind] > 36.0 - 3 * 13.5 * share / 2]
+        np.testing.assert_allclose(held, np.round(held), atol=1e-6)
+        assert {-1.0, 0.0, 1.0} <= set(np.round(held)), kind
 
 
 def test_paths_go_straight_where_the_map_ends() -> None:

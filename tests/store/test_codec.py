@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources.argoverse2 import discover, read_scenario
 from trajpred.store.checksums import signed_name
 from trajpred.store.codec import POLYLINES, encode_batch, encode_row
-from trajpred.store.decoder import decode
+from trajpred.store.decoder import decode, views
 from trajpred.store.shards import open_index, open_shard, write_index, write_shard
 
 #: Half a millimetre plus the resolution of float64 at 1e7 m.
@@ -116,6 +117,22 @@ def test_constructed_scenarios_share_a_shard(through: Through, heights: bool) ->
     given = [made(**changes) for changes in VARIANTS.values()]
     for found, expected in zip(through(*given, heights=heights), given, strict=True):
         check(found, expected, heights)
+
+
+def test_whole_millimetres_stay_exact_wherever_the_focal_track_is(through: Through) -> None:
+    """The origin is a whole number of metres, so that their grid is that of the city."""
+    x = 1234 + np.array([[0.00043] * 12, 1e-3 * np.arange(0, 1200, 100)])  # the focal track is on no grid
+    [found] = through(made(position=np.stack((x, -x), -1), map=None))
+    np.testing.assert_allclose(found.tracks.position[1], np.stack((x, -x), -1)[1], rtol=0, atol=1e-9)
+
+
+def test_offsets_that_start_below_zero_are_refused() -> None:
+    batch = encode_batch([encode_row(made(), heights=False)])
+    views(batch)
+    offsets = batch.column("position").buffers()[1]
+    ctypes.c_int32.from_address(offsets.address).value = -1  # as in a damaged file, which Arrow maps unread
+    with pytest.raises(ValueError, match="offsets of position are out of range"):
+        views(batch)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def _modules(predictor: CheckpointPredictor, part: Part) -> dict[str, nn.Module]
     """Return the module of each graph, in the order in which they run.
 
     The default encoder and decoder are evaluated over all pairs of a scene, which is fastest; any other, also
-    a subclass of them, as it is.
+    a subclass of them or a published operator, as it is.
     """
     model, temperature = predictor.model, predictor.temperature
     encoder, decoder, graph = model.encoder, model.decoder, model.scene.graph
@@ -151,7 +151,7 @@ def _modules(predictor: CheckpointPredictor, part: Part) -> dict[str, nn.Module]
         modules["encoder"] = encoder_chain(encoder, graph)
     if part == "encoder":
         return modules
-    if type(decoder) is ModeDecoder:
+    if type(decoder) is ModeDecoder and not decoder.published:
         modules["decoder"] = Decoder(decoder, temperature)
     else:
         modules["decoder"] = decoder_chain(decoder, graph, temperature)

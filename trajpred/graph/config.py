@@ -59,6 +59,7 @@ class GraphConfig:
     """How many senders each receiver attends to (``…_k``, named sender first), and within which radius.
 
     The numbers bound memory on crowded scenes; lanes related by topology are always connected.
+    ``eigenvectors`` of the Laplacian of that topology encode the positions of lanes; taken from the encoder.
 
     Raises: DataError if a value is out of range.
     """
@@ -69,6 +70,7 @@ class GraphConfig:
     lane_lane_k: int = 16
     agent_radius_m: float = 100.0
     lane_radius_m: float = 60.0
+    eigenvectors: int = 0
 
     def __post_init__(self) -> None:
         _require_range(self)

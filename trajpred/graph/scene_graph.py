@@ -22,6 +22,7 @@ from trajpred.graph.config import GraphConfig, SceneConfig
 from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.graph.ragged import place_within, starts
 from trajpred.graph.relations import relation_kinds
+from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -30,9 +31,11 @@ class SceneBatch(HeteroData):
     """``S`` scenes as one flattened graph with node types ``agent`` and ``lane``, sorted by scene.
 
     Nodes hold the fields of ``AgentFeatures`` and ``LaneFeatures`` as tensors, with ``batch [N]`` (their
-    scene) and ``ptr [S + 1]`` as in PyG's batches, and ``counts``, the nodes of each scene as a list, which
-    stays on the host. The graph holds ``scenario_id`` (list), ``origin [S, 2]`` float64, ``heading [S]`` and
-    ``step_s [S]``.
+    scene) and ``ptr [S + 1]`` as in PyG's batches. The graph holds ``scenario_id`` (list), ``origin [S, 2]``
+    float64, ``heading [S]`` and ``step_s [S]``.
+
+    A batch of one scene is an ordinary graph: PyG's ``Batch.from_data_list`` and ``DataLoader`` make the same
+    batch of several as :func:`build_batch`, which computes all features at once and is faster.
 
     Example:
         >>> batch = build_batch([scenario], SceneConfig())
@@ -44,6 +47,11 @@ class SceneBatch(HeteroData):
     def num_graphs(self) -> int:
         """Return S."""
         return len(self.scenario_id)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the ids of the scenarios, of which PyG's collation makes lists of lists."""
+        return [str(name) for name in np.hstack(self.scenario_id)]
 
     def __repr__(self) -> str:
         agents, lanes = (self[kind].num_nodes for kind in ("agent", "lane"))
@@ -69,8 +77,14 @@ def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
         data[node].batch = torch.from_numpy(features.scene)
         data[node].ptr = torch.from_numpy(starts(features.scene, data.num_graphs))
         data[node].num_nodes = len(features.scene)
-        data[node].counts = np.bincount(features.scene, minlength=data.num_graphs).tolist()
-    for relation, kind in _adjacency(scenes, config).items():
+        # Where PyG's collation notes the nodes of each scene: on the host, even if the batch is not.
+        data[node]._num_nodes = np.bincount(features.scene, minlength=data.num_graphs).tolist()
+    topology = _topology(scenes)
+    if config.eigenvectors:
+        graphs = zip(topology.numpy(), data["lane"]._num_nodes, strict=True)
+        found = [laplacian_eigenvectors(graph[:n, :n] > 0, config.eigenvectors) for graph, n in graphs]
+        data["lane"].eigenvectors = torch.from_numpy(np.concatenate(found).astype(np.float32))
+    for relation, kind in _adjacency(scenes, topology, config).items():
         scene, receiver, sender = at = kind.nonzero(as_tuple=True)  # sorted by receiver
         first, second = (data[node].ptr[scene] for node in relation[::2])
         data[relation].edge_index = torch.stack((sender + first, receiver + second))
@@ -88,14 +102,23 @@ def _tensors(features: Any) -> dict[str, Any]:
     }
 
 
-def _adjacency(scenes: SceneFeatures, config: GraphConfig) -> dict[tuple[str, str, str], Tensor]:
-    """Build the relations of all scenes, padded to the largest: ``[S, receivers, senders]`` int8."""
+def _topology(scenes: SceneFeatures) -> Tensor:
+    """Return the topology of all lanes, padded: ``[S, most, most]`` int8 as for ``relation_kinds``."""
     S, lanes = len(scenes.scenario_id), scenes.lanes
-    agent, lane = (_padded(nodes.position, nodes.scene, S) for nodes in (scenes.agents, lanes))
-    topology = torch.zeros((*lane[1].shape, lane[1].shape[1]), dtype=torch.int8)
+    most = int(np.bincount(lanes.scene, minlength=S).max())
+    topology = torch.zeros((S, most, most), dtype=torch.int8)
     place, (sender, receiver) = place_within(lanes.scene), lanes.topology
     at = (lanes.scene[receiver], place[receiver], place[sender])
     topology.numpy()[at] = 1 + lanes.topology_kind
+    return topology
+
+
+def _adjacency(
+    scenes: SceneFeatures, topology: Tensor, config: GraphConfig
+) -> dict[tuple[str, str, str], Tensor]:
+    """Build the relations of all scenes, padded to the largest: ``[S, receivers, senders]`` int8."""
+    S = len(scenes.scenario_id)
+    agent, lane = (_padded(nodes.position, nodes.scene, S) for nodes in (scenes.agents, scenes.lanes))
     return relation_kinds(*agent, *lane, topology, config)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.forecast import Attention
-from trajpred.nn import GraphAttention, Padding
+from trajpred.nn import EdgeAttention, GraphAttention, Padding
 
 
 class Pairs(NamedTuple):
@@ -44,7 +44,7 @@ def recorded(encoder: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator
     names = {module: name for name, module in encoder.named_modules() if isinstance(module, kinds)}
 
     def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        if isinstance(module, GraphAttention):
+        if isinstance(module, (GraphAttention, EdgeAttention)):
             weight = module.weights(*args)
         else:
             weight = module.forward(*args, **options, return_attention=True)[-1]
@@ -76,9 +76,9 @@ def records(layers: Sequence[Pairs], batch: HeteroData) -> list[Attention]:
         for s in range(len(dense)):
             own = of == s
             dense[s][layer, receiver[own] - first[s], column[own]] = alpha[own]
-    found = []
-    for s, name in enumerate(batch.scenario_id):
+    found, track_id = [], np.hstack(agent.track_id)
+    for s, name in enumerate(batch.names):
         nodes, rows = slice(first[s], first[s + 1]), slice(first_lane[s], first_lane[s + 1])
         lane_row = lane.row[rows].cpu().numpy()
-        found.append(Attention(name, agent.track_id[nodes], lane_row, np.moveaxis(dense[s], -1, 1)))
+        found.append(Attention(name, track_id[nodes], lane_row, np.moveaxis(dense[s], -1, 1)))
     return found

@@ -62,8 +62,11 @@ class Forecaster(nn.Module):
         for name, steps in window.items():
             given = getattr(scene.features, name)
             require(given in (0, steps), name, f"is {given}, the model reads {steps}: leave it at 0")
+        columns, given = encoder.num_eigenvectors, scene.graph.eigenvectors
+        require(given in (0, columns), "eigenvectors", f"is {given}, not {columns}: leave it at 0")
         self.history, self.step_s = history, step_s
-        self.scene = replace(scene, features=replace(scene.features, **window))
+        graph = replace(scene.graph, eigenvectors=columns)
+        self.scene = SceneConfig(replace(scene.features, **window), graph)
         #: The config of the checkpoint it was loaded from.
         self.config: dict[str, Any] = {}
 
@@ -123,7 +126,10 @@ class Forecaster(nn.Module):
         return to_forecasts(self(batch, joint), batch)
 
     def check(self, batch: HeteroData) -> None:
-        """Raise :class:`DataError` if history, horizon, step or anchors of ``batch`` are not the model's."""
+        """Raise :class:`DataError` if history, horizon, step or anchors of ``batch`` are not the model's, or
+        PyG collated batches of several scenes."""
+        nested = "holds batches of several scenes: collate batches of one scene each"
+        require(batch.heading.shape[0] == batch.num_graphs, "batch", nested)
         history, future = batch["agent"].history.shape[1], batch["agent"].target.shape[1]
         if history != self.history or future not in (self.horizon, 0):
             data = f"the data have {future} from {history}"
@@ -154,13 +160,14 @@ def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
     def split(x: Tensor) -> list[np.ndarray]:
         return [part.numpy() for part in x.detach().cpu().split(sizes)]
 
+    names = batch.names
     futures = (prediction.trajectory, probability, prediction.scale)
     state = (position, agent.heading, agent.velocity, agent.elapsed_s)
     scenes = zip(*map(split, (*futures, *state)), strict=True)
-    track_ids = np.split(agent.track_id, agent.ptr[1:-1].cpu())
+    track_ids = np.split(np.hstack(agent.track_id), agent.ptr[1:-1].cpu())
     return [
         Forecast.from_local(
-            batch.scenario_id[i],
+            names[i],
             track_ids[i],
             *local,
             pose=Pose(origin, heading),

@@ -13,7 +13,7 @@ from trajpred.errors import require, require_not_negative
 from trajpred.geometry import Pose, direction, norm, to_global, unit_vector
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
 from trajpred.graph.lane_futures import MODES
-from trajpred.graph.relations import edge_features
+from trajpred.graph.relations import distances, edge_features
 from trajpred.model.heads import CurveHead, at_least_float32
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
@@ -21,6 +21,7 @@ from trajpred.model.token_encoder import SceneTokens, require_sizes
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import (
     DenseRelation,
+    EdgeAttention,
     EdgeRelation,
     GraphAttention,
     GraphTransformerLayer,
@@ -29,6 +30,7 @@ from trajpred.nn import (
     Padding,
     mlp,
 )
+from trajpred.nn.edge_attention import Operator
 
 #: What modes start from.
 Start = Literal["velocity", "lanes"]
@@ -61,7 +63,10 @@ class ModeDecoder(SceneDecoder):
             Several are as many groups of ``modes``, which are merged to one. Joint modes have the first.
         joint: also learn joint futures: a second set of mode embeddings through the same weights, where a
             mode also attends to the modes of the same index of other agents.
-        heads, dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.SceneEncoder`.
+        attention: the operator of all layers, :class:`~trajpred.nn.GraphAttention` or, by name, a published
+            one (:class:`~trajpred.nn.EdgeAttention`), which reads relative poses as features of the edges.
+        heads, dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.SceneEncoder`; the
+            last two are of ``GraphAttention``.
     """
 
     def __init__(
@@ -83,23 +88,33 @@ class ModeDecoder(SceneDecoder):
         pose: RelativePose = "both",
         starts: Sequence[Start] = ("velocity",),
         joint: bool = False,
+        attention: Operator | Literal["graph_attention"] = "graph_attention",
     ) -> None:
         require_sizes(dim, heads, propose_layers=propose_layers, refine_layers=refine_layers)
         require_not_negative(propose_radius_m=propose_radius_m, refine_radius_m=refine_radius_m)
         super().__init__(horizon, dim, modes, joint)
         known = len(starts) > 0 and all(start in get_args(Start) for start in starts)
         require(known, "starts", f"must list any of {', '.join(get_args(Start))}, is {list(starts)}")
-        self.evaluation, self.starts = evaluation, tuple(starts)
+        self.published = attention != "graph_attention"
+        self.evaluation, self.starts = "edges" if self.published else evaluation, tuple(starts)
         self.radius = (propose_radius_m, refine_radius_m)
         require(0 < refine_at <= 1, "refine_at", f"must be more than 0 and at most 1, is {refine_at}")
         self.refine_step = max(1, round(refine_at * horizon))
         self.mode = nn.Embedding(modes * len(starts), dim)
         stages = 2 if refine_layers else 1
-        self.bias = nn.ModuleList(pose_bias(MODE_EDGE_CHANNELS, heads, pose) for _ in range(stages))
+
+        def bias() -> nn.Module:
+            return NoBias() if self.published else pose_bias(MODE_EDGE_CHANNELS, heads, pose)
+
+        self.bias = nn.ModuleList(bias() for _ in range(stages))
 
         def layer(poses: bool) -> GraphTransformerLayer:
-            attention = GraphAttention(dim, heads, poses=poses and pose in ("both", "values"))
-            return GraphTransformerLayer(attention, dim, dropout=dropout, drop_path=drop_path, norm=norm)
+            operator: nn.Module
+            if attention == "graph_attention":
+                operator = GraphAttention(dim, heads, poses=poses and pose in ("both", "values"))
+            else:
+                operator = EdgeAttention(attention, dim, heads, MODE_EDGE_CHANNELS if poses else 0)
+            return GraphTransformerLayer(operator, dim, dropout=dropout, drop_path=drop_path, norm=norm)
 
         def pairs(count: int) -> nn.ModuleList:
             # mode ← scene with poses, then mode ↔ mode without.
@@ -116,7 +131,7 @@ class ModeDecoder(SceneDecoder):
             self.anchor, self.anchor_norm = mlp(horizon * 2, dim, dim), nn.LayerNorm(dim)
         if joint:
             self.joint_mode = nn.Embedding(modes, dim)
-            self.across_bias = pose_bias(MODE_EDGE_CHANNELS, heads, pose)
+            self.across_bias = bias()
             self.across = nn.ModuleList(layer(True) for _ in range(stages))
 
     @property
@@ -237,7 +252,7 @@ class ModeDecoder(SceneDecoder):
         modes, owner = padding.repeat(repeats), agents.repeat_interleave(repeats)
         index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
         bias = self.bias[stage](features) + fading[:, None]
-        edges = EdgeRelation(index, bias, graph.num_nodes, size, (graph.poses, poses))
+        edges = EdgeRelation(index, bias, graph.num_nodes, size, (graph.poses, poses), features)
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
@@ -245,11 +260,19 @@ class ModeDecoder(SceneDecoder):
         index = graph.index[:, : graph.num_agent_edges]
         kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
         sender, receiver = graph.poses[index[0]], graph.poses[index[1]]
-        bias = self.across_bias(edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS)))
+        features = edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))
         size, agents = graph.num_agents, graph.poses[: graph.num_agents]
-        edges = EdgeRelation(index, bias, size, size, (agents, agents)).copies(self.modes)
+        edges = EdgeRelation(index, self.across_bias(features), size, size, (agents, agents), features)
+        edges = edges.copies(self.modes)
         padding = graph.agents.copies(self.modes)
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, padding, padding)
+
+
+class NoBias(nn.Module):
+    """The bias of published operators, which read the features themselves: zeros ``[E, 1]``."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.new_zeros(features.shape[0], 1)
 
 
 def _futures(head: CurveHead, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -300,12 +323,17 @@ def radius_edges(
     # Infinity and NaN keep padding apart from everything, including other padding.
     receivers = modes.pad(poses.position, fill=torch.inf)
     senders = graph.padding.pad(graph.poses.position, fill=torch.nan)
-    near = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist") <= radius
+    if torch.compiler.is_exporting():  # ONNX has no cdist
+        near = distances(receivers, senders) <= radius
+    else:
+        near = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist") <= radius
     valid = modes.pad(torch.ones_like(agents), fill=0) > 0
     own = modes.pad(graph.agents.within[agents], fill=0)  # agents come first among the nodes of a scene
     near = near.scatter(2, own[..., None], valid[..., None])
 
     scene, row, column = near.nonzero(as_tuple=True)
+    if torch.compiler.is_exporting():
+        torch._check(scene.shape[0] > 0)  # each mode has its own agent; PyG's GATConv asks
     receiver = _flat_nodes(modes)[scene * modes.size + row]
     sender = _flat_nodes(graph.padding)[scene * graph.padding.size + column]
     kind = torch.where(sender >= graph.num_agents, 2, 1)

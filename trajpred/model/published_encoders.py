@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.errors import require
 from trajpred.geometry import POSE_SCALE
 from trajpred.graph.relations import EDGE_KINDS
+from trajpred.model.attention import Pairs
 from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import GraphStructure, LaplacianPositionalEncoding, mlp
@@ -80,8 +82,15 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
     """TF-GNN's example, stacked: a dense layer over the node state and attention over its incoming edges.
 
     Args:
+        receiver_tag: ``target``; ``source`` (attention over outgoing edges, whose features stay those of
+            their sources in the frames of their targets); or ``context``: the receiver is one state per
+            scene, learnable at first, which attends to all nodes or all edges and is given to every node.
+        sender_node_feature, sender_edge_feature: None leaves the states of the nodes, or the relative poses
+            and kinds of the edges, out of the attention; with ``context`` one of them must be None.
         edge_dropout, options: of the operator, by their published names. The penalty of
             the regulariser is added to the training loss.
+
+    Attention is reported unless the receiver is the context.
     """
 
     options_of: ClassVar = MultiHeadAttentionConv
@@ -92,32 +101,59 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         dim: int = 128,
         heads: int = 8,
         layers: int = 3,
+        receiver_tag: Literal["target", "source", "context"] = "target",
+        sender_node_feature: Literal["hidden_state"] | None = "hidden_state",
+        sender_edge_feature: Literal["relative_pose"] | None = "relative_pose",
         edge_dropout: float = 0.1,
         **options: Any,
     ) -> None:
         require_sizes(dim, heads, layers=layers)
+        one = (sender_node_feature is None) != (sender_edge_feature is None)
+        either = "must be null for one of nodes and edges if the receiver is the context"
+        require(one or receiver_tag != "context", "sender_edge_feature", either)
         super().__init__(dim)
+        self.receiver_tag = receiver_tag
         self.convs = nn.ModuleList(
             MultiHeadAttentionConv(
                 num_heads=heads,
                 per_head_channels=dim // heads,
-                receiver_tag="target",
-                sender_edge_feature="relative_pose",
+                receiver_tag=receiver_tag,
+                receiver_feature="hidden_state",
+                sender_node_feature=sender_node_feature,
+                sender_edge_feature=sender_edge_feature,
                 edge_dropout=edge_dropout,
                 receiver_channels=dim,
                 sender_node_channels=dim,
                 sender_edge_channels=EDGE_CHANNELS,
+                name=None,
                 **options,
             )
             for _ in range(layers)
         )
         self.states = nn.ModuleList(nn.Sequential(nn.Linear(2 * dim, dim), nn.ReLU()) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
+        self.context = nn.Parameter(torch.zeros(dim)) if receiver_tag == "context" else None
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
+        context = None if self.context is None else self.context.expand(graph.heading.shape[0], -1)
         for conv, state in zip(self.convs, self.states, strict=True):
-            x = state(torch.cat((x, conv(x, graph.index, graph.features)), -1))
+            features = graph.features if conv.takes_sender_edge_input else None
+            if context is None:
+                received = conv(x, graph.index, features)
+            else:
+                of_edge = graph.scene[graph.index[0]]
+                items = {"batch": graph.scene} if features is None else {"edge_batch": of_edge}
+                context = conv((x, context), None, features, **items)
+                received = context[graph.scene]
+            x = state(torch.cat((x, received), -1))
         return self.norm(x)
+
+    @property
+    def has_attention(self) -> bool:
+        return self.context is None
+
+    def attended(self, name: str, weight: Any, graph: TokenGraph, batch: HeteroData) -> list[Pairs]:
+        return [Pairs(graph.index.flip(0) if self.receiver_tag == "source" else graph.index, weight)]
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
         convs = [conv for conv in self.convs if isinstance(conv, MultiHeadAttentionConv)]
@@ -169,7 +205,9 @@ class GraphTransformerSceneEncoder(TokenEncoder):
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         if self.positional is not None and self.place is not None:
             lanes, place = slice(graph.num_agents, None), graph.eigenvectors
-            if place is None or not self.num_eigenvectors:
+            if place is not None and isinstance(self.positional, LaplacianPositionalEncoding):
+                place = self.positional.signed(place)
+            else:
                 edges, _ = lane_topology(graph)
                 place = self.positional(edges - graph.num_agents, graph.scene[lanes])
             x = torch.cat((x[: graph.num_agents], x[lanes] + self.place(place.to(x.dtype))))
@@ -186,16 +224,36 @@ class GraphTransformerSceneEncoder(TokenEncoder):
 class GlobalAttentionSceneEncoder(TokenEncoder):
     """DenseTNT's global attention: every agent and lane of a scene attends to every other.
 
-    Dropout is on residual branches.
+    Args:
+        attention_head_size: channels of a head, by default ``dim / heads``; with others a linear map brings
+            the output to ``dim``.
+        key_bias: of the operator.
+        dropout: on residual branches.
     """
 
     attending: ClassVar = (PaddedAttention,)
 
-    def __init__(self, dim: int = 128, heads: int = 8, layers: int = 3, dropout: float = 0.1) -> None:
+    def __init__(
+        self,
+        dim: int = 128,
+        heads: int = 8,
+        layers: int = 3,
+        attention_head_size: int | None = None,
+        key_bias: bool = False,
+        dropout: float = 0.1,
+    ) -> None:
         require_sizes(dim, heads, layers=layers)
+        size = dim // heads if attention_head_size is None else attention_head_size
+        require(size > 0, "attention_head_size", f"must be positive, is {size}")
         super().__init__(dim)
         self.pose = nn.Linear(4, dim)
-        self.attention = nn.ModuleList(PaddedAttention(dim, num_attention_heads=heads) for _ in range(layers))
+        self.attention = nn.ModuleList(
+            PaddedAttention(dim, size, heads, key_bias=key_bias) for _ in range(layers)
+        )
+        width = heads * size
+        self.out = nn.ModuleList(
+            nn.Identity() if width == dim else nn.Linear(width, dim) for _ in range(layers)
+        )
         self.feed_forward = nn.ModuleList(mlp(dim, 2 * dim, dim) for _ in range(layers))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2 * layers))
         self.dropout = nn.Dropout(dropout)
@@ -204,9 +262,10 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
         padding = graph.padding
         x = padding.pad(x + self.pose(graph.focal_poses))
         mask = padding.pad(torch.ones_like(graph.poses.heading)) > 0
-        layers = zip(self.attention, self.feed_forward, self.norms[0::2], self.norms[1::2], strict=True)
-        for attention, feed_forward, norm1, norm2 in layers:
-            x = norm1(x + self.dropout(attention(x, mask=mask)))
+        norms = self.norms[0::2], self.norms[1::2]
+        layers = zip(self.attention, self.out, self.feed_forward, *norms, strict=True)
+        for attention, out, feed_forward, norm1, norm2 in layers:
+            x = norm1(x + self.dropout(out(attention(x, mask=mask))))
             x = norm2(x + self.dropout(feed_forward(x)))
         return padding.unpad(x)
 
@@ -220,6 +279,8 @@ class TransformerMSceneEncoder(TokenEncoder):
     Args:
         mode: ``2d``, ``3d`` or ``2d+3d``.
         max_hops: lanes with more hops between them count as unreachable.
+        num_atoms, num_in_degree, num_out_degree, num_edges, ffn_embedding_dim: of the encoder; there are two
+            types of nodes (agents and lanes), and ``ffn_embedding_dim`` is ``2 · dim`` by default.
         num_3d_bias_kernel, edge_type, multi_hop_max_dist, activation_fn, dropout, options: of the encoder, by
             their published names.
         attention_dropout: by default ``dropout``.
@@ -236,6 +297,11 @@ class TransformerMSceneEncoder(TokenEncoder):
         layers: int = 3,
         mode: Literal["2d", "3d", "2d+3d"] = "2d+3d",
         max_hops: int = 8,
+        num_atoms: int = 2,
+        num_in_degree: int = 16,
+        num_out_degree: int = 16,
+        num_edges: int = len(EDGE_KINDS),
+        ffn_embedding_dim: int | None = None,
         num_3d_bias_kernel: int = 32,
         edge_type: EdgeEncoding = "multi_hop",
         multi_hop_max_dist: int = 5,
@@ -246,18 +312,22 @@ class TransformerMSceneEncoder(TokenEncoder):
         **options: Any,
     ) -> None:
         require_sizes(dim, heads, layers=layers)
+        pairs = 2 * (num_atoms + 1)
+        rows = ("num_atoms", num_atoms, 2), ("num_edges", num_edges, len(EDGE_KINDS))
+        for name, given, least in (*rows, ("num_pair_types", options.get("num_pair_types") or pairs, pairs)):
+            require(given >= least, name, f"must be {least} or more, is {given}")
         super().__init__(dim)
         self.max_hops, self.mode = max_hops, mode
         self.edge_type, self.multi_hop_max_dist = edge_type, multi_hop_max_dist
         self.pose = nn.Linear(4, dim)
         self.encoder = TransformerMEncoder(
-            num_atoms=2,
-            num_in_degree=16,
-            num_out_degree=16,
-            num_edges=len(EDGE_KINDS),
+            num_atoms=num_atoms,
+            num_in_degree=num_in_degree,
+            num_out_degree=num_out_degree,
+            num_edges=num_edges,
             num_encoder_layers=layers,
             embedding_dim=dim,
-            ffn_embedding_dim=2 * dim,
+            ffn_embedding_dim=2 * dim if ffn_embedding_dim is None else ffn_embedding_dim,
             num_attention_heads=heads,
             dropout=dropout,
             attention_dropout=dropout if attention_dropout is None else attention_dropout,

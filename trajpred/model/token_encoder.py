@@ -155,7 +155,7 @@ class TokenEncoder(nn.Module):
     #: The attention modules whose weights :meth:`attention_weights` reports: ``GraphAttention``, or modules
     #: that return them last if called with ``return_attention=True``.
     attending: ClassVar[tuple[type[nn.Module], ...]] = ()
-    #: Number of columns of ``graph.eigenvectors`` that the encoder reads where it is exported.
+    #: Number of columns of ``graph.eigenvectors`` that the encoder reads; batches of its scene have them.
     num_eigenvectors: int = 0
 
     #: The class that further options of the constructor (``**options``) are passed to.

@@ -32,7 +32,7 @@ class TokenGraph:
         agents: ``Padding`` of the agents alone.
         heading: ``[S]`` radians, of each scene's focal agent; its position is the scene's origin.
         eigenvectors: :func:`~trajpred.nn.laplacian_positional_encoding` of the lanes by their topology,
-            ``[L, k]``, where the batch holds it: ONNX cannot compute it.
+            ``[L, k]``, where the batch holds it: it is made with the batch, and ONNX cannot compute it.
     """
 
     poses: Pose[Tensor]
@@ -52,7 +52,10 @@ class TokenGraph:
         start = {"agent": 0, "lane": agent.num_nodes}
         sender = [batch[relation].edge_index[0] + start[relation[0]] for relation in RELATIONS]
         receiver = [batch[relation].edge_index[1] + start[relation[2]] for relation in RELATIONS]
-        agents, lanes = (Padding.of(node.batch, node.ptr, node.get("counts")) for node in (agent, lane))
+        counts = (getattr(node, "_num_nodes", None) for node in (agent, lane))
+        agents, lanes = (
+            Padding.of(node.batch, node.ptr, n) for node, n in zip((agent, lane), counts, strict=True)
+        )
         return cls(
             Pose(torch.cat((agent.position, lane.position)), torch.cat((agent.heading, lane.heading))),
             torch.stack((torch.cat(sender), torch.cat(receiver))),

@@ -2,6 +2,7 @@
 
 from trajpred.nn.attention import EdgeBias, GraphAttention
 from trajpred.nn.dense_relation import DenseRelation, Padding
+from trajpred.nn.edge_attention import EdgeAttention
 from trajpred.nn.layer import GraphTransformerLayer, mlp
 from trajpred.nn.published.any_to_any import CONTEXT, SOURCE, TARGET, ReceiverTag
 from trajpred.nn.published.gat import GATEncoder, GATLayer
@@ -33,6 +34,7 @@ __all__ = [
     "DenseRelation",
     "DwivediGraphTransformerEdgeLayer",
     "DwivediGraphTransformerLayer",
+    "EdgeAttention",
     "EdgeBias",
     "EdgeRelation",
     "FlatGraphs",

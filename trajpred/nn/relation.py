@@ -50,6 +50,7 @@ class EdgeRelation:
         bias: ``[E, H]``, added to the scores.
         num_senders: S.
         num_receivers: R.
+        features: ``[E, C]`` of the edges, for attention that reads them instead of the bias.
 
     Example:
         >>> edges = EdgeRelation(torch.tensor([[0, 1], [0, 0]]), torch.zeros(2, 1), 2, 2)
@@ -63,6 +64,7 @@ class EdgeRelation:
     num_senders: int
     num_receivers: int
     poses: Poses | None = None
+    features: Tensor | None = None
 
     @property
     def reached(self) -> Tensor:
@@ -88,6 +90,7 @@ class EdgeRelation:
             self.num_senders,
             self.num_receivers * times,
             repeat_receiver_poses(self.poses, times),
+            None if self.features is None else self.features.repeat(times, 1),
         )
 
     def copies(self, times: int) -> EdgeRelation:
@@ -96,7 +99,9 @@ class EdgeRelation:
         index = (self.index[..., None] * times + copy).flatten(1)
         poses = self.poses and (repeat_pose(self.poses[0], times), repeat_pose(self.poses[1], times))
         bias = self.bias.repeat_interleave(times, dim=0)
-        return EdgeRelation(index, bias, self.num_senders * times, self.num_receivers * times, poses)
+        features = None if self.features is None else self.features.repeat_interleave(times, dim=0)
+        size = (self.num_senders * times, self.num_receivers * times)
+        return EdgeRelation(index, bias, *size, poses, features)
 
 
 @dataclass
@@ -143,6 +148,13 @@ class GroupRelation:
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         q, k, v = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key, value))
         return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1)
+
+    def edges(self, nodes: Tensor) -> EdgeRelation:
+        """Return the flattened edges over ``nodes`` ``[N, ...]``, sorted by receiver, without a bias."""
+        place = torch.arange(self.size, device=nodes.device)
+        receiver = torch.arange(nodes.shape[0], device=nodes.device)[:, None].expand(-1, self.size)
+        index = torch.stack((receiver // self.size * self.size + place, receiver)).flatten(1)
+        return EdgeRelation(index, nodes.new_zeros(index.shape[1], 1), nodes.shape[0], nodes.shape[0])
 
 
 def repeat_receivers(index: Tensor, times: int) -> Tensor:

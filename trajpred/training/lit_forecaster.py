@@ -80,7 +80,7 @@ class LitForecaster(pl.LightningModule):
 
     def training_step(self, batch: HeteroData, _: int) -> Tensor:
         losses = self.losses(batch)
-        self.guard.add(losses, batch.scenario_id)
+        self.guard.add(losses, batch.names)
         size, logged = batch.num_graphs, distributed.mean_over_processes(losses)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
         return losses["loss"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.nn.published.receiver_ops import ReceiverOp, plain_graph, reduce_items, softmax
+from trajpred.nn.published.receiver_ops import ReceiverOp, plain_graph, reduce_items, rows, softmax
 from trajpred.nn.segment import segment_softmax
 
 #: Default name of a feature.
@@ -51,8 +51,9 @@ class AnyToAnyConvolution(nn.Module):
     - CONTEXT over edges (``edge_batch``): the receivers are graphs; there are no senders.
     - CONTEXT over nodes (``batch``): the receivers are graphs, the senders their nodes.
 
-    A feature name of None switches an input off; any other switches it on, and then every call must give it.
-    Names are looked up in a graph; for plain tensors their value does not matter.
+    A feature name of None switches an input off, and ``convolve`` gets None; any other switches it on, and
+    then every call must give it. Names are looked up in a graph; for plain tensors their value does not
+    matter, and without ``receiver_feature`` receivers only say how many there are.
 
     Args:
         receiver_tag: a :class:`ReceiverTag`, its number or its name; if None, every call must give one.
@@ -78,7 +79,7 @@ class AnyToAnyConvolution(nn.Module):
     def __init__(
         self,
         receiver_tag: ReceiverTag | int | str | None = None,
-        receiver_feature: str = HIDDEN_STATE,
+        receiver_feature: str | None = HIDDEN_STATE,
         sender_node_feature: str | None = HIDDEN_STATE,
         sender_edge_feature: str | None = None,
         extra_receiver_ops: Mapping[str, ReceiverOp] | None = None,
@@ -86,12 +87,25 @@ class AnyToAnyConvolution(nn.Module):
     ) -> None:
         super().__init__()
         self.name = name
-        if receiver_feature is None:
-            raise ValueError("receiver_feature must not be None")
         self.receiver_tag = None if receiver_tag is None else ReceiverTag.of(receiver_tag)
         self.receiver_feature = receiver_feature
         self.sender_node_feature, self.sender_edge_feature = sender_node_feature, sender_edge_feature
         self.extra_receiver_ops = None if extra_receiver_ops is None else dict(extra_receiver_ops)
+
+    @property
+    def takes_receiver_input(self) -> bool:
+        """Whether ``convolve`` gets a ``receiver_input``; otherwise it is None in every call."""
+        return self.receiver_feature is not None
+
+    @property
+    def takes_sender_node_input(self) -> bool:
+        """Likewise of ``sender_node_input``."""
+        return self.sender_node_feature is not None
+
+    @property
+    def takes_sender_edge_input(self) -> bool:
+        """Likewise of ``sender_edge_input``."""
+        return self.sender_edge_feature is not None
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor as plain values, which JSON can hold.
@@ -116,7 +130,7 @@ class AnyToAnyConvolution(nn.Module):
         *,
         sender_node_input: Tensor | None,
         sender_edge_input: Tensor | None,
-        receiver_input: Tensor,
+        receiver_input: Tensor | None,
         broadcast_from_sender_node: Callable[[Tensor], Tensor] | None,
         broadcast_from_receiver: Callable[[Tensor], Tensor],
         pool_to_receiver: Callable[..., Tensor],
@@ -127,7 +141,7 @@ class AnyToAnyConvolution(nn.Module):
 
         Args:
             sender_node_input, sender_edge_input: ``[S, ...]`` and ``[items, ...]``, None if off.
-            receiver_input: ``[R, ...]``.
+            receiver_input: ``[R, ...]``, None if off.
             broadcast_from_sender_node: ``[S, ...]`` -> ``[items, ...]``; None without senders.
             broadcast_from_receiver: ``[R, ...]`` -> ``[items, ...]``.
             pool_to_receiver: called as ``pool(value, reduce_type="sum")``, ``[items, ...]`` -> ``[R, ...]``
@@ -169,7 +183,7 @@ class AnyToAnyConvolution(nn.Module):
         sender, receiver = (x, x) if isinstance(x, Tensor) else x
         index, origin = _ends(tag, edge_index, batch, edge_batch)
         R = receiver.shape[0]
-        if self.sender_node_feature is None or (tag is CONTEXT and batch is None):
+        if not self.takes_sender_node_input or (tag is CONTEXT and batch is None):
             sender = None
 
         def from_sender(value: Tensor) -> Tensor:
@@ -192,7 +206,7 @@ class AnyToAnyConvolution(nn.Module):
         return self.convolve(
             sender_node_input=sender,
             sender_edge_input=edge_attr,
-            receiver_input=receiver,
+            receiver_input=receiver if self.takes_receiver_input else None,
             broadcast_from_sender_node=None if sender is None else from_sender,
             broadcast_from_receiver=lambda value: value.index_select(0, index),
             pool_to_receiver=lambda value, reduce_type="sum": reduce_items(value, index, R, reduce_type),
@@ -223,7 +237,7 @@ class AnyToAnyConvolution(nn.Module):
             needed = "exactly one of edge_set_name," if tag is CONTEXT else "edge_set_name, not"
             raise ValueError(f"receiver_tag {tag.name} needs {needed} node_set_name")
         if node_set_name is not None:
-            nodes, context = graph[node_set_name], graph["context"][self.receiver_feature]
+            nodes, context = graph[node_set_name], self._receivers(graph["context"])
             sender = _feature(nodes, self.sender_node_feature)
             one_graph = context.new_zeros(0 if sender is None else sender.shape[0], dtype=torch.int64)
             kwargs["batch"] = nodes.batch if "batch" in nodes else one_graph
@@ -237,10 +251,14 @@ class AnyToAnyConvolution(nn.Module):
             nodes, of = graph[source], edges.edge_index[0]
             of_edge = nodes.batch[of] if "batch" in nodes else torch.zeros_like(of)
             kwargs["edge_batch"] = edges.batch if "batch" in edges else of_edge
-            return self.forward((None, graph["context"][self.receiver_feature]), **kwargs)
+            return self.forward((None, self._receivers(graph["context"])), **kwargs)
         senders, receivers = (source, target) if tag is TARGET else (target, source)
         sender = _feature(graph[senders], self.sender_node_feature)
-        return self.forward((sender, graph[receivers][self.receiver_feature]), **kwargs)
+        return self.forward((sender, self._receivers(graph[receivers])), **kwargs)
+
+    def _receivers(self, store: Any) -> Tensor:
+        """Return the feature of the receivers, without one ``[R, 0]``."""
+        return torch.empty(rows(store), 0) if self.receiver_feature is None else store[self.receiver_feature]
 
     def check_inputs(self, sender_node: Tensor | None, sender_edge: Tensor | None) -> None:
         """Raise ValueError unless exactly those sender inputs are given that are switched on."""

@@ -35,7 +35,7 @@ class GATLayer(nn.Module):
         heads: number of heads H.
         conv: ``gat`` or ``gatv2``.
         plain: no residual, norm or feed-forward network.
-        in_channels: channels of x for a plain layer; H · C by default.
+        in_channels: channels of x for a plain layer, or of (senders, receivers); H · C by default.
         edge_channels: channels of an edge, 0 for none.
         leaky_slope: slope of the LeakyReLU in the feed-forward network.
         dropout: rate of drop(·) above.
@@ -43,7 +43,8 @@ class GATLayer(nn.Module):
         negative_slope, add_self_loops, fill_value, bias, residual, share_weights: of PyG's convolution, by
             their names there; ``share_weights`` (W_l = W_r) exists in GATv2 only.
 
-    Shapes: x ``[N, H · C]``, edge_index ``[2, E]`` -> ``[N, H · C]``. With ``add_self_loops`` every node
+    Shapes: x ``[N, H · C]``, or of a plain layer also (senders ``[S, …]``, receivers ``[R, …]``), edge_index
+    ``[2, E]`` -> ``[N, H · C]`` or ``[R, H · C]``. With ``add_self_loops`` every node
     attends to itself: existing loops are replaced by one per node, whose edge features are the mean
     (``fill_value``) over the incoming edges.
     """
@@ -55,7 +56,7 @@ class GATLayer(nn.Module):
         *,
         conv: Literal["gat", "gatv2"] = "gatv2",
         plain: bool = False,
-        in_channels: int | None = None,
+        in_channels: int | tuple[int, int] | None = None,
         edge_channels: int = 0,
         leaky_slope: float = 0.3,
         dropout: float = 0.0,
@@ -97,11 +98,11 @@ class GATLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None
+        self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, edge_attr: Tensor | None = None
     ) -> tuple[Tensor, Attention]:
         """Return the new node features and the attention."""
         message, attention = self.conv(x, edge_index, edge_attr, return_attention_weights=True)
-        if self.plain:
+        if self.plain or not isinstance(x, Tensor):
             return message, attention
         x = self.norm1(x + self.dropout(message))
         return self.norm2(x + self.dropout(self.feed_forward(x))), attention

@@ -227,7 +227,10 @@ class LaplacianPositionalEncoding(nn.Module):
         self.k = k
 
     def forward(self, edge_index: Tensor, batch: Tensor) -> Tensor:
-        encoding = laplacian_positional_encoding(edge_index, batch, self.k)
+        return self.signed(laplacian_positional_encoding(edge_index, batch, self.k))
+
+    def signed(self, encoding: Tensor) -> Tensor:
+        """Give the columns random signs in training."""
         if not self.training:
             return encoding
         return encoding * (2 * torch.randint(0, 2, encoding.shape[-1:], device=encoding.device) - 1)

@@ -124,9 +124,11 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
     ) -> None:
         features = receiver_feature, sender_node_feature, sender_edge_feature
         super().__init__(receiver_tag, *features, {"softmax": softmax}, name)
+        if not self.takes_receiver_input:
+            raise ValueError("attention needs a receiver_feature, not None")
         if min(num_heads, per_head_channels) <= 0:
             raise ValueError(f"num_heads {num_heads} and per_head_channels {per_head_channels} must be > 0")
-        if sender_node_feature is None and sender_edge_feature is None:
+        if not self.takes_sender_node_input and not self.takes_sender_edge_input:
             raise ValueError("sender_node_feature and sender_edge_feature must not both be None")
         if not (0 <= edge_dropout <= 1 and 0 <= inputs_dropout <= 1):
             raise ValueError(f"edge_dropout {edge_dropout}, inputs_dropout {inputs_dropout}: not in [0, 1]")
@@ -150,7 +152,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
     def _make_maps(self) -> None:
         """Create the linear maps, and their weights if all widths are known."""
         H, C, bias = self.num_heads, self.per_head_channels, self.use_bias
-        node, edge = self.sender_node_feature is not None, self.sender_edge_feature is not None
+        node, edge = self.takes_sender_node_input, self.takes_sender_edge_input
         initializer = keras.initializer_of(self.kernel_initializer)
 
         def dense(used: bool, out: int, bias: bool = bias) -> LazyDense | None:
@@ -172,8 +174,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
 
     def _infer_widths(self, receiver: int, node: int, edge: int) -> None:
         """Create the weights of maps that have none, in the order of construction."""
-        node = 0 if self.sender_node_feature is None else node
-        edge = 0 if self.sender_edge_feature is None else edge
+        node, edge = node * self.takes_sender_node_input, edge * self.takes_sender_edge_input
         widths = receiver, node, edge, node, edge, node + edge
         for linear, width in zip(self._maps(), widths, strict=True):
             if isinstance(linear, LazyDense):
@@ -204,7 +205,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         *,
         sender_node_input: Tensor | None,
         sender_edge_input: Tensor | None,
-        receiver_input: Tensor,
+        receiver_input: Tensor | None,
         broadcast_from_sender_node: Callable[[Tensor], Tensor] | None,
         broadcast_from_receiver: Callable[[Tensor], Tensor],
         pool_to_receiver: Callable[..., Tensor],

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
+from torch_geometric.utils import scatter
 
-from trajpred.nn.segment import segment_softmax, segment_sum
+from trajpred.nn.segment import segment_softmax
 
 #: ``f(graph, receiver_tag, edge_set_name=…, feature_value=…, **options)``, or with ``node_set_name``.
 ReceiverOp = Callable[..., Tensor]
@@ -34,19 +35,15 @@ def reduce_items(value: Tensor, receiver: Tensor, num_receivers: int, reduce_typ
 
 
 def _reduce(value: Tensor, receiver: Tensor, num_receivers: int, kind: str) -> Tensor:
-    if kind == "sum":
-        return segment_sum(value, receiver, num_receivers)
-    count = torch.bincount(receiver, minlength=num_receivers).reshape(-1, *[1] * (value.ndim - 1))
-    if kind == "mean":
-        return segment_sum(value, receiver, num_receivers) / count.clamp(min=1)
-    name, _, no_infinity = kind.partition("_")
+    name, _, zero = kind.partition("_")
+    if zero or name in ("sum", "mean"):  # 0 without items, as in PyG
+        return scatter(value, receiver, 0, num_receivers, name)
     limits = torch.finfo(value.dtype) if value.is_floating_point() else torch.iinfo(value.dtype)
     start = {"max": limits.min, "min": limits.max, "prod": 1}[name]
     index = receiver.reshape(-1, *[1] * (value.ndim - 1)).expand_as(value)
     how = {"max": "amax", "min": "amin", "prod": "prod"}[name]
     out = value.new_full((num_receivers, *value.shape[1:]), start)
-    found = out.scatter_reduce(0, index, value, how, include_self=True)
-    return torch.where(count > 0, found, 0) if no_infinity else found
+    return out.scatter_reduce(0, index, value, how, include_self=True)
 
 
 def softmax(
@@ -81,14 +78,14 @@ def receivers(
 ) -> tuple[Tensor, int]:
     """Return the receiver ``[items]`` of each item, and the number of receivers."""
     if receiver_tag == 2:  # the context: items belong to the graph of their store
-        return _graph_of_items(graph, edge_set_name, node_set_name), _rows(graph["context"])
+        return _graph_of_items(graph, edge_set_name, node_set_name), rows(graph["context"])
     if edge_set_name is None:
         raise ValueError("edge_set_name is needed unless the receiver is the context")
     nodes = graph[edge_set_name[2 * receiver_tag]]
-    return graph[edge_set_name].edge_index[receiver_tag], _rows(nodes)
+    return graph[edge_set_name].edge_index[receiver_tag], rows(nodes)
 
 
-def _rows(nodes: Any) -> int:
+def rows(nodes: Any) -> int:
     """Count the nodes of a store whose features may have any names."""
     features = [value for key, value in nodes.items() if isinstance(value, Tensor) and key != "ptr"]
     return features[0].shape[0] if features else int(nodes.num_nodes)
@@ -102,7 +99,7 @@ def _graph_of_items(
     if "batch" in store:
         return store.batch
     if edge_set_name is None:
-        return torch.zeros(_rows(store), dtype=torch.int64)
+        return torch.zeros(rows(store), dtype=torch.int64)
     source, nodes = store.edge_index[0], graph[edge_set_name[0]]
     return nodes.batch[source] if "batch" in nodes else torch.zeros_like(source)
 

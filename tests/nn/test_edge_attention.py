@@ -1,0 +1,78 @@
+"""Published operators as the attention of a layer: what each receiver reads, and relations in other forms."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd.functional import jacobian
+
+from tests.nn.graphs import ragged
+from trajpred.nn import EdgeAttention, EdgeRelation, GraphAttention, GroupRelation
+from trajpred.nn.edge_attention import Operator
+
+each_operator = pytest.mark.parametrize("operator", get_args(Operator))
+
+
+def example(operator: Operator) -> tuple[EdgeAttention, Tensor, Tensor, EdgeRelation]:
+    edges, _, _ = ragged()
+    edges.features = torch.randn(edges.index.shape[1], 3)
+    receiver, sender = torch.randn(edges.num_receivers, 8), torch.randn(edges.num_senders, 8)
+    return EdgeAttention(operator, 8, heads=2, edge_channels=3), receiver, sender, edges
+
+
+@each_operator
+def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(operator: Operator) -> None:
+    attention, receiver, sender, edges = example(operator)
+    (j, i), number = edges.index, torch.arange(edges.index.shape[1])
+    count = torch.bincount(i, minlength=edges.num_receivers)
+    assert (count == 0).any() and (count > 1).any()
+
+    def of_features(features: Tensor) -> Tensor:
+        found = EdgeRelation(edges.index, edges.bias, len(sender), len(receiver), features=features)
+        return attention(receiver, sender, found)
+
+    changes = jacobian(lambda x: attention(receiver, x, edges), sender).abs().sum((1, 3)) > 0
+    expected = torch.zeros_like(changes).index_put((i, j), torch.tensor(True))
+    assert torch.equal(changes, expected)
+    assert edges.features is not None
+    changes = jacobian(of_features, edges.features).abs().sum((1, 3)) > 0
+    expected = torch.zeros_like(changes).index_put((i, number), torch.tensor(True))
+    several = count > 1  # scores alone cannot change what comes from a single edge
+    assert torch.equal(changes[several], expected[several])
+    out = attention(receiver, sender, edges)
+    assert (out[count == 0] == 0).all() and (out[count > 0].abs().sum(1) > 0).all()
+
+
+@each_operator
+def test_weights_sum_to_one_over_the_edges_of_a_receiver(operator: Operator) -> None:
+    attention, receiver, sender, edges = example(operator)
+    weight = attention.weights(receiver, sender, edges)
+    total = torch.zeros(len(receiver), 2).index_add(0, edges.index[1], weight)
+    assert weight.shape == (edges.index.shape[1], 2) and (weight >= 0).all()
+    torch.testing.assert_close(total, edges.reached.float().expand(-1, 2), rtol=0, atol=1e-5)
+
+
+@each_operator
+def test_repeated_receivers_and_copies_get_what_one_gets(operator: Operator) -> None:
+    attention, receiver, sender, edges = example(operator)
+    once = attention(receiver, sender, edges).repeat_interleave(3, 0)
+    again = receiver.repeat_interleave(3, 0)
+    torch.testing.assert_close(attention(again, sender, edges.repeat_receivers(3)), once)
+    torch.testing.assert_close(attention(again, sender.repeat_interleave(3, 0), edges.copies(3)), once)
+
+
+@each_operator
+def test_groups_are_complete_graphs(operator: Operator) -> None:
+    attention, x = EdgeAttention(operator, 8, heads=2), torch.randn(6, 8)
+    together, groups = attention(x, x, GroupRelation(3)), x.split(3)
+    alone = torch.cat([attention(group, group, GroupRelation(3)) for group in groups])
+    torch.testing.assert_close(together, alone)
+    everyone = {(j, i) for i in range(3) for j in range(3)}
+    assert set(map(tuple, GroupRelation(3).edges(groups[0]).index.T.tolist())) == everyone
+    default = GraphAttention(8, heads=2, poses=False)
+    torch.testing.assert_close(
+        default(x, x, GroupRelation(3)), default(x, x, GroupRelation(3).edges(x)), rtol=0, atol=1e-6
+    )
