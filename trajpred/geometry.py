@@ -8,8 +8,10 @@ are NumPy only.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -24,6 +26,8 @@ else:
 
 #: Metres to one unit of the relative positions that a model reads.
 POSE_SCALE = 30.0
+#: Properties of a :class:`Pose` that are computed once.
+_DERIVED = {"ahead", "turn"}
 #: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 STANDING_SPEED = 0.5
 
@@ -44,12 +48,25 @@ class Pose(Generic[Array]):
 
     def __getitem__(self, index: Any) -> Pose[Array]:
         """Select poses along the first axis."""
-        return Pose(self.position[index], self.heading[index])
+        return self.map(itemgetter(index))
+
+    def map(self, select: Callable[[Array], Array]) -> Pose[Array]:
+        """Select or repeat poses; what was derived from their headings is kept, since it takes cosines."""
+        selected = Pose(select(self.position), select(self.heading))
+        vars(selected).update({name: select(vars(self)[name]) for name in _DERIVED & vars(self).keys()})
+        return selected
 
     @cached_property
     def ahead(self) -> Array:
         """Unit vectors ``[..., 2]`` of the headings."""
         return unit_vector(self.heading)
+
+    @cached_property
+    def turn(self) -> Array:
+        """Matrices ``[..., 2, 2]`` by which row vectors are rotated into the frames of the poses."""
+        cos, sin = self.ahead[..., 0], self.ahead[..., 1]
+        stack = namespace(cos).stack
+        return stack((stack((cos, -sin), -1), stack((sin, cos), -1)), -2)
 
 
 def namespace(array: Any) -> Any:
@@ -72,12 +89,6 @@ def rotate(vector: Array, angle: Array) -> Array:
     cos, sin = xp.cos(angle), xp.sin(angle)
     x, y = vector[..., 0], vector[..., 1]
     return xp.stack((x * cos - y * sin, x * sin + y * cos), -1)
-
-
-def rotate_back(vector: Array, ahead: Array) -> Array:
-    """Rotate vectors ``[..., 2]`` clockwise by the angles of the unit vectors ``ahead`` ``[..., 2]``."""
-    x, y, cos, sin = vector[..., 0], vector[..., 1], ahead[..., 0], ahead[..., 1]
-    return namespace(vector).stack((x * cos + y * sin, y * cos - x * sin), -1)
 
 
 def to_local(point: Array, origin: Array, heading: Array) -> Array:

@@ -191,7 +191,7 @@ class _WithBias(nn.Module):
         self.dense = dense
 
     def forward(self, x: Tensor, index: Tensor, features: Tensor, poses: Pose[Tensor]) -> Tensor:
-        edges = EdgeRelation(index, self.bias(features), len(x), len(x), (poses, poses))
+        edges = EdgeRelation(index, self.bias(features.T).T, len(x), len(x), (poses, poses))
         relation = edges if self.dense is None else DenseRelation.of(edges, *self.dense)
         return self.attention(x, x, relation)
 
@@ -204,7 +204,7 @@ def _core_cases(nodes: int, neighbors: int, scenes: int) -> dict[str, tuple[nn.M
     near = torch.cdist(place, place).topk(neighbors, largest=False).indices
     sender = (near + nodes * torch.arange(scenes)[:, None, None]).flatten()
     receiver = torch.arange(count).repeat_interleave(neighbors)
-    features = edge_features(poses[sender], poses[receiver], torch.zeros_like(sender), 1)
+    features = edge_features(poses[sender], poses[receiver], torch.zeros_like(sender), 1).T
     index, x = torch.stack((sender, receiver)), torch.randn(count, dim)
     padding = Padding.of_counts([nodes] * scenes)
     channels = features.shape[1]

@@ -20,13 +20,13 @@ from trajpred.graph.relations import (
     LANE_TO_AGENT,
     LANE_TO_LANE,
     distances,
-    pair_features,
+    edge_features,
     relation_kinds,
 )
 from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder, fade_out
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
-from trajpred.nn import EdgeBias, MatrixRelation
+from trajpred.nn import MatrixRelation
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Encoder(nn.Module):
         nodes = Nodes.of(Pose(agent_position, agent_heading), agent_valid, lanes, lane_valid)
         kind = scene_kinds(nodes, lane_topology, self.config)
         poses = nodes.poses
-        bias = self.encoder.bias.of_pairs(pair_features(poses, poses, kind, len(EDGE_KINDS)))
+        bias = self.encoder.bias(edge_features(poses[None], poses[:, None], kind, len(EDGE_KINDS)))
         relation = MatrixRelation.of(bias, kind > 0, (poses, poses))
         tokens = torch.cat((self.encoder.agent(history, object_type), lane_token))
         tokens = self.encoder.apply_layers(tokens, relation)
@@ -159,8 +159,6 @@ class Decoder(nn.Module):
         edge = (distance <= radius) | own
         other = torch.where(node >= nodes.agents, 2, 1)
         kind = torch.where(own, torch.zeros_like(other), other)
-        features = pair_features(nodes.poses, poses, kind, len(MODE_EDGE_KINDS))
-        bias = self.decoder.bias[stage]
-        assert isinstance(bias, EdgeBias)
-        fading = fade_out(distance, radius).where(~own, 0.0)
-        return MatrixRelation.of(bias.of_pairs(features) + fading, edge, (nodes.poses, poses))
+        features = edge_features(nodes.poses[None], poses[:, None], kind, len(MODE_EDGE_KINDS))
+        bias = self.decoder.bias[stage](features) + fade_out(distance, radius).where(~own, 0.0)
+        return MatrixRelation.of(bias, edge, (nodes.poses, poses), complete=True)

@@ -10,7 +10,7 @@ import functools
 import torch
 from torch import Tensor
 
-from trajpred.geometry import POSE_SCALE, Pose, norm, relative_pose, unit_vector
+from trajpred.geometry import POSE_SCALE, Pose
 from trajpred.graph.channels import DISTANCES, TOPOLOGY
 from trajpred.graph.config import GraphConfig
 
@@ -105,53 +105,42 @@ def relation_kinds(
 
 
 def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
-    """Compute edge features ``[..., C]``, invariant to moving and rotating the whole scene.
+    """Compute edge features ``[C, ...]``, invariant to moving and rotating the whole scene.
 
     Args:
-        sender, receiver: poses ``[..., 2]`` metres and ``[...]`` radians at both ends of each edge.
+        sender, receiver: poses ``[..., 2]`` metres and ``[...]`` radians at both ends of each edge, which are
+            broadcast: ``sender[None]`` and ``receiver[:, None]`` give all pairs ``[R, S]``.
         kind: ``[...]`` int64 below ``kinds``.
 
     Returns:
         The channels of :func:`~trajpred.graph.channels.edge_channels`: the sender's pose in the receiver's
         frame, and the one-hot kind.
     """
-    relative = relative_pose(sender, receiver)
-    return _features(relative.position, unit_vector(relative.heading), kind, kinds, -1)
-
-
-def pair_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
-    """Compute :func:`edge_features` between all senders ``[S]`` and receivers ``[R]``: ``[C, R, S]``.
-
-    Channels come first, and sines and cosines are computed per pose instead of per pair, which is fastest for
-    all pairs of a scene.
-    """
-    x, y = (sender.position[None, :, i] - receiver.position[:, i, None] for i in (0, 1))
-    (sender_cos, sender_sin), (cos, sin) = (pose.ahead.unbind(-1) for pose in (sender, receiver))
-    cos, sin = cos[:, None], sin[:, None]
-    position = torch.stack((x * cos + y * sin, y * cos - x * sin))
-    heading_vector = torch.stack((sender_cos * cos + sender_sin * sin, sender_sin * cos - sender_cos * sin))
-    return _features(position, heading_vector, kind, kinds, 0)
-
-
-def _features(position: Tensor, heading_vector: Tensor, kind: Tensor, kinds: int, axis: int) -> Tensor:
-    """Compute features from relative position (m) and heading vector; ``axis`` holds their components."""
-    distance = norm(position.movedim(axis, -1)).unsqueeze(axis)
-    shape = [-1 if i == axis % distance.ndim else 1 for i in range(distance.ndim)]
-    centre, width = (x.reshape(shape) for x in _kernels(distance.device, distance.dtype))
+    # Cosines of poses, which are fewer than edges.
+    cos, sin = receiver.ahead.unbind(-1)
+    away = sender.position - receiver.position
+    position, heading_vector = (
+        torch.stack((x * cos + y * sin, y * cos - x * sin))
+        for x, y in (away.unbind(-1), sender.ahead.unbind(-1))
+    )
+    distance = (position * position).sum(0).sqrt()
+    shape = (-1, *[1] * kind.ndim)
+    centre, slope = (x.reshape(shape) for x in _kernels(distance.device, distance.dtype))
+    gap = (distance - centre).mul_(slope)
     parts = (
-        torch.exp(-0.5 * ((distance - centre) / width) ** 2),
+        gap.mul_(gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
         position / POSE_SCALE,
         # atan2 would depend on the sign of zero, which depends on the receiver's heading.
         position / distance.clamp(min=_NEAR),
         heading_vector,
         # Faster than one_hot, which checks its input.
-        (kind.unsqueeze(axis) == torch.arange(kinds, device=kind.device).reshape(shape)).to(distance.dtype),
+        (kind == torch.arange(kinds, device=kind.device).reshape(shape)).to(distance.dtype),
     )
-    return torch.cat(parts, axis)
+    return torch.cat(parts)
 
 
 def _kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return centres and widths (m) of the Gaussian kernels."""
+    """Return centres (m) of the Gaussian kernels, and 1 / (√2 · width)."""
     create = _created_kernels if torch.compiler.is_compiling() else _kept_kernels
     return create(device, dtype)
 
@@ -159,7 +148,7 @@ def _kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def _created_kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     with torch.inference_mode(False):  # what inference created could not be used in training
         centre, width = (torch.tensor(x, device=device, dtype=dtype) for x in (DISTANCES, _WIDTHS))
-    return centre, width
+        return centre, 0.5**0.5 / width
 
 
 #: Copied to each device once, because every copy to a GPU holds it up.

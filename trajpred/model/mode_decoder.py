@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
-from trajpred.geometry import Pose, direction, norm, to_global, unit_vector
+from trajpred.geometry import Pose, direction, to_global, unit_vector
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
 from trajpred.graph.lane_futures import MODES
 from trajpred.graph.relations import edge_features
@@ -236,8 +236,8 @@ class ModeDecoder(SceneDecoder):
         repeats = size // max(agents.shape[0], 1)
         modes, owner = padding.repeat(repeats), agents.repeat_interleave(repeats)
         index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
-        bias = self.bias[stage](features) + fading[:, None]
-        edges = EdgeRelation(index, bias, graph.num_nodes, size, (graph.poses, poses))
+        bias = (self.bias[stage](features) + fading).T
+        edges = EdgeRelation(index, bias, graph.num_nodes, size, (graph.poses, poses), complete=True)
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
@@ -245,7 +245,7 @@ class ModeDecoder(SceneDecoder):
         index = graph.index[:, : graph.num_agent_edges]
         kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
         sender, receiver = graph.poses[index[0]], graph.poses[index[1]]
-        bias = self.across_bias(edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS)))
+        bias = self.across_bias(edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))).T
         size, agents = graph.num_agents, graph.poses[: graph.num_agents]
         edges = EdgeRelation(index, bias, size, size, (agents, agents)).copies(self.modes)
         padding = graph.agents.copies(self.modes)
@@ -294,29 +294,19 @@ def radius_edges(
         modes: positions of the poses in padded scenes.
 
     Returns:
-        ``index [2, E]`` sorted by receiver, features ``[E, MODE_EDGE_CHANNELS]``, and :func:`fade_out`
+        ``index [2, E]`` sorted by receiver, features ``[MODE_EDGE_CHANNELS, E]``, and :func:`fade_out`
         ``[E]``, 0 for the own agent.
     """
     # Infinity and NaN keep padding apart from everything, including other padding.
     receivers = modes.pad(poses.position, fill=torch.inf)
     senders = graph.padding.pad(graph.poses.position, fill=torch.nan)
-    near = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist") <= radius
-    valid = modes.pad(torch.ones_like(agents), fill=0) > 0
-    own = modes.pad(graph.agents.within[agents], fill=0)  # agents come first among the nodes of a scene
-    near = near.scatter(2, own[..., None], valid[..., None])
-
-    scene, row, column = near.nonzero(as_tuple=True)
-    receiver = _flat_nodes(modes)[scene * modes.size + row]
-    sender = _flat_nodes(graph.padding)[scene * graph.padding.size + column]
-    kind = torch.where(sender >= graph.num_agents, 2, 1)
-    kind = torch.where(sender == agents[receiver], 0, kind)
-    nodes, poses = graph.poses[sender], poses[receiver]
-    features = edge_features(nodes, poses, kind, len(MODE_EDGE_KINDS))
-    fading = fade_out(norm(nodes.position - poses.position), radius).where(kind > 0, 0.0)
+    distance = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist")
+    near, own = distance <= radius, graph.padding.within[agents]
+    near.index_put_((modes.scene, modes.within, own), near.new_ones(()))
+    at = scene, row, column = near.nonzero(as_tuple=True)
+    receiver, sender = modes.node(scene, row), graph.padding.node(scene, column)
+    is_own = sender == agents[receiver]
+    kind = torch.where(sender >= graph.num_agents, 2, 1).masked_fill_(is_own, 0)
+    features = edge_features(graph.poses[sender], poses[receiver], kind, len(MODE_EDGE_KINDS))
+    fading = fade_out(distance[at], radius).masked_fill_(is_own, 0.0)
     return torch.stack((sender, receiver)), features, fading
-
-
-def _flat_nodes(padding: Padding) -> Tensor:
-    """Flat index of the node at each padded position, -1 for padding: ``[scenes · size]``."""
-    nodes = torch.full((padding.scenes * padding.size,), -1, device=padding.slot.device)
-    return nodes.index_copy(0, padding.slot, torch.arange(padding.slot.shape[0], device=nodes.device))

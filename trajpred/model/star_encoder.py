@@ -105,7 +105,7 @@ class StarSceneEncoder(TokenEncoder):
         if self.relative_pose:
             sender, receiver = stars.agent.flatten()[kept][edges]
             pose = Pose(batch["agent"].position, batch["agent"].heading)
-            features = edge_features(pose[sender], pose[receiver], torch.zeros_like(sender), 1)[:, :-1]
+            features = edge_features(pose[sender], pose[receiver], torch.zeros_like(sender), 1)[:-1].T
         x = self.norms["star"](self.stars(nodes.flatten(0, 1)[kept], edges, target, features))
 
         agents = graph.agents
@@ -162,7 +162,7 @@ class StarSceneEncoder(TokenEncoder):
             batch[relation].edge_kind,
             len(EDGE_KINDS),
         )
-        attended = self.cross[name](x, z[sender] + pose(features), receiver=receiver)
+        attended = self.cross[name](x, z[sender] + pose(features.T), receiver=receiver)
         return self.norms[name](x + attended)
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:

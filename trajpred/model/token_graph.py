@@ -84,7 +84,7 @@ class TokenGraph:
     def features(self) -> Tensor:
         """Relative poses and kinds of the edges, ``[E, EDGE_CHANNELS]``."""
         sender, receiver = self.index
-        return edge_features(self.poses[sender], self.poses[receiver], self.kind, len(EDGE_KINDS))
+        return edge_features(self.poses[sender], self.poses[receiver], self.kind, len(EDGE_KINDS)).T
 
     @cached_property
     def focal_poses(self) -> Tensor:

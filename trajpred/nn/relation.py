@@ -50,6 +50,7 @@ class EdgeRelation:
         bias: ``[E, H]``, added to the scores.
         num_senders: S.
         num_receivers: R.
+        complete: whether every receiver is known to have an edge.
 
     Example:
         >>> edges = EdgeRelation(torch.tensor([[0, 1], [0, 0]]), torch.zeros(2, 1), 2, 2)
@@ -63,9 +64,12 @@ class EdgeRelation:
     num_senders: int
     num_receivers: int
     poses: Poses | None = None
+    complete: bool = False
 
     @property
-    def reached(self) -> Tensor:
+    def reached(self) -> Tensor | None:
+        if self.complete:
+            return None
         none = torch.zeros(self.num_receivers, 1, dtype=torch.bool, device=self.index.device)
         return none.index_fill(0, self.index[1], True)
 
@@ -88,6 +92,7 @@ class EdgeRelation:
             self.num_senders,
             self.num_receivers * times,
             repeat_receiver_poses(self.poses, times),
+            self.complete,
         )
 
     def copies(self, times: int) -> EdgeRelation:
@@ -109,14 +114,18 @@ class MatrixRelation:
     """
 
     bias: Tensor
-    reached: Tensor
+    reached: Tensor | None
     poses: Poses | None = None
     times: int = 1
 
     @classmethod
-    def of(cls, bias: Tensor, edge: Tensor, poses: Poses | None) -> MatrixRelation:
-        """Build from the ``bias`` ``[H, R, S]`` of all pairs and the mask ``[R, S]`` of the edges."""
-        return cls(torch.where(edge, bias, LOWEST), edge.any(1, keepdim=True), poses)
+    def of(cls, bias: Tensor, edge: Tensor, poses: Poses | None, complete: bool = False) -> MatrixRelation:
+        """Build from the ``bias`` ``[H, R, S]`` of all pairs and the mask ``[R, S]`` of the edges.
+
+        ``complete``: whether every receiver is known to have an edge.
+        """
+        reached = None if complete else edge.any(1, keepdim=True)
+        return cls(torch.where(edge, bias, LOWEST), reached, poses)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         q, k = (query / query.shape[-1] ** 0.5).transpose(0, 1), key.transpose(0, 1)
@@ -126,7 +135,7 @@ class MatrixRelation:
     def repeat_receivers(self, times: int) -> MatrixRelation:
         return replace(
             self,
-            reached=self.reached.repeat_interleave(times, dim=0),
+            reached=None if self.reached is None else self.reached.repeat_interleave(times, dim=0),
             poses=repeat_receiver_poses(self.poses, times),
             times=self.times * times,
         )
@@ -157,4 +166,4 @@ def repeat_receiver_poses(poses: Poses | None, times: int) -> Poses | None:
 
 
 def repeat_pose(pose: Pose[Tensor], times: int) -> Pose[Tensor]:
-    return Pose(pose.position.repeat_interleave(times, dim=0), pose.heading.repeat_interleave(times, dim=0))
+    return pose.map(lambda x: x.repeat_interleave(times, dim=0))
