@@ -8,10 +8,8 @@ are NumPy only.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -26,8 +24,6 @@ else:
 
 #: Metres to one unit of the relative positions that a model reads.
 POSE_SCALE = 30.0
-#: Properties of a :class:`Pose` that are computed once.
-_DERIVED = {"ahead", "turn"}
 #: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 STANDING_SPEED = 0.5
 
@@ -48,18 +44,18 @@ class Pose(Generic[Array]):
 
     def __getitem__(self, index: Any) -> Pose[Array]:
         """Select poses along the first axis."""
-        return self.map(itemgetter(index))
-
-    def map(self, select: Callable[[Array], Array]) -> Pose[Array]:
-        """Select or repeat poses; what was derived from their headings is kept, since it takes cosines."""
-        selected = Pose(select(self.position), select(self.heading))
-        vars(selected).update({name: select(vars(self)[name]) for name in _DERIVED & vars(self).keys()})
-        return selected
+        return Pose(self.position[index], self.heading[index])
 
     @cached_property
     def ahead(self) -> Array:
         """Unit vectors ``[..., 2]`` of the headings."""
         return unit_vector(self.heading)
+
+    @cached_property
+    def rows(self) -> Array:
+        """``[4, ...]``: x, y, and cosine and sine of the heading."""
+        parts = (self.position, self.ahead)
+        return namespace(self.heading).stack([part[..., i] for part in parts for i in (0, 1)])
 
     @cached_property
     def turn(self) -> Array:

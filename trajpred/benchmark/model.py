@@ -204,7 +204,7 @@ def _core_cases(nodes: int, neighbors: int, scenes: int) -> dict[str, tuple[nn.M
     near = torch.cdist(place, place).topk(neighbors, largest=False).indices
     sender = (near + nodes * torch.arange(scenes)[:, None, None]).flatten()
     receiver = torch.arange(count).repeat_interleave(neighbors)
-    features = edge_features(poses[sender], poses[receiver], torch.zeros_like(sender), 1).T
+    features = edge_features(poses[sender].rows, poses[receiver].rows, torch.zeros_like(sender), 1).T
     index, x = torch.stack((sender, receiver)), torch.randn(count, dim)
     padding = Padding.of_counts([nodes] * scenes)
     channels = features.shape[1]

@@ -95,7 +95,9 @@ class Encoder(nn.Module):
         nodes = Nodes.of(Pose(agent_position, agent_heading), agent_valid, lanes, lane_valid)
         kind = scene_kinds(nodes, lane_topology, self.config)
         poses = nodes.poses
-        bias = self.encoder.bias(edge_features(poses[None], poses[:, None], kind, len(EDGE_KINDS)))
+        bias = self.encoder.bias(
+            edge_features(poses.rows[:, None], poses.rows[..., None], kind, len(EDGE_KINDS))
+        )
         relation = MatrixRelation.of(bias, kind > 0, (poses, poses))
         tokens = torch.cat((self.encoder.agent(history, object_type), lane_token))
         tokens = self.encoder.apply_layers(tokens, relation)
@@ -159,6 +161,6 @@ class Decoder(nn.Module):
         edge = (distance <= radius) | own
         other = torch.where(node >= nodes.agents, 2, 1)
         kind = torch.where(own, torch.zeros_like(other), other)
-        features = edge_features(nodes.poses[None], poses[:, None], kind, len(MODE_EDGE_KINDS))
+        features = edge_features(nodes.poses.rows[:, None], poses.rows[..., None], kind, len(MODE_EDGE_KINDS))
         bias = self.decoder.bias[stage](features) + fade_out(distance, radius).where(~own, 0.0)
         return MatrixRelation.of(bias, edge, (nodes.poses, poses), complete=True)

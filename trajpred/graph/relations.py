@@ -10,7 +10,7 @@ import functools
 import torch
 from torch import Tensor
 
-from trajpred.geometry import POSE_SCALE, Pose
+from trajpred.geometry import POSE_SCALE
 from trajpred.graph.channels import DISTANCES, TOPOLOGY
 from trajpred.graph.config import GraphConfig
 
@@ -104,28 +104,27 @@ def relation_kinds(
     return kinds
 
 
-def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
+def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) -> Tensor:
     """Compute edge features ``[C, ...]``, invariant to moving and rotating the whole scene.
 
     Args:
-        sender, receiver: poses ``[..., 2]`` metres and ``[...]`` radians at both ends of each edge, which are
-            broadcast: ``sender[None]`` and ``receiver[:, None]`` give all pairs ``[R, S]``.
+        sender, receiver: ``[4, ...]`` poses (:attr:`~trajpred.geometry.Pose.rows`) at both ends of each edge,
+            which are broadcast: ``[4, 1, S]`` and ``[4, R, 1]`` give all pairs ``[R, S]``.
         kind: ``[...]`` int64 below ``kinds``.
 
     Returns:
         The channels of :func:`~trajpred.graph.channels.edge_channels`: the sender's pose in the receiver's
         frame, and the one-hot kind.
     """
-    # Cosines of poses, which are fewer than edges.
-    cos, sin = receiver.ahead.unbind(-1)
-    away = sender.position - receiver.position
-    position, heading_vector = (
-        torch.stack((x * cos + y * sin, y * cos - x * sin))
-        for x, y in (away.unbind(-1), sender.ahead.unbind(-1))
-    )
-    distance = (position * position).sum(0).sqrt()
     shape = (-1, *[1] * kind.ndim)
-    centre, slope = (x.reshape(shape) for x in _kernels(distance.device, distance.dtype))
+    centre, slope, place = (x.reshape(shape) for x in _kernels(sender.device, sender.dtype))
+    # Displacement and direction of the sender, turned into the receiver's frame.
+    moved, (cos, sin) = sender - receiver * place, receiver[2:]
+    x, y = moved[0::2], moved[1::2]
+    position, heading_vector = torch.stack(
+        (torch.addcmul(x * cos, y, sin), torch.addcmul(y * cos, x, sin, value=-1)), 1
+    )
+    distance = torch.addcmul(position[0] * position[0], position[1], position[1]).sqrt_()
     gap = (distance - centre).mul_(slope)
     parts = (
         gap.mul_(gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
@@ -139,16 +138,16 @@ def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, ki
     return torch.cat(parts)
 
 
-def _kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return centres (m) of the Gaussian kernels, and 1 / (√2 · width)."""
+def _kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Return centres (m) of the Gaussian kernels, 1 / (√2 · width), and which rows of poses are positions."""
     create = _created_kernels if torch.compiler.is_compiling() else _kept_kernels
     return create(device, dtype)
 
 
-def _created_kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _created_kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0)
     with torch.inference_mode(False):  # what inference created could not be used in training
-        centre, width = (torch.tensor(x, device=device, dtype=dtype) for x in (DISTANCES, _WIDTHS))
-        return centre, 0.5**0.5 / width
+        return tuple(torch.tensor(x, device=device, dtype=dtype) for x in values)
 
 
 #: Copied to each device once, because every copy to a GPU holds it up.

@@ -7,10 +7,10 @@ from typing import Literal
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.model.heads import AttentionHead, CurveHead, LSTMHead, at_least_float32
+from trajpred.model.heads import AttentionHead, CurveHead, LSTMHead
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of
 from trajpred.model.token_encoder import SceneTokens
-from trajpred.nn import mlp
+from trajpred.nn import at_least_float32, mlp
 
 HEADS = {"mlp": CurveHead, "lstm": LSTMHead, "attention": AttentionHead}
 

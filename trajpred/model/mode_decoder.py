@@ -14,7 +14,7 @@ from trajpred.geometry import Pose, direction, to_global, unit_vector
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
 from trajpred.graph.lane_futures import MODES
 from trajpred.graph.relations import edge_features
-from trajpred.model.heads import CurveHead, at_least_float32
+from trajpred.model.heads import CurveHead
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
 from trajpred.model.token_encoder import SceneTokens, require_sizes
@@ -27,6 +27,7 @@ from trajpred.nn import (
     GroupRelation,
     MatrixRelation,
     Padding,
+    at_least_float32,
     mlp,
 )
 
@@ -244,7 +245,7 @@ class ModeDecoder(SceneDecoder):
         """Relation from mode k of an agent's neighbours to its own mode k, at the agents' poses."""
         index = graph.index[:, : graph.num_agent_edges]
         kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
-        sender, receiver = graph.poses[index[0]], graph.poses[index[1]]
+        sender, receiver = (graph.poses.rows.index_select(1, end) for end in index)
         bias = self.across_bias(edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))).T
         size, agents = graph.num_agents, graph.poses[: graph.num_agents]
         edges = EdgeRelation(index, bias, size, size, (agents, agents)).copies(self.modes)
@@ -307,6 +308,7 @@ def radius_edges(
     receiver, sender = modes.node(scene, row), graph.padding.node(scene, column)
     is_own = sender == agents[receiver]
     kind = torch.where(sender >= graph.num_agents, 2, 1).masked_fill_(is_own, 0)
-    features = edge_features(graph.poses[sender], poses[receiver], kind, len(MODE_EDGE_KINDS))
+    ends = graph.poses.rows.index_select(1, sender), poses.rows.index_select(1, receiver)
+    features = edge_features(*ends, kind, len(MODE_EDGE_KINDS))
     fading = fade_out(distance[at], radius).masked_fill_(is_own, 0.0)
     return torch.stack((sender, receiver)), features, fading

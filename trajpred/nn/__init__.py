@@ -1,6 +1,6 @@
 """The graph-transformer core: operators on tensors, edges and poses (docs/concepts/operators.md)."""
 
-from trajpred.nn.attention import EdgeBias, GraphAttention
+from trajpred.nn.attention import EdgeBias, GraphAttention, at_least_float32
 from trajpred.nn.dense_relation import DenseRelation, Padding
 from trajpred.nn.layer import GraphTransformerLayer, mlp
 from trajpred.nn.published.any_to_any import CONTEXT, SOURCE, TARGET, ReceiverTag
@@ -54,6 +54,7 @@ __all__ = [
     "StructuralBias",
     "TransformerConv",
     "TransformerMEncoder",
+    "at_least_float32",
     "flatten_edges",
     "flatten_stars",
     "laplacian_positional_encoding",

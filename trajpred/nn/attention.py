@@ -10,6 +10,11 @@ from trajpred.nn.dense_relation import DenseRelation
 from trajpred.nn.relation import EdgeRelation, Relation
 
 
+def at_least_float32(x: Tensor) -> Tensor:
+    """Cast half precision to float32, since metres need it under autocast; float64 stays."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 class EdgeBias(nn.Module):
     """Map edge features ε to one additive score per head: b = W₂ GELU(W₁ ε + c).
 
@@ -98,8 +103,7 @@ class GraphAttention(nn.Module):
 
     def _heads(self, layer: nn.Linear, x: Tensor) -> Tensor:
         """``[N, dim]`` -> ``[N, H, C]`` in float32 or wider."""
-        y = layer(x).unflatten(-1, (self.heads, -1))
-        return y.to(torch.promote_types(y.dtype, torch.float32))
+        return at_least_float32(layer(x)).view(x.shape[0], self.heads, x.shape[1] // self.heads)
 
     def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
         """Aggregate: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""

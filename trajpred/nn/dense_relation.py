@@ -134,26 +134,16 @@ class Blocks:
         return cls(start[padding.scene] + padding.within, shapes)
 
     def split(self, x: Tensor) -> list[Tensor]:
-        """``[N, H, C]`` -> ``[H · scenes, size, C]`` for every block."""
+        """``[N, H, C]`` -> ``[scenes · H, size, C]`` for every block."""
         lengths = [scenes * size for scenes, size in self.shapes]
         if self.slot is not None:
             x = x.new_zeros(sum(lengths), *x.shape[1:]).index_copy_(0, self.slot, x)
         blocks = zip(x.split(lengths), self.shapes, strict=True)
-        return [
-            block.transpose(0, 1)
-            if shape[0] == 1
-            else block.unflatten(0, shape).permute(2, 0, 1, 3).flatten(0, 1)
-            for block, shape in blocks
-        ]
+        return [_exchange(block, scenes) for block, (scenes, _) in blocks]
 
     def join(self, blocks: list[Tensor]) -> Tensor:
         """Invert :meth:`split`."""
-        laid = [
-            block.transpose(0, 1)
-            if scenes == 1
-            else block.unflatten(0, (len(block) // scenes, scenes)).permute(1, 2, 0, 3).flatten(0, 1)
-            for block, (scenes, _) in zip(blocks, self.shapes, strict=True)
-        ]
+        laid = [_exchange(block, scenes) for block, (scenes, _) in zip(blocks, self.shapes, strict=True)]
         x = laid[0] if len(laid) == 1 else torch.cat(laid)
         return x if self.slot is None else x.index_select(0, self.slot)
 
@@ -165,12 +155,19 @@ class Blocks:
         return Blocks(slot, [(scenes, size * times) for scenes, size in self.shapes])
 
 
+def _exchange(x: Tensor, scenes: int) -> Tensor:
+    """Exchange nodes and heads: ``[scenes · n, H, C]`` <-> ``[scenes · H, n, C]``."""
+    if scenes == 1:
+        return x.transpose(0, 1)
+    return x.unflatten(0, (scenes, -1)).transpose(1, 2).flatten(0, 1)
+
+
 @dataclass
 class DenseRelation:
     """The edges of an :class:`~trajpred.nn.relation.EdgeRelation` as bias matrices, shared by all layers.
 
     Attributes:
-        bias: per block ``[H · scenes, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
+        bias: per block ``[scenes · H, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
         place: per block ``[E]`` int64, places of the edges in the matrices of a head, end to end.
         order: ``[E]`` int64, the edges block by block; None if they come so.
         senders, receivers: layout of both.
@@ -210,8 +207,8 @@ class DenseRelation:
             biases, place = list(wide.split(counts, 1)), list(where.split(counts))
         bias = []
         for values, at, (b, r), (_, s) in zip(biases, place, rows.shapes, columns.shapes, strict=True):
-            laid = wide.new_full((wide.shape[0], b * r * s), LOWEST).index_copy_(1, at, values)
-            bias.append(laid.view(len(wide) * b, r, s))
+            laid = wide.new_full((len(wide), b * r * s), LOWEST).index_copy_(1, at, values)
+            bias.append(laid.view(len(wide), b, r, s).transpose(0, 1).reshape(b * len(wide), r, s))
         return cls(bias, place, order, columns, rows, edges.reached, edges.poses)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -219,22 +216,23 @@ class DenseRelation:
         return self.receivers.join([weight.to(v.dtype) @ v for weight, v in blocks])
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
-        heads, found = query.shape[1], []
+        found = []
         for weight, place in zip(self._softmax(query, key), self.place, strict=True):
-            copies = weight.unflatten(1, (-1, self.times)).permute(2, 0, 1, 3)
-            found.append(copies.reshape(self.times, heads, -1).index_select(2, place))
+            heads = weight.unflatten(1, (-1, self.times)).unflatten(0, (-1, query.shape[1]))
+            copies = heads.permute(3, 1, 0, 2, 4).flatten(2)  # [times, H, scenes · R / times · S]
+            found.append(copies.index_select(2, place))
         laid = torch.cat(found, 2)
         laid = laid if self.order is None else laid.index_select(2, self.order.argsort())
         return laid.transpose(1, 2).flatten(0, 1)
 
     def _softmax(self, query: Tensor, key: Tensor) -> Iterator[Tensor]:
-        """``[H · scenes, R, S]`` of every block."""
-        scale = query.shape[-1] ** -0.5
-        for q, k, bias in zip(self.receivers.split(query), self.senders.split(key), self.bias, strict=True):
+        """``[scenes · H, R, S]`` of every block."""
+        scale, q, k = query.shape[-1] ** -0.5, self.receivers.split(query), self.senders.split(key)
+        for receivers, senders, bias in zip(q, k, self.bias, strict=True):
             # scaled_dot_product_attention has no fast CPU kernel when the bias needs a gradient.
-            score = bias.repeat_interleave(self.times, 1)
-            k = k.to(bias.dtype).transpose(1, 2)
-            yield score.baddbmm_(q.to(bias.dtype), k, alpha=scale).softmax(-1)
+            rows = bias if self.times == 1 else bias.repeat_interleave(self.times, 1)
+            keys = senders.to(bias.dtype).transpose(1, 2)
+            yield torch.baddbmm(rows, receivers.to(bias.dtype), keys, alpha=scale).softmax(-1)
 
     def repeat_receivers(self, times: int) -> DenseRelation:
         return replace(

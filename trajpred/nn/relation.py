@@ -7,7 +7,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from trajpred.geometry import Pose
 from trajpred.nn.segment import LOWEST, segment_softmax, segment_sum
@@ -151,7 +150,9 @@ class GroupRelation:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         q, k, v = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key, value))
-        return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1)
+        # scaled_dot_product_attention takes three times as long for groups as small as an agent's modes.
+        weight = (q / query.shape[-1] ** 0.5 @ k.transpose(-1, -2)).softmax(-1)
+        return (weight @ v).transpose(1, 2).flatten(0, 1)
 
 
 def repeat_receivers(index: Tensor, times: int) -> Tensor:
@@ -166,4 +167,4 @@ def repeat_receiver_poses(poses: Poses | None, times: int) -> Poses | None:
 
 
 def repeat_pose(pose: Pose[Tensor], times: int) -> Pose[Tensor]:
-    return pose.map(lambda x: x.repeat_interleave(times, dim=0))
+    return Pose(pose.position.repeat_interleave(times, dim=0), pose.heading.repeat_interleave(times, dim=0))
