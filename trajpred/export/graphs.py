@@ -26,7 +26,7 @@ from trajpred.graph.relations import (
 from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder, fade_out
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
-from trajpred.nn import MatrixRelation
+from trajpred.nn import DenseRelation
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Encoder(nn.Module):
         bias = self.encoder.bias(
             edge_features(poses.rows[:, None], poses.rows[..., None], kind, len(EDGE_KINDS))
         )
-        relation = MatrixRelation.of(bias, kind > 0, (poses, poses))
+        relation = DenseRelation.of_pairs(bias, kind > 0, (poses, poses))
         tokens = torch.cat((self.encoder.agent(history, object_type), lane_token))
         tokens = self.encoder.apply_layers(tokens, relation)
         return tokens[: nodes.agents], tokens[nodes.agents :]
@@ -138,7 +138,7 @@ class Decoder(nn.Module):
         nodes = Nodes.of(agents, agent_valid, lanes, lane_valid)
         own = Pose(agent_position.index_select(0, target), agent_heading.index_select(0, target))
 
-        def relation(stage: int, poses: Pose[Tensor]) -> MatrixRelation:
+        def relation(stage: int, poses: Pose[Tensor]) -> DenseRelation:
             modes = self.decoder.mode.num_embeddings
             agent = target if stage == 0 else target.repeat_interleave(modes)
             return self._relation(stage, nodes, poses, agent)
@@ -153,7 +153,7 @@ class Decoder(nn.Module):
         probability = (prediction.logits / self.temperature).softmax(-1)
         return prediction.trajectory, prediction.scale, probability
 
-    def _relation(self, stage: int, nodes: Nodes, poses: Pose[Tensor], agent: Tensor) -> MatrixRelation:
+    def _relation(self, stage: int, nodes: Nodes, poses: Pose[Tensor], agent: Tensor) -> DenseRelation:
         """Relate each of ``poses`` ``[M]`` to the nodes within the radius and to its own ``agent``."""
         node = torch.arange(nodes.valid.shape[0], device=agent.device)
         own = node == agent[:, None]
@@ -163,4 +163,4 @@ class Decoder(nn.Module):
         kind = torch.where(own, torch.zeros_like(other), other)
         features = edge_features(nodes.poses.rows[:, None], poses.rows[..., None], kind, len(MODE_EDGE_KINDS))
         bias = self.decoder.bias[stage](features) + fade_out(distance, radius).where(~own, 0.0)
-        return MatrixRelation.of(bias, edge, (nodes.poses, poses), complete=True)
+        return DenseRelation.of_pairs(bias, edge, (nodes.poses, poses), complete=True)

@@ -25,7 +25,6 @@ from trajpred.nn import (
     GraphAttention,
     GraphTransformerLayer,
     GroupRelation,
-    MatrixRelation,
     Padding,
     at_least_float32,
     mlp,
@@ -161,7 +160,7 @@ class ModeDecoder(SceneDecoder):
         nodes: Tensor,
         poses: Pose[Tensor],
         start: Tensor,
-        scene_relation: Callable[[int, Pose[Tensor]], EdgeRelation | DenseRelation | MatrixRelation],
+        scene_relation: Callable[[int, Pose[Tensor]], EdgeRelation | DenseRelation],
         agent_relation: EdgeRelation | DenseRelation | None = None,
     ) -> Prediction:
         """Predict the futures of B agents, independent of how relations are represented.
@@ -218,7 +217,7 @@ class ModeDecoder(SceneDecoder):
         stage: int,
         x: Tensor,
         nodes: Tensor,
-        scene_relation: EdgeRelation | DenseRelation | MatrixRelation,
+        scene_relation: EdgeRelation | DenseRelation,
         agent_relation: EdgeRelation | DenseRelation | None,
     ) -> Tensor:
         layers, modes = (self.propose, self.refine)[stage], GroupRelation(self.modes)

@@ -62,7 +62,7 @@ class _StridedConv(nn.Module):
         x, known = (nn.functional.pad(values, (0, 0, padding, 0)) for values in (x, known))
         # The greatest of each window; TensorRT has no pooling over one axis.
         known = torch.maximum(torch.maximum(known[:, :-2:2], known[:, 1:-1:2]), known[:, 2::2])
-        # As one matrix: on a CPU conv1d takes several times as long for so few channels.
+        # As one product: on a CPU conv1d takes 1.5 to 3 times as long for so few agents and channels.
         windows = torch.cat((x[:, :-2:2], x[:, 1:-1:2], x[:, 2::2]), -1)
         x = nn.functional.linear(windows, self.conv.weight.transpose(1, 2).flatten(1), self.conv.bias)
         weight = known / (x.shape[2] * known.sum(1, keepdim=True)).clamp(min=1)

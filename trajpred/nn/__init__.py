@@ -21,7 +21,7 @@ from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensor
 from trajpred.nn.published.structural_bias import GaussianDistanceKernel, StructuralBias
 from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
 from trajpred.nn.published.transformer_m import BiasedEncoderLayer, TransformerMEncoder
-from trajpred.nn.relation import EdgeRelation, GroupRelation, MatrixRelation, Relation
+from trajpred.nn.relation import EdgeRelation, GroupRelation, Relation
 from trajpred.nn.segment import segment_softmax, segment_sum
 from trajpred.nn.star import FlatGraphs, flatten_edges, flatten_stars, star_edges
 
@@ -45,7 +45,6 @@ __all__ = [
     "GraphTransformerNet",
     "GroupRelation",
     "LaplacianPositionalEncoding",
-    "MatrixRelation",
     "MultiHeadAttentionConv",
     "PaddedAttention",
     "Padding",

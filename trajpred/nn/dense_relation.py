@@ -138,8 +138,8 @@ class Blocks:
         lengths = [scenes * size for scenes, size in self.shapes]
         if self.slot is not None:
             x = x.new_zeros(sum(lengths), *x.shape[1:]).index_copy_(0, self.slot, x)
-        blocks = zip(x.split(lengths), self.shapes, strict=True)
-        return [_exchange(block, scenes) for block, (scenes, _) in blocks]
+        blocks = x.split(lengths) if len(lengths) > 1 else [x]  # a size may be unknown while exporting
+        return [_exchange(block, scenes) for block, (scenes, _) in zip(blocks, self.shapes, strict=True)]
 
     def join(self, blocks: list[Tensor]) -> Tensor:
         """Invert :meth:`split`."""
@@ -168,7 +168,7 @@ class DenseRelation:
 
     Attributes:
         bias: per block ``[scenes · H, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
-        place: per block ``[E]`` int64, places of the edges in the matrices of a head, end to end.
+        place: per block ``[E]`` int64, places of the edges in the matrices of a head; not of all pairs.
         order: ``[E]`` int64, the edges block by block; None if they come so.
         senders, receivers: layout of both.
         times: number of consecutive receivers that share a row of ``bias``.
@@ -211,6 +211,20 @@ class DenseRelation:
             bias.append(laid.view(len(wide), b, r, s).transpose(0, 1).reshape(b * len(wide), r, s))
         return cls(bias, place, order, columns, rows, edges.reached, edges.poses)
 
+    @classmethod
+    def of_pairs(
+        cls, bias: Tensor, edge: Tensor, poses: Poses | None, complete: bool = False
+    ) -> DenseRelation:
+        """Build from all pairs of one scene: without gather or scatter, hence the form that is exported.
+
+        Args:
+            bias: ``[H, R, S]``; edge: ``[R, S]``, whether there is an edge.
+            complete: whether every receiver is known to have an edge.
+        """
+        rows, columns = (Blocks(None, [(1, size)]) for size in edge.shape)
+        reached = None if complete else edge.any(1, keepdim=True)
+        return cls([torch.where(edge, bias, LOWEST)], [], None, columns, rows, reached, poses)
+
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         blocks = zip(self._softmax(query, key), self.senders.split(value), strict=True)
         return self.receivers.join([weight.to(v.dtype) @ v for weight, v in blocks])
@@ -227,12 +241,12 @@ class DenseRelation:
 
     def _softmax(self, query: Tensor, key: Tensor) -> Iterator[Tensor]:
         """``[scenes · H, R, S]`` of every block."""
-        scale, q, k = query.shape[-1] ** -0.5, self.receivers.split(query), self.senders.split(key)
+        q, k = self.receivers.split(query * query.shape[-1] ** -0.5), self.senders.split(key)
         for receivers, senders, bias in zip(q, k, self.bias, strict=True):
             # scaled_dot_product_attention has no fast CPU kernel when the bias needs a gradient.
             rows = bias if self.times == 1 else bias.repeat_interleave(self.times, 1)
             keys = senders.to(bias.dtype).transpose(1, 2)
-            yield torch.baddbmm(rows, receivers.to(bias.dtype), keys, alpha=scale).softmax(-1)
+            yield torch.baddbmm(rows, receivers.to(bias.dtype), keys).softmax(-1)
 
     def repeat_receivers(self, times: int) -> DenseRelation:
         return replace(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from trajpred.geometry import Pose
-from trajpred.nn.segment import LOWEST, segment_softmax, segment_sum
+from trajpred.nn.segment import segment_softmax, segment_sum
 
 #: Poses of the senders and of the receivers.
 Poses = tuple[Pose[Tensor], Pose[Tensor]]
@@ -104,43 +105,6 @@ class EdgeRelation:
 
 
 @dataclass
-class MatrixRelation:
-    """All pairs of one scene as matrices: without gather or scatter, hence the form that is exported.
-
-    Attributes:
-        bias: ``[H, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` where there is no edge.
-        times: number of consecutive receivers that share a row of ``bias``.
-    """
-
-    bias: Tensor
-    reached: Tensor | None
-    poses: Poses | None = None
-    times: int = 1
-
-    @classmethod
-    def of(cls, bias: Tensor, edge: Tensor, poses: Poses | None, complete: bool = False) -> MatrixRelation:
-        """Build from the ``bias`` ``[H, R, S]`` of all pairs and the mask ``[R, S]`` of the edges.
-
-        ``complete``: whether every receiver is known to have an edge.
-        """
-        reached = None if complete else edge.any(1, keepdim=True)
-        return cls(torch.where(edge, bias, LOWEST), reached, poses)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q, k = (query / query.shape[-1] ** 0.5).transpose(0, 1), key.transpose(0, 1)
-        score = (q @ k.transpose(-1, -2)).unflatten(1, (-1, self.times)) + self.bias[:, :, None]
-        return (score.flatten(1, 2).softmax(-1) @ value.transpose(0, 1)).transpose(0, 1)
-
-    def repeat_receivers(self, times: int) -> MatrixRelation:
-        return replace(
-            self,
-            reached=None if self.reached is None else self.reached.repeat_interleave(times, dim=0),
-            poses=repeat_receiver_poses(self.poses, times),
-            times=self.times * times,
-        )
-
-
-@dataclass
 class GroupRelation:
     """Complete graphs, self loops included, over consecutive groups of ``size`` nodes."""
 
@@ -150,9 +114,7 @@ class GroupRelation:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         q, k, v = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key, value))
-        # scaled_dot_product_attention takes three times as long for groups as small as an agent's modes.
-        weight = (q / query.shape[-1] ** 0.5 @ k.transpose(-1, -2)).softmax(-1)
-        return (weight @ v).transpose(1, 2).flatten(0, 1)
+        return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1)
 
 
 def repeat_receivers(index: Tensor, times: int) -> Tensor:
