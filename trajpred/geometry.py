@@ -51,6 +51,19 @@ class Pose(Generic[Array]):
         """Unit vectors ``[..., 2]`` of the headings."""
         return unit_vector(self.heading)
 
+    @cached_property
+    def rows(self) -> Array:
+        """``[4, ...]``: x, y, and cosine and sine of the heading."""
+        parts = (self.position, self.ahead)
+        return namespace(self.heading).stack([part[..., i] for part in parts for i in (0, 1)])
+
+    @cached_property
+    def turn(self) -> Array:
+        """Matrices ``[..., 2, 2]`` by which row vectors are rotated into the frames of the poses."""
+        cos, sin = self.ahead[..., 0], self.ahead[..., 1]
+        stack = namespace(cos).stack
+        return stack((stack((cos, -sin), -1), stack((sin, cos), -1)), -2)
+
 
 def namespace(array: Any) -> Any:
     """Return ``torch`` for tensors and ``numpy`` otherwise, without importing torch."""
@@ -72,12 +85,6 @@ def rotate(vector: Array, angle: Array) -> Array:
     cos, sin = xp.cos(angle), xp.sin(angle)
     x, y = vector[..., 0], vector[..., 1]
     return xp.stack((x * cos - y * sin, x * sin + y * cos), -1)
-
-
-def rotate_back(vector: Array, ahead: Array) -> Array:
-    """Rotate vectors ``[..., 2]`` clockwise by the angles of the unit vectors ``ahead`` ``[..., 2]``."""
-    x, y, cos, sin = vector[..., 0], vector[..., 1], ahead[..., 0], ahead[..., 1]
-    return namespace(vector).stack((x * cos + y * sin, y * cos - x * sin), -1)
 
 
 def to_local(point: Array, origin: Array, heading: Array) -> Array:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trajpred.geometry import Pose, rotate
 from trajpred.graph.channels import DISTANCES, edge_channels
-from trajpred.graph.relations import edge_features, nearest, pair_features
+from trajpred.graph.relations import edge_features, nearest
 
 KINDS = 3
 HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)
@@ -46,7 +46,7 @@ def test_edge_features_are_the_closed_form() -> None:
     def pose(place: np.ndarray, angle: np.ndarray) -> Pose[torch.Tensor]:
         return Pose(torch.from_numpy(np.stack((place.real, place.imag), -1)), torch.from_numpy(angle))
 
-    found = edge_features(pose(z, turn), pose(at, face), torch.from_numpy(kind), KINDS)
+    found = edge_features(pose(z, turn).rows, pose(at, face).rows, torch.from_numpy(kind), KINDS).T
     assert found.shape == (20, len(edge_channels("abc")))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
 
@@ -57,11 +57,11 @@ def test_rotating_both_ends_changes_nothing(apart: float) -> None:
     ahead = torch.tensor([apart, 0.0], dtype=torch.float64).expand(len(HEADINGS), 2)
     place = torch.tensor([3.0, -4.0], dtype=torch.float64).expand(len(HEADINGS), 2)
     receiver, sender = Pose(place, HEADINGS), Pose(place + rotate(ahead, HEADINGS), HEADINGS + 0.5)
-    features = edge_features(sender, receiver, torch.zeros(len(HEADINGS), dtype=torch.int64), KINDS)
-    torch.testing.assert_close(features, features[:1].expand_as(features), rtol=0, atol=1e-9)
+    features = edge_features(sender.rows, receiver.rows, torch.zeros(len(HEADINGS), dtype=torch.int64), KINDS)
+    torch.testing.assert_close(features, features[:, :1].expand_as(features), rtol=0, atol=1e-9)
 
 
-def test_pair_features_are_edge_features_of_all_pairs() -> None:
+def test_features_of_all_pairs_are_those_of_each() -> None:
     torch.manual_seed(0)
 
     def poses(count: int) -> Pose[torch.Tensor]:
@@ -71,9 +71,9 @@ def test_pair_features_are_edge_features_of_all_pairs() -> None:
     sender, receiver = poses(6), poses(4)
     receiver.position[2], sender.position[5] = sender.position[1], receiver.position[0] + 0.03  # coinciding
     kind = torch.randint(KINDS, (4, 6))
-    found = pair_features(sender, receiver, kind, KINDS)
+    found = edge_features(sender.rows[:, None], receiver.rows[..., None], kind, KINDS)
     assert found.shape == (len(edge_channels("abc")), 4, 6)
     for i in range(4):
         one = Pose(receiver.position[i].expand(6, 2), receiver.heading[i].expand(6))
-        expected = edge_features(sender, one, kind[i], KINDS)
-        torch.testing.assert_close(found[:, i].T, expected, rtol=0, atol=1e-9)
+        expected = edge_features(sender.rows, one.rows, kind[i], KINDS)
+        torch.testing.assert_close(found[:, i], expected, rtol=0, atol=1e-9)

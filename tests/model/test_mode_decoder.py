@@ -111,7 +111,7 @@ def test_a_mode_is_connected_to_its_agent_and_to_its_scene_within_the_radius(
     kinds = [
         "lane" if j >= graph.num_agents else "own" if j == owner[i] else "agent" for j, i in index.T.tolist()
     ]
-    found = features[:, -len(MODE_EDGE_KINDS) :].argmax(1).tolist()
+    found = features[-len(MODE_EDGE_KINDS) :].argmax(0).tolist()
     assert [MODE_EDGE_KINDS[kind] for kind in found] == kinds and len(set(kinds)) == 3
     distance = torch.linalg.vector_norm(shifted[index[1]] - graph.poses.position[index[0]], dim=-1)
     is_own = index[0] == owner[index[1]]

@@ -115,7 +115,7 @@ def first_layer(encoder: SceneEncoder, scenario: Scenario, agent: int) -> np.nda
     graph, nodes, lane = TokenGraph.of(batch), batch["agent"], batch["lane"]
     agents = encoder.agent(nodes.history, nodes.object_type)
     x = torch.cat((agents, encoder.lane(lane.points, lane.kind, lane.is_intersection, lane.marks)))
-    attention, bias = encoder.layers[0].attention, encoder.bias(graph.features)
+    attention, bias = encoder.layers[0].attention, encoder.bias(graph.features.T).T
     q, k = (layer(x).numpy().reshape(len(x), 4, 8) for layer in (attention.query, attention.key))
     found = np.zeros((4, len(x)))
     edges = np.flatnonzero(graph.index[1].numpy() == agent)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trajpred.geometry import Pose
-from trajpred.nn import DenseRelation, EdgeRelation, MatrixRelation, Padding, Relation
+from trajpred.nn import DenseRelation, EdgeRelation, Padding, Relation
 
 HEADS, CHANNELS = 2, 4
 #: Senders and receivers of each scene: sizes differ, some scenes have none of a kind.
@@ -51,7 +51,7 @@ def in_form(graph: Graph, form: str) -> Relation:
     )
     bias = torch.randn(edges.bias.shape[1], *edge.shape, dtype=edges.bias.dtype)  # of other pairs: no effect
     bias = bias.permute(1, 2, 0).index_put(pair, edges.bias).permute(2, 0, 1)
-    return MatrixRelation.of(bias, edge, edges.poses)
+    return DenseRelation.of_pairs(bias, edge, edges.poses)
 
 
 def loop_attend(index: Tensor, bias: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -101,5 +101,5 @@ def test_edge_bias_of_edges_and_of_all_pairs() -> None:
     bias, features = EdgeBias(5, HEADS, hidden=7, skip=2), torch.randn(3, 4, 5)
     first, last = bias.net[0], bias.net[2]
     expected = gelu(features[..., 2:] @ first.weight.T + first.bias) @ last.weight.T
-    assert_close(bias(features), expected)
-    assert_close(bias.of_pairs(features.permute(2, 0, 1)), expected.permute(2, 0, 1))
+    assert_close(bias(features[0].T), expected[0].T)
+    assert_close(bias(features.permute(2, 0, 1)), expected.permute(2, 0, 1))

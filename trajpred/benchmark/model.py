@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from trajpred.benchmark.launches import step_counts
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
 from trajpred.errors import DataError, require
 from trajpred.geometry import Pose
+from trajpred.graph.features import scene_features
 from trajpred.graph.relations import edge_features
 from trajpred.graph.scene_graph import SceneBatch, build_batch
+from trajpred.model import ModeDecoder
 from trajpred.nn import (
     DenseRelation,
     EdgeBias,
@@ -27,6 +30,7 @@ from trajpred.nn import (
     flatten_stars,
 )
 from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW
 from trajpred.training.lit_forecaster import LitForecaster
@@ -99,7 +103,8 @@ def model_figures(
             "lanes": graph["lane"].num_nodes,
         }
         cpu, _ = median_ms(lambda: build_batch([scenario], model.scene), repeats)
-        results |= {"scenario to graph, CPU ms": cpu, **_times(model, scenario, repeats)}
+        results |= {"scenario to graph, CPU ms": cpu, **_stages(model, scenario, repeats)}
+        results |= _times(model, scenario, repeats)
         if compiled:
             model.forecaster.compile(dynamic=False)
             again = _times(model, scenario, repeats)
@@ -108,6 +113,29 @@ def model_figures(
     results |= {f"training step as on a GPU, {name}": count for name, count in counts.items()}
     [peak] = own_process(_PEAK, threads, folder, *([config] if config else []))
     return results | {f"training step, batch {STEP}, peak MB of the process": peak}
+
+
+@torch.no_grad()
+def _stages(model: LitForecaster, scenario: Scenario, repeats: int) -> dict[str, float]:
+    """Measure the stages of one forecast in CPU ms; count a forward's calls of operators, nested ones too."""
+    encoder, decoder = model.eval().forecaster.encoder, model.forecaster.decoder
+    batch = build_batch([scenario], model.scene)
+    decode = partial(decoder, encoder.encode(batch), batch)
+    work: dict[str, Callable[[], object]] = {
+        "features": partial(scene_features, ScenarioBatch.of([scenario]), model.scene.features),
+        "encoding": partial(encoder.encode, batch),
+        "decoding": decode,
+    }
+    times = {name: median_ms(stage, repeats)[0] for name, stage in work.items()}
+    if isinstance(decoder, ModeDecoder) and decoder.refine:
+        refine, decoder.refine = decoder.refine, nn.ModuleList()
+        times["proposal"] = median_ms(decode, repeats)[0]
+        decoder.refine, times["refinement"] = refine, times["decoding"] - times["proposal"]
+    with torch.profiler.profile() as calls:
+        model.forecaster(batch)
+    count = sum(event.count for event in calls.key_averages() if event.key.startswith("aten::"))
+    figures: dict[str, float] = {f"one scene, {name}, CPU ms": ms for name, ms in times.items()}
+    return {**figures, "one scene, calls of operators": count}
 
 
 def _times(model: LitForecaster, scenario: Scenario, repeats: int) -> dict[str, float]:
@@ -191,7 +219,7 @@ class _WithBias(nn.Module):
         self.dense = dense
 
     def forward(self, x: Tensor, index: Tensor, features: Tensor, poses: Pose[Tensor]) -> Tensor:
-        edges = EdgeRelation(index, self.bias(features), len(x), len(x), (poses, poses))
+        edges = EdgeRelation(index, self.bias(features.T).T, len(x), len(x), (poses, poses))
         relation = edges if self.dense is None else DenseRelation.of(edges, *self.dense)
         return self.attention(x, x, relation)
 
@@ -204,7 +232,7 @@ def _core_cases(nodes: int, neighbors: int, scenes: int) -> dict[str, tuple[nn.M
     near = torch.cdist(place, place).topk(neighbors, largest=False).indices
     sender = (near + nodes * torch.arange(scenes)[:, None, None]).flatten()
     receiver = torch.arange(count).repeat_interleave(neighbors)
-    features = edge_features(poses[sender], poses[receiver], torch.zeros_like(sender), 1)
+    features = edge_features(poses[sender].rows, poses[receiver].rows, torch.zeros_like(sender), 1).T
     index, x = torch.stack((sender, receiver)), torch.randn(count, dim)
     padding = Padding.of_counts([nodes] * scenes)
     channels = features.shape[1]

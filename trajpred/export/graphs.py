@@ -20,13 +20,13 @@ from trajpred.graph.relations import (
     LANE_TO_AGENT,
     LANE_TO_LANE,
     distances,
-    pair_features,
+    edge_features,
     relation_kinds,
 )
 from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder, fade_out
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
-from trajpred.nn import EdgeBias, MatrixRelation
+from trajpred.nn import DenseRelation
 
 
 @dataclass
@@ -95,8 +95,10 @@ class Encoder(nn.Module):
         nodes = Nodes.of(Pose(agent_position, agent_heading), agent_valid, lanes, lane_valid)
         kind = scene_kinds(nodes, lane_topology, self.config)
         poses = nodes.poses
-        bias = self.encoder.bias.of_pairs(pair_features(poses, poses, kind, len(EDGE_KINDS)))
-        relation = MatrixRelation.of(bias, kind > 0, (poses, poses))
+        bias = self.encoder.bias(
+            edge_features(poses.rows[:, None], poses.rows[..., None], kind, len(EDGE_KINDS))
+        )
+        relation = DenseRelation.of_pairs(bias, kind > 0, (poses, poses))
         tokens = torch.cat((self.encoder.agent(history, object_type), lane_token))
         tokens = self.encoder.apply_layers(tokens, relation)
         return tokens[: nodes.agents], tokens[nodes.agents :]
@@ -136,7 +138,7 @@ class Decoder(nn.Module):
         nodes = Nodes.of(agents, agent_valid, lanes, lane_valid)
         own = Pose(agent_position.index_select(0, target), agent_heading.index_select(0, target))
 
-        def relation(stage: int, poses: Pose[Tensor]) -> MatrixRelation:
+        def relation(stage: int, poses: Pose[Tensor]) -> DenseRelation:
             modes = self.decoder.mode.num_embeddings
             agent = target if stage == 0 else target.repeat_interleave(modes)
             return self._relation(stage, nodes, poses, agent)
@@ -151,7 +153,7 @@ class Decoder(nn.Module):
         probability = (prediction.logits / self.temperature).softmax(-1)
         return prediction.trajectory, prediction.scale, probability
 
-    def _relation(self, stage: int, nodes: Nodes, poses: Pose[Tensor], agent: Tensor) -> MatrixRelation:
+    def _relation(self, stage: int, nodes: Nodes, poses: Pose[Tensor], agent: Tensor) -> DenseRelation:
         """Relate each of ``poses`` ``[M]`` to the nodes within the radius and to its own ``agent``."""
         node = torch.arange(nodes.valid.shape[0], device=agent.device)
         own = node == agent[:, None]
@@ -159,8 +161,6 @@ class Decoder(nn.Module):
         edge = (distance <= radius) | own
         other = torch.where(node >= nodes.agents, 2, 1)
         kind = torch.where(own, torch.zeros_like(other), other)
-        features = pair_features(nodes.poses, poses, kind, len(MODE_EDGE_KINDS))
-        bias = self.decoder.bias[stage]
-        assert isinstance(bias, EdgeBias)
-        fading = fade_out(distance, radius).where(~own, 0.0)
-        return MatrixRelation.of(bias.of_pairs(features) + fading, edge, (nodes.poses, poses))
+        features = edge_features(nodes.poses.rows[:, None], poses.rows[..., None], kind, len(MODE_EDGE_KINDS))
+        bias = self.decoder.bias[stage](features) + fade_out(distance, radius).where(~own, 0.0)
+        return DenseRelation.of_pairs(bias, edge, (nodes.poses, poses), complete=True)

@@ -97,7 +97,9 @@ def _anchors(
         own = np.flatnonzero(scene == one)
         rows, at = keep[own], last[own]
         pose = Pose(tracks.position, tracks.heading)[rows, at]
-        velocity, lanes = tracks.velocity[rows, at], batch.map.routes(np.flatnonzero(batch.lane_scene == one))
+        velocity, lanes = tracks.velocity[rows, at], batch.map
+        if len(batch) > 1:
+            lanes = lanes.routes(np.flatnonzero(batch.lane_scene == one))
         path, _ = lane_futures(lanes, pose, velocity, tracks.object_type[rows], time[own])
         anchors[own] = to_local(path[:, :, 1:], pose.position[:, None, None], pose.heading[:, None, None])
     return anchors

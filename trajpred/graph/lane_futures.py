@@ -30,7 +30,7 @@ FADE_S, MIN_FADE_M = 5.0, 20.0
 #: Futures that end closer than this (metres) are merged.
 SAME_END_M = 3.0
 #: Types that follow lanes. Others go straight or turn, and change speed less by this factor.
-DRIVERS = [OBJECT_TYPES.index(name) for name in ("vehicle", "motorcyclist", "cyclist", "bus", "unknown")]
+DRIVERS = np.isin(OBJECT_TYPES, ("vehicle", "motorcyclist", "cyclist", "bus", "unknown"))
 WALKER_SHARE = 0.25
 
 
@@ -56,7 +56,7 @@ def lane_futures(
     Returns:
         Positions ``[A, 6, T, 2]`` metres, frame of the map, and probabilities ``[A, 6]``, in order of choice.
     """
-    drives, speed = np.isin(object_type, DRIVERS), norm(velocity)
+    drives, speed = DRIVERS[object_type], norm(velocity)
     share = np.where(drives, 1.0, WALKER_SHARE)
     course = np.where(speed > STANDING_SPEED, direction(velocity), agents.heading)
     distance = _distances(speed, share[:, None] * ACCELERATIONS, time)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.geometry import Pose, direction, norm, rotate, wrap_angle
-from trajpred.graph.ragged import smallest
+from trajpred.graph.ragged import interpolate, smallest
 from trajpred.lane_map import LaneMap
 
 #: Points of a path.
@@ -54,7 +54,8 @@ def lane_paths(
     agents, starts, alongs, weights = _match(lanes, pose)
     lengths = _arc(lanes)[lanes.centerline.offsets[1:] - 1].tolist()
     row = {lane_id: i for i, lane_id in enumerate(lanes.lane_id.tolist())}
-    following = [[row[i] for i in dict.fromkeys(ids.tolist()) if i in row] for ids in lanes.successors]
+    ids, start = lanes.successors.values.tolist(), lanes.successors.offsets.tolist()
+    following = [[row[i] for i in dict.fromkeys(ids[a:b]) if i in row] for a, b in pairwise(start)]
     chains: list[list[int]] = []
     match: list[int] = []
     for i, (agent, lane) in enumerate(zip(agents.tolist(), starts.tolist(), strict=True)):
@@ -158,11 +159,9 @@ def _points_along(
     gap[first] = 1.0
     arc = np.cumsum(gap)
 
-    def interpolate(at: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.stack((np.interp(at, arc, xy[:, 0]), np.interp(at, arc, xy[:, 1])), -1)
-
     inside = np.minimum(distance, (arc[last] - arc[first])[:, None])
     # Straight on in the direction of the last metre: the last two points may coincide.
-    ahead = xy[last] - interpolate(np.maximum(arc[last] - 1, arc[first]))
+    ahead = xy[last] - interpolate(np.maximum(arc[last] - 1, arc[first]), arc, xy)
     ahead /= np.maximum(norm(ahead), 1e-9)[:, None]
-    return interpolate(inside + arc[first, None]) + ahead[:, None] * (distance - inside)[..., None]
+    points = interpolate(inside + arc[first, None], arc, xy)
+    return points + ahead[:, None] * (distance - inside)[..., None]

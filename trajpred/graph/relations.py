@@ -10,7 +10,7 @@ import functools
 import torch
 from torch import Tensor
 
-from trajpred.geometry import POSE_SCALE, Pose, norm, relative_pose, unit_vector
+from trajpred.geometry import POSE_SCALE
 from trajpred.graph.channels import DISTANCES, TOPOLOGY
 from trajpred.graph.config import GraphConfig
 
@@ -104,62 +104,50 @@ def relation_kinds(
     return kinds
 
 
-def edge_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
-    """Compute edge features ``[..., C]``, invariant to moving and rotating the whole scene.
+def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) -> Tensor:
+    """Compute edge features ``[C, ...]``, invariant to moving and rotating the whole scene.
 
     Args:
-        sender, receiver: poses ``[..., 2]`` metres and ``[...]`` radians at both ends of each edge.
+        sender, receiver: ``[4, ...]`` poses (:attr:`~trajpred.geometry.Pose.rows`) at both ends of each edge,
+            which are broadcast: ``[4, 1, S]`` and ``[4, R, 1]`` give all pairs ``[R, S]``.
         kind: ``[...]`` int64 below ``kinds``.
 
     Returns:
         The channels of :func:`~trajpred.graph.channels.edge_channels`: the sender's pose in the receiver's
         frame, and the one-hot kind.
     """
-    relative = relative_pose(sender, receiver)
-    return _features(relative.position, unit_vector(relative.heading), kind, kinds, -1)
-
-
-def pair_features(sender: Pose[Tensor], receiver: Pose[Tensor], kind: Tensor, kinds: int) -> Tensor:
-    """Compute :func:`edge_features` between all senders ``[S]`` and receivers ``[R]``: ``[C, R, S]``.
-
-    Channels come first, and sines and cosines are computed per pose instead of per pair, which is fastest for
-    all pairs of a scene.
-    """
-    x, y = (sender.position[None, :, i] - receiver.position[:, i, None] for i in (0, 1))
-    (sender_cos, sender_sin), (cos, sin) = (pose.ahead.unbind(-1) for pose in (sender, receiver))
-    cos, sin = cos[:, None], sin[:, None]
-    position = torch.stack((x * cos + y * sin, y * cos - x * sin))
-    heading_vector = torch.stack((sender_cos * cos + sender_sin * sin, sender_sin * cos - sender_cos * sin))
-    return _features(position, heading_vector, kind, kinds, 0)
-
-
-def _features(position: Tensor, heading_vector: Tensor, kind: Tensor, kinds: int, axis: int) -> Tensor:
-    """Compute features from relative position (m) and heading vector; ``axis`` holds their components."""
-    distance = norm(position.movedim(axis, -1)).unsqueeze(axis)
-    shape = [-1 if i == axis % distance.ndim else 1 for i in range(distance.ndim)]
-    centre, width = (x.reshape(shape) for x in _kernels(distance.device, distance.dtype))
+    shape = (-1, *[1] * kind.ndim)
+    centre, slope, place = (x.reshape(shape) for x in _kernels(sender.device, sender.dtype))
+    # Displacement and direction of the sender, turned into the receiver's frame.
+    moved, (cos, sin) = sender - receiver * place, receiver[2:]
+    x, y = moved[0::2], moved[1::2]
+    position, heading_vector = torch.stack(
+        (torch.addcmul(x * cos, y, sin), torch.addcmul(y * cos, x, sin, value=-1)), 1
+    )
+    distance = torch.addcmul(position[0] * position[0], position[1], position[1]).sqrt_()
+    gap = (distance - centre).mul_(slope)
     parts = (
-        torch.exp(-0.5 * ((distance - centre) / width) ** 2),
+        gap.mul_(gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
         position / POSE_SCALE,
         # atan2 would depend on the sign of zero, which depends on the receiver's heading.
         position / distance.clamp(min=_NEAR),
         heading_vector,
         # Faster than one_hot, which checks its input.
-        (kind.unsqueeze(axis) == torch.arange(kinds, device=kind.device).reshape(shape)).to(distance.dtype),
+        (kind == torch.arange(kinds, device=kind.device).reshape(shape)).to(distance.dtype),
     )
-    return torch.cat(parts, axis)
+    return torch.cat(parts)
 
 
-def _kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return centres and widths (m) of the Gaussian kernels."""
+def _kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Return centres (m) of the Gaussian kernels, 1 / (√2 · width), and which rows of poses are positions."""
     create = _created_kernels if torch.compiler.is_compiling() else _kept_kernels
     return create(device, dtype)
 
 
-def _created_kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _created_kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0)
     with torch.inference_mode(False):  # what inference created could not be used in training
-        centre, width = (torch.tensor(x, device=device, dtype=dtype) for x in (DISTANCES, _WIDTHS))
-    return centre, width
+        return tuple(torch.tensor(x, device=device, dtype=dtype) for x in values)
 
 
 #: Copied to each device once, because every copy to a GPU holds it up.

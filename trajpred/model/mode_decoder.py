@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
-from trajpred.geometry import Pose, direction, norm, to_global, unit_vector
+from trajpred.geometry import Pose, direction, to_global, unit_vector
 from trajpred.graph.channels import LENGTH_SCALE, edge_channels
 from trajpred.graph.lane_futures import MODES
 from trajpred.graph.relations import distances, edge_features
-from trajpred.model.heads import CurveHead, at_least_float32
+from trajpred.model.heads import CurveHead
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
 from trajpred.model.token_encoder import SceneTokens, require_sizes
@@ -26,8 +26,8 @@ from trajpred.nn import (
     GraphAttention,
     GraphTransformerLayer,
     GroupRelation,
-    MatrixRelation,
     Padding,
+    at_least_float32,
     mlp,
 )
 from trajpred.nn.edge_attention import Operator
@@ -175,7 +175,7 @@ class ModeDecoder(SceneDecoder):
         nodes: Tensor,
         poses: Pose[Tensor],
         start: Tensor,
-        scene_relation: Callable[[int, Pose[Tensor]], EdgeRelation | DenseRelation | MatrixRelation],
+        scene_relation: Callable[[int, Pose[Tensor]], EdgeRelation | DenseRelation],
         agent_relation: EdgeRelation | DenseRelation | None = None,
     ) -> Prediction:
         """Predict the futures of B agents, independent of how relations are represented.
@@ -232,7 +232,7 @@ class ModeDecoder(SceneDecoder):
         stage: int,
         x: Tensor,
         nodes: Tensor,
-        scene_relation: EdgeRelation | DenseRelation | MatrixRelation,
+        scene_relation: EdgeRelation | DenseRelation,
         agent_relation: EdgeRelation | DenseRelation | None,
     ) -> Tensor:
         layers, modes = (self.propose, self.refine)[stage], GroupRelation(self.modes)
@@ -251,28 +251,30 @@ class ModeDecoder(SceneDecoder):
         repeats = size // max(agents.shape[0], 1)
         modes, owner = padding.repeat(repeats), agents.repeat_interleave(repeats)
         index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
-        bias = self.bias[stage](features) + fading[:, None]
-        edges = EdgeRelation(index, bias, graph.num_nodes, size, (graph.poses, poses), features)
+        bias = (self.bias[stage](features) + fading).T
+        edges = EdgeRelation(
+            index, bias, graph.num_nodes, size, (graph.poses, poses), features.T, complete=True
+        )
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
         """Relation from mode k of an agent's neighbours to its own mode k, at the agents' poses."""
         index = graph.index[:, : graph.num_agent_edges]
         kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
-        sender, receiver = graph.poses[index[0]], graph.poses[index[1]]
+        sender, receiver = (graph.poses.rows.index_select(1, end) for end in index)
         features = edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))
         size, agents = graph.num_agents, graph.poses[: graph.num_agents]
-        edges = EdgeRelation(index, self.across_bias(features), size, size, (agents, agents), features)
-        edges = edges.copies(self.modes)
+        bias = self.across_bias(features).T
+        edges = EdgeRelation(index, bias, size, size, (agents, agents), features.T).copies(self.modes)
         padding = graph.agents.copies(self.modes)
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, padding, padding)
 
 
 class NoBias(nn.Module):
-    """The bias of published operators, which read the features themselves: zeros ``[E, 1]``."""
+    """The bias of published operators, which read the features themselves: zeros ``[1, E]``."""
 
     def forward(self, features: Tensor) -> Tensor:
-        return features.new_zeros(features.shape[0], 1)
+        return features.new_zeros(1, features.shape[1])
 
 
 def _futures(head: CurveHead, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -317,34 +319,25 @@ def radius_edges(
         modes: positions of the poses in padded scenes.
 
     Returns:
-        ``index [2, E]`` sorted by receiver, features ``[E, MODE_EDGE_CHANNELS]``, and :func:`fade_out`
+        ``index [2, E]`` sorted by receiver, features ``[MODE_EDGE_CHANNELS, E]``, and :func:`fade_out`
         ``[E]``, 0 for the own agent.
     """
     # Infinity and NaN keep padding apart from everything, including other padding.
     receivers = modes.pad(poses.position, fill=torch.inf)
     senders = graph.padding.pad(graph.poses.position, fill=torch.nan)
     if torch.compiler.is_exporting():  # ONNX has no cdist
-        near = distances(receivers, senders) <= radius
+        distance = distances(receivers, senders)
     else:
-        near = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist") <= radius
-    valid = modes.pad(torch.ones_like(agents), fill=0) > 0
-    own = modes.pad(graph.agents.within[agents], fill=0)  # agents come first among the nodes of a scene
-    near = near.scatter(2, own[..., None], valid[..., None])
-
-    scene, row, column = near.nonzero(as_tuple=True)
+        distance = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist")
+    near, own = distance <= radius, graph.padding.within[agents]
+    near.index_put_((modes.scene, modes.within, own), near.new_ones(()))
+    at = scene, row, column = near.nonzero(as_tuple=True)
     if torch.compiler.is_exporting():
         torch._check(scene.shape[0] > 0)  # each mode has its own agent; PyG's GATConv asks
-    receiver = _flat_nodes(modes)[scene * modes.size + row]
-    sender = _flat_nodes(graph.padding)[scene * graph.padding.size + column]
-    kind = torch.where(sender >= graph.num_agents, 2, 1)
-    kind = torch.where(sender == agents[receiver], 0, kind)
-    nodes, poses = graph.poses[sender], poses[receiver]
-    features = edge_features(nodes, poses, kind, len(MODE_EDGE_KINDS))
-    fading = fade_out(norm(nodes.position - poses.position), radius).where(kind > 0, 0.0)
+    receiver, sender = modes.node(scene, row), graph.padding.node(scene, column)
+    is_own = sender == agents[receiver]
+    kind = torch.where(sender >= graph.num_agents, 2, 1).masked_fill_(is_own, 0)
+    ends = graph.poses.rows.index_select(1, sender), poses.rows.index_select(1, receiver)
+    features = edge_features(*ends, kind, len(MODE_EDGE_KINDS))
+    fading = fade_out(distance[at], radius).masked_fill_(is_own, 0.0)
     return torch.stack((sender, receiver)), features, fading
-
-
-def _flat_nodes(padding: Padding) -> Tensor:
-    """Flat index of the node at each padded position, -1 for padding: ``[scenes · size]``."""
-    nodes = torch.full((padding.scenes * padding.size,), -1, device=padding.slot.device)
-    return nodes.index_copy(0, padding.slot, torch.arange(padding.slot.shape[0], device=nodes.device))

@@ -83,7 +83,7 @@ class SceneEncoder(TokenEncoder):
     def relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
         """Return all edges with their bias, which the layers share."""
         size, poses = graph.num_nodes, (graph.poses, graph.poses)
-        edges = EdgeRelation(graph.index, self.bias(graph.features), size, size, poses)
+        edges = EdgeRelation(graph.index, self.bias(graph.features.T).T, size, size, poses)
         if self.evaluation == "edges" or torch.compiler.is_exporting():
             return edges
         return DenseRelation.of(edges, graph.padding, graph.padding)

@@ -105,7 +105,8 @@ class StarSceneEncoder(TokenEncoder):
         if self.relative_pose:
             sender, receiver = stars.agent.flatten()[kept][edges]
             pose = Pose(batch["agent"].position, batch["agent"].heading)
-            features = edge_features(pose[sender], pose[receiver], torch.zeros_like(sender), 1)[:, :-1]
+            ends = pose[sender].rows, pose[receiver].rows
+            features = edge_features(*ends, torch.zeros_like(sender), 1)[:-1].T
         x = self.norms["star"](self.stars(nodes.flatten(0, 1)[kept], edges, target, features))
 
         agents = graph.agents
@@ -157,12 +158,12 @@ class StarSceneEncoder(TokenEncoder):
         sender, receiver = batch[relation].edge_index
         from_, _, to = relation
         features = edge_features(
-            Pose(batch[from_].position, batch[from_].heading)[sender],
-            Pose(batch[to].position, batch[to].heading)[receiver],
+            Pose(batch[from_].position, batch[from_].heading)[sender].rows,
+            Pose(batch[to].position, batch[to].heading)[receiver].rows,
             batch[relation].edge_kind,
             len(EDGE_KINDS),
         )
-        attended = self.cross[name](x, z[sender] + pose(features), receiver=receiver)
+        attended = self.cross[name](x, z[sender] + pose(features.T), receiver=receiver)
         return self.norms[name](x + attended)
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:

@@ -86,8 +86,8 @@ class TokenGraph:
     @cached_property
     def features(self) -> Tensor:
         """Relative poses and kinds of the edges, ``[E, EDGE_CHANNELS]``."""
-        sender, receiver = self.index
-        return edge_features(self.poses[sender], self.poses[receiver], self.kind, len(EDGE_KINDS))
+        sender, receiver = (self.poses.rows.index_select(1, end) for end in self.index)
+        return edge_features(sender, receiver, self.kind, len(EDGE_KINDS)).T
 
     @cached_property
     def focal_poses(self) -> Tensor:

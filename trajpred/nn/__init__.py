@@ -1,6 +1,6 @@
 """The graph-transformer core: operators on tensors, edges and poses (docs/concepts/operators.md)."""
 
-from trajpred.nn.attention import EdgeBias, GraphAttention
+from trajpred.nn.attention import EdgeBias, GraphAttention, at_least_float32
 from trajpred.nn.dense_relation import DenseRelation, Padding
 from trajpred.nn.edge_attention import EdgeAttention
 from trajpred.nn.layer import GraphTransformerLayer, mlp
@@ -22,7 +22,7 @@ from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensor
 from trajpred.nn.published.structural_bias import GaussianDistanceKernel, StructuralBias
 from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
 from trajpred.nn.published.transformer_m import BiasedEncoderLayer, TransformerMEncoder
-from trajpred.nn.relation import EdgeRelation, GroupRelation, MatrixRelation, Relation
+from trajpred.nn.relation import EdgeRelation, GroupRelation, Relation
 from trajpred.nn.segment import segment_softmax, segment_sum
 from trajpred.nn.star import FlatGraphs, flatten_edges, flatten_stars, star_edges
 
@@ -47,7 +47,6 @@ __all__ = [
     "GraphTransformerNet",
     "GroupRelation",
     "LaplacianPositionalEncoding",
-    "MatrixRelation",
     "MultiHeadAttentionConv",
     "PaddedAttention",
     "Padding",
@@ -56,6 +55,7 @@ __all__ = [
     "StructuralBias",
     "TransformerConv",
     "TransformerMEncoder",
+    "at_least_float32",
     "flatten_edges",
     "flatten_stars",
     "laplacian_positional_encoding",

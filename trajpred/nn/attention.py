@@ -5,9 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trajpred.geometry import POSE_SCALE, rotate_back
+from trajpred.geometry import POSE_SCALE
 from trajpred.nn.dense_relation import DenseRelation
 from trajpred.nn.relation import EdgeRelation, Relation
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Cast half precision to float32, since metres need it under autocast; float64 stays."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 class EdgeBias(nn.Module):
@@ -19,11 +24,12 @@ class EdgeBias(nn.Module):
         hidden: width of W₁.
         skip: number of leading channels to ignore.
 
-    Shapes: ``[E, channels]`` -> ``[E, heads]``.
+    Shapes: ``[channels, ...]`` -> ``[heads, ...]``. Channels come first, so that each has its values side by
+    side, and the matrices of the heads too.
 
     Example:
-        >>> EdgeBias(channels=5, heads=2)(torch.randn(7, 5)).shape
-        torch.Size([7, 2])
+        >>> EdgeBias(channels=5, heads=2)(torch.randn(5, 7)).shape
+        torch.Size([2, 7])
     """
 
     def __init__(self, channels: int, heads: int, hidden: int = 32, skip: int = 0) -> None:
@@ -33,10 +39,6 @@ class EdgeBias(nn.Module):
         self.net = nn.Sequential(first, nn.GELU(), second)
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.net(features[..., self.skip :])
-
-    def of_pairs(self, features: Tensor) -> Tensor:
-        """Map features of all pairs, ``[channels, R, S]`` -> ``[heads, R, S]``."""
         first, activation, second = self.net
         assert isinstance(first, nn.Linear) and isinstance(second, nn.Linear)
         x = torch.addmm(first.bias[:, None], first.weight, features[self.skip :].flatten(1))
@@ -101,8 +103,7 @@ class GraphAttention(nn.Module):
 
     def _heads(self, layer: nn.Linear, x: Tensor) -> Tensor:
         """``[N, dim]`` -> ``[N, H, C]`` in float32 or wider."""
-        y = layer(x).unflatten(-1, (self.heads, -1))
-        return y.to(torch.promote_types(y.dtype, torch.float32))
+        return at_least_float32(layer(x)).view(x.shape[0], self.heads, x.shape[1] // self.heads)
 
     def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
         """Aggregate: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
@@ -110,11 +111,10 @@ class GraphAttention(nn.Module):
             return relation.attend(q, k, v)
         assert relation.poses is not None, "this attention needs a relation with poses"
         pose, frame = relation.poses
-        carried = torch.cat((pose.position / POSE_SCALE, pose.ahead), -1)[:, None]
-        carried = carried.expand(-1, self.heads, -1)
-        pooled = relation.attend(q, k, torch.cat((v, carried.to(v.dtype)), -1))
+        carried = torch.cat((pose.position / POSE_SCALE, pose.ahead), -1).to(v.dtype)
+        carried = carried[:, None].expand(-1, self.heads, -1)
+        pooled, moved = relation.attend(q, k, torch.cat((v, carried), -1)).split((v.shape[-1], 4), -1)
         # From the common frame into that of each receiver.
-        values, place, ahead = pooled.split((v.shape[-1], 2, 2), -1)
-        place = place - frame.position[:, None] / POSE_SCALE
-        turned = rotate_back(torch.stack((place, ahead), -2), frame.ahead[:, None, None])
-        return torch.cat((values, turned.flatten(-2)), -1)
+        moved = moved - nn.functional.pad(frame.position / POSE_SCALE, (0, 2))[:, None]
+        turned = moved.reshape(-1, 2 * self.heads, 2) @ frame.turn
+        return torch.cat((pooled, turned.view(moved.shape)), -1)

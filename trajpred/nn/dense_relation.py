@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from trajpred.nn.relation import EdgeRelation, Poses, repeat_receiver_poses, repeat_receivers
+from trajpred.nn.relation import EdgeRelation, Poses, repeat_receiver_poses
 from trajpred.nn.segment import LOWEST
 
 
@@ -25,6 +25,7 @@ class Padding:
         within: ``[N]`` int64, place of each node within its scene.
         count: ``[scenes]`` int64, nodes of each scene.
         counts: the same numbers on the host.
+        ordered: whether nodes come scene by scene, each in the order of ``within``.
 
     Example:
         >>> padding = Padding.of_counts([2, 1])
@@ -37,6 +38,7 @@ class Padding:
     within: Tensor
     count: Tensor
     counts: list[int]
+    ordered: bool = True
 
     @classmethod
     def of(cls, batch: Tensor, pointer: Tensor, counts: list[int] | None = None) -> Padding:
@@ -71,29 +73,38 @@ class Padding:
         theirs = other.within + (self.counts[0] if self.scenes == 1 else self.count[other.scene])
         counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         scene, within = torch.cat((self.scene, other.scene)), torch.cat((self.within, theirs))
-        return Padding(scene, within, self.count + other.count, counts)
+        return Padding(scene, within, self.count + other.count, counts, ordered=self.scenes == 1)
 
     def repeat(self, times: int) -> Padding:
         """Repeat every node ``times`` times in a row."""
         copies = self.within[:, None] * times + torch.arange(times, device=self.within.device)
-        counts = [count * times for count in self.counts]
-        return Padding(self.scene.repeat_interleave(times), copies.reshape(-1), self.count * times, counts)
+        counts, scene = [count * times for count in self.counts], self.scene.repeat_interleave(times)
+        return Padding(scene, copies.reshape(-1), self.count * times, counts, self.ordered)
 
     def copies(self, times: int) -> Padding:
         """Copy every scene ``times`` times, nodes interleaved as in :meth:`EdgeRelation.copies`."""
         scene = self.scene[:, None] * times + torch.arange(times, device=self.scene.device)
         counts = [count for count in self.counts for _ in range(times)]
         within, count = (x.repeat_interleave(times) for x in (self.within, self.count))
-        return Padding(scene.reshape(-1), within, count, counts)
+        return Padding(scene.reshape(-1), within, count, counts, ordered=False)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """``[N, ...]`` -> ``[scenes, size, ...]``."""
-        padded = x.new_full((self.scenes * self.size, *x.shape[1:]), fill).index_copy(0, self.slot, x)
+        if self.scenes == 1:
+            return x[None]
+        padded = x.new_full((self.scenes * self.size, *x.shape[1:]), fill).index_copy_(0, self.slot, x)
         return padded.reshape(self.scenes, self.size, *x.shape[1:])
 
     def unpad(self, x: Tensor) -> Tensor:
         """``[scenes, size, ...]`` -> ``[N, ...]``."""
-        return x.flatten(0, 1).index_select(0, self.slot)
+        return x[0] if self.scenes == 1 else x.flatten(0, 1).index_select(0, self.slot)
+
+    def node(self, scene: Tensor, within: Tensor) -> Tensor:
+        """Return the node at each place ``within`` each ``scene``."""
+        if self.scenes == 1:
+            return within
+        nodes = torch.arange(self.slot.shape[0], device=self.slot.device)
+        return self.pad(nodes)[scene, within]
 
 
 @dataclass
@@ -104,50 +115,51 @@ class Blocks:
     scenes form one block, because few large products are fastest.
 
     Attributes:
-        slot: ``[N]`` int64, place of each node in all blocks end to end.
-        within: ``[N]`` int64, place of each node within its scene.
+        slot: ``[N]`` int64, place of each node in all blocks end to end; None if all are in their places.
         shapes: number of scenes and padded size of every block.
     """
 
-    slot: Tensor
-    within: Tensor
+    slot: Tensor | None
     shapes: list[tuple[int, int]]
 
     @classmethod
     def of(cls, padding: Padding, together: bool) -> Blocks:
         """Put all scenes ``together`` into one block, or each scene into its own."""
-        if together:
-            return cls(padding.slot, padding.within, [(padding.scenes, padding.size)])
+        if together and padding.scenes > 1:
+            return cls(padding.slot, [(padding.scenes, padding.size)])
+        shapes = [(1, size) for size in padding.counts]
+        if padding.ordered:
+            return cls(None, shapes)
         start = padding.count.cumsum(0) - padding.count
-        slot = start[padding.scene] + padding.within
-        return cls(slot, padding.within, [(1, size) for size in padding.counts])
+        return cls(start[padding.scene] + padding.within, shapes)
 
     def split(self, x: Tensor) -> list[Tensor]:
-        """``[N, H, C]`` -> ``[H, scenes, size, C]`` for every block."""
+        """``[N, H, C]`` -> ``[scenes · H, size, C]`` for every block."""
         lengths = [scenes * size for scenes, size in self.shapes]
-        laid = x.new_zeros(sum(lengths), *x.shape[1:]).index_copy(0, self.slot, x)
-        blocks = zip(laid.split(lengths), self.shapes, strict=True)
-        return [block.unflatten(0, shape).permute(2, 0, 1, 3) for block, shape in blocks]
+        if self.slot is not None:
+            x = x.new_zeros(sum(lengths), *x.shape[1:]).index_copy_(0, self.slot, x)
+        blocks = x.split(lengths) if len(lengths) > 1 else [x]  # a size may be unknown while exporting
+        return [_exchange(block, scenes) for block, (scenes, _) in zip(blocks, self.shapes, strict=True)]
 
     def join(self, blocks: list[Tensor]) -> Tensor:
         """Invert :meth:`split`."""
-        laid = torch.cat([block.permute(1, 2, 0, 3).flatten(0, 1) for block in blocks])
-        return laid.index_select(0, self.slot)
+        laid = [_exchange(block, scenes) for block, (scenes, _) in zip(blocks, self.shapes, strict=True)]
+        x = laid[0] if len(laid) == 1 else torch.cat(laid)
+        return x if self.slot is None else x.index_select(0, self.slot)
 
     def repeat(self, times: int) -> Blocks:
         """Repeat every node ``times`` times in a row."""
-        copy = torch.arange(times, device=self.slot.device)
-        slot, within = ((x[:, None] * times + copy).flatten() for x in (self.slot, self.within))
-        return Blocks(slot, within, [(scenes, size * times) for scenes, size in self.shapes])
+        slot = self.slot
+        if slot is not None:
+            slot = (slot[:, None] * times + torch.arange(times, device=slot.device)).flatten()
+        return Blocks(slot, [(scenes, size * times) for scenes, size in self.shapes])
 
-    def pairs(self, senders: Blocks, index: Tensor) -> Tensor:
-        """Locate edges ``[2, E]`` in the score matrices of all blocks end to end: ``[E]``."""
-        starts, end = [], 0
-        for (scenes, size), (_, width) in zip(self.shapes, senders.shapes, strict=True):
-            starts.append(end + width * torch.arange(scenes * size, device=index.device))
-            end += scenes * size * width
-        start = torch.cat(starts)
-        return start[self.slot[index[1]]] + senders.within[index[0]]
+
+def _exchange(x: Tensor, scenes: int) -> Tensor:
+    """Exchange nodes and heads: ``[scenes · n, H, C]`` <-> ``[scenes · H, n, C]``."""
+    if scenes == 1:
+        return x.transpose(0, 1)
+    return x.unflatten(0, (scenes, -1)).transpose(1, 2).flatten(0, 1)
 
 
 @dataclass
@@ -155,17 +167,19 @@ class DenseRelation:
     """The edges of an :class:`~trajpred.nn.relation.EdgeRelation` as bias matrices, shared by all layers.
 
     Attributes:
-        bias: per block ``[H, scenes, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
-        index: ``[2, E]`` int64 edges before receivers were repeated.
+        bias: per block ``[scenes · H, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
+        place: per block ``[E]`` int64, places of the edges in the matrices of a head; not of all pairs.
+        order: ``[E]`` int64, the edges block by block; None if they come so.
         senders, receivers: layout of both.
         times: number of consecutive receivers that share a row of ``bias``.
     """
 
     bias: list[Tensor]
-    index: Tensor
+    place: list[Tensor]
+    order: Tensor | None
     senders: Blocks
     receivers: Blocks
-    reached: Tensor
+    reached: Tensor | None
     poses: Poses | None = None
     times: int = 1
 
@@ -176,38 +190,69 @@ class DenseRelation:
         """Lay out ``edges``, each within one scene; ``together`` as in :class:`Blocks`, None: on a GPU."""
         together = edges.index.is_cuda if together is None else together
         columns, rows = Blocks.of(senders, together), Blocks.of(receivers, together)
-        shapes = [(b, r, s) for (b, r), (_, s) in zip(rows.shapes, columns.shapes, strict=True)]
-        lengths = [b * r * s for b, r, s in shapes]
+        sender, receiver = edges.index
         # Heads outermost, so that the matrices of a block are slices. Float16 cannot hold LOWEST.
-        wide = edges.bias.T.to(torch.promote_types(edges.bias.dtype, torch.float32))
-        laid = wide.new_full((wide.shape[0], sum(lengths)), LOWEST)
-        laid = laid.index_copy(1, rows.pairs(columns, edges.index), wide)
-        bias = [x.unflatten(1, shape) for x, shape in zip(laid.split(lengths, 1), shapes, strict=True)]
-        return cls(bias, edges.index, columns, rows, edges.reached, edges.poses)
+        wide, order = edges.bias.T.to(torch.promote_types(edges.bias.dtype, torch.float32)), None
+        if len(rows.shapes) == 1:
+            column = sender if senders.scenes == 1 else senders.within[sender]
+            row = receiver if rows.slot is None else rows.slot[receiver]
+            biases, place = [wide], [row * senders.size + column]
+        else:
+            scene = receivers.scene[receiver]
+            where = receivers.within[receiver] * senders.count[scene] + senders.within[sender]
+            if bool((scene[1:] < scene[:-1]).any()):
+                order = scene.argsort(stable=True)
+                where, wide = where[order], wide.gather(1, order.expand_as(wide))
+            counts = scene.bincount(minlength=receivers.scenes).tolist()
+            biases, place = list(wide.split(counts, 1)), list(where.split(counts))
+        bias = []
+        for values, at, (b, r), (_, s) in zip(biases, place, rows.shapes, columns.shapes, strict=True):
+            laid = wide.new_full((len(wide), b * r * s), LOWEST).index_copy_(1, at, values)
+            bias.append(laid.view(len(wide), b, r, s).transpose(0, 1).reshape(b * len(wide), r, s))
+        return cls(bias, place, order, columns, rows, edges.reached, edges.poses)
+
+    @classmethod
+    def of_pairs(
+        cls, bias: Tensor, edge: Tensor, poses: Poses | None, complete: bool = False
+    ) -> DenseRelation:
+        """Build from all pairs of one scene: without gather or scatter, hence the form that is exported.
+
+        Args:
+            bias: ``[H, R, S]``; edge: ``[R, S]``, whether there is an edge.
+            complete: whether every receiver is known to have an edge.
+        """
+        rows, columns = (Blocks(None, [(1, size)]) for size in edge.shape)
+        reached = None if complete else edge.any(1, keepdim=True)
+        return cls([torch.where(edge, bias, LOWEST)], [], None, columns, rows, reached, poses)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         blocks = zip(self._softmax(query, key), self.senders.split(value), strict=True)
         return self.receivers.join([weight.to(v.dtype) @ v for weight, v in blocks])
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
-        laid = torch.cat([weight.flatten(1) for weight in self._softmax(query, key)], 1)
-        index = repeat_receivers(self.index, self.times)
-        return laid.index_select(1, self.receivers.pairs(self.senders, index)).T
+        found = []
+        for weight, place in zip(self._softmax(query, key), self.place, strict=True):
+            heads = weight.unflatten(1, (-1, self.times)).unflatten(0, (-1, query.shape[1]))
+            copies = heads.permute(3, 1, 0, 2, 4).flatten(2)  # [times, H, scenes · R / times · S]
+            found.append(copies.index_select(2, place))
+        laid = torch.cat(found, 2)
+        laid = laid if self.order is None else laid.index_select(2, self.order.argsort())
+        return laid.transpose(1, 2).flatten(0, 1)
 
     def _softmax(self, query: Tensor, key: Tensor) -> Iterator[Tensor]:
-        """``[H, scenes, R, S]`` of every block."""
-        q, k = self.receivers.split(query / query.shape[-1] ** 0.5), self.senders.split(key)
+        """``[scenes · H, R, S]`` of every block."""
+        q, k = self.receivers.split(query * query.shape[-1] ** -0.5), self.senders.split(key)
         for receivers, senders, bias in zip(q, k, self.bias, strict=True):
             # scaled_dot_product_attention has no fast CPU kernel when the bias needs a gradient.
-            score = (receivers @ senders.transpose(-1, -2)).to(bias.dtype)
-            score.unflatten(2, (-1, self.times)).add_(bias.unsqueeze(3))
-            yield score.softmax(-1)
+            rows = bias if self.times == 1 else bias.repeat_interleave(self.times, 1)
+            keys = senders.to(bias.dtype).transpose(1, 2)
+            yield torch.baddbmm(rows, receivers.to(bias.dtype), keys).softmax(-1)
 
     def repeat_receivers(self, times: int) -> DenseRelation:
         return replace(
             self,
             receivers=self.receivers.repeat(times),
-            reached=self.reached.repeat_interleave(times, dim=0),
+            reached=None if self.reached is None else self.reached.repeat_interleave(times, dim=0),
             poses=repeat_receiver_poses(self.poses, times),
             times=self.times * times,
         )

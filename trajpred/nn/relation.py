@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from trajpred.geometry import Pose
-from trajpred.nn.segment import LOWEST, segment_softmax, segment_sum
+from trajpred.nn.segment import segment_softmax, segment_sum
 
 #: Poses of the senders and of the receivers.
 Poses = tuple[Pose[Tensor], Pose[Tensor]]
@@ -51,6 +51,7 @@ class EdgeRelation:
         num_senders: S.
         num_receivers: R.
         features: ``[E, C]`` of the edges, for attention that reads them instead of the bias.
+        complete: whether every receiver is known to have an edge.
 
     Example:
         >>> edges = EdgeRelation(torch.tensor([[0, 1], [0, 0]]), torch.zeros(2, 1), 2, 2)
@@ -65,9 +66,12 @@ class EdgeRelation:
     num_receivers: int
     poses: Poses | None = None
     features: Tensor | None = None
+    complete: bool = False
 
     @property
-    def reached(self) -> Tensor:
+    def reached(self) -> Tensor | None:
+        if self.complete:
+            return None
         none = torch.zeros(self.num_receivers, 1, dtype=torch.bool, device=self.index.device)
         return none.index_fill(0, self.index[1], True)
 
@@ -91,6 +95,7 @@ class EdgeRelation:
             self.num_receivers * times,
             repeat_receiver_poses(self.poses, times),
             None if self.features is None else self.features.repeat(times, 1),
+            self.complete,
         )
 
     def copies(self, times: int) -> EdgeRelation:
@@ -102,39 +107,6 @@ class EdgeRelation:
         features = None if self.features is None else self.features.repeat_interleave(times, dim=0)
         size = (self.num_senders * times, self.num_receivers * times)
         return EdgeRelation(index, bias, *size, poses, features)
-
-
-@dataclass
-class MatrixRelation:
-    """All pairs of one scene as matrices: without gather or scatter, hence the form that is exported.
-
-    Attributes:
-        bias: ``[H, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` where there is no edge.
-        times: number of consecutive receivers that share a row of ``bias``.
-    """
-
-    bias: Tensor
-    reached: Tensor
-    poses: Poses | None = None
-    times: int = 1
-
-    @classmethod
-    def of(cls, bias: Tensor, edge: Tensor, poses: Poses | None) -> MatrixRelation:
-        """Build from the ``bias`` ``[H, R, S]`` of all pairs and the mask ``[R, S]`` of the edges."""
-        return cls(torch.where(edge, bias, LOWEST), edge.any(1, keepdim=True), poses)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q, k = (query / query.shape[-1] ** 0.5).transpose(0, 1), key.transpose(0, 1)
-        score = (q @ k.transpose(-1, -2)).unflatten(1, (-1, self.times)) + self.bias[:, :, None]
-        return (score.flatten(1, 2).softmax(-1) @ value.transpose(0, 1)).transpose(0, 1)
-
-    def repeat_receivers(self, times: int) -> MatrixRelation:
-        return replace(
-            self,
-            reached=self.reached.repeat_interleave(times, dim=0),
-            poses=repeat_receiver_poses(self.poses, times),
-            times=self.times * times,
-        )
 
 
 @dataclass
