@@ -26,11 +26,11 @@ def replay_drive(
     from trajpred.onboard.replay import Replay, timed_update
     from trajpred.predictors.lane_following import lane_following
     from trajpred.progress import progress_bar
-    from trajpred.sources.argoverse2 import read_map
+    from trajpred.lane_map import LaneMap
     from trajpred.sources.recorded_drive import RecordedDrive
     from trajpred.viz.viewer import DriveFile
 
-    drive, lane_map, result = RecordedDrive(tracks, topic, frame), read_map(map), Replay()
+    drive, lane_map, result = RecordedDrive(tracks, topic, frame), LaneMap.load(map), Replay()
     stream = StreamingForecaster(OnboardForecaster(bundle, threads=threads), fallback=lane_following)
     step_s = stream.runtime.bundle.step_s
     with ExitStack() as stack:

@@ -125,7 +125,7 @@ def replay(
         threads: Threads of onnxruntime; 0 for one per core.
         repeat: Number of replays; film and curves show the first.
         tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
-        map: With --tracks, the map: an Argoverse 2 map archive (.json).
+        map: With --tracks, the map: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
         topic: With --tracks, topic of the tracked objects, needed if there are several.
         frame: With --tracks, id of the map's frame.
         min_probability: With --tracks, modes below it are not written, except an object's most probable one.
