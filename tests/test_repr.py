@@ -33,12 +33,11 @@ def test_store_scenario_forecast_and_results(store_path: Path) -> None:
 
 
 def test_predictors(store_path: Path, tmp_path: Path) -> None:
-    model, baseline = load_predictor("argoverse1-small"), load_predictor("lane_following")
+    model, baseline = load_predictor("argoverse-nano"), load_predictor("lane_following")
     assert isinstance(model, CheckpointPredictor)
-    assert repr(model).startswith(
-        "CheckpointPredictor(argoverse1-small: 1.9 M parameters, 30 steps from 20, c"
-    )
-    expected = "Forecaster(SceneEncoder and ModeDecoder: 1.9 M parameters, 30 steps from 20)"
+    start = "CheckpointPredictor(argoverse-nano: 0.2 M parameters, 60 steps from 50, c"
+    assert repr(model).startswith(start)
+    expected = "Forecaster(SceneEncoder and ModeDecoder: 0.2 M parameters, 60 steps from 50)"
     assert repr(model.model) == expected
     assert repr(baseline) == "BaselinePredictor(lane_following)"
     assert repr(PerturbedPredictor(baseline, "noise")) == "PerturbedPredictor(lane_following, noise)"
@@ -51,7 +50,7 @@ def test_predictors(store_path: Path, tmp_path: Path) -> None:
 
 
 def test_batches(store_path: Path) -> None:
-    scenario, model = ScenarioStore(store_path, "val")[0], load_predictor("argoverse2-demo")
+    scenario, model = ScenarioStore(store_path, "val")[0], load_predictor("argoverse-nano")
     assert isinstance(model, CheckpointPredictor)
     batch = build_batch([scenario, scenario], model.model.scene)
     agents, lanes = (len(batch[kind].batch) for kind in ("agent", "lane"))

@@ -145,6 +145,8 @@ def ship(
     training = {**training_facts(content), "recipe": name, "checkpoint": display_name(checkpoint)}
     if training.get("weights"):  # without the folders of the machine that trained
         training["weights"] = display_name(training["weights"])
+    if training.get("stores"):
+        training["stores"] = {Path(path).name: share for path, share in training["stores"].items()}
     calibration = {CALIBRATION: content[CALIBRATION]} if CALIBRATION in content else {}
     values = {CONFIG: content[CONFIG], "state_dict": stored, TRAINING: training, **calibration}
     size = _write(pretrained.FOLDER / f"{name}.pt", values)

@@ -6,7 +6,7 @@ when it is first used, and torch only by those that need it.
 
 Example:
     >>> import trajpred
-    >>> predictor = trajpred.load_predictor("argoverse2-demo")
+    >>> predictor = trajpred.load_predictor("argoverse-nano")
     >>> [forecast] = predictor([scenario])
     >>> trajpred.plot_scenario(scenario, forecast)
 """

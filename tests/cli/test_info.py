@@ -37,9 +37,9 @@ def test_stores_and_scenarios(store: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_path: Path) -> None:
-    shipped = describe("argoverse1-small")[1]
-    assert shipped["steps"] == "20 + 30 of 0.1 s" and shipped["model"].endswith("M parameters")
-    assert shipped["on"] == "argoverse1 (7,377 train, 616 val)" and shipped["recipe"] == "argoverse1-small"
+    shipped = describe("argoverse-nano")[1]
+    assert shipped["steps"] == "50 + 60 of 0.1 s" and shipped["model"].endswith("M parameters")
+    assert shipped["on"] == "argoverse1 (7,377 train, 4,007 val)" and shipped["recipe"] == "argoverse-nano"
     of_run = describe(str(trained))[1]
     assert of_run == describe(str(trained / "checkpoints" / "best.ckpt"))[1]
     assert "of 2, " in of_run["trained"] and "best.ckpt" in of_run["file"]
@@ -52,10 +52,10 @@ def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_pat
 
 
 def test_a_model_of_ones_own_classes_is_described_without_them(tmp_path: Path) -> None:
-    content = read_checkpoint("argoverse1-nano")
+    content = read_checkpoint("argoverse-nano")
     content[CONFIG]["decoder"]["class_path"] = "elsewhere.OwnDecoder"
     torch.save(content, tmp_path / "own.ckpt")
-    found, shipped = describe(str(tmp_path / "own.ckpt"))[1], describe("argoverse1-nano")[1]
+    found, shipped = describe(str(tmp_path / "own.ckpt"))[1], describe("argoverse-nano")[1]
     assert found["model"] == "SceneEncoder with OwnDecoder, 0.2 M parameters"
     assert [found[name] for name in ("futures", "steps")] == [shipped[name] for name in ("futures", "steps")]
 

@@ -177,7 +177,7 @@ def test_the_test_split_with_futures_is_scored_by_seconds_of_history(
     printed = []
     for split in ("val", "test"):
         options = ["--split", split, "--joint", "--group", "focal", "scored", "--history", "1", "3"]
-        assert run("evaluate", "--store", store, "--checkpoint", "argoverse1-small", *options) == 0
+        assert run("evaluate", "--store", store, "--checkpoint", "argoverse-nano", *options) == 0
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
     for title in ("worlds", "focal agents, perturbed scenarios", "scored agents, perturbed scenarios"):

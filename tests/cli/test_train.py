@@ -122,7 +122,7 @@ def test_weights_of_another_run_are_the_start(
     before, after = weights(first), weights(last)
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
     assert torch.load(last, weights_only=True)["trajpred_training"]["weights"] == str(first)
-    assert run("train", *SMALL, *where, "--weights", "argoverse1-small") == 2
+    assert run("train", *SMALL, *where, "--weights", "argoverse-nano") == 2
     assert run("train", "--model.encoder.init_args.layers=3", "--resume", first) == 2
     assert "other model settings" in capsys.readouterr().err
 

@@ -182,7 +182,7 @@ def test_out_may_be_the_file_of_one_scenario(
         (["--worst", str(SAMPLE.parent / "README.md")], "README.md: "),
         (["--worst", "RESULTS", "--by", "colour"], "colour"),
         (["--without", "AV"], "needs --checkpoint"),
-        (["--checkpoint", "argoverse2-demo", "--world", "0"], "has no joint modes"),
+        (["--checkpoint", "lane_following", "--world", "0"], "has no joint futures"),
         (
             ["--checkpoint", "constant_velocity", "--without", "none", "--limit", "1"],
             "'none' is not in scenario",

@@ -47,7 +47,7 @@ def test_focal_metrics_equal_av2(store: ScenarioStore) -> None:
         values["MR6"].append(float(av2.compute_is_missed_prediction(modes, truth)[fde.argmin()]))
         values["brier-minFDE6"].append(av2.compute_brier_fde(modes, truth, p)[fde.argmin()])
     assert found.scenarios == found.metrics["focal"]["count"] == len(store) == 5
-    assert found.missing == {"focal": 0, "scored": 0, "moving": 0, "all": 0}
+    assert found.missing == {"focal": 0, "scored": 0, "moving": 0, "all": 0, "scenarios": 0}
     for name, each in values.items():
         assert found.metrics["focal"][name] == pytest.approx(np.mean(each), rel=1e-5), name
         assert found.per_scenario[f"focal/{name}"] == pytest.approx(each, abs=6e-5), name

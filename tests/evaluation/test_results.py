@@ -54,7 +54,7 @@ def test_published_results_are_read() -> None:
     paths = sorted((ROOT / "datasets" / "argoverse1" / "results").glob("*.json"))
     read = [one for path in paths for one in read_results(path)]
     table = format_table(read, "moving")
-    assert len(paths) >= 8 and "argoverse1-small | " in table and "constant_velocity | " in table
+    assert len(paths) >= 8 and "argoverse-nano | " in table and "constant_velocity | " in table
 
 
 @pytest.mark.parametrize("content", ["", "{", "[3]", '"text"', '{"predictor": "a"}', "[[]]"])

@@ -56,7 +56,7 @@ def unpacked(
 ) -> Path:
     """A bundle with its example unpacked. Depends on ``program`` to skip before exporting."""
     folder = tmp_path_factory.mktemp("exported") / "bundle"
-    export_bundle("argoverse2-demo", folder, sample_scenarios[:1])
+    export_bundle("argoverse-nano", folder, sample_scenarios[:1])
     with ZipFile(folder / EXAMPLE) as archive:
         archive.extractall(folder / "example")
     return folder

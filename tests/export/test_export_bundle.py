@@ -226,11 +226,9 @@ def test_command_names_a_store_that_the_bundle_can_be_scored_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "a b"
-    assert run("export", "--checkpoint", "argoverse1-nano", "--limit", 1, "--out", out) == 0
+    assert run("export", "--checkpoint", "argoverse-nano", "--limit", 1, "--out", out) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"Score it: trajpred evaluate --checkpoint '{out}' --store STORE", (
-        "the sample does not fit"
-    )
+    assert last == f"Score it: trajpred evaluate --checkpoint '{out}'"  # on the sample
 
 
 def test_largest_scenes_are_checked() -> None:
@@ -262,9 +260,9 @@ def test_pretrained_weights_export_in_every_way(
 ) -> None:
     """Each way meets its tolerance; fixed sizes do not change the forecast of a scene that fits."""
     scenes, out = sample_scenarios[:6], tmp_path / "bundle.zip"
-    result = export_bundle("argoverse2-demo", out, scenes, **options)
+    result = export_bundle("argoverse-nano", out, scenes, **options)
     assert result.usual_m <= result.tolerance_m
-    onboard, predictor, fitting = OnboardForecaster(out), CheckpointPredictor("argoverse2-demo"), 0
+    onboard, predictor, fitting = OnboardForecaster(out), CheckpointPredictor("argoverse-nano"), 0
     assert onboard.bundle.sizes == options.get("sizes")
     for scene in scenes if "sizes" in options else ():
         [expected] = predictor([scene])

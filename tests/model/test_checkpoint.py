@@ -62,7 +62,7 @@ def test_a_file_of_another_program_is_rejected(tmp_path: Path, content: Any) -> 
         torch.save(content, tmp_path / "other.ckpt")
     with pytest.raises(DataError, match=r"other\.ckpt.* is not a (trajpred )?checkpoint"):
         Forecaster.load(tmp_path / "other.ckpt")
-    with pytest.raises(DataError, match=r"none\.ckpt: no such checkpoint; shipped weights: .*argoverse1"):
+    with pytest.raises(DataError, match=r"none\.ckpt: no such checkpoint; shipped weights: .*argoverse"):
         Forecaster.load(tmp_path / "none.ckpt")
 
 

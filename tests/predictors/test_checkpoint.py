@@ -44,7 +44,7 @@ def test_joint_forecasts_are_worlds(
 ) -> None:
     [found] = load_predictor(checkpoint, joint=True)(sample_scenarios[:1])
     assert found.has_worlds and len(found.track_id) > 1
-    with pytest.raises(DataError, match="no joint modes: take argoverse1-small, or train"):
+    with pytest.raises(DataError, match="no joint modes: take argoverse-nano, or train"):
         load_predictor(saved(tmp_path, joint=False), joint=True)
     with pytest.raises(DataError, match="cannot be merged"):
         load_ensemble([checkpoint, checkpoint], joint=True)

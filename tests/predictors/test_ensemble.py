@@ -59,8 +59,8 @@ def test_shares_and_probabilities_sum_to_one(modes: int, spread: float) -> None:
 
 
 def test_distant_modes_join_the_nearest_of_the_last_ones() -> None:
-    """Two accelerations and a turn, found by both groups of modes, 20 m and more apart."""
-    end = torch.tensor([[40.0, 0], [0, 0], [20, 30]])
+    """Three modes that both groups found, kilometres apart: shares fall with the square of the distance."""
+    end = torch.tensor([[4000.0, 0], [0, 0], [2000, 3000]])
     path = torch.cat((end, end[[2, 0, 1]]))[None, :, None] * torch.linspace(0.1, 1, 10)[:, None]
     probability = torch.tensor([[0.1, 0.2, 0.2, 0.1, 0.3, 0.1]])
     share, weight = join(path, probability, 3)

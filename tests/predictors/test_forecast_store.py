@@ -40,7 +40,7 @@ class Marked(Predictor):
 
 
 @needs_fork
-@pytest.mark.parametrize("name", ["argoverse2-demo", "lane_following"])
+@pytest.mark.parametrize("name", ["argoverse-nano", "lane_following"])
 def test_processes_forecast_what_one_process_does_in_order(name: str, store_path: Path) -> None:
     predictor, store = load_predictor(name), ScenarioStore(store_path, "train")
     one, two = (list(forecast_store(predictor, store, batch_size=3, workers=n)) for n in (1, 2))

@@ -29,6 +29,7 @@ FACTS = {
     "recipe": "tiny",
     "store": STORE,
     "weights": "/home/me/runs/big/version_3/checkpoints/last.ckpt",
+    "stores": {"/home/me/av2-store": 20},
 }
 
 

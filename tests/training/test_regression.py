@@ -18,7 +18,7 @@ from trajpred.store import ScenarioStore, prepare
 
 EXPECTED = Path(__file__).with_name("sample_metrics.json")
 #: Baselines are float64 arithmetic; another processor rounds the model otherwise, and a neighbour may change.
-TOLERANCE = {"constant_velocity": 1e-6, "lane_following": 1e-6, "argoverse2-demo": 0.02}
+TOLERANCE = {"constant_velocity": 1e-6, "lane_following": 1e-6, "argoverse-nano": 0.02}
 
 
 def figures(name: str, store: Path) -> dict[str, dict[str, float | None]]:

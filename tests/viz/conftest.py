@@ -20,7 +20,7 @@ from trajpred.viz.page import write_page
 @pytest.fixture(scope="session")
 def model() -> Predictor:
     """The smallest weights that ship; they report scales and attention."""
-    return load_predictor("argoverse2-demo")
+    return load_predictor("argoverse-nano")
 
 
 @pytest.fixture(scope="session")

@@ -235,7 +235,7 @@ def test_what_if_switches_forecasts(
 def test_two_models_share_view_and_time(browser: Browser, both: Path) -> None:
     browser.open(both)
     names = browser.ask("[...document.querySelectorAll('.summary b')].map(e => e.innerText)")
-    assert [name.split()[-1] for name in names] == ["argoverse2-demo", "lane_following"]
+    assert [name.split()[-1] for name in names] == ["argoverse-nano", "lane_following"]
     pictures = "panes.map(p => p.canvas.toDataURL())"
     before = browser.ask(pictures)
     assert before[0] != before[1]

@@ -62,7 +62,7 @@ def step() -> int:
 def onboard(
     *,
     bundle: Path = Path("bundle"),
-    checkpoint: str = "argoverse2-demo",
+    checkpoint: str = "argoverse-nano",
     repeats: int = 50,
     threads: int = 2,
     updates: int = 10_000,
@@ -92,7 +92,7 @@ def front(
 ) -> int:
     """Plot error against CPU time of several predictors, measured in one run on one thread.
 
-    Example: trajpred benchmark front --checkpoint constant_velocity --checkpoint argoverse2-demo
+    Example: trajpred benchmark front --checkpoint constant_velocity --checkpoint argoverse-nano
 
     Args:
         checkpoint: A model, bundle or baseline; repeat it for each.

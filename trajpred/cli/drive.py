@@ -22,11 +22,11 @@ def replay_drive(
         raise DataError("must be given with --tracks", field="map")
     require(out is None or out.suffix == ".mcap", "out", f"must end in .mcap with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
+    from trajpred.lane_map import LaneMap
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
     from trajpred.onboard.replay import Replay, timed_update
     from trajpred.predictors.lane_following import lane_following
     from trajpred.progress import progress_bar
-    from trajpred.lane_map import LaneMap
     from trajpred.sources.recorded_drive import RecordedDrive
     from trajpred.viz.viewer import DriveFile
 

@@ -27,7 +27,7 @@ Rows = dict[str, Any]
 def info(what: str, *, store: Path | None = None) -> int:
     """Show what a store, scenario, map, run, checkpoint, bundle, predictions, results or raw data has.
 
-    Example: trajpred info argoverse2-demo
+    Example: trajpred info argoverse-nano
 
     Args:
         what: A path, the name of shipped weights, or a scenario's id or an unambiguous start of it.

@@ -88,7 +88,7 @@ def predict(
 
 def calibrate(
     *,
-    checkpoint: str = "argoverse2-demo",
+    checkpoint: str = "argoverse-nano",
     out: Path = Path("calibrated.ckpt"),
     store: Path | None = None,
     split: str = "val",

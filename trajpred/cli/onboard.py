@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def export(
     *,
-    checkpoint: str = "argoverse2-demo",
+    checkpoint: str = "argoverse-nano",
     out: Path = Path("bundle"),
     store: Path | None = None,
     split: str = "val",
@@ -37,7 +37,7 @@ def export(
 ) -> int:
     """Write and check the bundle that runs onboard without torch: ONNX graphs, description, example.
 
-    Example: trajpred export --checkpoint argoverse2-demo --out bundle
+    Example: trajpred export --checkpoint argoverse-nano --out bundle
 
     Args:
         checkpoint: Path of a checkpoint or run, or name of shipped weights.

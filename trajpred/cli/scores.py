@@ -56,11 +56,11 @@ def evaluate(
 ) -> int:
     """Score a model, a baseline or a predictions file on the labelled scenarios of a split.
 
-    Example: trajpred evaluate --checkpoint argoverse1-small --store STORE --by class manoeuvre
+    Example: trajpred evaluate --checkpoint argoverse-nano --store STORE --by class manoeuvre
 
     Args:
         checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet), name of shipped weights
-            (argoverse1-small), or constant_velocity, constant_turn_rate or lane_following.
+            (argoverse-nano), or constant_velocity, constant_turn_rate or lane_following.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test.
         labels: Futures of a split that has none: a folder of scenario files with all steps, or a challenge

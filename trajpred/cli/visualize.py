@@ -66,7 +66,7 @@ def visualize(
 ) -> int:
     """Draw scenarios from above, with the predictions of a checkpoint or a baseline.
 
-    Example: trajpred visualize --checkpoint argoverse2-demo --format gif --limit 2 --out films
+    Example: trajpred visualize --checkpoint argoverse-nano --format gif --limit 2 --out films
 
     Args:
         store: Folder written by prepare; by default the sample's.

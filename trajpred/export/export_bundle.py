@@ -70,7 +70,7 @@ def export_bundle(
     """Write the bundle ``out`` (a folder, or a file that ends in .zip) after checking it.
 
     Example:
-        >>> export_bundle("argoverse2-demo", "bundle", scenarios).summary()
+        >>> export_bundle("argoverse-nano", "bundle", scenarios).summary()
 
     Args:
         checkpoint: path of a trained model, or name of pretrained weights.

@@ -35,7 +35,7 @@ class Forecaster(nn.Module):
         scene: which agents and lanes of a scenario are its input, and their edges.
 
     Example:
-        >>> forecaster = Forecaster.from_pretrained("argoverse2-demo")
+        >>> forecaster = Forecaster.from_pretrained("argoverse-nano")
         >>> [forecast] = forecaster.forecast(build_batch([scenario], forecaster.scene))
         >>> forecast.trajectory.shape
         (61, 6, 60, 2)

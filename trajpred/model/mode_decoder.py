@@ -37,7 +37,7 @@ Start = Literal["velocity", "lanes"]
 #: Displacement (m) around which the heading of the agent fades in as the direction of a mode.
 STATIONARY_M = 2.0
 #: Displacement (m) of the last second around which the direction of the whole mode fades in.
-STOPPED_M = 0.5
+STOPPED_M = 1.0
 #: The last part of the radius, in which attention fades out.
 FADE = 0.2
 #: What a mode attends to: its own agent, other agents, lanes.

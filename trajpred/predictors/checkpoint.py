@@ -80,7 +80,7 @@ class CheckpointPredictor(ModelPredictor):
     Raises: DataError if the model has no joint modes to forecast.
 
     Example:
-        >>> predictor = CheckpointPredictor("argoverse2-demo")
+        >>> predictor = CheckpointPredictor("argoverse-nano")
         >>> [forecast] = predictor([scenario])
     """
 
@@ -99,7 +99,7 @@ class CheckpointPredictor(ModelPredictor):
         model = Forecaster.with_weights(content[CONFIG], content["state_dict"], checkpoint)
         self.model, self.step_s, self.horizon = model.to(self.device), model.step_s, model.horizon
         if joint and not self.model.decoder.joint:
-            advice = "take argoverse1-small, or train with model.decoder.init_args.joint true"
+            advice = "take argoverse-nano, or train with model.decoder.init_args.joint true"
             raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
 
     def __repr__(self) -> str:

@@ -116,7 +116,7 @@ class PerturbedPredictor(DerivedPredictor):
     """A predictor applied to perturbed scenarios; a scenario is always perturbed in the same way.
 
     Example:
-        >>> noisy = PerturbedPredictor(load_predictor("argoverse2-demo"), "noise")
+        >>> noisy = PerturbedPredictor(load_predictor("argoverse-nano"), "noise")
     """
 
     def __init__(

@@ -63,7 +63,7 @@ def write_page(
         than two predictors; or if a road user to remove is missing or the focal agent.
 
     Example:
-        >>> write_page("page.html", scenarios, [load_predictor("argoverse2-demo")])  # doctest: +SKIP
+        >>> write_page("page.html", scenarios, [load_predictor("argoverse-nano")])  # doctest: +SKIP
     """
     names = [scenario.scenario_id for scenario in scenarios]
     require(bool(names), "scenario", "at least one is needed")
