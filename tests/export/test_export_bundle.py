@@ -249,7 +249,6 @@ def test_largest_scenes_are_checked() -> None:
     [
         {"fused": True},
         {"precision": "fp16", "fused": True},
-        {"precision": "int8"},
         {"sizes": (64, 256), "fused": True},
         {"opset": 23},
     ],

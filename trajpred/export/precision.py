@@ -21,6 +21,8 @@ Precision = Literal["fp32", "fp16", "int8"]
 PRODUCTS = ("Gemm", "MatMul", "Conv")
 #: Parts of the names of weights that read trajectories: 8 bits for the farthest leave nothing for the others.
 TRAJECTORY_WEIGHTS = (".anchor.", ".proposal.")
+#: The matrix of a head that turns control points into futures; rounding it would move all of them.
+CURVES = ".curves"
 
 
 class PrecisionRule(NamedTuple):
@@ -53,7 +55,7 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
     converted: dict[str, onnx.TensorProto] = {}
     nodes: list[onnx.NodeProto] = []
     for index, node in enumerate(graph.node):
-        if node.op_type not in PRODUCTS or node.input[1] not in weights:
+        if node.op_type not in PRODUCTS or node.input[1] not in weights or CURVES in node.input[1]:
             nodes.append(node)
             continue
         for name in node.input[1:]:
@@ -85,14 +87,15 @@ def _half_product(node: onnx.NodeProto, cast_input: str, converted: set[str]) ->
 def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
     """Quantise weight matrices to 8 bits, one scale per column; inputs are quantised at run time.
 
-    Layers that read trajectories stay float32.
+    Layers that read trajectories stay float32, and so do matrices that were not trained as such: curves, and
+    convolutions of histories as products.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     source = onnx.ModelProto()
     source.CopyFrom(model)
     del source.graph.value_info[:]  # names shapes that the quantiser is about to change
-    exact = [node.name for node in source.graph.node if _reads_trajectory(node)]
+    exact = [node.name for node in source.graph.node if not _is_quantised(node)]
     exact += [f"{name}_MatMul" for name in exact]  # what the quantiser makes of a Gemm before
     with tempfile.TemporaryDirectory() as folder, quiet():
         path, products = Path(folder) / "int8.onnx", ["MatMul", "Gemm"]
@@ -107,8 +110,9 @@ def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load(path)
 
 
-def _reads_trajectory(node: onnx.NodeProto) -> bool:
-    return any(part in name for name in node.input for part in TRAJECTORY_WEIGHTS)
+def _is_quantised(node: onnx.NodeProto) -> bool:
+    reads = any(part in name for name in node.input for part in TRAJECTORY_WEIGHTS)
+    return not reads and any(name.endswith("weight") for name in node.input)
 
 
 PRECISIONS: dict[str, PrecisionRule] = {
