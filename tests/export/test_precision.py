@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from trajpred.export.precision import PRODUCTS, TRAJECTORY_WEIGHTS, to_half, to_int8
+from trajpred.export.precision import CURVES, PRODUCTS, TRAJECTORY_WEIGHTS, to_half, to_int8
 from trajpred.onboard import Bundle
 from trajpred.onboard.bundle import GRAPHS
 
@@ -30,7 +30,11 @@ def test_half_converts_weight_matrices_only(bundle: Path, name: str) -> None:
     after = {one.name: numpy_helper.to_array(one) for one in half.graph.initializer}
     matrices = [n.input[1] for n in model.graph.node if n.op_type in PRODUCTS and n.input[1] in before]
     assert matrices
-    for matrix in matrices:
+    curves = [matrix for matrix in matrices if CURVES in matrix]
+    assert (
+        len(curves) == 2 * (name == "decoder") and not {f"{matrix}_half" for matrix in curves} & after.keys()
+    )
+    for matrix in set(matrices) - set(curves):
         np.testing.assert_array_equal(after[f"{matrix}_half"], before[matrix].astype(np.float16))
     assert all(port.type.tensor_type.elem_type != TensorProto.FLOAT16 for port in half.graph.input)
     for exact, found in zip(outputs(model, bundle, name), outputs(half, bundle, name), strict=True):
@@ -53,5 +57,5 @@ def test_int8_keeps_the_layers_that_read_trajectories(bundle: Path) -> None:
     weights = {name for node in model.graph.node for name in node.input if name.endswith("weight")}
     reading = {name for name in weights if any(part in name for part in TRAJECTORY_WEIGHTS)}
     kept = {w.name.removesuffix("_Transposed") for w in to_int8(model).graph.initializer}
-    assert len(reading) == 2 and reading <= kept
+    assert len(reading) == 2 and reading <= kept and sum(CURVES in name for name in kept) == 2
     assert "module.decoder.logit_head.0.weight" in weights - kept

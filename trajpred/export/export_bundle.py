@@ -98,7 +98,7 @@ def export_bundle(
     predictor = CheckpointPredictor(checkpoint)
     predictor.device = torch.device("cpu")
     model, rule = predictor.model.to(predictor.device), PRECISIONS[precision]
-    given = predictor.on_model_steps(scenarios)
+    scenes = predictor.on_model_steps(scenarios)
     modules = _modules(predictor, part)
     fixed = _model_sizes(model) | ({} if sizes is None else {"A": sizes[0], "B": sizes[0], "L": sizes[1]})
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -123,11 +123,11 @@ def export_bundle(
         result: Check | TokenCheck
         runtime: OnboardEncoder
         if part == "encoder":
-            result, runtime = check_encoder(folder, model, given, rule, progress), OnboardEncoder(folder)
+            result, runtime = check_encoder(folder, model, scenes, rule, progress), OnboardEncoder(folder)
         else:
-            result = check(folder, predictor, given, rule, tolerance_m, fused, progress)
+            result = check(folder, predictor, scenes, rule, tolerance_m, fused, progress)
             runtime = OnboardForecaster(folder)
-        stored: dict[str, Any] = example_arrays(runtime, given[0])
+        stored: dict[str, Any] = example_arrays(runtime, scenes[0])
         np.savez_compressed(folder / bundle.EXAMPLE, **stored)
         manifest["check"] = asdict(result)
         (folder / bundle.INTERFACE).write_text(interface_page(manifest), encoding="utf-8")

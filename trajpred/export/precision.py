@@ -87,15 +87,16 @@ def _half_product(node: onnx.NodeProto, cast_input: str, converted: set[str]) ->
 def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
     """Quantise weight matrices to 8 bits, one scale per column; inputs are quantised at run time.
 
-    Layers that read trajectories stay float32, and so do matrices that were not trained as such: curves, and
-    convolutions of histories as products.
+    Layers that read trajectories stay float32, and so do curves and layers that read concatenated features:
+    the windows of histories, whose channels differ by orders of magnitude.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     source = onnx.ModelProto()
     source.CopyFrom(model)
     del source.graph.value_info[:]  # names shapes that the quantiser is about to change
-    exact = [node.name for node in source.graph.node if not _is_quantised(node)]
+    joined = {node.output[0] for node in source.graph.node if node.op_type == "Concat"}
+    exact = [node.name for node in source.graph.node if _stays_exact(node, joined)]
     exact += [f"{name}_MatMul" for name in exact]  # what the quantiser makes of a Gemm before
     with tempfile.TemporaryDirectory() as folder, quiet():
         path, products = Path(folder) / "int8.onnx", ["MatMul", "Gemm"]
@@ -110,9 +111,9 @@ def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load(path)
 
 
-def _is_quantised(node: onnx.NodeProto) -> bool:
-    reads = any(part in name for name in node.input for part in TRAJECTORY_WEIGHTS)
-    return not reads and any(name.endswith("weight") for name in node.input)
+def _stays_exact(node: onnx.NodeProto, joined: set[str]) -> bool:
+    kept = (*TRAJECTORY_WEIGHTS, CURVES)
+    return any(name in joined or any(part in name for part in kept) for name in node.input)
 
 
 PRECISIONS: dict[str, PrecisionRule] = {
