@@ -168,7 +168,7 @@ def test_pointing_shows_numbers_and_clicking_selects(browser: Browser, page: Pat
         browser.mouse(event, *place, button="left", clickCount=1)
     assert browser.ask("state.selected") == bus
     browser.do("select(state.scene.focal)")
-    browser.mouse("mouseMoved", *browser.at("state.scene.modes(0, state.scene.focal).at(-1).points.at(-1)"))
+    browser.mouse("mouseMoved", *browser.at("state.scene.modes(0, state.scene.focal).at(0).points.at(-1)"))
     tip = browser.ask("get('tip').innerText")
     assert tip.startswith("Mode ") and "from the truth" in tip and "%" in tip and browser.errors == []
 
@@ -203,17 +203,17 @@ def test_attention_by_layer_and_head(
     )
     [attention], scene = attention_of(model, [scenes[2]]), scenes[2]
     row = attention.track_id.tolist().index(scene.focal_id)
-    for layer, head, weight in (("", "", attention.weight.mean((0, 1))), ("1", "2", attention.weight[1, 2])):
+    for layer, head, weight in (("", "", attention.weight.mean((0, 1))), ("1", "1", attention.weight[1, 1])):
         enter(browser, "attention-layer", layer, "change")
         enter(browser, "attention-head", head, "change")
         senders = browser.ask("sendersTo(state.scene, 0, state.scene.focal)")
         assert senders[-1]["share"] == pytest.approx(weight[row].max(), abs=2.1e-3)
         shares = dict(zip(attention.lane.tolist(), weight[row, len(attention.track_id) :], strict=True))
         lanes = {one["lane"]: one["share"] for one in senders if one["lane"] is not None}
-        assert len(lanes) > 5
+        assert len(lanes) > 2
         for lane, share in lanes.items():
             assert share == pytest.approx(shares[lane], abs=2.1e-3 if layer else 5.1e-4)
-    assert "layer 2, head 3" in browser.ask("describeHeads(state.scene, state.scene.focal)")
+    assert "layer 2, head 2" in browser.ask("describeHeads(state.scene, state.scene.focal)")
     assert browser.errors == []
 
 
