@@ -1,0 +1,73 @@
+"""The law that fits a recipe's errors over its training scenes, against one that is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tools.scaling import draw, fit, main, table
+from trajpred.errors import DataError
+from trajpred.evaluation import Evaluation, write_results
+
+FULL, FACTOR, EXPONENT = 8_000, 9.0, 0.21
+SHARES = (0.125, 0.25, 0.5, 1.0)
+LEVELS = [FACTOR * (share * FULL) ** -EXPONENT for share in SHARES]
+
+
+def result(share: float, spread: float = 0.0, name: str = "s") -> Evaluation:
+    """A model trained on ``share`` of the scenes, with errors spread around a power law."""
+    random = np.random.default_rng(1)
+    count = random.integers(0, 5, 300)
+    values = FACTOR * (share * FULL) ** -EXPONENT * np.exp(spread * random.normal(size=300))
+    errors = [value if n else None for value, n in zip(values.tolist(), count.tolist(), strict=True)]
+    columns = {f"{group}/{key}": each for group in ("focal", "moving")
+               for key, each in (("count", count.tolist()), ("minFDE6", errors))}  # fmt: skip
+    store = {"source": "argoverse1", "config": "c", "scenarios": {"train": FULL}}
+    training = {"hold_out": 1 - share, "steps": 500, "store": store}
+    ids = {"scenario_id": [f"{name}{i}" for i in range(300)]}
+    return Evaluation(f"share {share}", "val", 300, {}, {"focal": {"count": 300}}, ids | columns, training)
+
+
+def test_law_is_that_of_the_errors() -> None:
+    law = fit([result(share) for share in SHARES], 200_000)
+    assert law.exponent.mean == pytest.approx(EXPONENT)
+    assert law.predicted[:, -1] == pytest.approx([FACTOR * 200_000**-EXPONENT] * 3)
+    assert (law.at[0], law.at[-1]) == pytest.approx((1_000, 200_000))
+    assert [error.mean for error in law.errors] == pytest.approx(
+        [FACTOR * (s * FULL) ** -0.21 for s in SHARES]
+    )
+
+
+def test_intervals_cover_scenes_that_spread() -> None:
+    # The errors of a scene move together in all results, so the exponent is known well, the level is not.
+    law = fit([result(share, 0.5) for share in SHARES], 200_000)
+    low, high = law.predicted[1:, -1] / law.predicted[0, -1]
+    assert 0.85 < low < 0.97 < 1.03 < high < 1.15
+    assert law.exponent.high - law.exponent.low < 1e-6
+
+
+def test_other_scenes_and_too_few_sizes_are_refused() -> None:
+    with pytest.raises(DataError, match="three numbers of training scenes"):
+        fit([result(0.25), result(0.5), result(0.5)], 9)
+    with pytest.raises(DataError, match="same validation scenes"):
+        fit([result(0.25), result(0.5), result(1.0, name="t")], 9)
+
+
+def test_command_prints_a_row_for_each_run_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / f"{share}.json" for share in SHARES]
+    for path, share in zip(paths, SHARES, strict=True):
+        write_results(path, result(share, 0.3))
+    main(*paths[::-1], out=tmp_path / "law.png")
+    printed = capsys.readouterr().out
+    assert [line.split("|")[1].strip() for line in printed.splitlines()[2:8]] == [
+        "1,000", "2,000", "4,000", "8,000", "205,942", "exponent"
+    ]  # fmt: skip
+    assert (tmp_path / "law.png").stat().st_size > 10_000
+    laws = {"focal": fit([result(share) for share in SHARES], 9_000)}
+    figure = draw([result(share) for share in SHARES], laws)
+    assert "0.21" in figure.axes[0].get_legend().get_texts()[0].get_text()
+    assert table([result(share) for share in SHARES], laws).count("\n") == 7

@@ -1,0 +1,147 @@
+"""Results of one recipe on more and more scenes -> a power law, its picture, and what more scenes would give.
+
+``python tools/scaling.py --help`` explains it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import cyclopts
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from trajpred.errors import DataError, require
+from trajpred.evaluation import Evaluation, read_results
+from trajpred.evaluation.comparison import Interval, markdown
+from trajpred.viz.scene import save_scene
+from trajpred.viz.style import LIGHT, Role, style_axes
+
+METRIC = "minFDE6"
+RESAMPLES = 2_000
+ROLES = {"focal": Role.FOCAL, "moving": Role.SCORED}
+
+
+class Law(NamedTuple):
+    """The error of a group of agents against the number of training scenes N: error = factor · N^-exponent.
+
+    Attributes:
+        errors: of each result, metres, with 95 % bounds.
+        exponent: with 95 % bounds.
+        predicted: the error at ``at`` training scenes ``[P]``: the law's, and its 95 % bounds, ``[3, P]``.
+        at: ``[P]``, from the fewest scenes of a result to those asked for.
+    """
+
+    errors: list[Interval]
+    exponent: Interval
+    predicted: NDArray[np.float64]
+    at: NDArray[np.float64]
+
+
+def training_scenes(result: Evaluation) -> int:
+    """Return the number of scenes that a result's model was trained on. Raises: DataError if unknown."""
+    scenes = result.training.get("store", {}).get("scenarios", {}).get("train")
+    if not scenes:
+        raise DataError(f"the result of {result.predictor} does not say how many scenes it was trained on")
+    return round(scenes * (1 - result.training.get("hold_out", 0.0)))
+
+
+def fit(results: Sequence[Evaluation], scenes: int, group: str = "moving", seed: int = 0) -> Law:
+    """Fit the power law by least squares of the logarithms; intervals by bootstrap over validation scenes.
+
+    They say how well these results determine a power law, not whether one holds beyond them.
+
+    Raises: DataError if there are fewer than three numbers of scenes, or results of different scenes.
+    """
+    size = np.array([training_scenes(one) for one in results], np.float64)
+    require(len(set(size)) >= 3, "results", "must be of at least three numbers of training scenes")
+    names = [one.per_scenario.get("scenario_id") for one in results]
+    require(all(each == names[0] for each in names), "results", "must be of the same validation scenes")
+    count = np.array(list(results[0].by_scenario("count", group).values()))
+    means = np.array([list(one.by_scenario(METRIC, group).values()) for one in results])
+    total = np.where(count > 0, means, 0.0) * count
+    random = np.random.default_rng(seed)
+    drawn = random.multinomial(len(count), np.full(len(count), 1 / len(count)), size=RESAMPLES)
+    times = np.concatenate((np.ones((1, len(count))), drawn))  # the first is the sample itself
+    error = (times @ total.T) / (times @ count)[:, None]  # [1 + RESAMPLES, R]
+    exponent, logarithm = np.polyfit(np.log(size), np.log(error).T, 1)
+    at = np.geomspace(size.min(), max(scenes, size.max()), 60)
+    curve = np.exp(logarithm[:, None] + exponent[:, None] * np.log(at))
+    return Law([_interval(each) for each in error.T], _interval(-exponent), np.array(_interval(curve)), at)
+
+
+def _interval(values: NDArray[np.float64]) -> Interval:
+    """Return the first of ``values`` with the 95 % bounds of the others."""
+    return Interval(values[0], *np.quantile(values[1:], (0.025, 0.975), axis=0))
+
+
+def draw(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> Figure:
+    """Draw the errors over the training scenes, both logarithmic, with the laws and their intervals."""
+    figure = Figure(figsize=(8, 4.4), layout="constrained", facecolor=LIGHT.paper)
+    axes = figure.subplots()
+    axes.set(xscale="log", yscale="log")
+    size = [training_scenes(one) for one in results]
+    for group, law in laws.items():
+        color, mean = LIGHT.role[ROLES[group]], [error.mean for error in law.errors]
+        axes.fill_between(law.at, *law.predicted[1:], color=color, alpha=0.15, linewidth=0)
+        axes.plot(law.at, law.predicted[0], color=color, linewidth=1.2, linestyle="--")
+        bars = np.abs(np.array([error[1:] for error in law.errors]).T - mean)
+        label = f"{group} agents: {METRIC} falls as N$^{{-{law.exponent.mean:.2f}}}$"
+        axes.errorbar(size, mean, bars, color=color, fmt="o", markersize=5, capsize=3, label=label)
+        text = f"{law.predicted[0, -1]:.2f} m at {law.at[-1]:,.0f}"
+        axes.annotate(text, (law.at[-1], law.predicted[0, -1]), (-4, 8), ha="right", color=color,
+                      fontsize=8.5, textcoords="offset points")  # fmt: skip
+    style_axes(axes, LIGHT)
+    ticks = [0.8, 1.0, 1.2, 1.5, 2.0]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("training scenes N", fontsize=8.5, color=LIGHT.muted)
+    axes.set_title(f"Validation {METRIC} (m)", loc="left", fontsize=10, color=LIGHT.ink, fontweight="bold")
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=LIGHT.ink)
+    return figure
+
+
+def table(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> str:
+    """Format the errors by number of training scenes, and what the laws predict for the last one."""
+    rows = []
+    for i, one in enumerate(results):
+        errors = [_text(law.errors[i]) for law in laws.values()]
+        rows.append([f"{training_scenes(one):,}", f"{one.training.get('steps', 0):,}", *errors])
+    last = [law.predicted[:, -1] for law in laws.values()]
+    rows.append([f"{next(iter(laws.values())).at[-1]:,.0f}", "by the law", *map(_text, last)])
+    rows.append(["exponent", "", *(_text(law.exponent) for law in laws.values())])
+    return markdown(["training scenes", "steps", *(f"{group} {METRIC}" for group in laws)], rows)
+
+
+def _text(interval: Sequence[float] | NDArray[np.float64]) -> str:
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*interval)
+
+
+def main(*results: Path, scenes: int = 205_942, out: Path | None = None) -> None:
+    """Fit how a recipe's error falls with its training scenes, and print what more scenes would give.
+
+    Example: python tools/scaling.py runs/scaling_*/version_0/evaluation.json --out scaling.png
+
+    Args:
+        results: JSON files of runs that differ in --data.hold_out, as train and evaluate write them.
+        scenes: Number of training scenes to predict the error for.
+        out: Picture to write.
+    """
+    try:
+        found = [one for path in results for one in read_results(path) if one.training]
+        found.sort(key=training_scenes)
+        laws = {group: fit(found, scenes, group) for group in ROLES}
+        print(table(found, laws))
+        if out is not None:
+            save_scene(draw(found, laws), out, dpi=110)
+            print(f"wrote {out}")
+    except (DataError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    cyclopts.run(main)
