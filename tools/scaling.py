@@ -43,11 +43,12 @@ class Law(NamedTuple):
 
 
 def training_scenes(result: Evaluation) -> int:
-    """Return the number of scenes that a result's model was trained on. Raises: DataError if unknown."""
-    scenes = result.training.get("store", {}).get("scenarios", {}).get("train")
-    if not scenes:
+    """Return the number of scenes of an epoch, to a batch. Raises: DataError if it is unknown."""
+    facts = [result.training.get(name) for name in ("steps", "batch_size", "epoch")]
+    if not all(facts):
         raise DataError(f"the result of {result.predictor} does not say how many scenes it was trained on")
-    return round(scenes * (1 - result.training.get("hold_out", 0.0)))
+    steps, batch, epochs = facts
+    return round(steps * batch / epochs)
 
 
 def fit(results: Sequence[Evaluation], scenes: int, group: str = "moving", seed: int = 0) -> Law:

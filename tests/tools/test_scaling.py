@@ -24,8 +24,7 @@ def result(share: float, spread: float = 0.0, name: str = "s") -> Evaluation:
     errors = [value if n else None for value, n in zip(values.tolist(), count.tolist(), strict=True)]
     columns = {f"{group}/{key}": each for group in ("focal", "moving")
                for key, each in (("count", count.tolist()), ("minFDE6", errors))}  # fmt: skip
-    store = {"source": "argoverse1", "config": "c", "scenarios": {"train": FULL}}
-    training = {"hold_out": 1 - share, "steps": 500, "store": store}
+    training = {"steps": 500, "batch_size": 16, "epoch": 1 / share}
     ids = {"scenario_id": [f"{name}{i}" for i in range(300)]}
     return Evaluation(f"share {share}", "val", 300, {}, {"focal": {"count": 300}}, ids | columns, training)
 
