@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trajpred.processors import THREADS, WAITING, cores
+from trajpred.environment import THREADS, WAITING, cores
 
 #: Prints the environment, and the number of threads that torch takes, after an import of the package.
 SHOW = "import json, os, trajpred, torch; print(json.dumps([dict(os.environ), torch.get_num_threads()]))"

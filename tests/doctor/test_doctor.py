@@ -20,7 +20,7 @@ from trajpred import doctor
 from trajpred.doctor import Finding, machine
 from trajpred.model import pretrained
 from trajpred.store import prepare
-from trajpred.store.checksums import sealed, unsealed
+from trajpred.store.shards import sealed, unsealed
 
 PACKAGES = Path(sysconfig.get_path("purelib"))
 UNIX = pytest.mark.skipif(os.name == "nt", reason="environments are laid out differently")

@@ -41,7 +41,7 @@ from trajpred.sources.argoverse2_writer import map_archive, write_scenario
 from trajpred.sources.maps.lanes import faults
 from trajpred.sources.synthetic import make_scenario
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.checksums import sealed
+from trajpred.store.shards import sealed
 
 SCENARIO = make_scenario(0, 2, steps=10, observed=5)
 

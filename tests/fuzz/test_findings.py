@@ -17,12 +17,11 @@ from tests.fuzz.readers import READERS, SCENARIO, bundle_files, raw_store
 from tests.sources.argoverse1_files import made_map
 from trajpred.errors import DataError, as_names
 from trajpred.onboard.bundle import MANIFEST, Bundle
-from trajpred.sources import argoverse1_map, argoverse2
+from trajpred.sources import argoverse1_map, argoverse2, reading
 from trajpred.sources.argoverse2_writer import scenario_table, write_scenario
-from trajpred.sources.maps import xml_file
-from trajpred.sources.tables import MAX_STEPS
+from trajpred.sources.reading import MAX_STEPS
 from trajpred.store import prepare
-from trajpred.store.checksums import sealed, unsealed
+from trajpred.store.shards import sealed, unsealed
 
 
 def test_preparing_again_deletes_nothing_outside_the_store(tmp_path: Path) -> None:
@@ -52,7 +51,7 @@ def test_one_long_string_does_not_enlarge_all_of_them() -> None:
 
 
 def test_compressed_maps_and_entities_that_expand_are_rejected(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(xml_file, "MAX_BYTES", 10**5)
+    monkeypatch.setattr(reading, "MAX_BYTES", 10**5)
     packed, bomb = tmp_path / "map.xml.gz", tmp_path / "map.xml"
     packed.write_bytes(gzip.compress(made_map().encode() + b" " * 10**6))
     entities = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(9))

@@ -23,8 +23,8 @@ from trajpred.scenario import OBJECT_TYPES, Scenario, equal
 from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
 from trajpred.sources.argoverse2_writer import map_archive, scenario_table
+from trajpred.sources.reading import MAX_STEPS
 from trajpred.sources.synthetic import make_scenario
-from trajpred.sources.tables import MAX_STEPS
 from trajpred.splits import SPLITS
 
 TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")

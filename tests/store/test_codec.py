@@ -17,10 +17,9 @@ from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources.argoverse2 import discover, read_scenario
-from trajpred.store.checksums import signed_name
 from trajpred.store.codec import POLYLINES, encode_batch, encode_row
 from trajpred.store.decoder import decode, views
-from trajpred.store.shards import open_index, open_shard, write_index, write_shard
+from trajpred.store.shards import open_index, open_shard, signed_name, write_index, write_shard
 
 #: Half a millimetre plus the resolution of float64 at 1e7 m.
 HALF_MM = 0.5e-3 + 4e-9

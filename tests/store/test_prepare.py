@@ -18,7 +18,7 @@ from trajpred.scenario import Scenario, equal
 from trajpred.sources import SOURCES, Source
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.checksums import is_intact
+from trajpred.store.shards import is_intact
 
 Tree = Callable[[Path], dict[str, bytes]]
 Raw = Callable[..., Path]

@@ -20,10 +20,9 @@ from trajpred.errors import DataError
 from trajpred.scenario import Scenario, equal
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore, find_scenarios, prepare
-from trajpred.store.checksums import is_intact, sealed, unsealed
 from trajpred.store.codec import MAX_BYTES, SCHEMA
 from trajpred.store.decoder import views
-from trajpred.store.shards import PACKED, PLAIN, pack, row_checksum
+from trajpred.store.shards import PACKED, PLAIN, is_intact, pack, row_checksum, sealed, unsealed
 
 Raw = Callable[..., Path]
 OPTIONS: dict[str, Any] = {"workers": 1, "progress": False}

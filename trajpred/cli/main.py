@@ -15,8 +15,8 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 import trajpred
 from trajpred.cli import benchmark, data, info, models, onboard, scores, visualize
 from trajpred.doctor import doctor
+from trajpred.environment import limit_threads
 from trajpred.errors import DataError, shortened
-from trajpred.processors import limit_threads
 
 Command = Callable[..., int]
 #: Functions, in the order in which they are used; their signatures and docstrings are options and help.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from trajpred.cli.replay_report import ReplayReport, print_summary
 from trajpred.cli.scenarios import choose, open_split
 from trajpred.cli.visualize import FILMS, require_picture
+from trajpred.environment import install_command
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
-from trajpred.packages import install_command
 
 if TYPE_CHECKING:
     from trajpred.scenario import Scenario

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajpred.cli.scenarios import EVERY_S, UPDATES, open_split, require_streaming
+from trajpred.environment import processes
 from trajpred.errors import require
 from trajpred.files import require_writable
-from trajpred.processors import processes
 from trajpred.splits import PAIRED_GROUPS, Group
 
 if TYPE_CHECKING:

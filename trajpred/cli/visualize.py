@@ -163,7 +163,7 @@ def _check_options(format: str, checkpoint: str | None, given: list[str]) -> Non
 
         find_encoder()
     if format == "mcap":
-        from trajpred.sources.ros_types import require_bags
+        from trajpred.sources.recorded_drive import require_bags
 
         require_bags()
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trajpred.environment import require_av2
 from trajpred.errors import DataError, as_array, require
 from trajpred.lane_map import LaneMap
-from trajpred.packages import require_av2
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources.argoverse2 import scenario_from
 from trajpred.sources.argoverse2_map import map_from

@@ -16,9 +16,9 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from trajpred.environment import processes
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, to_local, unit_vector, wrap_angle
-from trajpred.processors import processes
 from trajpred.progress import progress_bar
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse2_writer import write_scenario

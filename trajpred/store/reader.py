@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.store.checksums import unsealed
 from trajpred.store.decoder import decode, decode_batch
-from trajpred.store.shards import Shard, are_windows, open_index, open_shard
+from trajpred.store.shards import Shard, are_windows, open_index, open_shard, unsealed
 
 #: Version of the files of a store.
 VERSION = 3
