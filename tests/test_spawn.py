@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.graph.scenes import equal_batches
 from trajpred.graph.data_module import SceneData
-from trajpred.sources.synthetic import synthesize
+from tools.synthesize import synthesize
 from trajpred.store import prepare
 
 

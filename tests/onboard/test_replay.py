@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.conftest import run
 from trajpred.cli.info import describe
-from trajpred.cli.replay_report import summary
+from trajpred.cli.replay import summary
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.replay import Replay, Update, replay
 from trajpred.scenario import Scenario

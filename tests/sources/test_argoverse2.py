@@ -17,6 +17,7 @@ from av2.datasets.motion_forecasting.scenario_serialization import load_argovers
 from av2.map.map_api import ArgoverseStaticMap
 
 from tests.conftest import SAMPLE
+from tools.synthesize import make_scenario
 from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, equal
@@ -24,7 +25,6 @@ from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
 from trajpred.sources.argoverse2_writer import map_archive, scenario_table
 from trajpred.sources.reading import MAX_STEPS
-from trajpred.sources.synthetic import make_scenario
 from trajpred.splits import SPLITS
 
 TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")

@@ -11,10 +11,10 @@ import pytest
 from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
 from av2.map.map_api import ArgoverseStaticMap
 
+from tools.synthesize import make_scenario
 from trajpred import DataError, LaneMap, Scenario
 from trajpred.scenario import equal
 from trajpred.sources.argoverse2 import read_scenario
-from trajpred.sources.synthetic import make_scenario
 
 
 def load(folder: Path) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
-from trajpred.cli import benchmark, data, info, models, onboard, scores, visualize
+from trajpred.cli import benchmark, data, info, models, replay, scores, visualize
 from trajpred.doctor import doctor
 from trajpred.environment import limit_threads
 from trajpred.errors import DataError, shortened
@@ -21,9 +21,8 @@ from trajpred.errors import DataError, shortened
 Command = Callable[..., int]
 #: Functions, in the order in which they are used; their signatures and docstrings are options and help.
 COMMANDS: tuple[Command, ...] = (
-    *(data.download, data.prepare, data.synthesize, models.train, scores.evaluate, models.predict),
-    *(models.calibrate, scores.compare, visualize.visualize, onboard.export, onboard.replay),
-    *(info.info, doctor),
+    *(data.download, data.prepare, models.train, scores.evaluate, models.predict, models.calibrate),
+    *(scores.compare, visualize.visualize, models.export, replay.replay, info.info, doctor),
 )
 #: The subcommands of ``benchmark``; the first is the default.
 BENCHMARKS: tuple[Command, ...] = (

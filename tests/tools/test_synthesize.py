@@ -1,4 +1,4 @@
-"""Synthetic scenarios: readable by av2, connected roads, physical motion, reproducible bytes."""
+"""Synthetic scenarios: connected roads, physical motion, reproducible bytes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
-from av2.map.map_api import ArgoverseStaticMap
 from matplotlib.path import Path as Outline
 
+from tools.synthesize import KINDS, make_scenario, synthesize
 from trajpred.errors import DataError
 from trajpred.geometry import direction, norm, to_local, wrap_angle
 from trajpred.graph.ragged import resample
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, equal
 from trajpred.sources.argoverse2 import discover, read_scenario
-from trajpred.sources.synthetic import KINDS, make_scenario, synthesize
 
 
 @pytest.fixture(scope="module")
@@ -37,25 +35,6 @@ def digest(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_av2_reads_the_same_values(folder: Path) -> None:
-    for path in (path for paths in discover(folder).values() for path in paths):
-        scenario = read_scenario(path)
-        expected = load_argoverse_scenario_parquet(next(path.glob("*.parquet")))
-        lanes = ArgoverseStaticMap.from_json(next(path.glob("*.json"))).vector_lane_segments
-        assert scenario.city == expected.city_name == "synthetic"
-        assert (scenario.scenario_id, scenario.focal_id) == (path.name, expected.focal_track_id)
-        np.testing.assert_array_equal(scenario.timestamps_ns, expected.timestamps_ns.astype(np.int64))
-        for track in expected.tracks:
-            row, steps = scenario.tracks.index(track.track_id), [s.timestep for s in track.object_states]
-            assert np.flatnonzero(scenario.tracks.valid[row]).tolist() == steps
-            position = [state.position for state in track.object_states]
-            np.testing.assert_array_equal(scenario.tracks.position[row, steps], position)
-        assert scenario.map.lane_id.tolist() == list(lanes)
-        for row, lane in enumerate(lanes.values()):
-            assert scenario.map.successors[row].tolist() == lane.successors
-            np.testing.assert_array_equal(scenario.map.left_boundary[row], lane.left_lane_boundary.xyz)
-
-
 def test_reading_returns_what_was_generated(folder: Path) -> None:
     generated = {one.scenario_id: one for one in (make_scenario(3, i) for i in range(10))}
     for split, paths in discover(folder).items():
@@ -73,39 +52,12 @@ def test_bytes_depend_on_the_seed_and_the_index_alone(folder: Path, tmp_path: Pa
     assert not np.array_equal(make_scenario(4, 0).tracks.position, make_scenario(3, 0).tracks.position)
 
 
-@pytest.mark.parametrize(
-    ("count", "val", "test"), [(3, 0.5, 0.5), (1, 0.5, 0.5), (7, 0.25, 0.75), (10, 0.1, 0.1)]
-)
-def test_splits_have_all_scenarios(tmp_path: Path, count: int, val: float, test: float) -> None:
-    counts = synthesize(tmp_path / "out", count, 3, val=val, test=test, workers=1, progress=False)
-    assert sum(counts.values()) == count and min(counts.values()) >= 0
-    assert abs(counts["val"] - count * val) <= 0.5 and abs(counts["test"] - count * test) <= 1
-
-
-def test_lengths_are_arguments(tmp_path: Path) -> None:
-    synthesize(tmp_path / "short", 2, steps=30, observed=20, val=0.5, test=0.0, workers=1, progress=False)
-    found = [read_scenario(path) for paths in discover(tmp_path / "short").values() for path in paths]
-    assert [(one.num_observed, one.num_steps) for one in found] == [(20, 30)] * 2
-
-
-@pytest.mark.parametrize(
-    ("field", "arguments"),
-    [
-        ("scenarios", {"scenarios": 0}),
-        ("seed", {"seed": -1}),
-        ("val", {"val": 0.7, "test": 0.7}),
-        ("val", {"val": float("nan")}),
-        ("observed", {"observed": 110}),
-    ],
-)
-def test_invalid_arguments_are_rejected(tmp_path: Path, field: str, arguments: dict[str, float]) -> None:
-    with pytest.raises(DataError) as caught:
-        synthesize(tmp_path / "out", **{"scenarios": 1, **arguments})  # type: ignore[arg-type]
-    assert caught.value.field == field and not (tmp_path / "out").exists()
-
-
-def test_existing_files_are_kept(folder: Path) -> None:
+def test_numbers_out_of_range_and_used_folders_are_rejected(folder: Path, tmp_path: Path) -> None:
     before = digest(folder)
+    for out, field, numbers in ((tmp_path / "a", "limit", (0, 0)), (tmp_path / "a", "seed", (1, -1))):
+        with pytest.raises(DataError) as caught:
+            synthesize(out, *numbers)
+        assert caught.value.field == field and not out.exists()
     with pytest.raises(DataError, match="not empty"):
         synthesize(folder, 1)
     assert digest(folder) == before
