@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import equal
 from trajpred.errors import DataError
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks, equal
+from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 
 A, T, OBSERVED = 3, 20, 12
 

@@ -11,10 +11,13 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import cyclopts
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
@@ -25,7 +28,8 @@ from trajpred.files import require_writable
 from trajpred.geometry import norm, to_local, unit_vector, wrap_angle
 from trajpred.progress import progress_bar
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory, Tracks
-from trajpred.sources.argoverse2_writer import write_scenario
+from trajpred.sources.argoverse2 import STATE, TEXT
+from trajpred.sources.av2_objects import map_archive
 
 #: Nanoseconds of the first step; all stamps are multiples of 256 and therefore exact in float64.
 EPOCH_NS, STEP_S = 315_964_800 * 10**9, 0.1
@@ -115,6 +119,54 @@ def make_scenario(seed: int, index: int, steps: int = 110, observed: int = 50) -
     stamps = EPOCH_NS + np.round(np.arange(steps) * STEP_S * 1e9).astype(np.int64)
     tracks, focal_id = observe(rng, users, observed)
     return Scenario(name, "synthetic", stamps, observed, focal_id, tracks, roads.lane_map()).validate()
+
+
+def write_scenario(scenario: Scenario, folder: Path, future: bool = True) -> None:
+    """Write ``scenario_<id>.parquet`` and ``log_map_archive_<id>.json`` into a new or existing ``folder``.
+
+    Map points without heights are written at height 0. Without ``future``, as in a test split, the steps
+    after the observed ones are omitted.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = scenario.scenario_id
+    # Dictionary encoding of measurements, which rarely repeat, would only cost time.
+    pq.write_table(
+        scenario_table(scenario, future), folder / f"scenario_{name}.parquet", use_dictionary=list(TEXT)
+    )
+    (folder / f"log_map_archive_{name}.json").write_text(json.dumps(map_archive(scenario.map)))
+
+
+def scenario_table(scenario: Scenario, future: bool = True) -> pa.Table:
+    """Return one row per track and valid step, with Argoverse 2's columns and types."""
+    tracks = scenario.tracks
+    valid = tracks.valid.copy()
+    if not future:
+        valid[:, scenario.num_observed :] = False
+    track, step = np.nonzero(valid)
+
+    def text(values: list[str], code: Any) -> pa.Array:
+        return pa.array(values, pa.string()).take(pa.array(code))
+
+    def constant(value: Any, dtype: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(value, dtype), len(track))
+
+    states = (*np.moveaxis(tracks.position, -1, 0), tracks.heading, *np.moveaxis(tracks.velocity, -1, 0))
+    return pa.table(
+        {
+            "observed": step < scenario.num_observed,
+            "track_id": text(tracks.track_id.tolist(), track),
+            "object_type": text(list(OBJECT_TYPES), tracks.object_type[track]),
+            "object_category": tracks.category[track].astype(np.int64),
+            "timestep": step,
+            **{name: values[valid] for name, values in zip(STATE, states, strict=True)},
+            "scenario_id": constant(scenario.scenario_id, pa.string()),
+            "start_timestamp": constant(float(scenario.timestamps_ns[0]), pa.float64()),
+            "end_timestamp": constant(float(scenario.timestamps_ns[-1]), pa.float64()),
+            "num_timestamps": constant(scenario.num_steps, pa.int64()),
+            "focal_track_id": constant(scenario.focal_id, pa.string()),
+            "city": constant(scenario.city, pa.string()),
+        }
+    )
 
 
 @dataclass

@@ -25,7 +25,7 @@ from tests.conftest import ROOT
 from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, parquet_of, text_of, zip_of
 from tests.sources import map_files
 from tests.sources.argoverse1_files import made_map, made_rows, write
-from tools.synthesize import make_scenario
+from tools.synthesize import make_scenario, write_scenario
 from trajpred.errors import DataError
 from trajpred.evaluation.comparison import by_recipe, format_recipes
 from trajpred.evaluation.labels import label, read_labels
@@ -38,7 +38,7 @@ from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
 from trajpred.sources import argoverse1, argoverse1_map, argoverse2, commonroad
-from trajpred.sources.argoverse2_writer import map_archive, write_scenario
+from trajpred.sources.av2_objects import map_archive
 from trajpred.sources.maps.lanes import faults
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.shards import sealed

@@ -15,10 +15,10 @@ import pytest
 
 from tests.fuzz.readers import READERS, SCENARIO, bundle_files, raw_store
 from tests.sources.argoverse1_files import made_map
+from tools.synthesize import scenario_table, write_scenario
 from trajpred.errors import DataError, as_names
 from trajpred.onboard.bundle import MANIFEST, Bundle
 from trajpred.sources import argoverse1_map, argoverse2, reading
-from trajpred.sources.argoverse2_writer import scenario_table, write_scenario
 from trajpred.sources.reading import MAX_STEPS
 from trajpred.store import prepare
 from trajpred.store.shards import sealed, unsealed

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import equal
 from tests.graph.scenes import assert_same, features_of
 from tests.sources.argoverse1_files import MAPS, SHIPPED, Row, made_map, made_rows, unpack, write, write_csv
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap
 from trajpred.predictors import load_predictor
-from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks, equal
+from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read_scenario
 from trajpred.sources.argoverse1_map import city_map, read_city_map
 from trajpred.store import ScenarioStore, prepare

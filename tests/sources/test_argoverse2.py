@@ -16,14 +16,14 @@ import pytest
 from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
 from av2.map.map_api import ArgoverseStaticMap
 
-from tests.conftest import SAMPLE
-from tools.synthesize import make_scenario
+from tests.conftest import SAMPLE, equal
+from tools.synthesize import make_scenario, scenario_table
 from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
-from trajpred.scenario import OBJECT_TYPES, Scenario, equal
+from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
-from trajpred.sources.argoverse2_writer import map_archive, scenario_table
+from trajpred.sources.av2_objects import map_archive
 from trajpred.sources.reading import MAX_STEPS
 from trajpred.splits import SPLITS
 

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, equal
 from trajpred.errors import DataError
-from trajpred.scenario import equal
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, jobs, prepare
 from trajpred.store.jobs import ShardJob, make, sole_writer

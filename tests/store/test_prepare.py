@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import equal
 from tests.store.scenarios import made
 from trajpred.errors import DataError
-from trajpred.scenario import Scenario, equal
+from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, Source
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, prepare

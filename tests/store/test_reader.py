@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.conftest import equal
 from tests.graph.scenes import assert_same
 from tests.store.scenarios import full_map, index, made, shard
 from trajpred.errors import DataError
-from trajpred.scenario import Scenario, equal
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore, find_scenarios, prepare
 from trajpred.store.codec import MAX_BYTES, SCHEMA

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from matplotlib.path import Path as Outline
 
+from tests.conftest import equal
 from tools.synthesize import KINDS, make_scenario, synthesize
 from trajpred.errors import DataError
 from trajpred.geometry import direction, norm, to_local, wrap_angle
 from trajpred.graph.ragged import resample
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, equal
+from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
 from trajpred.sources.argoverse2 import discover, read_scenario
 
 

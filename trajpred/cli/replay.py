@@ -38,7 +38,6 @@ def replay(
     curves: Path | None = None,
     realtime: bool = False,
     threads: int = 0,
-    repeat: int = 1,
     tracks: Path | None = None,
     map: Path | None = None,
     topic: str | None = None,
@@ -59,7 +58,6 @@ def replay(
         curves: Also draw error, displacement and switches from update to update (.png, .pdf, .svg).
         realtime: Replay in real time; by default as fast as possible.
         threads: Threads of onnxruntime; 0 for one per core.
-        repeat: Number of replays; film and curves show the first.
         tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
         map: With --tracks, the map: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
         topic: With --tracks, topic of the tracked objects, needed if there are several.
@@ -72,7 +70,6 @@ def replay(
             require(value is None, name, "cannot be combined with --tracks")
         return replay_drive(tracks, map, bundle, out, topic, frame, min_probability, threads)
     require(map is None, "map", "needs --tracks: scenarios have their own")
-    require(repeat > 0, "repeat", "must be positive")
     film = out is None or out.suffix[1:] in FILMS
     require(film, "out", f"must end in .{' or .'.join(FILMS)}, is {out}")
     from trajpred.onboard import OnboardForecaster
@@ -93,12 +90,11 @@ def replay(
     scene, result, updates = chosen.read(), Replay(), []
     with ReplayReport(scene.step_s) as report:
         report.console.print(f"{bundle}: {chosen.name}")
-        for turn in range(repeat):
-            for update in stream(forecaster, scene, realtime=realtime):
-                result.add(update)
-                report.add(update)
-                if (out or curves) and not turn:
-                    updates.append(ReplayFrame.of(update, scene))
+        for update in stream(forecaster, scene, realtime=realtime):
+            result.add(update)
+            report.add(update)
+            if out or curves:
+                updates.append(ReplayFrame.of(update, scene))
     print_summary(result)
     if out is not None:
         save_replay(scene, updates, out)
