@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
@@ -32,22 +31,6 @@ BENCHMARKS: tuple[Command, ...] = (
 RESUMABLE = ("download", "prepare")
 
 
-def split_lists(app: App, commands: tuple[str, ...], arguments: Any) -> None:
-    """Read ``[a, b]`` as the two values ``a b`` of an option that takes several."""
-    for argument in arguments:
-        if argument.token_count()[1]:
-            found = [(token, word) for token in argument.tokens for word in _words(token.value)]
-            argument.tokens[:] = [
-                token.evolve(value=word, index=index) for index, (token, word) in enumerate(found)
-            ]
-
-
-def _words(value: str) -> list[str]:
-    if not (value.startswith("[") and value.endswith("]")):
-        return [value]
-    return [word.strip(" '\"") for word in value[1:-1].split(",")]
-
-
 def make_app() -> App:
     """Build the application with all commands."""
     text = (
@@ -55,7 +38,7 @@ def make_app() -> App:
         "commands run on the bundled sample; COMMAND --help explains each."
     )
     app = App(
-        name="trajpred", help=text, help_format="markdown", version=trajpred.__version__, config=split_lists,
+        name="trajpred", help=text, help_format="markdown", version=trajpred.__version__,
         default_parameter=Parameter(consume_multiple=True, negative_iterable=()),
     )  # fmt: skip
     for order, function in enumerate(COMMANDS):
