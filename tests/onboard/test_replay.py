@@ -145,7 +145,6 @@ def test_film_draws_the_forecast_of_each_step(
         (["--bundle", "BUNDLE", "--scenario", "0012"], "0012"),
         (["--bundle", "BUNDLE", "--out", "film.avi"], ".gif or .mp4"),
         (["--bundle", "BUNDLE", "--curves", "film.gif"], "must end in .png, .pdf, .svg, is film.gif"),
-        (["--bundle", "BUNDLE", "--repeat", "0"], "must be positive"),
         (["--bundle", "folder"], "not a bundle"),
     ],
 )

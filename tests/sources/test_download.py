@@ -302,20 +302,6 @@ def test_a_disk_that_fills_up_stops_the_download_at_once(
     assert tree(tmp_path) == FILES
 
 
-def test_refused_and_deleted_objects_are_requested_once(s3: Any, proxy: Proxy, tmp_path: Path) -> None:
-    s3.put_object(Bucket=BUCKET, Key="refused/val/scene/closed.json", Body=b"private")
-    s3.put_object(Bucket=BUCKET, Key="refused/val/scene/moved.json", Body=b"moved")
-    s3.put_object(Bucket=BUCKET, Key="refused/val/scene/open.json", Body=b"public", ACL="public-read")
-    proxy.rewrite = lambda body: body.replace(b"moved.json", b"other.json")
-    summary = get(proxy, tmp_path, prefix="refused", splits=["val"])
-    assert {path: problem[-13:] for path, problem in summary.failed.items()} == {
-        "val/scene/closed.json": "403 Forbidden",
-        "val/scene/other.json": "404 Not Found",
-    }
-    assert {count for path, count in proxy.requests.items() if path != "list"} == {1}
-    assert tree(tmp_path) == {"val/scene/open.json": b"public"}
-
-
 def test_the_download_is_given_up_when_every_file_fails(
     proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,9 +12,8 @@ from matplotlib.path import Path as Outline
 from tests.conftest import equal
 from tools.synthesize import KINDS, make_scenario, synthesize
 from trajpred.errors import DataError
-from trajpred.geometry import direction, norm, to_local, wrap_angle
-from trajpred.graph.ragged import resample
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.geometry import direction, to_local, wrap_angle
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import discover, read_scenario
 
 
@@ -82,41 +81,3 @@ def test_roads_are_connected_and_drivable(scenarios: list[Scenario]) -> None:
             assert to_local(left[0], line[0], direction(line[1] - line[0]))[1] > 0
             inside = [area.contains_points(line[1:-1], radius=r) for area in outlines for r in (-0.1, 0.1)]
             assert np.any(inside, axis=0).all()
-
-
-def test_motion_is_physical_and_follows_lanes(scenarios: list[Scenario]) -> None:
-    wheels = [OBJECT_TYPES.index(name) for name in ("vehicle", "bus")]
-    for scenario in scenarios:
-        tracks, lanes = scenario.tracks, scenario.map
-        moved = np.diff(tracks.position, axis=1)
-        pair = tracks.valid[:, 1:] & tracks.valid[:, :-1]
-        assert norm(moved)[pair].max() < 2.0
-        error = norm(moved - (tracks.velocity[:, 1:] + tracks.velocity[:, :-1]) / 2 * 0.1)[pair]
-        assert np.percentile(error, 99) < 0.25
-        fast = tracks.valid & (norm(tracks.velocity) > 3)
-        assert np.abs(wrap_angle(direction(tracks.velocity) - tracks.heading))[fast].max() < 0.2
-        points = resample(lanes.centerline, 60)
-        heading, points = direction(np.gradient(points, axis=1)).ravel(), points.reshape(-1, 2)
-        fast &= np.isin(tracks.object_type, wheels)[:, None]
-        distance = norm(tracks.position[fast][:, None] - points)
-        along = np.cos(tracks.heading[fast][:, None] - heading) > 0.85
-        assert ((distance < 1.5) & along).any(1).all()
-        for t in range(0, scenario.num_steps, 10):
-            at = tracks.position[np.isin(tracks.object_type, wheels) & tracks.valid[:, t], t]
-            assert (norm(at[:, None] - at) + 99 * np.eye(len(at))).min() > 1.7
-
-
-def test_tracks_have_all_types_categories_and_gaps(scenarios: list[Scenario]) -> None:
-    types = {OBJECT_TYPES[code] for one in scenarios for code in one.tracks.object_type}
-    assert types == {"vehicle", "bus", "motorcyclist", "cyclist", "pedestrian"}
-    assert {code for one in scenarios for code in one.tracks.category.tolist()} == set(TrackCategory)
-    late = gaps = 0
-    for one in scenarios:
-        tracks = one.tracks
-        complete = np.isin(tracks.category, (TrackCategory.SCORED, TrackCategory.FOCAL))
-        complete[tracks.index("AV")] = True
-        assert tracks.valid[complete].all() and (tracks.category == TrackCategory.FOCAL).sum() == 1
-        assert one.focal_id != "AV" and norm(np.ptp(tracks.position[one.focal], axis=0)) > 20
-        late += int((~tracks.valid[:, 0]).sum())
-        gaps += int(((np.diff(tracks.valid.astype(int), axis=1) == 1).sum(1) + tracks.valid[:, 0] > 1).sum())
-    assert late > 20 and gaps > 20
