@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import sys
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,6 +73,8 @@ def threads_alone() -> int:
 
 def install_command(extra: str) -> str:
     """Return the command that installs the packages of an extra, wherever trajpred was installed from."""
+    from importlib import metadata  # takes longer than all else that the package imports
+
     try:
         wanted = metadata.requires("trajpred") or ()
     except metadata.PackageNotFoundError:  # run from its folder without being installed

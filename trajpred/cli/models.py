@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from trajpred.cli import Positive
 from trajpred.cli.scenarios import open_split
 from trajpred.environment import install_command
 from trajpred.errors import DataError, require
@@ -51,9 +52,9 @@ def predict(
     joint: bool = False,
     mirror: bool = False,
     ensemble: list[str] | None = None,
-    modes: int | None = None,
-    batch_size: int = 16,
-    limit: int | None = None,
+    modes: Positive | None = None,
+    batch_size: Positive = 16,
+    limit: Positive | None = None,
     workers: int = -1,
 ) -> int:
     """Write the predictions of a split to a file of the Argoverse 2 challenges (parquet).
@@ -75,7 +76,6 @@ def predict(
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
-    require(limit is None or limit > 0, "limit", "must be positive")
     require_writable(out)
     rows = open_split(store, split)
     from trajpred.predictors import load_ensemble
@@ -98,7 +98,7 @@ def calibrate(
     split: str = "val",
     coverage: float = 0.9,
     group: Group = "scored",
-    batch_size: int = 16,
+    batch_size: Positive = 16,
     workers: int = -1,
 ) -> int:
     """Fit a temperature of the probabilities and conformal regions around the modes, and measure both.
@@ -142,9 +142,9 @@ def export(
     out: Path = Path("bundle"),
     store: Path | None = None,
     split: str = "val",
-    limit: int = 20,
-    max_agents: int | None = None,
-    max_lanes: int | None = None,
+    limit: Positive = 20,
+    max_agents: Positive | None = None,
+    max_lanes: Positive | None = None,
     precision: Literal["fp32", "fp16", "int8"] = "fp32",
     fused: bool = False,
     opset: int = 20,
@@ -173,8 +173,6 @@ def export(
     """
     both = (max_agents is None) == (max_lanes is None)
     require(both, "max_agents", "must be given together with --max-lanes")
-    for name, size in (("limit", limit), ("max_agents", max_agents), ("max_lanes", max_lanes)):
-        require(size is None or size > 0, name, "must be positive")
     require_writable(out.parent, folder=True)
     rows = open_split(store, split)
     try:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from trajpred.cli import Positive
 from trajpred.cli.scenarios import EVERY_S, UPDATES, Choice, choose, require_streaming
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
@@ -45,11 +46,11 @@ def visualize(
     checkpoint: str | None = None,
     split: str = "val",
     out: Path = Path("pictures"),
-    limit: int = 10,
+    limit: Positive = 10,
     format: Literal["png", "pdf", "svg", "gif", "mp4", "html", "mcap"] | None = None,
     radius_m: float | None = None,
     theme: Literal["light", "dark"] = "light",
-    dpi: int | None = None,
+    dpi: Positive | None = None,
     world: int | None = None,
     against: str | None = None,
     without: list[str] | None = None,
@@ -96,8 +97,6 @@ def visualize(
         worst: Results written by evaluate --json; draw the scenarios with the worst predictions.
         by: Metric that ranks them, by default minFDE6.
     """
-    require(limit > 0, "limit", "must be positive")
-    require(dpi is None or dpi > 0, "dpi", "must be positive")
     require(radius_m is None or 0 < radius_m < math.inf, "radius_m", "must be positive and finite")
     require(worst is None or not scenario, "worst", "cannot be combined with --scenario")
     require(worst is not None or by is None, "by", "needs --worst")

@@ -46,13 +46,6 @@ def write_index(path: Path, scenario_id: list[str], tracks: list[int], lanes: li
     _write(path, _record_batch({"scenario_id": scenario_id, "tracks": tracks, "lanes": lanes}, INDEX))
 
 
-def are_windows(lengths: Any) -> bool:
-    """Return whether ``lengths`` holds pairs of observed and total steps. Raises: TypeError or ValueError."""
-    return all(
-        type(observed) is type(steps) is int and 0 < observed <= steps < 2**31 for observed, steps in lengths
-    )
-
-
 def _write(path: Path, batch: pa.RecordBatch) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)

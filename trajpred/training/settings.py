@@ -136,7 +136,7 @@ def _expected(problem: str) -> Iterator[str]:
         yield f"one of {', '.join(dict.fromkeys(literals))}"
     for name in names:
         if name.startswith("tuple"):
-            yield f"a list of {name.split()[2]}"
+            yield f"a list of {name.split()[2]} values"
         if name.startswith("<class"):
             yield _TYPES.get(name[8:-2], name[8:-2])
 
