@@ -1,4 +1,4 @@
-"""Write and memory-map the files of a store: shards, plain or compressed, and the index of a split."""
+"""Write, verify and memory-map the files of a store: shards, plain or compressed, and each split's index."""
 
 from __future__ import annotations
 
