@@ -77,9 +77,9 @@ def test_the_command_prints_the_table_and_fails_on_a_difference(
 
 
 def test_without_av2_one_sentence_says_so(store: ScenarioStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trajpred import DataError, Scenario, packages
+    from trajpred import DataError, Scenario, environment
 
-    monkeypatch.setattr(packages, "has_av2", lambda: False)
+    monkeypatch.setattr(environment, "has_av2", lambda: False)
     for needs in (lambda: evaluate(Scattered(), store, check_with_av2=True), lambda: to_av2(store[0])):
         with pytest.raises(DataError, match="needs av2"):
             needs()
