@@ -8,14 +8,18 @@ import signal
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: tests run in several processes
 
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
 from tests.offline import offline
 from tests.without_av2 import skip_its_users
-from trajpred.scenario import Scenario
+from trajpred.lane_map import LaneMap, Ragged
+from trajpred.scenario import Scenario, Tracks
 from trajpred.sources.argoverse2 import discover, read_scenario
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +41,15 @@ def run(command: str | None, *args: object) -> int:
     with pytest.raises(SystemExit) as stop:
         main(command, [str(arg) for arg in args])
     return int(stop.value.code or 0)
+
+
+def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
+    """Return whether two scenarios, or parts of them, have equal values, floats within ``tolerance``."""
+    if isinstance(a, (Scenario, Tracks, LaneMap, Ragged)):
+        return all(equal(getattr(a, f.name), getattr(b, f.name), tolerance) for f in fields(a))
+    if isinstance(a, np.ndarray) and a.dtype.kind == "f":
+        return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=tolerance))
+    return bool(np.array_equal(a, b))
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tools.ship import main as ship
+from tools.synthesize import main as synthesize
 from trajpred.cli.main import make_app, normalise
 
 PAGES = sorted(
@@ -77,6 +78,7 @@ def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
     """Names and types of all options; of a training, its config files."""
     app = make_app()
     app.command(ship, name="ship")
+    app.command(synthesize, name="synthesize")
     app.parse_args(normalise(tokens), exit_on_error=False, print_error=False)
     if tokens[0] == "train":
         files = [word for before, word in pairwise(tokens) if before == "--config"]

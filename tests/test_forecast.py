@@ -119,14 +119,9 @@ def test_worlds_are_ranked_by_probability() -> None:
         world = joint.world(rank)
         np.testing.assert_array_equal(world.trajectory, joint.trajectory[:, [mode]])
         np.testing.assert_array_equal(world.probability, joint.probability[:, [mode]])
-    for forecast_, rank in ((marginal, 0), (joint, 3), (joint, -1)):
+    for forecast_, rank in ((marginal, 0), (joint, 3), (joint, -1), (joint.of(np.array(["x"])), 0)):
         with pytest.raises(DataError, match="'world'"):
             forecast_.world(rank)
-
-
-def test_a_forecast_without_tracks_has_no_world() -> None:
-    with pytest.raises(DataError, match="'world': the forecast of s has no tracks"):
-        two_by_three().of(np.array(["x"])).world(0)
 
 
 def test_rows_finds_tracks_in_any_order() -> None:

@@ -60,12 +60,6 @@ def test_wrapped_angles_are_in_the_half_open_interval_and_keep_their_direction(a
             assert wrapped.dtype == np.float32 and -np.float32(np.pi) <= wrapped[0] < np.float32(np.pi)
 
 
-@given(points, angles)
-def test_rotation_is_multiplication_of_complex_numbers(point: np.ndarray, angle: float) -> None:
-    x, y = rotate(point, np.float64(angle))
-    assert abs((x + 1j * y) - (point[0] + 1j * point[1]) * np.exp(1j * angle)) < 1e-9
-
-
 @given(points, poses, poses, poses)
 def test_frames_are_homogeneous_matrices(point: np.ndarray, a: Any, b: Any, c: Any) -> None:
     local = to_local(point, a.position, a.heading)

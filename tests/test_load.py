@@ -23,6 +23,7 @@ from tests.footprint import peak_memory, private_mb
 from tests.graph.scenes import with_tracks
 from tests.model.small import small_model
 from tests.training.command import tiny
+from tools.synthesize import make_scenario
 from trajpred.benchmark.timing import own_process
 from trajpred.evaluation import evaluate
 from trajpred.lane_map import LaneMap
@@ -30,7 +31,6 @@ from trajpred.predictors import load_predictor
 from trajpred.predictors.predict import predict
 from trajpred.scenario import Scenario
 from trajpred.sources import Source
-from trajpred.sources.synthetic import make_scenario
 from trajpred.store import ScenarioStore, prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="no /proc")]

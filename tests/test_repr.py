@@ -10,7 +10,6 @@ from trajpred.evaluation import evaluate, read_results
 from trajpred.graph.scene_graph import build_batch
 from trajpred.predictors import EnsemblePredictor, PerturbedPredictor
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.predictors.predict import predict
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore
 
@@ -32,21 +31,13 @@ def test_store_scenario_forecast_and_results(store_path: Path) -> None:
     assert repr(shipped).startswith("Evaluation(constant_velocity: 4,007 scenarios of val")
 
 
-def test_predictors(store_path: Path, tmp_path: Path) -> None:
+def test_predictors() -> None:
     model, baseline = load_predictor("argoverse-nano"), load_predictor("lane_following")
-    assert isinstance(model, CheckpointPredictor)
     start = "CheckpointPredictor(argoverse-nano: 0.2 M parameters, 60 steps from 50, c"
-    assert repr(model).startswith(start)
-    expected = "Forecaster(SceneEncoder and ModeDecoder: 0.2 M parameters, 60 steps from 50)"
-    assert repr(model.model) == expected
-    assert repr(baseline) == "BaselinePredictor(lane_following)"
+    assert repr(model).startswith(start) and repr(baseline) == "BaselinePredictor(lane_following)"
     assert repr(PerturbedPredictor(baseline, "noise")) == "PerturbedPredictor(lane_following, noise)"
     merged = repr(EnsemblePredictor([baseline, baseline]))
     assert merged == "EnsemblePredictor(6 modes of 2 predictors: lane_following + lane_following)"
-    file = tmp_path / "p.parquet"
-    predict(baseline, ScenarioStore(store_path, "val"), file, progress=False)
-    opened = f"PredictionsFile({file}: 5 scenarios, 5 tracks)"
-    assert repr(load_predictor(file)) == f"FilePredictor({opened})"
 
 
 def test_batches(store_path: Path) -> None:

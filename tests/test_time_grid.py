@@ -10,7 +10,7 @@ import pytest
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
-from trajpred.time_grid import resample_forecast
+from trajpred.time_grid import resample, resample_forecast
 
 
 def steady(step_s: float, observed: int = 9, future: int = 8, **states: object) -> Scenario:
@@ -31,7 +31,7 @@ def steady(step_s: float, observed: int = 9, future: int = 8, **states: object) 
 @pytest.mark.parametrize("step_s", [0.1, 0.05, 0.3])
 def test_steady_motion_is_the_same_on_every_grid(own_s: float, step_s: float) -> None:
     before = steady(own_s, observed=40, future=40)
-    found = before.resampled(step_s)
+    found = resample(before, step_s)
     now, tracks = found.num_observed - 1, found.tracks
     time = (np.arange(found.num_steps) - now) * step_s
     assert now == int(39 * own_s / step_s + 0.01) and found.num_steps - now - 1 == int(
@@ -51,7 +51,7 @@ def test_steady_motion_is_the_same_on_every_grid(own_s: float, step_s: float) ->
 def test_a_gap_stays_a_gap_and_its_neighbours_stay_known() -> None:
     valid = np.ones((2, 17), bool)
     valid[1, 4:7] = False  # 1.5 s; the state at 2.0 s before the last observed step is missing first
-    found = steady(0.5, valid=valid).resampled(0.1)
+    found = resample(steady(0.5, valid=valid), 0.1)
     time = (np.arange(found.num_steps) - found.num_observed + 1) * 0.1
     inside = (time > -2.5 + 0.05) & (time < -0.5 - 0.05)
     assert found.tracks.valid[0].all() and np.array_equal(found.tracks.valid[1], ~inside)
@@ -62,7 +62,7 @@ def test_a_frame_that_was_lost_is_a_gap_for_everyone() -> None:
     before = steady(0.5)
     stamps = before.timestamps_ns.copy()
     stamps[:5] -= 2_000_000_000
-    found = replace(before, timestamps_ns=stamps).resampled(0.1)
+    found = resample(replace(before, timestamps_ns=stamps), 0.1)
     time = (np.arange(found.num_steps) - found.num_observed + 1) * 0.1
     assert not found.tracks.valid[:, (time > -3.9) & (time < -1.6)].any() and found.tracks.valid[:, -1].all()
 
@@ -70,7 +70,7 @@ def test_a_frame_that_was_lost_is_a_gap_for_everyone() -> None:
 def test_states_between_the_times_of_a_coarser_grid_move_there_at_their_velocity() -> None:
     valid = np.ones((2, 17), bool)
     valid[0] = np.arange(17) == 5  # 0.15 s before the last observed step
-    found = steady(0.05, valid=valid).resampled(0.2)
+    found = resample(steady(0.05, valid=valid), 0.2)
     row = np.flatnonzero(found.tracks.valid[0])
     assert row.tolist() == [found.num_observed - 2]
     np.testing.assert_allclose(found.tracks.position[0, row], [[-2.0, 0.0]], atol=1e-9)
@@ -79,7 +79,7 @@ def test_states_between_the_times_of_a_coarser_grid_move_there_at_their_velocity
 @pytest.mark.parametrize("step_s", [0.0, -0.1, np.inf, np.nan])
 def test_a_step_that_is_none_is_rejected(step_s: float) -> None:
     with pytest.raises(DataError, match="step_s': must be a positive number of seconds"):
-        steady(0.1).resampled(step_s)
+        resample(steady(0.1), step_s)
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.5, 4), (0.04, 50), (0.1, 20), (0.25, 8)])

@@ -18,14 +18,12 @@ pytestmark = pytest.mark.slow
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def copied(folder: Path) -> Path:
-    """Copy what a wheel is built from, with tiny weights."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.pt")
+def sources(folder: Path, weights: bool = True) -> Path:
+    """Copy what an installation is made from, without the shipped weights if they do not matter."""
+    ignored = shutil.ignore_patterns("__pycache__", *["*.pt"] * (not weights))
     shutil.copytree(ROOT / "trajpred", folder / "trajpred", ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, folder / name)
-    for name in ("tiny.pt", "tiny.md"):
-        (folder / "trajpred" / "model" / "pretrained" / name).write_text(name)
     return folder
 
 
@@ -41,7 +39,7 @@ def build(source: Path, out: Path) -> Path:
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
-    source = copied(tmp_path / "source")
+    source = sources(tmp_path / "source", weights=False)
     # The same files elsewhere, written later and in another order.
     other = tmp_path / "other"
     for path in sorted(source.rglob("*"), reverse=True):
@@ -52,15 +50,6 @@ def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
             os.utime(target, (1.8e9, 1.8e9))
     first, second = build(source, tmp_path / "first"), build(other, tmp_path / "second")
     assert first.name == second.name and first.read_bytes() == second.read_bytes()
-
-
-def sources(folder: Path) -> Path:
-    """Copy what an installation is made from."""
-    folder.mkdir()
-    for name in ("trajpred", "pyproject.toml", "README.md", "LICENSE"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
-        copy(ROOT / name, folder / name)
-    return folder
 
 
 def installed(tmp_path: Path, *what: object) -> Path:

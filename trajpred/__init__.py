@@ -11,10 +11,11 @@ Example:
     >>> trajpred.plot_scenario(scenario, forecast)
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from trajpred.lazy import lazy_names
-from trajpred.processors import limit_threads
+from trajpred.environment import limit_threads
 
 if TYPE_CHECKING:
     from trajpred.errors import DataError
@@ -25,9 +26,26 @@ if TYPE_CHECKING:
     from trajpred.predictors import Predictor, load_predictor
     from trajpred.scenario import Scenario, Tracks
     from trajpred.sources.av2_objects import from_av2, to_av2
-    from trajpred.sources.maps import load_map
+    from trajpred.sources.maps import read_map
     from trajpred.time_grid import resample
     from trajpred.viz import draw_scene, plot_scenario
+
+
+def lazy_names(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], list[str]]:
+    """Return the ``__getattr__`` and the ``__all__`` of ``package``: names are imported when they are used.
+
+    Args:
+        names: for each module of the package its public names, separated by spaces.
+    """
+    homes = {name: module for module, text in names.items() for name in text.split()}
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{homes[name]}"), name)
+
+    return load, sorted(homes)
+
 
 limit_threads()
 __version__ = "0.1.0"
@@ -42,7 +60,7 @@ __getattr__, __all__ = lazy_names(
         "predictors": "Predictor load_predictor",
         "scenario": "Scenario Tracks",
         "sources.av2_objects": "from_av2 to_av2",
-        "sources.maps": "load_map",
+        "sources.maps": "read_map",
         "time_grid": "resample",
         "viz": "draw_scene plot_scenario",
     },

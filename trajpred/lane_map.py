@@ -204,36 +204,13 @@ class LaneMap:
     def load(
         cls, path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
     ) -> LaneMap:
-        """Load a map file of any format that is known, see :func:`trajpred.sources.maps.load_map`.
+        """Load a map file of any format that is known, see :func:`trajpred.sources.maps.read_map`.
 
         Raises: DataError naming the file and the field at fault.
         """
-        from trajpred import load_map  # lazily, since the records import nothing above them
+        from trajpred import read_map  # lazily, since the records import nothing above them
 
-        return load_map(path, origin=origin, crs=crs)
-
-    @classmethod
-    def from_lanelet2(
-        cls, path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
-    ) -> LaneMap:
-        """Load a Lanelet2 map (``.osm``), see :mod:`trajpred.sources.maps.lanelet2`. Raises: DataError."""
-        from trajpred import load_map
-
-        return load_map(path, "Lanelet2", origin=origin, crs=crs)
-
-    @classmethod
-    def from_opendrive(cls, path: str | Path) -> LaneMap:
-        """Load an OpenDRIVE map, see :mod:`trajpred.sources.maps.opendrive`. Raises: DataError."""
-        from trajpred import load_map
-
-        return load_map(path, "OpenDRIVE")
-
-    @classmethod
-    def from_commonroad(cls, path: str | Path) -> LaneMap:
-        """Load CommonRoad's lanelets, see :mod:`trajpred.sources.maps.commonroad`. Raises: DataError."""
-        from trajpred import load_map
-
-        return load_map(path, "CommonRoad")
+        return read_map(path, origin=origin, crs=crs)[1]
 
     def __len__(self) -> int:
         return len(self.lane_id)

@@ -7,10 +7,9 @@ tracks, ``T`` steps, ``L`` lane segments.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from io import BytesIO
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +26,7 @@ from trajpred.errors import (
     within,
 )
 from trajpred.geometry import causal_heading, causal_velocity, mean_step_s
-from trajpred.lane_map import LaneMap, Ragged
+from trajpred.lane_map import LaneMap
 
 #: Typical (length, width) in metres of Argoverse 2's ten object types; the forecasting data have no boxes.
 TYPICAL_SIZE = {
@@ -206,12 +205,6 @@ class Scenario:
         stamps = self.timestamps_ns - round(steps * self.step_s * 1e9)
         return replace(self, timestamps_ns=stamps, tracks=self.tracks.window(-steps, self.num_steps))
 
-    def resampled(self, step_s: float) -> Scenario:
-        """Return the scenario at steps of ``step_s`` seconds, see :func:`trajpred.time_grid.resample`."""
-        from trajpred import resample
-
-        return resample(self, step_s)
-
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
         require_names([self.scenario_id], "scenario_id")
@@ -303,25 +296,3 @@ class Scenario:
         lanes = map if isinstance(map, LaneMap) else LaneMap.from_centerlines([] if map is None else map)
         stamps = np.round(np.arange(T) * step_s * 1e9).astype(np.int64)
         return cls(scenario_id, city, stamps, num_observed, names[focal], tracks, lanes).validate()
-
-    @classmethod
-    def from_av2(cls, scenario: Any, static_map: Any = None) -> Scenario:
-        """Convert av2's objects, see :func:`trajpred.sources.av2_objects.from_av2`. Raises: DataError."""
-        from trajpred import from_av2  # lazily, since the records import nothing above them
-
-        return from_av2(scenario, static_map)
-
-    def to_av2(self) -> tuple[Any, Any]:
-        """Return av2's ``ArgoverseScenario`` and ``ArgoverseStaticMap``. Raises: DataError without av2."""
-        from trajpred import to_av2
-
-        return to_av2(self)
-
-
-def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
-    """Return whether two scenarios, or parts of them, have equal values, floats within ``tolerance``."""
-    if isinstance(a, (Scenario, Tracks, LaneMap, Ragged)):
-        return all(equal(getattr(a, f.name), getattr(b, f.name), tolerance) for f in fields(a))
-    if isinstance(a, np.ndarray) and a.dtype.kind == "f":
-        return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=tolerance))
-    return bool(np.array_equal(a, b))

@@ -177,12 +177,3 @@ def test_calibrated_mirrored_and_perturbed_models_are_evaluated(
     printed = capsys.readouterr().out
     for part in ("calibrated + calibrated, mirrored", ", noise |", " ECE |", " off-road |"):
         assert part in printed, part
-    merged, found = tmp_path / "merged.parquet", []
-    assert run("predict", *given, "--checkpoint", checkpoint, "--mirror", "--out", merged) == 0
-    for name, more in ((checkpoint, ["--mirror"]), (merged, [])):
-        assert run("evaluate", *given, "--checkpoint", name, *more, "--json", tmp_path / "found.json") == 0
-        found.append(json.loads((tmp_path / "found.json").read_text()))
-    direct, file = found
-    assert direct["how"] == "mirrored" and direct["training"]["recipe"] == "forecaster"
-    for name in ("focal/minADE6", "focal/minFDE6", "focal/brier-minFDE6"):
-        assert direct["per_scenario"][name] == pytest.approx(file["per_scenario"][name], abs=1e-3), name

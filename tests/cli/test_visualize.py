@@ -12,14 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from PIL import Image
 
 from tests.conftest import SAMPLE, run
 from tests.store.scenarios import made
-from trajpred.cli import visualize
-from trajpred.cli.scenarios import Choice, choose
+from trajpred.cli.scenarios import choose
 from trajpred.cli.visualize import file_stems
-from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, Source
 from trajpred.sources.argoverse2 import discover
 
@@ -64,16 +61,6 @@ def test_pictures_show_what_is_asked_for(store: Path, tmp_path: Path) -> None:
     names = ["alone", "file", "dark", "without"]
     pairs = [(a, b) for i, a in enumerate(names) for b in names[:i]]
     assert all((drawn[a] != drawn[b]).any() for a, b in pairs)
-
-
-@pytest.mark.slow
-def test_a_film_has_a_frame_per_step_and_is_small(store: Path, tmp_path: Path) -> None:
-    given = ["--store", store, "--scenario", FUTURELESS, "--checkpoint", "constant_velocity"]
-    assert run("visualize", *given, "--format", "gif", "--out", tmp_path) == 0
-    path = tmp_path / f"{FUTURELESS}.gif"
-    with Image.open(path) as film:
-        assert film.n_frames >= 50 + 10 and min(film.size) > 500
-    assert path.stat().st_size < 2e6
 
 
 def test_a_missing_film_encoder_is_reported_before_anything_is_made(
@@ -140,19 +127,6 @@ def test_ids_become_distinct_file_names_on_every_system() -> None:
     assert file_stems(["a:b", "a?b", "A_B", "a_b-2", "c"]) == ["a_b", "a_b-2", "A_B-3", "a_b-2-2", "c"]
 
 
-def test_pictures_stay_in_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scenario.from_arrays(np.zeros((1, 12, 2)), num_observed=10)
-    wild = [Choice(name, lambda: scene) for name in ("../x", ":x", "?x")]
-    monkeypatch.setattr(visualize, "choose", lambda *_: wild)
-    assert visualize.visualize(out=tmp_path / "out", dpi=40) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert stems(tmp_path / "out") == {"_x", "_x-2", "_x-3"}
-    wild[1:] = []
-    assert visualize.visualize(out=tmp_path / "out", format="gif") == 0
-    with Image.open(tmp_path / "out" / "_x.gif") as film:
-        assert film.n_frames >= 1 and min(film.size) > 500
-
-
 def test_out_may_be_the_file_of_one_scenario(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,15 +145,10 @@ def test_out_may_be_the_file_of_one_scenario(
     ("args", "message"),
     [
         (["--raw", "nowhere"], "no such file or folder"),
-        (["--raw", str(SAMPLE.parent / "README.md")], "skipped"),
         (["--raw", str(SAMPLE.parent)], "nor is it one scenario"),
         (["--raw", str(SAMPLE), "--split", "training"], "has no split 'training', only"),
-        (["--raw", str(SAMPLE), "--scenario", "0012"], "no split holds scenario '0012'"),
         (["--raw", str(SAMPLE), "--store", "folder"], "--store: cannot be combined with --raw"),
-        (["--source", "argoverse1"], "--source: needs --raw"),
-        (["--by", "minFDE6"], "--by: needs --worst"),
         (["--worst", "RESULTS", "--scenario", "0012"], "cannot be combined with --scenario"),
-        (["--worst", str(SAMPLE.parent / "README.md")], "README.md: "),
         (["--worst", "RESULTS", "--by", "colour"], "colour"),
         (["--without", "AV"], "needs --checkpoint"),
         (["--checkpoint", "lane_following", "--world", "0"], "has no joint futures"),
@@ -188,8 +157,6 @@ def test_out_may_be_the_file_of_one_scenario(
             "'none' is not in scenario",
         ),
         (["--format", "gif", "--checkpoint", "constant_velocity", "--without", "AV"], "only with pictures"),
-        (["--format", "html", "--theme", "dark"], "works only with pictures"),
-        (["--checkpoint", "constant_velocity", "--against", "lane_following"], "--format html"),
         (["--checkpoint", "constant_velocity", "--attention"], "--attention: is not reported by constant_v"),
         (["--radius-m", "inf"], "--radius-m: must be positive and finite"),
     ],

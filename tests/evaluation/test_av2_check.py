@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.conftest import run
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
+from trajpred import to_av2
 from trajpred.evaluation import av2_check, evaluate
 from trajpred.evaluation.av2_check import READ, agrees_with_av2
 from trajpred.predictors import FilePredictor
@@ -77,10 +77,10 @@ def test_the_command_prints_the_table_and_fails_on_a_difference(
 
 
 def test_without_av2_one_sentence_says_so(store: ScenarioStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trajpred import DataError, Scenario, packages
+    from trajpred import DataError, Scenario, environment
 
-    monkeypatch.setattr(packages, "has_av2", lambda: False)
-    for needs in (lambda: evaluate(Scattered(), store, check_with_av2=True), replace(store[0]).to_av2):
+    monkeypatch.setattr(environment, "has_av2", lambda: False)
+    for needs in (lambda: evaluate(Scattered(), store, check_with_av2=True), lambda: to_av2(store[0])):
         with pytest.raises(DataError, match="needs av2"):
             needs()
     assert isinstance(store[0], Scenario)

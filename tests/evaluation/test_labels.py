@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import run
+from tools.synthesize import make_scenario, scenario_table, write_scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.labels import LabelledStore, read_labels
@@ -18,8 +19,6 @@ from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor
 from trajpred.predictors.predict import predict, write_predictions
 from trajpred.scenario import Scenario
-from trajpred.sources.argoverse2_writer import scenario_table, write_scenario
-from trajpred.sources.synthetic import make_scenario
 from trajpred.store import ScenarioStore, prepare
 
 SCENARIOS = [make_scenario(0, i) for i in range(4)]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.export.scenes import alone
+from trajpred import resample
 from trajpred.errors import DataError
 from trajpred.export.check import Case, Check, check, require_limits, with_tolerance
 from trajpred.export.precision import PRECISIONS
@@ -77,6 +78,6 @@ def test_exceeded_limit_is_named(
 def test_scenes_of_any_window_and_rate_are_compared(
     bundle: Path, predictor: CheckpointPredictor, scenes: list[Scenario]
 ) -> None:
-    slow, short = scenes[0].resampled(0.5), replace(scenes[0], num_observed=8)
+    slow, short = resample(scenes[0], 0.5), replace(scenes[0], num_observed=8)
     found = check(bundle, predictor, predictor.on_model_steps([slow, short]), RULE)
     assert len(found.cases) == 5 and found.scored == 4  # the short one ends beyond the model's horizon

@@ -20,7 +20,7 @@ from torch_geometric.data import HeteroData
 
 from tests.conftest import run
 from tests.export.conftest import SETTINGS, save_model, traced_before
-from trajpred.cli.onboard import checked_rows
+from trajpred.cli.models import checked_rows
 from trajpred.errors import DataError
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle

@@ -25,6 +25,7 @@ from tests.conftest import ROOT
 from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, parquet_of, text_of, zip_of
 from tests.sources import map_files
 from tests.sources.argoverse1_files import made_map, made_rows, write
+from tools.synthesize import make_scenario, write_scenario
 from trajpred.errors import DataError
 from trajpred.evaluation.comparison import by_recipe, format_recipes
 from trajpred.evaluation.labels import label, read_labels
@@ -37,11 +38,10 @@ from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
 from trajpred.sources import argoverse1, argoverse1_map, argoverse2, commonroad
-from trajpred.sources.argoverse2_writer import map_archive, write_scenario
+from trajpred.sources.av2_objects import map_archive
 from trajpred.sources.maps.lanes import faults
-from trajpred.sources.synthetic import make_scenario
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.checksums import sealed
+from trajpred.store.shards import sealed
 
 SCENARIO = make_scenario(0, 2, steps=10, observed=5)
 
@@ -232,17 +232,6 @@ def results(folder: Path) -> Reader:
     return Reader(json.dumps(seed).encode(), json_of, read)
 
 
-def regions(_: Path) -> Reader:
-    rng = np.random.default_rng(0)
-    fitted = ConformalRegions.fit(rng.random((300, 2)), rng.integers(10, size=300), [1.0, 2.0], min_count=10)
-
-    def read(content: bytes) -> object:
-        found = ConformalRegions.from_json(content.decode("utf-8", "replace"))
-        return found.covered(np.ones((3, len(found.horizons_s))), np.arange(3))
-
-    return Reader(fitted.to_json().encode(), json_of, read)
-
-
 def bundle_files() -> dict[str, bytes]:
     """Return the files of a bundle with an empty graph, which is onnxruntime's to read."""
     arrays = {"encoder/history": np.zeros((2, 5, 3), np.float32), "decoder/target": np.arange(2)}
@@ -290,10 +279,11 @@ def bundle(folder: Path) -> Reader:
 
 def checkpoint(folder: Path) -> Reader:
     path, sizes = folder / "best.ckpt", {"in_features": 2, "out_features": 3}
-    fitted = regions(folder).seed.decode()
+    rng = np.random.default_rng(0)
+    fitted = ConformalRegions.fit(rng.random((300, 2)), rng.integers(10, size=300), [1.0, 2.0], min_count=10)
     parts = {
         TRAINING: {"seed": 1},
-        CALIBRATION: {"temperature": 1.5, "regions": fitted, "store": {"source": "x"}},
+        CALIBRATION: {"temperature": 1.5, "regions": fitted.to_json(), "store": {"source": "x"}},
     }
     weights = {CONFIG: {"dim": 3}, "state_dict": nn.Linear(2, 3).state_dict(), "epoch": 3, "global_step": 9}
     torch.save(parts | weights, path)
@@ -323,7 +313,6 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "predictions (parquet)": predictions,
     "labels (parquet)": labels,
     "results (JSON)": results,
-    "conformal regions (JSON)": regions,
     "bundle (zip)": bundle,
     "checkpoint (zip)": checkpoint,
 }

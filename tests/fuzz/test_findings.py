@@ -15,14 +15,13 @@ import pytest
 
 from tests.fuzz.readers import READERS, SCENARIO, bundle_files, raw_store
 from tests.sources.argoverse1_files import made_map
+from tools.synthesize import scenario_table, write_scenario
 from trajpred.errors import DataError, as_names
 from trajpred.onboard.bundle import MANIFEST, Bundle
-from trajpred.sources import argoverse1_map, argoverse2
-from trajpred.sources.argoverse2_writer import scenario_table, write_scenario
-from trajpred.sources.maps import xml_file
-from trajpred.sources.tables import MAX_STEPS
+from trajpred.sources import argoverse1_map, argoverse2, reading
+from trajpred.sources.reading import MAX_STEPS
 from trajpred.store import prepare
-from trajpred.store.checksums import sealed, unsealed
+from trajpred.store.shards import sealed, unsealed
 
 
 def test_preparing_again_deletes_nothing_outside_the_store(tmp_path: Path) -> None:
@@ -52,7 +51,7 @@ def test_one_long_string_does_not_enlarge_all_of_them() -> None:
 
 
 def test_compressed_maps_and_entities_that_expand_are_rejected(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(xml_file, "MAX_BYTES", 10**5)
+    monkeypatch.setattr(reading, "MAX_BYTES", 10**5)
     packed, bomb = tmp_path / "map.xml.gz", tmp_path / "map.xml"
     packed.write_bytes(gzip.compress(made_map().encode() + b" " * 10**6))
     entities = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(9))
@@ -73,11 +72,10 @@ def test_columns_of_one_repeated_value_that_expand_are_rejected(tmp_path: Path) 
         reader.read(path.read_bytes())
 
 
-@pytest.mark.parametrize("value", [0, 2**40, 1e400, "50", True])
+@pytest.mark.parametrize("value", [0, 2**40, True])
 def test_bundles_with_invalid_sizes_are_rejected(tmp_path: Path, value: Any) -> None:
-    for group, name in (("model", "history"), ("sizes", "A")):
-        manifest = json.loads(bundle_files()[MANIFEST])
-        manifest[group][name] = value
-        (tmp_path / MANIFEST).write_text(json.dumps(manifest))
-        with pytest.raises(DataError, match=name):
-            Bundle(tmp_path)
+    manifest = json.loads(bundle_files()[MANIFEST])
+    manifest["sizes"]["A"] = value
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="A"):
+        Bundle(tmp_path)

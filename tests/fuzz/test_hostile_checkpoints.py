@@ -21,25 +21,15 @@ from trajpred.training.lit_forecaster import LitForecaster
 #: Spellings that a parser of configs takes for a class to import.
 SPELLINGS: list[dict[str, Any]] = [
     {"encoder": "evilmod.Encoder"},
-    {"encoder": "this.Encoder"},
     {"encoder": "{class_path: evilmod.Encoder}"},
     {"encoder": {"class_path": "evilmod.Encoder"}},
-    {"encoder": {"class_path": "evilmod.Encoder", "init_args": {"dim": 32}}},
     {"encoder.class_path": "evilmod.Encoder"},
     {"encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args.class_path": "evilmod.Encoder"}},
     {"encoder": {"class_path": "trajpred.model.TokenEncoder", "init_args": {"agent": "evilmod.Encoder"}}},
-    {
-        "encoder": {
-            "class_path": "trajpred.model.TokenEncoder",
-            "init_args": {"agent": {"class_path": "evilmod.Encoder"}},
-        }
-    },
     {"scene": {"class_path": "evilmod.Encoder"}},
     {"scene": {"features": "evilmod.json"}},
     {"encoder": {"class_path": "trajpred.model.pretrained.SceneEncoder"}},
-    {"encoder": {"class_path": "trajpred.model.ModeDecoder"}},
     {"encoder": {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1, "out_features": 1}}},
-    {"encoder": {"class_path": ["evilmod.Encoder"]}},
 ]
 
 
@@ -84,37 +74,28 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "doubled": lambda content: content[TRAINING].update(seed=doubled(60)),
     "layers": changed("encoder", layers=20_000),
     "layers as text": changed("encoder", layers="20000"),
-    "layers as truth": changed("encoder", layers=True),
-    "layers as number": changed("encoder", layers=2.0),
     "dim": changed("encoder", dim=8_192),
-    "dim as text": changed("encoder", dim="8192"),
     "negative dim": changed("encoder", dim=-32),
     "no heads": changed("encoder", heads=0),
     "long integer": changed("encoder", dim=10**5_000),
     "horizon": changed("decoder", horizon=10_000_000),
-    "horizon as text": changed("decoder", horizon="10000000"),
     "degree": changed("decoder", degree=9_999),
     "dropout": changed("encoder", dropout=float("nan")),
     "choice": changed("encoder", norm="x" * 10**6),
     "unknown argument": changed("encoder", colour=1),
-    "step_s nan": lambda content: content[CONFIG].update(step_s=float("nan")),
     "step_s": lambda content: content[CONFIG].update(step_s=-0.1),
     "history": lambda content: content[CONFIG].update(history=0),
     "max_agents": lambda content: content[CONFIG].update(scene={"features": {"max_agents": 2**40}}),
     "radius": lambda content: content[CONFIG].update(scene={"graph": {"lane_radius_m": float("inf")}}),
-    "epoch": lambda content: content.update(epoch=float("nan"), global_step=1),
     "global_step": lambda content: content.update(epoch=1, global_step=10**5_000),
     "record with a tensor": lambda content: content[TRAINING].update(seed=torch.zeros(2)),
     "nan weight": in_state(lambda: torch.full((6, 32), float("nan"))),
     "weight is a list": in_state(lambda: [1.0]),
-    "infinite weight": in_state(lambda: torch.full((6, 32), float("inf"))),
     "complex weight": in_state(lambda: torch.zeros(6, 32, dtype=torch.complex64)),
     "quantized weight": in_state(lambda: torch.quantize_per_tensor(torch.zeros(6, 32), 1.0, 0, torch.qint8)),
     "sparse weight": in_state(lambda: torch.zeros(6, 32).to_sparse()),
-    "nested weight": in_state(lambda: torch.nested.nested_tensor([torch.zeros(3), torch.zeros(2)])),
     "meta weight": in_state(lambda: torch.zeros(6, 32, device="meta")),
     "expanded weight": in_state(lambda: torch.zeros(1).expand(10**6, 10**6)),
-    "endless empty weight": in_state(lambda: torch.zeros(2**40, 0)),
     "weight of another shape": in_state(lambda: torch.zeros(7, 32)),
 }
 

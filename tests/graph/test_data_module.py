@@ -15,13 +15,13 @@ import torch
 
 from tests.conftest import ROOT
 from tests.graph.scenes import equal_batches
+from tools.synthesize import synthesize
 from trajpred.errors import DataError
 from trajpred.graph.batch_sampler import BatchKey
 from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.data_module import SceneData, SceneDataset
 from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.graph.transforms import AugmentConfig
-from trajpred.sources.synthetic import synthesize
 from trajpred.store import ScenarioStore, prepare
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)

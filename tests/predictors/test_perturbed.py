@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.conftest import equal
 from tests.viz.scenes import make_scenario
 from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
 from trajpred.predictors.perturbed import PERTURBATIONS, perturbed, road_users, short_history, without
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, equal
+from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
 
 
 @pytest.fixture

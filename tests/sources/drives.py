@@ -15,8 +15,7 @@ from mcap_ros2.writer import Writer
 
 from trajpred.onboard.replay import detections
 from trajpred.scenario import TYPICAL_SIZE, Scenario
-from trajpred.sources.recorded_drive import LABELS
-from trajpred.sources.ros_types import TRACKED_OBJECTS, ros_types
+from trajpred.sources.recorded_drive import LABELS, TRACKED_OBJECTS, ros_types
 
 TOPIC = "/perception/object_recognition/tracking/objects"
 #: The label that each object type of the sample is written as.

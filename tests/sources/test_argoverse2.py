@@ -13,18 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from av2.datasets.motion_forecasting.data_schema import ObjectType
 from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
+from av2.map.lane_segment import LaneMarkType, LaneType
 from av2.map.map_api import ArgoverseStaticMap
 
-from tests.conftest import SAMPLE
+from tests.conftest import SAMPLE, equal
+from tools.synthesize import make_scenario, scenario_table
 from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
-from trajpred.scenario import OBJECT_TYPES, Scenario, equal
+from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
-from trajpred.sources.argoverse2_writer import map_archive, scenario_table
-from trajpred.sources.synthetic import make_scenario
-from trajpred.sources.tables import MAX_STEPS
+from trajpred.sources.av2_objects import map_archive
+from trajpred.sources.reading import MAX_STEPS
 from trajpred.splits import SPLITS
 
 TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
@@ -32,11 +34,6 @@ STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
 TIME = ("start_timestamp", "end_timestamp")
 INTEGER = ("timestep", "object_category", "num_timestamps")
 COLUMNS = ("observed", *TEXT, *STATE, *TIME, *INTEGER)
-POLYLINES = {
-    "lane_segments": ("centerline", "left_lane_boundary", "right_lane_boundary"),
-    "pedestrian_crossings": ("edge1", "edge2"),
-    "drivable_areas": ("area_boundary",),
-}
 SMALL = make_scenario(0, 2, steps=8, observed=5)
 TABLE = scenario_table(SMALL)
 ARCHIVE = {group: dict(list(records.items())[:3]) for group, records in map_archive(SMALL.map).items()}
@@ -216,30 +213,10 @@ def test_types_order_and_encoding_do_not_matter(tmp_path: Path, options: Any) ->
         assert equal(read(tmp_path / encoding, TABLE, json.dumps(more).encode(encoding)), plain)
 
 
-def test_every_type_category_and_mark_is_known(tmp_path: Path) -> None:
-    for i, name in enumerate(OBJECT_TYPES):
-        table = replaced("object_type", [name] * len(TABLE))
-        assert set(read(tmp_path / name, table).tracks.object_type.tolist()) == {i}
-    for category in range(4):
-        table = replaced("object_category", [category] * len(TABLE))
-        assert set(read(tmp_path / str(category), table).tracks.category.tolist()) == {category}
-    for key, names in (("left_lane_mark_type", MARK_TYPES), ("lane_type", LANE_TYPES)):
-        for i, name in enumerate(names):
-            lanes = read(tmp_path / f"{key} {name}", TABLE, placed("lane_segments", key, name)).map
-            assert (lanes.left_mark if "mark" in key else lanes.lane_type)[0] == i
-
-
-@pytest.mark.parametrize("name", ["ÄÖ 東京", "$x^{", " ", "7\0", "", "a\nb"])
-def test_printable_text_is_a_valid_id(tmp_path: Path, name: str) -> None:
-    ids = [name if track == SMALL.focal_id else track for track in TABLE["track_id"].to_pylist()]
-    table = replaced("track_id", ids)
-    at = table.column_names.index("focal_track_id")
-    table = table.set_column(at, "focal_track_id", pa.array([name] * len(table)))
-    if not name.strip("\0\n") or not name.isprintable():
-        assert "printable" in rejects("*.parquet", "track_id", tmp_path, table)
-        return
-    scenario = read(tmp_path, table)
-    assert scenario.focal_id == name and scenario.tracks.valid[scenario.focal].all()
+def test_every_type_category_and_mark_of_av2_is_known() -> None:
+    known = ((OBJECT_TYPES, ObjectType), (LANE_TYPES, LaneType), (MARK_TYPES, LaneMarkType))
+    for names, theirs in known:
+        assert theirs(names[0]) and {*names} == {one.value for one in theirs}
 
 
 def test_tracks_without_observed_or_future_states_are_kept(tmp_path: Path) -> None:
@@ -255,20 +232,9 @@ def test_tracks_without_observed_or_future_states_are_kept(tmp_path: Path) -> No
 
 # ------------------------------------------------------------------------------------- invalid tracks
 
-WRONG: dict[str, Any] = {
-    "text": ["1"],
-    "integer": [1],
-    "real": [1.0],
-    "boolean": [True],
-    "bytes": [b"1"],
-    "list": [[1.0]],
-    "struct": [{"a": "1"}],
-    "decimal": pa.array([1], pa.decimal128(5)),
-    "date": pa.array([1], pa.timestamp("ns")),
-    "null": pa.nulls(1),
-}
-RIGHT = {"observed": ("boolean",), **dict.fromkeys(TEXT, ("text",)), **dict.fromkeys(STATE, ("real",))}
-RIGHT |= {**dict.fromkeys(TIME, ("real", "integer")), **dict.fromkeys(INTEGER, ("integer",))}
+#: Values of types that a column may not have.
+WRONG = {"observed": 1, **dict.fromkeys(TEXT, b"1"), **dict.fromkeys(STATE, 1)}
+WRONG |= {**dict.fromkeys(TIME, "1"), **dict.fromkeys(INTEGER, 1.0)}
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -276,11 +242,8 @@ def test_missing_duplicate_null_and_mistyped_columns_are_named(tmp_path: Path, n
     file = "scenario_*.parquet"
     assert "missing" in rejects(file, name, tmp_path, TABLE.drop_columns([name]))
     assert "duplicated" in rejects(file, name, tmp_path, TABLE.append_column(name, TABLE[name]))
-    assert "null" in rejects(file, name, tmp_path, replaced(name, None, row=0))
-    for dtype, value in WRONG.items():
-        if dtype not in RIGHT[name]:
-            column = pa.array(value).take(pa.array(np.zeros(len(TABLE), np.int64)))
-            assert "type" in rejects(file, name, tmp_path, replaced(name, column))
+    assert "at least one row" in rejects(file, name, tmp_path, replaced(name, None, row=0))
+    assert "type" in rejects(file, name, tmp_path, replaced(name, [WRONG[name]] * len(TABLE)))
     if name in TEXT:
         letters = pa.array([b"\xff\xfe"] * len(TABLE), pa.binary()).buffers()
         rejects(file, name, tmp_path, replaced(name, pa.Array.from_buffers(pa.string(), len(TABLE), letters)))
@@ -289,36 +252,26 @@ def test_missing_duplicate_null_and_mistyped_columns_are_named(tmp_path: Path, n
 ROWS = len(TABLE)
 FOCAL_ROW = TABLE["track_id"].to_pylist().index(SMALL.focal_id)
 INVALID_TRACKS: list[tuple[str, Callable[[], pa.Table]]] = [
-    *((name, lambda name=name, x=x: replaced(name, x, row=5)) for name in STATE for x in (np.nan, -np.inf)),
-    *((name, lambda name=name: replaced(name, [np.nan] * ROWS)) for name in TIME),
-    *(
-        (name, lambda name=name: replaced(name, "7", row=3))
-        for name in ("scenario_id", "focal_track_id", "city")
-    ),
-    *((name, lambda name=name: replaced(name, 9, row=3)) for name in ("num_timestamps", *TIME)),
+    *((name, lambda name=name: replaced(name, np.nan, row=5)) for name in STATE),
+    ("start_timestamp", lambda: replaced("start_timestamp", [np.nan] * ROWS)),
+    ("city", lambda: replaced("city", "7", row=3)),
+    ("end_timestamp", lambda: replaced("end_timestamp", 9, row=3)),
     *(
         ("num_timestamps", lambda n=n: replaced("num_timestamps", [n] * ROWS))
-        for n in (0, -1, MAX_STEPS + 1, 2**62)
+        for n in (0, MAX_STEPS + 1, 2**62)
     ),
-    *(("timestep", lambda n=n: replaced("timestep", n, row=5)) for n in (-1, 8, 2**40)),
+    *(("timestep", lambda n=n: replaced("timestep", n, row=5)) for n in (-1, 8)),
     ("timestep", lambda: pa.concat_tables([TABLE, TABLE.slice(4, 1)])),
-    ("track_id", lambda: TABLE.slice(0, 0)),
+    ("observed", lambda: TABLE.slice(0, 0)),
     ("observed", lambda: replaced("observed", [False] * ROWS)),
     ("observed", lambda: replaced("observed", True, row=7)),
     ("object_type", lambda: replaced("object_type", "tram", row=0)),
     ("object_type", lambda: replaced("object_type", "bus", row=FOCAL_ROW)),
     ("object_category", lambda: replaced("object_category", 0, row=FOCAL_ROW)),
-    *(("object_category", lambda n=n: replaced("object_category", [n] * ROWS)) for n in (4, -1)),
+    ("object_category", lambda: replaced("object_category", [4] * ROWS)),
     ("focal_id", lambda: replaced("focal_track_id", ["other"] * ROWS)),
-    (
-        "focal_id",
-        lambda: TABLE.filter(
-            pc.invert(pc.and_(TABLE["observed"], pc.equal(TABLE["track_id"], SMALL.focal_id)))
-        ),
-    ),
     ("start_timestamp", lambda: replaced("start_timestamp", [4e17] * ROWS)),
-    ("start_timestamp", lambda: replaced("start_timestamp", [-1.0] * ROWS)),
-    *(("end_timestamp", lambda x=x: replaced("end_timestamp", [x] * ROWS)) for x in (1e300, -2e9)),
+    ("end_timestamp", lambda: replaced("end_timestamp", [1e300] * ROWS)),
     ("timestamps_ns", lambda: replaced("end_timestamp", TABLE["start_timestamp"].to_pylist())),
 ]
 
@@ -339,10 +292,10 @@ def test_missing_ambiguous_and_unreadable_files_are_named(tmp_path: Path, patter
     read(tmp_path)
     path = next(tmp_path.glob(pattern))
     content = path.read_bytes()
-    for share in (0, 0.01, 0.5, 0.99):
+    for share in (0, 0.5):
         path.write_bytes(content[: int(share * len(content))])
         rejected(pattern)
-    for damaged in (b"PAR1" * 20, b"\xff\xfe\xfa", b"[" * 100_000, b"9" * 10_000, b"{} {}", b"\0" * 9):
+    for damaged in (b"PAR1" * 20, b"\xff\xfe\xfa", b"[" * 100_000, b"9" * 10_000):
         path.write_bytes(damaged)
         rejected(pattern)
     path.with_stem(f"{path.stem}b").touch()
@@ -364,34 +317,24 @@ def placed(group: str, key: str, value: Any) -> Any:
     return archive
 
 
-NOT_AN_ID = ("12", 1.5, True, 2**63, [], {})
-NOT_A_LINE = (None, 3, "xyz", {"x": 1}, [[1, 2, 3]] * 3, [{"x": 1, "y": 2}] * 3, [None])
-NOT_A_NUMBER = ("1.5", None, True, float("nan"), [1.0], 10**400)
+NOT_AN_ID, NOT_A_NUMBER = ("12", 1.5, True, 2**63), ("1.5", None, True, float("nan"), 10**400)
+NOT_A_LINE = (None, "xyz", {"x": 1}, [[1, 2, 3]] * 3, [{"x": 1, "y": 2}] * 3)
 LANE = "lane_segments"
 
 
-def cases(group: str, keys: Iterable[str], values: Iterable[Any]) -> list[tuple[str, str, str, Any]]:
-    return [(f"{group}.{key}", group, key, value) for key in keys for value in values]
+def cases(group: str, key: str, values: Iterable[Any]) -> list[tuple[str, str, str, Any]]:
+    return [(f"{group}.{key}", group, key, value) for value in values]
 
 
 INVALID_MAPS = [
-    *(
-        case
-        for group, keys in POLYLINES.items()
-        for case in (
-            *cases(group, keys, NOT_A_LINE),
-            *cases(group, keys, [[{"x": 0, "y": x, "z": 0}] * 3 for x in NOT_A_NUMBER]),
-            *cases(group, ["id"], [*NOT_AN_ID, None]),
-        )
-    ),
-    *cases(LANE, ("left_neighbor_id", "right_neighbor_id"), NOT_AN_ID),
-    *cases(LANE, ("predecessors", "successors"), [*([x] for x in NOT_AN_ID), None, 3, "12", {}]),
-    *cases(LANE, ("lane_type", "left_lane_mark_type", "right_lane_mark_type"), ("TRAM", None, 3, [], {})),
-    *cases(LANE, ["is_intersection"], (None, 0, "true", [])),
+    *cases(LANE, "centerline", [*NOT_A_LINE, *([{"x": 0, "y": x, "z": 0}] * 3 for x in NOT_A_NUMBER)]),
+    *cases("drivable_areas", "id", [*NOT_AN_ID, None]),
+    *cases(LANE, "left_neighbor_id", NOT_AN_ID),
+    *cases(LANE, "successors", [*([x] for x in NOT_AN_ID), None, "12"]),
+    *cases(LANE, "lane_type", ("TRAM", None, 3, [])),
+    *cases(LANE, "is_intersection", (None, 0, "true")),
     ("lane_id", LANE, "id", 1),
-    ("centerline", LANE, "centerline", [{"x": 0.0, "y": 0.0, "z": 0.0}]),
     ("crossing_edge1", "pedestrian_crossings", "edge1", []),
-    ("drivable_area", "drivable_areas", "area_boundary", [{"x": 0.0, "y": 0.0, "z": 0.0}] * 2),
 ]
 
 
@@ -406,14 +349,11 @@ def test_invalid_values_of_maps_are_named(tmp_path: Path) -> None:
 
 def test_missing_and_mistyped_groups_records_and_keys_of_maps_are_named(tmp_path: Path) -> None:
     file = "log_map_archive_*.json"
-    for content in ([], None, 3, "map", [{}]):
-        rejects(file, "lane_segments", tmp_path, TABLE, content)
+    rejects(file, "lane_segments", tmp_path, TABLE, [])
     for group, records in ARCHIVE.items():
         rejects(file, group, tmp_path, TABLE, {name: x for name, x in ARCHIVE.items() if name != group})
-        for value in (None, [], "lanes"):
-            rejects(file, group, tmp_path, TABLE, {**ARCHIVE, group: value})
-        for record in (None, 3, "lane", []):
-            rejects(file, f"{group}.id", tmp_path, TABLE, {**ARCHIVE, group: {**records, "x": record}})
+        rejects(file, group, tmp_path, TABLE, {**ARCHIVE, group: []})
+        rejects(file, f"{group}.id", tmp_path, TABLE, {**ARCHIVE, group: {**records, "x": 3}})
         for key in next(iter(records.values())):
             archive = copy.deepcopy(ARCHIVE)
             del next(iter(archive[group].values()))[key]

@@ -11,10 +11,10 @@ import pytest
 from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
 from av2.map.map_api import ArgoverseStaticMap
 
-from trajpred import DataError, LaneMap, Scenario
-from trajpred.scenario import equal
+from tests.conftest import equal
+from tools.synthesize import make_scenario
+from trajpred import DataError, LaneMap, from_av2, to_av2
 from trajpred.sources.argoverse2 import read_scenario
-from trajpred.sources.synthetic import make_scenario
 
 
 def load(folder: Path) -> tuple[Any, Any]:
@@ -26,35 +26,35 @@ def load(folder: Path) -> tuple[Any, Any]:
 def test_av2_objects_equal_what_our_reader_reads_and_return_unchanged(sample_folders: list[Path]) -> None:
     for folder in sample_folders[::4]:
         theirs, their_map = load(folder)
-        found, ours = Scenario.from_av2(theirs, their_map), read_scenario(folder)
+        found, ours = from_av2(theirs, their_map), read_scenario(folder)
         # av2 keeps no centrelines: it computes them from the boundaries.
         lines = [their_map.get_lane_segment_centerline(lane) for lane in ours.map.lane_id.tolist()]
         np.testing.assert_array_equal(found.map.centerline.values, np.concatenate(lines))
         assert equal(replace(found, map=replace(found.map, centerline=ours.map.centerline)), ours)
-        again, again_map = found.to_av2()
+        again, again_map = to_av2(found)
         assert again.tracks == theirs.tracks and again.focal_track_id == theirs.focal_track_id
         np.testing.assert_array_equal(again.timestamps_ns, np.round(theirs.timestamps_ns))
         assert again_map == their_map
-        assert equal(Scenario.from_av2(again, again_map), found)
+        assert equal(from_av2(again, again_map), found)
 
 
 def test_scenarios_without_a_map_and_uneven_times_are_kept() -> None:
     scenario = make_scenario(0, 1)
     stamps = scenario.timestamps_ns + 64 * np.arange(110) ** 2
     uneven = replace(scenario, timestamps_ns=stamps, map=LaneMap())
-    theirs, _ = uneven.to_av2()
-    assert equal(Scenario.from_av2(theirs), uneven)
+    theirs, _ = to_av2(uneven)
+    assert equal(from_av2(theirs), uneven)
 
 
 def test_invalid_objects_are_named() -> None:
-    theirs, _ = make_scenario(0, 1).to_av2()
+    theirs, _ = to_av2(make_scenario(0, 1))
     with pytest.raises(DataError, match="ArgoverseScenario"):
-        Scenario.from_av2({"scenario_id": "a"})
+        from_av2({"scenario_id": "a"})
     with pytest.raises(DataError, match="ArgoverseStaticMap"):
-        Scenario.from_av2(theirs, "map.json")
+        from_av2(theirs, "map.json")
     theirs.tracks[0].object_states[0].heading = float("nan")
     with pytest.raises(DataError, match="heading"):
-        Scenario.from_av2(theirs)
+        from_av2(theirs)
     theirs.tracks[0].object_states[0].heading = None
     with pytest.raises(DataError, match="heading"):
-        Scenario.from_av2(theirs)
+        from_av2(theirs)

@@ -17,8 +17,7 @@ from tests.sources.drives import TOPIC, identity, tracked, write_drive, write_me
 from trajpred.errors import DataError
 from trajpred.onboard.replay import detections
 from trajpred.scenario import Scenario
-from trajpred.sources.recorded_drive import RecordedDrive
-from trajpred.sources.ros_types import TRACKED_OBJECTS, ros_types
+from trajpred.sources.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
 
 
 @pytest.fixture(scope="module")

@@ -103,8 +103,6 @@ def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Pa
         ("absent", "'good_one:ABSENT' cannot be loaded (AttributeError"),
         ("text", "'good_one:TEXT' is not a trajpred.sources.Source"),
         ("twice", "registered more than once; give good_one:EMPTY or good_one:TEXT"),
-        ("nowhere.at_all:X", "cannot be loaded (ModuleNotFoundError"),
-        (":", "cannot be loaded"),
         ("a b:c", "cannot be loaded"),
     ],
 )

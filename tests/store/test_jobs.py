@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, equal
 from trajpred.errors import DataError
-from trajpred.scenario import equal
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, jobs, prepare
 from trajpred.store.jobs import ShardJob, make, sole_writer
@@ -27,43 +26,14 @@ OPTIONS: dict[str, Any] = {"workers": 1, "shard_size": 3, "progress": False}
 posix = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no POSIX processes on this system")
 
 
-@pytest.mark.parametrize("complete", [0, 4])
-def test_a_full_disk_keeps_complete_shards(
-    sample: Path,
-    sample_store: Path,
-    tmp_path: Path,
-    tree: Tree,
-    monkeypatch: pytest.MonkeyPatch,
-    complete: int,
-) -> None:
-    write, calls = jobs.write_shard, []
-
-    def full(path: Path, *rest: Any) -> None:
-        calls.append(path)
-        if len(calls) > complete:
-            path.write_bytes(b"half")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(path, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(jobs, "write_shard", full)
-        with pytest.raises(DataError, match=r"No space left on device.*the same command continues"):
-            prepare("argoverse2", sample, tmp_path, **OPTIONS)
-    assert len(list(tmp_path.glob("*/shard-*"))) == 2 * complete
-    assert not list(tmp_path.glob(".unfinished-*"))
-    prepare("argoverse2", sample, tmp_path, **OPTIONS)
-    assert tree(tmp_path) == tree(sample_store)
-
-
-@pytest.mark.parametrize("complete", [0, 4, "manifest"])
-def test_a_store_that_a_full_disk_keeps_from_being_replaced_stays_readable(
-    sample: Path, copy: Path, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch, complete: int | str
-) -> None:
+def fill_up(patch: pytest.MonkeyPatch, complete: int | str) -> None:
+    """Fill the disk after ``complete`` shards, or when the manifest is written."""
     write, write_text, calls = jobs.write_shard, Path.write_text, []
 
     def full(path: Path, *rest: Any) -> None:
         calls.append(path)
         if complete != "manifest" and len(calls) > int(complete):
+            path.write_bytes(b"half")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(path, *rest)
 
@@ -72,11 +42,30 @@ def test_a_store_that_a_full_disk_keeps_from_being_replaced_stays_readable(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write_text(path, *rest, **options)
 
+    patch.setattr(jobs, "write_shard", full)
+    patch.setattr(Path, "write_text", full_text)
+
+
+def test_a_full_disk_keeps_complete_shards(
+    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        fill_up(patch, 4)
+        with pytest.raises(DataError, match=r"No space left on device.*the same command continues"):
+            prepare("argoverse2", sample, tmp_path, **OPTIONS)
+    assert len(list(tmp_path.glob("*/shard-*"))) == 8 and not list(tmp_path.glob(".unfinished-*"))
+    prepare("argoverse2", sample, tmp_path, **OPTIONS)
+    assert tree(tmp_path) == tree(sample_store)
+
+
+@pytest.mark.parametrize("complete", [0, 4, "manifest"])
+def test_a_store_that_a_full_disk_keeps_from_being_replaced_stays_readable(
+    sample: Path, copy: Path, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch, complete: int | str
+) -> None:
     before = {split: list(ScenarioStore(copy, split)) for split in ("train", "val", "test")}
     other = OPTIONS | {"compression": "zstd", "shard_size": 2}
     with monkeypatch.context() as patch:
-        patch.setattr(jobs, "write_shard", full)
-        patch.setattr(Path, "write_text", full_text)
+        fill_up(patch, complete)
         with pytest.raises(DataError, match="No space left on device"):
             prepare("argoverse2", sample, copy, overwrite=True, **other)
     for split, scenarios in before.items():
@@ -124,19 +113,16 @@ prepare("argoverse2", raw, store, workers=1, shard_size=3, progress=False)
 """
 
 
-#: File replacements before the kill, and files in the store at that time: two for each shard.
-BEFORE_INDICES, BETWEEN_SHARD_AND_RECORD = (14, 14), pytest.param(1, 1, marks=pytest.mark.slow)
-
-
 @posix
-@pytest.mark.parametrize(("replaced", "files"), [BEFORE_INDICES, BETWEEN_SHARD_AND_RECORD])
+@pytest.mark.parametrize("replaced", [14, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_run_resumes_to_the_same_bytes(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, replaced: int, files: int
+    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, replaced: int
 ) -> None:
+    """Before the indices, two files of each shard being in place; between a shard and its record."""
     command = [sys.executable, "-c", DYING, str(sample), str(tmp_path), str(replaced)]
     assert subprocess.run(command).returncode == -signal.SIGKILL
     unfinished = list(tmp_path.glob(".unfinished-*/*"))
-    assert unfinished and len(list(tmp_path.glob("*/*"))) - len(unfinished) == files
+    assert unfinished and len(list(tmp_path.glob("*/*"))) - len(unfinished) == replaced
     with pytest.raises(DataError, match="no store here"):
         ScenarioStore(tmp_path, "train")
     prepare("argoverse2", sample, tmp_path, **OPTIONS)
@@ -192,19 +178,6 @@ def test_ctrl_c_prints_one_line_and_leaves_no_process(sample: Path, tmp_path: Pa
 
 @pytest.mark.slow
 @posix
-def test_workers_end_with_a_killed_parent(sample: Path, tmp_path: Path, tree: Tree) -> None:
-    process = start(sample, tmp_path / "store")
-    wait_for_shards(tmp_path / "store", process)
-    process.kill()
-    process.wait()
-    for name in ("store", "whole"):
-        prepare("argoverse2", sample, tmp_path / name, workers=1, shard_size=2, progress=False)
-    assert_ended(process.pid)
-    assert tree(tmp_path / "store") == tree(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@posix
 def test_forty_kills_end_with_the_same_bytes(sample: Path, tmp_path: Path, tree: Tree) -> None:
     store, random_ = tmp_path / "store", random.Random(1)
     for kill in range(40):
@@ -214,7 +187,11 @@ def test_forty_kills_end_with_the_same_bytes(sample: Path, tmp_path: Path, tree:
             time.sleep(random_.uniform(0, 0.15))
         else:
             time.sleep(random_.uniform(0, 2.5))
-        os.killpg(process.pid, signal.SIGKILL)
+        if kill % 8:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:  # the workers end with their parent
+            process.kill()
+            assert_ended(process.pid)
         process.communicate()
     for name in ("store", "whole"):
         prepare("argoverse2", sample, tmp_path / name, workers=1, shard_size=2, progress=False)

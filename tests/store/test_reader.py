@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.conftest import equal
 from tests.graph.scenes import assert_same
 from tests.store.scenarios import full_map, index, made, shard
 from trajpred.errors import DataError
-from trajpred.scenario import Scenario, equal
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore, find_scenarios, prepare
-from trajpred.store.checksums import is_intact, sealed, unsealed
 from trajpred.store.codec import MAX_BYTES, SCHEMA
 from trajpred.store.decoder import views
-from trajpred.store.shards import PACKED, PLAIN, pack, row_checksum
+from trajpred.store.shards import PACKED, PLAIN, is_intact, pack, row_checksum, sealed, unsealed
 
 Raw = Callable[..., Path]
 OPTIONS: dict[str, Any] = {"workers": 1, "progress": False}
@@ -134,23 +134,18 @@ def test_few_shards_are_open_at_a_time(raw: Raw, tmp_path: Path) -> None:
     assert maps() == 0
 
 
-def test_ids_of_several_splits_are_found_in_the_preferred_one(sample_store: Path, copy: Path) -> None:
+def test_a_scenario_is_found_by_an_unambiguous_start_of_its_id(sample_store: Path, copy: Path) -> None:
+    splits = ("train", "val", "test")
+    ids = [name for split in splits for name in ScenarioStore(sample_store, split).scenario_ids]
+    for name in ids:
+        assert [found for found, _ in find_scenarios(sample_store, [name[:8], name])] == [name, name]
     manifest = unsealed((copy / "manifest.json").read_text())
     shutil.copytree(copy / "val", copy / "train2")
     manifest["splits"]["train2"] = manifest["splits"]["val"]
     (copy / "manifest.json").write_text(sealed(manifest))
     name = ScenarioStore(copy, "val").scenario_ids[0]
     for first in ("val", "train2"):
-        [(found, rows)] = find_scenarios(copy, [name], first)
-        assert (found, rows.split) == (name, first)
-
-
-def test_a_scenario_is_found_by_an_unambiguous_start_of_its_id(sample_store: Path) -> None:
-    ids = [
-        name for split in ("train", "val", "test") for name in ScenarioStore(sample_store, split).scenario_ids
-    ]
-    for name in ids:
-        assert [found for found, _ in find_scenarios(sample_store, [name[:8], name])] == [name, name]
+        assert [rows.split for _, rows in find_scenarios(copy, [name], first)] == [first]
     with pytest.raises(DataError, match="no split holds scenario 'missing'"):
         find_scenarios(sample_store, ["missing"])
     several = [name for name in sorted(ids) if name.startswith("0a")]
@@ -161,11 +156,10 @@ def test_a_scenario_is_found_by_an_unambiguous_start_of_its_id(sample_store: Pat
 # -------------------------------------------------------------------------------------------------- damage
 
 
-@pytest.mark.parametrize("name", ["absent", "my store"])
-def test_a_missing_store_names_the_command_that_prepares_it(tmp_path: Path, name: str) -> None:
-    error = rejected(lambda: ScenarioStore(tmp_path / name, "train"), tmp_path / name)
-    quoted = f"'{tmp_path / name}'" if " " in name else str(tmp_path / name)
-    assert error.message.endswith(f"--raw RAW_DIR --store {quoted}")
+def test_a_missing_store_names_the_command_that_prepares_it(tmp_path: Path) -> None:
+    store = tmp_path / "my store"
+    error = rejected(lambda: ScenarioStore(store, "train"), store)
+    assert error.message.endswith(f"--raw RAW_DIR --store '{store}'")
 
 
 def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path: Path) -> None:
@@ -179,8 +173,8 @@ def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path:
     assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights true --compression zstd")
 
 
-SPLITS = [None, [], {}, {"shards": None}, {"shards": [{}]}, {"shards": [1]}, 3]
-MANIFESTS = ["", "[]", "null", "{}", '{"version": 1}', "\xff", '{"splits": {}}', '{"version": "3"}']
+SPLITS = [None, {}, {"shards": None}, {"shards": [{}]}]
+MANIFESTS = ["", "[]", "{}", "\xff", '{"version": "3"}']
 
 
 def test_damaged_manifests_are_rejected(copy: Path) -> None:
@@ -201,7 +195,7 @@ def test_damaged_manifests_are_rejected(copy: Path) -> None:
     assert "train" in rejected(lambda: ScenarioStore(copy, "validation"), copy).message
 
 
-@pytest.mark.parametrize("share", [0, 0.001, 0.9, 0.9999])
+@pytest.mark.parametrize("share", [0, 0.9999])
 @pytest.mark.parametrize("name", ["shard", "index"])
 def test_truncated_files_are_named_and_others_stay_readable(copy: Path, name: str, share: float) -> None:
     path = index(copy / "train") if name == "index" else shard(copy / "train", 1)
@@ -309,14 +303,13 @@ def test_inconsistent_columns_are_rejected(copy: Path) -> None:
         assert len(store.batch([0, 2])) == 2
 
 
-@pytest.mark.parametrize("wrong", [-1, 0, 2**30])
-def test_offsets_out_of_range_are_rejected(copy: Path, wrong: int) -> None:
+def test_offsets_out_of_range_are_rejected(copy: Path) -> None:
     path = shard(copy / "val")
     content = path.read_bytes()
     with pa.OSFile(str(path)) as source:
         offsets = pa.ipc.open_file(source).get_batch(0).column("position").offsets.to_numpy().copy()
     start = content.index(offsets.tobytes())
-    offsets[2] = wrong
+    offsets[2] = 2**30
     path.write_bytes(content[:start] + offsets.tobytes() + content[start + offsets.nbytes :])
     for row in (0, 1, 2):
         assert "offsets of" in rejected(lambda row=row: ScenarioStore(copy, "val")[row], path).message
@@ -328,7 +321,7 @@ def test_damaged_payloads_are_rejected(sample: Path, tmp_path: Path) -> None:
     options = OPTIONS | {"shard_size": 3, "compression": "zstd"}
     prepare("argoverse2", tmp_path / "raw", tmp_path / "store", **options)
     path = shard(tmp_path / "store" / "val")
-    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    whole = path.read_bytes()
     with pa.OSFile(str(path)) as source:
         payload = pa.ipc.open_file(source).get_batch(0).column("payload")[1].as_py()
 
@@ -341,14 +334,13 @@ def test_damaged_payloads_are_rejected(sample: Path, tmp_path: Path) -> None:
         assert isinstance(store[0], Scenario)
         return rejected(lambda: store[1], path).message
 
-    for place in rng.integers(len(payload), size=5):
-        damaged = bytearray(whole)
-        damaged[whole.index(payload) + place] ^= 1 << rng.integers(8)
-        assert "checksum" in message(bytes(damaged), {})
-    for size in (-1, 0, 2**20, MAX_BYTES + 1, 2**31 - 1):
+    damaged = bytearray(whole)
+    damaged[whole.index(payload) + 40] ^= 1
+    assert "checksum" in message(bytes(damaged), {})
+    for size in (-1, 2**20, MAX_BYTES + 1):
         found = message(whole, {"payload_bytes": lambda _, size=size: size})
         assert ("claims a length" in found) == (not 0 <= size <= MAX_BYTES)  # before memory is allocated
-    for data in (b"", bytes(10**6), pack([np.zeros(3, np.int32)]), b"\xff" * 400):
+    for data in (b"", bytes(10**6), pack([np.zeros(3, np.int32)])):
         other = pa.compress(data, codec="zstd", asbytes=True)
         values = {"payload": other, "payload_bytes": len(data), "payload_crc32": zlib.crc32(other)}
         message(whole, {name: lambda _, value=value: value for name, value in values.items()})

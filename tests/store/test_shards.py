@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,29 +67,6 @@ def test_packed_rows_of_another_length_are_rejected() -> None:
     for wrong in (b"", data[:10], data[:-1], data + b"\0", b"\xff" * len(data)):
         with pytest.raises(ValueError):
             unpack(wrong, KINDS)
-
-
-def parts_of(name: str, kind: pa.DataType, value: Any) -> list[np.ndarray]:
-    """Return the value of a column as the arrays of which docs/concepts/store.md makes the checksum."""
-    if isinstance(value, str):
-        return [np.frombuffer(value.encode(), np.uint8)]
-    if name == "track_id":
-        texts = [text.encode() for text in value]
-        return [np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int32)]
-    while hasattr(kind, "value_type"):
-        kind = kind.value_type
-    return [np.array(value if isinstance(value, list) else [value], kind.to_pandas_dtype())]
-
-
-def test_checksums_of_rows_follow_the_readme(sample_store: Path) -> None:
-    [path] = (sample_store / "train").glob("shard-00001-*.arrow")
-    with pa.OSFile(str(path)) as source:
-        batch = pa.ipc.open_file(source).get_batch(0)
-    for row in batch.to_pylist():
-        crc32 = row.pop("crc32")
-        parts = [part for name in row for part in parts_of(name, batch.schema.field(name).type, row[name])]
-        content = np.array([len(part) for part in parts], np.int32).tobytes()
-        assert crc32 == zlib.crc32(content + b"".join(part.tobytes() for part in parts))
 
 
 def test_the_documented_example_reads_a_shard(sample_store: Path) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,48 +74,3 @@ def test_a_scheduler_without_workers_is_reported(
         pytest.raises(DataError, match="workers"),
     ):
         prepare("argoverse2", sample, tmp_path / "store", scheduler=empty.scheduler_address, **OPTIONS)
-
-
-@pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-        yield cluster
-
-
-def start(cluster: LocalCluster, raw: Path, store: Path) -> subprocess.Popen[str]:
-    """Start the tool and wait for the first shard."""
-    options = ["--raw", raw, "--store", store, "--shard_size", "1", "--scheduler", cluster.scheduler_address]
-    command = [sys.executable, ROOT / "tools" / "prepare.py", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not list(store.glob("*/shard-*.json")):
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        time.sleep(0.005)
-    return process
-
-
-@pytest.mark.slow
-def test_a_cluster_replaces_a_lost_worker(
-    cluster: LocalCluster, sample: Path, tmp_path: Path, tree: Tree
-) -> None:
-    process = start(cluster, sample, tmp_path / "store")
-    os.kill(cluster.workers[0].pid, signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    prepare("argoverse2", sample, tmp_path / "local", workers=1, shard_size=1, progress=False)
-    assert tree(tmp_path / "store") == tree(tmp_path / "local")
-
-
-@pytest.mark.slow
-def test_a_local_run_takes_over_from_a_killed_client(
-    cluster: LocalCluster, sample: Path, tmp_path: Path, tree: Tree
-) -> None:
-    process = start(cluster, sample, tmp_path / "store")
-    process.kill()
-    process.communicate()
-    # At once and with other options, while the cluster may still work on its jobs.
-    prepare("argoverse2", sample, tmp_path / "store", workers=1, heights=True, **OPTIONS)
-    after = tree(tmp_path / "store")
-    time.sleep(2)
-    assert tree(tmp_path / "store") == after
-    prepare("argoverse2", sample, tmp_path / "local", workers=1, heights=True, **OPTIONS)
-    assert tree(tmp_path / "local") == after

@@ -23,10 +23,10 @@ from torch import distributed
 from tests.model.small import small_model
 from tests.training.stops import Events, First, Killed, Last, Stop, saves_reported
 from tests.training.test_lit_forecaster import trainer
+from tools.synthesize import synthesize
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
 from trajpred.model.checkpoint import read_checkpoint
-from trajpred.sources.synthetic import synthesize
 from trajpred.store import prepare
 from trajpred.training.callbacks import SIGNALS, RecentCheckpoint, RunCheckpoint, StoppedError
 from trajpred.training.checkpoint_io import AtomicCheckpointIO, newest_checkpoint

@@ -12,10 +12,10 @@ import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from tests.conftest import ROOT
+from tools.synthesize import synthesize
 from trajpred.errors import DataError
 from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
 from trajpred.predictors import load_predictor
-from trajpred.sources.synthetic import synthesize
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training import train
 

@@ -1,4 +1,4 @@
-"""Commands that obtain data: download, prepare, synthesize."""
+"""Commands that obtain data: download, prepare."""
 
 from __future__ import annotations
 
@@ -109,31 +109,3 @@ def prepare(
     if lost and not allow_skipped:
         print(f"{lost} scenarios were skipped, see above; --allow-skipped accepts that", file=sys.stderr)
     return SKIPPED if lost and not allow_skipped else 0
-
-
-def synthesize(
-    *,
-    out: Path,
-    limit: int = 1000,
-    seed: int = 0,
-    workers: int = -1,
-) -> int:
-    """Write synthetic scenarios in Argoverse 2's format: a tenth for validation, a tenth for testing.
-
-    Example: trajpred synthesize --out /data/synthetic --limit 1000
-
-    Args:
-        out: Target folder, new or empty.
-        limit: Number of scenarios in all splits together.
-        seed: The same seed gives the same bytes.
-        workers: Processes; -1 for all cores.
-    """
-    require(limit > 0, "limit", "must be positive")
-    require_writable(out, folder=True)
-    from trajpred.sources.synthetic import synthesize as write
-
-    for split, count in write(out, limit, seed, workers=workers).items():
-        print(f"{split}: {count} synthetic scenarios")
-    raw, store = shlex.quote(str(out)), shlex.quote(f"{out}-store")
-    print(f"Prepare: trajpred prepare --raw {raw} --store {store}")
-    return 0

@@ -8,22 +8,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
-from trajpred.cli import benchmark, data, info, models, onboard, scores, visualize
+from trajpred.cli import benchmark, data, info, models, replay, scores, visualize
 from trajpred.doctor import doctor
+from trajpred.environment import limit_threads
 from trajpred.errors import DataError, shortened
-from trajpred.processors import limit_threads
 
 Command = Callable[..., int]
 #: Functions, in the order in which they are used; their signatures and docstrings are options and help.
 COMMANDS: tuple[Command, ...] = (
-    *(data.download, data.prepare, data.synthesize, models.train, scores.evaluate, models.predict),
-    *(models.calibrate, scores.compare, visualize.visualize, onboard.export, onboard.replay),
-    *(info.info, doctor),
+    *(data.download, data.prepare, models.train, scores.evaluate, models.predict, models.calibrate),
+    *(scores.compare, visualize.visualize, models.export, replay.replay, info.info, doctor),
 )
 #: The subcommands of ``benchmark``; the first is the default.
 BENCHMARKS: tuple[Command, ...] = (
@@ -33,22 +31,6 @@ BENCHMARKS: tuple[Command, ...] = (
 RESUMABLE = ("download", "prepare")
 
 
-def split_lists(app: App, commands: tuple[str, ...], arguments: Any) -> None:
-    """Read ``[a, b]`` as the two values ``a b`` of an option that takes several."""
-    for argument in arguments:
-        if argument.token_count()[1]:
-            found = [(token, word) for token in argument.tokens for word in _words(token.value)]
-            argument.tokens[:] = [
-                token.evolve(value=word, index=index) for index, (token, word) in enumerate(found)
-            ]
-
-
-def _words(value: str) -> list[str]:
-    if not (value.startswith("[") and value.endswith("]")):
-        return [value]
-    return [word.strip(" '\"") for word in value[1:-1].split(",")]
-
-
 def make_app() -> App:
     """Build the application with all commands."""
     text = (
@@ -56,7 +38,7 @@ def make_app() -> App:
         "commands run on the bundled sample; COMMAND --help explains each."
     )
     app = App(
-        name="trajpred", help=text, help_format="markdown", version=trajpred.__version__, config=split_lists,
+        name="trajpred", help=text, help_format="markdown", version=trajpred.__version__,
         default_parameter=Parameter(consume_multiple=True, negative_iterable=()),
     )  # fmt: skip
     for order, function in enumerate(COMMANDS):

@@ -1,17 +1,22 @@
-"""Commands that make and use models: train, predict, calibrate."""
+"""Commands that make and use models: train, predict, calibrate, export."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from trajpred.cli import Positive
 from trajpred.cli.scenarios import open_split
-from trajpred.errors import require
+from trajpred.environment import install_command
+from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 from trajpred.splits import Group
+
+if TYPE_CHECKING:
+    from trajpred.store import ScenarioStore
 
 
 def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")]) -> int:
@@ -47,9 +52,9 @@ def predict(
     joint: bool = False,
     mirror: bool = False,
     ensemble: list[str] | None = None,
-    modes: int | None = None,
-    batch_size: int = 16,
-    limit: int | None = None,
+    modes: Positive | None = None,
+    batch_size: Positive = 16,
+    limit: Positive | None = None,
     workers: int = -1,
 ) -> int:
     """Write the predictions of a split to a file of the Argoverse 2 challenges (parquet).
@@ -71,7 +76,6 @@ def predict(
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
-    require(limit is None or limit > 0, "limit", "must be positive")
     require_writable(out)
     rows = open_split(store, split)
     from trajpred.predictors import load_ensemble
@@ -94,7 +98,7 @@ def calibrate(
     split: str = "val",
     coverage: float = 0.9,
     group: Group = "scored",
-    batch_size: int = 16,
+    batch_size: Positive = 16,
     workers: int = -1,
 ) -> int:
     """Fit a temperature of the probabilities and conformal regions around the modes, and measure both.
@@ -130,3 +134,73 @@ def calibrate(
             print(f"  {name}: radius " + ", ".join(f"{radius:.1f}" for radius in radii) + " m")
     print(f"written: {out}")
     return 0
+
+
+def export(
+    *,
+    checkpoint: str = "argoverse-nano",
+    out: Path = Path("bundle"),
+    store: Path | None = None,
+    split: str = "val",
+    limit: Positive = 20,
+    max_agents: Positive | None = None,
+    max_lanes: Positive | None = None,
+    precision: Literal["fp32", "fp16", "int8"] = "fp32",
+    fused: bool = False,
+    opset: int = 20,
+    tolerance_m: float | None = None,
+    part: Literal["all", "encoder"] = "all",
+) -> int:
+    """Write and check the bundle that runs onboard without torch: ONNX graphs, description, example.
+
+    Example: trajpred export --checkpoint argoverse-nano --out bundle
+
+    Args:
+        checkpoint: Path of a checkpoint or run, or name of shipped weights.
+        out: Folder, or a file that ends in .zip.
+        store: Scenarios for the check: folder written by prepare; by default the sample's.
+        split: Split of the store.
+        limit: Number of scenarios to check: the first, those with most tracks and most lanes, then others.
+        max_agents: Fixed number of agents; with --max-lanes. By default any number.
+        max_lanes: Fixed number of lane segments and crossings; with --max-agents.
+        precision: fp32; fp16: trained matrices and their products in half precision; int8: in 8 bits.
+        fused: Also write all graphs as one, forecaster.onnx.
+        opset: ONNX opset, 20 to 23.
+        tolerance_m: Maximum distance of 99 % of the agents' futures from PyTorch's; by default 0.001 m, with
+            fp16 0.1 m, with int8 2 m. With fp32 no future may differ by more than ten times that (0.01 m at
+            least), and no probability by more than 0.001.
+        part: encoder leaves out the decoder, for planners with a head of their own (OnboardEncoder).
+    """
+    both = (max_agents is None) == (max_lanes is None)
+    require(both, "max_agents", "must be given together with --max-lanes")
+    require_writable(out.parent, folder=True)
+    rows = open_split(store, split)
+    try:
+        from trajpred.export.export_bundle import export_bundle as write
+    except ImportError as error:
+        raise DataError(f"exporting needs more packages ({error}): {install_command('export')}") from None
+    scenarios = [rows[row] for row in checked_rows(rows, limit)]
+    sizes = None if max_agents is None or max_lanes is None else (max_agents, max_lanes)
+    found = write(
+        checkpoint, out, scenarios, sizes=sizes, precision=precision, fused=fused, opset=opset,
+        tolerance_m=tolerance_m, part=part,
+    )  # fmt: skip
+    print(f"{out}: {found.summary()}")
+    for case in found.cases:
+        print(f"  {case.agents:4d} agents {case.lanes:4d} lanes  {case.difference}  {case.name}")
+    if part == "encoder":
+        print(f'Run it:  trajpred.onboard.OnboardEncoder("{out}").encode(scene)')
+        return 0
+    from trajpred.store.sample import store_words
+
+    words = ["--checkpoint", str(out), *store_words(rows.path)]
+    print(f"Run it:  trajpred replay --bundle {shlex.quote(str(out))}")
+    print(f"Score it: trajpred evaluate {shlex.join(words)}")
+    return 0
+
+
+def checked_rows(rows: ScenarioStore, limit: int) -> list[int]:
+    """Choose at most ``limit`` rows to check a bundle on; the first is also the example."""
+    largest = [int(sizes.argmax()) for sizes in rows.sizes if len(sizes)]
+    first = range(min(limit, len(rows)))
+    return list(dict.fromkeys((*first[:1], *largest, *first)))[:limit]

@@ -6,12 +6,15 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter, validators
+
+from trajpred.cli import Count, Positive
 from trajpred.cli.scenarios import EVERY_S, UPDATES, open_split, require_streaming
+from trajpred.environment import processes
 from trajpred.errors import require
 from trajpred.files import require_writable
-from trajpred.processors import processes
 from trajpred.splits import PAIRED_GROUPS, Group
 
 if TYPE_CHECKING:
@@ -31,10 +34,10 @@ def evaluate(
     store: Path | None = None,
     split: str = "val",
     labels: Path | None = None,
-    k: list[int] | None = None,
+    k: Annotated[list[int] | None, Parameter(validator=validators.Number(gte=1))] = None,
     by: list[str] | None = None,
     group: list[Group] | None = None,
-    limit: int | None = None,
+    limit: Positive | None = None,
     beyond: bool = False,
     joint: bool = False,
     mirror: bool = False,
@@ -46,12 +49,12 @@ def evaluate(
     every_s: float = EVERY_S,
     updates: int = UPDATES,
     against: str | None = None,
-    scenes: int = 10,
+    scenes: Count = 10,
     json: Path | None = None,
     markdown: Path | None = None,
     strict: bool = False,
     check_with_av2: bool = False,
-    batch_size: int = 16,
+    batch_size: Positive = 16,
     workers: int = -1,
 ) -> int:
     """Score a model, a baseline or a predictions file on the labelled scenarios of a split.
@@ -92,10 +95,6 @@ def evaluate(
     """
     for path in filter(None, (json, markdown)):
         require_writable(path)
-    require(limit is None or limit > 0, "limit", "must be positive")
-    require(not k or min(k) > 0, "k", "must be positive")
-    require(batch_size > 0, "batch_size", "must be positive")
-    require(scenes >= 0, "scenes", "must not be negative")
     processes(workers)
     require_streaming(streaming, every_s, updates)
     rows = open_split(store, split)
@@ -176,7 +175,7 @@ def _report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) 
     return not problems
 
 
-def compare(*, results: list[Path], group: Group = "focal", scenes: int = 0) -> int:
+def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -> int:
     """Print Markdown tables of results: mean and range over seeds, intervals over scenarios, their origin.
 
     Example: trajpred compare --results baseline.json runs/forecaster/version_*/evaluation.json
@@ -197,7 +196,6 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: int = 0) -> 
         print(f"{title} (paired):\n\n{format_intervals(recipes, one)}\n")
     for name, seeds in recipes.items():
         print(f"- {name}: {format_origin(seeds)}")
-    require(scenes >= 0, "scenes", "must not be negative")
     if scenes:
         require(len(recipes) == 2, "scenes", f"compares two recipes, {len(recipes)} are given")
         (first, before), (last, after) = recipes.items()

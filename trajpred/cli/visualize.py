@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from trajpred.cli import Positive
 from trajpred.cli.scenarios import EVERY_S, UPDATES, Choice, choose, require_streaming
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
@@ -45,11 +46,11 @@ def visualize(
     checkpoint: str | None = None,
     split: str = "val",
     out: Path = Path("pictures"),
-    limit: int = 10,
+    limit: Positive = 10,
     format: Literal["png", "pdf", "svg", "gif", "mp4", "html", "mcap"] | None = None,
     radius_m: float | None = None,
     theme: Literal["light", "dark"] = "light",
-    dpi: int | None = None,
+    dpi: Positive | None = None,
     world: int | None = None,
     against: str | None = None,
     without: list[str] | None = None,
@@ -96,28 +97,22 @@ def visualize(
         worst: Results written by evaluate --json; draw the scenarios with the worst predictions.
         by: Metric that ranks them, by default minFDE6.
     """
-    require(limit > 0, "limit", "must be positive")
-    require(dpi is None or dpi > 0, "dpi", "must be positive")
     require(radius_m is None or 0 < radius_m < math.inf, "radius_m", "must be positive and finite")
     require(worst is None or not scenario, "worst", "cannot be combined with --scenario")
     require(worst is not None or by is None, "by", "needs --worst")
-    require(
-        center is None or (map is not None and radius_m is not None), "center", "needs --map and --radius-m"
-    )
+    enlarged = map is not None and radius_m is not None
+    require(center is None or enlarged, "center", "needs --map and --radius-m")
     require(raw is None or store is None, "store", "cannot be combined with --raw")
     require(raw is not None or source is None, "source", "needs --raw")
     require_streaming(streaming, every_s, updates)
     given = {"against": against, "radius_m": radius_m, "world": world, "without": without, "dpi": dpi}
-    given |= {
-        "theme": None if theme == "light" else theme,
-        "attention": attention or None,
-        "streaming": streaming or None,
-    }
+    flags = {"theme": theme != "light", "attention": attention, "streaming": streaming}
+    options = [*(name for name, one in given.items() if one is not None), *(n for n in flags if flags[n])]
     suffix = out.suffix[1:].lower()
     is_file = suffix in PICTURES + FILMS + PAGE + RECORDING
     kind = format or (suffix if is_file else "png")
     require(not is_file or suffix == kind, "out", f"ends in .{suffix}, but --format is {kind}")
-    _check_options(kind, checkpoint, [name for name, value in given.items() if value is not None])
+    _check_options(kind, checkpoint, options)
     require_writable(out, folder=not is_file)
     if map is not None:
         others = (store, scenario, checkpoint, raw, worst)
@@ -163,7 +158,7 @@ def _check_options(format: str, checkpoint: str | None, given: list[str]) -> Non
 
         find_encoder()
     if format == "mcap":
-        from trajpred.sources.ros_types import require_bags
+        from trajpred.sources.recorded_drive import require_bags
 
         require_bags()
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajpred.doctor.machine import Finding, hardware, reason, space
+from trajpred.environment import install_command
 from trajpred.errors import DataError
-from trajpred.packages import install_command
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -199,7 +199,7 @@ def check_store(store: Path) -> Iterator[Finding]:
 
 def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
     from trajpred.store import ScenarioStore
-    from trajpred.store.checksums import is_intact, record_of, unsealed
+    from trajpred.store.shards import is_intact, record_of, unsealed
 
     rows, start, read = ScenarioStore(store, split), 0, 0
     for shard in facts["shards"]:

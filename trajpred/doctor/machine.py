@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trajpred.processors import cores
+from trajpred.environment import cores
 
 #: Free space and memory below which a run may fail, GB.
 LOW_DISK, LOW_SHARED, LOW_MEMORY = 2.0, 1.0, 4.0

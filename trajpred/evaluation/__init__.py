@@ -5,9 +5,9 @@ Results are read and compared without torch, which ``evaluate`` imports on first
 
 from typing import TYPE_CHECKING
 
+from trajpred import lazy_names
 from trajpred.evaluation.comparison import Interval, bootstrap, by_recipe, compare, format_table
 from trajpred.evaluation.results import Evaluation, read_results, write_results
-from trajpred.lazy import lazy_names
 
 if TYPE_CHECKING:
     from trajpred.evaluation.scoring import evaluate

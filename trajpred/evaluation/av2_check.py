@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from trajpred.environment import require_av2
 from trajpred.errors import DataError
 from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.results import Evaluation
 from trajpred.forecast import Forecast
 from trajpred.metrics import agent_metrics, world_metrics
-from trajpred.packages import require_av2
 
 #: The largest difference from av2 that rounding explains.
 TOLERANCE = 1e-6

@@ -5,7 +5,7 @@ The registry describes metrics without torch; what computes them is imported on 
 
 from typing import TYPE_CHECKING
 
-from trajpred.lazy import lazy_names
+from trajpred import lazy_names
 from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
 from trajpred.metrics.groups import MOVING_M, agent_groups
 from trajpred.metrics.registry import (

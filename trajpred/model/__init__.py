@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trajpred.lazy import lazy_names
+from trajpred import lazy_names
 
 if TYPE_CHECKING:
     from trajpred.model.forecaster import Forecaster

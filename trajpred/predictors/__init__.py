@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from trajpred.lazy import lazy_names
+from trajpred import lazy_names
 
 if TYPE_CHECKING:
     from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor

@@ -25,7 +25,7 @@ from trajpred.predictors.predictions_file import future_steps
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.time_grid import SAME_TIME, resample_forecast, same_step
+from trajpred.time_grid import SAME_TIME, resample, resample_forecast, same_step
 
 
 class ModelPredictor(Predictor):
@@ -49,7 +49,7 @@ class ModelPredictor(Predictor):
 
     def on_model_steps(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
         """Resample the scenarios that have another time step than the model."""
-        return [s if same_step(s.step_s, self.step_s) else s.resampled(self.step_s) for s in scenarios]
+        return [s if same_step(s.step_s, self.step_s) else resample(s, self.step_s) for s in scenarios]
 
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         """Forecast all steps of the model for scenarios of its time step."""

@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
+from trajpred.environment import processes
 from trajpred.errors import DataError, require
 from trajpred.forecast import Forecast
 from trajpred.predictors.predictor import Predictor
-from trajpred.processors import processes
 from trajpred.progress import progress_bar
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from trajpred.environment import has_av2, require_av2
 from trajpred.errors import DataError, require
 from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
-from trajpred.packages import has_av2, require_av2
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.prediction_rows import SCHEMA
 from trajpred.predictors.predictor import Predictor

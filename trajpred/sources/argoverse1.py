@@ -7,7 +7,6 @@ Sequences packed as ``<split>.parquet`` (datasets/argoverse1/README.md lists the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,11 +17,20 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_names, encode, require, require_finite
+from trajpred.errors import DataError, as_names, encode, require
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse1_map import city_map
-from trajpred.sources.tables import readable, require_small_groups, text_codes, valid_states
+from trajpred.sources.reading import (
+    finite,
+    of_tracks,
+    readable,
+    require_columns,
+    require_small_groups,
+    require_values,
+    text_codes,
+    valid_states,
+)
 
 #: Folders of each split: as the archives unpack, or under its plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
@@ -36,9 +44,8 @@ STEP_NS = 100_000_000
 LANE_RADIUS_M = 100.0
 
 _ROLES = ("AGENT", "AV", "OTHERS")
-_NUMBERS = ("TIMESTAMP", "X", "Y")
-_TEXT = ("TRACK_ID", "OBJECT_TYPE", "CITY_NAME")
-_CSV = {**dict.fromkeys(_NUMBERS, pa.float64()), **dict.fromkeys(_TEXT, pa.string())}
+_CSV = dict.fromkeys(("TIMESTAMP", "X", "Y"), pa.float64())
+_CSV |= dict.fromkeys(("TRACK_ID", "OBJECT_TYPE", "CITY_NAME"), pa.string())
 _NAMES = pa.dictionary(pa.int8(), pa.string())
 _PACK = {"seq_id": pa.int32(), "TIMESTAMP": pa.float64(), "TRACK_ID": pa.int32(), "OBJECT_TYPE": _NAMES}
 _PACK |= {"x_dmm": pa.int32(), "y_dmm": pa.int32(), "CITY_NAME": _NAMES}
@@ -79,40 +86,16 @@ def _sequences(raw: Path, split: str) -> list[Path]:
 
 
 def _read_csv(path: Path) -> pa.Table:
-    try:
-        table = _parse_csv(path, _CSV)
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"is not a readable CSV file ({error})", file=path, field=_unreadable_column(path)
-        ) from None
-    for name in _CSV:
-        found = table.column_names.count(name)
-        require(found == 1, name, "column is duplicated" if found else "column is missing")
+    types, one = pa.csv.ConvertOptions(column_types=_CSV), pa.csv.ReadOptions(use_threads=False)
+    table = pa.csv.read_csv(str(path), read_options=one, convert_options=types)
+    require_columns(table.column_names, _CSV)
     return table
-
-
-def _parse_csv(path: Path, types: dict[str, pa.DataType]) -> pa.Table:
-    return pa.csv.read_csv(
-        str(path),
-        read_options=pa.csv.ReadOptions(use_threads=False),
-        convert_options=pa.csv.ConvertOptions(column_types=types),
-    )
-
-
-def _unreadable_column(path: Path) -> str | None:
-    """Return the column that prevents parsing, None if it is not a single one."""
-    raw = dict.fromkeys(_CSV, pa.binary())
-    for name in (None, *_CSV):
-        try:
-            _parse_csv(path, raw if name is None else {**raw, name: _CSV[name]})
-        except pa.ArrowInvalid:
-            return name
-    return None
 
 
 def _pack_ids(pack: Path) -> list[int]:
     with readable(pack, "pack", "seq_id"):
-        return sorted({one for ids in _seq_ids(_open_pack(pack)) for one in np.unique(ids).tolist()})
+        ids: list[int] = np.unique(_index(pack, pack.stat().st_mtime_ns)[0]).tolist()
+        return ids
 
 
 def _open_pack(pack: Path) -> pq.ParquetFile:
@@ -125,31 +108,27 @@ def _open_pack(pack: Path) -> pq.ParquetFile:
     return file
 
 
-def _seq_ids(file: pq.ParquetFile) -> Iterator[NDArray[np.int32]]:
-    """Yield the ``seq_id`` column of each row group that has rows."""
-    for i in range(file.num_row_groups):
-        rows = file.read_row_group(i, ["seq_id"], use_threads=False)
-        if rows.num_rows:
-            yield _seq_id(rows)
-
-
-def _seq_id(rows: pa.Table) -> NDArray[np.int32]:
-    require(rows["seq_id"].null_count == 0, "seq_id", "is missing in at least one row")
+@lru_cache(maxsize=4)
+def _index(pack: Path, modified_ns: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the sequence of each row, and the first row of each row group; cached until the file changes."""
+    file = _open_pack(pack)
+    rows = file.read(["seq_id"], use_threads=False)
+    require_values(rows, ["seq_id"])
     seq_id: NDArray[np.int32] = rows["seq_id"].to_numpy()
     require(bool((np.diff(seq_id) >= 0).all()), "seq_id", "must be sorted")
-    return seq_id
+    sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    return seq_id, np.cumsum([0, *sizes])[:-1]
 
 
 def _read_pack(pack: Path, seq_id: str) -> pa.Table:
     """Return the rows of one sequence with the columns of a CSV file."""
     require(seq_id.isdecimal() and len(seq_id) < 19, "seq_id", f"is not a number: {seq_id!r}")
     wanted, modified_ns = int(seq_id), pack.stat().st_mtime_ns
-    group = int(np.searchsorted(_last_ids(pack, modified_ns), wanted))
-    require(group < len(_last_ids(pack, modified_ns)), "seq_id", "is not in the pack")
-    table = _row_group(pack, modified_ns, group)
-    start, stop = np.searchsorted(table["seq_id"].to_numpy(), [wanted, wanted + 1])
+    ids, first = _index(pack, modified_ns)
+    start, stop = np.searchsorted(ids, [wanted, wanted + 1]).tolist()
     require(start < stop, "seq_id", "is not in the pack")
-    rows = table.slice(start, stop - start)
+    group = int(np.searchsorted(first, start, side="right")) - 1
+    rows = _row_group(pack, modified_ns, group).slice(start - int(first[group]), stop - start)
     number = pc.utf8_lpad(rows["TRACK_ID"].cast(pa.string()), 12, padding="0")
     columns = {
         "TIMESTAMP": rows["TIMESTAMP"],
@@ -161,30 +140,18 @@ def _read_pack(pack: Path, seq_id: str) -> pa.Table:
     return pa.table(columns)
 
 
-@lru_cache(maxsize=4)
-def _last_ids(pack: Path, modified_ns: int) -> NDArray[np.int64]:
-    """Return the last ``seq_id`` ``[G]`` of each row group; cached until the file changes."""
-    return np.array([seq_id[-1] for seq_id in _seq_ids(_open_pack(pack))], np.int64)
-
-
 @lru_cache(maxsize=1)
 def _row_group(pack: Path, modified_ns: int, group: int) -> pa.Table:
     """Read a row group; cached, since consecutive sequences share it."""
-    table = _open_pack(pack).read_row_group(group, list(_PACK), use_threads=False)
-    _seq_id(table)
-    return table
+    return _open_pack(pack).read_row_group(group, list(_PACK), use_threads=False)
 
 
 # -------------------------------------------------------------------------------------------- scenario
 
 
 def _scenario(rows: pa.Table, scenario_id: str, maps: Path) -> Scenario:
-    require(rows.num_rows > 0, "TIMESTAMP", "the file has no rows")
-    for name in _CSV:
-        require(rows[name].null_count == 0, name, "is missing in at least one row")
-    for name in _NUMBERS:
-        require_finite(rows[name].to_numpy(), name)
-    stamps, step = _steps(rows["TIMESTAMP"].to_numpy())
+    require_values(rows, _CSV)
+    stamps, step = _steps(finite(rows, "TIMESTAMP"))
     _, cities = text_codes(rows, "CITY_NAME")
     require(len(cities) == 1, "CITY_NAME", f"must be the same in all rows, has {len(cities)} values")
     tracks = _tracks(rows, step, len(stamps))
@@ -220,7 +187,8 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
     row, ids = text_codes(rows, "TRACK_ID")
     require("" not in ids, "TRACK_ID", "is empty in at least one row")
     valid = valid_states(row, step, len(ids), NUM_STEPS, "TIMESTAMP")
-    role = _roles(rows, row, len(ids))
+    code, roles = text_codes(rows, "OBJECT_TYPE")
+    role = of_tracks(encode(roles, _ROLES, "OBJECT_TYPE")[code], row, len(ids), "OBJECT_TYPE")
     is_focal, is_ego = role == _ROLES.index("AGENT"), role == _ROLES.index("AV")
     require(int(is_focal.sum()) == 1, "OBJECT_TYPE", f"must name one AGENT, names {int(is_focal.sum())}")
     require(int(is_ego.sum()) <= 1, "OBJECT_TYPE", f"must name at most one AV, names {int(is_ego.sum())}")
@@ -228,7 +196,7 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
     require(complete, "TIMESTAMP", "the AGENT is not present at every step")
 
     position = np.zeros((len(ids), NUM_STEPS, 2))
-    position[row, step] = np.stack([rows[axis].to_numpy() for axis in ("X", "Y")], -1)
+    position[row, step] = np.stack([finite(rows, axis) for axis in ("X", "Y")], -1)
     velocity = causal_velocity(position, valid, STEP_NS / 1e9)
     # The type of OTHERS is not given: most are vehicles, some are pedestrians.
     vehicle, unknown = OBJECT_TYPES.index("vehicle"), OBJECT_TYPES.index("unknown")
@@ -245,13 +213,3 @@ def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
         heading=np.where(valid, causal_heading(velocity, valid), 0.0),
         velocity=velocity,
     )
-
-
-def _roles(rows: pa.Table, row: NDArray[np.int64], num_tracks: int) -> NDArray[np.int8]:
-    """Return the index of each track into ``_ROLES``; ``row`` is the track of each row."""
-    code, names = text_codes(rows, "OBJECT_TYPE")
-    given = encode(names, _ROLES, "OBJECT_TYPE")[code]
-    role = np.zeros(num_tracks, np.int8)
-    role[row] = given
-    require(bool((role[row] == given).all()), "OBJECT_TYPE", "changes within a track")
-    return role

@@ -6,11 +6,10 @@ lane boundaries nor crossings; the drivable area is a raster, which is not read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, as_array, encode, require, require_finite
 from trajpred.lane_map import NO_LANE, TURN_DIRECTIONS, LaneMap, Ragged
-from trajpred.sources.maps.xml_file import parse, read_bytes, readable_xml
+from trajpred.sources.reading import parse, read_bytes, readable
 
 #: The number in each city's file name.
 CITIES = {"MIA": 10316, "PIT": 10314}
@@ -45,16 +44,8 @@ class CityMap:
         Links to lanes that are not selected are kept.
         """
         gap = np.maximum(np.maximum(self.low - high, low - self.high), 0.0)
-        return _take(self.lanes, np.flatnonzero(np.square(gap).sum(-1) <= radius_m**2))
-
-
-def _take(lanes: LaneMap, index: NDArray[np.int64]) -> LaneMap:
-    taken: dict[str, Any] = {}
-    for one in fields(LaneMap):
-        values = getattr(lanes, one.name)
-        if not one.name.startswith(("crossing", "drivable")):  # which Argoverse 1 does not have
-            taken[one.name] = values.take(index) if isinstance(values, Ragged) else values[index]
-    return LaneMap(**taken)
+        near = np.flatnonzero(np.square(gap).sum(-1) <= radius_m**2)
+        return self.lanes.take(near, crossings=np.zeros(0, np.int64))
 
 
 def city_map(folder: Path, city: str) -> CityMap:
@@ -79,7 +70,7 @@ def _read_once(path: Path, modified_ns: int) -> CityMap:
 
 def read_city_map(path: Path) -> CityMap:
     """Read a vector map, ``.xml`` or ``.xml.gz``. Raises: DataError naming file and field."""
-    with readable_xml(path):
+    with readable(path, "map"):
         return _city_map(parse(read_bytes(path)))
 
 

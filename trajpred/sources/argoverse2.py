@@ -15,16 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trajpred.errors import DataError, as_names, encode, require, require_finite, within
+from trajpred.errors import DataError, as_names, encode, require, within
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
 from trajpred.sources.argoverse2_map import map_from
-from trajpred.sources.tables import (
+from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
+    finite,
     is_text,
+    of_tracks,
     readable,
+    require_columns,
     require_small_groups,
+    require_values,
     text_codes,
     valid_states,
 )
@@ -89,9 +93,8 @@ def _read_table(path: Path) -> pa.Table:
     require_small_groups(metadata)
     require(metadata.num_rows <= MAX_STATES, "rows", f"declares {metadata.num_rows} rows")
     schema = metadata.schema.to_arrow_schema()
+    require_columns(schema.names, _COLUMNS)
     for name, is_type in _COLUMNS.items():
-        found = schema.get_all_field_indices(name)
-        require(len(found) == 1, name, "column is duplicated" if found else "column is missing")
         dtype = schema.field(name).type
         require(is_type(dtype), name, f"has the wrong type {dtype}")
     # Text is read as codes, since five strings per state would be much slower.
@@ -101,9 +104,7 @@ def _read_table(path: Path) -> pa.Table:
 
 def scenario_from(table: pa.Table, lane_map: LaneMap) -> Scenario:
     """Arrange the columns of Argoverse 2's tracks. Raises: DataError naming the column at fault."""
-    require(table.num_rows > 0, "track_id", "the file has no rows")
-    for name in _COLUMNS:
-        require(table[name].null_count == 0, name, "contains nulls")
+    require_values(table, _COLUMNS)
     T = int(_constant(table, "num_timestamps"))
     require(1 <= T <= MAX_STEPS, "num_timestamps", f"must be 1 to {MAX_STEPS}, is {T}")
     tracks, num_observed = _tracks(table, T)
@@ -132,26 +133,19 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
 
     row, ids = text_codes(table, "track_id")
     valid = valid_states(row, step, len(ids), T, "timestep")
-    first = np.full(len(ids), -1)
-    first[row[::-1]] = np.arange(len(row))[::-1]
     type_code, type_names = text_codes(table, "object_type")
-    object_type = encode(type_names, OBJECT_TYPES, "object_type")[type_code]
-    category = table["object_category"].to_numpy()
-    for name, values in (("object_type", object_type), ("object_category", category)):
-        require(bool((values == values[first][row]).all()), name, "changes within a track")
+    types = encode(type_names, OBJECT_TYPES, "object_type")[type_code]
+    category = of_tracks(table["object_category"].to_numpy(), row, len(ids), "object_category")
     require(within(category, 4), "object_category", "must be 0 to 3")
-
     states = np.zeros((len(STATE), len(ids), T))
     for i, name in enumerate(STATE):
-        values = table[name].to_numpy()
-        require_finite(values, name)
-        states[i, row, step] = values
+        states[i, row, step] = finite(table, name)
     x, y, heading, vx, vy = states
 
     tracks = Tracks(
         track_id=as_names(ids, "track_id"),
-        object_type=object_type[first],
-        category=category[first].astype(np.int8),
+        object_type=of_tracks(types, row, len(ids), "object_type"),
+        category=category.astype(np.int8),
         valid=valid,
         position=np.stack((x, y), -1),
         heading=heading,

@@ -21,8 +21,8 @@ from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse2_map import map_from
+from trajpred.sources.reading import readable
 from trajpred.sources.sensor_log import SensorLog, read_log
-from trajpred.sources.tables import readable
 from trajpred.splits import SPLITS
 
 #: Frames of a window, those that are observed, and those between the starts of two windows.

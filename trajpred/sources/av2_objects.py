@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trajpred.environment import require_av2
 from trajpred.errors import DataError, as_array, require
-from trajpred.lane_map import LaneMap
-from trajpred.packages import require_av2
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources.argoverse2 import scenario_from
 from trajpred.sources.argoverse2_map import map_from
-from trajpred.sources.argoverse2_writer import map_archive
 
 
 def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
@@ -34,7 +33,7 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
     Example:
         >>> scenario = load_argoverse_scenario_parquet(path)
         >>> static_map = ArgoverseStaticMap.from_json(map_path)
-        >>> [forecast] = predictor([Scenario.from_av2(scenario, static_map)])
+        >>> [forecast] = predictor([trajpred.from_av2(scenario, static_map)])
     """
     try:
         table = _tracks_table(scenario)
@@ -173,3 +172,40 @@ def _av2_map(scenario: Scenario) -> Any:
         raster_roi_layer=None,
         raster_ground_height_layer=None,
     )
+
+
+def map_archive(lane_map: LaneMap) -> dict[str, dict[str, Any]]:
+    """Return the map as Argoverse 2's JSON: groups of records by id, points as ``{"x", "y", "z"}``."""
+    m = lane_map
+    center, left, right = map(_lines, (m.centerline, m.left_boundary, m.right_boundary))
+    lanes = [
+        {
+            "centerline": center[i],
+            "id": int(m.lane_id[i]),
+            "is_intersection": bool(m.is_intersection[i]),
+            "lane_type": LANE_TYPES[m.lane_type[i]],
+            "left_lane_boundary": left[i],
+            "left_lane_mark_type": MARK_TYPES[m.left_mark[i]],
+            "left_neighbor_id": _lane_or_null(m.left_neighbor[i]),
+            "predecessors": m.predecessors[i].tolist(),
+            "right_lane_boundary": right[i],
+            "right_lane_mark_type": MARK_TYPES[m.right_mark[i]],
+            "right_neighbor_id": _lane_or_null(m.right_neighbor[i]),
+            "successors": m.successors[i].tolist(),
+        }
+        for i in range(len(m))
+    ]
+    sides = zip(_lines(m.crossing_edge1), _lines(m.crossing_edge2), m.crossing_id.tolist(), strict=True)
+    crossings = [{"edge1": edge1, "edge2": edge2, "id": crossing} for edge1, edge2, crossing in sides]
+    outlines = zip(m.drivable_area_id.tolist(), _lines(m.drivable_area), strict=True)
+    areas = [{"area_boundary": outline, "id": area} for area, outline in outlines]
+    groups = {"drivable_areas": areas, "lane_segments": lanes, "pedestrian_crossings": crossings}
+    return {group: {str(one["id"]): one for one in records} for group, records in groups.items()}
+
+
+def _lines(lines: Ragged) -> list[list[dict[str, float]]]:
+    return [[{"x": x, "y": y, "z": z[0] if z else 0.0} for x, y, *z in line.tolist()] for line in lines]
+
+
+def _lane_or_null(lane: np.int64) -> int | None:
+    return None if lane == NO_LANE else int(lane)

@@ -18,8 +18,16 @@ from trajpred.geometry import norm, unit_vector
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.sources.maps.commonroad import read as read_lanelets
 from trajpred.sources.maps.lanes import lane_map_of
-from trajpred.sources.maps.xml_file import as_number, integer, number, parse, read_bytes, readable_xml
-from trajpred.sources.tables import MAX_STATES, MAX_STEPS
+from trajpred.sources.reading import (
+    MAX_STATES,
+    MAX_STEPS,
+    as_number,
+    integer,
+    number,
+    parse,
+    read_bytes,
+    readable,
+)
 from trajpred.splits import SPLITS
 
 #: Seconds of a window, those that are observed, those between the starts of two windows, and the fewest.
@@ -51,7 +59,7 @@ def discover(raw: Path) -> dict[str, list[Path]]:
 def _windows(file: Path) -> list[Path]:
     """Name the windows of a file, as files within it; one if it cannot be read."""
     try:
-        with readable_xml(file):
+        with readable(file, "recording"):
             starts = list(_Recording.of(parse(read_bytes(file))).starts)
     except DataError:
         starts = [0]  # reading the window reports the reason
@@ -61,7 +69,7 @@ def _windows(file: Path) -> list[Path]:
 def read_scenario(path: Path) -> Scenario:
     """Read a window, or the first one of a file. Raises: DataError naming the file and the field at fault."""
     file, name = (path, f"{path.stem}_000") if path.suffix == ".xml" else (path.parent, path.name)
-    with readable_xml(file), np.errstate(all="ignore"):
+    with readable(file, "recording"), np.errstate(all="ignore"):
         root = parse(read_bytes(file))
         require(root.tag == "commonRoad", "root", "is not that of a CommonRoad scenario")
         return _Recording.of(root).window(root, integer(name.rpartition("_")[2], "window"), name)

@@ -19,9 +19,9 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple
 
+from trajpred.environment import install_command
 from trajpred.errors import DataError, require
 from trajpred.files import atomic_file
-from trajpred.packages import install_command
 from trajpred.progress import progress_bar
 from trajpred.splits import SPLITS
 

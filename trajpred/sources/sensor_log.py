@@ -11,10 +11,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import feather
 
-from trajpred.errors import DataError, as_names, require, require_finite
+from trajpred.errors import DataError, as_names, require
 from trajpred.geometry import direction
 from trajpred.scenario import EGO_ID, OBJECT_TYPES
-from trajpred.sources.tables import readable, text_codes, valid_states
+from trajpred.sources.reading import (
+    finite,
+    readable,
+    require_columns,
+    require_values,
+    text_codes,
+    valid_states,
+)
 
 _ROTATION, _TRANSLATION = ("qw", "qx", "qy", "qz"), ("tx_m", "ty_m", "tz_m")
 #: The object type of each category of a box; any other is ``unknown``.
@@ -89,20 +96,15 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
 def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
     with pa.memory_map(str(path)) as file:
         schema = pa.ipc.open_file(file).schema
-    for name in columns:
-        require(name in schema.names, name, "column is missing")
+    require_columns(schema.names, columns)
     table = feather.read_table(path, columns=list(columns))
-    for name in columns:
-        require(table[name].null_count == 0, name, "contains nulls")
-    require(table.num_rows > 0, columns[0], "the file has no rows")
+    require_values(table, columns)
     return table
 
 
 def _poses(table: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the x axes ``[N, 3]``, rotations ``[N, 3, 3]`` and translations ``[N, 3]`` of poses in 3-D."""
-    columns = [table[name].to_numpy() for name in (*_ROTATION, *_TRANSLATION)]
-    for name, values in zip((*_ROTATION, *_TRANSLATION), columns, strict=True):
-        require_finite(values, name)
+    columns = [finite(table, name) for name in (*_ROTATION, *_TRANSLATION)]
     length = np.sqrt(sum(x * x for x in columns[:4]))
     require(bool((np.abs(length - 1) < 0.01).all()), "qw", "and qx, qy, qz must be unit quaternions")
     w, x, y, z = (values / length for values in columns[:4])

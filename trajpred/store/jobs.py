@@ -15,9 +15,8 @@ from filelock import FileLock, Timeout
 
 from trajpred.errors import DataError
 from trajpred.sources import Source, find_source
-from trajpred.store.checksums import is_intact, sealed, signed_name, unsealed
 from trajpred.store.codec import encode_row
-from trajpred.store.shards import INDEX, write_shard
+from trajpred.store.shards import INDEX, is_intact, sealed, signed_name, unsealed, write_shard
 
 #: Empty file, locked by the current run; the operating system releases the lock when the process ends.
 LOCK = ".lock"

@@ -15,11 +15,10 @@ from typing import Any
 from trajpred.errors import DataError, require
 from trajpred.progress import progress_bar
 from trajpred.sources import find_source
-from trajpred.store.checksums import record_of, sealed, signed_name, unsealed
 from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.jobs import ShardJob, is_finished, make, sole_writer
 from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, is_split, listed
-from trajpred.store.shards import COMPRESSIONS, INDEX, write_index
+from trajpred.store.shards import COMPRESSIONS, INDEX, record_of, sealed, signed_name, unsealed, write_index
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
 

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.store.checksums import unsealed
 from trajpred.store.decoder import decode, decode_batch
-from trajpred.store.shards import Shard, are_windows, open_index, open_shard
+from trajpred.store.shards import Shard, open_index, open_shard, unsealed
 
 #: Version of the files of a store.
 VERSION = 3
@@ -67,7 +66,8 @@ def is_split(name: str, entry: Any) -> bool:
         counts = [entry["scenarios"], *(shard["scenarios"] for shard in entry["shards"])]
         numbers = all(type(count) is int and 0 <= count < 2**31 for count in counts)
         valid = numbers and isinstance(entry["skipped"], dict) and all(map(is_plain, files))
-        return valid and are_windows(entry["lengths"])
+        windows = [type(a) is type(b) is int and 0 < a <= b < 2**31 for a, b in entry["lengths"]]
+        return valid and all(windows)
     except (KeyError, TypeError, ValueError):
         return False
 

@@ -1,7 +1,8 @@
-"""Write and memory-map the files of a store: shards, plain or compressed, and the index of a split."""
+"""Write, verify and memory-map the files of a store: shards, plain or compressed, and each split's index."""
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError
-from trajpred.store.checksums import is_intact
 from trajpred.store.codec import MAX_BYTES, SCHEMA, encode_batch, ends_within
 from trajpred.store.decoder import PARTS, views
 
@@ -44,13 +44,6 @@ def write_shard(path: Path, rows: list[dict[str, Any]], compression: str | None)
 def write_index(path: Path, scenario_id: list[str], tracks: list[int], lanes: list[int]) -> None:
     """Write a split's index from the columns of its shards, concatenated. Raises: OSError."""
     _write(path, _record_batch({"scenario_id": scenario_id, "tracks": tracks, "lanes": lanes}, INDEX))
-
-
-def are_windows(lengths: Any) -> bool:
-    """Return whether ``lengths`` holds pairs of observed and total steps. Raises: TypeError or ValueError."""
-    return all(
-        type(observed) is type(steps) is int and 0 < observed <= steps < 2**31 for observed, steps in lengths
-    )
 
 
 def _write(path: Path, batch: pa.RecordBatch) -> None:
@@ -214,3 +207,51 @@ def _unshuffled(data: NDArray[np.uint8], size: int) -> NDArray[Any]:
     for half in (values[0::2], values[1::2]):
         np.add.accumulate(half, out=half)
     return values
+
+
+# ------------------------------------------------------------------------------------------- checksums
+
+
+def checksum(path: Path) -> str:
+    """Return eight digits that depend on every byte of a file. Raises: OSError."""
+    value = 0
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            value = zlib.crc32(chunk, value)
+    return f"{value:08x}"
+
+
+def signed_name(stem: str, path: Path) -> str:
+    """Return ``STEM-CHECKSUM.arrow``, the name for the content of ``path``."""
+    return f"{stem}-{checksum(path)}.arrow"
+
+
+def is_intact(path: Path) -> bool:
+    """Return whether a file has the content that its name was made for. Raises: OSError."""
+    return path.stem.rpartition("-")[2] == checksum(path)
+
+
+def record_of(shard: Path) -> Path:
+    """Return the path of a shard's record."""
+    return shard.with_name(f"{shard.stem.rpartition('-')[0]}.json")
+
+
+def sealed(values: dict[str, Any]) -> str:
+    """Serialise ``values`` with their checksum."""
+    crc32 = zlib.crc32(_text(values).encode())
+    return _text({"crc32": crc32, **values})
+
+
+def unsealed(text: str) -> dict[str, Any]:
+    """Invert :func:`sealed`. Raises: ValueError if any byte has changed."""
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("is not an object")
+    values.pop("crc32", None)
+    if sealed(values) != text:
+        raise ValueError("its checksum is wrong")
+    return values
+
+
+def _text(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=1) + "\n"

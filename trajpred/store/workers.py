@@ -14,9 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 from joblib import Parallel, delayed, parallel_config
 
+from trajpred.environment import install_command, processes
 from trajpred.errors import DataError
-from trajpred.packages import install_command
-from trajpred.processors import processes
 
 J = TypeVar("J")
 R = TypeVar("R")

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from trajpred.environment import cores, threads_alone
 from trajpred.errors import DataError
-from trajpred.processors import cores, threads_alone
 
 #: Scenes of a step that are worth a process of their own.
 SCENES_PER_PROCESS = 4

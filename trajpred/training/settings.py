@@ -35,7 +35,7 @@ _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_
 _KEY = re.compile(r'Parser key "([\w.]+)"')
 _CLASS = re.compile(r"given class_path '([\w.]+)'")
 _VALUE = re.compile(r"(?:Got|Given) value: (.+)")
-_EXPECTED = re.compile(r"Expected an? (<class '\w+'>|typing\.Literal\[.*?\])")
+_EXPECTED = re.compile(r"Expected an? (<class '\w+'>|typing\.Literal\[.*?\]|tuple with \d+ elements)")
 #: What the command takes besides settings.
 OPTIONS = ("config", "help", "print_config")
 _TYPES = {
@@ -135,6 +135,8 @@ def _expected(problem: str) -> Iterator[str]:
     if literals:
         yield f"one of {', '.join(dict.fromkeys(literals))}"
     for name in names:
+        if name.startswith("tuple"):
+            yield f"a list of {name.split()[2]} values"
         if name.startswith("<class"):
             yield _TYPES.get(name[8:-2], name[8:-2])
 

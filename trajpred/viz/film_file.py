@@ -12,9 +12,9 @@ from tempfile import TemporaryFile
 import numpy as np
 from PIL import Image
 
+from trajpred.environment import install_command
 from trajpred.errors import require
 from trajpred.files import atomic_file
-from trajpred.packages import install_command
 
 #: Colours of a GIF (one of 256 is reserved for unchanged pixels), chosen from this many frames.
 COLORS, SAMPLES = 255, 16

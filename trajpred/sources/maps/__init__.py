@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from trajpred.errors import DataError, quoted, require
+from trajpred.errors import quoted, require
 from trajpred.lane_map import LaneMap
 from trajpred.sources.argoverse2_map import map_from
 from trajpred.sources.maps import commonroad, lanelet2, opendrive
 from trajpred.sources.maps.lanes import lane_map_of
-from trajpred.sources.maps.xml_file import parse, read_bytes, readable_xml
+from trajpred.sources.reading import parse, read_bytes, readable
 
 #: The root element of each XML format: its name, and the function that returns lanes and crossings.
 _XML: dict[str, tuple[str, Any]] = {
@@ -21,37 +21,21 @@ _XML: dict[str, tuple[str, Any]] = {
     "OpenDRIVE": ("OpenDRIVE", opendrive.read),
     "commonRoad": ("CommonRoad", commonroad.read),
 }
-FORMATS = (*(name for name, _ in _XML.values()), "Argoverse 2")
-
-
-def load_map(
-    path: str | Path,
-    format: str | None = None,
-    *,
-    origin: tuple[float, float] | None = None,
-    crs: str | None = None,
-) -> LaneMap:
-    """Load a map file, in metres; its format is told by its content.
-
-    Args:
-        format: one of :data:`FORMATS` that the file must have.
-        origin, crs: where latitudes and longitudes are, see
-            :func:`~trajpred.sources.maps.lanelet2.project`; other formats are in metres already.
-
-    Raises: DataError naming the file and the field at fault.
-    """
-    found, lane_map = read_map(path, origin=origin, crs=crs)
-    if format not in (None, found):
-        raise DataError(f"is a map of {found}, not of {format}", file=path)
-    return lane_map
 
 
 def read_map(
     path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
 ) -> tuple[str, LaneMap]:
-    """Return the format of a map file, one of :data:`FORMATS`, and the map; see :func:`load_map`."""
+    """Return the format of a map file, which its content tells, and the map in metres.
+
+    Args:
+        origin, crs: where latitudes and longitudes are, see
+            :func:`~trajpred.sources.maps.lanelet2.project`; other formats are in metres already.
+
+    Raises: DataError naming the file and the field at fault.
+    """
     # Damaged numbers may overflow; the result is checked.
-    with readable_xml(Path(path)), np.errstate(all="ignore"):
+    with readable(Path(path), "map"), np.errstate(all="ignore"):
         content = read_bytes(Path(path))
         if content.lstrip()[:1] == b"{":
             return "Argoverse 2", map_from(json.loads(content))

@@ -9,7 +9,7 @@ import numpy as np
 
 from trajpred.errors import require
 from trajpred.sources.maps.lanes import Lane, Line, mark_type
-from trajpred.sources.maps.xml_file import as_number, integer
+from trajpred.sources.reading import as_number, integer
 
 #: Types of lanelets that are lanes of their own kind, and those that road users do not drive on.
 LANE_TYPE = {"bicycleLane": "BIKE", "busLane": "BUS"}

@@ -13,12 +13,12 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.environment import install_command
 from trajpred.errors import DataError, as_array, require, require_finite
 from trajpred.geometry import norm
 from trajpred.lane_map import TURN_DIRECTIONS
-from trajpred.packages import install_command
 from trajpred.sources.maps.lanes import Lane, Line, mark_type
-from trajpred.sources.maps.xml_file import integer
+from trajpred.sources.reading import integer
 
 #: The lane type of each subtype of lanelets that road users drive on; others are left out.
 LANE_TYPE = {

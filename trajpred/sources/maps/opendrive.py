@@ -16,7 +16,7 @@ from trajpred.errors import require
 from trajpred.geometry import Pose, norm, rotate
 from trajpred.sources.maps.lanes import Lane, Line, mark_type
 from trajpred.sources.maps.road_line import Cubics, RoadLine, Values
-from trajpred.sources.maps.xml_file import integer, number
+from trajpred.sources.reading import integer, number
 
 #: The lane type of each type of lanes that road users drive on; others are left out.
 LANE_TYPE = {

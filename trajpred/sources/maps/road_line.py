@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.geometry import Pose, arc_length, direction, to_global, unit_vector
-from trajpred.sources.maps.xml_file import number
+from trajpred.sources.reading import number
 
 #: Largest distance (metres) of a curve from the chords between its points, and bounds of their length; that
 #: of the chords of polynomials.

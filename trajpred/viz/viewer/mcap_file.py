@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trajpred.files import naming
-from trajpred.sources.ros_types import ros_types
+from trajpred.sources.recorded_drive import ros_types
 
 File = TypeVar("File", bound="McapFile")
 

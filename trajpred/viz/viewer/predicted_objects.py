@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from trajpred.forecast import Forecast
-from trajpred.sources.recorded_drive import TrackedObjects
-from trajpred.sources.ros_types import ros_messages
+from trajpred.sources.recorded_drive import TrackedObjects, ros_messages
 
 #: Autoware's limit of poses in a path.
 MAX_POSES = 100

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Tracks
-from trajpred.sources.ros_types import ros_messages
+from trajpred.sources.recorded_drive import ros_messages
 from trajpred.viz.style import DARK, Role
 from trajpred.viz.viewer.predicted_objects import likely_modes, to_grid
 

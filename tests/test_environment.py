@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trajpred.processors import THREADS, WAITING, cores
+from trajpred.environment import THREADS, WAITING, cores
 
 #: Prints the environment, and the number of threads that torch takes, after an import of the package.
 SHOW = "import json, os, trajpred, torch; print(json.dumps([dict(os.environ), torch.get_num_threads()]))"
@@ -20,12 +20,10 @@ SHOW = "import json, os, trajpred, torch; print(json.dumps([dict(os.environ), to
     ("files", "expected"),
     [
         ({"cpu.max": "150000 100000\n"}, 2),
-        ({"cpu.max": "20000 100000\n"}, 1),
         ({"cpu.max": "max 100000\n"}, None),
         ({"cpu/cpu.cfs_quota_us": "100000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
         ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
         ({"cpu.max": "nonsense"}, None),
-        ({}, None),
     ],
 )
 def test_a_quota_limits_the_cores(

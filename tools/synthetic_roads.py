@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.geometry import direction, norm, rotate, unit_vector, wrap_angle
+from trajpred.geometry import arc_length, direction, norm, points_along, rotate, unit_vector, wrap_angle
 from trajpred.lane_map import MARK_TYPES, NO_LANE, LaneMap, Ragged
 
 LANE_WIDTH, SHOULDER, ARM_LENGTH, SEGMENT_LENGTH = 3.5, 2.6, 100.0, 25.0
-#: Spacing of the points of paths that road users follow.
-GRID = 0.5
-#: Speed limit, m/s, and comfortable lateral and longitudinal acceleration, m/s².
-SPEED_LIMIT, LATERAL, LONGITUDINAL = 12.0, 2.0, 1.5
+#: Spacing of the points of paths; speed limit, m/s; comfortable lateral and longitudinal acceleration, m/s².
+GRID, SPEED_LIMIT, LATERAL, LONGITUDINAL = 0.5, 12.0, 2.0, 1.5
+Points = NDArray[np.float64]
 
 
 @dataclass
@@ -25,8 +24,8 @@ class Lane:
     ``joint`` is True for the lanes through the middle, which connect the arms.
     """
 
-    points: NDArray[np.float64]
-    normals: NDArray[np.float64]
+    points: Points
+    normals: Points
     joint: bool = False
     left_mark: str = "NONE"
     right_mark: str = "NONE"
@@ -38,23 +37,25 @@ class Lane:
 class Roads:
     """Straight arms around ``origin`` ``[2]``, whose lanes are joined by curves through the middle.
 
-    ``angles`` ``[N]`` are the directions of the arms, outwards, each with ``lanes_each_way`` lanes both ways.
+    ``angles`` ``[N]`` are the directions of the arms, outwards, each with ``width`` lanes both ways.
     """
 
-    def __init__(self, angles: NDArray[np.float64], origin: NDArray[np.float64], lanes_each_way: int) -> None:
-        self.angles, self.origin, self.width = angles, origin, lanes_each_way
-        self.mouth = 12.0 + LANE_WIDTH * lanes_each_way
+    def __init__(self, angles: Points, origin: Points, width: int) -> None:
+        self.angles, self.origin, self.width = angles, origin, width
+        self.mouth = 12.0 + LANE_WIDTH * width
         self.lanes: list[Lane] = []
         # First and last segments of each arm's lanes, [arm][lane], counted from the middle of the road.
-        inward = [[self._lane_of_arm(angle, k, True) for k in range(self.width)] for angle in angles]
-        outward = [[self._lane_of_arm(angle, k, False) for k in range(self.width)] for angle in angles]
+        inward, outward = (
+            [[self._lane_of_arm(angle, k, side) for k in range(width)] for angle in angles]
+            for side in (True, False)
+        )
         self.entries = [first for arm in inward for first, _ in arm]
         for source, arm in enumerate(inward):
             for target in range(len(angles)):
                 if source != target:
                     self._join(arm, outward[target], angles[target] - angles[source] - np.pi)
 
-    def _place(self, angle: float, local: ArrayLike) -> NDArray[np.float64]:
+    def _place(self, angle: float, local: ArrayLike) -> Points:
         """Transform points ``[..., 2]`` (ahead, left) from the frame of an arm, seen outwards."""
         return self.origin + rotate(np.asarray(local, np.float64), np.array(angle))
 
@@ -84,12 +85,10 @@ class Roads:
         straight = len(self.angles) == 2 or abs(turn) < np.pi / 4
         for k in range(self.width) if straight else [0 if turn > 0 else self.width - 1]:
             start, end = self.lanes[source[k][1]], self.lanes[target[k][0]]
-            a, b = start.points[-1], end.points[0]
-            t = np.linspace(0, 1, 13)[:, None]
+            a, b, t = start.points[-1], end.points[0], np.linspace(0, 1, 13)[:, None]
             # Cubic Bézier curve; its inner control points lie ahead of the start and behind the end.
-            reach = norm(b - a) * 0.39
-            p = a + reach * rotate(start.normals[-1], np.array(-np.pi / 2))
-            q = b - reach * rotate(end.normals[0], np.array(-np.pi / 2))
+            reach, right = norm(b - a) * 0.39, np.array(-np.pi / 2)
+            p, q = a + reach * rotate(start.normals[-1], right), b - reach * rotate(end.normals[0], right)
             points = (1 - t) ** 3 * a + 3 * (1 - t) ** 2 * t * p + 3 * (1 - t) * t**2 * q + t**3 * b
             tangent = (1 - t) ** 2 * (p - a) + 2 * (1 - t) * t * (q - p) + t**2 * (b - q)
             lane = Lane(points, unit_vector(direction(tangent) + np.pi / 2), joint=True)
@@ -97,7 +96,7 @@ class Roads:
             lane.successors.append(target[k][0])
             self.lanes.append(lane)
 
-    def routes(self) -> list[NDArray[np.float64]]:
+    def routes(self) -> list[Points]:
         """Return the points ``[P, 2]`` of every way through the network."""
         ways, done = [[entry] for entry in self.entries], []
         while ways:
@@ -107,13 +106,13 @@ class Roads:
             done += [] if following else [way]
         return [np.concatenate([self.lanes[i].points[:-1] for i in way]) for way in done]
 
-    def roadsides(self, left: float) -> list[NDArray[np.float64]]:
+    def roadsides(self, left: float) -> list[Points]:
         """Return lines ``left`` metres beside the lanes of each arm, in driving direction on both sides."""
         beside, far = self.width * LANE_WIDTH + left, self.mouth + ARM_LENGTH
         pair = ([(far, beside), (self.mouth, beside)], [(self.mouth, -beside), (far, -beside)])
         return [self._place(angle, line) for angle in self.angles for line in pair]
 
-    def crossings(self) -> list[NDArray[np.float64]]:
+    def crossings(self) -> list[Points]:
         """Return the two edges ``[2, 2, 2]`` of the crossing of each arm; none on plain roads."""
         beside = self.width * LANE_WIDTH + SHOULDER
         edges = [[(self.mouth + ahead, -beside), (self.mouth + ahead, beside)] for ahead in (2, 5)]
@@ -122,19 +121,17 @@ class Roads:
     def lane_map(self) -> LaneMap:
         """Return the network as a map of three-dimensional polylines at height 0, to the centimetre."""
         lanes, beside, far = self.lanes, self.width * LANE_WIDTH + SHOULDER, self.mouth + ARM_LENGTH
-        offset = LANE_WIDTH / 2
+        offset, edges = LANE_WIDTH / 2, self.crossings()
         corners = ((self.mouth, beside), (self.mouth, -beside), (far, -beside), (far, beside))
         areas = [self._place(angle, corners) for angle in self.angles]
         for joint in (lane for lane in lanes if lane.joint):
             sides = [joint.points + side * (offset + 1.0) * joint.normals for side in (1, -1)]
             areas.append(np.concatenate((sides[0], sides[1][::-1])))
-        predecessors: list[list[int]] = [[] for _ in lanes]
-        for i, lane in enumerate(lanes):
-            for j in lane.successors:
-                predecessors[j].append(i)
-        edges = self.crossings()
-        return LaneMap(
-            lane_id=np.arange(len(lanes)),
+        linked = LaneMap.from_centerlines(
+            [lane.points for lane in lanes], successors=[lane.successors for lane in lanes]
+        )
+        return replace(
+            linked,
             is_intersection=np.array([lane.joint and len(self.angles) > 2 for lane in lanes]),
             centerline=_lines([lane.points for lane in lanes]),
             left_boundary=_lines([lane.points + offset * lane.normals for lane in lanes]),
@@ -143,8 +140,6 @@ class Roads:
             right_mark=np.array([MARK_TYPES.index(lane.right_mark) for lane in lanes], np.int8),
             left_neighbor=np.array([lane.left for lane in lanes]),
             right_neighbor=np.array([lane.right for lane in lanes]),
-            predecessors=Ragged.from_rows(predecessors, dtype=np.int64),
-            successors=Ragged.from_rows([lane.successors for lane in lanes], dtype=np.int64),
             crossing_id=10_000 + np.arange(len(edges)),
             crossing_edge1=_lines([edge[0] for edge in edges]),
             crossing_edge2=_lines([edge[1] for edge in edges]),
@@ -153,7 +148,7 @@ class Roads:
         )
 
 
-def _lines(rows: list[NDArray[np.float64]]) -> Ragged:
+def _lines(rows: list[Points]) -> Ragged:
     return Ragged.from_rows([np.column_stack((row.round(2), np.zeros(len(row)))) for row in rows], 3)
 
 
@@ -166,20 +161,17 @@ class Paths:
         last: ``[R]`` index of the last point.
     """
 
-    point: NDArray[np.float64]
-    heading: NDArray[np.float64]
-    speed: NDArray[np.float64]
+    point: Points
+    heading: Points
+    speed: Points
     last: NDArray[np.int64]
 
     @classmethod
-    def along(cls, lines: list[NDArray[np.float64]]) -> Paths:
+    def along(cls, lines: list[Points]) -> Paths:
         """Sample lines ``[P, 2]``, and limit the speed in bends."""
-        arcs = [np.concatenate(([0.0], np.cumsum(norm(np.diff(line, axis=0))))) for line in lines]
-        last = np.array([int(arc[-1] / GRID) for arc in arcs])
+        last = np.array([int(arc_length(line)[-1] / GRID) for line in lines])
         at = np.minimum(np.arange(last.max() + 1), last[:, None]) * GRID
-        rows = zip(at, arcs, lines, strict=True)
-        point = np.stack([[np.interp(s, arc, x) for x in line.T] for s, arc, line in rows])
-        point = np.moveaxis(point, 1, 2)
+        point = np.stack([points_along(*row) for row in zip(lines, at, strict=True)])
         heading = direction(np.diff(point, axis=1, append=point[:, -1:]))
         step = np.minimum(np.arange(at.shape[1]), last[:, None] - 1)
         heading = np.take_along_axis(heading, step, axis=1)

@@ -1,13 +1,16 @@
-"""Find the cores that this process may use, and keep waiting threads from occupying them."""
+"""What this machine and this installation offer: cores, threads that wait quietly, optional packages."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
+import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from trajpred.errors import require
+from trajpred.errors import DataError, require
 
 #: How threads wait: they give up their core after some 50 µs, or at once where OpenMP cannot count.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
@@ -66,3 +69,28 @@ def threads_alone() -> int:
     """Return the number of threads of a process that computes alone: the user's choice, or a few."""
     chosen = os.environ.get(THREADS, "") if _CHOSEN else ""
     return int(chosen) if chosen.isdigit() else min(cores(), MOST_THREADS)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra, wherever trajpred was installed from."""
+    from importlib import metadata  # takes longer than all else that the package imports
+
+    try:
+        wanted = metadata.requires("trajpred") or ()
+    except metadata.PackageNotFoundError:  # run from its folder without being installed
+        return f'pip install -e ".[{extra}]"'
+    marked = re.compile(rf"extra == ['\"]{extra}['\"]")
+    names = [text.partition(";")[0].strip() for text in wanted if marked.search(text)]
+    return f"pip install {shlex.join(names)}"
+
+
+def has_av2() -> bool:
+    """Return whether av2 is installed: it has no wheel for Python 3.13 and newer."""
+    return find_spec("av2") is not None
+
+
+def require_av2() -> None:
+    """Raise :class:`DataError` if av2 is not installed."""
+    if not has_av2():
+        why = "it has no wheel for Python 3.13 and newer"
+        raise DataError(f"needs av2, which is not installed ({why}): pip install av2")

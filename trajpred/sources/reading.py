@@ -1,0 +1,173 @@
+"""Read files that may be damaged or hostile: limits of their size, XML, and tables with a row per state."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from trajpred.errors import DataError, quoted, require, require_finite
+
+#: What unreadable files raise.
+_UNREADABLE: tuple[type[Exception], ...] = (
+    *(pa.ArrowException, ElementTree.ParseError, zlib.error),
+    *(OSError, EOFError, ValueError, LookupError, RecursionError),
+)
+#: Maximum size of an XML file, decompressed.
+MAX_BYTES = 128 * 1024 * 1024
+#: Limits that a damaged or hostile file must not exceed, checked before memory is allocated: steps of a
+#: window (1000 s at 10 Hz); tracks times steps, and rows of a table (100 times the largest scenario of
+#: Argoverse 2); decompressed bytes of a row group.
+MAX_STEPS, MAX_STATES, MAX_GROUP_BYTES = 10_000, 2**22, 2**28
+
+
+@contextmanager
+def readable(path: Path, what: str, field: str | None = None) -> Iterator[None]:
+    """Name ``path`` in every DataError; report other errors as "is not a readable ``what``"."""
+    try:
+        yield
+    except DataError as error:
+        raise error.located(path) from None
+    except _UNREADABLE as error:
+        raise DataError(f"is not a readable {what} ({error})", file=path, field=field) from None
+
+
+# ------------------------------------------------------------------------------------------------ XML
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file, decompressed if it ends in ``.gz``. Raises: OSError; DataError if it is too large."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    require(len(content) <= MAX_BYTES, "file", f"is larger than {MAX_BYTES} bytes")
+    return content
+
+
+def parse(content: bytes) -> Element:
+    """Parse a document. Raises: ParseError; DataError on a document type, which could declare entities."""
+    return ElementTree.fromstring(content, ElementTree.XMLParser(target=_Builder()))
+
+
+class _Builder(ElementTree.TreeBuilder):
+    def doctype(self, name: str, pubid: str, system: str) -> None:
+        raise DataError("must not declare a document type or entities", field="DOCTYPE")
+
+
+def number(element: Element, name: str, default: float | None = None) -> float:
+    """Return an attribute as a finite number. Raises: DataError if it is missing or is no such number."""
+    text = element.get(name)
+    return as_number(text, f"{element.tag}.{name}") if text is not None or default is None else default
+
+
+def as_number(text: str | None, field: str) -> float:
+    """Return ``text`` as a finite number. Raises: DataError about ``field``."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    require(math.isfinite(value), field, f"must be a number, is {quoted(text)}")
+    return value
+
+
+def integer(text: str | None, field: str) -> int:
+    """Return ``text`` as an integer. Raises: DataError about ``field``."""
+    try:
+        return int(text or "")
+    except ValueError:
+        raise DataError(f"must be an integer, is {quoted(text)}", field=field) from None
+
+
+# --------------------------------------------------------------------------------------------- tables
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    """Return whether a column holds text, dictionary-encoded or not."""
+    value = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    return pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)
+
+
+def require_small_groups(metadata: pq.FileMetaData) -> None:
+    """Raise DataError if a row group of a parquet file declares more rows or bytes than the limits.
+
+    Does not touch the metadata of single columns: damaged statistics there crash Arrow.
+    """
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        rows, size = group.num_rows, group.total_byte_size
+        require(rows <= MAX_STATES, "rows", f"a row group declares {rows} rows, more than {MAX_STATES}")
+        require(size <= MAX_GROUP_BYTES, "rows", f"a row group declares {size} bytes")
+
+
+def require_columns(found: list[str], wanted: Collection[str]) -> None:
+    """Raise DataError about the first of the ``wanted`` columns that is not ``found`` exactly once."""
+    for name in wanted:
+        count = found.count(name)
+        require(count == 1, name, "column is duplicated" if count else "column is missing")
+
+
+def require_values(table: pa.Table, names: Collection[str]) -> None:
+    """Raise DataError if a table has no rows, or a row has no value in one of the columns."""
+    for name in names:
+        require(table.num_rows > 0, name, "the file has no rows")
+        require(table[name].null_count == 0, name, "is missing in at least one row")
+
+
+def finite(table: pa.Table, name: str) -> NDArray[Any]:
+    """Return a column of numbers ``[N]``. Raises: DataError if one is not finite."""
+    values: NDArray[Any] = table[name].to_numpy()
+    require_finite(values, name)
+    return values
+
+
+def text_codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Return for each row its text's index among the sorted distinct texts of the column, and those texts."""
+    column = table[name] if pa.types.is_dictionary(table[name].type) else table[name].dictionary_encode()
+    codes = column.unify_dictionaries().combine_chunks()
+    # The dictionary of a table that was filtered may contain unused texts.
+    used, code = np.unique(codes.indices.to_numpy(), return_inverse=True)
+    try:
+        texts: list[str] = codes.dictionary.take(used).to_pylist()
+    except UnicodeDecodeError:
+        raise DataError("contains text that is not UTF-8", field=name) from None
+    ordered = sorted(set(texts))
+    rank = {text: i for i, text in enumerate(ordered)}
+    return np.array([rank[text] for text in texts], np.int64)[code], ordered
+
+
+def of_tracks(values: NDArray[Any], row: NDArray[np.int64], num_tracks: int, field: str) -> NDArray[Any]:
+    """Return the value of each track, which ``values`` ``[N]`` must repeat in all of its rows.
+
+    Args:
+        row: ``[N]`` the track of each row.
+
+    Raises: DataError about ``field`` if a track has several values.
+    """
+    found = np.zeros(num_tracks, values.dtype)
+    found[row] = values
+    require(bool((found[row] == values).all()), field, "changes within a track")
+    return found
+
+
+def valid_states(
+    row: NDArray[np.int64], step: NDArray[np.int64], num_tracks: int, num_steps: int, field: str
+) -> NDArray[np.bool_]:
+    """Return a mask ``[num_tracks, num_steps]`` of the states with these tracks and steps ``[N]``.
+
+    Raises: DataError about ``field`` if a track has two states at one step, and if the mask is too large.
+    """
+    too_large = f"{num_tracks} tracks of {num_steps} steps exceed {MAX_STATES} states"
+    require(num_tracks * num_steps <= MAX_STATES, "track_id", too_large)
+    valid = np.zeros((num_tracks, num_steps), np.bool_)
+    valid[row, step] = True
+    require(int(valid.sum()) == len(row), field, "contains two states of a track at the same step")
+    return valid
