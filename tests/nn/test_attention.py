@@ -11,9 +11,8 @@ from torch.nn.functional import gelu
 from torch.testing import assert_close
 
 from tests.nn.graphs import RAGGED, Graph, in_form, loop_attend, poses, ragged
-from trajpred.geometry import Pose, rotate
+from trajpred.geometry import POSE_SCALE, Pose, rotate
 from trajpred.nn import EdgeBias, GraphAttention
-from trajpred.nn.attention import POSE_SCALE
 
 DIM, HEADS = 32, 4
 each_form = pytest.mark.parametrize("form", ["edges", "dense", "padded", "matrix"])

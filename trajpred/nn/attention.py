@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trajpred.geometry import POSE_SCALE
 from trajpred.nn.dense_relation import DenseRelation
 from trajpred.nn.relation import EdgeRelation, Relation
 
@@ -87,23 +86,23 @@ class GraphAttention(nn.Module):
         self.out = nn.Linear(dim + 4 * heads * poses, dim, bias=False)
 
     def forward(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
-        q, k = self._heads(self.query, receiver), self._heads(self.key, sender)
-        v = self._heads(self.value, sender)
+        q = self._heads(self.query, receiver, relation)
+        k, v = (self._heads(layer, sender, relation) for layer in (self.key, self.value))
         # Half precision, which would lose metres of the poses, serves the linear maps only.
         with torch.autocast(receiver.device.type, enabled=False):
             pooled = self._pool(q, k, v, relation)
-        out = self.out(pooled.flatten(1))
+        out = self.out(pooled.reshape(receiver.shape[0], -1))
         return out if relation.reached is None else out * relation.reached
 
     def weights(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | DenseRelation) -> Tensor:
         """Return the attention α of every edge and head, ``[E, H]``."""
-        q, k = self._heads(self.query, receiver), self._heads(self.key, sender)
+        q, k = self._heads(self.query, receiver, relation), self._heads(self.key, sender, relation)
         with torch.autocast(receiver.device.type, enabled=False):
             return relation.weights(q, k)
 
-    def _heads(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """``[N, dim]`` -> ``[N, H, C]`` in float32 or wider."""
-        return at_least_float32(layer(x)).view(x.shape[0], self.heads, x.shape[1] // self.heads)
+    def _heads(self, layer: nn.Linear, x: Tensor, relation: Relation) -> Tensor:
+        """``[N · copies, dim]`` -> ``[N, copies · H, C]`` in float32 or wider."""
+        return at_least_float32(layer(x)).view(-1, self.heads * relation.copies, x.shape[1] // self.heads)
 
     def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
         """Aggregate: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
@@ -111,10 +110,9 @@ class GraphAttention(nn.Module):
             return relation.attend(q, k, v)
         assert relation.poses is not None, "this attention needs a relation with poses"
         pose, frame = relation.poses
-        carried = torch.cat((pose.position / POSE_SCALE, pose.ahead), -1).to(v.dtype)
-        carried = carried[:, None].expand(-1, self.heads, -1)
+        carried = pose.scaled[:, None].expand(-1, v.shape[1], -1)
         pooled, moved = relation.attend(q, k, torch.cat((v, carried), -1)).split((v.shape[-1], 4), -1)
         # From the common frame into that of each receiver.
-        moved = moved - nn.functional.pad(frame.position / POSE_SCALE, (0, 2))[:, None]
-        turned = moved.reshape(-1, 2 * self.heads, 2) @ frame.turn
+        moved = moved - frame.place[:, None]
+        turned = torch.bmm(moved.reshape(-1, 2 * v.shape[1], 2), frame.turn)
         return torch.cat((pooled, turned.view(moved.shape)), -1)

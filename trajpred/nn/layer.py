@@ -70,13 +70,16 @@ class GraphTransformerLayer(nn.Module):
         self.attention, self.pre = attention, norm == "pre"
         self.feed_forward = mlp(dim, expansion * dim, dim) if feed_forward is None else feed_forward
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.dropout = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
+        self.rate, self.drop_path = dropout, DropPath(drop_path)
 
     def forward(self, x: Tensor, relation: Relation, sender: Tensor | None = None) -> Tensor:
         """Let ``x`` attend to ``sender`` (by default to itself) over ``relation``."""
         if self.pre:
             normed = self.norm1(x)
-            x = x + self.dropout(self.attention(normed, normed if sender is None else sender, relation))
-            return x + self.dropout(self.feed_forward(self.norm2(x)))
-        x = self.norm1(x + self.dropout(self.attention(x, x if sender is None else sender, relation)))
-        return self.norm2(x + self.dropout(self.feed_forward(x)))
+            x = x + self._drop(self.attention(normed, normed if sender is None else sender, relation))
+            return x + self._drop(self.feed_forward(self.norm2(x)))
+        x = self.norm1(x + self._drop(self.attention(x, x if sender is None else sender, relation)))
+        return self.norm2(x + self._drop(self.feed_forward(x)))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return self.drop_path(nn.functional.dropout(x, self.rate)) if self.training else x
