@@ -20,9 +20,9 @@ from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, ModeDecoder, SceneDecoder, SceneEncoder
 from trajpred.model.attention import recorded
 from trajpred.model.heads import bernstein
-from trajpred.model.mode_decoder import MODE_EDGE_KINDS, end_pose, fade_out, radius_edges
+from trajpred.model.mode_decoder import end_pose
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
-from trajpred.model.token_graph import TokenGraph
+from trajpred.model.token_graph import MODE_EDGE_KINDS, TokenGraph, fade_out, radius_edges
 from trajpred.nn import EdgeAttention
 from trajpred.nn.edge_attention import Operator
 from trajpred.predictors.lane_following import lane_following

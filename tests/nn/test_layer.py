@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from tests.nn.graphs import in_form, ragged
 from trajpred.nn import GraphAttention, GraphTransformerLayer, Relation
-from trajpred.nn.layer import DropPath
+from trajpred.nn.attention import DropPath
 
 DIM, HEADS = 32, 4
 SQUARE = ((3, 3), (1, 1), (5, 5))

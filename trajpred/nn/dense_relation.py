@@ -217,7 +217,8 @@ class DenseRelation:
         return cls([torch.where(edge, bias, LOWEST)], columns, rows, reached, poses)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        parts = zip(self.receivers.split(query), *map(self.senders.split, (key, value)), self.bias, strict=True)
+        keys, values = self.senders.split(key), self.senders.split(value)
+        parts = zip(self.receivers.split(query), keys, values, self.bias, strict=True)
         pooled = []
         for q, k, v, bias in parts:
             # scaled_dot_product_attention has no fast CPU kernel when the bias needs a gradient.
