@@ -6,7 +6,6 @@ The same functions serve the padded scenes of a training batch and, traced for o
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -117,7 +116,8 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
         The channels of :func:`~trajpred.graph.channels.edge_channels`: the sender's pose in the receiver's
         frame, and the one-hot kind.
     """
-    centre, slope, place, number = _constants(sender.device, sender.dtype, kinds, kind.ndim)
+    constants = _created_constants if torch.compiler.is_compiling() else _kept_constants
+    centre, slope, place, number = constants(sender.device, sender.dtype, kinds, kind.ndim)
     # Displacement and direction of the sender, turned into the receiver's frame.
     moved, cos, sin = sender - receiver * place, receiver[2], receiver[3]
     x, y = moved[0::2], moved[1::2]
@@ -148,7 +148,3 @@ def _created_constants(device: torch.device, dtype: torch.dtype, kinds: int, ndi
 
 #: Copied to each device once, because every copy to a GPU holds it up.
 _kept_constants = functools.cache(_created_constants)
-
-
-def _constants(*key: Any) -> tuple[Tensor, ...]:
-    return (_created_constants if torch.compiler.is_compiling() else _kept_constants)(*key)

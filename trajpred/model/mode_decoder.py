@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
-from trajpred.geometry import Pose, direction, to_global, unit_vector
+from trajpred.geometry import Pose, direction, to_global
 from trajpred.graph.channels import LENGTH_SCALE
 from trajpred.graph.lane_futures import MODES
 from trajpred.graph.relations import edge_features
@@ -189,7 +189,7 @@ class ModeDecoder(SceneDecoder):
         count, start = mode.num_embeddings, start[:, : mode.num_embeddings]
         x = (agent[:, None] + mode.weight).flatten(0, 1)
         if self.anchor_steps:
-            x = self.anchor_norm(x + self.anchor(start.flatten(0, 1).flatten(1) / LENGTH_SCALE))
+            x = self.anchor_norm(x + self.anchor(start.reshape(x.shape[0], -1) / LENGTH_SCALE))
         relation = scene_relation(0, poses).repeat_receivers(count)
         x = self._attend(0, x, nodes, relation, agent_relation)
         offset, scale = _futures(self.propose_head, x, count)
@@ -198,7 +198,7 @@ class ModeDecoder(SceneDecoder):
             return Prediction(proposal, scale, self._logits(x, count), groups=groups)
 
         anchored = proposal.detach()
-        x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
+        x = self.norm(x + self.proposal(anchored.reshape(x.shape[0], -1) / LENGTH_SCALE))
         x = self._attend(
             1,
             x,
@@ -285,8 +285,8 @@ def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
     # Directions of short displacements are rounding. Thresholds would turn modes that stop at once.
     end = trajectory[:, :, -1]
     last = end - trajectory[:, :, -min(11, trajectory.shape[2])]
-    ahead = unit_vector(torch.zeros_like(end[..., 0]))
-    turn = direction(last + _fading(last, STOPPED_M) * end + _fading(end, STATIONARY_M) * ahead)
+    ahead = nn.functional.pad(_fading(end, STATIONARY_M), (0, 1))
+    turn = direction(last + _fading(last, STOPPED_M) * end + ahead)
     position = to_global(end, agents.position[:, None], agents.heading[:, None])
     return Pose(position.flatten(0, 1), (agents.heading[:, None] + turn).flatten())
 

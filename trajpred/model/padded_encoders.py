@@ -78,10 +78,13 @@ class TransformerMSceneEncoder(TokenEncoder):
     0.2, 0.2, 0.6 for both, 2-D and 3-D).
 
     Args:
+        mode: ``2d``, ``3d`` or ``2d+3d``.
         max_hops: lanes with more hops between them count as unreachable.
-        mode, edge_type, multi_hop_max_dist, options: of the encoder, by their published names. Sizes of
-            tables are those of the scenes by default, ``ffn_embedding_dim`` is ``2 · dim``.
-        dropout: likewise; also that of the attention by default.
+        num_atoms, num_in_degree, num_out_degree, num_edges, ffn_embedding_dim: of the encoder; there are two
+            types of nodes (agents and lanes), and ``ffn_embedding_dim`` is ``2 · dim`` by default.
+        num_3d_bias_kernel, edge_type, multi_hop_max_dist, activation_fn, dropout, options: of the encoder, by
+            their published names.
+        attention_dropout: by default ``dropout``.
     """
 
     options_of: ClassVar = TransformerMEncoder
@@ -95,31 +98,43 @@ class TransformerMSceneEncoder(TokenEncoder):
         layers: int = 3,
         mode: Literal["2d", "3d", "2d+3d"] = "2d+3d",
         max_hops: int = 8,
+        num_atoms: int = 2,
+        num_in_degree: int = 16,
+        num_out_degree: int = 16,
+        num_edges: int = len(EDGE_KINDS),
+        ffn_embedding_dim: int | None = None,
+        num_3d_bias_kernel: int = 32,
         edge_type: EdgeEncoding = "multi_hop",
         multi_hop_max_dist: int = 5,
+        activation_fn: str = "gelu",
         dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation_dropout: float = 0.0,
         **options: Any,
     ) -> None:
         require_sizes(dim, heads, layers=layers)
-        # Two types of nodes: agents and lanes.
-        least = {"num_atoms": 2, "num_edges": len(EDGE_KINDS)}
-        defaults = {"num_in_degree": 16, "num_out_degree": 16, "num_3d_bias_kernel": 32, **least}
-        defaults |= {"ffn_embedding_dim": 2 * dim, "attention_dropout": dropout, "activation_dropout": 0.0}
-        for name, value in {**defaults, "activation_fn": "gelu"}.items():
-            options.setdefault(name, value)
-        least["num_pair_types"] = 2 * (options["num_atoms"] + 1)
-        for name, rows in least.items():
-            given = options.get(name) or rows
-            require(given >= rows, name, f"must be {rows} or more, is {given}")
+        pairs = 2 * (num_atoms + 1)
+        rows = ("num_atoms", num_atoms, 2), ("num_edges", num_edges, len(EDGE_KINDS))
+        for name, given, least in (*rows, ("num_pair_types", options.get("num_pair_types") or pairs, pairs)):
+            require(given >= least, name, f"must be {least} or more, is {given}")
         super().__init__(dim)
         self.max_hops, self.mode = max_hops, mode
         self.edge_type, self.multi_hop_max_dist = edge_type, multi_hop_max_dist
         self.pose = nn.Linear(4, dim)
         self.encoder = TransformerMEncoder(
+            num_atoms=num_atoms,
+            num_in_degree=num_in_degree,
+            num_out_degree=num_out_degree,
+            num_edges=num_edges,
             num_encoder_layers=layers,
             embedding_dim=dim,
+            ffn_embedding_dim=2 * dim if ffn_embedding_dim is None else ffn_embedding_dim,
             num_attention_heads=heads,
             dropout=dropout,
+            attention_dropout=dropout if attention_dropout is None else attention_dropout,
+            activation_dropout=activation_dropout,
+            activation_fn=activation_fn,
+            num_3d_bias_kernel=num_3d_bias_kernel,
             edge_type=edge_type,
             multi_hop_max_dist=multi_hop_max_dist,
             mode=mode,

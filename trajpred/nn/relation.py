@@ -95,15 +95,16 @@ class EdgeRelation:
         return segment_softmax(score / query.shape[-1] ** 0.5 + self.bias, receiver, self.num_receivers)
 
     def repeat_receivers(self, times: int) -> EdgeRelation:
-        """Repeat every receiver ``times`` times in a row, each copy with the same edges."""
-        return EdgeRelation(
-            repeat_receivers(self.index, times),
-            self.bias.repeat(times, 1),
-            self.num_senders,
-            self.num_receivers * times,
-            repeat_receiver_poses(self.poses, times),
-            None if self.features is None else self.features.repeat(times, 1),
-            self.complete,
+        """Repeat every receiver ``times`` times in a row: all edges to the first copies, then to the next."""
+        sender, receiver = self.index
+        copies = (receiver[:, None] * times + torch.arange(times, device=receiver.device)).T
+        return replace(
+            self,
+            index=torch.stack((sender.repeat(times), copies.reshape(-1))),
+            bias=self.bias.repeat(times, 1),
+            num_receivers=self.num_receivers * times,
+            poses=repeat_receiver_poses(self.poses, times),
+            features=None if self.features is None else self.features.repeat(times, 1),
         )
 
     def with_copies(self, times: int) -> EdgeRelation:
@@ -140,13 +141,6 @@ class GroupRelation:
         receiver = torch.arange(nodes.shape[0], device=nodes.device)[:, None].expand(-1, self.size)
         index = torch.stack((receiver // self.size * self.size + place, receiver)).flatten(1)
         return EdgeRelation(index, nodes.new_zeros(index.shape[1], 1), nodes.shape[0], nodes.shape[0])
-
-
-def repeat_receivers(index: Tensor, times: int) -> Tensor:
-    """Repeat the receivers of ``[2, E]`` edges: all edges to the first copies, then to the next ones."""
-    sender, receiver = index
-    copies = (receiver[:, None] * times + torch.arange(times, device=receiver.device)).T
-    return torch.stack((sender.repeat(times), copies.reshape(-1)))
 
 
 def repeat_receiver_poses(poses: Poses | None, times: int) -> Poses | None:
