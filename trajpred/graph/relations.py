@@ -127,7 +127,7 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
     distance = torch.linalg.vector_norm(position, dim=0)
     gap = (distance - centre).mul_(slope)
     parts = (
-        (gap * gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
+        gap.mul_(gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
         position / POSE_SCALE,
         # atan2 would depend on the sign of zero, which depends on the receiver's heading.
         position / distance.clamp(min=_NEAR),

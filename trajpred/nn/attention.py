@@ -104,7 +104,7 @@ class GraphAttention(nn.Module):
         # Half precision, which would lose metres of the poses, serves the linear maps only.
         with torch.autocast(receiver.device.type, enabled=False):
             pooled = self._pool(q, k, v, relation)
-        out = self.out(pooled.reshape(receiver.shape[0], -1))
+        out = self.out(pooled.reshape(receiver.shape[0], self.out.in_features))
         return out if relation.reached is None else out * relation.reached
 
     def weights(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | DenseRelation) -> Tensor:
