@@ -90,9 +90,9 @@ def test_repeated_receivers_share_their_edges(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS[:3])
 def test_copies_of_a_graph_are_separate(form: str) -> None:
-    (edges, *paddings), times = ragged(), 3
-    relation, copied = (in_form((e, *paddings), form) for e in (edges, edges.with_copies(times)))
-    copies = [inputs(edges) for _ in range(times)]
+    graph, times = ragged(), 3
+    relation, copied = (in_form((e, *graph[1:]), form) for e in (graph[0], graph[0].with_copies(times)))
+    copies = [inputs(graph[0]) for _ in range(times)]
     found = copied.attend(*(torch.cat(x, 1) for x in zip(*copies, strict=True)))
     expected = torch.cat([relation.attend(*one) for one in copies], 1)
     assert_close(found[relation.reached[:, 0]], expected[relation.reached[:, 0]])
@@ -100,11 +100,11 @@ def test_copies_of_a_graph_are_separate(form: str) -> None:
 
 
 def test_weights_are_those_that_values_are_summed_with() -> None:
-    edges, *paddings = ragged()
-    q, k, v = inputs(edges)
+    graph = ragged()
+    edges, (q, k, v) = graph[0], inputs(graph[0])
     sender, receiver = edges.index
     weight = edges.weights(q, k)
-    assert torch.equal(weight, DenseRelation.of(edges, *paddings).weights(q, k))
+    assert torch.equal(weight, DenseRelation.of(*graph).weights(q, k))
     none = torch.zeros(len(q), HEADS)
     assert_close(none.index_add(0, receiver, weight), edges.reached.expand_as(none).float())
     summed = torch.zeros(len(q), HEADS, VALUES).index_add(0, receiver, weight[..., None] * v[sender])
