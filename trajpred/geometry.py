@@ -52,17 +52,28 @@ class Pose(Generic[Array]):
         return unit_vector(self.heading)
 
     @cached_property
+    def scaled(self) -> Array:
+        """``[..., 4]``: position in units of :data:`POSE_SCALE`, and cosine and sine of the heading."""
+        return namespace(self.heading).concatenate((self.position / POSE_SCALE, self.ahead), -1)
+
+    @cached_property
+    def place(self) -> Array:
+        """``[..., 4]``: the position of :attr:`scaled`, and zeros."""
+        xp = namespace(self.position)
+        return xp.concatenate((self.position, xp.zeros_like(self.position)), -1) / POSE_SCALE
+
+    @cached_property
     def rows(self) -> Array:
         """``[4, ...]``: x, y, and cosine and sine of the heading."""
-        parts = (self.position, self.ahead)
-        return namespace(self.heading).stack([part[..., i] for part in parts for i in (0, 1)])
+        xp = namespace(self.heading)
+        return xp.moveaxis(xp.concatenate((self.position, self.ahead), -1), -1, 0)
 
     @cached_property
     def turn(self) -> Array:
         """Matrices ``[..., 2, 2]`` by which row vectors are rotated into the frames of the poses."""
-        cos, sin = self.ahead[..., 0], self.ahead[..., 1]
-        stack = namespace(cos).stack
-        return stack((stack((cos, -sin), -1), stack((sin, cos), -1)), -2)
+        xp = namespace(self.heading)
+        cos, sin = xp.cos(self.heading), xp.sin(self.heading)
+        return xp.stack((cos, -sin, sin, cos), -1).reshape(*cos.shape, 2, 2)
 
 
 def namespace(array: Any) -> Any:

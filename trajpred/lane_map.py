@@ -221,11 +221,6 @@ class LaneMap:
         areas = f"{len(self.crossing_id)} crossings, {len(self.drivable_area_id)} drivable areas"
         return f"LaneMap({len(self)} lane segments, {areas}; {points} points of lanes)"
 
-    def routes(self, rows: NDArray[np.int64]) -> LaneMap:
-        """Select lane segments, with their ids, centrelines and successors only."""
-        lines = {name: getattr(self, name).take(rows) for name in ("centerline", "successors")}
-        return LaneMap(lane_id=self.lane_id[rows], **lines)
-
     def take(self, lanes: NDArray[np.int64], crossings: NDArray[np.int64]) -> LaneMap:
         """Select lane segments and crossings by their rows; all drivable areas stay."""
         chosen = {one.name: getattr(self, one.name) for one in fields(self)}

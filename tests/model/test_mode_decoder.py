@@ -20,9 +20,8 @@ from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, ModeDecoder, SceneDecoder, SceneEncoder
 from trajpred.model.attention import recorded
 from trajpred.model.heads import bernstein
-from trajpred.model.mode_decoder import MODE_EDGE_KINDS, end_pose, fade_out, radius_edges
+from trajpred.model.mode_decoder import end_pose
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
-from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import EdgeAttention
 from trajpred.nn.edge_attention import Operator
 from trajpred.predictors.lane_following import lane_following
@@ -74,12 +73,6 @@ def test_headings_of_modes_are_a_smooth_function_of_where_they_end() -> None:
     assert found.diff().abs().max() < 0.05
 
 
-def test_attention_fades_out_towards_the_radius() -> None:
-    distance = torch.linspace(0, 15, 15001)
-    weight = fade_out(distance, 15.0).exp()
-    assert (weight[:12001] == 1).all() and weight[-1] < 2e-6 and weight.diff().abs().max() < 4e-4
-
-
 def test_constant_velocity_counts_from_the_last_observation_in_each_scene_s_step() -> None:
     valid = np.ones((2, 110), bool)
     valid[1, 30:50] = False  # last observed 2 s before the last observed step
@@ -91,32 +84,6 @@ def test_constant_velocity_counts_from_the_last_observation_in_each_scene_s_step
     expected = torch.stack((10 * steps, 10 * (steps + 2.0), 10 * steps))
     torch.testing.assert_close(found[..., 0], expected, rtol=0, atol=1e-3)
     assert found[..., 1].abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("per_agent", [1, 6])
-def test_a_mode_is_connected_to_its_agent_and_to_its_scene_within_the_radius(
-    real: list[Scenario], per_agent: int
-) -> None:
-    batch = batch_of(real)
-    graph, agent = TokenGraph.of(batch), batch["agent"]
-    owner = torch.arange(graph.num_agents).repeat_interleave(per_agent)
-    shifted = agent.position[owner] + 30 * torch.randn(len(owner), 2)
-    anchors = Pose(shifted, agent.heading[owner])
-    index, features, fading = radius_edges(graph, anchors, 30.0, owner, graph.agents.repeat(per_agent))
-    near = torch.linalg.vector_norm(shifted[:, None] - graph.poses.position, dim=-1) <= 30.0
-    expected = near & (agent.batch[owner][:, None] == graph.scene)
-    expected[torch.arange(len(owner)), owner] = True
-    assert {(int(i), int(j)) for j, i in index.T} == {(int(i), int(j)) for i, j in expected.nonzero()}
-    assert index.shape[1] == expected.sum() and (index[1].diff() >= 0).all()
-    kinds = [
-        "lane" if j >= graph.num_agents else "own" if j == owner[i] else "agent" for j, i in index.T.tolist()
-    ]
-    found = features[-len(MODE_EDGE_KINDS) :].argmax(0).tolist()
-    assert [MODE_EDGE_KINDS[kind] for kind in found] == kinds and len(set(kinds)) == 3
-    distance = torch.linalg.vector_norm(shifted[index[1]] - graph.poses.position[index[0]], dim=-1)
-    is_own = index[0] == owner[index[1]]
-    expected = fade_out(distance, 30.0).exp().where(~is_own, 1.0)
-    torch.testing.assert_close(fading.exp(), expected, atol=1e-4, rtol=0)
 
 
 def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agent(
@@ -174,10 +141,18 @@ def test_a_published_operator_is_chosen_in_yaml_and_reports_its_attention(
         parser.parse_object({"decoder": yaml.safe_load(text.replace(operator, "best"))})
 
 
-@pytest.mark.parametrize("name", ["propose_layers", "refine_layers", "propose_radius_m", "refine_radius_m"])
-def test_negative_sizes_are_rejected_by_name(name: str) -> None:
-    with pytest.raises(DataError, match=f"{name}': must be 0 or more"):
-        ModeDecoder(**{name: -1})  # type: ignore[arg-type]
+NONE_LESS = ("propose_layers", "refine_layers", "propose_radius_m", "refine_radius_m")
+WRONG: list[tuple[dict[str, Any], str]] = [({name: -1}, f"{name}': must be 0 or more") for name in NONE_LESS]
+WRONG += [
+    ({"starts": starts}, "starts': must list any of velocity, lanes") for starts in ([], ["lanes", "rails"])
+]
+WRONG += [({"refine_at": x}, "refine_at': must be more than 0 and at most 1") for x in (0.0, 1.1)]
+
+
+@pytest.mark.parametrize(("options", "problem"), WRONG)
+def test_values_out_of_range_are_rejected_by_name(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        ModeDecoder(**options)
 
 
 def test_without_refinement_layers_the_proposal_is_the_prediction(real: list[Scenario]) -> None:
@@ -221,12 +196,18 @@ def anchored_model(**options: Any) -> LitForecaster:
     return LitForecaster.build(config).eval()
 
 
-@pytest.mark.parametrize("modes", [6, 3, 8])
-def test_anchored_modes_without_offsets_follow_the_lanes(real: list[Scenario], modes: int) -> None:
-    forecaster = anchored_model(modes=modes).forecaster
+def without_offsets(**options: Any) -> Forecaster:
+    """An anchored model whose futures are what its modes start from."""
+    forecaster = anchored_model(**options).forecaster
     for head in (forecaster.decoder.propose_head, forecaster.decoder.refine_head):
         for parameter in head.points[-1].parameters():
             parameter.data.zero_()
+    return forecaster
+
+
+@pytest.mark.parametrize("modes", [6, 3, 8])
+def test_anchored_modes_without_offsets_follow_the_lanes(real: list[Scenario], modes: int) -> None:
+    forecaster = without_offsets(modes=modes)
     batch = build_batch(real, forecaster.scene)
     for joint in (False, True):
         for scenario, found in zip(real, forecaster.forecast(batch, joint), strict=True):
@@ -250,10 +231,7 @@ def test_anchored_modes_read_their_anchor(real: list[Scenario]) -> None:
 
 
 def test_groups_start_from_the_lanes_and_from_constant_velocity(real: list[Scenario]) -> None:
-    forecaster = anchored_model(starts=["lanes", "velocity"]).forecaster
-    for head in (forecaster.decoder.propose_head, forecaster.decoder.refine_head):
-        for parameter in head.points[-1].parameters():
-            parameter.data.zero_()
+    forecaster = without_offsets(starts=["lanes", "velocity"])
     batch = build_batch(real, forecaster.scene)
     with torch.inference_mode():
         modes = forecaster.decoder(forecaster.encoder.encode(batch), batch)
@@ -281,12 +259,6 @@ def test_groups_learn_as_agents_of_their_own_and_as_what_they_are_merged_to(real
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-5, msg=name)
 
 
-def test_unknown_starts_are_rejected() -> None:
-    for starts in ([], ["lanes", "rails"]):
-        with pytest.raises(DataError, match="starts': must list any of velocity, lanes"):
-            ModeDecoder(starts=starts)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("share", "step"), [(1.0, 60), (0.5, 30), (0.001, 1)])
 def test_modes_are_refined_from_where_they_are_after_a_share_of_the_horizon(
     real: list[Scenario], monkeypatch: pytest.MonkeyPatch, share: float, step: int
@@ -303,12 +275,6 @@ def test_modes_are_refined_from_where_they_are_after_a_share_of_the_horizon(
     found = decoder(SceneEncoder(dim=32, heads=4, layers=1).eval().encode(batch), batch)
     [path] = given
     assert found.proposal is not None and torch.equal(path, found.proposal[:, :, :step])
-
-
-@pytest.mark.parametrize("share", [0.0, 1.1])
-def test_a_share_of_the_horizon_is_more_than_0_and_at_most_1(share: float) -> None:
-    with pytest.raises(DataError, match="refine_at': must be more than 0 and at most 1"):
-        ModeDecoder(refine_at=share)
 
 
 def test_anchors_need_a_scene_that_has_them(real: list[Scenario]) -> None:

@@ -13,7 +13,6 @@ from torch import Tensor
 from tests.model.small import batch_of, evaluate_as, small_config
 from trajpred.errors import DataError
 from trajpred.graph.channels import HISTORY, VALID
-from trajpred.graph.relations import RELATIONS
 from trajpred.model import SceneEncoder
 from trajpred.model.token_encoder import AgentEncoder, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
@@ -77,23 +76,6 @@ def test_a_token_depends_on_what_lies_within_as_many_edges_as_layers(
     for _ in range(layers):
         reached[index[1, reached[index[0]]]] = True
     assert 1 < reached.sum() < len(reached) and torch.equal(changed, reached)
-
-
-def test_the_token_graph_holds_all_relations_with_agents_before_lanes(real: list[Scenario]) -> None:
-    batch = batch_of(real)
-    graph, A = TokenGraph.of(batch), batch["agent"].num_nodes
-    start = {"agent": 0, "lane": A}
-    expected = [
-        (j + start[r[0]], i + start[r[2]], k)
-        for r in RELATIONS
-        for (j, i), k in zip(batch[r].edge_index.T.tolist(), batch[r].edge_kind.tolist(), strict=True)
-    ]
-    assert list(zip(*graph.index.tolist(), graph.kind.tolist(), strict=True)) == expected
-    assert torch.equal(graph.poses.position[A:], batch["lane"].position)
-    padded, ptr = graph.padding.pad(graph.poses.heading), batch["agent"].ptr
-    for scene in range(3):
-        agents = batch["agent"].heading[ptr[scene] : ptr[scene + 1]]
-        assert torch.equal(padded[scene, : len(agents)], agents)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 50])

@@ -61,7 +61,7 @@ def test_repeated_receivers_and_copies_get_what_one_gets(operator: Operator) -> 
     once = attention(receiver, sender, edges).repeat_interleave(3, 0)
     again = receiver.repeat_interleave(3, 0)
     torch.testing.assert_close(attention(again, sender, edges.repeat_receivers(3)), once)
-    torch.testing.assert_close(attention(again, sender.repeat_interleave(3, 0), edges.copies(3)), once)
+    torch.testing.assert_close(attention(again, sender.repeat_interleave(3, 0), edges.with_copies(3)), once)
 
 
 @each_operator

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from tests.nn.graphs import CHANNELS, FORMS, HEADS, RAGGED, Graph, in_form, loop_attend, ragged
-from trajpred.nn import EdgeRelation, GroupRelation
+from trajpred.nn import DenseRelation, EdgeRelation, GroupRelation
 
 VALUES = 3
 each_form = pytest.mark.parametrize("form", FORMS)
@@ -91,31 +91,24 @@ def test_repeated_receivers_share_their_edges(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS[:3])
 def test_copies_of_a_graph_are_separate(form: str) -> None:
     graph, times = ragged(), 3
-    relation = in_form(graph, form)
-    copied = in_form((graph[0].copies(times), *(nodes.copies(times) for nodes in graph[1:])), form)
-    q, k, v = (x.repeat_interleave(times, 0) + torch.randn(len(x) * times, 1, 1) for x in inputs(graph[0]))
-    found = copied.attend(q, k, v) * copied.reached[..., None]
-    for copy in range(times):  # copy c of node n is node n · times + c
-        expected = relation.attend(*(x[copy::times] for x in (q, k, v))) * relation.reached[..., None]
-        assert_close(found[copy::times], expected)
-    for ends, one in zip(copied.poses, relation.poses, strict=True):
-        assert torch.equal(ends.heading, one.heading.repeat_interleave(times))
-        assert torch.equal(ends.position[times - 1 :: times], one.position)
+    relation, copied = (in_form((e, *graph[1:]), form) for e in (graph[0], graph[0].with_copies(times)))
+    copies = [inputs(graph[0]) for _ in range(times)]
+    found = copied.attend(*(torch.cat(x, 1) for x in zip(*copies, strict=True)))
+    expected = torch.cat([relation.attend(*one) for one in copies], 1)
+    assert_close(found[relation.reached[:, 0]], expected[relation.reached[:, 0]])
+    assert torch.equal(copied.reached, relation.reached.repeat_interleave(times, 0))
 
 
-@pytest.mark.parametrize("form", FORMS[:3])
-@pytest.mark.parametrize("times", [1, 3])
-def test_weights_are_those_that_values_are_summed_with(form: str, times: int) -> None:
-    graph = scenes_of(form)
-    relation, edges = (in_form(graph, which).repeat_receivers(times) for which in (form, "edges"))
-    q, k, v = inputs(graph[0], times)
+def test_weights_are_those_that_values_are_summed_with() -> None:
+    graph = ragged()
+    edges, (q, k, v) = graph[0], inputs(graph[0])
     sender, receiver = edges.index
-    weight = relation.weights(q, k)
-    assert_close(weight, edges.weights(q, k))
+    weight = edges.weights(q, k)
+    assert torch.equal(weight, DenseRelation.of(*graph).weights(q, k))
     none = torch.zeros(len(q), HEADS)
     assert_close(none.index_add(0, receiver, weight), edges.reached.expand_as(none).float())
     summed = torch.zeros(len(q), HEADS, VALUES).index_add(0, receiver, weight[..., None] * v[sender])
-    assert_close(summed, relation.attend(q, k, v) * relation.reached[..., None])
+    assert_close(summed, edges.attend(q, k, v) * edges.reached[..., None])
 
 
 def test_groups_are_complete_graphs() -> None:

@@ -23,9 +23,10 @@ from trajpred.graph.relations import (
     edge_features,
     relation_kinds,
 )
-from trajpred.model.mode_decoder import MODE_EDGE_KINDS, ModeDecoder, fade_out
+from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
+from trajpred.model.token_graph import MODE_EDGE_KINDS, fade_out
 from trajpred.nn import DenseRelation
 
 

@@ -11,6 +11,7 @@ from trajpred.geometry import Pose, norm, relative_pose, rotate, to_local, unit_
 from trajpred.graph.channels import LENGTH_SCALE, SPEED_SCALE
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.lane_futures import MODES, lane_futures
+from trajpred.graph.lane_paths import Routes
 from trajpred.graph.ragged import smallest
 from trajpred.scenario import TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
@@ -97,9 +98,9 @@ def _anchors(
         own = np.flatnonzero(scene == one)
         rows, at = keep[own], last[own]
         pose = Pose(tracks.position, tracks.heading)[rows, at]
-        velocity, lanes = tracks.velocity[rows, at], batch.map
+        velocity, lanes = tracks.velocity[rows, at], Routes.of(batch.map)
         if len(batch) > 1:
-            lanes = lanes.routes(np.flatnonzero(batch.lane_scene == one))
+            lanes = lanes.take(np.flatnonzero(batch.lane_scene == one))
         path, _ = lane_futures(lanes, pose, velocity, tracks.object_type[rows], time[own])
         anchors[own] = to_local(path[:, :, 1:], pose.position[:, None, None], pose.heading[:, None, None])
     return anchors

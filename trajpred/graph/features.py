@@ -6,15 +6,48 @@ frames serve relative poses only and are never features themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.geometry import direction, norm, rotate, to_local
 from trajpred.graph.agents import AgentFeatures, agent_features, focal_poses
+from trajpred.graph.channels import LENGTH_SCALE, TOPOLOGY
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.lanes import LaneFeatures, lane_features
+from trajpred.graph.ragged import pairs, place_within, resample, smallest
+from trajpred.lane_map import LANE_TYPES, LaneMap
 from trajpred.scenario_batch import ScenarioBatch
+
+
+@dataclass(frozen=True)
+class LaneFeatures:
+    """``L`` lane segments and crossings of all scenes; the frame of each is its midpoint and direction there.
+
+    Attributes:
+        scene: ``[L]`` int64, ascending; within a scene crossings come last.
+        row: ``[L]`` int64, index into the scenario's lane segments followed by its crossings.
+        position: ``[L, 2]`` metres from the scene's origin; ``heading``: ``[L]`` radians.
+        points: ``[L, P, C]`` (:data:`~trajpred.graph.channels.LANE_POINT`), own frame; zeros for an
+            unknown boundary.
+        kind: ``[L]`` int64, index into :data:`~trajpred.graph.channels.LANE_KINDS`.
+        is_intersection: ``[L]`` int64, 0 or 1.
+        marks: ``[L, 2]`` int64, left and right mark type.
+        topology: ``[2, E]`` int64 (sender, receiver).
+        topology_kind: ``[E]`` int64, what the sender is to the receiver, index into
+            :data:`~trajpred.graph.channels.TOPOLOGY`.
+    """
+
+    scene: NDArray[np.int64]
+    row: NDArray[np.int64]
+    position: NDArray[np.float32]
+    heading: NDArray[np.float32]
+    points: NDArray[np.float32]
+    kind: NDArray[np.int64]
+    is_intersection: NDArray[np.int64]
+    marks: NDArray[np.int64]
+    topology: NDArray[np.int64]
+    topology_kind: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -51,3 +84,157 @@ def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures
     lanes = lane_features(batch, focal.position, agents, config)
     heading = focal.heading.astype(np.float32)
     return SceneFeatures(batch.scenario_id, focal.position, heading, batch.step_s, agents, lanes)
+
+
+@dataclass(frozen=True)
+class LaneLines:
+    """All lane segments of a map, then all crossings, as polylines of ``P`` points; city frame, metres.
+
+    Attributes:
+        center, left, right: ``[M, P, 2]`` float64; known: ``[2, M]``, False for missing left or
+            right boundaries.
+        midpoint: ``[M, 2]``.
+    """
+
+    center: NDArray[np.float64]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    midpoint: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, lane_map: LaneMap, points: int) -> LaneLines:
+        """Resample every line to ``points`` evenly spaced points."""
+        edges = [resample(edge, points) for edge in (lane_map.crossing_edge1, lane_map.crossing_edge2)]
+        center = np.concatenate((resample(lane_map.centerline, points), (edges[0] + edges[1]) / 2))
+        sides = (lane_map.left_boundary, lane_map.right_boundary)
+        left, right = (
+            np.concatenate((resample(side, points), edge)) for side, edge in zip(sides, edges, strict=True)
+        )
+        always = np.ones(len(edges[0]), np.bool_)
+        known = np.stack([np.concatenate((side.lengths > 0, always)) for side in sides])
+        midpoint = (center[:, points // 2 - 1] + center[:, points // 2]) / 2
+        return cls(center, left, right, known, midpoint)
+
+
+@dataclass(frozen=True)
+class LaneShapes:
+    """The fields of :class:`LaneFeatures` that depend on the map alone."""
+
+    heading: NDArray[np.float32]
+    points: NDArray[np.float32]
+    kind: NDArray[np.int64]
+    is_intersection: NDArray[np.int64]
+    marks: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lane_map: LaneMap, lines: LaneLines, rows: NDArray[np.int64]) -> LaneShapes:
+        """Compute the shapes of the given ``rows`` of ``lines``, the lines of ``lane_map``."""
+        center, P = lines.center[rows], lines.center.shape[1]
+        heading = direction(center[:, P // 2] - center[:, P // 2 - 1])
+        frame = (lines.midpoint[rows, None], heading[:, None])
+        xy, ahead = to_local(center, *frame), np.gradient(center, axis=1)
+        ahead = rotate(ahead, -heading[:, None])
+        ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
+        sides = [
+            np.where(known[rows, None, None], to_local(side[rows], *frame) - xy, 0.0)
+            for side, known in zip((lines.left, lines.right), lines.known, strict=True)
+        ]
+        none = np.zeros(len(lane_map.crossing_id), np.int64)
+
+        def of_lanes(values: NDArray[np.generic], crossing: NDArray[np.int64] = none) -> NDArray[np.int64]:
+            return np.concatenate((values, crossing))[rows].astype(np.int64)
+
+        return cls(
+            heading=heading.astype(np.float32),
+            points=np.concatenate((xy / LENGTH_SCALE, ahead, *sides), -1).astype(np.float32),
+            kind=of_lanes(lane_map.lane_type, none + len(LANE_TYPES)),
+            is_intersection=of_lanes(lane_map.is_intersection),
+            marks=np.stack((of_lanes(lane_map.left_mark), of_lanes(lane_map.right_mark)), -1),
+        )
+
+
+def lane_features(
+    batch: ScenarioBatch, origin: NDArray[np.float64], agents: AgentFeatures, config: FeatureConfig
+) -> LaneFeatures:
+    """Compute the lanes within the radius of any agent; ``origin``: ``[S, 2]`` metres, city frame."""
+    lines = LaneLines.of(batch.map, config.lane_points)
+    scene = np.concatenate((batch.lane_scene, batch.crossing_scene))
+    # Rows are all lanes, then all crossings; ``order`` sorts them by scene.
+    order = np.argsort(scene, kind="stable")
+    local = lines.midpoint - origin[scene]
+    near = lanes_near(local[order], scene[order], agents, config)
+    keep = order[near]
+    shapes = LaneShapes.of(batch.map, lines, keep)
+    index, kind = lane_topology(batch.map, batch.lane_scene)
+    topology, topology_kind = topology_among(keep, index, kind, len(scene))
+    return LaneFeatures(
+        scene=scene[keep],
+        row=place_within(scene[order])[near],
+        position=local[keep].astype(np.float32),
+        **{f.name: getattr(shapes, f.name) for f in fields(shapes)},
+        topology=topology,
+        topology_kind=topology_kind,
+    )
+
+
+def lanes_near(
+    midpoint: NDArray[np.float64], scene: NDArray[np.int64], agents: AgentFeatures, config: FeatureConfig
+) -> NDArray[np.int64]:
+    """Select the ``max_lanes`` lanes of each scene that are nearest to an agent, within the radius."""
+    if not len(scene):
+        return np.zeros(0, np.int64)
+    lane, agent, begin = pairs(scene, agents.scene, int(agents.scene[-1]) + 1)
+    distance = np.minimum.reduceat(norm(midpoint[lane] - agents.position[agent]), begin)
+    keep = np.flatnonzero(distance <= config.lane_radius_m)
+    return keep[smallest(scene[keep], config.max_lanes, distance[keep])]
+
+
+def lane_topology(
+    lane_map: LaneMap, lane_scene: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find related lanes of each scene: edges ``[2, E]`` (sender, receiver), kinds ``[E]`` (``TOPOLOGY``).
+
+    A pair related in two ways keeps the first; self loops are omitted.
+    """
+    own = np.arange(len(lane_map))
+    related = [
+        (lane_map.successors.values, np.repeat(own, lane_map.successors.lengths)),
+        (lane_map.predecessors.values, np.repeat(own, lane_map.predecessors.lengths)),
+        (lane_map.left_neighbor, own),
+        (lane_map.right_neighbor, own),
+    ]
+    ids, lane = (np.concatenate(column) for column in zip(*related, strict=True))
+    kind = np.repeat(np.arange(len(TOPOLOGY)), [len(column) for column, _ in related])
+    other = _lane_rows(lane_map, lane_scene, lane_scene[lane], ids)
+    known = np.flatnonzero((other >= 0) & (other != lane))
+    _, first = np.unique(other[known] * len(own) + lane[known], return_index=True)
+    known = known[np.sort(first)]
+    return np.stack((other[known], lane[known])), kind[known]
+
+
+def topology_among(
+    keep: NDArray[np.int64], index: NDArray[np.int64], kind: NDArray[np.int64], rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Restrict the edges of :func:`lane_topology` to ``keep``, renumbered as positions in it."""
+    node = np.full(rows, -1)
+    node[keep] = np.arange(len(keep))
+    within = node[index]
+    inside = (within >= 0).all(axis=0)
+    return within[:, inside], kind[inside]
+
+
+def _lane_rows(
+    lane_map: LaneMap, lane_scene: NDArray[np.int64], scene: NDArray[np.int64], lane_id: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Look up lanes by scene and id; -1 where there is none."""
+    ids, code = np.unique(lane_map.lane_id, return_inverse=True)
+    if not len(ids):
+        return np.full(len(lane_id), -1)
+    # Scene and rank of the id make one integer key, however large the ids are.
+    known = lane_scene * len(ids) + code
+    order = np.argsort(known)
+    rank = np.minimum(np.searchsorted(ids, lane_id), len(ids) - 1)
+    at = np.minimum(np.searchsorted(known[order], scene * len(ids) + rank), len(known) - 1)
+    found = (ids[rank] == lane_id) & (known[order][at] == scene * len(ids) + rank)
+    return np.where(found, order[at], -1)

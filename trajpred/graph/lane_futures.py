@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.geometry import STANDING_SPEED, Pose, arc, direction, norm, unit_vector
-from trajpred.graph.lane_paths import POINTS, LanePaths, lane_paths
+from trajpred.graph.lane_paths import POINTS, LanePaths, Routes, lane_paths
 from trajpred.graph.ragged import place_within
-from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES
 
 #: Futures of each agent.
@@ -35,7 +34,7 @@ WALKER_SHARE = 0.25
 
 
 def lane_futures(
-    lanes: LaneMap,
+    lanes: Routes,
     agents: Pose[np.ndarray],
     velocity: NDArray[np.float64],
     object_type: NDArray[np.int8],
@@ -90,7 +89,7 @@ def _distances(
 
 
 def _paths(
-    lanes: LaneMap,
+    lanes: Routes,
     pose: Pose[np.ndarray],
     speed: NDArray[np.float64],
     drives: NDArray[np.bool_],

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.geometry import Pose, direction, norm, rotate, wrap_angle
 from trajpred.graph.ragged import interpolate, smallest
-from trajpred.lane_map import LaneMap
+from trajpred.lane_map import LaneMap, Ragged
 
 #: Points of a path.
 POINTS = 64
@@ -22,6 +23,22 @@ MATCH_RADIUS_M, MATCH_ANGLE = 5.0, np.pi / 4
 OFFSET_SD_M, ANGLE_SD, TURN_SD = 1.5, 0.3, 1.0
 #: How many of the best matching lanes are followed, and how many paths from each.
 MAX_LANES, MAX_PATHS = 4, 8
+
+
+class Routes(NamedTuple):
+    """Where lanes lead: the fields of a :class:`~trajpred.lane_map.LaneMap` that paths follow."""
+
+    lane_id: NDArray[np.int64]
+    centerline: Ragged
+    successors: Ragged
+
+    @classmethod
+    def of(cls, lanes: LaneMap) -> Routes:
+        return cls(lanes.lane_id, lanes.centerline, lanes.successors)
+
+    def take(self, rows: NDArray[np.int64]) -> Routes:
+        """Select lanes by their rows."""
+        return Routes(self.lane_id[rows], self.centerline.take(rows), self.successors.take(rows))
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,7 @@ class LanePaths:
 
 
 def lane_paths(
-    lanes: LaneMap,
+    lanes: Routes,
     pose: Pose[np.ndarray],
     reach: NDArray[np.float64],
     fade: NDArray[np.float64],
@@ -79,21 +96,24 @@ def lane_paths(
     return LanePaths(agents, curve, weights[match] * np.exp(-0.5 * (turn / TURN_SD) ** 2))
 
 
-def _within_reach(lanes: LaneMap, position: NDArray[np.float64], reach: NDArray[np.float64]) -> LaneMap:
+def _within_reach(lanes: Routes, position: NDArray[np.float64], reach: NDArray[np.float64]) -> Routes:
     """Select the lanes that paths can touch, since the map may be a whole city's."""
-    if not len(lanes):
+    if not len(lanes.lane_id):
         return lanes
     xy, first = lanes.centerline.values[:, :2], lanes.centerline.offsets[:-1]
     low, high = np.minimum.reduceat(xy, first), np.maximum.reduceat(xy, first)
     gap = np.maximum(low - position[:, None], position[:, None] - high).clip(0)
-    return lanes.routes(np.flatnonzero((norm(gap) <= reach[:, None] + MATCH_RADIUS_M).any(axis=0)))
+    return lanes.take(np.flatnonzero((norm(gap) <= reach[:, None] + MATCH_RADIUS_M).any(axis=0)))
 
 
 def _match(
-    lanes: LaneMap, pose: Pose[np.ndarray]
+    lanes: Routes, pose: Pose[np.ndarray]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Match each agent with the best lanes: ``[N]`` agents, lanes, metres along the lane, and weights."""
-    xy, owner = lanes.centerline.values[:, :2], np.repeat(np.arange(len(lanes)), lanes.centerline.lengths)
+    xy, owner = (
+        lanes.centerline.values[:, :2],
+        np.repeat(np.arange(len(lanes.lane_id)), lanes.centerline.lengths),
+    )
     step = np.diff(xy, axis=0)
     real = np.flatnonzero((owner[1:] == owner[:-1]) & (norm(step) > 1e-6))  # others have no direction
     start, step, owner = xy[real], step[real], owner[real]
@@ -108,14 +128,14 @@ def _match(
     near = (gap <= MATCH_RADIUS_M) & (np.abs(angle) <= MATCH_ANGLE)
     agent, segment, share, gap, angle = (x[near] for x in (agent, segment, share, gap, angle))
     cost = (gap / OFFSET_SD_M) ** 2 + (angle / ANGLE_SD) ** 2
-    best = smallest(agent * max(len(lanes), 1) + owner[segment], 1, cost)
+    best = smallest(agent * max(len(lanes.lane_id), 1) + owner[segment], 1, cost)
     best = best[smallest(agent[best], MAX_LANES, cost[best])]
     agent, segment, share = agent[best], segment[best], share[best]
     along = _arc(lanes)[real[segment]] + share * size[segment]
     return agent, owner[segment], along, np.exp(-0.5 * cost[best])
 
 
-def _arc(lanes: LaneMap) -> NDArray[np.float64]:
+def _arc(lanes: Routes) -> NDArray[np.float64]:
     """Return the metres ``[N]`` from the start of its lane to each point."""
     gap = np.concatenate((np.zeros(1), norm(np.diff(lanes.centerline.values[:, :2], axis=0))))
     arc = np.cumsum(gap[: len(lanes.centerline.values)])
@@ -134,7 +154,7 @@ def _walk(lane: int, reach: float, length: list[float], following: list[list[int
 
 
 def _join(
-    lanes: LaneMap, chains: list[list[int]]
+    lanes: Routes, chains: list[list[int]]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Join the centrelines of N chains to one array ``[Q, 2]``, with the first and last row ``[N]``."""
     lane, chain_size = np.array([i for chain in chains for i in chain], np.int64), [len(c) for c in chains]

@@ -116,15 +116,15 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
         The channels of :func:`~trajpred.graph.channels.edge_channels`: the sender's pose in the receiver's
         frame, and the one-hot kind.
     """
-    shape = (-1, *[1] * kind.ndim)
-    centre, slope, place = (x.reshape(shape) for x in _kernels(sender.device, sender.dtype))
+    constants = _created_constants if torch.compiler.is_compiling() else _kept_constants
+    centre, slope, place, number = constants(sender.device, sender.dtype, kinds, kind.ndim)
     # Displacement and direction of the sender, turned into the receiver's frame.
-    moved, (cos, sin) = sender - receiver * place, receiver[2:]
+    moved, cos, sin = sender - receiver * place, receiver[2], receiver[3]
     x, y = moved[0::2], moved[1::2]
     position, heading_vector = torch.stack(
         (torch.addcmul(x * cos, y, sin), torch.addcmul(y * cos, x, sin, value=-1)), 1
     )
-    distance = torch.addcmul(position[0] * position[0], position[1], position[1]).sqrt_()
+    distance = torch.linalg.vector_norm(position, dim=0)
     gap = (distance - centre).mul_(slope)
     parts = (
         gap.mul_(gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
@@ -133,22 +133,18 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
         position / distance.clamp(min=_NEAR),
         heading_vector,
         # Faster than one_hot, which checks its input.
-        (kind == torch.arange(kinds, device=kind.device).reshape(shape)).to(distance.dtype),
+        (kind == number).to(distance.dtype),
     )
     return torch.cat(parts)
 
 
-def _kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """Return centres (m) of the Gaussian kernels, 1 / (√2 · width), and which rows of poses are positions."""
-    create = _created_kernels if torch.compiler.is_compiling() else _kept_kernels
-    return create(device, dtype)
-
-
-def _created_kernels(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0)
+def _created_constants(device: torch.device, dtype: torch.dtype, kinds: int, ndim: int) -> tuple[Tensor, ...]:
+    """Return centres (m) of the Gaussian kernels, 1 / (√2 · width), which rows of poses are positions, and
+    the numbers of the kinds: ``[C, 1, ...]`` to be broadcast over ``ndim`` axes."""
+    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0), range(kinds)
     with torch.inference_mode(False):  # what inference created could not be used in training
-        return tuple(torch.tensor(x, device=device, dtype=dtype) for x in values)
+        return tuple(torch.tensor(x, device=device, dtype=dtype).view(-1, *[1] * ndim) for x in values)
 
 
 #: Copied to each device once, because every copy to a GPU holds it up.
-_kept_kernels = functools.cache(_created_kernels)
+_kept_constants = functools.cache(_created_constants)

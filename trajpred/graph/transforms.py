@@ -12,8 +12,7 @@ from trajpred.errors import require
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT, PLANE, TOPOLOGY, VALID, other_side
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import SceneFeatures
-from trajpred.graph.lanes import LaneFeatures
+from trajpred.graph.features import LaneFeatures, SceneFeatures
 from trajpred.graph.ragged import place_within
 from trajpred.scenario import TrackCategory
 from trajpred.scenario_batch import ScenarioBatch

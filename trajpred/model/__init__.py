@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from trajpred.model.forecaster import Forecaster
     from trajpred.model.heads import HeadDecoder
     from trajpred.model.mode_decoder import ModeDecoder
+    from trajpred.model.padded_encoders import GlobalAttentionSceneEncoder, TransformerMSceneEncoder
     from trajpred.model.published_encoders import (
-        GlobalAttentionSceneEncoder,
         GraphTransformerSceneEncoder,
         MultiHeadAttentionSceneEncoder,
         TransformerConvSceneEncoder,
-        TransformerMSceneEncoder,
     )
     from trajpred.model.scene_decoder import Prediction, SceneDecoder
     from trajpred.model.scene_encoder import SceneEncoder
@@ -32,8 +31,9 @@ __getattr__, __all__ = lazy_names(
         "forecaster": "Forecaster",
         "heads": "HeadDecoder",
         "mode_decoder": "ModeDecoder",
-        "published_encoders": "GlobalAttentionSceneEncoder GraphTransformerSceneEncoder "
-        "MultiHeadAttentionSceneEncoder TransformerConvSceneEncoder TransformerMSceneEncoder",
+        "padded_encoders": "GlobalAttentionSceneEncoder TransformerMSceneEncoder",
+        "published_encoders": "GraphTransformerSceneEncoder MultiHeadAttentionSceneEncoder "
+        "TransformerConvSceneEncoder",
         "scene_decoder": "Prediction SceneDecoder",
         "scene_encoder": "SceneEncoder",
         "star_encoder": "StarSceneEncoder",

@@ -51,7 +51,8 @@ class CurveHead(nn.Module):
         self.degree = degree
         curve = bernstein(degree, horizon)
         # Offset and log-scale of x and y are one product with the control points.
-        curves = torch.block_diag(torch.kron(curve[:, 1:], torch.eye(2)), torch.kron(curve, torch.eye(2)))
+        offset, log_scale = torch.kron(curve[:, 1:], torch.eye(2)), torch.kron(curve, torch.eye(2))
+        curves = torch.block_diag(LENGTH_SCALE * offset, log_scale)
         self.register_buffer("curves", curves.T.contiguous(), persistent=False)
         self.points = mlp(dim, 2 * dim, 2 * (2 * degree + 1))
 
@@ -60,7 +61,7 @@ class CurveHead(nn.Module):
         # Autocast would round this product by up to 0.25 m at 60 m.
         with torch.autocast(points.device.type, enabled=False):
             offset, log_scale = (points @ self.curves).unflatten(-1, (2, -1, 2)).unbind(-3)
-        return offset * LENGTH_SCALE, bounded_scale(log_scale)
+        return offset, bounded_scale(log_scale)
 
 
 class LSTMHead(nn.Module):

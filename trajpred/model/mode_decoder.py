@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
-from trajpred.geometry import Pose, direction, to_global, unit_vector
-from trajpred.graph.channels import LENGTH_SCALE, edge_channels
+from trajpred.geometry import Pose, direction, to_global
+from trajpred.graph.channels import LENGTH_SCALE
 from trajpred.graph.lane_futures import MODES
-from trajpred.graph.relations import distances, edge_features
+from trajpred.graph.relations import edge_features
 from trajpred.model.heads import CurveHead
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
 from trajpred.model.token_encoder import SceneTokens, require_sizes
-from trajpred.model.token_graph import TokenGraph
+from trajpred.model.token_graph import MODE_EDGE_CHANNELS, MODE_EDGE_KINDS, TokenGraph, radius_edges
 from trajpred.nn import (
     DenseRelation,
     EdgeAttention,
@@ -38,11 +38,6 @@ Start = Literal["velocity", "lanes"]
 STATIONARY_M = 2.0
 #: Displacement (m) of the last second around which the direction of the whole mode fades in.
 STOPPED_M = 1.0
-#: The last part of the radius, in which attention fades out.
-FADE = 0.2
-#: What a mode attends to: its own agent, other agents, lanes.
-MODE_EDGE_KINDS = ("own", "agent", "lane")
-MODE_EDGE_CHANNELS = len(edge_channels(MODE_EDGE_KINDS))
 
 
 class ModeDecoder(SceneDecoder):
@@ -265,9 +260,8 @@ class ModeDecoder(SceneDecoder):
         features = edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))
         size, agents = graph.num_agents, graph.poses[: graph.num_agents]
         bias = self.across_bias(features).T
-        edges = EdgeRelation(index, bias, size, size, (agents, agents), features.T).copies(self.modes)
-        padding = graph.agents.copies(self.modes)
-        return edges if self.evaluation == "edges" else DenseRelation.of(edges, padding, padding)
+        edges = EdgeRelation(index, bias, size, size, (agents, agents), features.T).with_copies(self.modes)
+        return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.agents, graph.agents)
 
 
 class NoBias(nn.Module):
@@ -291,53 +285,11 @@ def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
     # Directions of short displacements are rounding. Thresholds would turn modes that stop at once.
     end = trajectory[:, :, -1]
     last = end - trajectory[:, :, -min(11, trajectory.shape[2])]
-    ahead = unit_vector(torch.zeros_like(end[..., 0]))
-    turn = direction(last + _fading(last, STOPPED_M) * end + _fading(end, STATIONARY_M) * ahead)
+    ahead = nn.functional.pad(_fading(end, STATIONARY_M), (0, 1))
+    turn = direction(last + _fading(last, STOPPED_M) * end + ahead)
     position = to_global(end, agents.position[:, None], agents.heading[:, None])
     return Pose(position.flatten(0, 1), (agents.heading[:, None] + turn).flatten())
 
 
 def _fading(displacement: Tensor, scale: float) -> Tensor:
     return torch.exp(-(displacement**2).sum(-1, keepdim=True) / scale**2)
-
-
-def fade_out(distance: Tensor, radius: float) -> Tensor:
-    """Return logarithmic weights of attention: 0, and from 80 % of the radius on down to -14 at its end.
-
-    Otherwise what comes within the radius by a millimetre would move a future by metres.
-    """
-    return ((radius - distance) / (FADE * radius)).clamp(1e-6, 1.0).log()
-
-
-def radius_edges(
-    graph: TokenGraph, poses: Pose[Tensor], radius: float, agents: Tensor, modes: Padding
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Connect each pose to the nodes within ``radius`` metres and to its own agent.
-
-    Args:
-        agents: ``[M]`` agent of each pose, ascending.
-        modes: positions of the poses in padded scenes.
-
-    Returns:
-        ``index [2, E]`` sorted by receiver, features ``[MODE_EDGE_CHANNELS, E]``, and :func:`fade_out`
-        ``[E]``, 0 for the own agent.
-    """
-    # Infinity and NaN keep padding apart from everything, including other padding.
-    receivers = modes.pad(poses.position, fill=torch.inf)
-    senders = graph.padding.pad(graph.poses.position, fill=torch.nan)
-    if torch.compiler.is_exporting():  # ONNX has no cdist
-        distance = distances(receivers, senders)
-    else:
-        distance = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist")
-    near, own = distance <= radius, graph.padding.within[agents]
-    near.index_put_((modes.scene, modes.within, own), near.new_ones(()))
-    at = scene, row, column = near.nonzero(as_tuple=True)
-    if torch.compiler.is_exporting():
-        torch._check(scene.shape[0] > 0)  # each mode has its own agent; PyG's GATConv asks
-    receiver, sender = modes.node(scene, row), graph.padding.node(scene, column)
-    is_own = sender == agents[receiver]
-    kind = torch.where(sender >= graph.num_agents, 2, 1).masked_fill_(is_own, 0)
-    ends = graph.poses.rows.index_select(1, sender), poses.rows.index_select(1, receiver)
-    features = edge_features(*ends, kind, len(MODE_EDGE_KINDS))
-    fading = fade_out(distance[at], radius).masked_fill_(is_own, 0.0)
-    return torch.stack((sender, receiver)), features, fading

@@ -46,7 +46,7 @@ class Prediction:
         probability = logits.softmax(2).flatten(1) / self.groups
         share, weight = join(self.trajectory, probability, logits.shape[2])
         both = self.trajectory, self.scale
-        path, scale = ((share @ x.flatten(2)).unflatten(2, x.shape[2:]) for x in both)
+        path, scale = (torch.bmm(share, x.flatten(2)).unflatten(2, x.shape[2:]) for x in both)
         return Prediction(path, scale, weight.log())
 
     def separate(self) -> Prediction:

@@ -1,4 +1,4 @@
-"""The graph of a batch's tokens: agents and lanes as its nodes, all agents first."""
+"""The graph of a batch's tokens: agents and lanes as its nodes, all agents first; and edges to any poses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from torch_geometric.data import HeteroData
 
 from trajpred.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
 from trajpred.graph.channels import edge_channels
-from trajpred.graph.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, edge_features
+from trajpred.graph.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, distances, edge_features
 from trajpred.nn import Padding
 
 #: Channels of :attr:`TokenGraph.features`.
 EDGE_CHANNELS = len(edge_channels(EDGE_KINDS))
+#: The last part of the radius, in which attention fades out.
+FADE = 0.2
+#: What a mode attends to: its own agent, other agents, lanes.
+MODE_EDGE_KINDS = ("own", "agent", "lane")
+MODE_EDGE_CHANNELS = len(edge_channels(MODE_EDGE_KINDS))
 
 
 @dataclass
@@ -95,3 +100,45 @@ class TokenGraph:
         heading = self.heading[self.scene]
         relative = relative_pose(self.poses, Pose(torch.zeros_like(self.poses.position), heading))
         return torch.cat((relative.position / POSE_SCALE, unit_vector(relative.heading)), -1)
+
+
+def fade_out(distance: Tensor, radius: float) -> Tensor:
+    """Return logarithmic weights of attention: 0, and from 80 % of the radius on down to -14 at its end.
+
+    Otherwise what comes within the radius by a millimetre would move a future by metres.
+    """
+    return ((distance - radius) / (-FADE * radius)).clamp(1e-6, 1.0).log()
+
+
+def radius_edges(
+    graph: TokenGraph, poses: Pose[Tensor], radius: float, agents: Tensor, modes: Padding
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Connect each pose to the nodes within ``radius`` metres and to its own agent.
+
+    Args:
+        agents: ``[M]`` agent of each pose, ascending.
+        modes: positions of the poses in padded scenes.
+
+    Returns:
+        ``index [2, E]`` sorted by receiver, features ``[MODE_EDGE_CHANNELS, E]``, and :func:`fade_out`
+        ``[E]``, 0 for the own agent.
+    """
+    # Infinity and NaN keep padding apart from everything, including other padding.
+    receivers = modes.pad(poses.position, fill=torch.inf)
+    senders = graph.padding.pad(graph.poses.position, fill=torch.nan)
+    if torch.compiler.is_exporting():  # ONNX has no cdist
+        distance = distances(receivers, senders)
+    else:
+        distance = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist")
+    own = modes.slot * graph.padding.size + graph.padding.within.index_select(0, agents)
+    near = (distance <= radius).flatten().index_fill(0, own, True)
+    at = scene, row, column = near.view(distance.shape).nonzero(as_tuple=True)
+    if torch.compiler.is_exporting():
+        torch._check(scene.shape[0] > 0)  # each mode has its own agent; PyG's GATConv asks
+    receiver, sender = modes.node(scene, row), graph.padding.node(scene, column)
+    is_own = sender == agents.index_select(0, receiver)
+    kind = (1 + (sender >= graph.num_agents).long()).masked_fill_(is_own, 0)
+    ends = graph.poses.rows.index_select(1, sender), poses.rows.index_select(1, receiver)
+    features = edge_features(*ends, kind, len(MODE_EDGE_KINDS))
+    fading = fade_out(distance[at], radius).masked_fill_(is_own, 0.0)
+    return torch.stack((sender, receiver)), features, fading

@@ -1,9 +1,8 @@
 """The graph-transformer core: operators on tensors, edges and poses (docs/concepts/operators.md)."""
 
-from trajpred.nn.attention import EdgeBias, GraphAttention, at_least_float32
+from trajpred.nn.attention import EdgeBias, GraphAttention, GraphTransformerLayer, at_least_float32, mlp
 from trajpred.nn.dense_relation import DenseRelation, Padding
 from trajpred.nn.edge_attention import EdgeAttention
-from trajpred.nn.layer import GraphTransformerLayer, mlp
 from trajpred.nn.published.any_to_any import CONTEXT, SOURCE, TARGET, ReceiverTag
 from trajpred.nn.published.gat import GATEncoder, GATLayer
 from trajpred.nn.published.graph_structure import GraphStructure, shortest_paths
@@ -23,8 +22,14 @@ from trajpred.nn.published.structural_bias import GaussianDistanceKernel, Struct
 from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
 from trajpred.nn.published.transformer_m import BiasedEncoderLayer, TransformerMEncoder
 from trajpred.nn.relation import EdgeRelation, GroupRelation, Relation
-from trajpred.nn.segment import segment_softmax, segment_sum
-from trajpred.nn.star import FlatGraphs, flatten_edges, flatten_stars, star_edges
+from trajpred.nn.segment import (
+    FlatGraphs,
+    flatten_edges,
+    flatten_stars,
+    segment_softmax,
+    segment_sum,
+    star_edges,
+)
 
 __all__ = [
     "CONTEXT",

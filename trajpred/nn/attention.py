@@ -1,11 +1,13 @@
-"""Multi-head graph attention with relative poses: the default operator."""
+"""Multi-head graph attention with relative poses, the default operator; the layer around an operator."""
 
 from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from trajpred.geometry import POSE_SCALE
 from trajpred.nn.dense_relation import DenseRelation
 from trajpred.nn.relation import EdgeRelation, Relation
 
@@ -13,6 +15,16 @@ from trajpred.nn.relation import EdgeRelation, Relation
 def at_least_float32(x: Tensor) -> Tensor:
     """Cast half precision to float32, since metres need it under autocast; float64 stays."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def mlp(*widths: int) -> nn.Sequential:
+    """Stack linear layers of the given widths with GELU between them."""
+    layers: list[nn.Module] = []
+    for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
+        layers.append(nn.Linear(fan_in, fan_out))
+        if i < len(widths) - 2:
+            layers.append(nn.GELU())
+    return nn.Sequential(*layers)
 
 
 class EdgeBias(nn.Module):
@@ -87,23 +99,23 @@ class GraphAttention(nn.Module):
         self.out = nn.Linear(dim + 4 * heads * poses, dim, bias=False)
 
     def forward(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
-        q, k = self._heads(self.query, receiver), self._heads(self.key, sender)
-        v = self._heads(self.value, sender)
+        q = self._heads(self.query, receiver, relation)
+        k, v = (self._heads(layer, sender, relation) for layer in (self.key, self.value))
         # Half precision, which would lose metres of the poses, serves the linear maps only.
         with torch.autocast(receiver.device.type, enabled=False):
             pooled = self._pool(q, k, v, relation)
-        out = self.out(pooled.flatten(1))
+        out = self.out(pooled.reshape(receiver.shape[0], self.out.in_features))
         return out if relation.reached is None else out * relation.reached
 
     def weights(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | DenseRelation) -> Tensor:
         """Return the attention α of every edge and head, ``[E, H]``."""
-        q, k = self._heads(self.query, receiver), self._heads(self.key, sender)
+        q, k = self._heads(self.query, receiver, relation), self._heads(self.key, sender, relation)
         with torch.autocast(receiver.device.type, enabled=False):
             return relation.weights(q, k)
 
-    def _heads(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """``[N, dim]`` -> ``[N, H, C]`` in float32 or wider."""
-        return at_least_float32(layer(x)).view(x.shape[0], self.heads, x.shape[1] // self.heads)
+    def _heads(self, layer: nn.Linear, x: Tensor, relation: Relation) -> Tensor:
+        """``[N · copies, dim]`` -> ``[N, copies · H, C]`` in float32 or wider."""
+        return at_least_float32(layer(x)).view(-1, self.heads * relation.copies, x.shape[1] // self.heads)
 
     def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
         """Aggregate: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
@@ -111,10 +123,73 @@ class GraphAttention(nn.Module):
             return relation.attend(q, k, v)
         assert relation.poses is not None, "this attention needs a relation with poses"
         pose, frame = relation.poses
-        carried = torch.cat((pose.position / POSE_SCALE, pose.ahead), -1).to(v.dtype)
-        carried = carried[:, None].expand(-1, self.heads, -1)
+        carried = pose.scaled[:, None].expand(-1, v.shape[1], -1)
         pooled, moved = relation.attend(q, k, torch.cat((v, carried), -1)).split((v.shape[-1], 4), -1)
         # From the common frame into that of each receiver.
-        moved = moved - nn.functional.pad(frame.position / POSE_SCALE, (0, 2))[:, None]
-        turned = moved.reshape(-1, 2 * self.heads, 2) @ frame.turn
+        moved = moved - frame.place[:, None]
+        turned = torch.bmm(moved.reshape(-1, 2 * v.shape[1], 2), frame.turn)
         return torch.cat((pooled, turned.view(moved.shape)), -1)
+
+
+class DropPath(nn.Dropout1d):
+    """Stochastic depth (Huang et al. 2016): in training zero whole rows of ``[N, ...]`` with probability p,
+    and divide the others by 1 - p."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1)).reshape(x.shape) if self.training and self.p else x
+
+
+class GraphTransformerLayer(nn.Module):
+    """Residual attention followed by a residual feed-forward network, each with layer normalisation.
+
+    post-LN (the default):  x ← LN(x + A(x, z));  x ← LN(x + F(x))
+    pre-LN:                 x ← x + A(LN x, z);   x ← x + F(LN x)
+
+    Serves self relations (z = x) and bipartite ones. A receiver without incoming edges keeps its features.
+
+    Args:
+        attention: A, called as ``attention(receiver, sender, relation) -> [R, dim]``.
+        dim: channels.
+        expansion: hidden width of F in units of ``dim``.
+        dropout: rate on both residual branches.
+        drop_path: probability with which a receiver skips a branch in training, see :class:`DropPath`.
+        norm: ``post`` or ``pre``.
+        feed_forward: F, by default two linear layers with GELU between them.
+
+    Shapes: x ``[R, dim]``, sender ``[S, dim]`` -> ``[R, dim]``.
+
+    Example:
+        >>> from trajpred.nn import GroupRelation
+        >>> layer = GraphTransformerLayer(GraphAttention(8, heads=2, poses=False), 8)
+        >>> layer(torch.randn(6, 8), GroupRelation(3)).shape  # two groups of three nodes
+        torch.Size([6, 8])
+    """
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        dim: int,
+        *,
+        expansion: int = 2,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        norm: Literal["post", "pre"] = "post",
+        feed_forward: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.attention, self.pre = attention, norm == "pre"
+        self.feed_forward = mlp(dim, expansion * dim, dim) if feed_forward is None else feed_forward
+        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.rate, self.drop_path = dropout, DropPath(drop_path)
+
+    def forward(self, x: Tensor, relation: Relation, sender: Tensor | None = None) -> Tensor:
+        """Let ``x`` attend to ``sender`` (by default to itself) over ``relation``."""
+        if self.pre:
+            normed = self.norm1(x)
+            x = x + self._drop(self.attention(normed, normed if sender is None else sender, relation))
+            return x + self._drop(self.feed_forward(self.norm2(x)))
+        x = self.norm1(x + self._drop(self.attention(x, x if sender is None else sender, relation)))
+        return self.norm2(x + self._drop(self.feed_forward(x)))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return self.drop_path(nn.functional.dropout(x, self.rate)) if self.training else x

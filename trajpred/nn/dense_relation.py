@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -77,16 +76,11 @@ class Padding:
 
     def repeat(self, times: int) -> Padding:
         """Repeat every node ``times`` times in a row."""
+        if times == 1:
+            return self
         copies = self.within[:, None] * times + torch.arange(times, device=self.within.device)
         counts, scene = [count * times for count in self.counts], self.scene.repeat_interleave(times)
         return Padding(scene, copies.reshape(-1), self.count * times, counts, self.ordered)
-
-    def copies(self, times: int) -> Padding:
-        """Copy every scene ``times`` times, nodes interleaved as in :meth:`EdgeRelation.copies`."""
-        scene = self.scene[:, None] * times + torch.arange(times, device=self.scene.device)
-        counts = [count for count in self.counts for _ in range(times)]
-        within, count = (x.repeat_interleave(times) for x in (self.within, self.count))
-        return Padding(scene.reshape(-1), within, count, counts, ordered=False)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """``[N, ...]`` -> ``[scenes, size, ...]``."""
@@ -164,24 +158,21 @@ def _exchange(x: Tensor, scenes: int) -> Tensor:
 
 @dataclass
 class DenseRelation:
-    """The edges of an :class:`~trajpred.nn.relation.EdgeRelation` as bias matrices, shared by all layers.
+    """Edges as bias matrices, shared by all layers.
 
     Attributes:
-        bias: per block ``[scenes · H, R / times, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
-        place: per block ``[E]`` int64, places of the edges in the matrices of a head; not of all pairs.
-        order: ``[E]`` int64, the edges block by block; None if they come so.
+        bias: per block ``[scenes · H, R, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
         senders, receivers: layout of both.
-        times: number of consecutive receivers that share a row of ``bias``.
+        edges: where the matrices come from, unless they are those of all pairs.
     """
 
     bias: list[Tensor]
-    place: list[Tensor]
-    order: Tensor | None
     senders: Blocks
     receivers: Blocks
     reached: Tensor | None
     poses: Poses | None = None
-    times: int = 1
+    copies: int = 1
+    edges: EdgeRelation | None = None
 
     @classmethod
     def of(
@@ -192,7 +183,7 @@ class DenseRelation:
         columns, rows = Blocks.of(senders, together), Blocks.of(receivers, together)
         sender, receiver = edges.index
         # Heads outermost, so that the matrices of a block are slices. Float16 cannot hold LOWEST.
-        wide, order = edges.bias.T.to(torch.promote_types(edges.bias.dtype, torch.float32)), None
+        wide = edges.bias.T.to(torch.promote_types(edges.bias.dtype, torch.float32))
         if len(rows.shapes) == 1:
             column = sender if senders.scenes == 1 else senders.within[sender]
             row = receiver if rows.slot is None else rows.slot[receiver]
@@ -208,8 +199,8 @@ class DenseRelation:
         bias = []
         for values, at, (b, r), (_, s) in zip(biases, place, rows.shapes, columns.shapes, strict=True):
             laid = wide.new_full((len(wide), b * r * s), LOWEST).index_copy_(1, at, values)
-            bias.append(laid.view(len(wide), b, r, s).transpose(0, 1).reshape(b * len(wide), r, s))
-        return cls(bias, place, order, columns, rows, edges.reached, edges.poses)
+            bias.append(laid.view(len(wide), b, r, s).transpose(0, 1).flatten(0, 1))
+        return cls(bias, columns, rows, edges.reached, edges.poses, edges.copies, edges)
 
     @classmethod
     def of_pairs(
@@ -223,36 +214,30 @@ class DenseRelation:
         """
         rows, columns = (Blocks(None, [(1, size)]) for size in edge.shape)
         reached = None if complete else edge.any(1, keepdim=True)
-        return cls([torch.where(edge, bias, LOWEST)], [], None, columns, rows, reached, poses)
+        return cls([torch.where(edge, bias, LOWEST)], columns, rows, reached, poses)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        blocks = zip(self._softmax(query, key), self.senders.split(value), strict=True)
-        return self.receivers.join([weight.to(v.dtype) @ v for weight, v in blocks])
+        keys, values = self.senders.split(key), self.senders.split(value)
+        parts = zip(self.receivers.split(query), keys, values, self.bias, strict=True)
+        pooled = []
+        for q, k, v, bias in parts:
+            # scaled_dot_product_attention has no fast CPU kernel when the bias needs a gradient.
+            scale, k = q.shape[-1] ** -0.5, k.to(bias.dtype).transpose(1, 2)
+            weight = torch.baddbmm(bias, q.to(bias.dtype), k, alpha=scale).softmax(-1)
+            pooled.append(torch.bmm(weight.to(v.dtype), v))
+        return self.receivers.join(pooled)
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
-        found = []
-        for weight, place in zip(self._softmax(query, key), self.place, strict=True):
-            heads = weight.unflatten(1, (-1, self.times)).unflatten(0, (-1, query.shape[1]))
-            copies = heads.permute(3, 1, 0, 2, 4).flatten(2)  # [times, H, scenes · R / times · S]
-            found.append(copies.index_select(2, place))
-        laid = torch.cat(found, 2)
-        laid = laid if self.order is None else laid.index_select(2, self.order.argsort())
-        return laid.transpose(1, 2).flatten(0, 1)
-
-    def _softmax(self, query: Tensor, key: Tensor) -> Iterator[Tensor]:
-        """``[scenes · H, R, S]`` of every block."""
-        q, k = self.receivers.split(query * query.shape[-1] ** -0.5), self.senders.split(key)
-        for receivers, senders, bias in zip(q, k, self.bias, strict=True):
-            # scaled_dot_product_attention has no fast CPU kernel when the bias needs a gradient.
-            rows = bias if self.times == 1 else bias.repeat_interleave(self.times, 1)
-            keys = senders.to(bias.dtype).transpose(1, 2)
-            yield torch.baddbmm(rows, receivers.to(bias.dtype), keys).softmax(-1)
+        """Return the attention of every edge, as :meth:`EdgeRelation.weights`."""
+        assert self.edges is not None, "all pairs have no list of edges"
+        return self.edges.weights(query, key)
 
     def repeat_receivers(self, times: int) -> DenseRelation:
         return replace(
             self,
+            bias=[bias.repeat_interleave(times, 1) for bias in self.bias],
             receivers=self.receivers.repeat(times),
             reached=None if self.reached is None else self.reached.repeat_interleave(times, dim=0),
             poses=repeat_receiver_poses(self.poses, times),
-            times=self.times * times,
+            edges=None,
         )

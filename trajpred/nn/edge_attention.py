@@ -73,7 +73,7 @@ class EdgeAttention(nn.Module):
     def _operate(
         self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | GroupRelation
     ) -> tuple[Tensor, Tensor]:
-        edges = relation.edges(receiver) if isinstance(relation, GroupRelation) else relation
+        edges = relation.edges(receiver) if isinstance(relation, GroupRelation) else relation.separate()
         always = isinstance(self.operator, (ClampedAttention, GATLayer))
         message, *_, weight = self.operator(
             (sender, receiver),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -23,8 +23,14 @@ class Relation(Protocol):
     def poses(self) -> Poses | None: ...
 
     @property
+    def copies(self) -> int:
+        """Number of copies of each node, one after another, which attend to those of the same place alone;
+        the bias has as many times the heads."""
+        ...
+
+    @property
     def reached(self) -> Tensor | None:
-        """``[R, 1]`` bool, receivers with at least one incoming edge; None if all have one."""
+        """``[R · copies, 1]`` bool, receivers with at least one incoming edge; None if all have one."""
         ...
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -52,6 +58,7 @@ class EdgeRelation:
         num_receivers: R.
         features: ``[E, C]`` of the edges, for attention that reads them instead of the bias.
         complete: whether every receiver is known to have an edge.
+        copies: see :class:`Relation`.
 
     Example:
         >>> edges = EdgeRelation(torch.tensor([[0, 1], [0, 0]]), torch.zeros(2, 1), 2, 2)
@@ -67,13 +74,14 @@ class EdgeRelation:
     poses: Poses | None = None
     features: Tensor | None = None
     complete: bool = False
+    copies: int = 1
 
     @property
     def reached(self) -> Tensor | None:
         if self.complete:
             return None
-        none = torch.zeros(self.num_receivers, 1, dtype=torch.bool, device=self.index.device)
-        return none.index_fill(0, self.index[1], True)
+        none = torch.zeros(self.num_receivers, self.copies, dtype=torch.bool, device=self.index.device)
+        return none.index_fill(0, self.index[1], True).view(-1, 1)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         sender, receiver = self.index
@@ -87,26 +95,31 @@ class EdgeRelation:
         return segment_softmax(score / query.shape[-1] ** 0.5 + self.bias, receiver, self.num_receivers)
 
     def repeat_receivers(self, times: int) -> EdgeRelation:
-        """Repeat every receiver ``times`` times in a row, each copy with the same edges."""
-        return EdgeRelation(
-            repeat_receivers(self.index, times),
-            self.bias.repeat(times, 1),
-            self.num_senders,
-            self.num_receivers * times,
-            repeat_receiver_poses(self.poses, times),
-            None if self.features is None else self.features.repeat(times, 1),
-            self.complete,
+        """Repeat every receiver ``times`` times in a row: all edges to the first copies, then to the next."""
+        sender, receiver = self.index
+        copies = (receiver[:, None] * times + torch.arange(times, device=receiver.device)).T
+        return replace(
+            self,
+            index=torch.stack((sender.repeat(times), copies.reshape(-1))),
+            bias=self.bias.repeat(times, 1),
+            num_receivers=self.num_receivers * times,
+            poses=repeat_receiver_poses(self.poses, times),
+            features=None if self.features is None else self.features.repeat(times, 1),
         )
 
-    def copies(self, times: int) -> EdgeRelation:
-        """Copy the graph ``times`` times, interleaved: copy c of node n is node n · times + c."""
-        copy = torch.arange(times, device=self.index.device)
-        index = (self.index[..., None] * times + copy).flatten(1)
-        poses = self.poses and (repeat_pose(self.poses[0], times), repeat_pose(self.poses[1], times))
-        bias = self.bias.repeat_interleave(times, dim=0)
-        features = None if self.features is None else self.features.repeat_interleave(times, dim=0)
-        size = (self.num_senders * times, self.num_receivers * times)
-        return EdgeRelation(index, bias, *size, poses, features)
+    def with_copies(self, times: int) -> EdgeRelation:
+        """Let all edges serve ``times`` copies of the nodes."""
+        return replace(self, bias=self.bias.repeat(1, times), copies=times)
+
+    def separate(self) -> EdgeRelation:
+        """Number the copies as nodes of their own, for attention that reads features instead of the bias."""
+        if self.copies == 1:
+            return self
+        copy = torch.arange(self.copies, device=self.index.device)
+        index = (self.index[..., None] * self.copies + copy).flatten(1)
+        features = None if self.features is None else self.features.repeat_interleave(self.copies, dim=0)
+        size = (self.num_senders * self.copies, self.num_receivers * self.copies)
+        return EdgeRelation(index, self.bias.new_zeros(index.shape[1], 1), *size, features=features)
 
 
 @dataclass
@@ -116,6 +129,7 @@ class GroupRelation:
     size: int
     poses: Poses | None = None
     reached: Tensor | None = None
+    copies: int = 1
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         q, k, v = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key, value))
@@ -129,16 +143,8 @@ class GroupRelation:
         return EdgeRelation(index, nodes.new_zeros(index.shape[1], 1), nodes.shape[0], nodes.shape[0])
 
 
-def repeat_receivers(index: Tensor, times: int) -> Tensor:
-    """Repeat the receivers of ``[2, E]`` edges: all edges to the first copies, then to the next ones."""
-    sender, receiver = index
-    copies = (receiver[:, None] * times + torch.arange(times, device=receiver.device)).T
-    return torch.stack((sender.repeat(times), copies.reshape(-1)))
-
-
 def repeat_receiver_poses(poses: Poses | None, times: int) -> Poses | None:
-    return poses and (poses[0], repeat_pose(poses[1], times))
-
-
-def repeat_pose(pose: Pose[Tensor], times: int) -> Pose[Tensor]:
-    return Pose(pose.position.repeat_interleave(times, dim=0), pose.heading.repeat_interleave(times, dim=0))
+    if poses is None:
+        return None
+    sender, receiver = poses
+    return sender, Pose(*(x.repeat_interleave(times, dim=0) for x in (receiver.position, receiver.heading)))

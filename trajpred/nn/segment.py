@@ -1,6 +1,9 @@
-"""Softmax and sum over the incoming edges of each receiver, in plain torch."""
+"""Flattened graphs: softmax and sum over the edges of each receiver, many graphs in one, stars."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,3 +49,92 @@ def segment_sum(value: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
     Shapes: ``[E, ...]``, ``[E]`` int64 -> ``[num_receivers, ...]``.
     """
     return value.new_zeros(num_receivers, *value.shape[1:]).index_add(0, receiver, value)
+
+
+class FlatGraphs(NamedTuple):
+    """B graphs in one, numbered as in PyG's ``Batch``.
+
+    Attributes:
+        edge_index: ``[2, ΣE]`` int64, rows of the stacked nodes.
+        batch: ``[ΣN]``, graph of each node.
+        ptr: ``[B + 1]``, first node of each graph, and the total at the end.
+        target_index: ``[B]``, row of the target of each graph.
+    """
+
+    edge_index: Tensor
+    batch: Tensor
+    ptr: Tensor
+    target_index: Tensor
+
+    @property
+    def offsets(self) -> Tensor:
+        """``[B]``, first node of each graph."""
+        return self.ptr[:-1]
+
+
+def flatten_edges(
+    edge_indices: Sequence[Tensor] | Tensor, num_nodes: Tensor, target_local: Tensor | int = 0
+) -> FlatGraphs:
+    """Flatten B graphs of any sizes: shift the nodes of graph b by offset_b = Σ_{b' < b} N_b'.
+
+    The published formula uses the index of the target as the offset, which collapses all graphs onto the
+    first one when targets come first; here target_index = offset + target_local.
+
+    Args:
+        edge_indices: ``[2, E_b]`` of each graph in its own numbering; or ``[B, 2, E]``.
+        num_nodes: ``[B]`` int64.
+        target_local: target of each graph in its own numbering, ``[B]`` or one number for all.
+
+    >>> flat = flatten_edges([star_edges(1), star_edges(2)], torch.tensor([2, 3]))
+    >>> flat.edge_index
+    tensor([[0, 1, 0, 2, 3, 4, 2, 2],
+            [0, 0, 1, 2, 2, 2, 3, 4]])
+    >>> flat.batch, flat.ptr, flat.target_index
+    (tensor([0, 0, 1, 1, 1]), tensor([0, 2, 5]), tensor([0, 2]))
+    """
+    if len(edge_indices) != len(num_nodes):
+        raise ValueError(f"edge_indices has {len(edge_indices)} graphs, num_nodes {len(num_nodes)}")
+    device = num_nodes.device
+    batch, ptr = _number(num_nodes)
+    counts = torch.tensor([edges.shape[1] for edges in edge_indices], dtype=torch.int64, device=device)
+    none = torch.zeros(2, 0, dtype=torch.int64, device=device)
+    edges = torch.cat((none, *edge_indices), 1) + ptr[:-1].repeat_interleave(counts)
+    return FlatGraphs(edges, batch, ptr, ptr[:-1] + target_local)
+
+
+def flatten_stars(num_neighbors: Tensor) -> FlatGraphs:
+    """Build B flattened stars at once; their edges are those of :func:`star_edges`, in another order.
+
+    Args:
+        num_neighbors: ``[B]`` int64, neighbours of each target. The target is the first node of its graph.
+    """
+    batch, ptr = _number(num_neighbors + 1)
+    node, target = torch.arange(batch.shape[0], device=batch.device), ptr[batch]
+    neighbor = node != target
+    sender, receiver = torch.cat((node, target[neighbor])), torch.cat((target, node[neighbor]))
+    return FlatGraphs(torch.stack((sender, receiver)), batch, ptr, ptr[:-1])
+
+
+def star_edges(num_neighbors: int = 8) -> Tensor:
+    """Connect a target (node 0) with its neighbours (1 to M) in both directions, and with itself.
+
+    The published list for eight neighbours has 18 columns because it contains the loop of the target twice;
+    here every edge occurs once. Neighbours have no loop.
+
+    Returns:
+        ``[2, 2 · num_neighbors + 1]``, sorted by receiver.
+
+    >>> star_edges(2)
+    tensor([[0, 1, 2, 0, 0],
+            [0, 0, 0, 1, 2]])
+    """
+    if num_neighbors < 0:
+        raise ValueError(f"num_neighbors must be 0 or more, not {num_neighbors}")
+    return flatten_stars(torch.tensor([num_neighbors])).edge_index
+
+
+def _number(num_nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``batch`` and ``ptr`` of graphs with these numbers of nodes."""
+    graph = torch.arange(num_nodes.shape[0], device=num_nodes.device)
+    ptr = torch.cat((num_nodes.new_zeros(1), num_nodes.cumsum(0)))
+    return graph.repeat_interleave(num_nodes), ptr

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require, within
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.lanes import LaneLines, LaneShapes, lane_topology, lanes_near, topology_among
+from trajpred.graph.features import LaneLines, LaneShapes, lane_topology, lanes_near, topology_among
 from trajpred.lane_map import LaneMap
 
 #: The inputs of the lane encoder, which are also fields of :class:`LaneShapes`.

@@ -7,6 +7,7 @@ import numpy as np
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
 from trajpred.graph.lane_futures import lane_futures
+from trajpred.graph.lane_paths import Routes
 from trajpred.predictors.motion import as_forecast, last_observed, time_ahead
 from trajpred.scenario import Scenario
 
@@ -19,7 +20,7 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
     rows, last = last_observed(scenario)
     tracks = scenario.tracks
     path, probability = lane_futures(
-        scenario.map,
+        Routes.of(scenario.map),
         Pose(tracks.position, tracks.heading)[rows, last],
         tracks.velocity[rows, last],
         tracks.object_type[rows],

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from tests.nn.parity.case import Case
-from trajpred.nn.star import flatten_edges
+from trajpred.nn.segment import flatten_edges
 
 
 def check(case: Case) -> None:

@@ -114,7 +114,7 @@ class GATEncoder(nn.Module):
 
     The first one has ``plain`` layers; the second one repeats node features once per head.
 
-    Graphs come flattened (:func:`~trajpred.nn.star.flatten_edges`), in any number and of any size.
+    Graphs come flattened (:func:`~trajpred.nn.segment.flatten_edges`), in any number and of any size.
 
     Args:
         channels: channels of the nodes and of the output (the encoder size of the article).

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from trajpred.nn.layer import mlp
+from trajpred.nn.attention import mlp
 from trajpred.nn.published.graph_structure import UNREACHABLE, EdgeEncoding, GraphStructure
 from trajpred.nn.segment import LOWEST
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from trajpred.nn.layer import DropPath, GraphTransformerLayer
+from trajpred.nn.attention import DropPath, GraphTransformerLayer
 from trajpred.nn.published.graph_structure import EdgeEncoding, GraphStructure
 from trajpred.nn.published.structural_bias import (
     GaussianDistanceKernel,
@@ -96,7 +96,7 @@ class BiasedEncoderLayer(nn.Module):
         activation_dropout: rate after the activation.
         activation_fn: ``relu``, ``gelu`` (exact), ``gelu_accurate`` or ``gelu_fast`` (tanh form), ``tanh``,
             ``linear``.
-        droppath_prob: stochastic depth, see :class:`~trajpred.nn.layer.DropPath`.
+        droppath_prob: stochastic depth, see :class:`~trajpred.nn.attention.DropPath`.
 
     Shapes: x ``[B, n, D]``, attn_bias ``[B, H, n, n]`` (i query, j key), mask ``[B, n]`` bool, True = valid
     -> ``[B, n, D]``, finite at padding too. Invalid keys are masked; a bias may mask them instead.
