@@ -247,7 +247,6 @@ def test_largest_scenes_are_checked() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"fused": True},
         {"precision": "fp16", "fused": True},
         {"sizes": (64, 256), "fused": True},
         {"opset": 23},

@@ -18,7 +18,6 @@ from trajpred.nn.segment import segment_softmax
 #: Returns the parts of each item, [node, edge] or one of them, after the given maps.
 Parts = Callable[[nn.Module | None, nn.Module | None], list[Tensor]]
 
-
 ScoreScaling = Literal["none", "rsqrt_dim", "trainable_elup1"]
 
 
