@@ -105,21 +105,12 @@ def test_every_update_has_the_tokens_of_that_moment(
         assert found.lane_row.tolist() == batch["lane"].row.tolist() and found.stage_ms["encoder"] > 0
 
 
-def test_bad_input_gives_a_reason(
-    encoder: OnboardEncoder, scenes: list[Scenario], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_gives_a_reason(encoder: OnboardEncoder, scenes: list[Scenario]) -> None:
     stream = StreamingEncoder(encoder, scenes[0].map)
     found = stream.update(0.0, Detections([], []))
     assert (found.agent.shape, found.lane.shape, found.not_encoded) == ((0, 16), (0, 16), {})
     found = stream.update(0.1, Detections(["a", "b"], [[0.0, 0.0], [np.nan, 0.0]]))
     assert found.track_id.tolist() == ["a"] and "not finite" in found.not_encoded["b"]
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("no memory left")
-
-    monkeypatch.setattr(encoder, "run", fail)
-    found = stream.update(0.2, Detections(["a"], [[1.0, 0.0]]))
-    assert found.not_encoded == {"a": "the encoder failed"} and "no memory left" in found.warnings[0]
 
 
 def test_forecasts_need_a_decoder(encoder_bundle: Path) -> None:
