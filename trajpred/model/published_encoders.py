@@ -25,9 +25,9 @@ from trajpred.nn.published.graph_transformer import (
 )
 from trajpred.nn.published.graph_transformer_net import RandomWalkPositionalEncoding
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
-from trajpred.nn.published.padded_attention import PaddedAttention
+from trajpred.nn.published.padded_attention import BiasedAttention, PaddedAttention
 from trajpred.nn.published.transformer_conv import TransformerConv
-from trajpred.nn.published.transformer_m import BiasedAttention, TransformerMEncoder
+from trajpred.nn.published.transformer_m import TransformerMEncoder
 
 
 class TransformerConvSceneEncoder(TokenEncoder):
