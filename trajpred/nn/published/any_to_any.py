@@ -30,7 +30,7 @@ class ReceiverTag(IntEnum):
     TARGET = 1
     CONTEXT = 2
 
-    @classmethod
+    @classmethod  # makes ``ReceiverTag("target")`` known, too
     def _missing_(cls, value: object) -> ReceiverTag | None:
         return cls.__members__.get(value.upper()) if isinstance(value, str) else None
 
@@ -84,7 +84,7 @@ class AnyToAnyConvolution(nn.Module):
     ) -> None:
         super().__init__()
         self.name = name
-        self.receiver_tag = None if receiver_tag is None else ReceiverTag(receiver_tag)
+        self.receiver_tag = None if receiver_tag is None else ReceiverTag(receiver_tag)  # type: ignore[arg-type]
         self.receiver_feature = receiver_feature
         self.sender_node_feature, self.sender_edge_feature = sender_node_feature, sender_edge_feature
         self.extra_receiver_ops = None if extra_receiver_ops is None else dict(extra_receiver_ops)
@@ -252,7 +252,8 @@ class AnyToAnyConvolution(nn.Module):
                 raise ValueError(f"{name}_feature is {feature!r}, so {name}_input {found}")
 
     def _tag(self, at_call: ReceiverTag | int | str | None) -> ReceiverTag:
-        tags = {ReceiverTag(tag) for tag in (self.receiver_tag, at_call) if tag is not None}
+        given = (self.receiver_tag, at_call)
+        tags = {ReceiverTag(tag) for tag in given if tag is not None}  # type: ignore[arg-type]  # names too
         if len(tags) != 1:
             found = "two that differ" if tags else "neither"
             raise ValueError(f"{type(self).__name__} needs receiver_tag at construction or call, got {found}")
