@@ -44,10 +44,9 @@ class Law(NamedTuple):
 
 def training_scenes(result: Evaluation) -> int:
     """Return the number of scenes of an epoch, to a batch. Raises: DataError if it is unknown."""
-    facts = [result.training.get(name) for name in ("steps", "batch_size", "epoch")]
-    if not all(facts):
+    steps, batch, epochs = (result.training.get(name, 0) for name in ("steps", "batch_size", "epoch"))
+    if not steps or not batch or not epochs:
         raise DataError(f"the result of {result.predictor} does not say how many scenes it was trained on")
-    steps, batch, epochs = facts
     return round(steps * batch / epochs)
 
 

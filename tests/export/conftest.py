@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,11 +59,11 @@ def exported(scenes: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @contextmanager
-def traced_before(bundle: Path) -> Iterator[None]:
-    """Replace tracing by the graphs of ``bundle``, of the same checkpoint."""
-    graphs = {name: onnx.load(bundle / f"{name}.onnx") for name in GRAPHS}
+def traced_before(bundle: Path, names: Sequence[str] = GRAPHS) -> Iterator[None]:
+    """Replace the tracing of the graphs ``names`` by those of ``bundle``, which has the same weights."""
+    graphs, trace = {name: onnx.load(bundle / f"{name}.onnx") for name in names}, module.to_onnx
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "to_onnx", lambda module, name, *_: graphs[name])
+        patch.setattr(module, "to_onnx", lambda *given: graphs.get(given[1]) or trace(*given))
         yield
 
 

@@ -12,7 +12,7 @@ import yaml
 from torch import Tensor, nn
 
 from tests.conftest import ROOT, run
-from tests.export.conftest import SETTINGS, SIZES, save_model
+from tests.export.conftest import SETTINGS, SIZES, save_model, traced_before
 from trajpred.errors import DataError
 from trajpred.export.any_model import RealScene
 from trajpred.export.export_bundle import export_bundle
@@ -20,8 +20,8 @@ from trajpred.export.trace import traced_inputs
 from trajpred.graph.config import GraphConfig
 from trajpred.model import Prediction, SceneDecoder, TokenEncoder
 from trajpred.nn.edge_attention import Operator
-from trajpred.onboard import OnboardEncoder, OnboardForecaster
-from trajpred.onboard.bundle import SIGNATURES
+from trajpred.onboard import Bundle, OnboardEncoder, OnboardForecaster
+from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -149,19 +149,12 @@ def config(name: str) -> dict[str, Any]:
     return model
 
 
-#: Every config, and the default model with each published operator in its decoder.
-CASES = [pytest.param(name, {}, id=name) for name in CONFIGS]
-CASES += [pytest.param("nano", {"attention": name}, id=f"decoder-{name}") for name in get_args(Operator)]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "decoder"), CASES)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_every_config_is_exported_scored_and_replayed(
-    name: str, decoder: dict[str, str], scenes: list[Scenario], tmp_path: Path
+    name: str, scenes: list[Scenario], tmp_path: Path
 ) -> None:
-    chosen = config(name)
-    chosen["decoder"]["init_args"] |= decoder
-    checkpoint, bundle = save_model(tmp_path / "model.ckpt", chosen), tmp_path / "bundle"
+    checkpoint, bundle = save_model(tmp_path / "model.ckpt", config(name)), tmp_path / "bundle"
     export_bundle(checkpoint, bundle, scenes[:2], progress=False)
     assert run("evaluate", "--checkpoint", bundle) == 0
     assert run("replay", "--bundle", bundle) == 0
@@ -169,3 +162,17 @@ def test_every_config_is_exported_scored_and_replayed(
         checkpoint, bundle, scenes[:2], sizes=(64, 256), precision="fp16", part="encoder", progress=False
     )
     assert OnboardEncoder(bundle).encode(ScenarioBatch.of(scenes[:1])).agent.shape == (64, 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", get_args(Operator))
+def test_a_decoder_with_a_published_operator_is_exported(
+    attention: str, bundle: Path, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    """Both of its stages; the encoder has the weights of ``bundle``."""
+    decoder = SETTINGS["decoder"] | {"init_args": SETTINGS["decoder"]["init_args"] | {"attention": attention}}
+    checkpoint = save_model(tmp_path / "model.ckpt", SETTINGS | {"decoder": decoder})
+    with traced_before(bundle, ENCODER_GRAPHS):
+        result = export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], progress=False)
+    assert result.largest < 1e-3 and len(result.cases) == 4
+    assert "ScatterElements" in Bundle(tmp_path / "bundle").info["graphs"]["decoder"]["operators"]

@@ -31,7 +31,7 @@ def test_equal_bundle_passes_with_the_focal_errors_of_all_cases(
     truth = scene.tracks.position[scene.focal, -1]
     expected = np.mean([np.linalg.norm(end - truth, axis=-1).min() for end in ends])
     found = check(bundle, predictor, [scene], RULE, fused=True)
-    assert 0 < found.usual_m <= found.largest_m < 1e-3 and found.scored == 4
+    assert 0 < found.usual <= found.largest < 1e-3 and found.scored == 4
     assert found.min_fde is not None
     np.testing.assert_allclose(found.min_fde, expected, atol=1e-3)
     assert f"minFDE {found.min_fde[0]:.4f} m in PyTorch" in found.summary()
@@ -46,7 +46,7 @@ def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[
     with pytest.raises(DataError, match="scenarios"):
         check(bundle, other, [], RULE)
     found = check(bundle, other, scenes[:1], RULE._replace(largest_m=None, metric=9.0), tolerance_m=1e3)
-    assert found.usual_m > 1e-3
+    assert found.usual > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,9 @@ def test_exceeded_limit_is_named(
     differences: tuple[float, float, float], min_fde: float, tolerance_m: float | None, message: str
 ) -> None:
     rule = RULE if tolerance_m is None else with_tolerance(RULE, tolerance_m)
-    case = Case("scene", 1, 1, *differences)
-    result = Check(rule.usual_m, (case,), *differences[:2], 1, (1.0, min_fde))
+    usual, largest, probability = differences
+    case = Case("scene", 1, 1, largest, probability)
+    result = Check(rule.usual_m, "m", (case,), usual, largest, 1, (1.0, min_fde))
     if message:
         with pytest.raises(DataError, match=message):
             require_limits(result, rule, Path("bundle"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import sys
@@ -13,6 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.onboard.conftest import edit
 from trajpred.benchmark.timing import use_threads
 from trajpred.errors import DataError
 from trajpred.onboard import Bundle, OnboardForecaster
@@ -24,12 +24,6 @@ from trajpred.predictors.checkpoint import BundlePredictor
 @pytest.fixture
 def copy(bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundle, tmp_path / "copy"))
-
-
-def edit(folder: Path, change: Callable[[dict], object]) -> None:
-    info = json.loads((folder / MANIFEST).read_text())
-    change(info)
-    (folder / MANIFEST).write_text(json.dumps(info))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -8,7 +8,7 @@ import pytest
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
-from trajpred.onboard.fallback import CONFIDENCE_POWER
+from trajpred.onboard.forecaster import CONFIDENCE_POWER
 from trajpred.predictors.lane_following import lane_following
 from trajpred.predictors.motion import constant_velocity
 from trajpred.scenario import Scenario

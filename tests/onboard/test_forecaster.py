@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,11 +12,11 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.export.scenes import alone, moved
+from tests.onboard.conftest import with_sizes
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.onboard import OnboardForecaster
-from trajpred.onboard.bundle import MANIFEST
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
@@ -63,13 +61,8 @@ def test_bundle_is_a_predictor(bundle: Path, predictor: CheckpointPredictor, sce
 def test_padding_to_fixed_sizes_changes_no_forecast(
     bundle: Path, shared_forecaster: OnboardForecaster, scenes: list[Scenario], tmp_path: Path
 ) -> None:
-    """The same graphs, with sizes in the manifest; beyond them the nearest agents are kept."""
-    copy = Path(shutil.copytree(bundle, tmp_path / "fixed"))
-    info = json.loads((copy / MANIFEST).read_text())
-    info["sizes"] = {"A": 40, "L": 200}
-    info["scene"]["features"] |= {"max_agents": 40, "max_lanes": 200}
-    (copy / MANIFEST).write_text(json.dumps(info))
-    fixed = OnboardForecaster(copy, threads=1)
+    """Beyond the fixed sizes the nearest agents are kept."""
+    fixed = OnboardForecaster(with_sizes(bundle, tmp_path / "fixed"), threads=1)
     for scene in (scenes[0], replace(scenes[0], map=LaneMap())):
         expected = shared_forecaster.forecast(ScenarioBatch.of([scene]))
         assert_same(fixed.forecast(ScenarioBatch.of([scene])), expected)

@@ -187,7 +187,8 @@ def export(
     )  # fmt: skip
     print(f"{out}: {found.summary()}")
     for case in found.cases:
-        print(f"  {case.agents:4d} agents {case.lanes:4d} lanes  {case.difference}  {case.name}")
+        difference = f"{case.largest:.2g} {found.unit}"
+        print(f"  {case.agents:4d} agents {case.lanes:4d} lanes  {difference}  {case.name}")
     if part == "encoder":
         print(f'Run it:  trajpred.onboard.OnboardEncoder("{out}").encode(scene)')
         return 0

@@ -20,23 +20,11 @@ from trajpred.onboard.bundle import SIGNATURES, Port, Signature
 
 #: Scene sizes of padded inputs -> those of rows without padding.
 REAL = {"A": "a", "L": "l"}
-#: Fields of the nodes of a batch, by the ports that hold them.
+_STATE = ("position", "heading", "velocity", "elapsed_s", "anchors")
+#: Ports that hold the fields of the nodes of a batch, whose own names lack the kind of node.
 FIELDS = {
-    "agent": {
-        "history": "history",
-        "object_type": "object_type",
-        "agent_position": "position",
-        "agent_heading": "heading",
-        "agent_velocity": "velocity",
-        "agent_elapsed_s": "elapsed_s",
-        "agent_anchors": "anchors",
-    },
-    "lane": {
-        "lane_token": "token",
-        "lane_position": "position",
-        "lane_heading": "heading",
-        "lane_eigenvectors": "eigenvectors",
-    },
+    "agent": ("history", "object_type", *(f"agent_{name}" for name in _STATE)),
+    "lane": tuple(f"lane_{name}" for name in ("token", "position", "heading", "eigenvectors")),
 }
 _ROWS = tuple(Port(f"{node}_row", "int64", (size,), "") for node, size in (("agent", "a"), ("lane", "l")))
 _EDGES = tuple(
@@ -172,9 +160,9 @@ def scene_batch(values: Mapping[str, Tensor]) -> SceneBatch:
     batch = SceneBatch()
     batch.scenario_id = [""]
     batch.heading, batch.step_s = values["real_scene_heading"][None], values["real_step_s"][None]
-    for node, fields in FIELDS.items():
-        store = batch[node]
-        store.update({f: values[f"real_{name}"] for name, f in fields.items() if f"real_{name}" in values})
+    for node, names in FIELDS.items():
+        store, held = batch[node], [name for name in names if f"real_{name}" in values]
+        store.update({name.removeprefix(f"{node}_"): values[f"real_{name}"] for name in held})
         size = store.heading.shape[0]
         store.num_nodes, store.batch = size, torch.zeros_like(store.heading, dtype=torch.int64)
         store.ptr = torch.tensor([0, 1]) * size

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
+import torch
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
-from trajpred.export.check_encoder import limited, variants
 from trajpred.export.precision import PrecisionRule
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm
+from trajpred.graph.scene_graph import build_batch
+from trajpred.lane_map import LaneMap
+from trajpred.model import Forecaster
 from trajpred.onboard.bundle import FUSED, SIGNATURES, Bundle
 from trajpred.onboard.encoder import OnboardEncoder, pad
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.progress import progress_bar
-from trajpred.scenario import Scenario
+from trajpred.scenario import Scenario, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 
 #: Limit on differences of probabilities, for precisions with a limit on every agent.
@@ -32,50 +35,51 @@ MAX_PROBABILITY_CHANGE = 1e-3
 class Case:
     """The comparison on one scene.
 
-    The distance of an agent is the largest between corresponding points of its futures.
-
     Attributes:
         name: the scenario's id, and how it was changed.
         agents, lanes: number of each in the model's input.
-        usual_m, largest_m: 99 % quantile and maximum of the agents' distances.
-        probability: largest difference of a probability.
+        largest: maximum over the agents of the largest distance (m) between corresponding points of their
+            futures; of the encoder alone, over the tokens of the relative difference.
+        probability: largest difference of a probability; None of the encoder alone.
     """
 
     name: str
     agents: int
     lanes: int
-    usual_m: float
-    largest_m: float
-    probability: float
-
-    @property
-    def difference(self) -> str:
-        return f"{self.largest_m:.2g} m"
+    largest: float
+    probability: float | None = None
 
 
 @dataclass(frozen=True)
 class Check:
     """The result of a comparison.
 
+    The relative difference of a token is the length of the difference, divided by the root mean square of
+    the lengths of the scene's tokens.
+
     Attributes:
-        tolerance_m: limit on ``usual_m``.
+        limit: of ``usual``.
+        unit: ``m``, or ``relative`` of the encoder alone.
         cases: one per scene.
-        usual_m, largest_m: 99 % quantile and maximum of the distances of all agents.
+        usual, largest: 99 % quantile and maximum of the agents' distances; of the tokens both the maximum.
         scored: number of focal agents with a known future.
         min_fde: their mean minFDE in PyTorch and in the bundle, metres; None if there are none.
     """
 
-    tolerance_m: float
+    limit: float
+    unit: str
     cases: tuple[Case, ...]
-    usual_m: float
-    largest_m: float
-    scored: int
-    min_fde: tuple[float, float] | None
+    usual: float
+    largest: float
+    scored: int = 0
+    min_fde: tuple[float, float] | None = None
 
     def summary(self) -> str:
         """Describe the result in one sentence."""
-        text = f"99 % of the agents are within {self.usual_m:.2g} m of PyTorch's futures "
-        text += f"(limit {self.tolerance_m:g} m), all within {self.largest_m:.2g} m"
+        if self.unit != "m":
+            return f"all tokens are within {self.largest:.1g} of PyTorch's, relative (limit {self.limit:g})"
+        text = f"99 % of the agents are within {self.usual:.2g} m of PyTorch's futures "
+        text += f"(limit {self.limit:g} m), all within {self.largest:.2g} m"
         if self.min_fde is None:
             return text
         pytorch, bundle = self.min_fde
@@ -101,29 +105,84 @@ def check(
 
     Raises: DataError that names the limit that is exceeded.
     """
-    require(bool(scenarios), "scenarios", "are required to check a bundle")
     rule = rule if tolerance_m is None else with_tolerance(rule, tolerance_m)
     forecaster = OnboardForecaster(bundle)
     run = _fused_graph(forecaster.bundle) if fused else None
     cases, distances, errors = [], [], []
-    with limited(predictor.model, forecaster.bundle.features):
-        scenes = list(variants(scenarios))
-        for name, scenario in progress_bar(scenes, "comparing with PyTorch", unit=" scenes", shown=progress):
-            batch = ScenarioBatch.of([scenario])
-            [expected], found = predictor.forecast([scenario]), forecaster.forecast(batch)
-            distances.append(_distance(expected, found))
-            probability = float(np.abs(expected.probability - found.probability).max())
-            agents, lanes = len(found.track_id), len(forecaster.localise(batch).lanes.row)
-            cases.append(Case(name, agents, lanes, *_usual_and_largest(distances[-1]), probability))
-            errors.append([_focal_min_fde(scenario, forecast) for forecast in (expected, found)])
-            if run is not None:
-                require_equal(run, example_arrays(forecaster, scenario), f"{FUSED}.onnx")
+    for name, scenario in _scenes(predictor.model, forecaster, scenarios, progress):
+        batch = ScenarioBatch.of([scenario])
+        [expected], found = predictor.forecast([scenario]), forecaster.forecast(batch)
+        distances.append(_distance(expected, found))
+        probability = float(np.abs(expected.probability - found.probability).max())
+        agents, lanes = len(found.track_id), len(forecaster.localise(batch).lanes.row)
+        cases.append(Case(name, agents, lanes, float(distances[-1].max()), probability))
+        errors.append([_focal_min_fde(scenario, forecast) for forecast in (expected, found)])
+        if run is not None:
+            require_equal(run, example_arrays(forecaster, scenario), f"{FUSED}.onnx")
     known = np.array([pair for pair in errors if None not in pair], np.float64)
     min_fde = (float(known[:, 0].mean()), float(known[:, 1].mean())) if len(known) else None
-    overall = _usual_and_largest(np.concatenate(distances))
-    result = Check(rule.usual_m, tuple(cases), *overall, len(known), min_fde)
+    distance = np.concatenate(distances)
+    overall = float(np.quantile(distance, 0.99)), float(distance.max())
+    result = Check(rule.usual_m, "m", tuple(cases), *overall, len(known), min_fde)
     require_limits(result, rule, bundle)
     return result
+
+
+def check_encoder(
+    bundle: Path,
+    model: Forecaster,
+    scenarios: Sequence[Scenario],
+    rule: PrecisionRule,
+    progress: bool = False,
+) -> Check:
+    """Compare tokens, poses and order of the rows of ``bundle`` with those of ``model``, as :func:`check`."""
+    encoder = OnboardEncoder(bundle)
+    scenes = _scenes(model, encoder, scenarios, progress)
+    cases = tuple(_compare_tokens(name, scenario, model, encoder) for name, scenario in scenes)
+    largest = max(case.largest for case in cases)
+    if not largest <= rule.token:
+        excess = f"a token differs by {largest:.3g}, relative; the limit is {rule.token:g}"
+        raise DataError(f"the bundle differs from the model: {excess}", file=bundle.name)
+    return Check(rule.token, "relative", cases, largest, largest)
+
+
+def _compare_tokens(name: str, scenario: Scenario, model: Forecaster, encoder: OnboardEncoder) -> Case:
+    batch = build_batch([scenario], model.scene)
+    with torch.inference_mode():
+        expected = model.encoder.encode(batch).nodes.numpy()
+    found = encoder.encode(ScenarioBatch.of([scenario]))
+    agents, lanes = found.agent_valid, found.lane_valid
+    same = np.array_equal(batch["agent"].track_id, found.track_id[agents])
+    if not same or not np.array_equal(batch["lane"].row.numpy(), found.lane_row[lanes]):
+        raise DataError("the bundle encodes other agents or lanes than the model", field="track_id")
+    tokens = np.concatenate((found.agent[agents], found.lane[lanes]))
+    length = np.sqrt((np.linalg.norm(expected, axis=1) ** 2).mean())
+    largest = float(np.linalg.norm(tokens - expected, axis=1).max() / length)
+    return Case(name, int(agents.sum()), int(lanes.sum()), largest)
+
+
+def _scenes(
+    model: Forecaster, runtime: OnboardEncoder, scenarios: Sequence[Scenario], progress: bool
+) -> Iterator[tuple[str, Scenario]]:
+    """Yield the scenarios, then the edge cases of the first.
+
+    Meanwhile ``model`` selects agents and lanes as the bundle does, whose sizes may be fixed.
+    """
+    require(bool(scenarios), "scenarios", "are required to check a bundle")
+    first, scene = scenarios[0], model.scene
+    row = slice(first.focal, first.focal + 1)
+    alone = replace(first, tracks=Tracks(**{name: x[row] for name, x in vars(first.tracks).items()}))
+    scenes = [(scenario.scenario_id, scenario) for scenario in scenarios]
+    scenes += [
+        (f"{first.scenario_id}, focal agent alone", alone),
+        (f"{first.scenario_id}, no map", replace(first, map=LaneMap())),
+        (f"{first.scenario_id}, focal agent alone, no map", replace(alone, map=LaneMap())),
+    ]
+    model.scene = replace(scene, features=runtime.bundle.features)
+    try:
+        yield from progress_bar(scenes, "comparing with PyTorch", unit=" scenes", shown=progress)
+    finally:
+        model.scene = scene
 
 
 def with_tolerance(rule: PrecisionRule, tolerance_m: float) -> PrecisionRule:
@@ -137,9 +196,9 @@ def require_limits(result: Check, rule: PrecisionRule, bundle: Path) -> None:
     largest_m, probability = (rule.largest_m, MAX_PROBABILITY_CHANGE) if rule.largest_m else (np.inf, np.inf)
     pytorch, onboard = result.min_fde or (0.0, 0.0)
     limits = (
-        ("99 % of the agents are within {} m", result.usual_m, result.tolerance_m),
-        ("the largest distance is {} m", result.largest_m, largest_m),
-        ("a probability differs by {}", max(case.probability for case in result.cases), probability),
+        ("99 % of the agents are within {} m", result.usual, result.limit),
+        ("the largest distance is {} m", result.largest, largest_m),
+        ("a probability differs by {}", max(case.probability or 0 for case in result.cases), probability),
         ("focal minFDE increases to {} m", onboard, pytorch * (1 + rule.metric) + 1e-3),
     )
     for text, found, limit in limits:
@@ -177,10 +236,6 @@ def require_equal(
     for port, value in zip(SIGNATURES[FUSED].outputs, run(inputs), strict=True):
         if not np.allclose(value, arrays[f"{FUSED}/{port.name}"], rtol=tolerance, atol=tolerance):
             raise DataError("differs from the three graphs", file=file, field=port.name)
-
-
-def _usual_and_largest(distance: NDArray[np.float64]) -> tuple[float, float]:
-    return float(np.quantile(distance, 0.99)), float(distance.max())
 
 
 def _distance(expected: Forecast, found: Forecast) -> NDArray[np.float64]:

@@ -24,12 +24,7 @@ from torch import nn
 from trajpred.errors import DataError, require
 from trajpred.evaluation.provenance import environment
 from trajpred.export.any_model import decoder_chain, encoder_chain
-from trajpred.export.check import (
-    Check,
-    check,
-    example_arrays,
-)
-from trajpred.export.check_encoder import TokenCheck, check_encoder
+from trajpred.export.check import Check, check, check_encoder, example_arrays
 from trajpred.export.graphs import Decoder, Encoder
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
@@ -66,7 +61,7 @@ def export_bundle(
     tolerance_m: float | None = None,
     part: Part = "all",
     progress: bool = True,
-) -> Check | TokenCheck:
+) -> Check:
     """Write the bundle ``out`` (a folder, or a file that ends in .zip) after checking it.
 
     Example:
@@ -120,13 +115,11 @@ def export_bundle(
         config = read_checkpoint(checkpoint)[CONFIG]
         manifest = _manifest(predictor, config, sizes, graphs) | {"precision": precision, "opset": opset}
         write_manifest(folder, manifest)
-        result: Check | TokenCheck
-        runtime: OnboardEncoder
         if part == "encoder":
-            result, runtime = check_encoder(folder, model, scenes, rule, progress), OnboardEncoder(folder)
+            result = check_encoder(folder, model, scenes, rule, progress)
         else:
             result = check(folder, predictor, scenes, rule, tolerance_m, fused, progress)
-            runtime = OnboardForecaster(folder)
+        runtime = OnboardEncoder(folder) if part == "encoder" else OnboardForecaster(folder)
         stored: dict[str, Any] = example_arrays(runtime, scenes[0])
         np.savez_compressed(folder / bundle.EXAMPLE, **stored)
         manifest["check"] = asdict(result)

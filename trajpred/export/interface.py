@@ -85,30 +85,21 @@ def _graph(name: str, graph: dict[str, Any]) -> str:
 
 
 def _check(check: dict[str, Any]) -> str:
-    if "usual_m" not in check:
-        return _token_check(check)
     rows = [
-        f"| {case['name']} | {case['agents']} | {case['lanes']} | {case['largest_m']:.2g} | "
-        f"{case['probability']:.1g} |"
+        f"| {case['name']} | {case['agents']} | {case['lanes']} | {case['largest']:.2g} |"
+        + ("" if case["probability"] is None else f" {case['probability']:.1g} |")
         for case in check["cases"]
     ]
-    summary = (
-        f"99 % of the agents are within {check['usual_m']:.2g} m of PyTorch (limit "
-        f"{check['tolerance_m']:g} m), all within {check['largest_m']:.2g} m."
-    )
+    head = ["| scene | agents | lanes | largest relative difference |", "|---|---|---|---|"]
+    summary = f"Largest relative difference of a token: {check['largest']:.1g} (limit {check['limit']:g})."
+    if check["unit"] == "m":
+        head = ["| scene | agents | lanes | largest distance, m | probability |", "|---|---|---|---|---|"]
+        summary = f"99 % of the agents are within {check['usual']:.2g} m of PyTorch (limit "
+        summary += f"{check['limit']:g} m), all within {check['largest']:.2g} m."
     if check["min_fde"] is not None:
         pytorch, bundle = check["min_fde"]
         summary += f" Focal minFDE of {check['scored']} agents: {pytorch:.4f} m in PyTorch, "
         summary += f"{bundle:.4f} m in the bundle."
-    head = ("| scene | agents | lanes | largest distance, m | probability |", "|---|---|---|---|---|")
-    return "\n".join(("## Check against PyTorch\n", f"{summary}\n", *head, *rows, ""))
-
-
-def _token_check(check: dict[str, Any]) -> str:
-    rows = [f"| {c['name']} | {c['agents']} | {c['lanes']} | {c['largest']:.1g} |" for c in check["cases"]]
-    largest = max(case["largest"] for case in check["cases"])
-    summary = f"Largest relative difference of a token: {largest:.1g} (limit {check['tolerance']:g})."
-    head = ("| scene | agents | lanes | largest relative difference |", "|---|---|---|---|")
     return "\n".join(("## Check against PyTorch\n", f"{summary}\n", *head, *rows, ""))
 
 

@@ -18,8 +18,8 @@ from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import GraphStructure, mlp
 from trajpred.nn.published.graph_structure import EdgeEncoding
-from trajpred.nn.published.padded_attention import PaddedAttention
-from trajpred.nn.published.transformer_m import BiasedAttention, TransformerMEncoder
+from trajpred.nn.published.padded_attention import BiasedAttention, PaddedAttention
+from trajpred.nn.published.transformer_m import TransformerMEncoder
 
 
 class GlobalAttentionSceneEncoder(TokenEncoder):

@@ -1,4 +1,4 @@
-"""Flattened graphs: softmax and sum over the edges of each receiver, many graphs in one, stars."""
+"""Flattened graphs: reductions over the edges of each receiver, many graphs in one, stars."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.utils import scatter
 
 #: Finite stand-in for -inf. Differences stay finite, so a receiver without edges never produces NaN.
 LOWEST = -1e30
+#: The types of :func:`reduce_items`; several are joined by ``|``, and their results then concatenated.
+REDUCE_TYPES = ("sum", "mean", "max", "max_no_inf", "min", "min_no_inf", "prod")
 
 
 def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
@@ -49,6 +52,31 @@ def segment_sum(value: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
     Shapes: ``[E, ...]``, ``[E]`` int64 -> ``[num_receivers, ...]``.
     """
     return value.new_zeros(num_receivers, *value.shape[1:]).index_add(0, receiver, value)
+
+
+def reduce_items(value: Tensor, receiver: Tensor, num_receivers: int, reduce_type: str = "sum") -> Tensor:
+    """Reduce ``[items, ...]`` to ``[num_receivers, ...]`` by one of :data:`REDUCE_TYPES`.
+
+    Receivers without items get 0 (sum, mean, and the types with ``_no_inf``), 1 (prod), or the lowest (max)
+    or highest (min) finite number of the dtype. Raises: ValueError for another reduce type.
+    """
+    kinds = reduce_type.split("|")
+    if not set(kinds) <= set(REDUCE_TYPES):
+        known = ", ".join(REDUCE_TYPES)
+        raise ValueError(f"reduce_type must be one of {known}, or several joined by '|', not {reduce_type!r}")
+    parts = [_reduce(value, receiver, num_receivers, kind) for kind in kinds]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def _reduce(value: Tensor, receiver: Tensor, num_receivers: int, kind: str) -> Tensor:
+    name, _, zero = kind.partition("_")
+    if zero or name in ("sum", "mean"):  # 0 without items, as in PyG
+        return scatter(value, receiver, 0, num_receivers, name)
+    limits = torch.finfo(value.dtype) if value.is_floating_point() else torch.iinfo(value.dtype)
+    how, start = {"max": ("amax", limits.min), "min": ("amin", limits.max), "prod": ("prod", 1)}[name]
+    index = receiver.reshape(-1, *[1] * (value.ndim - 1)).expand_as(value)
+    out = value.new_full((num_receivers, *value.shape[1:]), start)
+    return out.scatter_reduce(0, index, value, how, include_self=True)
 
 
 class FlatGraphs(NamedTuple):

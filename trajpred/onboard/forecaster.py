@@ -1,8 +1,9 @@
-"""Run a bundle: tracks and map in world coordinates -> futures, with NumPy and onnxruntime alone."""
+"""Tracks and map in world coordinates -> futures, from a bundle or a rule, by NumPy and onnxruntime alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,19 @@ from trajpred.geometry import Pose
 from trajpred.graph.agents import AgentFeatures
 from trajpred.onboard.bundle import GRAPHS
 from trajpred.onboard.encoder import LocalScene, OnboardEncoder, pad
+from trajpred.scenario import Scenario, Tracks
 from trajpred.scenario_batch import ScenarioBatch
+
+#: Forecasts the observed tracks of a scenario for a number of steps, such as
+#: :func:`trajpred.predictors.lane_following.lane_following`.
+Rule = Callable[[Scenario, int], Forecast]
+#: Growth (m/s) of the Laplace scales ahead and to the left where a rule gives none. This and
+#: :data:`CONFIDENCE_POWER` describe lane following after 3 s, all agents of 500 and of 400 scenes of
+#: Argoverse 1: the mean errors of the mode that ends nearest to the truth.
+SCALE_RATE = np.array([0.4, 0.2])
+#: Power of the probabilities of a rule: the most probable mode of lane following is the nearest one in 41 %
+#: of the cases, its own probability is 56 % on average, and 42 % with this power (fitted on other scenes).
+CONFIDENCE_POWER = 0.6
 
 
 class OnboardForecaster(OnboardEncoder):
@@ -83,3 +96,33 @@ class OnboardForecaster(OnboardEncoder):
                 elapsed_s=agents.elapsed_s[rows],
                 step_s=scene.step_s,
             )
+
+
+def rule_forecast(
+    rule: Rule, scene: ScenarioBatch, rows: NDArray[np.int64], modes: int, horizon: int
+) -> Forecast:
+    """Forecast the tracks ``rows`` of one scene by ``rule``, as ``modes`` modes of ``horizon`` steps.
+
+    Of more modes the most probable ones are kept; fewer are followed by copies of the last one with
+    probability 0. Probabilities are raised to :data:`CONFIDENCE_POWER` and sum to 1.
+    """
+    tracks = Tracks(**{one.name: getattr(scene.tracks, one.name)[rows] for one in fields(Tracks)})
+    stamps = np.round(np.arange(scene.num_observed) * scene.step_s[0] * 1e9).astype(np.int64)
+    scene_id, focal = str(scene.scenario_id[0]), str(tracks.track_id[0])
+    found = rule(Scenario(scene_id, "", stamps, scene.num_observed, focal, tracks, scene.map), horizon)
+    order = np.argsort(-found.probability, axis=1, kind="stable")
+    order = np.pad(order, ((0, 0), (0, max(0, modes - order.shape[1]))), mode="edge")[:, :modes]
+    agent = np.arange(len(order))[:, None]
+    arrays = {name: x[agent, order] for name, x in found.arrays.items() if x.ndim > 1}
+    weight = arrays.pop("probability") ** CONFIDENCE_POWER
+    weight[:, found.probability.shape[1] :] = 0.0
+    time = np.arange(1, horizon + 1) * scene.step_s[0]
+    arrays.setdefault("scale", np.broadcast_to(time[:, None] * SCALE_RATE, arrays["trajectory"].shape))
+    weight = weight / weight.sum(axis=1, keepdims=True)
+    return Forecast(scene_id, found.track_id, probability=weight, **arrays).validate()
+
+
+def joined(first: Forecast, second: Forecast) -> Forecast:
+    """Concatenate two forecasts, with scales, of different tracks with as many modes and steps."""
+    arrays = {name: np.concatenate((x, second.arrays[name])) for name, x in first.arrays.items()}
+    return Forecast(first.scenario_id, **arrays)

@@ -17,8 +17,7 @@ from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, listed, validated
 from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
-from trajpred.onboard.fallback import Rule, joined, rule_forecast
-from trajpred.onboard.forecaster import OnboardForecaster
+from trajpred.onboard.forecaster import OnboardForecaster, Rule, joined, rule_forecast
 from trajpred.onboard.history import HistoryTable, TimeGrid
 from trajpred.scenario import EGO_ID
 from trajpred.scenario_batch import ScenarioBatch

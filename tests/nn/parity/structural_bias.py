@@ -12,7 +12,7 @@ from trajpred.nn.published.structural_bias import (
     Mode,
     NodeEncoding,
     StructuralBias,
-    relative_positions,
+    pair_distances,
 )
 from trajpred.nn.segment import LOWEST
 
@@ -34,9 +34,7 @@ def check(case: Case) -> None:
 
     kernel = GaussianDistanceKernel(K, len(case["gamma_table"]))
     load_kernel(kernel, case, "kernel_")
-    distance, direction = relative_positions(case["pos"])
-    case.close(direction, "out_delta_pos", mask)
-    gaussians = kernel(distance, case["pair_type"])
+    gaussians = kernel(pair_distances(case["pos"]), case["pair_type"])
     assert bias.distance is not None
     space = bias.distance(gaussians).masked_fill(~mask[:, None, None], -torch.inf)
     case_rows = mask[:, None].expand(-1, heads, -1)

@@ -54,17 +54,6 @@ class Operator:
         return out[0] if isinstance(out, tuple) else out
 
 
-class Runner(nn.Module):
-    """A module whose ``forward`` runs the operator."""
-
-    def __init__(self, operator: Operator) -> None:
-        super().__init__()
-        self.operator, self.module = operator, operator.make().eval()
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
-        return self.operator(self.module, x, edge_index, edge_attr)
-
-
 def plain(module: nn.Module, x: Any, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
     return module(x, edge_index, edge_attr)
 

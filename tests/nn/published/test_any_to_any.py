@@ -11,9 +11,9 @@ from torch.testing import assert_close
 from torch_geometric.data import Batch, HeteroData
 
 from tests.nn.published.operators import EDGES
-from trajpred.nn import CONTEXT, SOURCE, TARGET, MultiHeadAttentionConv, ReceiverTag
+from trajpred.nn import CONTEXT, SOURCE, TARGET, MultiHeadAttentionConv, ReceiverTag, segment_softmax
 from trajpred.nn.published.any_to_any import AnyToAnyConvolution
-from trajpred.nn.published.receiver_ops import REDUCE_TYPES, pool, reduce_items, softmax
+from trajpred.nn.segment import REDUCE_TYPES, reduce_items
 
 N, NODE, EDGE, CONTEXT_WIDTH = 7, 5, 3, 4
 BATCH = torch.tensor([0, 0, 0, 1, 1, 3, 3])  # graph 2 is empty
@@ -158,9 +158,13 @@ def test_a_convolution_of_the_user() -> None:
             message = broadcast_from_sender_node(sender_node_input)
             with pytest.raises(ValueError, match="reduce_type"):
                 pool_to_receiver(message, reduce_type="median")
-            return pool_to_receiver(rest["extra_receiver_ops"]["softmax"](message), reduce_type="sum")
+            ops = rest["extra_receiver_ops"]
+            largest = ops["reduce"](message, reduce_type="max")
+            assert torch.equal(largest, pool_to_receiver(message, reduce_type="max"))
+            return pool_to_receiver(ops["softmax"](message), reduce_type="sum")
 
-    conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops={"softmax": softmax}, name="sum")
+    own = {"softmax": segment_softmax, "reduce": reduce_items}
+    conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops=own, name="sum")
     assert conv.get_config()["name"] == "sum"
     reached = torch.zeros(N, 1).index_fill(0, EDGES[1], 1.0)
     assert_close(conv(torch.randn(N, NODE), EDGES), reached.expand(-1, NODE))
@@ -185,35 +189,6 @@ def test_inputs_that_are_off_are_none_in_every_call(graph: HeteroData) -> None:
             assert_close(conv(graph, edge_set_name="cites"), expected)
     with pytest.raises(ValueError, match="receiver_feature"):
         make(receiver_feature=None)
-
-
-def test_extra_receiver_ops_have_the_documented_signature(graph: HeteroData) -> None:
-    """With the user's graph or one of plain tensors, for all three receivers."""
-    seen: list[tuple[HeteroData, int, dict[str, Any]]] = []
-
-    def largest(data, tag, *, feature_value, edge_set_name=None, node_set_name=None):  # type: ignore
-        names = {"edge_set_name": edge_set_name, "node_set_name": node_set_name}
-        seen.append((data, tag, names))
-        return pool(data, tag, **names, reduce_type="max", feature_value=feature_value)
-
-    class Largest(AnyToAnyConvolution):
-        def convolve(self, *, sender_edge_input, pool_to_receiver, extra_receiver_ops, **rest):  # type: ignore
-            found = extra_receiver_ops["largest"](sender_edge_input)
-            assert torch.equal(found, pool_to_receiver(sender_edge_input, reduce_type="max"))
-            return found
-
-    x, edge_attr, context = features()
-    own = {"sender_edge_feature": "hidden_state", "extra_receiver_ops": {"largest": largest}}
-    for tag in (SOURCE, TARGET):
-        conv = Largest(receiver_tag=tag, **own)
-        plain = conv(x, EDGES, edge_attr)
-        assert plain.shape[0] == N and seen[-1][1] == tag
-    edge_batch = BATCH[EDGES[0]]
-    conv = Largest(receiver_tag=CONTEXT, **(own | {"sender_node_feature": None}))
-    assert conv((None, context), edge_attr=edge_attr, edge_batch=edge_batch).shape[0] == len(context)
-    conv(graph, edge_set_name="cites")
-    data, tag, names = seen[-1]
-    assert data is graph and tag == CONTEXT and names["edge_set_name"][1] == "cites"
 
 
 @pytest.mark.parametrize("kind", REDUCE_TYPES)

@@ -74,22 +74,6 @@ def test_parallel_edges_self_loops_and_padding() -> None:
         GraphStructure.of(edges, types, padding, edge_type=wrong)
 
 
-@pytest.mark.parametrize("edge_type", ["multi_hop", "single"])
-def test_a_batch_equals_its_graphs_one_by_one(edge_type: Any) -> None:
-    edges, padding = random_edges(SIZES), Padding.of_counts(SIZES)
-    types, start = torch.randint(1, 5, (edges.shape[1], 2)), 0
-    batch = GraphStructure.of(edges, types, padding, edge_type=edge_type)
-    for b, n in enumerate(SIZES):
-        own = (edges[0] >= start) & (edges[0] < start + n)
-        alone = GraphStructure.of(
-            edges[:, own] - start, types[own], Padding.of_counts([n]), edge_type=edge_type
-        )
-        assert batch.hops[b, :n, :n].equal(alone.hops[0]) and batch.edges[b, :n, :n].equal(alone.edges[0])
-        assert batch.in_degree[b, :n].equal(alone.in_degree[0])
-        assert batch.out_degree[b, :n].equal(alone.out_degree[0])
-        start += n
-
-
 @pytest.mark.parametrize("sizes", [[0, 2], [1], []])
 def test_graphs_without_edges_or_nodes(sizes: list[int]) -> None:
     padding = Padding.of_counts(sizes)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from tests.nn.published.operators import EDGES, NODES, OPERATORS, Operator, Runner
+from tests.nn.published.operators import EDGES, NODES, OPERATORS, Operator
 
 each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 GRAPHS = [(NODES, EDGES), (1, EDGES[:, :0]), (3, EDGES[:, :4]), (0, EDGES[:, :0])]
@@ -88,21 +88,3 @@ def test_half_precision_is_near_and_seeds_repeat_the_weights(operator: Operator)
     assert_close(found.float(), operator(module, x, index, e), rtol=0.1, atol=0.1)
     built = [(torch.manual_seed(1), operator.build())[1] for _ in range(2)]
     assert all(torch.equal(a, b) for a, b in zip(*(m.parameters() for m in built), strict=True))
-
-
-@pytest.mark.parametrize(
-    "index",
-    [0, *(pytest.param(index, marks=pytest.mark.slow) for index in (1, 3, 5, 6, 8, 9, 11))],
-    ids=lambda index: OPERATORS[index].name,
-)
-def test_graphs_of_any_size_export(index: int) -> None:
-    """One exported program serves other numbers of nodes and edges."""
-    operator = OPERATORS[index]
-    runner, (x, edges, e) = Runner(operator), operator.inputs()
-    N, E = torch.export.Dim("N", min=2), torch.export.Dim("E", min=2)
-    shapes = {0: N}, {1: E}, {0: E} if operator.edges else None
-    inputs = x.detach(), edges, None if e is None else e.detach()
-    program = torch.export.export(runner, inputs, dynamic_shapes=shapes).module()
-    for nodes, count in ((NODES, 8), (9, 5)):
-        given = operator.inputs(nodes, EDGES[:, :count])
-        assert_close(program(*given), runner(*given))

@@ -5,20 +5,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.nn.published.receiver_ops import ReceiverOp, plain_graph, reduce_items, rows, softmax
-from trajpred.nn.segment import segment_softmax
+from trajpred.nn.segment import reduce_items
 
 #: Default name of a feature.
 HIDDEN_STATE = "hidden_state"
 
 EdgeSetName = str | tuple[str, str, str]
 Result = Tensor | tuple[Tensor, Tensor]
+#: ``f(value, receiver, num_receivers, **options)`` of ``[items, ...]`` and the receiver ``[items]`` of each.
+ReceiverOp = Callable[..., Tensor]
 
 
 class ReceiverTag(IntEnum):
@@ -28,13 +30,9 @@ class ReceiverTag(IntEnum):
     TARGET = 1
     CONTEXT = 2
 
-    @classmethod
-    def of(cls, tag: ReceiverTag | int | str) -> ReceiverTag:
-        if isinstance(tag, str):
-            if tag.upper() not in cls.__members__:
-                raise ValueError(f"receiver_tag must be one of {', '.join(cls.__members__)}, not {tag!r}")
-            return cls[tag.upper()]
-        return cls(tag)
+    @classmethod  # makes ``ReceiverTag("target")`` known, too
+    def _missing_(cls, value: object) -> ReceiverTag | None:
+        return cls.__members__.get(value.upper()) if isinstance(value, str) else None
 
 
 SOURCE, TARGET, CONTEXT = ReceiverTag
@@ -60,10 +58,9 @@ class AnyToAnyConvolution(nn.Module):
         receiver_feature: feature of the receiver nodes, or of the context.
         sender_node_feature: None when CONTEXT receives from edges.
         sender_edge_feature: None when CONTEXT receives from nodes.
-        extra_receiver_ops: further functions for ``convolve``, by name; each is called as ``f(graph,
-            receiver_tag, edge_set_name=…, feature_value=…, **options)``, with ``node_set_name`` instead for a
-            context over nodes. ``convolve`` gets them as ``f(feature_value, **options)``. The graph is that
-            of the call; for plain tensors see :func:`~trajpred.nn.published.receiver_ops.plain_graph`.
+        extra_receiver_ops: further functions for ``convolve``, by name, such as
+            :func:`~trajpred.nn.segment_softmax`: ``f(value, receiver, num_receivers, **options)`` of
+            ``[items, ...]`` and the receiver ``[items]`` of each. ``convolve`` gets ``f(value, **options)``.
         name: of the layer, for its config.
 
     Example:
@@ -87,7 +84,7 @@ class AnyToAnyConvolution(nn.Module):
     ) -> None:
         super().__init__()
         self.name = name
-        self.receiver_tag = None if receiver_tag is None else ReceiverTag.of(receiver_tag)
+        self.receiver_tag = None if receiver_tag is None else ReceiverTag(receiver_tag)  # type: ignore[arg-type]
         self.receiver_feature = receiver_feature
         self.sender_node_feature, self.sender_edge_feature = sender_node_feature, sender_edge_feature
         self.extra_receiver_ops = None if extra_receiver_ops is None else dict(extra_receiver_ops)
@@ -145,7 +142,7 @@ class AnyToAnyConvolution(nn.Module):
             broadcast_from_sender_node: ``[S, ...]`` -> ``[items, ...]``; None without senders.
             broadcast_from_receiver: ``[R, ...]`` -> ``[items, ...]``.
             pool_to_receiver: called as ``pool(value, reduce_type="sum")``, ``[items, ...]`` -> ``[R, ...]``
-                (:func:`~trajpred.nn.published.receiver_ops.reduce_items`).
+                (:func:`~trajpred.nn.segment.reduce_items`).
             extra_receiver_ops: by name, called as ``op(value, **options)`` with ``[items, ...]``.
             kwargs: further arguments of :meth:`forward`.
         """
@@ -160,7 +157,6 @@ class AnyToAnyConvolution(nn.Module):
         receiver_tag: ReceiverTag | int | str | None = None,
         batch: Tensor | None = None,
         edge_batch: Tensor | None = None,
-        of_graph: tuple[HeteroData, dict[str, Any]] | None = None,
         **kwargs: Any,
     ) -> Result:
         """Convolve plain tensors, or a graph (see :meth:`call`).
@@ -172,7 +168,6 @@ class AnyToAnyConvolution(nn.Module):
             edge_attr: ``[E, in_e]``, if and only if ``sender_edge_feature`` is set.
             batch: ``[S]``, graph of each node, for CONTEXT over nodes.
             edge_batch: ``[E]``, graph of each edge, for CONTEXT over edges.
-            of_graph: the graph that the tensors are from and the name of its set, set by :meth:`call`.
             kwargs: passed on to ``convolve``.
         """
         if not isinstance(x, (Tensor, tuple)):
@@ -189,20 +184,10 @@ class AnyToAnyConvolution(nn.Module):
         def from_sender(value: Tensor) -> Tensor:
             return value if origin is None else value.index_select(0, origin)
 
-        def bind(op: ReceiverOp) -> Callable[..., Tensor]:
-            if op is softmax:  # without a graph, which tracing and export could not follow
-                return lambda feature_value: segment_softmax(feature_value, index, R)
-            if of_graph is None:
-                whole, edges = plain_graph(tag, index, origin, R, 0 if sender is None else sender.shape[0])
-                names: dict[str, Any] = {"edge_set_name": edges}
-            else:
-                whole, names = of_graph
-            return lambda feature_value, **options: op(
-                whole, tag, **names, feature_value=feature_value, **options
-            )
-
         if self.extra_receiver_ops is not None:
-            kwargs["extra_receiver_ops"] = {name: bind(op) for name, op in self.extra_receiver_ops.items()}
+            bound = {"receiver": index, "num_receivers": R}
+            ops = self.extra_receiver_ops.items()
+            kwargs["extra_receiver_ops"] = {name: partial(op, **bound) for name, op in ops}
         return self.convolve(
             sender_node_input=sender,
             sender_edge_input=edge_attr,
@@ -241,11 +226,9 @@ class AnyToAnyConvolution(nn.Module):
             sender = _feature(nodes, self.sender_node_feature)
             one_graph = context.new_zeros(0 if sender is None else sender.shape[0], dtype=torch.int64)
             kwargs["batch"] = nodes.batch if "batch" in nodes else one_graph
-            kwargs["of_graph"] = graph, {"node_set_name": node_set_name}
             return self.forward((sender, context), **kwargs)
         source, name, target = _edge_type(graph, edge_set_name)
         edges = graph[source, name, target]
-        kwargs["of_graph"] = graph, {"edge_set_name": (source, name, target)}
         kwargs |= {"edge_index": edges.edge_index, "edge_attr": _feature(edges, self.sender_edge_feature)}
         if tag is CONTEXT:
             nodes, of = graph[source], edges.edge_index[0]
@@ -258,7 +241,7 @@ class AnyToAnyConvolution(nn.Module):
 
     def _receivers(self, store: Any) -> Tensor:
         """Return the feature of the receivers, without one ``[R, 0]``."""
-        return torch.empty(rows(store), 0) if self.receiver_feature is None else store[self.receiver_feature]
+        return torch.empty(_rows(store), 0) if self.receiver_feature is None else store[self.receiver_feature]
 
     def check_inputs(self, sender_node: Tensor | None, sender_edge: Tensor | None) -> None:
         """Raise ValueError unless exactly those sender inputs are given that are switched on."""
@@ -269,7 +252,8 @@ class AnyToAnyConvolution(nn.Module):
                 raise ValueError(f"{name}_feature is {feature!r}, so {name}_input {found}")
 
     def _tag(self, at_call: ReceiverTag | int | str | None) -> ReceiverTag:
-        tags = {ReceiverTag.of(tag) for tag in (self.receiver_tag, at_call) if tag is not None}
+        given = (self.receiver_tag, at_call)
+        tags = {ReceiverTag(tag) for tag in given if tag is not None}  # type: ignore[arg-type]  # names too
         if len(tags) != 1:
             found = "two that differ" if tags else "neither"
             raise ValueError(f"{type(self).__name__} needs receiver_tag at construction or call, got {found}")
@@ -299,3 +283,9 @@ def _edge_type(graph: HeteroData, name: EdgeSetName | None) -> tuple[str, str, s
     if len(found) != 1:
         raise ValueError(f"edge_set_name {name!r} matches {len(found)} of {graph.edge_types}")
     return found[0]
+
+
+def _rows(store: Any) -> int:
+    """Count the nodes of a store whose features may have any names."""
+    features = [value for key, value in store.items() if isinstance(value, Tensor) and key != "ptr"]
+    return features[0].shape[0] if features else int(store.num_nodes)

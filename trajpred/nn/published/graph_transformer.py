@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 from torch_geometric.nn import BatchNorm
 
 from trajpred.nn.segment import segment_sum
@@ -78,8 +79,8 @@ class ClampedAttention(nn.Module):
         # Exponentials and sums over many edges stay out of half precision.
         with torch.autocast(q.device.type, enabled=False):
             dtype = torch.promote_types(q.dtype, torch.float32)
-            score = q.to(dtype).index_select(0, receiver) * k.to(dtype).index_select(0, sender)
-            score = score / q.shape[-1] ** 0.5
+            query = q.to(dtype) / q.shape[-1] ** 0.5
+            score = query.index_select(0, receiver) * k.to(dtype).index_select(0, sender)
             score = score if edge is None else score * edge
             weight = clamped_softmax(score.sum(-1), receiver, q.shape[0], self.epsilon)
             message = weight[..., None] * v.to(dtype).index_select(0, sender)
@@ -115,7 +116,9 @@ class StreamUpdate(nn.Module):
     def forward(self, x: Tensor, message: Tensor) -> Tensor:
         out = self.out(self.dropout(message))
         x = self.norm1(x + out if self.residual else out)
-        out = self.ffn2(self.dropout(self.ffn1(x).relu()))
+        # In place, because streams of edges are long: dropout commutes with ReLU.
+        hidden = dropout(self.ffn1(x), self.dropout.p, self.training, inplace=True).relu_()
+        out = self.ffn2(hidden)
         return self.norm2(x + out if self.residual else out)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -90,7 +89,7 @@ class GraphTransformerNet(nn.Module):
             )
             for last in [False] * (L - 1) + [True]
         )
-        self.mlp = mlp_readout(out_dim, n_classes)
+        self.mlp = _read_out(out_dim, n_classes)
 
     def forward(
         self,
@@ -141,13 +140,12 @@ class GraphTransformerNet(nn.Module):
         return x
 
 
-def mlp_readout(in_dim: int, out_dim: int, L: int = 2) -> nn.Sequential:
-    """Stack ``L`` linear layers that halve the width, with ReLU, and one to ``out_dim``."""
-    if in_dim >> L < 1:
-        raise ValueError(f"a width of {in_dim} cannot be halved {L} times")
-    widths = [in_dim >> i for i in range(L + 1)]
-    halving = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
-    return nn.Sequential(*halving, nn.Linear(widths[-1], out_dim))
+def _read_out(width: int, values: int) -> nn.Sequential:
+    """Stack two linear layers that halve the width, with ReLU, and one to ``values``."""
+    if width < 4:
+        raise ValueError(f"a width of {width} cannot be halved twice")
+    first, second = nn.Linear(width, width // 2), nn.Linear(width // 2, width // 4)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(width // 4, values))
 
 
 def _embed(width: int, types: int | None, features: int | None, names: str) -> nn.Embedding | nn.Linear:

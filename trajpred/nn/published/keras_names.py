@@ -27,14 +27,6 @@ def _leaky_relu(x: Tensor, alpha: float = 0.2, negative_slope: float | None = No
     return F.leaky_relu(x, alpha if negative_slope is None else negative_slope)
 
 
-def _softmax(x: Tensor, axis: int = -1) -> Tensor:
-    return F.softmax(x, dim=axis)
-
-
-def _log_softmax(x: Tensor, axis: int = -1) -> Tensor:
-    return F.log_softmax(x, dim=axis)
-
-
 #: Names of torch.nn.functional that Keras uses with the same meaning; then those that differ.
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     name: getattr(F, name)
@@ -47,8 +39,8 @@ ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "sigmoid": torch.sigmoid,
     "log_sigmoid": F.logsigmoid,
     "hard_sigmoid": lambda x: (0.2 * x + 0.5).clamp(0, 1),
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
+    "softmax": lambda x, axis=-1: F.softmax(x, dim=axis),
+    "log_softmax": lambda x, axis=-1: F.log_softmax(x, dim=axis),
     "exponential": torch.exp,
 }
 
@@ -195,17 +187,10 @@ def _look_up(
 
 def serializable(given: Any, argument: str) -> Any:
     """Return the name or config dict of a function, for JSON. Raises: ValueError if it has none."""
-    if given is None or isinstance(given, str):
-        return given
-    if isinstance(given, Mapping):
-        return dict(given)
-    for table in (ACTIVATIONS, INITIALIZERS, REGULARIZERS):
-        for name, function in table.items():
-            if function is given or (isinstance(given, nn.Module) and _same_module(given, name)):
-                return name
-    raise ValueError(f"{argument} has no name of Keras, so that a config cannot hold it: {given!r}")
-
-
-def _same_module(module: nn.Module, name: str) -> bool:
-    plain = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid", nn.Identity: "linear", nn.SiLU: "silu"}
-    return plain.get(type(module)) == name
+    if given is None or isinstance(given, (str, Mapping)):
+        return dict(given) if isinstance(given, Mapping) else given
+    named = [*ACTIVATIONS.items(), *INITIALIZERS.items(), *REGULARIZERS.items()]
+    names = [name for name, function in named if function is given]
+    if not names:
+        raise ValueError(f"{argument} has no name of Keras, so that a config cannot hold it: {given!r}")
+    return names[0]

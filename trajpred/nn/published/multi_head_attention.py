@@ -13,11 +13,10 @@ from torch.nn.functional import dropout, elu
 
 from trajpred.nn.published import keras_names as keras
 from trajpred.nn.published.any_to_any import HIDDEN_STATE, AnyToAnyConvolution, ReceiverTag, Result
-from trajpred.nn.published.receiver_ops import softmax
+from trajpred.nn.segment import segment_softmax
 
 #: Returns the parts of each item, [node, edge] or one of them, after the given maps.
 Parts = Callable[[nn.Module | None, nn.Module | None], list[Tensor]]
-
 
 ScoreScaling = Literal["none", "rsqrt_dim", "trainable_elup1"]
 
@@ -123,7 +122,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         name: str | None = None,
     ) -> None:
         features = receiver_feature, sender_node_feature, sender_edge_feature
-        super().__init__(receiver_tag, *features, {"softmax": softmax}, name)
+        super().__init__(receiver_tag, *features, {"softmax": segment_softmax}, name)
         if not self.takes_receiver_input:
             raise ValueError("attention needs a receiver_feature, not None")
         if min(num_heads, per_head_channels) <= 0:

@@ -1,4 +1,4 @@
-"""Global self-attention and cross-attention over padded batches with true masks (DenseTNT)."""
+"""Attention over padded batches: with true masks (DenseTNT), and with biases (Transformer-M)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch_geometric.utils import to_dense_batch
 
 from trajpred.nn.segment import LOWEST, segment_softmax, segment_sum
@@ -169,6 +169,52 @@ class PaddedAttention(nn.Module):
         """Return queries, keys and values, ``[..., H, d]``."""
         pairs = ((self.query, x), (self.key, z), (self.value, z))
         return (layer(y).unflatten(-1, (self.num_attention_heads, -1)) for layer, y in pairs)
+
+
+class BiasedAttention(nn.Module):
+    r"""Multi-head attention over padded tokens with an additive bias per pair and head.
+
+    .. math::
+        α_{ij} = \mathrm{softmax}_j\, (q_i \cdot k_j / \sqrt{C} + Φ_{ij}), \quad
+        o_i = W_o \sum_j α_{ij} v_j + b_o
+
+    Scores and softmax in float32, in float64 for float64 weights; dropout on α.
+
+    Shapes: receivers ``[B, n, D]``, senders ``[B, m, D]``, bias ``[B, H, n, m]`` (or any that broadcasts, or
+    None) -> ``[B, n, D]``, with ``return_attention`` also α ``[B, H, n, m]``.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
+        self.num_heads, self.dropout = num_heads, dropout
+        self.query, self.key, self.value = (nn.Linear(embed_dim, embed_dim) for _ in range(3))
+        self.out = nn.Linear(embed_dim, embed_dim)
+        for layer, gain in ((self.query, 0.5), (self.key, 0.5), (self.value, 0.5), (self.out, 1.0)):
+            nn.init.xavier_uniform_(layer.weight, gain=gain**0.5)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(
+        self, receiver: Tensor, sender: Tensor, bias: Tensor | None = None, *, return_attention: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        q, k, v = (
+            layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for layer, x in ((self.query, receiver), (self.key, sender), (self.value, sender))
+        )
+        rate = self.dropout if self.training else 0.0
+        with torch.autocast(receiver.device.type, enabled=False):
+            dtype = torch.promote_types(q.dtype, torch.float32)
+            q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
+            if return_attention:
+                score = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+                weight = torch.softmax(score if bias is None else score + bias, -1)
+                pooled = dropout(weight, rate) @ v
+            else:
+                pooled = scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=rate)
+        out = self.out(pooled.transpose(1, 2).flatten(2).to(receiver.dtype))
+        return (out, weight) if return_attention else out
 
 
 def masked_softmax(score: Tensor, allowed: Tensor) -> Tensor:

@@ -28,14 +28,9 @@ def table(rows: int, channels: int) -> nn.Embedding:
     return made
 
 
-def relative_positions(positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute distances d_ij = |r_j - r_i| and directions (r_j - r_i) / (d_ij + 1e-5).
-
-    Shapes: ``[B, n, 2 or 3]`` -> ``[B, n, n]``, ``[B, n, n, 2 or 3]``.
-    """
-    delta = positions[:, None] - positions[:, :, None]
-    distance = torch.linalg.vector_norm(delta, dim=-1)
-    return distance, delta / (distance[..., None] + 1e-5)
+def pair_distances(positions: Tensor) -> Tensor:
+    """Compute the distances |r_j - r_i|: ``[B, n, 2 or 3]`` -> ``[B, n, n]``."""
+    return torch.linalg.vector_norm(positions[:, None] - positions[:, :, None], dim=-1)
 
 
 def mask_graphs(term: Tensor, keep: Tensor | None) -> Tensor:

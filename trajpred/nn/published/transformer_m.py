@@ -8,16 +8,16 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from trajpred.nn.attention import DropPath, GraphTransformerLayer
 from trajpred.nn.published.graph_structure import EdgeEncoding, GraphStructure
+from trajpred.nn.published.padded_attention import BiasedAttention
 from trajpred.nn.published.structural_bias import (
     GaussianDistanceKernel,
     Mode,
     NodeEncoding,
     StructuralBias,
-    relative_positions,
+    pair_distances,
 )
 from trajpred.nn.segment import LOWEST
 
@@ -31,52 +31,6 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
     "linear": nn.Identity,
 }
-
-
-class BiasedAttention(nn.Module):
-    r"""Multi-head attention over padded tokens with an additive bias per pair and head.
-
-    .. math::
-        α_{ij} = \mathrm{softmax}_j\, (q_i \cdot k_j / \sqrt{C} + Φ_{ij}), \quad
-        o_i = W_o \sum_j α_{ij} v_j + b_o
-
-    Scores and softmax in float32, in float64 for float64 weights; dropout on α.
-
-    Shapes: receivers ``[B, n, D]``, senders ``[B, m, D]``, bias ``[B, H, n, m]`` (or any that broadcasts, or
-    None) -> ``[B, n, D]``, with ``return_attention`` also α ``[B, H, n, m]``.
-    """
-
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        if embed_dim % num_heads:
-            raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
-        self.num_heads, self.dropout = num_heads, dropout
-        self.query, self.key, self.value = (nn.Linear(embed_dim, embed_dim) for _ in range(3))
-        self.out = nn.Linear(embed_dim, embed_dim)
-        for layer, gain in ((self.query, 0.5), (self.key, 0.5), (self.value, 0.5), (self.out, 1.0)):
-            nn.init.xavier_uniform_(layer.weight, gain=gain**0.5)
-        nn.init.zeros_(self.out.bias)
-
-    def forward(
-        self, receiver: Tensor, sender: Tensor, bias: Tensor | None = None, *, return_attention: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        q, k, v = (
-            layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for layer, x in ((self.query, receiver), (self.key, sender), (self.value, sender))
-        )
-        rate = self.dropout if self.training else 0.0
-        with torch.autocast(receiver.device.type, enabled=False):
-            dtype = torch.promote_types(q.dtype, torch.float32)
-            q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-            bias = None if bias is None else bias.to(dtype)
-            if return_attention:
-                score = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
-                weight = torch.softmax(score if bias is None else score + bias, -1)
-                pooled = dropout(weight, rate) @ v
-            else:
-                pooled = scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=rate)
-        out = self.out(pooled.transpose(1, 2).flatten(2).to(receiver.dtype))
-        return (out, weight) if return_attention else out
 
 
 class BiasedEncoderLayer(nn.Module):
@@ -287,7 +241,7 @@ class TransformerMEncoder(nn.Module):
             n = types.shape[1]
             ends = types[:, :, None].expand(-1, n, n), (1 + self.num_atoms + types)[:, None].expand(-1, n, n)
             pair_type = torch.stack(ends, -1)
-        return self.kernel(relative_positions(positions)[0], pair_type)
+        return self.kernel(pair_distances(positions), pair_type)
 
     def _draw_modes(
         self, structure: GraphStructure | None, gaussians: Tensor | None
