@@ -12,7 +12,7 @@ import torch
 
 import trajpred
 from trajpred import __version__
-from trajpred.evaluation.provenance import commit, cpu_model, environment, store_facts
+from trajpred.evaluation.results import commit, cpu_model, environment, store_facts
 
 
 def git(folder: Path, *command: str) -> str:

@@ -18,7 +18,7 @@ from trajpred.evaluation.scores import Scores
 from trajpred.evaluation.updates import changes, score_stream, update_series
 from trajpred.forecast import Forecast
 from trajpred.predictors import Predictor, load_predictor
-from trajpred.predictors.streamed import StreamedForecast, StreamedPredictor
+from trajpred.predictors.derived import StreamedForecast, StreamedPredictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 

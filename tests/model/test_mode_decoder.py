@@ -25,7 +25,7 @@ from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import EdgeAttention
 from trajpred.nn.edge_attention import Operator
-from trajpred.predictors.lane_following import lane_following
+from trajpred.predictors.baselines import lane_following
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.losses import LossConfig, prediction_losses

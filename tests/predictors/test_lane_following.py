@@ -15,8 +15,7 @@ from trajpred.forecast import Forecast
 from trajpred.geometry import Pose, norm, rotate, unit_vector
 from trajpred.graph.lane_paths import lane_paths
 from trajpred.lane_map import LaneMap
-from trajpred.predictors.lane_following import lane_following
-from trajpred.predictors.motion import constant_velocity
+from trajpred.predictors.baselines import constant_velocity, lane_following
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse1 import discover, read_scenario
 

@@ -10,7 +10,7 @@ import pytest
 from tests.viz.scenes import make_scenario
 from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
-from trajpred.predictors.perturbed import PERTURBATIONS, perturbed, road_users, short_history, without
+from trajpred.predictors.derived import PERTURBATIONS, perturbed, road_users, short_history, without
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, equal
 
 

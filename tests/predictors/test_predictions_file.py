@@ -22,7 +22,7 @@ from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.forecast import Forecast
 from trajpred.predictors import FilePredictor, load_predictor
-from trajpred.predictors.motion import constant_velocity
+from trajpred.predictors.baselines import constant_velocity
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import problems_of, read_predictions
 from trajpred.scenario import Scenario, TrackCategory

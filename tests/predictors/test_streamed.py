@@ -11,9 +11,9 @@ import pytest
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor
+from trajpred.predictors.derived import StreamedForecast, StreamedPredictor
 from trajpred.predictors.ensemble import EnsemblePredictor
 from trajpred.predictors.predict import predict
-from trajpred.predictors.streamed import StreamedForecast, StreamedPredictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 

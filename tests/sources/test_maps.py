@@ -15,7 +15,7 @@ from trajpred import LaneMap, Scenario
 from trajpred.errors import DataError
 from trajpred.geometry import arc_length, norm
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, TURN_DIRECTIONS
-from trajpred.predictors.lane_following import lane_following
+from trajpred.predictors.baselines import lane_following
 from trajpred.sources.maps import lanes, read_map
 from trajpred.sources.maps.lanelet2 import project
 from trajpred.sources.maps.lanes import faults

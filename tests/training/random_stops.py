@@ -28,8 +28,14 @@ from trajpred.graph.transforms import AugmentConfig
 from trajpred.model.checkpoint import read_checkpoint
 from trajpred.sources.synthetic import synthesize
 from trajpred.store import prepare
-from trajpred.training.callbacks import SIGNALS, RecentCheckpoint, RunCheckpoint, StoppedError
-from trajpred.training.checkpoint_io import AtomicCheckpointIO, newest_checkpoint
+from trajpred.training.checkpoint_io import (
+    SIGNALS,
+    AtomicCheckpointIO,
+    RecentCheckpoint,
+    RunCheckpoint,
+    StoppedError,
+    newest_checkpoint,
+)
 from trajpred.training.distributed import process_count
 from trajpred.training.record import RunHistory, TrainingRecord
 from trajpred.training.train import DEFAULTS

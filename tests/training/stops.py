@@ -15,7 +15,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from trajpred.training import checkpoint_io
-from trajpred.training.callbacks import SIGNALS
+from trajpred.training.checkpoint_io import SIGNALS
 from trajpred.training.distributed import process_count
 
 #: Hooks of callbacks at which a run may be stopped.

@@ -8,7 +8,7 @@ import pytest
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from trajpred.training.callbacks import RunCheckpoint
+from trajpred.training.checkpoint_io import RunCheckpoint
 
 
 def best_of(folder: Path, cls: type[ModelCheckpoint] = RunCheckpoint) -> ModelCheckpoint:

@@ -15,8 +15,7 @@ from torch import distributed
 
 from tests.conftest import ROOT
 from tests.training.command import call, signal_at, tiny
-from trajpred.training.callbacks import STOPPED
-from trajpred.training.checkpoint_io import newest_checkpoint
+from trajpred.training.checkpoint_io import STOPPED, newest_checkpoint
 from trajpred.training.train import train
 
 pytestmark = [

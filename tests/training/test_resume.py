@@ -24,8 +24,13 @@ from tests.training.command import SignalAt, call, signal_at, tiny
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
-from trajpred.training.callbacks import SIGNALS, STOPPED, RecentCheckpoint, StoppedError
-from trajpred.training.checkpoint_io import AtomicCheckpointIO
+from trajpred.training.checkpoint_io import (
+    SIGNALS,
+    STOPPED,
+    AtomicCheckpointIO,
+    RecentCheckpoint,
+    StoppedError,
+)
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="on Windows every signal ends a process at once"

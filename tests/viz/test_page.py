@@ -25,8 +25,7 @@ from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import wrap_angle
 from trajpred.metrics import final_error
 from trajpred.predictors import Predictor, load_predictor
-from trajpred.predictors.perturbed import road_users, without
-from trajpred.predictors.streamed import StreamedPredictor
+from trajpred.predictors.derived import StreamedPredictor, road_users, without
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
-from trajpred.benchmark.launches import step_counts
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
 from trajpred.errors import DataError, require
 from trajpred.geometry import Pose
@@ -109,8 +108,6 @@ def model_figures(
             model.forecaster.compile(dynamic=False)
             again = _times(model, scenario, repeats)
             results |= {f"compiled: {name}": value for name, value in again.items()}
-    counts = step_counts(model, build_batch([scenario] * STEP, model.scene))
-    results |= {f"training step as on a GPU, {name}": count for name, count in counts.items()}
     [peak] = own_process(_PEAK, threads, folder, *([config] if config else []))
     return results | {f"training step, batch {STEP}, peak MB of the process": peak}
 

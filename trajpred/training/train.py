@@ -32,15 +32,20 @@ from trajpred.model.pretrained import LAST
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.time_grid import same_step
-from trajpred.training import callbacks, tensorboard
-from trajpred.training.callbacks import STOPPED, StoppedError
-from trajpred.training.checkpoint_io import PREVIOUS, newest_checkpoint
+from trajpred.training.checkpoint_io import (
+    PREVIOUS,
+    STOPPED,
+    RecentCheckpoint,
+    RunCheckpoint,
+    StoppedError,
+    newest_checkpoint,
+)
 from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
-from trajpred.training.record import RunHistory, TrainingRecord
-from trajpred.training.results import report
+from trajpred.training.record import RunHistory, TrainingRecord, report
 from trajpred.training.settings import LINKED, check_settings, configs_first, explain
+from trajpred.training.tensorboard import PredictionPictures
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -77,6 +82,8 @@ DEFAULTS: dict[str, Any] = {
     "recent.enable_version_counter": False,
 }
 
+#: An abbreviation would hide a mistyped name.
+STRICT = {"exit_on_error": False, "allow_abbrev": False}
 #: Seconds to wait for another training of the same run to end.
 LOCK_S = 10.0
 
@@ -92,11 +99,10 @@ class TrainCLI(LightningCLI):
         super().__init__(*args, **kwargs)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_lightning_class_args(callbacks.RunCheckpoint, "best")
-        parser.add_lightning_class_args(callbacks.RunCheckpoint, "last")
-        parser.add_lightning_class_args(callbacks.RecentCheckpoint, "recent")
-        parser.add_lightning_class_args(tensorboard.PredictionPictures, "pictures")
-        parser.add_lightning_class_args(tensorboard.LearningCurves, "curves")
+        parser.add_lightning_class_args(RunCheckpoint, "best")
+        parser.add_lightning_class_args(RunCheckpoint, "last")
+        parser.add_lightning_class_args(RecentCheckpoint, "recent")
+        parser.add_lightning_class_args(PredictionPictures, "pictures")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
@@ -232,13 +238,7 @@ def train(args: Sequence[str] | None = None) -> None:
         auto_configure_optimizers=False,
         trainer_defaults=TRAINER_DEFAULTS,
         save_config_kwargs={"overwrite": True},
-        # An abbreviation would hide a mistyped name.
-        parser_kwargs={
-            "prog": "trajpred train",
-            "description": train.__doc__,
-            "exit_on_error": False,
-            "allow_abbrev": False,
-        },
+        parser_kwargs={"prog": "trajpred train", "description": train.__doc__} | STRICT,
     )
     folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
     with lock_run(cli.trainer), naming(folder):

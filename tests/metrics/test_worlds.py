@@ -8,7 +8,7 @@ import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from trajpred.metrics import world_metrics
-from trajpred.metrics.world import collides
+from trajpred.metrics.compute import collides
 
 
 def by_av2(trajectory: np.ndarray, probability: np.ndarray, target: np.ndarray) -> dict[str, float]:
