@@ -29,8 +29,10 @@ from trajpred.training.checkpoint_io import (
     STOPPED,
     AtomicCheckpointIO,
     RecentCheckpoint,
+    RunCheckpoint,
     StoppedError,
 )
+from trajpred.training.record import RunHistory
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="on Windows every signal ends a process at once"
@@ -165,6 +167,41 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
     assert torch.load(saved, weights_only=True)["global_step"] == done
     after, _ = fit(store_path, tmp_path / "rest", saved)
     assert_same(before + after, whole[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "stops"),
+    [
+        ({"check_val_every_n_epoch": 2}, (1, 3)),  # the last step of an epoch without a validation
+        ({"accumulate_grad_batches": 2, "val_check_interval": 2}, (0, 1)),  # validated within epochs
+    ],
+)
+def test_a_run_that_is_stopped_twice_ends_with_the_same_files(
+    store_path: Path, tmp_path: Path, options: dict[str, Any], stops: Sequence[int]
+) -> None:
+    """Weights and optimiser, the curves, and the best checkpoint with its score."""
+
+    def kept(folder: Path) -> list[pl.Callback]:
+        best = RunCheckpoint(folder, "best", monitor="val/loss", enable_version_counter=False)
+        last = RunCheckpoint(folder, "last", save_on_train_epoch_end=True, enable_version_counter=False)
+        return [RunHistory(), best, last]
+
+    expected, _ = fit(store_path, tmp_path / "whole", callbacks=kept(tmp_path / "whole"), **options)
+    folder, saved, steps = tmp_path / "stopped", None, list[list[str]]()
+    for step in (*stops, None):
+        stop = None if step is None else SignalAt(step, "SIGTERM")
+        found, saved = fit(store_path, folder, saved, kept(folder), stop, **options)
+        steps += found.steps
+    assert steps == expected.steps
+    assert_same_weights(found.weights, expected.weights)
+    for name in ("best", "last"):
+        a, b = (
+            torch.load(tmp_path / run / f"{name}.ckpt", weights_only=True) for run in ("stopped", "whole")
+        )
+        assert_same_weights(a["state_dict"], b["state_dict"])
+        assert a["optimizer_states"][0]["param_groups"] == b["optimizer_states"][0]["param_groups"]
+        assert (a["epoch"], a["global_step"]) == (b["epoch"], b["global_step"])
+        assert a["callbacks"]["RunHistory"] == b["callbacks"]["RunHistory"]
 
 
 def average() -> list[pl.Callback]:

@@ -14,8 +14,6 @@ from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import columns, metric_of, metrics_of, paired_columns
 
 RESAMPLES = 10_000
-#: Indices drawn at a time: 1 MB, or one resample if it is larger.
-_DRAWN = 1 << 17
 #: Evaluations of one recipe from several seeds, by the recipe's name.
 Recipes = Mapping[str, Sequence[Evaluation]]
 
@@ -46,18 +44,14 @@ def bootstrap_columns(
     With the number of agents ``count`` ``[N]`` of each scenario, the columns are sums over them and the means
     are over agents. Whole scenarios are drawn, because the agents of one are not independent.
     """
-    sample = np.ones((len(next(iter(columns.values()))), len(columns) + 1))
-    for i, values in enumerate((*columns.values(), *(() if count is None else (count,)))):
-        sample[:, i] = values
+    each = [np.asarray(values, np.float64) for values in columns.values()]
+    sample = np.stack((*each, np.ones(len(each[0])) if count is None else count), axis=1)
     random, size = np.random.default_rng(seed), len(sample)
-    rows, means = max(1, _DRAWN // size), list[NDArray[np.float64]]()
-    for start in range(0, resamples, rows):
-        drawn = random.integers(size, size=(min(rows, resamples - start), size))
+    means = []
+    for _ in range(resamples):
         # Count how often each was drawn: one product serves all columns, instead of a gather for each.
-        drawn += np.arange(len(drawn))[:, None] * size
-        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
-        # One by one: rounding is the same for any portion.
-        means += [total[:-1] / total[-1] for total in (row @ sample for row in times)]
+        total = np.bincount(random.integers(size, size=size), minlength=size).astype(np.float64) @ sample
+        means.append(total[:-1] / total[-1])
     low, high = np.quantile(means, (0.025, 0.975), axis=0)
     mean = sample[:, :-1].sum(axis=0) / sample[:, -1].sum()
     bounds = zip(mean.tolist(), low.tolist(), high.tolist(), strict=True)

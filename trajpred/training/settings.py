@@ -35,16 +35,9 @@ _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_
 _KEY = re.compile(r'Parser key "([\w.]+)"')
 _CLASS = re.compile(r"given class_path '([\w.]+)'")
 _VALUE = re.compile(r"(?:Got|Given) value: (.+)")
-_EXPECTED = re.compile(r"Expected an? (<class '\w+'>|typing\.Literal\[.*?\])")
+_EXPECTED = re.compile(r"Expected an? (?:<class '(\w+)'>|typing\.(Literal\[.*?\]))")
 #: What the command takes besides settings.
 OPTIONS = ("config", "help", "print_config")
-_TYPES = {
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "text",
-    "NoneType": "null",
-}
 
 
 def check_settings(args: Sequence[str]) -> None:
@@ -87,7 +80,8 @@ def _problem_of(key: str, prefix: str = "") -> str | None:
 def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataError:
     """Turn what jsonargparse reports about the arguments ``args`` into one sentence."""
     key = ".".join(_KEY.findall(problem))
-    value, expected = _VALUE.search(problem), list(_expected(problem))
+    value = _VALUE.search(problem)
+    expected = dict.fromkeys(kind or choice for kind, choice in _EXPECTED.findall(problem))
     classes = _CLASS.findall(problem)
     if classes and (found := _UNKNOWN_OPTION.search(problem)):
         key, chosen = f"{key}.{found[1]}", classes[0].rpartition(".")[2]
@@ -100,8 +94,7 @@ def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataEr
         example = f", as {default} is" if default else ""
         problem = f"{wrong[1] or wrong[2]!r} is not the path of a class{example}"
     elif value and expected:
-        choice = " or ".join(filter(None, [", ".join(expected[:-1]), expected[-1]]))
-        problem = f"must be {choice}, is {value[1]!r}"
+        problem = f"must be {' or '.join(expected)}, is {value[1]!r}"
     return _located(key, " ".join(problem.rpartition('":')[2].split()), args)
 
 
@@ -126,17 +119,6 @@ def _parameters(class_path: str) -> list[str]:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(locate(class_path))
     return list(parser.get_defaults(skip_validation=True).keys())
-
-
-def _expected(problem: str) -> Iterator[str]:
-    """Yield what a value may be, in words."""
-    names = list(dict.fromkeys(_EXPECTED.findall(problem)))
-    literals = [one.strip(" '") for name in names if "[" in name for one in name[15:-1].split(",")]
-    if literals:
-        yield f"one of {', '.join(dict.fromkeys(literals))}"
-    for name in names:
-        if name.startswith("<class"):
-            yield _TYPES.get(name[8:-2], name[8:-2])
 
 
 def _located(key: str, problem: str, args: Sequence[str]) -> DataError:

@@ -59,7 +59,7 @@ class PredictionPictures(pl.Callback):
     ) -> None:
         logger = next((x for x in trainer.loggers if isinstance(x, TensorBoardLogger)), None)
         # Averaged weights replace the model's until the last batch only.
-        if logger is None or trainer.sanity_checking or not self.scenes or batch_idx:
+        if logger is None or trainer.sanity_checking or not trainer.is_global_zero or batch_idx:
             return
         data = getattr(trainer.val_dataloaders, "dataset", None)
         if isinstance(data, SceneDataset) and isinstance(pl_module, LitForecaster):
