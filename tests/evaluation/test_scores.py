@@ -13,8 +13,8 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
 from tests.graph.scenes import straight
-from trajpred.evaluation.agents import FACTS, ScoredAgents, groups_of
-from trajpred.evaluation.scores import LEVELS, Scores, agent_scores, horizon_scores, whole_seconds
+from trajpred.evaluation.agents import FACTS, ScoredAgents, groups_of, whole_seconds
+from trajpred.evaluation.scores import LEVELS, Scores, agent_scores, horizon_scores
 from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario

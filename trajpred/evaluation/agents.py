@@ -145,6 +145,12 @@ def agent_groups(category: Any, known: Any, whole: Any, distance: Any) -> dict[s
     }
 
 
+def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
+    """Map the whole seconds within ``steps`` to numbers of steps; seconds between two steps are omitted."""
+    count = {s: round(s / step_s) for s in range(1, int(1.01 * steps * step_s) + 1)}
+    return {s: n for s, n in count.items() if n <= steps and abs(n * step_s - s) < 0.01 * s}
+
+
 def groups_of(scenario: Scenario, steps: int | None = None) -> dict[str, NDArray[np.bool_]]:
     """Return the tracks ``[A]`` of each group: those visible at the last observed step that have a future.
 

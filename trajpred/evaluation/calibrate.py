@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.evaluation.agents import ScoredAgents
+from trajpred.evaluation.agents import ScoredAgents, whole_seconds
 from trajpred.evaluation.results import store_facts
-from trajpred.evaluation.scores import best_modes, whole_seconds
+from trajpred.evaluation.scores import best_modes
 from trajpred.files import atomic_file
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,

@@ -1,16 +1,20 @@
-"""Facts and curves of a training, kept in its checkpoints, and the report that a finished run leaves."""
+"""Facts and curves of a training, kept in its checkpoints; its folder, and the report it leaves there."""
 
 from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from filelock import FileLock, Timeout
+from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
 
-from trajpred.errors import require
+from trajpred.errors import DataError, require
 from trajpred.evaluation import evaluate, write_results
 from trajpred.evaluation.report import beside, show, tables, to_markdown
 from trajpred.evaluation.results import environment, store_facts
@@ -27,6 +31,8 @@ CURVES, EVALUATION, TABLES, WORST = "curves.png", "evaluation.json", "evaluation
 #: The metric of the focal agent that chooses the worst scenes.
 WORST_BY = "minFDE6"
 DPI = 110
+#: Seconds to wait for another training of the same run to end.
+LOCK_S = 10.0
 
 
 def batch_order(record: dict[str, Any]) -> dict[str, Any]:
@@ -150,6 +156,32 @@ class RunHistory(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows, self._sum, self._batches = (state_dict[name] for name in ("rows", "sum", "batches"))
+
+
+def create_run_folder(logger: Any) -> None:
+    """Create the folder of a new run, which no other training that starts at the same time can share."""
+    # A version given by name may exist.
+    while isinstance(logger, TensorBoardLogger) and not isinstance(logger.version, str):
+        try:
+            Path(logger.log_dir).mkdir(parents=True)
+            break
+        except FileExistsError:
+            logger._version = None
+
+
+@contextmanager
+def lock_run(trainer: pl.Trainer) -> Iterator[None]:
+    """Hold the lock of a run's folder. Raises: DataError if another training holds it."""
+    with ExitStack() as stack:
+        if trainer.is_global_zero and isinstance(trainer.logger, TensorBoardLogger):
+            run = Path(trainer.logger.log_dir)
+            run.mkdir(parents=True, exist_ok=True)
+            try:
+                # The data workers of a killed training live, and hold its lock, for some seconds.
+                stack.enter_context(FileLock(run / ".training.lock").acquire(timeout=LOCK_S))
+            except Timeout:
+                raise DataError("another training is writing here", file=run) from None
+        yield
 
 
 def report(store: Path, checkpoint: Path, run: Path | None, history: RunHistory, scenes: int) -> None:

@@ -1,4 +1,4 @@
-"""Forecasts as messages: Autoware's ``PredictedObjects``, and Foxglove's ``SceneUpdate`` of road and road users.
+"""Forecasts as messages: Autoware's ``PredictedObjects``, and Foxglove's ``SceneUpdate`` with the road.
 
 Scenes are seen from above: all heights are 0.
 """
