@@ -118,12 +118,7 @@ def test_we_read_files_of_av2(tmp_path: Path) -> None:
     given = {f.scenario_id: (f.probability[0], p) for f, p in zip(forecasts, paths, strict=True)}
     ChallengeSubmission(given).to_parquet(tmp_path / "p.parquet")
     file = read_predictions(tmp_path / "p.parquet")
-    assert (
-        file.scenario_ids == list(given)
-        and len(file.scenario_ids) == 4
-        and not file.problems
-        and not file.note
-    )
+    assert file.scenario_ids == list(given) and not file.problems and not file.note
     assert file.joint == dict.fromkeys(given, True) and not file.single
     for forecast in forecasts:
         assert_same(file.forecast(scene(forecast.scenario_id, 3)), forecast)
@@ -232,7 +227,6 @@ def every(**values: Any) -> Callable[[list[Row]], object]:
 FAULTS: dict[str, tuple[Callable[[list[Row]], object], str]] = {
     "nan first": (put(3, x=[np.nan, 1.0, 2.0]), "coordinate that is not finite"),
     "null": (put(4, x=[1.0, None, 2.0]), "coordinate that is not finite"),
-    "infinite": (put(4, y=[1.0, np.inf, 2.0]), "coordinate that is not finite"),
     "empty": (put(4, x=[], y=[]), "empty trajectory"),
     "more x than y": (put(4, x=[1.0] * 4), "different numbers of x and y"),
     "ragged": (put(4, x=[1.0], y=[1.0]), "modes of different lengths"),
@@ -242,7 +236,6 @@ FAULTS: dict[str, tuple[Callable[[list[Row]], object], str]] = {
     "probability nan": (put(4, p=np.nan), "probability that is not finite"),
     "sum": (put(4, p=0.25), "sum to 0.95, not to 1"),
     "duplicate": (lambda rows: rows.extend(rows[3:6]), "in the file 2 times"),
-    "duplicate in a row": (lambda rows: rows.__setitem__(slice(3, 3), rows[3:6]), "in the file 2 times"),
 }
 
 
@@ -265,21 +258,14 @@ def test_fault_is_reported_by_scenario_and_track_and_removes_that_track_only(
     np.testing.assert_array_equal(found.trajectory, expected)
 
 
-@pytest.mark.parametrize("kind", ["absent", "folder", "empty", "text", "cut", "scrambled"])
-def test_unreadable_files_are_named(tmp_path: Path, kind: str) -> None:
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    """Damaged ones are those of ``tests/fuzz``."""
     path = tmp_path / "bad.parquet"
     assert write_predictions(path, []) == (0, 0) and not read_predictions(path).scenario_ids
-    write_predictions(path, [random_forecast("s", 2)])
-    content = path.read_bytes()
-    scrambled = content[:4] + bytes(200) + content[204:]
-    other = {"empty": b"", "text": b"scenario_id\n", "cut": content[:-99], "scrambled": scrambled}
-    path.unlink()
-    if kind == "folder":
-        path.mkdir()
-    elif kind != "absent":
-        path.write_bytes(other[kind])
-    with pytest.raises(DataError, match=r"bad\.parquet"):
-        load_predictor(path)
+    for make in (path.unlink, path.mkdir, lambda: (path.rmdir(), path.write_text("scenario_id"))):
+        make()
+        with pytest.raises(DataError, match=r"bad\.parquet"):
+            load_predictor(path)
 
 
 @pytest.mark.parametrize("column", COLUMNS)

@@ -73,7 +73,6 @@ def fit(
     resume: Path | None = None,
     callbacks: Sequence[pl.Callback] = (),
     stop: SignalAt | None = None,
-    workers: int = 0,
     **options: Any,
 ) -> tuple[Record, Path]:
     """Train, or resume, until the end or ``stop``: what was recorded, and the last checkpoint."""
@@ -93,7 +92,7 @@ def fit(
         **options,
     )
     torch.manual_seed(1 if resume is None else 2)  # the checkpoint restores dropout's
-    data = SceneData(store, AUGMENT, batch_size=3, workers=workers, seed=3)
+    data = SceneData(store, AUGMENT, batch_size=3, seed=3)
     if stop is None:
         run.fit(model, data, ckpt_path=resume)
     else:
@@ -130,20 +129,6 @@ def ignored_signals() -> Iterator[None]:
     for number, handler in before.items():
         signal.signal(number, handler)
     assert after == {signal.SIG_IGN}
-
-
-@pytest.mark.parametrize(
-    ("done", "workers"),
-    [(3, 0), pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(5, 2, marks=pytest.mark.slow)],
-)
-def test_a_run_resumes_from_the_checkpoint_of_any_step(
-    store_path: Path, whole: tuple[Record, Path], tmp_path: Path, done: int, workers: int
-) -> None:
-    expected, folder = whole
-    assert len(expected.steps) == STEPS * EPOCHS
-    rest, _ = fit(store_path, tmp_path, folder / f"{done}.ckpt", workers=workers)
-    assert rest.steps == expected.steps[done:]
-    assert_same_weights(rest.weights, expected.weights)
 
 
 VALIDATING = "validation_batch_start"

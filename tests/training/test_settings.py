@@ -7,7 +7,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -15,8 +15,8 @@ from pytorch_lightning.cli import LightningArgumentParser
 
 from tests.conftest import ROOT
 from trajpred.errors import DataError
-from trajpred.training.settings import NAMES, explain, nearest
-from trajpred.training.train import train
+from trajpred.training.settings import explain, nearest
+from trajpred.training.train import TrainCLI, train
 
 CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
 #: Lists of nine lists of nine lists: few lines, half a million values.
@@ -95,26 +95,45 @@ def names_in(content: dict[str, Any], start: str = "") -> list[str]:
     return found
 
 
-def test_the_names_are_those_of_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
+def plain(kind: Any) -> list[str]:
+    """Name the members of a type that has numbers and switches only."""
+    kinds = get_args(kind) or (kind,)
+    found = [one.__name__ for one in kinds if one in (int, float, bool, type(None))]
+    return found if kind is not None and len(found) == len(kinds) else []
+
+
+def test_names_and_types_are_those_of_the_parser(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After an intended change, run ``TRAJPRED_PIN=1 pytest tests/training/test_settings.py``."""
+    parse, types = TrainCLI.parse_arguments, dict[str, Any]()
+
+    def keep(self: TrainCLI, parser: LightningArgumentParser, args: list[str]) -> None:
+        types.update({action.dest: getattr(action, "_typehint", None) for action in parser._actions})
+        parse(self, parser, args)
+
+    monkeypatch.setattr(TrainCLI, "parse_arguments", keep)
     with pytest.raises(SystemExit):
         train(["--print_config"])
-    found = names_in(yaml.safe_load(capsys.readouterr().out))
+    names = names_in(yaml.safe_load(capsys.readouterr().out))
+    found = "".join(" ".join([name, *plain(types[name])]) + "\n" for name in names)
+    file = ROOT / "trajpred" / "training" / "settings.txt"
     if os.environ.get("TRAJPRED_PIN"):
-        (ROOT / "trajpred" / "training" / "settings.txt").write_text("\n".join(found) + "\n", newline="\n")
-    assert list(NAMES) == found
+        file.write_text(found, newline="\n")
+    assert file.read_text("utf-8") == found
 
 
-def test_wrong_names_and_files_are_noticed_before_torch_is_imported(tmp_path: Path) -> None:
+def test_wrong_settings_are_noticed_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("data: {batch_sise: 3}")
     code = f"""
 import sys
 from trajpred.cli.main import main
-for words in ["--trainer.max_epoch", "3"], ["--config", {str(tmp_path / "wrong.yaml")!r}], ["config.yaml"]:
+wrong = ["--config", {str(tmp_path / "wrong.yaml")!r}]
+for words in ["--trainer.max_epoch", "3"], wrong, ["config.yaml"], ["--data.batch_size=x"]:
     try:
         main("train", words)
     except SystemExit as stop:
-        assert stop.code == 2 and not {{"torch", "jsonargparse"}} & set(sys.modules)
+        assert stop.code == 2 and "torch" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     errors = done.stderr.splitlines()
@@ -122,6 +141,7 @@ for words in ["--trainer.max_epoch", "3"], ["--config", {str(tmp_path / "wrong.y
         "no such setting; did you mean --trainer.max_epochs?",
         "no such setting; did you mean data.batch_size?",
         "settings are written --NAME VALUE",
+        "must be int, is 'x'",
     ], done.stderr
 
 

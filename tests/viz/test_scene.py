@@ -33,6 +33,7 @@ from trajpred.scenario import TYPICAL_SIZE, Scenario
 from trajpred.viz import draw_scene, plot_scenario, save_scene
 from trajpred.viz.agent_layer import RECTANGLE, place
 from trajpred.viz.overlays import WhatIf
+from trajpred.viz.style import LIGHT
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,8 @@ def test_modes_are_the_forecast_and_truth_is_the_recording(
     np.testing.assert_array_equal(lines(figure, "focal-modes"), forecast.trajectory[0, order])
     np.testing.assert_array_equal(lines(figure, "other-modes"), forecast.trajectory[1, order])
     [modes] = artists(figure, "focal-modes")
-    width = modes.get_linewidths()
+    width, rising = modes.get_linewidths(), forecast.probability[0, order]
+    np.testing.assert_allclose(modes.get_colors()[1::2], LIGHT.mode_colors(rising))
     assert (np.diff(width[1::2]) >= 0).all() and (np.array(width[::2]) > width[1::2]).all()
     assert 1.2 < width[-1] / width[1] < 2.0
     [truth] = artists(figure, "focal-truth")

@@ -63,8 +63,8 @@ def compare(first: Seeds, second: Seeds, metric: str = "minFDE6", group: str = "
     """Compute ``first`` minus ``second`` in the ``metric`` of a ``group`` of agents, paired by scenario.
 
     Pairing removes the variance of difficulty between scenarios. Each side is one evaluation, or several of
-    different seeds, averaged in every scenario; the interval covers scenarios, not the spread over seeds. Agents of
-    the group (``focal`` or ``moving``) count the same.
+    different seeds, averaged in every scenario; the interval covers scenarios, not the spread over seeds. All
+    agents of the group (``focal`` or ``moving``) count the same.
 
     Raises: DataError if the two sides were not evaluated on the same agents, or one predicts none.
     """

@@ -203,7 +203,7 @@ class Scores:
         return {value: means.means(value) for value in sorted(means.count, key=order)}
 
     def by_scenario(self, group: str) -> dict[str, NDArray[np.float32]]:
-        """Return ``count`` and sums ``[S]`` of a group's agents; all metrics of focal ones, else the paired ones."""
+        """Return ``count`` and sums ``[S]`` over a group's agents; of focal ones all metrics."""
         table = np.frombuffer(self._scene_sums[group], np.float32).reshape(len(self.scenario_ids), -1)
         return dict(zip(("count", *self._kept(group)), table.T, strict=True))
 

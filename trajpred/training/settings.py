@@ -10,6 +10,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import reduce
+from itertools import pairwise
+from operator import or_
 from pathlib import Path
 from pydoc import locate
 from typing import TYPE_CHECKING, Any
@@ -21,8 +24,12 @@ from trajpred.errors import DataError
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
+_LINES = [line.split() for line in Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines()]
+_KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "NoneType": None}
 #: The names of all settings, without those of the classes that are chosen by their path.
-NAMES = tuple(Path(__file__).with_suffix(".txt").read_text("utf-8").split())
+NAMES = tuple(name for name, *_ in _LINES)
+#: The types of those that are numbers or switches.
+TYPES: dict[str, Any] = {name: reduce(or_, map(_KINDS.get, kinds)) for name, *kinds in _LINES if kinds}
 #: Maximum size of a config file, and number of its values, with those that its anchors stand for.
 MAX_BYTES, MAX_VALUES = 1_000_000, 100_000
 #: Settings that are taken from others: which one, and how it is converted.
@@ -41,12 +48,13 @@ OPTIONS = ("config", "help", "print_config")
 
 
 def check_settings(args: Sequence[str]) -> None:
-    """Reject names that no setting has, settings that are taken from others, and unusable config files.
+    """Reject names that no setting has, settings that are taken from others, wrong numbers, unusable files.
 
-    Files are unusable if they take all memory: devices, and anchors within anchors.
+    Config files are unusable if they take all memory: devices, and anchors within anchors.
 
     Raises: DataError.
     """
+    values: list[str] = []
     for file in _configs(args):
         if file.is_char_device() or (file.is_file() and file.stat().st_size > MAX_BYTES):
             raise DataError(f"is a device or has more than {MAX_BYTES:,} bytes", file=file)
@@ -57,9 +65,12 @@ def check_settings(args: Sequence[str]) -> None:
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
         if _count(content, {}) > MAX_VALUES:
             raise DataError(f"its anchors stand for more than {MAX_VALUES:,} values", file=file)
-        for key in _keys(content):
+        for key, value in _items(content):
             if problem := _problem_of(key):
                 raise DataError(problem, file=file, field=key)
+            if key in TYPES:
+                flow = yaml.safe_dump(value, default_flow_style=True)
+                values.append(f"--{key}={value if isinstance(value, str) else flow.splitlines()[0]}")
     if args and not args[0].startswith("-"):
         raise DataError(f"unexpected argument {args[0]!r}: settings are written --NAME VALUE")
     for word in args:
@@ -67,6 +78,26 @@ def check_settings(args: Sequence[str]) -> None:
             flag = word.partition("=")[0].rstrip("+")
             if problem := _problem_of(_plain(flag[2:]), "--"):
                 raise DataError(f"{flag}: {problem}")
+    values += [f"{flag}={x}" for flag, x in pairwise(spelled(args)) if flag.removeprefix("--") in TYPES]
+    _check_values(values, args)
+
+
+def _check_values(values: Sequence[str], args: Sequence[str]) -> None:
+    """Let jsonargparse check numbers and switches, without the classes that take them."""
+    from jsonargparse import ArgumentError, ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    for name, kind in TYPES.items():
+        parser.add_argument(f"--{name}", type=kind)
+    try:
+        parser.parse_args(values)
+    except ArgumentError as error:
+        raise explain(str(error), parser, args) from None
+
+
+def spelled(args: Sequence[str]) -> list[str]:
+    """Spell ``--name=value`` as the two words ``--name value``."""
+    return [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
 
 
 def _problem_of(key: str, prefix: str = "") -> str | None:
@@ -130,7 +161,7 @@ def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
         if flag.startswith("--") and _plain(flag[2:]) == _plain(key):
             return DataError(f"{flag}: {problem}")
     for file in _configs(args):
-        if _plain(key) in _keys(read_yaml(file)):
+        if _plain(key) in dict(_items(read_yaml(file))):
             return DataError(problem, file=file, field=key)
     return DataError(problem, field=key)
 
@@ -193,11 +224,11 @@ def _plain(key: str) -> str:
     return key.replace(".init_args", "")
 
 
-def _keys(content: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of nested values, without ``init_args``; items of a list have its key."""
+def _items(content: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys and nested values, without ``init_args``; items of a list have its key."""
     for item in content if isinstance(content, list) else ():
-        yield from _keys(item, prefix)
+        yield from _items(item, prefix)
     for name, value in content.items() if isinstance(content, dict) else ():
         inner = prefix if name == "init_args" else f"{prefix}.{name}".strip(".")
-        yield inner
-        yield from _keys(value, inner)
+        yield inner, value
+        yield from _items(value, inner)

@@ -57,7 +57,7 @@ class PredictionPictures(pl.Callback):
         batch_idx: int,
         *_: Any,
     ) -> None:
-        logger = next((x for x in trainer.loggers if isinstance(x, TensorBoardLogger)), None)
+        logger = next((x for x in trainer.loggers if isinstance(x, TensorBoardLogger) and self.scenes), None)
         # Averaged weights replace the model's until the last batch only.
         if logger is None or trainer.sanity_checking or not trainer.is_global_zero or batch_idx:
             return
