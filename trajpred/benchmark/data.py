@@ -12,7 +12,7 @@ import numpy as np
 
 from trajpred.benchmark.model import make_model, training_step
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
-from trajpred.graph.batch_sampler import MODES, PROCESS_BYTES, SceneSizes
+from trajpred.graph.batch_sampler import PROCESS_BYTES, SceneSizes
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneDataset
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
@@ -142,7 +142,8 @@ def step_figures() -> dict[str, float]:
         name = f"{scenes} scenes of {agents} agents and {lanes} lanes, MB"
         figures |= {name: peak / 1e6, f"{name}, estimated": guess / 1e6}
     agents, lanes, scenes = np.array(SHAPES).T
-    pairs = (agents + lanes) * (agents + lanes + MODES * agents)
+    modes = make_model(None).forecaster.decoder.modes
+    pairs = (agents + lanes) * (agents + lanes + modes * agents)
     causes = np.stack((scenes * pairs, scenes * agents, scenes * lanes, np.ones(len(SHAPES))), -1)
     fit = np.linalg.lstsq(causes / np.array(peaks)[:, None], np.ones(len(SHAPES)), rcond=None)[0]
     names = ("bytes per pair", "bytes per agent", "bytes per lane", "bytes besides")

@@ -30,8 +30,8 @@ BATCHES_PER_GROUP, MAX_SLABS = 8, 8
 #: Peak memory of a training step (default model, float32) measured by ``tools/benchmark.py step``: bytes per
 #: padded pair of tokens, agent and lane, and of the process itself.
 PAIR_BYTES, AGENT_BYTES, LANE_BYTES, PROCESS_BYTES = 250, 650_000, 100_000, 700_000_000
-#: Mode tokens of each agent in the decoder.
-MODES = 6
+#: Mode tokens of each agent in the decoder, at most: six in each of two groups.
+MODES = 12
 
 
 class BatchKey(NamedTuple):

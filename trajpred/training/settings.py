@@ -41,7 +41,7 @@ _UNKNOWN_OPTION = re.compile(r"Option '([\w.]+)'")
 _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_path '(\S+)':\s+module ")
 _KEY = re.compile(r'Parser key "([\w.]+)"')
 _CLASS = re.compile(r"given class_path '([\w.]+)'")
-_VALUE = re.compile(r"(?:Got|Given) value: (.+)")
+_VALUE = re.compile(r"(?:Got|Given) value: ?(.*)")
 _EXPECTED = re.compile(r"Expected an? (?:<class '(\w+)'>|typing\.(Literal\[.*?\]))")
 #: What the command takes besides settings.
 OPTIONS = ("config", "help", "print_config")
