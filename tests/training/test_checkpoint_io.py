@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from tests.conftest import ROOT
 from trajpred.errors import DataError
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.training.checkpoint_io import AtomicCheckpointIO, RunCheckpoint, newest_checkpoint
@@ -74,30 +70,6 @@ def test_the_last_checkpoint_exists_between_the_two_renamings(
     assert step_of(path) == step_of(tmp_path / "previous.ckpt") == 2
     save(path, 3)
     assert steps(tmp_path) == {"last.ckpt": 3, "previous.ckpt": 2}
-
-
-#: Saves forever.
-ENDLESS = """
-import sys
-from itertools import count
-from pathlib import Path
-from tests.training.test_checkpoint_io import save
-for step in count():
-    save(Path(sys.argv[1]), step)
-"""
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_time_leaves_complete_checkpoints(tmp_path: Path) -> None:
-    path, environment = tmp_path / "last.ckpt", {**os.environ, "PYTHONPATH": str(ROOT)}
-    writer = subprocess.Popen([sys.executable, "-c", ENDLESS, str(path)], env=environment)
-    while not (tmp_path / "previous.ckpt").is_file():
-        assert writer.poll() is None
-        time.sleep(0.01)
-    writer.kill()
-    writer.wait()
-    assert newest_checkpoint(tmp_path)[0] == path
-    assert step_of(path) - step_of(tmp_path / "previous.ckpt") in (0, 1)
 
 
 def test_a_damaged_checkpoint_does_not_replace_the_previous_one(tmp_path: Path) -> None:
