@@ -19,13 +19,13 @@ from trajpred.metrics.registry import (
 )
 
 if TYPE_CHECKING:
-    from trajpred.metrics.compute import COLLISION_THRESHOLD_M, agent_metrics, horizon_metrics, world_metrics
+    from trajpred.metrics.compute import agent_metrics, horizon_metrics, world_metrics
     from trajpred.metrics.forecast_metrics import ForecastMetrics
 
 __getattr__, _ = lazy_names(
     __name__,
     {
-        "compute": "COLLISION_THRESHOLD_M agent_metrics horizon_metrics world_metrics",
+        "compute": "agent_metrics horizon_metrics world_metrics",
         "forecast_metrics": "ForecastMetrics",
     },
 )

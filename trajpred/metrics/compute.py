@@ -71,13 +71,12 @@ def horizon_metrics(
     valid: Tensor,
     steps: Sequence[int],
     names: Sequence[str],
-    k: int = 6,
 ) -> dict[int, dict[str, Tensor]]:
-    """Compute metrics as if the future ended after each number of ``steps``: ``[A]`` by steps, name and K.
+    """Compute metrics as if the future ended after each number of ``steps``: ``[A]`` by steps, name and K = 6.
 
     NaN for agents that are not visible at that step. Other arguments as in :func:`agent_metrics`.
     """
-    chosen = by_probability(probability)[:, :k]
+    chosen = by_probability(probability)[:, :6]
     error = torch.where(valid[:, None], displacement(trajectory, target), 0.0)
     error, p = error.take_along_dim(chosen[..., None], 1), probability.take_along_dim(chosen, 1)
     average = error.cumsum(2) / valid.cumsum(1)[:, None]
@@ -85,7 +84,7 @@ def horizon_metrics(
     for step in steps:
         visible = valid[:, step - 1, None]
         ade, fde = (torch.where(visible, x[..., step - 1], torch.nan) for x in (average, error))
-        found[step] = {f"{name}{k}": METRICS[name].compute(Errors(ade, fde, p)) for name in names}
+        found[step] = {f"{name}6": METRICS[name].compute(Errors(ade, fde, p)) for name in names}
     return found
 
 
@@ -129,8 +128,8 @@ def world_metrics(
     return {metric.name: metric.compute(worlds) for metric in metrics_of("world")}
 
 
-def collides(trajectory: Tensor, scene: Tensor, threshold: float = COLLISION_THRESHOLD_M) -> Tensor:
-    """Return whether each agent comes nearer than ``threshold`` metres to another of its scene at any step.
+def collides(trajectory: Tensor, scene: Tensor) -> Tensor:
+    """Return whether each agent comes nearer than av2's threshold to another of its scene at any step.
 
     Args:
         trajectory: ``[A, F, 2]`` one future of each agent; scene: ``[A]`` int64 ascending.
@@ -144,7 +143,7 @@ def collides(trajectory: Tensor, scene: Tensor, threshold: float = COLLISION_THR
     for x, y in zip(padded[..., 0].unbind(2), padded[..., 1].unbind(2), strict=True):
         distance = torch.hypot(x[:, :, None] - x[:, None], y[:, :, None] - y[:, None])
         distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-        near |= (distance < threshold).any(2)
+        near |= (distance < COLLISION_THRESHOLD_M).any(2)
     return near[scene, within]
 
 
