@@ -57,9 +57,10 @@ class PredictionPictures(pl.Callback):
         batch_idx: int,
         *_: Any,
     ) -> None:
-        logger = next((x for x in trainer.loggers if isinstance(x, TensorBoardLogger) and self.scenes), None)
+        logger = next((x for x in trainer.loggers if isinstance(x, TensorBoardLogger)), None)
         # Averaged weights replace the model's until the last batch only.
-        if logger is None or trainer.sanity_checking or not trainer.is_global_zero or batch_idx:
+        due = self.scenes and not batch_idx and not trainer.sanity_checking and trainer.is_global_zero
+        if logger is None or not due:
             return
         data = getattr(trainer.val_dataloaders, "dataset", None)
         if isinstance(data, SceneDataset) and isinstance(pl_module, LitForecaster):
