@@ -72,7 +72,7 @@ def horizon_metrics(
     steps: Sequence[int],
     names: Sequence[str],
 ) -> dict[int, dict[str, Tensor]]:
-    """Compute metrics as if the future ended after each of ``steps``: ``[A]`` by number of steps, name and K = 6.
+    """Compute metrics as if the future ended after each of ``steps``: ``[A]`` by steps, name and K (6).
 
     NaN for agents that are not visible at that step. Other arguments as in :func:`agent_metrics`.
     """

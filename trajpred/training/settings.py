@@ -112,7 +112,8 @@ def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataEr
     """Turn what jsonargparse reports about the arguments ``args`` into one sentence."""
     key = ".".join(_KEY.findall(problem))
     value = _VALUE.search(problem)
-    expected = dict.fromkeys(kind or choice for kind, choice in _EXPECTED.findall(problem))
+    kinds = (kind.replace("NoneType", "null") or choice for kind, choice in _EXPECTED.findall(problem))
+    expected = dict.fromkeys(kinds)
     classes = _CLASS.findall(problem)
     if classes and (found := _UNKNOWN_OPTION.search(problem)):
         key, chosen = f"{key}.{found[1]}", classes[0].rpartition(".")[2]
