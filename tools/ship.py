@@ -34,9 +34,9 @@ from trajpred.model.checkpoint import (
     training_facts,
 )
 from trajpred.predictors import load_predictor
+from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import display_name
 from trajpred.predictors.forecast_store import in_batches
-from trajpred.predictors.load import BASELINES
 from trajpred.store import ScenarioStore
 
 MAX_BYTES = 8_000_000

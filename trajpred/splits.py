@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
-#: Focal agents; scored ones, focal included; those that move; all (:func:`trajpred.metrics.agent_groups`).
+#: Focal agents; scored ones, focal included; those that move; all. See ``agent_groups`` in ``evaluation``.
 Group = Literal["focal", "scored", "moving", "all"]
 GROUPS: tuple[str, ...] = get_args(Group)
 #: Groups by which models are compared scenario by scenario.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from time import process_time
 
 import numpy as np
 import pytest
 
 from tests.conftest import run
-from trajpred.benchmark.front import Point, best, draw_front, front
+from trajpred.benchmark.front import Point, best, draw_front
 from trajpred.evaluation import Interval, evaluate
-from trajpred.forecast import Forecast
-from trajpred.predictors import Predictor, load_predictor
-from trajpred.scenario import Scenario
+from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 
 
@@ -54,24 +50,6 @@ def test_errors_are_on_a_logarithmic_scale_unless_an_interval_reaches_zero(low: 
     [axes] = draw_front(points, "MR6").axes
     bottom, top = axes.get_ylim()
     assert axes.get_yscale() == scale and bottom <= low and top > 3
-
-
-class BusyMotion(Predictor):
-    """Constant velocity that takes a further 20 ms of CPU time."""
-
-    name = "busy motion"
-
-    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        end = process_time() + 0.02
-        while process_time() < end:
-            pass
-        return load_predictor("constant_velocity")(scenarios)
-
-
-def test_measures_a_predictor_of_your_own(store_path: Path) -> None:
-    quick, busy = front(["constant_velocity", BusyMotion()], ScenarioStore(store_path, "val"), "minFDE6")
-    assert busy.name == "busy motion" and busy.error == quick.error
-    assert busy.cpu_ms >= 20 and busy.cpu_ms > quick.cpu_ms
 
 
 def test_measures_and_draws(store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,9 +70,3 @@ def test_of_the_training_split_only_what_was_held_out_is_used(store_path: Path, 
     assert 0 < len(part) < len(train)
     counted = evaluate(CheckpointPredictor(checkpoint), part, progress=False).metrics["all"]["count"]
     assert sum(found.agents) == counted
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_reported(store: ScenarioStore, tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
-        calibrate(saved(tmp_path), store, Path("/dev/full"), group="all", progress=False)

@@ -1,18 +1,24 @@
-"""Results as JSON files."""
+"""Results as JSON files, and their origin: git, the machine and the store."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import trajpred
 from tests.conftest import ROOT
+from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, by_recipe, format_table, read_results, write_results
 from trajpred.evaluation.comparison import format_recipes
+from trajpred.evaluation.results import commit, cpu_model, environment, store_facts
 
 STORE = {"source": "argoverse1", "config": "0123", "scenarios": {"train": 7377, "val": 2}}
 MACHINE = {
@@ -92,3 +98,47 @@ def test_non_finite_numbers_are_null_in_the_file_and_nan_when_read(tmp_path: Pat
     [read] = read_results(tmp_path / "a.json")
     assert all(math.isnan(value) for value in read.by_scenario("minFDE6").values())
     assert "nan" in format_recipes(by_recipe([read]))
+
+
+def git(folder: Path, *command: str) -> str:
+    who = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    done = subprocess.run(["git", *who, "-C", folder, *command], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_commit_and_changes_of_the_package_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    assert commit(package) == {}, "no repository"
+    git(tmp_path, "init")
+    assert commit(package) == {}, "another repository"
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    head = git(tmp_path, "rev-parse", "HEAD")
+    (tmp_path / "results.json").write_text("{}")
+    assert commit(package) == {"commit": head, "dirty": False}
+    (package / "new.py").write_text("")
+    assert commit(package) == {"commit": head, "dirty": True}
+    default = inspect.signature(commit).parameters["package"].default
+    assert default == Path(trajpred.__file__).parent, "the whole package by default"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit(package) == {}, "no git"
+
+
+def test_environment_is_plain_values(tmp_path: Path) -> None:
+    found = environment()
+    assert found["trajpred"] == __version__ and found["threads"] == torch.get_num_threads()
+    torch.save(found, tmp_path / "facts.pt")
+    assert torch.load(tmp_path / "facts.pt", weights_only=True) == found
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
+    assert cpu_model(tmp_path / "cpuinfo") == "Some CPU @ 2 GHz"
+    assert cpu_model(tmp_path / "none")
+
+
+def test_store_facts_are_source_config_and_counts(store_path: Path) -> None:
+    manifest, found = json.loads((store_path / "manifest.json").read_text()), store_facts(store_path)
+    assert found["source"] == "argoverse2" and found["config"] == manifest["config"]
+    assert found["scenarios"] == {"train": 10, "val": 5, "test": 1}

@@ -14,7 +14,7 @@ from trajpred.graph.channels import LANE_KINDS, TOPOLOGY
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.lane_map import LaneMap, Ragged
-from trajpred.predictors.lane_following import lane_following
+from trajpred.predictors.baselines import lane_following
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 

@@ -12,7 +12,7 @@ from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.graph.transforms import AugmentConfig, augment, hashed, mirrored, recut, uniform
 from trajpred.lane_map import MARK_TYPES, LaneMap
-from trajpred.predictors.perturbed import without_map
+from trajpred.predictors.derived import without_map
 from trajpred.scenario import Scenario, TrackCategory, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 

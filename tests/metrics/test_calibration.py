@@ -52,18 +52,6 @@ def test_reliability_equals_plain_loops_and_adds_up(top_only: bool) -> None:
     assert found.expected_calibration_error == pytest.approx(error)
 
 
-@pytest.mark.parametrize("top_only", [False, True])
-def test_calibrated_forecasts_have_no_calibration_error(top_only: bool) -> None:
-    logits, best = forecasts()
-    assert reliability(special.softmax(logits, 1), best, top_only=top_only).expected_calibration_error < 0.01
-    assert (
-        reliability(special.softmax(3 * logits, 1), best, top_only=top_only).expected_calibration_error > 0.05
-    )
-    certain = reliability(np.array([[1.0, 0.0]]), np.array([0]))
-    assert certain.count.tolist() == [1, *[0] * 8, 1] and certain.expected_calibration_error == 0
-    assert np.isnan(reliability(np.zeros((0, 6)), np.zeros(0, np.int64)).expected_calibration_error)
-
-
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
 def test_fitted_temperature_minimises_the_negative_log_likelihood(temperature: float) -> None:
     logits, best = forecasts(8000, temperature)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from trajpred.metrics import ForecastMetrics, agent_metrics, names_in
@@ -92,24 +88,3 @@ def test_non_finite_forecasts_make_their_groups_nan_and_empty_groups_have_no_mea
     assert computed(*SPLITS[1])["focal"] == {"count": 0}
     with pytest.raises(ValueError, match="focal"):
         metrics.update(trajectory, probability, target, valid, {"scored": groups["scored"]})
-
-
-def work(rank: int, folder: str) -> None:
-    """One of two processes: its share of the updates, then the result over both."""
-    store = dist.FileStore(f"{folder}/store", 2)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    metrics = ForecastMetrics()
-    for agents in SPLITS[rank]:
-        metrics.update(*batch(agents))
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(metrics.compute()))
-    dist.destroy_process_group()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo")
-def test_two_processes_compute_the_means_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if sys.platform == "linux":
-        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
-    for rank in range(2):
-        assert_same(json.loads((tmp_path / f"{rank}.json").read_text()), computed(slice(None)))

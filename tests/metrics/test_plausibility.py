@@ -8,7 +8,7 @@ import shapely
 from numpy.typing import NDArray
 
 from tests.graph.scenes import moved
-from trajpred.geometry import rotate, unit_vector
+from trajpred.geometry import rotate
 from trajpred.metrics import plausibility
 from trajpred.metrics.map_compliance import is_road_vehicle
 from trajpred.metrics.plausibility import KINEMATIC_LIMITS, collisions, diversity, infeasible, kinematics
@@ -17,23 +17,6 @@ from trajpred.scenario import TYPICAL_SIZES, Scenario
 Floats = NDArray[np.float64]
 TIME = np.arange(1, 61) * 0.1
 FAR = np.array([6000.0, -8000.0])
-
-
-def motion(position: Floats, start: Floats, velocity: Floats) -> list[float]:
-    """Curvature, acceleration, deceleration, lateral acceleration of one mode ``[F, 2]``."""
-    found = kinematics(position[None, None], start[None], velocity[None])
-    return [float(found[name][0, 0]) for name in KINEMATIC_LIMITS]
-
-
-@pytest.mark.parametrize("radius", [5.0, 300.0])
-def test_circle_at_constant_speed(radius: float, speed: float = 8.0) -> None:
-    angle = np.arange(-20, 61) * 0.1 * speed / radius
-    circle = radius * unit_vector(angle) + FAR
-    curvature, faster, slower, lateral = motion(circle[21:], circle[20], np.zeros(2) + np.nan)
-    chord = 2 * radius * np.sin(speed / radius / 2)  # over one second
-    assert curvature == pytest.approx(1 / radius, rel=1e-6)
-    assert lateral == pytest.approx(chord**2 / radius, rel=1e-6)
-    assert max(faster, slower) < 1e-6
 
 
 def test_kinematics_equal_plain_loops() -> None:

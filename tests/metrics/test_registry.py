@@ -17,7 +17,7 @@ from trajpred.evaluation.report import tables
 from trajpred.metrics import METRICS, ForecastMetrics, Metric, columns, metric_of, register
 from trajpred.store import ScenarioStore
 
-EVERYWHERE = ("training", "progress", "chart", "results", "interval", "breakdown", "side by side")
+EVERYWHERE = ("training", "progress", "results", "interval", "breakdown", "side by side")
 
 
 @pytest.fixture

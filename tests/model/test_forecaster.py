@@ -16,7 +16,7 @@ from tests.model.small import assert_same, batch_of, evaluate_as, largest_change
 from trajpred.errors import DataError
 from trajpred.graph.scene_graph import build_batch
 from trajpred.lane_map import LaneMap
-from trajpred.predictors.motion import constant_velocity
+from trajpred.predictors.baselines import constant_velocity
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.losses import prediction_losses

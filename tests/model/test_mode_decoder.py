@@ -24,7 +24,7 @@ from trajpred.model.mode_decoder import end_pose
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
 from trajpred.nn import EdgeAttention
 from trajpred.nn.edge_attention import Operator
-from trajpred.predictors.lane_following import lane_following
+from trajpred.predictors.baselines import lane_following
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.losses import LossConfig, prediction_losses

@@ -9,8 +9,7 @@ from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.forecaster import CONFIDENCE_POWER
-from trajpred.predictors.lane_following import lane_following
-from trajpred.predictors.motion import constant_velocity
+from trajpred.predictors.baselines import constant_velocity, lane_following
 from trajpred.scenario import Scenario
 
 MAP = LaneMap.from_centerlines([[[-50.0, 0.0], [400.0, 0.0]]])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,12 +13,9 @@ from trajpred.forecast import Forecast
 from trajpred.geometry import Pose, norm, rotate, unit_vector
 from trajpred.graph.lane_paths import Routes, lane_paths
 from trajpred.lane_map import LaneMap
-from trajpred.predictors.lane_following import lane_following
-from trajpred.predictors.motion import constant_velocity
+from trajpred.predictors.baselines import constant_velocity, lane_following
 from trajpred.scenario import Scenario
-from trajpred.sources.argoverse1 import discover, read_scenario
 
-ARGOVERSE1 = Path(__file__).parents[2] / "datasets" / "argoverse1"
 Floats = NDArray[np.float64]
 
 
@@ -213,19 +208,3 @@ def test_forecasts_are_finite_on_any_map(seed: int, lanes: int, agents: int, far
     assert forecast.trajectory.shape[:2] == (agents, 6)
     assert (np.diff(forecast.probability, axis=1) <= 0).all()
     np.testing.assert_allclose(forecast.probability.sum(axis=1), 1, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_lane_following_beats_constant_velocity_on_real_tracks() -> None:
-    """A twentieth of the shipped Argoverse 1 scenes: better with one future, half the error with six."""
-    one, six, straight = [], [], []
-    for path in discover(ARGOVERSE1)["val"][::20]:
-        scenario = read_scenario(path)
-        truth = scenario.tracks.position[scenario.focal, -1]
-        forecast = lane_following(scenario)
-        row = forecast.rows(np.array([scenario.focal_id]))[0]
-        end = forecast.trajectory[row, :, -1]
-        one.append(norm(end[0] - truth))
-        six.append(norm(end - truth).min())
-        straight.append(norm(constant_velocity(scenario).trajectory[row, 0, -1] - truth))
-    assert np.mean(one) < np.mean(straight) and np.mean(six) < np.mean(straight) / 2

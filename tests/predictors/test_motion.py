@@ -11,9 +11,13 @@ import pytest
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, unit_vector, wrap_angle
-from trajpred.predictors.lane_following import lane_following
-from trajpred.predictors.load import BASELINES
-from trajpred.predictors.motion import MAX_TURN_RATE, constant_turn_rate, constant_velocity
+from trajpred.predictors.baselines import (
+    BASELINES,
+    MAX_TURN_RATE,
+    constant_turn_rate,
+    constant_velocity,
+    lane_following,
+)
 from trajpred.scenario import Scenario
 
 Baseline = Callable[..., Forecast]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
 
 from tests.predictors.saved import saved
+from tests.predictors.test_predictions_file import assert_same, random_forecast, scene, sorted_modes
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.forecast import Forecast
 from trajpred.predictors import FilePredictor, Predictor, load_predictor
-from trajpred.predictors.predict import Agents, predict, tracks_to_predict
+from trajpred.predictors.predict import Agents, predict, tracks_to_predict, write_predictions
 from trajpred.predictors.predictions_file import read_predictions
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
@@ -105,3 +107,48 @@ def test_impossible_arguments_are_rejected(
     with pytest.raises(DataError, match=message):
         predict(load_predictor("lane_following"), ScenarioStore(store_path, "val"), progress=False, **options)
     assert not (tmp_path / "p.parquet").exists()
+
+
+@pytest.mark.parametrize("tracks", [1, 4])
+def test_av2_reads_our_files(tmp_path: Path, tracks: int) -> None:
+    forecasts = [random_forecast(f"s{i}", tracks, seed=i) for i in range(3)]
+    # av2 requires a sum closer to 1 than Forecast does.
+    given = [replace(forecasts[0], probability=forecasts[0].probability * 1.0009), *forecasts[1:]]
+    assert write_predictions(tmp_path / "p.parquet", iter(given)) == (3, 3 * tracks)
+    found = ChallengeSubmission.from_parquet(tmp_path / "p.parquet").predictions
+    assert found.keys() == {"s0", "s1", "s2"}
+    for forecast in forecasts:
+        probability, paths = found[forecast.scenario_id]
+        path, weight = sorted_modes(forecast)
+        np.testing.assert_allclose(probability, weight[0], rtol=0, atol=1e-12)
+        for track, expected in zip(forecast.track_id.tolist(), path, strict=True):
+            np.testing.assert_array_equal(paths[track], expected)
+
+
+def test_failed_writing_keeps_the_old_file(tmp_path: Path) -> None:
+    def failing() -> Iterator[Forecast]:
+        yield from (random_forecast(f"s{i}", 1) for i in range(300))
+        raise KeyboardInterrupt
+
+    path = tmp_path / "deeper" / "p.parquet"
+    for before in ([], [path]):
+        with pytest.raises(KeyboardInterrupt):
+            write_predictions(path, failing())
+        assert list(path.parent.iterdir()) == before
+        write_predictions(path, [random_forecast("old", 1)])
+    assert read_predictions(path).scenario_ids == ["old"]
+
+
+def test_forecasts_that_cannot_be_written_are_rejected(tmp_path: Path) -> None:
+    one, marginal = random_forecast("s", 2), random_forecast("s", 3, shared=False)
+    for forecasts, message in (
+        ([marginal], "scenario s have different probabilities.*focal track alone"),
+        ([one, one], "scenario s was forecast twice"),
+        ([replace(one, trajectory=one.trajectory * np.nan)], r"p\.parquet.*not finite"),
+    ):
+        with pytest.raises(DataError, match=message):
+            write_predictions(tmp_path / "p.parquet", forecasts)
+    assert list(tmp_path.iterdir()) == []
+    alone = marginal.of(np.array(["1"]))
+    write_predictions(tmp_path / "p.parquet", [alone])
+    assert_same(read_predictions(tmp_path / "p.parquet").forecast(scene("s", 3)), alone)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 
-from tests.conftest import ROOT
 from trajpred.errors import DataError
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
-from trajpred.training.checkpoint_io import AtomicCheckpointIO, newest_checkpoint
+from trajpred.training.checkpoint_io import AtomicCheckpointIO, RunCheckpoint, newest_checkpoint
 
 
 def save(path: Path, *steps: int) -> None:
@@ -75,30 +72,6 @@ def test_the_last_checkpoint_exists_between_the_two_renamings(
     assert steps(tmp_path) == {"last.ckpt": 3, "previous.ckpt": 2}
 
 
-#: Saves forever.
-ENDLESS = """
-import sys
-from itertools import count
-from pathlib import Path
-from tests.training.test_checkpoint_io import save
-for step in count():
-    save(Path(sys.argv[1]), step)
-"""
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_time_leaves_complete_checkpoints(tmp_path: Path) -> None:
-    path, environment = tmp_path / "last.ckpt", {**os.environ, "PYTHONPATH": str(ROOT)}
-    writer = subprocess.Popen([sys.executable, "-c", ENDLESS, str(path)], env=environment)
-    while not (tmp_path / "previous.ckpt").is_file():
-        assert writer.poll() is None
-        time.sleep(0.01)
-    writer.kill()
-    writer.wait()
-    assert newest_checkpoint(tmp_path)[0] == path
-    assert step_of(path) - step_of(tmp_path / "previous.ckpt") in (0, 1)
-
-
 def test_a_damaged_checkpoint_does_not_replace_the_previous_one(tmp_path: Path) -> None:
     last = tmp_path / "last.ckpt"
     save(last, 1, 2)
@@ -139,3 +112,27 @@ def test_a_run_without_a_complete_checkpoint_is_rejected(tmp_path: Path) -> None
     for name, problem in (("empty", "holds no last.ckpt to resume from"), ("absent", "no such run")):
         with pytest.raises(DataError, match=problem):
             newest_checkpoint(tmp_path / name)
+
+
+def best_of(folder: Path, cls: type[ModelCheckpoint] = RunCheckpoint) -> ModelCheckpoint:
+    return cls(folder, "best", monitor="val/loss", enable_version_counter=False)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_moved_run_knows_its_best_checkpoint_if_it_is_there(tmp_path: Path, kept: bool) -> None:
+    before, path = best_of(tmp_path / "before"), str(tmp_path / "before" / "best.ckpt")
+    before.best_k_models, before.kth_best_model_path = {path: torch.tensor(1.5)}, path
+    before.best_model_path, before.best_model_score = path, torch.tensor(1.5)
+    folder = tmp_path / "now"
+    folder.mkdir()
+    now = best_of(folder)
+    if kept:
+        (folder / "best.ckpt").touch()
+        now.load_state_dict(before.state_dict())
+        assert now.best_model_path == now.kth_best_model_path == str(folder / "best.ckpt")
+        assert now.best_model_score == 1.5 and now.best_k_models == {str(folder / "best.ckpt"): 1.5}
+    else:
+        with pytest.warns(UserWarning, match="dirpath has changed"):
+            now.load_state_dict(before.state_dict())
+        assert (now.best_k_models, now.best_model_path, now.best_model_score) == ({}, "", None)
+    assert now.state_key == best_of(folder, ModelCheckpoint).state_key

@@ -44,24 +44,19 @@ def test_there_are_at_most_as_many_processes_as_scenes() -> None:
     assert [chosen(64, scenes)["devices"] for scenes in (5, 1, 0)] == [5, 1, 1]
 
 
-@pytest.mark.parametrize("program", ["tools/train.py", "bin/trajpred", "trajpred/__main__.py"])
-def test_every_form_of_the_command_restarts(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", [program, *SETTINGS])
-    assert chosen()["devices"] == 4
-
-
 @pytest.mark.parametrize(
-    ("typed", "args"),
+    ("command", "args"),
     [
-        ("--data.batch_size=16", SETTINGS),
-        ("--trainer.benchmark false", ["--trainer.benchmark=false"]),  # as the command line spells it
-        ("", []),
+        ("tools/train.py --data.batch_size 16", SETTINGS),
+        ("trajpred/__main__.py train --data.batch_size=16", SETTINGS),
+        ("bin/trajpred train --trainer.benchmark false", ["--trainer.benchmark=false"]),
+        ("bin/trajpred train", []),
     ],
 )
-def test_the_same_settings_in_another_spelling_restart(
-    typed: str, args: list[str], monkeypatch: pytest.MonkeyPatch
+def test_every_form_and_spelling_of_the_command_restarts(
+    command: str, args: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/trajpred", "train", *typed.split()])
+    monkeypatch.setattr(sys, "argv", command.split())
     assert chosen(args=args)["devices"] == 4
 
 

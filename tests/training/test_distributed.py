@@ -15,8 +15,7 @@ from torch import distributed
 
 from tests.conftest import ROOT
 from tests.training.command import call, signal_at, tiny
-from trajpred.training.callbacks import STOPPED
-from trajpred.training.checkpoint_io import newest_checkpoint
+from trajpred.training.checkpoint_io import STOPPED, newest_checkpoint
 from trajpred.training.train import train
 
 pytestmark = [
@@ -82,21 +81,6 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
     a, b = weights(tmp_path / "one"), weights(tmp_path / "two")
     for name in a.keys() - {"forecaster.decoder.logit_head.2.bias"}:
         torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-5, msg=name)
-
-
-@pytest.mark.parametrize(
-    ("model", "small"),
-    [("joint", ["encoder.init_args.layers=1", "decoder.init_args.propose_layers=1"]), ("gatv2_star", [])],
-)
-def test_every_parameter_gets_a_gradient(
-    store_path: Path, tmp_path: Path, model: str, small: list[str]
-) -> None:
-    """Otherwise DDP, without ``find_unused_parameters``, fails at the second step."""
-    given = [x for x in command(tmp_path, store_path, 2) if not x.startswith("--model.")]
-    config = [f"--config={ROOT / 'configs' / 'model' / f'{model}.yaml'}", *(f"--model.{x}" for x in small)]
-    config += [f"--model.{part}.init_args.dim=16" for part in ("encoder", "decoder")]
-    done = call(torchrun([*given, *config, "--trainer.max_epochs=1", "--trainer.limit_val_batches=0"]))
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("rank", [0, 1])

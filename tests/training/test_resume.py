@@ -24,8 +24,15 @@ from tests.training.command import SignalAt, call, signal_at, tiny
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
-from trajpred.training.callbacks import SIGNALS, STOPPED, RecentCheckpoint, StoppedError
-from trajpred.training.checkpoint_io import AtomicCheckpointIO
+from trajpred.training.checkpoint_io import (
+    SIGNALS,
+    STOPPED,
+    AtomicCheckpointIO,
+    RecentCheckpoint,
+    RunCheckpoint,
+    StoppedError,
+)
+from trajpred.training.record import RunHistory
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="on Windows every signal ends a process at once"
@@ -66,7 +73,6 @@ def fit(
     resume: Path | None = None,
     callbacks: Sequence[pl.Callback] = (),
     stop: SignalAt | None = None,
-    workers: int = 0,
     **options: Any,
 ) -> tuple[Record, Path]:
     """Train, or resume, until the end or ``stop``: what was recorded, and the last checkpoint."""
@@ -86,7 +92,7 @@ def fit(
         **options,
     )
     torch.manual_seed(1 if resume is None else 2)  # the checkpoint restores dropout's
-    data = SceneData(store, AUGMENT, batch_size=3, workers=workers, seed=3)
+    data = SceneData(store, AUGMENT, batch_size=3, seed=3)
     if stop is None:
         run.fit(model, data, ckpt_path=resume)
     else:
@@ -125,20 +131,6 @@ def ignored_signals() -> Iterator[None]:
     assert after == {signal.SIG_IGN}
 
 
-@pytest.mark.parametrize(
-    ("done", "workers"),
-    [(3, 0), pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(5, 2, marks=pytest.mark.slow)],
-)
-def test_a_run_resumes_from_the_checkpoint_of_any_step(
-    store_path: Path, whole: tuple[Record, Path], tmp_path: Path, done: int, workers: int
-) -> None:
-    expected, folder = whole
-    assert len(expected.steps) == STEPS * EPOCHS
-    rest, _ = fit(store_path, tmp_path, folder / f"{done}.ckpt", workers=workers)
-    assert rest.steps == expected.steps[done:]
-    assert_same_weights(rest.weights, expected.weights)
-
-
 VALIDATING = "validation_batch_start"
 
 
@@ -160,6 +152,41 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
     assert torch.load(saved, weights_only=True)["global_step"] == done
     after, _ = fit(store_path, tmp_path / "rest", saved)
     assert_same(before + after, whole[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "stops"),
+    [
+        ({"check_val_every_n_epoch": 2}, (1, 3)),  # the last step of an epoch without a validation
+        ({"accumulate_grad_batches": 2, "val_check_interval": 2}, (0, 1)),  # validated within epochs
+    ],
+)
+def test_a_run_that_is_stopped_twice_ends_with_the_same_files(
+    store_path: Path, tmp_path: Path, options: dict[str, Any], stops: Sequence[int]
+) -> None:
+    """Weights and optimiser, the curves, and the best checkpoint with its score."""
+
+    def kept(folder: Path) -> list[pl.Callback]:
+        best = RunCheckpoint(folder, "best", monitor="val/loss", enable_version_counter=False)
+        last = RunCheckpoint(folder, "last", save_on_train_epoch_end=True, enable_version_counter=False)
+        return [RunHistory(), best, last]
+
+    expected, _ = fit(store_path, tmp_path / "whole", callbacks=kept(tmp_path / "whole"), **options)
+    folder, saved, steps = tmp_path / "stopped", None, list[list[str]]()
+    for step in (*stops, None):
+        stop = None if step is None else SignalAt(step, "SIGTERM")
+        found, saved = fit(store_path, folder, saved, kept(folder), stop, **options)
+        steps += found.steps
+    assert steps == expected.steps
+    assert_same_weights(found.weights, expected.weights)
+    for name in ("best", "last"):
+        a, b = (
+            torch.load(tmp_path / run / f"{name}.ckpt", weights_only=True) for run in ("stopped", "whole")
+        )
+        assert_same_weights(a["state_dict"], b["state_dict"])
+        assert a["optimizer_states"][0]["param_groups"] == b["optimizer_states"][0]["param_groups"]
+        assert (a["epoch"], a["global_step"]) == (b["epoch"], b["global_step"])
+        assert a["callbacks"]["RunHistory"] == b["callbacks"]["RunHistory"]
 
 
 def average() -> list[pl.Callback]:

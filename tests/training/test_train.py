@@ -17,7 +17,7 @@ from trajpred.errors import DataError
 from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore, prepare
-from trajpred.training import train
+from trajpred.training import record, train
 
 #: Settings of two steps and a validation of one batch.
 SHORT = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.accelerator=cpu"]
@@ -95,12 +95,12 @@ def test_one_training_at_a_time_writes_to_a_run_s_folder(
         logger = TensorBoardLogger(tmp_path, name="run", version=version)
         return pl.Trainer(accelerator="cpu", logger=logger, enable_checkpointing=False)
 
-    monkeypatch.setattr(train, "LOCK_S", 0.0)
+    monkeypatch.setattr(record, "LOCK_S", 0.0)
     rejected = pytest.raises(DataError, match=r"run.a: another training is writing here")
-    first, other, second = (train.lock_run(trainer(version)) for version in "aba")
+    first, other, second = (record.lock_run(trainer(version)) for version in "aba")
     with first, other, rejected, second:
         pytest.fail("two trainings hold the lock")
-    with train.lock_run(trainer("a")):
+    with record.lock_run(trainer("a")):
         pass
 
 
@@ -108,6 +108,6 @@ def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) 
     loggers = [TensorBoardLogger(tmp_path, name="run") for _ in range(2)]
     assert loggers[0].version == loggers[1].version == 0, "both have looked before either has a folder"
     for logger in loggers:
-        train._create_run_folder(logger)
+        record.create_run_folder(logger)
     assert [logger.version for logger in loggers] == [0, 1]
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"version_0", "version_1"}

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import SAMPLE
 from tests.viz.browser import IN_BROWSER, TURN, Browser, enter
 from trajpred.predictors import Predictor, load_predictor
-from trajpred.predictors.streamed import StreamedPredictor
+from trajpred.predictors.derived import StreamedPredictor
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.viz.page import write_page

@@ -1,4 +1,4 @@
-"""Reading, preparing and loading scenarios beside av2's loaders, and the memory of training on them."""
+"""Reading, preparing and loading scenarios beside av2's loaders."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from trajpred.benchmark.model import make_model, training_step
-from trajpred.benchmark.timing import median_ms, own_process, use_threads
-from trajpred.graph.batch_sampler import MODES, PROCESS_BYTES, SceneSizes
+from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneDataset
 from trajpred.sources.argoverse2 import discover, read_map, read_scenario
@@ -23,30 +22,6 @@ from trajpred.store.shards import write_shard
 
 #: Scenarios of a shard.
 SHARD = 256
-#: Agents and lanes per scene, and number of scenes.
-SHAPES = (
-    *((1, 10, 1), (5, 30, 128), (10, 60, 16), (10, 60, 64), (20, 100, 16), (20, 100, 64)),
-    *((40, 100, 8), (40, 100, 32), (60, 200, 16), (100, 256, 12), (128, 40, 8), (128, 256, 4)),
-)
-#: Two training steps on scenes in which all agents and lanes are within range of each other.
-_STEP = """
-import sys
-import numpy as np
-from trajpred import Scenario
-from trajpred.benchmark.model import make_model, peak_mb
-from trajpred.graph.config import SceneConfig
-from trajpred.graph.scene_graph import build_batch
-agents, lanes, scenes = map(int, sys.argv[1:])
-random = np.random.default_rng(0)
-def scenario():
-    start, velocity = random.uniform(-50, 50, (agents, 1, 2)), random.normal(size=(agents, 1, 2))
-    center = random.uniform(-50, 50, (lanes, 1, 2)) + [[-5.0, 0], [5, 0]]
-    track = start + velocity * np.arange(110)[:, None] / 10
-    return Scenario.from_arrays(track, num_observed=50, map=list(center))
-batch = build_batch([scenario() for _ in range(scenes)], SceneConfig())
-assert [batch[kind].num_nodes for kind in ("agent", "lane")] == [agents * scenes, lanes * scenes]
-print([peak_mb(make_model(None), batch)])
-"""
 
 
 @use_threads()
@@ -127,23 +102,3 @@ def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> dict[st
     figures["training step per scenario, ms"] = step
     figures["training step / store to batch"] = step / figures["store to batch, ms"]
     return figures
-
-
-def step_figures() -> dict[str, float]:
-    """Measure the peak MB of a training step beside its estimate, and fit the estimate's constants again.
-
-    Each step runs in a process of its own. Linux only.
-    """
-    peaks = [1e6 * own_process(_STEP, *shape)[0] for shape in SHAPES]
-    figures: dict[str, float] = {}
-    for (agents, lanes, scenes), peak in zip(SHAPES, peaks, strict=True):
-        sizes = SceneSizes(np.array([agents]), np.array([lanes]))
-        guess = PROCESS_BYTES + scenes * sizes.bytes_per_scene(np.array([0]))
-        name = f"{scenes} scenes of {agents} agents and {lanes} lanes, MB"
-        figures |= {name: peak / 1e6, f"{name}, estimated": guess / 1e6}
-    agents, lanes, scenes = np.array(SHAPES).T
-    pairs = (agents + lanes) * (agents + lanes + MODES * agents)
-    causes = np.stack((scenes * pairs, scenes * agents, scenes * lanes, np.ones(len(SHAPES))), -1)
-    fit = np.linalg.lstsq(causes / np.array(peaks)[:, None], np.ones(len(SHAPES)), rcond=None)[0]
-    names = ("bytes per pair", "bytes per agent", "bytes per lane", "bytes besides")
-    return figures | dict(zip(names, fit.tolist(), strict=True))

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
-from trajpred.benchmark.launches import step_counts
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
 from trajpred.errors import DataError, require
 from trajpred.geometry import Pose
@@ -23,11 +22,9 @@ from trajpred.nn import (
     DenseRelation,
     EdgeBias,
     EdgeRelation,
-    GATEncoder,
     GraphAttention,
     PaddedAttention,
     Padding,
-    flatten_stars,
 )
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -83,15 +80,12 @@ def peak_mb(model: LitForecaster, batch: SceneBatch) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-def model_figures(
-    folder: Path | None, config: Path | None, repeats: int, threads: int, compiled: bool
-) -> dict[str, float]:
+def model_figures(folder: Path | None, config: Path | None, repeats: int, threads: int) -> dict[str, float]:
     """Measure a model on one scenario, repeated to fill batches.
 
     Args:
         folder: the scenario, by default one of the sample.
         config: YAML file of the model, by default the default model.
-        compiled: also measure it through torch.compile, which takes minutes.
     """
     folder = folder or SCENARIO
     scenario, model = read_scenario(folder), make_model(config)
@@ -105,12 +99,6 @@ def model_figures(
         cpu, _ = median_ms(lambda: build_batch([scenario], model.scene), repeats)
         results |= {"scenario to graph, CPU ms": cpu, **_stages(model, scenario, repeats)}
         results |= _times(model, scenario, repeats)
-        if compiled:
-            model.forecaster.compile(dynamic=False)
-            again = _times(model, scenario, repeats)
-            results |= {f"compiled: {name}": value for name, value in again.items()}
-    counts = step_counts(model, build_batch([scenario] * STEP, model.scene))
-    results |= {f"training step as on a GPU, {name}": count for name, count in counts.items()}
     [peak] = own_process(_PEAK, threads, folder, *([config] if config else []))
     return results | {f"training step, batch {STEP}, peak MB of the process": peak}
 
@@ -187,27 +175,11 @@ def core_figures(nodes: int, neighbors: int, repeats: int) -> dict[str, float]:
             for rival in ("PyG TransformerConv", "plain dense"):
                 ratio = results[f"batch {size}, {rival}, {kind}"] / ours
                 results[f"batch {size}, {rival} / trajpred dense, {kind}"] = ratio
-    return results | _stars(repeats)
+    return results
 
 
 def _forward_and_backward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
     torch.autograd.grad(module(*inputs).square().sum(), list(module.parameters()))
-
-
-def _stars(repeats: int, targets: int = 64) -> dict[str, float]:
-    """Measure the article's stars of 9 nodes, one after the other and flattened into one graph."""
-    encoder = GATEncoder(64, heads=4, layers=2).eval()
-    flat, one = flatten_stars(torch.full((targets,), 8)), flatten_stars(torch.tensor([8]))
-    x = torch.randn(len(flat.batch), 64)
-
-    def loop() -> None:
-        for star in x.split(9):
-            encoder(star, one.edge_index, one.target_index)
-
-    with torch.inference_mode():
-        slow = median_ms(loop, repeats)[0]
-        fast = median_ms(partial(encoder, x, flat.edge_index, flat.target_index), repeats)[0]
-    return {f"{targets} stars, loop": slow, "flattened": fast, "loop / flattened": slow / fast}
 
 
 class _WithBias(nn.Module):

@@ -11,7 +11,6 @@ def model(
     model: Path | None = None,
     repeats: int = 10,
     threads: int = 1,
-    compiled: bool = False,
 ) -> int:
     """Measure the forward pass and a training step on one real scenario, all agents predicted.
 
@@ -20,11 +19,10 @@ def model(
         model: A YAML file of configs/model; by default the default model.
         repeats: Number of runs; their median is reported.
         threads: CPU threads; with several of them compare wall times.
-        compiled: Measure torch.compile too, which takes minutes.
     """
     from trajpred.benchmark.model import model_figures
 
-    return _print_figures(model_figures(scenario, model, repeats=repeats, threads=threads, compiled=compiled))
+    return _print_figures(model_figures(scenario, model, repeats=repeats, threads=threads))
 
 
 def core(*, nodes: int = 130, neighbors: int = 32, repeats: int = 10) -> int:
@@ -50,13 +48,6 @@ def data(*, raw: Path | None = None, repeats: int = 10) -> int:
     from trajpred.benchmark.data import data_figures
 
     return _print_figures(data_figures(raw, repeats))
-
-
-def step() -> int:
-    """Measure the peak memory of a training step at several scene sizes; compare it with the estimate."""
-    from trajpred.benchmark.data import step_figures
-
-    return _print_figures(step_figures())
 
 
 def onboard(

@@ -25,7 +25,7 @@ COMMANDS: tuple[Command, ...] = (
 )
 #: The subcommands of ``benchmark``; the first is the default.
 BENCHMARKS: tuple[Command, ...] = (
-    *(benchmark.model, benchmark.core, benchmark.data, benchmark.step, benchmark.onboard, benchmark.front),
+    *(benchmark.model, benchmark.core, benchmark.data, benchmark.onboard, benchmark.front),
 )
 #: Commands that continue where they were interrupted.
 RESUMABLE = ("download", "prepare")

@@ -126,7 +126,7 @@ def replay_drive(
     from trajpred.lane_map import LaneMap
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
     from trajpred.onboard.replay import Replay, timed_update
-    from trajpred.predictors.lane_following import lane_following
+    from trajpred.predictors.baselines import lane_following
     from trajpred.progress import progress_bar
     from trajpred.sources.recorded_drive import RecordedDrive
     from trajpred.viz.viewer import DriveFile

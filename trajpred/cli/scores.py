@@ -106,8 +106,7 @@ def evaluate(
     from trajpred.evaluation.comparison import in_common
     from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
     from trajpred.predictors import load_ensemble
-    from trajpred.predictors.perturbed import perturbed
-    from trajpred.predictors.streamed import StreamedPredictor
+    from trajpred.predictors.derived import StreamedPredictor, perturbed
 
     facts = [name if name == "all" else fact_name(name) for name in by or []]
     groups = group or ["focal"]

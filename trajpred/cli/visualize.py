@@ -223,8 +223,8 @@ def _draw(
 ) -> bool:  # fmt: skip
     """Save the picture or film of one scenario; report a failure and return False, so that others follow."""
     from trajpred.predictors.checkpoint import attention_of
-    from trajpred.predictors.perturbed import road_users
-    from trajpred.predictors.perturbed import without as remove
+    from trajpred.predictors.derived import road_users
+    from trajpred.predictors.derived import without as remove
     from trajpred.viz import WhatIf, draw_scene, save_scene
     from trajpred.viz.film import save_film
 
@@ -275,7 +275,7 @@ def _page(
     path: Path, chosen: list[Choice], models: list[str], without: list[str], stream: tuple[float, int] | None
 ) -> int:
     from trajpred.predictors import load_predictor
-    from trajpred.predictors.streamed import StreamedPredictor
+    from trajpred.predictors.derived import StreamedPredictor
     from trajpred.viz.page import write_page
 
     scenarios, skipped = [], []

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.evaluation.agents import ScoredAgents
-from trajpred.evaluation.provenance import store_facts
-from trajpred.evaluation.scores import best_modes, whole_seconds
+from trajpred.evaluation.agents import ScoredAgents, whole_seconds
+from trajpred.evaluation.results import store_facts
+from trajpred.evaluation.scores import best_modes
 from trajpred.files import atomic_file
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,
@@ -27,9 +27,9 @@ from trajpred.metrics.calibration import (
 )
 from trajpred.model import pretrained
 from trajpred.model.checkpoint import CALIBRATION
+from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.forecast_store import forecast_store
-from trajpred.predictors.load import BASELINES
 from trajpred.splits import GROUPS
 from trajpred.store import ScenarioStore
 

@@ -14,10 +14,9 @@ from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import columns, metric_of, metrics_of, paired_columns
 
 RESAMPLES = 10_000
-#: Indices drawn at a time: 1 MB, or one resample if it is larger.
-_DRAWN = 1 << 17
-#: Evaluations of one recipe from several seeds, by the recipe's name.
-Recipes = Mapping[str, Sequence[Evaluation]]
+#: Evaluations of one recipe from several seeds, and several recipes by name.
+Seeds = Sequence[Evaluation]
+Recipes = Mapping[str, Seeds]
 
 
 class Interval(NamedTuple):
@@ -46,37 +45,26 @@ def bootstrap_columns(
     With the number of agents ``count`` ``[N]`` of each scenario, the columns are sums over them and the means
     are over agents. Whole scenarios are drawn, because the agents of one are not independent.
     """
-    sample = np.ones((len(next(iter(columns.values()))), len(columns) + 1))
-    for i, values in enumerate((*columns.values(), *(() if count is None else (count,)))):
-        sample[:, i] = values
+    each = [np.asarray(values, np.float64) for values in columns.values()]
+    sample = np.stack((*each, np.ones(len(each[0])) if count is None else count), axis=1)
     random, size = np.random.default_rng(seed), len(sample)
-    rows, means = max(1, _DRAWN // size), list[NDArray[np.float64]]()
-    for start in range(0, resamples, rows):
-        drawn = random.integers(size, size=(min(rows, resamples - start), size))
+    means = []
+    for _ in range(resamples):
         # Count how often each was drawn: one product serves all columns, instead of a gather for each.
-        drawn += np.arange(len(drawn))[:, None] * size
-        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
-        # One by one: rounding is the same for any portion.
-        means += [total[:-1] / total[-1] for total in (row @ sample for row in times)]
+        total = np.bincount(random.integers(size, size=size), minlength=size).astype(np.float64) @ sample
+        means.append(total[:-1] / total[-1])
     low, high = np.quantile(means, (0.025, 0.975), axis=0)
     mean = sample[:, :-1].sum(axis=0) / sample[:, -1].sum()
     bounds = zip(mean.tolist(), low.tolist(), high.tolist(), strict=True)
     return {name: Interval(*each) for name, each in zip(columns, bounds, strict=True)}
 
 
-def compare(
-    first: Sequence[Evaluation],
-    second: Sequence[Evaluation],
-    metric: str = "minFDE6",
-    group: str = "focal",
-) -> Interval:
+def compare(first: Seeds, second: Seeds, metric: str = "minFDE6", group: str = "focal") -> Interval:
     """Compute ``first`` minus ``second`` in the ``metric`` of a ``group`` of agents, paired by scenario.
 
     Pairing removes the variance of difficulty between scenarios. Each side is one evaluation, or several of
-    different seeds, averaged in every scenario; the interval covers scenarios, not the spread over seeds.
-
-    Args:
-        group: ``focal`` or ``moving``; every agent counts the same.
+    different seeds, averaged in every scenario; the interval covers scenarios, not the spread over seeds. All
+    agents of the group (``focal`` or ``moving``) count the same.
 
     Raises: DataError if the two sides were not evaluated on the same agents, or one predicts none.
     """
@@ -92,7 +80,7 @@ def _over_agents(values: Mapping[str, float], result: Evaluation, group: str) ->
 
 
 def changes(
-    first: Sequence[Evaluation], second: Sequence[Evaluation], count: int, metric: str = "minFDE6"
+    first: Seeds, second: Seeds, count: int, metric: str = "minFDE6"
 ) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
     """List the ``count`` scenarios in which ``first`` improves most over ``second``, and degrades most.
 
@@ -123,15 +111,13 @@ def in_common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evalua
     return reduced(first), reduced(second)
 
 
-def _differences(
-    first: Sequence[Evaluation], second: Sequence[Evaluation], metric: str, group: str = "focal"
-) -> dict[str, float]:
+def _differences(first: Seeds, second: Seeds, metric: str, group: str = "focal") -> dict[str, float]:
     a, b = _per_scenario(first, metric, group), _per_scenario(second, metric, group)
     _require_same_agents(a, b, first[0], second[0], group)
     return {scenario: value - b[scenario] for scenario, value in a.items()}
 
 
-def _per_scenario(seeds: Sequence[Evaluation], metric: str, group: str) -> dict[str, float]:
+def _per_scenario(seeds: Seeds, metric: str, group: str) -> dict[str, float]:
     """Return the mean of ``metric`` over a group's agents by scenario, averaged over ``seeds``."""
     each = [one.by_scenario(metric, group) for one in seeds]
     for values, one in zip(each[1:], seeds[1:], strict=True):
@@ -220,11 +206,11 @@ def format_recipes(recipes: Recipes, group: str = "focal") -> str:
     return _metrics_table([(_with_count(name, seeds), seeds) for name, seeds in recipes.items()], group)
 
 
-def _with_count(name: str, seeds: Sequence[Evaluation]) -> str:
+def _with_count(name: str, seeds: Seeds) -> str:
     return f"{name}, {len(seeds)} seeds" if len(seeds) > 1 else name
 
 
-def _metrics_table(lines: Sequence[tuple[str, Sequence[Evaluation]]], group: str) -> str:
+def _metrics_table(lines: Sequence[tuple[str, Seeds]], group: str) -> str:
     names, rows = columns("results"), []
     for name, seeds in lines:
         each = [one.metrics[group] for one in seeds if group in one.metrics]
@@ -263,7 +249,7 @@ def _interval(interval: Interval, sign: str = "") -> str:
     return "{:{s}.2f} [{:{s}.2f}, {:{s}.2f}]".format(*interval, s=sign)
 
 
-def format_origin(seeds: Sequence[Evaluation]) -> str:
+def format_origin(seeds: Seeds) -> str:
     """Describe the origin of a recipe's figures in one line: seeds, training, data, machine and code."""
     training = [one.training for one in seeds]
     machine, store = (training[0].get(name, {}) for name in ("environment", "store"))

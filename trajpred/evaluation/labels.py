@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +23,7 @@ SAME_POSITION_M = 0.01
 _STATES = ("valid", "position", "heading", "velocity")
 
 
-class Labels(Protocol):
-    """The futures of a split."""
-
-    #: Number of future steps.
-    steps: int
-
-    def __contains__(self, scenario_id: str) -> bool: ...
-
-    def future(self, scenario: Scenario) -> Tracks:
-        """Return the future states of the tracks of ``scenario`` that are labelled."""
-        ...
-
-
-def read_labels(path: Path) -> Labels:
+def read_labels(path: Path) -> ScenarioLabels | ChallengeLabels:
     """Open labels: a folder of scenarios with all steps, or a challenge file with one mode.
 
     Args:
@@ -71,6 +58,7 @@ class ScenarioLabels:
         return scenario_id in self._files
 
     def future(self, scenario: Scenario) -> Tracks:
+        """Return the future states of the tracks of ``scenario`` that are labelled."""
         file = self._files[scenario.scenario_id]
         try:
             return self._checked(read_tracks(file), scenario)
@@ -122,6 +110,10 @@ class ChallengeLabels:
             heading=heading,
             velocity=speed[..., None] * unit_vector(heading),
         )
+
+
+#: The futures of a split: their number of ``steps``, and the ``future`` of a scenario that they contain.
+Labels: TypeAlias = ScenarioLabels | ChallengeLabels
 
 
 def _states(tracks: Tracks, rows: NDArray[np.int64], steps: slice) -> Tracks:

@@ -1,16 +1,20 @@
-"""The outcome of an evaluation, and its JSON files."""
+"""The outcome of an evaluation, its origin (code, machine and data), and its JSON files."""
 
 from __future__ import annotations
 
 import json
 import math
+import platform
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.files import atomic_file
+from trajpred.store.reader import read_manifest
 
 #: Version of the JSON files: it changes with the meaning of a key, not with new keys.
 VERSION = 5
@@ -57,8 +61,8 @@ class Evaluation:
         av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
             ``difference``, if compared.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
-        store: the data (:func:`trajpred.evaluation.provenance.store_facts`).
-        environment: code and machine (:func:`trajpred.evaluation.provenance.environment`), and ``wall_s``.
+        store: the data (:func:`store_facts`).
+        environment: code and machine (:func:`environment`), and ``wall_s``.
     """
 
     predictor: str
@@ -220,3 +224,54 @@ def _has_type(value: Any, expected: Any) -> bool:
     if expected is float:
         return isinstance(value, int | float) and (abs(value) <= LARGEST or value != value)
     return expected is Any or isinstance(value, expected)
+
+
+def environment() -> dict[str, Any]:
+    """Describe versions and hardware of this process, as plain values.
+
+    ``trajpred`` (version), ``commit`` and ``dirty`` (in a git checkout only), ``torch``, ``cpu``, ``threads``
+    and ``gpu`` (None without one).
+    """
+    import torch  # results are read without it
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    machine = {"cpu": cpu_model(), "threads": torch.get_num_threads(), "gpu": gpu}
+    return {"trajpred": __version__, **commit(), "torch": str(torch.__version__), **machine}
+
+
+def commit(package: Path = Path(__file__).parents[1]) -> dict[str, Any]:
+    """Return ``commit``, and whether the package differs from it (``dirty``); empty outside a checkout.
+
+    The package must be tracked by the repository: an environment may lie inside another project's checkout.
+    Files beside the package (results, notes) do not make it dirty.
+    """
+    if _git(package, "ls-files", "--", "__init__.py") in (None, ""):
+        return {}
+    changes = _git(package, "status", "--porcelain", "--", ".")
+    return {"commit": _git(package, "rev-parse", "HEAD"), "dirty": changes != ""}
+
+
+def _git(folder: Path, *command: str) -> str | None:
+    """Return the output of git; None if it fails or is not installed."""
+    try:
+        done = subprocess.run(["git", "-C", folder, *command], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name, as far as the system reports it."""
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def store_facts(store: Path) -> dict[str, Any]:
+    """Return a store's ``source``, ``config`` (a hash of how it was made), and ``scenarios`` of each split.
+
+    Raises: DataError.
+    """
+    manifest = read_manifest(store)
+    counts = {name: split.get("scenarios") for name, split in manifest["splits"].items()}
+    return {"source": manifest.get("source"), "config": manifest.get("config"), "scenarios": counts}

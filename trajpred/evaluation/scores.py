@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.evaluation.agents import BOUNDS, FACTS, WORLD_GROUPS, ScoredAgents, require_step
+from trajpred.evaluation.agents import BOUNDS, FACTS, WORLD_GROUPS, ScoredAgents, require_step, whole_seconds
 from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.updates import ERRORS, changes, score_streams
 from trajpred.forecast import Forecast
@@ -66,12 +66,6 @@ def horizon_scores(agents: ScoredAgents) -> dict[str, tuple[NDArray[np.bool_], N
     return {f"{s:g} s": (agents.valid[:, ends[s] - 1], table) for s, table in tables.items()}
 
 
-def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
-    """Map the whole seconds within ``steps`` to numbers of steps; seconds between two steps are omitted."""
-    count = {s: round(s / step_s) for s in range(1, int(1.01 * steps * step_s) + 1)}
-    return {s: n for s, n in count.items() if n <= steps and abs(n * step_s - s) < 0.01 * s}
-
-
 def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:
     """Return the mode ``[A]`` with the least final error; the first one of an agent without a known step."""
     error = final_error(*_tensors(agents, "trajectory", "target", "valid")).numpy()
@@ -101,12 +95,6 @@ class GroupMeans:
             count[group] += len(rows)
             sums[group] += np.stack(((~np.isnan(rows)).sum(0), np.nansum(rows, 0)))
 
-    def add_by(self, fact: NDArray[np.str_], member: dict[str, Any], values: NDArray[np.floating]) -> None:
-        """Add agents to the parts that ``fact`` ``[A]`` names."""
-        for part in np.unique(fact).tolist():
-            rows = fact == part
-            self.add(part, {group: x & rows for group, x in member.items()}, values)
-
     def means(self, part: str, names: Sequence[str] | None = None) -> Means:
         """Return for each group ``count`` and the means of ``names`` over agents with a value (not NaN)."""
         found: Means = {}
@@ -128,6 +116,7 @@ class Scores:
 
     Attributes:
         agents: number of scored agents; missing: of agents without a forecast, by group.
+        scenario_ids: the scenarios, in order.
         seconds: of the future, those that are scored and those that are known.
     """
 
@@ -147,7 +136,7 @@ class Scores:
         self._all, self._horizons = GroupMeans(()), GroupMeans(short)
         self._facts = {fact: GroupMeans(short) for fact in FACTS}
         self._updates = GroupMeans((*ERRORS, *changes()))
-        self._scenario_id: list[str] = []
+        self.scenario_ids: list[str] = []
         # One buffer for each group: thousands of small arrays would fragment the heap.
         self._scene_sums = {group: array("f") for group in GROUPS}
         self._step_s = 0.0
@@ -179,7 +168,7 @@ class Scores:
             self.names = tuple(scores)
             self._all = GroupMeans(self.names)
         table = np.stack([*scores.values()], axis=1)
-        self._scenario_id += [scenario.scenario_id for scenario in scenarios]
+        self.scenario_ids += [scenario.scenario_id for scenario in scenarios]
         for group, sums in self._scene_sums.items():
             names = self._kept(group)
             by_scene = _scene_sums(agents, group, np.stack([scores[name] for name in names], axis=1))
@@ -190,7 +179,9 @@ class Scores:
             self._horizons.add(second, member, values)
         short = np.stack([scores[name] for name in columns("breakdown")], axis=1)
         for fact, means in self._facts.items():
-            means.add_by(agents.facts[fact], agents.member, short)
+            for part in np.unique(agents.facts[fact]).tolist():
+                rows = agents.facts[fact] == part
+                means.add(part, {group: x & rows for group, x in agents.member.items()}, short)
 
     def means(self, names: Sequence[str]) -> Means:
         """Return the means of ``names`` over the agents of each group."""
@@ -211,19 +202,9 @@ class Scores:
         order = (lambda x: float(x.split()[0])) if by_number else (lambda x: (-means.count[x]["all"], x))
         return {value: means.means(value) for value in sorted(means.count, key=order)}
 
-    @property
-    def scenario_ids(self) -> list[str]:
-        """The scenarios, in order."""
-        return self._scenario_id
-
     def by_scenario(self, group: str) -> dict[str, NDArray[np.float32]]:
-        """Return the number ``count`` of a group's agents in each scenario, and sums of their metrics.
-
-        ``[S]`` each.
-
-        All metrics of the focal agent; of other groups, those that models are compared by.
-        """
-        table = np.frombuffer(self._scene_sums[group], np.float32).reshape(len(self._scenario_id), -1)
+        """Return ``count`` and sums ``[S]`` over a group's agents; of focal ones all metrics."""
+        table = np.frombuffer(self._scene_sums[group], np.float32).reshape(len(self.scenario_ids), -1)
         return dict(zip(("count", *self._kept(group)), table.T, strict=True))
 
     def _kept(self, group: str) -> tuple[str, ...]:
@@ -232,10 +213,7 @@ class Scores:
 
 
 def _scene_sums(agents: ScoredAgents, group: str, values: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Return for each scene the number of its agents of a group and the sums of ``values`` ``[A, M]``.
-
-    ``[S, 1 + M]``, where S counts the scenes of the batch.
-    """
+    """Return each scene's number of agents of a group, and sums of ``values`` ``[A, M]``: ``[S, 1 + M]``."""
     rows = agents.member[group]
     sums = np.zeros((len(agents.maps), 1 + values.shape[1]))
     np.add.at(sums, agents.scene[rows], np.column_stack((np.ones(rows.sum()), values[rows])))
@@ -265,10 +243,7 @@ class WorldMeans:
             self._sum[name] += float((values * actors if METRICS[name].per_actor else values).sum())
 
     def means(self) -> dict[str, float]:
-        """Return the means, and the numbers of scenes (``count``), ``actors`` and ``incomplete`` scenes.
-
-        A scene is incomplete if it misses an agent of the group. There are no means if no scene has worlds.
-        """
+        """Return the means, if any, and the numbers of scenes (``count``), ``actors`` and ``incomplete``."""
         if not self.count:
             return {"count": 0, "incomplete": self.incomplete}
         found = {n: x / (self.actors if METRICS[n].per_actor else self.count) for n, x in self._sum.items()}
@@ -304,9 +279,8 @@ class Calibration:
     def summary(self) -> dict[str, dict[str, Any]]:
         """Summarise each group that has agents.
 
-        Returns:
-            ``ECE`` over all modes and ``top ECE`` of the most probable one (Guo et al. 2017), ``reliability``
-            (lists ``probability``, ``frequency``, ``count`` of the bins in use), ``coverage`` by level.
+        ``ECE`` over all modes and ``top ECE`` of the most probable one (Guo et al. 2017), ``reliability``
+        (:meth:`~trajpred.metrics.calibration.Reliability.diagram`), ``coverage`` by level.
         """
         found: dict[str, dict[str, Any]] = {}
         for group, (*within, known) in self._within.items():

@@ -13,8 +13,7 @@ from trajpred.errors import DataError, require
 from trajpred.evaluation.agents import FACTS
 from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.comparison import bootstrap_columns
-from trajpred.evaluation.provenance import environment, store_facts
-from trajpred.evaluation.results import Evaluation
+from trajpred.evaluation.results import Evaluation, environment, store_facts
 from trajpred.evaluation.scores import Scores
 from trajpred.evaluation.updates import changes
 from trajpred.metrics import metric_of, paired_columns
@@ -44,7 +43,7 @@ def evaluate(
 
     Args:
         predictor: a model, a baseline, a predictions file or an ensemble; a
-            :class:`~trajpred.predictors.streamed.StreamedPredictor` for the metrics of updates, too.
+            :class:`~trajpred.predictors.derived.StreamedPredictor` for the metrics of updates, too.
         store: the split.
         batch_size, limit, workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
         ks: for each k, evaluate the k most probable modes.

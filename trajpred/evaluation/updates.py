@@ -13,7 +13,7 @@ from trajpred.evaluation.agents import ScoredAgents
 from trajpred.forecast import Forecast, with_truth
 from trajpred.metrics import agent_metrics, metrics_of
 from trajpred.metrics.consistency import match_modes
-from trajpred.predictors.streamed import StreamedForecast
+from trajpred.predictors.derived import StreamedForecast
 from trajpred.scenario import Scenario, TrackCategory
 
 #: The errors of an update; changes from the one before follow them in tables.
@@ -77,7 +77,7 @@ def score_streams(
     """Compute the scores of each update ``[A, M]`` by its name, and each of :func:`changes` ``[A]``.
 
     Changes are means over the updates. Rows are those of ``agents``. Both are empty unless the forecasts are
-    of a :class:`~trajpred.predictors.streamed.StreamedPredictor`.
+    of a :class:`~trajpred.predictors.derived.StreamedPredictor`.
     """
     updates: dict[str, Table] = {}
     for scene, (scenario, forecast) in enumerate(zip(scenarios, forecasts, strict=True)):

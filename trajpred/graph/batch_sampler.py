@@ -27,11 +27,11 @@ from trajpred.errors import require
 BLOCK, WINDOW = 256, 4096
 #: Minimum number of batches of a group; there are at most ``MAX_SLABS ** 2`` groups.
 BATCHES_PER_GROUP, MAX_SLABS = 8, 8
-#: Peak memory of a training step (default model, float32) measured by ``tools/benchmark.py step``: bytes per
-#: padded pair of tokens, agent and lane, and of the process itself.
+#: Peak memory of a training step, fitted to measurements of the default model in float32: bytes per padded
+#: pair of tokens, agent and lane, and of the process itself.
 PAIR_BYTES, AGENT_BYTES, LANE_BYTES, PROCESS_BYTES = 250, 650_000, 100_000, 700_000_000
-#: Mode tokens of each agent in the decoder.
-MODES = 6
+#: Mode tokens of each agent in the decoder, at most: six in each of two groups.
+MODES = 12
 
 
 class BatchKey(NamedTuple):

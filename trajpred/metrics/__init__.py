@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from trajpred import lazy_names
 from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
-from trajpred.metrics.groups import MOVING_M, agent_groups
 from trajpred.metrics.registry import (
     METRICS,
     Metric,
@@ -20,15 +19,13 @@ from trajpred.metrics.registry import (
 )
 
 if TYPE_CHECKING:
+    from trajpred.metrics.compute import agent_metrics, horizon_metrics, world_metrics
     from trajpred.metrics.forecast_metrics import ForecastMetrics
-    from trajpred.metrics.per_agent import agent_metrics, horizon_metrics
-    from trajpred.metrics.world import COLLISION_THRESHOLD_M, world_metrics
 
 __getattr__, _ = lazy_names(
     __name__,
     {
+        "compute": "agent_metrics horizon_metrics world_metrics",
         "forecast_metrics": "ForecastMetrics",
-        "per_agent": "agent_metrics horizon_metrics",
-        "world": "COLLISION_THRESHOLD_M world_metrics",
     },
 )

@@ -63,9 +63,9 @@ def by_probability(probability: Tensor) -> Tensor:
     return probability.argsort(dim=1, descending=True, stable=True)
 
 
-def missed(fde: Tensor, threshold: float = MISS_THRESHOLD_M) -> Tensor:
-    """Return 1 where a final error is greater than ``threshold`` metres, else 0, NaN where it is NaN."""
-    return (fde > threshold).to(fde.dtype).where(~fde.isnan(), fde)
+def missed(fde: Tensor) -> Tensor:
+    """Return 1 where a final error is greater than :data:`MISS_THRESHOLD_M`, else 0, NaN where it is NaN."""
+    return (fde > MISS_THRESHOLD_M).to(fde.dtype).where(~fde.isnan(), fde)
 
 
 def with_brier(error: Tensor, probability: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from trajpred.metrics.per_agent import agent_metrics
+from trajpred.metrics.compute import agent_metrics
 from trajpred.metrics.registry import columns, metric_of
 from trajpred.splits import GROUPS
 

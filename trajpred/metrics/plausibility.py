@@ -234,9 +234,9 @@ def collisions(
 ) -> NDArray[np.bool_]:
     """Return whether an agent's oriented box overlaps another's in world k: mode k of all agents of a scene.
 
-    av2's threshold of 1 m between centres (``world.py``) passes cars that scrape along each other and rejects
-    people side by side. Pairs that already overlap at the last observed pose are ignored: there, the size or
-    the recording is wrong.
+    av2's threshold of 1 m between centres passes cars that scrape along each other and rejects people side
+    by side. Pairs that already overlap at the last observed pose are ignored: there, the size or the
+    recording is wrong.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres, all agents of a scene in one frame.

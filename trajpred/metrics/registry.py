@@ -17,7 +17,7 @@ from trajpred.metrics.consistency import Matched
 from trajpred.metrics.displacement import missed, of_best, with_brier
 
 Kind = Literal["displacement", "plausibility", "world", "streaming"]
-Table = Literal["training", "progress", "chart", "results", "interval", "breakdown", "side by side"]
+Table = Literal["training", "progress", "results", "interval", "breakdown", "side by side"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,14 @@ class Metric:
         unit: ``m``, ``rad``, or empty for shares.
         kind: ``displacement`` (computed from :class:`~trajpred.metrics.displacement.Errors`),
             ``plausibility`` (from :class:`~trajpred.metrics.plausibility.Futures`, with ``--beyond`` only),
-            ``world`` (from :class:`~trajpred.metrics.world.Worlds`), or ``streaming`` (from
+            ``world`` (from :class:`~trajpred.metrics.compute.Worlds`), or ``streaming`` (from
             :class:`~trajpred.metrics.consistency.Matched`, with ``--streaming`` only).
         lower_is_better: None if neither direction is better.
         tables: the tables in which the metric appears, and for which K there: ``training`` (validation
-            curves), ``progress`` (the progress bar), ``chart`` (TensorBoard's custom charts), ``results``
-            (comparisons of predictors), ``interval`` (comparisons with intervals, values per scenario),
-            ``breakdown`` (horizons, breakdowns, the page) and ``side by side`` (breakdowns of several
-            groups). Every metric appears in the main table of an evaluation. Those in ``breakdown`` have
-            K = 6 there and cannot use headings.
+            curves), ``progress`` (the progress bar), ``results`` (comparisons of predictors), ``interval``
+            (comparisons with intervals, values per scenario), ``breakdown`` (horizons, breakdowns, the page)
+            and ``side by side`` (breakdowns of several groups). Every metric appears in the main table of an
+            evaluation. Those in ``breakdown`` have K = 6 there and cannot use headings.
         ks: evaluate a displacement metric for these K only, whatever is asked for.
         per_actor: a world metric that is averaged over actors, not over scenes, as av2's leaderboard did.
 
@@ -100,13 +99,8 @@ def metric_of(column: str) -> Metric:
 
 
 #: Tables of the four main metrics.
-_MAIN: dict[Table, tuple[int, ...]] = {
-    "training": (1, 6),
-    "results": (1, 6),
-    "chart": (6,),
-    "breakdown": (6,),
-}
-_ERRORS: dict[Table, tuple[int, ...]] = {**_MAIN, "chart": (1, 6), "progress": (6,), "interval": (6,)}
+_MAIN: dict[Table, tuple[int, ...]] = {"training": (1, 6), "results": (1, 6), "breakdown": (6,)}
+_ERRORS: dict[Table, tuple[int, ...]] = {**_MAIN, "progress": (6,), "interval": (6,)}
 _FINAL: dict[Table, tuple[int, ...]] = {**_ERRORS, "interval": (1, 6), "side by side": (6,)}
 _MISSED: dict[Table, tuple[int, ...]] = {**_MAIN, "interval": (6,), "side by side": (6,)}
 _BRIER: dict[Table, tuple[int, ...]] = {**_MAIN, "results": (6,), "interval": (6,)}

@@ -19,7 +19,7 @@ from trajpred.scenario import Scenario, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 
 #: Forecasts the observed tracks of a scenario for a number of steps, such as
-#: :func:`trajpred.predictors.lane_following.lane_following`.
+#: :func:`trajpred.predictors.baselines.lane_following`.
 Rule = Callable[[Scenario, int], Forecast]
 #: Growth (m/s) of the Laplace scales ahead and to the left where a rule gives none. This and
 #: :data:`CONFIDENCE_POWER` describe lane following after 3 s, all agents of 500 and of 400 scenes of

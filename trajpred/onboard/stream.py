@@ -196,7 +196,7 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
         runtime, lane_map, ego_id: as for :class:`TrackStream`.
         fallback: predicts the tracks that were detected recently and that the bundle does not predict: those
             beyond its number of agents, or all if it fails. By default they have no futures.
-            :func:`~trajpred.predictors.lane_following.lane_following` or another function of a scenario and a
+            :func:`~trajpred.predictors.baselines.lane_following` or another function of a scenario and a
             number of steps.
 
     Example:

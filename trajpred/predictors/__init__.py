@@ -6,9 +6,9 @@ from trajpred import lazy_names
 
 if TYPE_CHECKING:
     from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
+    from trajpred.predictors.derived import PerturbedPredictor
     from trajpred.predictors.ensemble import EnsemblePredictor
     from trajpred.predictors.load import BaselinePredictor, load_ensemble, load_predictor
-    from trajpred.predictors.perturbed import PerturbedPredictor
     from trajpred.predictors.predictions_file import FilePredictor
     from trajpred.predictors.predictor import Predictor
 
@@ -18,7 +18,7 @@ __getattr__, __all__ = lazy_names(
         "checkpoint": "BundlePredictor CheckpointPredictor",
         "ensemble": "EnsemblePredictor",
         "load": "BaselinePredictor load_ensemble load_predictor",
-        "perturbed": "PerturbedPredictor",
+        "derived": "PerturbedPredictor",
         "predictions_file": "FilePredictor",
         "predictor": "Predictor",
     },

@@ -1,28 +1,20 @@
-"""Loading of any predictor by name or path, baselines among them."""
+"""Loading of any predictor by name or path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from trajpred.errors import DataError, require
 from trajpred.forecast import Forecast
 from trajpred.model import pretrained
 from trajpred.onboard.bundle import is_bundle
+from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
 from trajpred.predictors.ensemble import EnsemblePredictor
-from trajpred.predictors.lane_following import lane_following
-from trajpred.predictors.motion import constant_turn_rate, constant_velocity
 from trajpred.predictors.predictions_file import FilePredictor, future_steps
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario
-
-#: The baselines by name. They use observed steps only and forecast every track that has one.
-BASELINES: dict[str, Callable[..., Forecast]] = {
-    "constant_velocity": constant_velocity,
-    "constant_turn_rate": constant_turn_rate,
-    "lane_following": lane_following,
-}
 
 
 class BaselinePredictor(Predictor):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from trajpred.forecast import Forecast
-from trajpred.predictors.motion import last_observed
+from trajpred.predictors.baselines import last_observed
 from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario, TrackCategory

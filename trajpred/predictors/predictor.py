@@ -38,15 +38,3 @@ class Predictor:
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         """Forecast each scenario, in order."""
         raise NotImplementedError
-
-
-class DerivedPredictor(Predictor):
-    """A predictor that uses another one in its own way, and is described as that one."""
-
-    def __init__(self, predictor: Predictor) -> None:
-        self.predictor, self.name, self.training = predictor, predictor.name, predictor.training
-        self.joint, self.how, self.forks = predictor.joint, predictor.how, predictor.forks
-
-    @property
-    def members(self) -> tuple[Predictor, ...]:
-        return self.predictor.members

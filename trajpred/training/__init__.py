@@ -2,7 +2,6 @@
 
 ``train`` (command, config, run folder), ``lit_forecaster`` (the step: losses, gradients, validation),
 ``losses``, ``optimizer`` (AdamW, schedule, check for non-finite numbers). Around it: ``progress`` (what is
-printed), ``tensorboard``, ``callbacks`` (when checkpoints are saved, signals), ``checkpoint_io`` (how they
-are written and found), ``record`` (facts and curves of the training), ``results`` (what a finished run
-leaves) and ``distributed`` (sums over processes).
+printed), ``tensorboard``, ``checkpoint_io`` (when checkpoints are saved, how they are written and found),
+``record`` (facts, curves and report of a run) and ``distributed`` (sums over processes).
 """

@@ -16,6 +16,7 @@ from torch import Tensor, distributed
 
 from trajpred.environment import cores, threads_alone
 from trajpred.errors import DataError
+from trajpred.training.settings import spelled
 
 #: Scenes of a step that are worth a process of their own.
 SCENES_PER_PROCESS = 4
@@ -45,7 +46,7 @@ def choose_devices(trainer: Any, batch_size: int, scenes: int, args: Sequence[st
     given = trainer.devices != "auto" or trainer.strategy != "auto" or trainer.num_nodes != 1
     program = Path(sys.argv[0])
     command = program.name == "train.py" or "trajpred" in (program.stem, program.parent.name)
-    typed, words = _words(sys.argv), _words(args)
+    typed, words = spelled(sys.argv), spelled(args)
     restarts = command and typed[len(typed) - len(words) :] == words
     if accelerator != "cpu" or given or not restarts or any(name in os.environ for name in LAUNCHERS):
         return {"accelerator": accelerator}
@@ -59,11 +60,6 @@ def check_precision(name: Any) -> None:
     known = {x for one in PRECISIONS for x in (one, one.partition("-")[0])}
     if name is not None and str(name) not in known:
         raise DataError(f"--trainer.precision {name}: must be one of {', '.join(PRECISIONS)}")
-
-
-def _words(args: Sequence[str]) -> list[str]:
-    """Spell ``--name=value`` as the two words ``--name value``."""
-    return [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
 
 
 def choose_accelerator(name: Any) -> Any:

@@ -12,9 +12,10 @@ from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
+from trajpred.evaluation.agents import agent_groups
 from trajpred.geometry import last_step, norm
 from trajpred.graph.config import SceneConfig
-from trajpred.metrics import ForecastMetrics, agent_groups, agent_metrics
+from trajpred.metrics import ForecastMetrics
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG
 from trajpred.model.forecaster import Forecaster
@@ -100,8 +101,7 @@ class LitForecaster(pl.LightningModule):
             losses |= {name: value, "loss": losses["loss"] + getattr(self.loss, name, 1.0) * value}
         return losses
 
-    def validation_step(self, batch: HeteroData, _: int) -> Tensor:
-        """Evaluate one batch; return minFDE6 of its focal agents in metres, for callbacks."""
+    def validation_step(self, batch: HeteroData, _: int) -> None:
         modes = self.forecaster.decoder(self.forecaster.encoder.encode(batch), batch)
         agent = batch["agent"]
         # The model's horizon may be longer than the data's: up to the last step that any agent has.
@@ -118,8 +118,6 @@ class LitForecaster(pl.LightningModule):
         groups = agent_groups(agent.category, known, valid.all(1), norm(target[:, -1]))
         inputs = (prediction.trajectory[:, :, :steps], prediction.logits.softmax(-1), target, valid)
         self.val_metrics.update(*inputs, groups)
-        path, p, target, valid = (values[groups["focal"]] for values in inputs)
-        return agent_metrics(path, p, target, valid, ks=(6,), names=("minFDE",))["minFDE6"]
 
     def on_validation_epoch_end(self) -> None:
         results = self.val_metrics.compute()

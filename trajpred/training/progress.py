@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -23,8 +22,6 @@ from trajpred.training.record import RunHistory, epochs_done
 
 #: Seconds between two states of the bar, and at most between two lines.
 REFRESH_S, LINE_S = 0.2, 120.0
-#: Characters of the bar alone on a narrow terminal, and its numbers and times.
-_BAR, _TIMES = 8, 32
 
 
 class RunProgress(ProgressBar):
@@ -104,13 +101,8 @@ class RunProgress(ProgressBar):
             print("   ".join(filter(None, parts)), flush=True)
             return
         self.bar.n = trainer.global_step
-        room = shutil.get_terminal_size().columns - _TIMES - _BAR
-        shown = ""
-        for part in filter(None, (loss, _best(trainer), epochs.strip(), self._latest())):
-            if len(shown) + len(part) + 2 > room:
-                break
-            shown += f", {part}" if shown else part
-        self.bar.set_postfix_str(shown)
+        shown = filter(None, (loss, _best(trainer), epochs.strip()))
+        self.bar.set_postfix_str(", ".join(shown))  # tqdm fits the line to the terminal
 
     def _times(self, trainer: pl.Trainer) -> Iterator[str]:
         """Yield the steps, and the time since the start and to the end."""
@@ -119,11 +111,6 @@ class RunProgress(ProgressBar):
         yield f"step {step:{len(str(total))}}" + (f"/{total}" if total else "")
         left = f", {tqdm.format_interval(elapsed / done * (total - step))} left" if total and done else ""
         yield tqdm.format_interval(elapsed) + left
-
-    def _latest(self) -> str:
-        """Describe the last validation."""
-        rows = (row for row in reversed(self.history.rows.values()) if "val/loss" in row)
-        return _describe_validation(next(rows, {}))
 
 
 def _describe_validation(row: dict[str, float]) -> str:

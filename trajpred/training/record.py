@@ -1,17 +1,38 @@
-"""The facts and the curves of a training, kept in its checkpoints: for tables, model cards and pictures."""
+"""Facts and curves of a training, kept in its checkpoints; its folder, and the report it leaves there."""
 
 from __future__ import annotations
 
+import shlex
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from filelock import FileLock, Timeout
+from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
 
-from trajpred.errors import require
-from trajpred.evaluation.provenance import environment, store_facts
+from trajpred.errors import DataError, require
+from trajpred.evaluation import evaluate, write_results
+from trajpred.evaluation.report import beside, show, tables, to_markdown
+from trajpred.evaluation.results import environment, store_facts
 from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import TRAINING
+from trajpred.predictors import load_predictor
+from trajpred.store import ScenarioStore
+from trajpred.store.sample import store_words
+from trajpred.viz.curves import draw_curves
+from trajpred.viz.scene import draw_scene, save_scene
+
+#: Files in the folder of a run. ``evaluation.json`` is the input of ``trajpred compare``.
+CURVES, EVALUATION, TABLES, WORST = "curves.png", "evaluation.json", "evaluation.md", "worst_{}.png"
+#: The metric of the focal agent that chooses the worst scenes.
+WORST_BY = "minFDE6"
+DPI = 110
+#: Seconds to wait for another training of the same run to end.
+LOCK_S = 10.0
 
 
 def batch_order(record: dict[str, Any]) -> dict[str, Any]:
@@ -135,3 +156,80 @@ class RunHistory(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows, self._sum, self._batches = (state_dict[name] for name in ("rows", "sum", "batches"))
+
+
+def create_run_folder(logger: Any) -> None:
+    """Create the folder of a new run, which no other training that starts at the same time can share."""
+    # A version given by name may exist.
+    while isinstance(logger, TensorBoardLogger) and not isinstance(logger.version, str):
+        try:
+            Path(logger.log_dir).mkdir(parents=True)
+            break
+        except FileExistsError:
+            logger._version = None
+
+
+@contextmanager
+def lock_run(trainer: pl.Trainer) -> Iterator[None]:
+    """Hold the lock of a run's folder. Raises: DataError if another training holds it."""
+    with ExitStack() as stack:
+        if trainer.is_global_zero and isinstance(trainer.logger, TensorBoardLogger):
+            run = Path(trainer.logger.log_dir)
+            run.mkdir(parents=True, exist_ok=True)
+            try:
+                # The data workers of a killed training live, and hold its lock, for some seconds.
+                stack.enter_context(FileLock(run / ".training.lock").acquire(timeout=LOCK_S))
+            except Timeout:
+                raise DataError("another training is writing here", file=run) from None
+        yield
+
+
+def report(store: Path, checkpoint: Path, run: Path | None, history: RunHistory, scenes: int) -> None:
+    """Evaluate ``checkpoint`` on the validation split, print the outcome, and fill the run's folder.
+
+    Args:
+        run: the folder; None without a logger, when nothing is written.
+        history: curves of the run.
+        scenes: number of worst scenes to draw.
+    """
+    rows = ScenarioStore(store, "val")
+    print(f"\nEvaluating {checkpoint.name} on {len(rows):,} validation scenes", flush=True)
+    predictor, constant_velocity = (load_predictor(name) for name in (checkpoint, "constant_velocity"))
+    result, baseline = (evaluate(one, rows) for one in (predictor, constant_velocity))
+    show([beside(result, baseline)], note="")
+    if result.missing["all"]:
+        print(f"{result.missing['all']} agents beyond the model's limits were not predicted.")
+    if run is not None:
+        write_results(run / EVALUATION, [baseline, result])
+        (run / TABLES).write_text(to_markdown(tables(result)), encoding="utf-8")
+        curves = draw_curves(history.rows, f"{run.parent.name}/{run.name}", result.training.get("steps"))
+        save_scene(curves, run / CURVES, dpi=DPI)
+        for number, name in enumerate(result.worst(WORST_BY, scenes), 1):
+            scenario = rows[rows.index(name)]
+            save_scene(draw_scene(scenario, predictor([scenario])[0]), run / WORST.format(number), dpi=DPI)
+        _print_files(run, checkpoint)
+    options = shlex.join(["--checkpoint", str(checkpoint), *store_words(store)])
+    print("Next:")
+    print(f"  trajpred visualize {options} --out {shlex.quote(str((run or Path()) / 'pictures'))}")
+    print(f"  trajpred evaluate {options} --by all")
+    if run is not None and any(run.glob("events.*")):
+        print(f"  tensorboard --logdir {shlex.quote(str(run))}")
+
+
+def _print_files(run: Path, checkpoint: Path) -> None:
+    """Print which files are where."""
+    model = checkpoint.resolve()
+    if model.is_relative_to(run.resolve()):
+        model = model.relative_to(run.resolve())
+    files = {
+        CURVES: "learning curves",
+        TABLES: "validation tables",
+        EVALUATION: "the same and more, for trajpred compare",
+        WORST.format(1): f"the validation scene with the largest {WORST_BY}; further ones follow",
+        "config.yaml": "all settings",
+        model.as_posix(): "the model",
+    }
+    files = {name: text for name, text in files.items() if (run / name).exists()}
+    width = max(map(len, files))
+    print(f"Results in {run}:")
+    print("\n".join(f"  {name:<{width}}  {text}" for name, text in files.items()))

@@ -10,6 +10,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import reduce
+from itertools import pairwise
+from operator import or_
 from pathlib import Path
 from pydoc import locate
 from typing import TYPE_CHECKING, Any
@@ -21,8 +24,12 @@ from trajpred.errors import DataError
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
+_LINES = [line.split() for line in Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines()]
+_KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "NoneType": None}
 #: The names of all settings, without those of the classes that are chosen by their path.
-NAMES = tuple(Path(__file__).with_suffix(".txt").read_text("utf-8").split())
+NAMES = tuple(name for name, *_ in _LINES)
+#: The types of those that are numbers or switches.
+TYPES: dict[str, Any] = {name: reduce(or_, map(_KINDS.get, kinds)) for name, *kinds in _LINES if kinds}
 #: Maximum size of a config file, and number of its values, with those that its anchors stand for.
 MAX_BYTES, MAX_VALUES = 1_000_000, 100_000
 #: Settings that are taken from others: which one, and how it is converted.
@@ -34,26 +41,20 @@ _UNKNOWN_OPTION = re.compile(r"Option '([\w.]+)'")
 _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_path '(\S+)':\s+module ")
 _KEY = re.compile(r'Parser key "([\w.]+)"')
 _CLASS = re.compile(r"given class_path '([\w.]+)'")
-_VALUE = re.compile(r"(?:Got|Given) value: (.+)")
-_EXPECTED = re.compile(r"Expected an? (<class '\w+'>|typing\.Literal\[.*?\]|tuple with \d+ elements)")
+_VALUE = re.compile(r"(?:Got|Given) value: ?(.*)")
+_EXPECTED = re.compile(r"Expected an? (?:<class '(\w+)'>|typing\.(Literal\[.*?\])|(tuple with \d+ elements))")
 #: What the command takes besides settings.
 OPTIONS = ("config", "help", "print_config")
-_TYPES = {
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "text",
-    "NoneType": "null",
-}
 
 
 def check_settings(args: Sequence[str]) -> None:
-    """Reject names that no setting has, settings that are taken from others, and unusable config files.
+    """Reject names that no setting has, settings that are taken from others, wrong numbers, unusable files.
 
-    Files are unusable if they take all memory: devices, and anchors within anchors.
+    Config files are unusable if they take all memory: devices, and anchors within anchors.
 
     Raises: DataError.
     """
+    values: list[str] = []
     for file in _configs(args):
         if file.is_char_device() or (file.is_file() and file.stat().st_size > MAX_BYTES):
             raise DataError(f"is a device or has more than {MAX_BYTES:,} bytes", file=file)
@@ -64,9 +65,12 @@ def check_settings(args: Sequence[str]) -> None:
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
         if _count(content, {}) > MAX_VALUES:
             raise DataError(f"its anchors stand for more than {MAX_VALUES:,} values", file=file)
-        for key in _keys(content):
+        for key, value in _items(content):
             if problem := _problem_of(key):
                 raise DataError(problem, file=file, field=key)
+            if key in TYPES:
+                flow = yaml.safe_dump(value, default_flow_style=True)
+                values.append(f"--{key}={value if isinstance(value, str) else flow.splitlines()[0]}")
     if args and not args[0].startswith("-"):
         raise DataError(f"unexpected argument {args[0]!r}: settings are written --NAME VALUE")
     for word in args:
@@ -74,6 +78,26 @@ def check_settings(args: Sequence[str]) -> None:
             flag = word.partition("=")[0].rstrip("+")
             if problem := _problem_of(_plain(flag[2:]), "--"):
                 raise DataError(f"{flag}: {problem}")
+    values += [f"{flag}={x}" for flag, x in pairwise(spelled(args)) if flag.removeprefix("--") in TYPES]
+    _check_values(values, args)
+
+
+def _check_values(values: Sequence[str], args: Sequence[str]) -> None:
+    """Let jsonargparse check numbers and switches, without the classes that take them."""
+    from jsonargparse import ArgumentError, ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    for name, kind in TYPES.items():
+        parser.add_argument(f"--{name}", type=kind)
+    try:
+        parser.parse_args(values)
+    except ArgumentError as error:
+        raise explain(str(error), parser, args) from None
+
+
+def spelled(args: Sequence[str]) -> list[str]:
+    """Spell ``--name=value`` as the two words ``--name value``."""
+    return [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
 
 
 def _problem_of(key: str, prefix: str = "") -> str | None:
@@ -87,7 +111,9 @@ def _problem_of(key: str, prefix: str = "") -> str | None:
 def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataError:
     """Turn what jsonargparse reports about the arguments ``args`` into one sentence."""
     key = ".".join(_KEY.findall(problem))
-    value, expected = _VALUE.search(problem), list(_expected(problem))
+    value = _VALUE.search(problem)
+    kinds = ("".join(kind).replace("NoneType", "null") for kind in _EXPECTED.findall(problem))
+    expected = dict.fromkeys(kinds)
     classes = _CLASS.findall(problem)
     if classes and (found := _UNKNOWN_OPTION.search(problem)):
         key, chosen = f"{key}.{found[1]}", classes[0].rpartition(".")[2]
@@ -100,8 +126,7 @@ def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataEr
         example = f", as {default} is" if default else ""
         problem = f"{wrong[1] or wrong[2]!r} is not the path of a class{example}"
     elif value and expected:
-        choice = " or ".join(filter(None, [", ".join(expected[:-1]), expected[-1]]))
-        problem = f"must be {choice}, is {value[1]!r}"
+        problem = f"must be {' or '.join(expected)}, is {value[1]!r}"
     return _located(key, " ".join(problem.rpartition('":')[2].split()), args)
 
 
@@ -128,19 +153,6 @@ def _parameters(class_path: str) -> list[str]:
     return list(parser.get_defaults(skip_validation=True).keys())
 
 
-def _expected(problem: str) -> Iterator[str]:
-    """Yield what a value may be, in words."""
-    names = list(dict.fromkeys(_EXPECTED.findall(problem)))
-    literals = [one.strip(" '") for name in names if "[" in name for one in name[15:-1].split(",")]
-    if literals:
-        yield f"one of {', '.join(dict.fromkeys(literals))}"
-    for name in names:
-        if name.startswith("tuple"):
-            yield f"a list of {name.split()[2]} values"
-        if name.startswith("<class"):
-            yield _TYPES.get(name[8:-2], name[8:-2])
-
-
 def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
     """Name the flag that sets ``key``, or the config file that does; neither for an empty key."""
     if not key:
@@ -150,7 +162,7 @@ def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
         if flag.startswith("--") and _plain(flag[2:]) == _plain(key):
             return DataError(f"{flag}: {problem}")
     for file in _configs(args):
-        if _plain(key) in _keys(read_yaml(file)):
+        if _plain(key) in dict(_items(read_yaml(file))):
             return DataError(problem, file=file, field=key)
     return DataError(problem, field=key)
 
@@ -213,11 +225,11 @@ def _plain(key: str) -> str:
     return key.replace(".init_args", "")
 
 
-def _keys(content: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of nested values, without ``init_args``; items of a list have its key."""
+def _items(content: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys and nested values, without ``init_args``; items of a list have its key."""
     for item in content if isinstance(content, list) else ():
-        yield from _keys(item, prefix)
+        yield from _items(item, prefix)
     for name, value in content.items() if isinstance(content, dict) else ():
         inner = prefix if name == "init_args" else f"{prefix}.{name}".strip(".")
-        yield inner
-        yield from _keys(value, inner)
+        yield inner, value
+        yield from _items(value, inner)

@@ -10,18 +10,16 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from pydoc import locate
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from filelock import FileLock, Timeout
 from jsonargparse import ArgumentError
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
@@ -32,15 +30,20 @@ from trajpred.model.pretrained import LAST
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.time_grid import same_step
-from trajpred.training import callbacks, tensorboard
-from trajpred.training.callbacks import STOPPED, StoppedError
-from trajpred.training.checkpoint_io import PREVIOUS, newest_checkpoint
+from trajpred.training.checkpoint_io import (
+    PREVIOUS,
+    STOPPED,
+    RecentCheckpoint,
+    RunCheckpoint,
+    StoppedError,
+    newest_checkpoint,
+)
 from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
-from trajpred.training.record import RunHistory, TrainingRecord
-from trajpred.training.results import report
+from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run, report
 from trajpred.training.settings import LINKED, check_settings, configs_first, explain
+from trajpred.training.tensorboard import PredictionPictures
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -77,8 +80,8 @@ DEFAULTS: dict[str, Any] = {
     "recent.enable_version_counter": False,
 }
 
-#: Seconds to wait for another training of the same run to end.
-LOCK_S = 10.0
+#: An abbreviation would hide a mistyped name.
+STRICT = {"exit_on_error": False, "allow_abbrev": False}
 
 
 class TrainCLI(LightningCLI):
@@ -92,11 +95,10 @@ class TrainCLI(LightningCLI):
         super().__init__(*args, **kwargs)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_lightning_class_args(callbacks.RunCheckpoint, "best")
-        parser.add_lightning_class_args(callbacks.RunCheckpoint, "last")
-        parser.add_lightning_class_args(callbacks.RecentCheckpoint, "recent")
-        parser.add_lightning_class_args(tensorboard.PredictionPictures, "pictures")
-        parser.add_lightning_class_args(tensorboard.LearningCurves, "curves")
+        parser.add_lightning_class_args(RunCheckpoint, "best")
+        parser.add_lightning_class_args(RunCheckpoint, "last")
+        parser.add_lightning_class_args(RecentCheckpoint, "recent")
+        parser.add_lightning_class_args(PredictionPictures, "pictures")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
@@ -172,7 +174,7 @@ class TrainCLI(LightningCLI):
                 parts = ", ".join(name.removeprefix("forecaster.") for name in new)
                 print(f"Fine-tunes {weights}; newly initialised: {parts or 'none'}")
         if self.trainer.is_global_zero and self.config.resume is None:
-            _create_run_folder(self.trainer.logger)
+            create_run_folder(self.trainer.logger)
         # The config.yaml that is saved then describes how to repeat the run, not how to resume it.
         self.resume, self.config.resume = self.config.resume, None
         if self.resume is not None and self.config.trainer.logger:
@@ -194,32 +196,6 @@ def _require_unset(name: str, given: int, default: int, found: int) -> None:
     require(given in (default, found), name, f"is {given}, the data have {found}; it is taken from the data")
 
 
-def _create_run_folder(logger: Any) -> None:
-    """Create the folder of a new run, which no other training that starts at the same time can share."""
-    # A version given by name may exist.
-    while isinstance(logger, TensorBoardLogger) and not isinstance(logger.version, str):
-        try:
-            Path(logger.log_dir).mkdir(parents=True)
-            break
-        except FileExistsError:
-            logger._version = None
-
-
-@contextmanager
-def lock_run(trainer: pl.Trainer) -> Iterator[None]:
-    """Hold the lock of a run's folder. Raises: DataError if another training holds it."""
-    with ExitStack() as stack:
-        if trainer.is_global_zero and isinstance(trainer.logger, TensorBoardLogger):
-            run = Path(trainer.logger.log_dir)
-            run.mkdir(parents=True, exist_ok=True)
-            try:
-                # The data workers of a killed training live, and hold its lock, for some seconds.
-                stack.enter_context(FileLock(run / ".training.lock").acquire(timeout=LOCK_S))
-            except Timeout:
-                raise DataError("another training is writing here", file=run) from None
-        yield
-
-
 def train(args: Sequence[str] | None = None) -> None:
     """Train, then print the validation table of the best checkpoint beside constant velocity."""
     _configure_output()
@@ -232,13 +208,7 @@ def train(args: Sequence[str] | None = None) -> None:
         auto_configure_optimizers=False,
         trainer_defaults=TRAINER_DEFAULTS,
         save_config_kwargs={"overwrite": True},
-        # An abbreviation would hide a mistyped name.
-        parser_kwargs={
-            "prog": "trajpred train",
-            "description": train.__doc__,
-            "exit_on_error": False,
-            "allow_abbrev": False,
-        },
+        parser_kwargs={"prog": "trajpred train", "description": train.__doc__} | STRICT,
     )
     folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
     with lock_run(cli.trainer), naming(folder):

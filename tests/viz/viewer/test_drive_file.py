@@ -15,12 +15,12 @@ from tests.conftest import run
 from tests.sources.drives import identity, read_back, write_drive
 from trajpred.forecast import Forecast
 from trajpred.onboard import OnboardForecast
-from trajpred.predictors.lane_following import lane_following
+from trajpred.predictors.baselines import lane_following
 from trajpred.scenario import EGO_ID, Scenario, TrackCategory
 from trajpred.sources.recorded_drive import RecordedDrive, TrackedObjects
 from trajpred.viz.viewer import DriveFile, save_mcap
 from trajpred.viz.viewer.drive_file import OBJECTS, ROAD, SCENE, VIEW
-from trajpred.viz.viewer.predicted_objects import MAX_POSES
+from trajpred.viz.viewer.messages import MAX_POSES
 
 #: Rounding of what is written.
 MM = 1.1e-3

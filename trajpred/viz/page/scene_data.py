@@ -22,7 +22,7 @@ from trajpred.forecast import Attention, Forecast, with_truth
 from trajpred.geometry import arc_length, norm
 from trajpred.lane_map import LaneMap
 from trajpred.metrics import agent_metrics, columns, final_error
-from trajpred.predictors.streamed import StreamedForecast
+from trajpred.predictors.derived import StreamedForecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.forecast_layer import lateral_band

@@ -1,4 +1,7 @@
-"""A drive as a file for viewers: the scene of every moment, and Autoware's predicted objects."""
+"""A drive as an MCAP file of ROS 2 messages: the scene of every moment, and Autoware's predicted objects.
+
+ROS 2's own tools and Foxglove read it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from trajpred.files import naming
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.stream import OnboardForecast
 from trajpred.scenario import EGO_ID, Scenario, Tracks
 from trajpred.sources.recorded_drive import TrackedObjects
+from trajpred.sources.ros_types import ros_types
 from trajpred.viz.scene import future_rows
-from trajpred.viz.viewer.mcap_file import McapFile
-from trajpred.viz.viewer.predicted_objects import predicted_objects
-from trajpred.viz.viewer.scene_update import SceneMessages
+from trajpred.viz.viewer.messages import SceneMessages, predicted_objects
 
 #: Topics of the files; transforms are not on /tf, where they would contradict those of a vehicle.
 OBJECTS = "/perception/object_recognition/objects"
@@ -25,15 +28,17 @@ ROAD, SCENE, VIEW = "/trajpred/road", "/trajpred/scene", "/trajpred/view"
 FOLLOW = 0.05
 
 
-class DriveFile(McapFile):
-    """Write the updates of a drive, each complete in itself.
+class DriveFile:
+    """Write the updates of a drive, each complete in itself; they stay readable if the process stops.
 
     Args:
-        path: of the MCAP file.
+        path: of the file, which is replaced.
         lane_map: drawn once.
         step_s: seconds between the steps of forecasts.
         min_probability: of the modes that are written, see :func:`predicted_objects`.
         frame: id of the map's frame.
+
+    Raises: DataError if a package is missing, OSError.
 
     Example:
         >>> with DriveFile("predicted.mcap", lane_map, step_s=0.1) as file:
@@ -48,10 +53,35 @@ class DriveFile(McapFile):
         min_probability: float = 0.0,
         frame: str = "map",
     ) -> None:
-        super().__init__(path)
+        self._types, self.path = ros_types(), Path(path)
+        from mcap.writer import Writer
+
+        with naming(self.path):
+            self._stream = self.path.open("wb")
+        self._writer = Writer(self._stream)
+        self._writer.start(profile="ros2", library="trajpred")
+        self._channels: dict[str, int] = {}
         self.map, self.step_s, self.min_probability, self.frame = lane_map, step_s, min_probability, frame
         self._messages: SceneMessages | None = None
         self._view = np.zeros(2)
+
+    def __enter__(self) -> DriveFile:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        with naming(self.path), self._stream:
+            self._writer.finish()
+
+    def write(self, topic: str, message: Any, time_ns: int) -> None:
+        """Append a ROS 2 message, logged and published at ``time_ns``. Raises: OSError."""
+        kind = message.__msgtype__
+        if topic not in self._channels:
+            definition, _ = self._types.generate_msgdef(kind, ros_version=2)
+            schema = self._writer.register_schema(kind, "ros2msg", definition.encode())
+            self._channels[topic] = self._writer.register_channel(topic, "cdr", schema)
+        data = bytes(self._types.serialize_cdr(message, kind))
+        with naming(self.path):
+            self._writer.add_message(self._channels[topic], log_time=time_ns, publish_time=time_ns, data=data)
 
     def add(self, tracked: TrackedObjects, tracks: Tracks, forecast: OnboardForecast) -> None:
         """Write the forecast of tracked objects; ``tracks``: their histories until then. Raises: OSError."""

@@ -1,13 +1,17 @@
-"""Constant velocity and constant turn rate: one mode of probability 1, without a map."""
+"""Baselines: constant velocity, constant turn rate and lane following. Nothing is learned."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.forecast import Forecast
-from trajpred.geometry import STANDING_SPEED, arc, norm, wrap_angle
+from trajpred.geometry import STANDING_SPEED, Pose, arc, norm, wrap_angle
+from trajpred.graph.lane_futures import lane_futures
+from trajpred.graph.lane_paths import Routes
 from trajpred.scenario import Scenario
 
 #: Number of last steps that the turn rate is fitted to: 1 s at 10 Hz.
@@ -42,6 +46,33 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
     velocity = scenario.tracks.velocity[rows, last]
     velocity = np.where((norm(velocity) > STANDING_SPEED)[:, None], velocity, 0.0)
     return _follow_arc(scenario, rows, last, velocity, _turn_rate(scenario, rows, last), num_future)
+
+
+def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecast:
+    """Forecast the :func:`~trajpred.graph.lane_futures.lane_futures` of every track, the most probable first.
+
+    Six futures per track, along the lanes and at several speeds. Args and errors: see
+    :func:`constant_velocity`.
+    """
+    rows, last = last_observed(scenario)
+    tracks = scenario.tracks
+    path, probability = lane_futures(
+        Routes.of(scenario.map),
+        Pose(tracks.position, tracks.heading)[rows, last],
+        tracks.velocity[rows, last],
+        tracks.object_type[rows],
+        time_ahead(scenario, last, num_future),
+    )
+    # Equal accelerations and decelerations are equally probable: without rounding, their order is arbitrary.
+    order = np.argsort(-probability.round(9), axis=1, kind="stable")
+    path = np.take_along_axis(path, order[..., None, None], axis=1)
+    return as_forecast(scenario, rows, last, path, -np.sort(-probability, axis=1))
+
+
+#: The baselines by name. They use observed steps only and forecast every track that has one.
+BASELINES: dict[str, Callable[..., Forecast]] = {
+    one.__name__: one for one in (constant_velocity, constant_turn_rate, lane_following)
+}
 
 
 def last_observed(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,0 +1,153 @@
+"""Displacement metrics of single agents and of worlds.
+
+Mode k of all agents of a scene is a world, one possible future of the scene. Definitions follow
+``av2.datasets.motion_forecasting.eval.metrics``; see docs/concepts/metrics.md.
+Sizes: ``A`` agents of ``S`` scenes, ``K`` modes or worlds, ``F`` future steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trajpred.metrics.displacement import (
+    Errors,
+    average_error,
+    by_probability,
+    displacement,
+    final_error,
+    missed,
+    mode_errors,
+)
+from trajpred.metrics.registry import METRICS, metrics_of
+
+#: Two agents collide when their centres come nearer than this (metres) at any step, as in av2.
+COLLISION_THRESHOLD_M = 1.0
+
+
+def agent_metrics(
+    trajectory: Tensor,
+    probability: Tensor,
+    target: Tensor,
+    valid: Tensor,
+    ks: Sequence[int] = (1, 6),
+    names: Sequence[str] | None = None,
+    heading: Tensor | None = None,
+    target_heading: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Compute displacement metrics of each agent for its K most probable modes: ``[A]`` by name and K.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres; probability: ``[A, K]``.
+        target: ``[A, F, 2]`` metres, in the frame of ``trajectory``; valid: ``[A, F]`` bool.
+        ks: the K; a metric's own ``ks`` take precedence.
+        names: the metrics; by default all, heading errors only where headings are given.
+        heading: ``[A, K, F]`` radians; target_heading: ``[A, F]``.
+
+    Example:
+        >>> ahead = torch.tensor([[[[1.0, 0.0], [2.0, 0.0]]]])
+        >>> valid = torch.ones(1, 2, dtype=torch.bool)
+        >>> agent_metrics(ahead, torch.ones(1, 1), torch.zeros(1, 2, 2), valid, [1])["minADE1"]
+        tensor([1.5000])
+    """
+    errors = mode_errors(trajectory, probability, target, valid, heading, target_heading)
+    chosen = metrics_of("displacement") if names is None else [METRICS[name] for name in names]
+    if names is None and heading is None:
+        chosen = [one for one in chosen if one.unit != "rad"]
+    found: dict[str, Tensor] = {}
+    for k in sorted({*ks, *(k for one in chosen for k in one.ks)}):
+        top = errors.top(k)
+        found |= {f"{one.name}{k}": one.compute(top) for one in chosen if k in (one.ks or ks)}
+    return found
+
+
+def horizon_metrics(
+    trajectory: Tensor,
+    probability: Tensor,
+    target: Tensor,
+    valid: Tensor,
+    steps: Sequence[int],
+    names: Sequence[str],
+) -> dict[int, dict[str, Tensor]]:
+    """Compute metrics as if the future ended after each of ``steps``: ``[A]`` by steps, name and K (6).
+
+    NaN for agents that are not visible at that step. Other arguments as in :func:`agent_metrics`.
+    """
+    chosen = by_probability(probability)[:, :6]
+    error = torch.where(valid[:, None], displacement(trajectory, target), 0.0)
+    error, p = error.take_along_dim(chosen[..., None], 1), probability.take_along_dim(chosen, 1)
+    average = error.cumsum(2) / valid.cumsum(1)[:, None]
+    found = {}
+    for step in steps:
+        visible = valid[:, step - 1, None]
+        ade, fde = (torch.where(visible, x[..., step - 1], torch.nan) for x in (average, error))
+        found[step] = {f"{name}6": METRICS[name].compute(Errors(ade, fde, p)) for name in names}
+    return found
+
+
+class Worlds(NamedTuple):
+    """Errors of ``S`` scenes' worlds.
+
+    Attributes:
+        average, final: ``[S, K]`` metres, means over the agents of the scene.
+        probability: ``[S, K]``.
+        missed, collided: ``[S]`` shares of the agents in the best world: the one with the least final error,
+            of equal ones the most probable.
+    """
+
+    average: Tensor
+    final: Tensor
+    probability: Tensor
+    missed: Tensor
+    collided: Tensor
+
+
+def world_metrics(
+    trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor, scene: Tensor
+) -> dict[str, Tensor]:
+    """Compute the world metrics of each scene.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres, all agents of a scene in one frame.
+        probability: ``[S, K]`` of the worlds.
+        target: ``[A, F, 2]``; valid: ``[A, F]``, at least one step of each agent.
+        scene: ``[A]`` int64 ascending, containing each of 0 to S - 1.
+
+    Returns:
+        ``[S]`` by the registry's names of world metrics.
+    """
+    final = final_error(trajectory, target, valid)
+    ade, fde = (_mean(x, scene) for x in (average_error(trajectory, target, valid), final))
+    penalty = torch.where(fde == fde.amin(1, keepdim=True), (1 - probability) ** 2, torch.inf)
+    row, best = torch.arange(len(scene), device=scene.device), penalty.argmin(1)[scene]
+    shares = (missed(final[row, best]), collides(trajectory[row, best], scene).to(fde.dtype))
+    worlds = Worlds(ade, fde, probability, *(_mean(one[:, None], scene)[:, 0] for one in shares))
+    return {metric.name: metric.compute(worlds) for metric in metrics_of("world")}
+
+
+def collides(trajectory: Tensor, scene: Tensor) -> Tensor:
+    """Return whether each agent comes nearer than av2's threshold to another of its scene at any step.
+
+    Args:
+        trajectory: ``[A, F, 2]`` one future of each agent; scene: ``[A]`` int64 ascending.
+    """
+    count = torch.bincount(scene)
+    within = torch.arange(len(scene), device=scene.device) - (count.cumsum(0) - count)[scene]
+    padded = trajectory.new_full((len(count), int(count.max()), *trajectory.shape[1:]), torch.nan)
+    padded[scene, within] = trajectory
+    # One step at a time: the distances of all steps at once would be the largest array by far.
+    near = torch.zeros(len(count), padded.shape[1], dtype=torch.bool, device=scene.device)
+    for x, y in zip(padded[..., 0].unbind(2), padded[..., 1].unbind(2), strict=True):
+        distance = torch.hypot(x[:, :, None] - x[:, None], y[:, :, None] - y[:, None])
+        distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+        near |= (distance < COLLISION_THRESHOLD_M).any(2)
+    return near[scene, within]
+
+
+def _mean(values: Tensor, scene: Tensor) -> Tensor:
+    """Average over the agents of each scene: ``[A, K]`` -> ``[S, K]``."""
+    count = torch.bincount(scene)[:, None]
+    return values.new_zeros(len(count), values.shape[1]).index_add(0, scene, values) / count
