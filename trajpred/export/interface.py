@@ -21,9 +21,9 @@ TENSORRT = {
 IN_LIST = (
     "Add", "And", "Atan", "Cast", "Clip", "Concat", "Conv", "Cos", "Div", "Equal", "Exp", "Expand",
     "Gather", "Gemm", "Greater", "GreaterOrEqual", "InstanceNormalization", "LayerNormalization", "Less",
-    "LessOrEqual", "Log", "MatMul", "Max", "Mul", "Neg", "Not", "Or", "Pad", "Pow", "ReduceMax",
-    "ReduceSum", "Reshape", "Shape", "Sin", "Slice", "Softmax", "Split", "Sqrt", "Squeeze", "Sub", "Tanh",
-    "Transpose", "Unsqueeze", "Where",
+    "LessOrEqual", "Log", "MatMul", "Max", "Mul", "Neg", "Not", "Or", "Pad", "Pow", "ReduceL2",
+    "ReduceMax", "ReduceSum", "Reshape", "Shape", "Sin", "Slice", "Softmax", "Split", "Sqrt", "Squeeze",
+    "Sub", "Tanh", "Transpose", "Unsqueeze", "Where",
 )  # fmt: skip
 
 

@@ -16,8 +16,7 @@ from trajpred.geometry import Pose
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.stream import OnboardForecast
 from trajpred.scenario import EGO_ID, Scenario, Tracks
-from trajpred.sources.recorded_drive import TrackedObjects
-from trajpred.sources.ros_types import ros_types
+from trajpred.sources.recorded_drive import TrackedObjects, ros_types
 from trajpred.viz.scene import future_rows
 from trajpred.viz.viewer.messages import SceneMessages, predicted_objects
 
