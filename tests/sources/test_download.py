@@ -6,6 +6,8 @@ import errno
 import http.client
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -19,6 +21,7 @@ import numpy as np
 import pytest
 
 import trajpred.sources.download as module
+from tests.conftest import ROOT
 from trajpred.cli.main import main
 from trajpred.errors import DataError
 from trajpred.sources.download import Summary, download
@@ -302,6 +305,20 @@ def test_a_disk_that_fills_up_stops_the_download_at_once(
     assert tree(tmp_path) == FILES
 
 
+def test_refused_and_deleted_objects_are_requested_once(s3: Any, proxy: Proxy, tmp_path: Path) -> None:
+    s3.put_object(Bucket=BUCKET, Key="refused/val/scene/closed.json", Body=b"private")
+    s3.put_object(Bucket=BUCKET, Key="refused/val/scene/moved.json", Body=b"moved")
+    s3.put_object(Bucket=BUCKET, Key="refused/val/scene/open.json", Body=b"public", ACL="public-read")
+    proxy.rewrite = lambda body: body.replace(b"moved.json", b"other.json")
+    summary = get(proxy, tmp_path, prefix="refused", splits=["val"])
+    assert {path: problem[-13:] for path, problem in summary.failed.items()} == {
+        "val/scene/closed.json": "403 Forbidden",
+        "val/scene/other.json": "404 Not Found",
+    }
+    assert {count for path, count in proxy.requests.items() if path != "list"} == {1}
+    assert tree(tmp_path) == {"val/scene/open.json": b"public"}
+
+
 def test_the_download_is_given_up_when_every_file_fails(
     proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +327,27 @@ def test_the_download_is_given_up_when_every_file_fails(
     with pytest.raises(DataError, match="5 files in a row failed"):
         get(proxy, tmp_path, retries=1)
     assert sum(proxy.requests[path] for path in FILES) < 2 * len(FILES)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals to send")
+@pytest.mark.parametrize("stop", ["SIGINT", pytest.param("SIGKILL", marks=pytest.mark.slow)])
+def test_interrupted_runs_continue(proxy: Proxy, tmp_path: Path, stop: str) -> None:
+    proxy.delay_s, out = 0.1, tmp_path / "out"
+    line = [sys.executable, str(ROOT / "tools" / "download.py"), *command(proxy, out, "--workers", "2")]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    while len(list(out.rglob("[!.]*.*"))) < 6 and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.Signals[stop])
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == (130 if stop == "SIGINT" else -signal.SIGKILL)
+    assert ("the same command continues" in errors) == (stop == "SIGINT")
+    done = tree(out)
+    assert 6 <= len(done) < len(FILES) and done.items() <= FILES.items()
+    proxy.delay_s = 0.0
+    proxy.requests.clear()
+    assert get(proxy, out).fetched == len(FILES) - len(done)
+    assert not done.keys() & set(proxy.requests)
+    assert tree(out) == FILES
 
 
 def test_the_command_reports_what_failed(
