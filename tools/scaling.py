@@ -93,7 +93,7 @@ def draw(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> Figure:
         label = f"{group} agents: {METRIC} falls as N$^{{-{law.exponent.mean:.2f}}}$"
         axes.errorbar(size, mean, bars, color=color, fmt="o", markersize=5, capsize=3, label=label)
         text = f"{law.predicted[0, -1]:.2f} m at {law.at[-1]:,.0f}"
-        axes.annotate(text, (law.at[-1], law.predicted[0, -1]), (-4, 8), ha="right", color=color,
+        axes.annotate(text, (law.at[-1], law.predicted[0, -1]), (-4, 14), ha="right", color=color,
                       fontsize=8.5, textcoords="offset points")  # fmt: skip
     style_axes(axes, LIGHT)
     ticks = [0.8, 1.0, 1.2, 1.5, 2.0]
