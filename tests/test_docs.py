@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tools.scaling import main as scaling
 from tools.ship import main as ship
 from tools.synthesize import main as synthesize
 from trajpred.cli.main import make_app, normalise
@@ -77,8 +78,8 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
     """Names and types of all options; of a training, its config files."""
     app = make_app()
-    app.command(ship, name="ship")
-    app.command(synthesize, name="synthesize")
+    for script, name in ((scaling, "scaling"), (ship, "ship"), (synthesize, "synthesize")):
+        app.command(script, name=name)
     app.parse_args(normalise(tokens), exit_on_error=False, print_error=False)
     if tokens[0] == "train":
         files = [word for before, word in pairwise(tokens) if before == "--config"]
