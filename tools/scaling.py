@@ -50,26 +50,28 @@ def training_scenes(result: Evaluation) -> int:
     return round(steps * batch / epochs)
 
 
-def fit(results: Sequence[Evaluation], scenes: int, group: str = "moving", seed: int = 0) -> Law:
+def fit(results: Sequence[Evaluation], scenes: int, group: str = "moving") -> Law:
     """Fit the power law by least squares of the logarithms; intervals by bootstrap over validation scenes.
 
     They say how well these results determine a power law, not whether one holds beyond them.
 
-    Raises: DataError if there are fewer than three numbers of scenes, or results of different scenes.
+    Raises: DataError if there are fewer than three numbers of scenes, results of different scenes, or fewer
+        ``scenes`` than a result has.
     """
     size = np.array([training_scenes(one) for one in results], np.float64)
     require(len(set(size)) >= 3, "results", "must be of at least three numbers of training scenes")
     names = [one.per_scenario.get("scenario_id") for one in results]
     require(all(each == names[0] for each in names), "results", "must be of the same validation scenes")
+    require(scenes >= size.max(), "scenes", f"must be at least those of the results, {size.max():,.0f}")
     count = np.array(list(results[0].by_scenario("count", group).values()))
     means = np.array([list(one.by_scenario(METRIC, group).values()) for one in results])
     total = np.where(count > 0, means, 0.0) * count
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     drawn = random.multinomial(len(count), np.full(len(count), 1 / len(count)), size=RESAMPLES)
     times = np.concatenate((np.ones((1, len(count))), drawn))  # the first is the sample itself
     error = (times @ total.T) / (times @ count)[:, None]  # [1 + RESAMPLES, R]
     exponent, logarithm = np.polyfit(np.log(size), np.log(error).T, 1)
-    at = np.geomspace(size.min(), max(scenes, size.max()), 60)
+    at = np.geomspace(size.min(), scenes, 60)
     curve = np.exp(logarithm[:, None] + exponent[:, None] * np.log(at))
     return Law([_interval(each) for each in error.T], _interval(-exponent), np.array(_interval(curve)), at)
 

@@ -52,6 +52,8 @@ def test_other_scenes_and_too_few_sizes_are_refused() -> None:
         fit([result(0.25), result(0.5), result(0.5)], 9)
     with pytest.raises(DataError, match="same validation scenes"):
         fit([result(0.25), result(0.5), result(1.0, name="t")], 9)
+    with pytest.raises(DataError, match="'scenes': must be at least those of the results, 8,000"):
+        fit([result(share) for share in SHARES], 7_999)
 
 
 def test_command_prints_a_row_for_each_run_and_draws(
