@@ -70,13 +70,13 @@ def of_file(path: Path, read: Callable[[], object]) -> Callable[[bytes], object]
     return write_and_read
 
 
-def raw_store(folder: Path, compression: str | None = None) -> Path:
+def raw_store(folder: Path) -> Path:
     """Return a store of two scenarios."""
     for index in range(2):
         scenario = make_scenario(0, index, steps=10, observed=5)
         write_scenario(scenario, folder / "raw" / "val" / scenario.scenario_id)
     store = folder / "store"
-    prepare("argoverse2", folder / "raw", store, workers=1, compression=compression, progress=False)
+    prepare("argoverse2", folder / "raw", store, workers=1, progress=False)
     return store
 
 
@@ -172,8 +172,8 @@ def sealed_json_of(content: bytes) -> st.SearchStrategy[bytes]:
     return st.one_of(json_of(content), json_of(content).map(seal))
 
 
-def of_store(folder: Path, name: str, damage: Damage, compression: str | None = None) -> Reader:
-    store = raw_store(folder, compression)
+def of_store(folder: Path, name: str, damage: Damage) -> Reader:
+    store = raw_store(folder)
     [path] = store.glob(name)
     return Reader(path.read_bytes(), damage, of_file(path, lambda: use_store(store)))
 
@@ -308,7 +308,6 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "store manifest (JSON)": lambda folder: of_store(folder, "manifest.json", sealed_json_of),
     "store index (Arrow)": lambda folder: of_store(folder, "val/index-*.arrow", arrow_of),
     "store shard (Arrow)": lambda folder: of_store(folder, "val/shard-00000-*.arrow", arrow_of),
-    "compressed shard (Arrow)": lambda folder: of_store(folder, "val/shard-00000-*.arrow", arrow_of, "zstd"),
     "store record (JSON)": record,
     "predictions (parquet)": predictions,
     "labels (parquet)": labels,

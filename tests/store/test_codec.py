@@ -66,8 +66,8 @@ def check(found: Scenario, given: Scenario, heights: bool = False) -> None:
     assert found.validate() is found
 
 
-@pytest.fixture(params=[None, "zstd"], ids=["plain", "zstd"])
-def through(request: pytest.FixtureRequest, tmp_path: Path) -> Through:
+@pytest.fixture
+def through(tmp_path: Path) -> Through:
     """Return a function that writes scenarios to a shard and reads them back."""
 
     def round_trip(*scenarios: Scenario, heights: bool = False) -> list[Scenario]:
@@ -75,7 +75,7 @@ def through(request: pytest.FixtureRequest, tmp_path: Path) -> Through:
         columns: list[Any] = [[row[name] for row in rows] for name in ("scenario_id", "tracks", "lanes")]
         write_index(tmp_path / "new", *columns)
         index = (tmp_path / "new").rename(tmp_path / signed_name("index", tmp_path / "new"))
-        write_shard(tmp_path / "shard", rows, request.param)
+        write_shard(tmp_path / "shard", rows)
         shard = open_shard(tmp_path / "shard", open_index(index, len(rows)))
         return [decode(shard(row)) for row in range(len(rows))]
 

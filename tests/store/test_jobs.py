@@ -63,7 +63,7 @@ def test_a_store_that_a_full_disk_keeps_from_being_replaced_stays_readable(
     sample: Path, copy: Path, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch, complete: int | str
 ) -> None:
     before = {split: list(ScenarioStore(copy, split)) for split in ("train", "val", "test")}
-    other = OPTIONS | {"compression": "zstd", "shard_size": 2}
+    other = OPTIONS | {"heights": True, "shard_size": 2}
     with monkeypatch.context() as patch:
         fill_up(patch, complete)
         with pytest.raises(DataError, match="No space left on device"):
@@ -79,7 +79,7 @@ def test_a_worker_that_outlives_its_run_changes_nothing(
     sample: Path, sample_store: Path, copy: Path, tree: Tree
 ) -> None:
     with sole_writer(copy, 0) as scratch:
-        config = {"source": "argoverse2", "heights": True, "compression": None}
+        config = {"source": "argoverse2", "heights": True}
         paths = discover(sample)["val"][:3]
         late = ShardJob(config, sample, paths, copy / "val" / "shard-00000.json", scratch)
     with pytest.raises(DataError, match="cannot be written"):

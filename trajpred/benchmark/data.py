@@ -71,34 +71,29 @@ def _preparing(folders: list[Path], repeats: int) -> dict[str, float]:
     rows = [encode_row(read_scenario(folder), heights=False) for folder in folders]
     full = [rows[i % len(rows)] for i in range(SHARD)]
     encode = _mean(lambda folder: encode_row(read_scenario(folder), heights=False), folders, repeats)
-    figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, compression in (("", None), (", zstd", "zstd")):
-            shard = Path(folder) / "shard.arrow"
-            write = median_ms(partial(write_shard, shard, full, compression), 3)[0] / SHARD
-            figures[f"prepare{name}, ms"] = encode + write
-            figures[f"stored{name}, bytes"] = shard.stat().st_size / SHARD
-    return figures
+        shard = Path(folder) / "shard.arrow"
+        write = median_ms(partial(write_shard, shard, full), 3)[0] / SHARD
+        return {"prepare, ms": encode + write, "stored, bytes": shard.stat().st_size / SHARD}
 
 
 def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> dict[str, float]:
     """Measure store to batch (reading, features, edges) in one worker, beside a training step."""
-    figures = {}
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "raw" / "train"
         raw.mkdir(parents=True)
         for path in folders:
             (raw / path.name).symlink_to(path.resolve(), target_is_directory=True)
         rows = np.resize(np.arange(len(folders)), batch_size)
-        for name, compression in (("", None), (", zstd", "zstd")):
-            store = Path(folder) / f"store{compression}"
-            prepare("argoverse2", raw.parent, store, workers=1, compression=compression, progress=False)
-            data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
-            cpu, _ = median_ms(partial(data.__getitem__, rows), repeats)
-            figures[f"store to batch{name}, ms"] = cpu / batch_size
+        store = Path(folder) / "store"
+        prepare("argoverse2", raw.parent, store, workers=1, progress=False)
+        data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
+        load = median_ms(partial(data.__getitem__, rows), repeats)[0] / batch_size
         step = training_step(make_model(None), data[rows[: batch_size // 2]], min(repeats, 3))[0] / (
             batch_size // 2
         )
-    figures["training step per scenario, ms"] = step
-    figures["training step / store to batch"] = step / figures["store to batch, ms"]
-    return figures
+    return {
+        "store to batch, ms": load,
+        "training step per scenario, ms": step,
+        "training step / store to batch": step / load,
+    }

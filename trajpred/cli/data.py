@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
@@ -62,7 +62,6 @@ def prepare(
     workers: int = -1,
     scheduler: str | None = None,
     shard_size: int = 256,
-    compression: Literal["zstd"] | None = None,
     heights: bool = False,
     allow_skipped: bool = False,
     overwrite: bool = False,
@@ -78,7 +77,6 @@ def prepare(
         workers: Processes; -1 for all cores.
         scheduler: Address of a Dask scheduler, tcp://host:8786, whose workers see the same folders.
         shard_size: Scenarios per file.
-        compression: zstd makes the store smaller and slower to read.
         heights: Keep the heights of the map's points.
         allow_skipped: Exit with 0 even if scenarios were skipped, instead of 3.
         overwrite: Allow this run to remove scenarios that it does not make from the store.
@@ -91,7 +89,7 @@ def prepare(
     require(not foreign, "store", "must be given with --raw: the default store is the sample's")
     summary = prepare_store(
         source, raw, store, workers=workers, scheduler=scheduler, shard_size=shard_size,
-        compression=compression, heights=heights, overwrite=overwrite,
+        heights=heights, overwrite=overwrite,
     )  # fmt: skip
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]

@@ -73,7 +73,7 @@ def _store(path: Path) -> Rows:
     from trajpred.store.reader import read_manifest
 
     manifest = read_manifest(path)
-    rows: Rows = {"source": manifest.get("source"), "compression": manifest.get("compression") or "none"}
+    rows: Rows = {"source": manifest.get("source")}
     for split, facts in manifest["splits"].items():
         opened = ScenarioStore(path, split)
         windows = " or ".join(f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"])

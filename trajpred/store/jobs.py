@@ -69,7 +69,7 @@ def make(job: ShardJob) -> None:
     }
     shard, text = job.scratch / uuid4().hex, job.scratch / uuid4().hex
     try:
-        write_shard(shard, rows, job.config["compression"])
+        write_shard(shard, rows)
         name = signed_name(job.record.stem, shard)
         text.write_text(sealed({**record, "file": name}), newline="\n")
         job.record.parent.mkdir(exist_ok=True)

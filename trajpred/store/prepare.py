@@ -18,7 +18,7 @@ from trajpred.sources import find_source
 from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.jobs import ShardJob, is_finished, make, sole_writer
 from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, is_split, listed
-from trajpred.store.shards import COMPRESSIONS, INDEX, record_of, sealed, signed_name, unsealed, write_index
+from trajpred.store.shards import INDEX, record_of, sealed, signed_name, unsealed, write_index
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
 
@@ -39,7 +39,6 @@ def prepare(
     workers: int = -1,
     scheduler: str | None = None,
     shard_size: int = 256,
-    compression: str | None = None,
     heights: bool = False,
     overwrite: bool = False,
     patience_s: float = 0.0,
@@ -58,7 +57,6 @@ def prepare(
         workers: processes; -1 for all cores.
         scheduler: address of a Dask scheduler whose workers are used instead; they need the same folders.
         shard_size: scenarios per shard.
-        compression: None or ``"zstd"``.
         heights: keep the heights of map points.
         overwrite: allow the store to lose scenarios. By default splits that ``raw`` lacks are kept if they
             have the same options; otherwise the run is rejected.
@@ -75,9 +73,8 @@ def prepare(
     """
     raw, store = Path(raw).absolute(), Path(store).absolute()
     require(shard_size > 0, "shard_size", "must be positive")
-    require(compression in COMPRESSIONS, "compression", f"must be one of {COMPRESSIONS}, is {compression!r}")
     config: dict[str, Any] = {"version": COLUMNS_VERSION, "source": source}
-    config |= {"heights": heights, "compression": compression, "shard_size": shard_size}
+    config |= {"heights": heights, "shard_size": shard_size}
     config["config"] = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     config["version"] = VERSION  # after the hash, which identifies the content of scenarios
     found = _discover(source, raw)
