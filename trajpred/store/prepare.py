@@ -6,6 +6,7 @@ import filecmp
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -21,6 +22,8 @@ from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, is
 from trajpred.store.shards import INDEX, record_of, sealed, signed_name, unsealed, write_index
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
+
+_ALLOW = "allow the loss with --overwrite"
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,22 @@ def prepare(
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     try:
         with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as scratch:
-            target = _Target(store, raw, config, scratch, overwrite)
-            jobs = target.jobs(found, shard_size)
-            target.protect(jobs)
-            return target.fill(jobs, run, progress)
+            old = _manifest(store)
+            splits = _kept(store, old, config, found, overwrite)
+            jobs = {name: _jobs(config, raw, paths, store / name, scratch) for name, paths in found.items()}
+            _make_missing([*chain(*jobs.values())], run, progress)
+            splits |= {split: _entry(store / split, own, overwrite) for split, own in jobs.items()}
+            splits = dict(sorted(splits.items()))
+            (scratch / MANIFEST).write_text(sealed({**config, "splits": splits}), newline="\n")
+            _put(scratch / MANIFEST, store / MANIFEST)
+            _tidy(store, splits, {*old["splits"], *splits})
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
         raise DataError(problem, file=error.filename or store) from None
+    return Summary(
+        scenarios={name: split["scenarios"] for name, split in splits.items()},
+        skipped={name: split["skipped"] for name, split in splits.items()},
+    )
 
 
 def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
@@ -111,138 +123,93 @@ def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
     return found
 
 
-class _Target:
-    """The store that a run writes.
+def _kept(
+    store: Path, old: dict[str, Any], config: dict[str, Any], found: Collection[str], overwrite: bool
+) -> dict[str, Any]:
+    """Return the manifest entries of the splits that are not ``found`` and were prepared with ``config``.
 
-    Attributes:
-        overwrite: whether the store may lose scenarios.
-        manifest: manifest before the run.
-        kept: manifest entries of splits that the raw data lack and the store keeps.
-        dropped: splits that the run removes.
+    Raises: DataError if another one would be lost, unless ``overwrite``.
     """
-
-    def __init__(
-        self, store: Path, raw: Path, config: dict[str, Any], scratch: Path, overwrite: bool
-    ) -> None:
-        self.store, self.raw, self.config, self.scratch = store, raw, config, scratch
-        self.overwrite = overwrite
-        self.manifest = _manifest(store)
-        self.kept: dict[str, Any] = {}
-        self.dropped: set[str] = set()
-
-    def jobs(self, found: dict[str, list[Path]], size: int) -> dict[str, list[ShardJob]]:
-        """List the shards of each split."""
-
-        def job(split: str, start: int) -> ShardJob:
-            record = self.store / split / f"shard-{start // size:05d}.json"
-            paths = found[split][start : start + size]
-            return ShardJob(self.config, self.raw, paths, record, self.scratch)
-
-        return {split: [job(split, start) for start in range(0, len(found[split]), size)] for split in found}
-
-    def protect(self, jobs: dict[str, list[ShardJob]]) -> None:
-        """Decide which other splits are kept. Raises: DataError if the store would lose scenarios."""
-        advice = "choose another folder, or allow the loss with --overwrite"
-        others = {split: entry for split, entry in self.manifest["splits"].items() if split not in jobs}
-        if self._same_options():
-            self.kept = {split: entry for split, entry in others.items() if is_split(split, entry)}
-        else:
-            self.dropped = set(others)
-        if self.overwrite:
-            return
-        for split in sorted(others.keys() - self.kept.keys()):
-            how = _differences(self.manifest, self.config)
-            problem = f"split {split!r} was prepared with {how}, and the raw data lack its scenarios"
-            raise DataError(f"{problem}; {advice}", file=self.store, field="store")
-        for split, shards in jobs.items():
-            lost = _recorded(self.store / split) - {path.name for job in shards for path in job.paths}
-            problem = f"split {split!r} holds {len(lost)} scenarios that the raw data lack"
-            require(not lost, "store", f"{problem}; {advice}")
-
-    def fill(self, jobs: dict[str, list[ShardJob]], run: Run, progress: bool) -> Summary:
-        """Write missing shards, then the index of each split, and finally the manifest, which names them all.
-
-        Until then the files of the earlier manifest stay.
-        """
-        everything = list(chain.from_iterable(jobs.values()))
-        missing = _missing(everything, run, progress)
-        if missing:
-            _make(everything, missing, run, progress)
-        splits = self.kept | {split: self._entry(split, made) for split, made in jobs.items()}
-        text = sealed({**self.config, "splits": dict(sorted(splits.items()))})
-        new = self.scratch / MANIFEST
-        new.write_text(text, newline="\n")
-        self._put(new, self.store / MANIFEST)
-        self._tidy({*jobs, *self.dropped}, splits)
-        return Summary(
-            scenarios={name: split["scenarios"] for name, split in sorted(splits.items())},
-            skipped={name: split["skipped"] for name, split in sorted(splits.items())},
-        )
-
-    def _entry(self, split: str, jobs: list[ShardJob]) -> dict[str, Any]:
-        """Write the index of a split from the records of its shards, and return its entry in the manifest."""
-        records = [unsealed(job.record.read_text()) for job in jobs]
-        rows = {name: [x for record in records for x in record[name]] for name in INDEX.names}
-        skipped = {name: why for record in records for name, why in record["skipped"].items()}
-        self._check_ids(split, rows["scenario_id"], skipped)
-        new = self.scratch / f"{split}.arrow"
-        write_index(new, **rows)
-        index = signed_name("index", new)
-        self._put(new, self.store / split / index)
-        windows = {(observed, steps) for record in records for observed, steps in record["lengths"]}
-        return {
-            "scenarios": len(rows["scenario_id"]),
-            "index": index,
-            "shards": [{"file": record["file"], "scenarios": record["scenarios"]} for record in records],
-            "skipped": skipped,
-            "lengths": [list(window) for window in sorted(windows)],  # as JSON gives them back
-        }
-
-    def _check_ids(self, split: str, ids: list[str], skipped: dict[str, str]) -> None:
-        """Raise DataError if ids are not unique, or scenarios that readers of the store have are missing."""
-        for name, count in Counter(ids).most_common(1):
-            require(count == 1, "source", f"{count} scenarios of split {split!r} have the id {name!r}")
-        lost = [] if self.overwrite else sorted(_readable(self.store, split) - set(ids))
-        cause = next((f"{name} was skipped: {why}" for name, why in skipped.items()), "the ids changed")
-        problem = f"split {split!r} would lose {len(lost)} scenarios: {listed(lost)} ({cause})"
-        advice = "the old store stays; repair the raw data, or allow the loss with --overwrite"
-        require(not lost, "store", f"{problem}; {advice}")
-
-    def _put(self, new: Path, path: Path) -> None:
-        """Rename the file ``new`` to ``path``, unless that already has the same content."""
-        if not (path.is_file() and filecmp.cmp(new, path, shallow=False)):
-            new.replace(path)
-
-    def _same_options(self) -> bool:
-        """Return whether the store was prepared with the same options."""
-        return all(self.manifest.get(name) == self.config[name] for name in ("version", "config"))
-
-    def _tidy(self, changed: set[str], splits: dict[str, Any]) -> None:
-        """Remove shards, records and indices of the ``changed`` splits that the manifest does not name."""
-        needed: set[Path] = set()
-        for split, entry in splits.items():
-            shards = [self.store / split / shard["file"] for shard in entry["shards"]]
-            needed |= {self.store / split / entry["index"], *shards, *map(record_of, shards)}
-        folders = [self.store / split for split in changed]
-        left = {path for folder in folders for name in ("shard-*", "index*") for path in folder.glob(name)}
-        for path in left - needed:
-            with suppress(OSError):
-                path.unlink()
+    others = {split: entry for split, entry in old["splits"].items() if split not in found}
+    differing = [name for name in config if old.get(name) != config[name]]
+    kept = {} if differing else {split: entry for split, entry in others.items() if is_split(split, entry)}
+    for split in sorted(others.keys() - kept.keys()) if not overwrite else ():
+        how = ", ".join(f"{name} {old.get(name)}" for name in differing if name != "config")
+        problem = f"split {split!r} was prepared with {how}, and the raw data lack its scenarios"
+        raise DataError(f"{problem}; choose another folder, or {_ALLOW}", file=store, field="store")
+    return kept
 
 
-def _missing(jobs: list[ShardJob], run: Run, progress: bool) -> list[ShardJob]:
-    """Select the jobs that are not finished."""
+def _jobs(
+    config: dict[str, Any], raw: Path, paths: list[Path], folder: Path, scratch: Path
+) -> list[ShardJob]:
+    """List the shards of the split in ``folder``."""
+    size: int = config["shard_size"]
+    return [
+        ShardJob(config, raw, paths[i : i + size], folder / f"shard-{i // size:05d}.json", scratch)
+        for i in range(0, len(paths), size)
+    ]
+
+
+def _make_missing(jobs: list[ShardJob], run: Run, progress: bool) -> None:
+    """Make the shards that are not finished."""
     with closing(run(is_finished, jobs)) as results:
         checked = progress_bar(results, "checking", len(jobs), leave=False, unit=" shards", shown=progress)
-        return [job for job, finished in zip(jobs, checked, strict=True) if not finished]
-
-
-def _make(jobs: list[ShardJob], missing: list[ShardJob], run: Run, progress: bool) -> None:
+        missing = [job for job, finished in zip(jobs, checked, strict=True) if not finished]
+    if not missing:
+        return
     total, left = (sum(len(job.paths) for job in group) for group in (jobs, missing))
     bar = progress_bar(total=total, initial=total - left, unit=" scenarios", shown=progress)
     with bar, closing(run(make, missing)) as results:
         for job, _ in zip(missing, results, strict=True):
             bar.update(len(job.paths))
+
+
+def _entry(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[str, Any]:
+    """Write the index of the split in ``folder`` from the records of its shards; return its manifest entry.
+
+    Raises: DataError if ids are not unique or, unless ``overwrite``, readers would lose scenarios.
+    """
+    records = [unsealed(job.record.read_text()) for job in jobs]
+    rows = {name: [x for record in records for x in record[name]] for name in INDEX.names}
+    skipped = {name: why for record in records for name, why in record["skipped"].items()}
+    ids, split = rows["scenario_id"], folder.name
+    for name, count in Counter(ids).most_common(1):
+        require(count == 1, "source", f"{count} scenarios of split {split!r} have the id {name!r}")
+    lost = [] if overwrite else sorted(_readable(folder) - set(ids))
+    cause = next((f"{name} was skipped: {why}" for name, why in skipped.items()), "the raw data lack them")
+    problem = f"split {split!r} would lose {len(lost)} scenarios: {listed(lost)} ({cause})"
+    require(not lost, "store", f"{problem}; the old store stays; repair the raw data, or {_ALLOW}")
+    new = jobs[0].scratch / f"{split}.arrow"
+    write_index(new, **rows)
+    index = signed_name("index", new)
+    _put(new, folder / index)
+    windows = {(observed, steps) for record in records for observed, steps in record["lengths"]}
+    return {
+        "scenarios": len(ids),
+        "index": index,
+        "shards": [{"file": record["file"], "scenarios": record["scenarios"]} for record in records],
+        "skipped": skipped,
+        "lengths": [list(window) for window in sorted(windows)],  # as JSON gives them back
+    }
+
+
+def _put(new: Path, path: Path) -> None:
+    """Rename the file ``new`` to ``path``, unless that already has the same content."""
+    if not (path.is_file() and filecmp.cmp(new, path, shallow=False)):
+        new.replace(path)
+
+
+def _tidy(store: Path, splits: dict[str, Any], folders: set[str]) -> None:
+    """Remove shards, records and indices in ``folders`` that the entries of the ``splits`` do not name."""
+    needed: set[Path] = set()
+    for split, entry in splits.items():
+        shards = [store / split / shard["file"] for shard in entry["shards"]]
+        needed |= {store / split / entry["index"], *shards, *map(record_of, shards)}
+    for pattern in ("shard-*", "index*"):
+        for path in {path for name in folders for path in (store / name).glob(pattern)} - needed:
+            with suppress(OSError):
+                path.unlink()
 
 
 def _manifest(store: Path) -> dict[str, Any]:
@@ -259,24 +226,9 @@ def _manifest(store: Path) -> dict[str, Any]:
         return {"splits": {}}
 
 
-def _differences(manifest: dict[str, Any], config: dict[str, Any]) -> str:
-    """Describe the settings of the manifest that differ from ``config``."""
-    names = [name for name in config if name != "config" and manifest.get(name) != config[name]]
-    return ", ".join(f"{name} {manifest.get(name)}" for name in names)
-
-
-def _readable(store: Path, split: str) -> set[str]:
+def _readable(folder: Path) -> set[str]:
     """Return the ids that readers of the store find in a split; none if they find no store or split."""
     try:
-        return set(ScenarioStore(store, split).scenario_ids)
+        return set(ScenarioStore(folder.parent, folder.name).scenario_ids)
     except DataError:
         return set()
-
-
-def _recorded(folder: Path) -> set[str]:
-    """Return the names of the scenarios recorded for the shards in ``folder``."""
-    names: set[str] = set()
-    for record in folder.glob("shard-*.json"):
-        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            names |= set(json.loads(record.read_text())["paths"])
-    return names

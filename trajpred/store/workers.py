@@ -38,42 +38,31 @@ def workers(count: int, scheduler: str | None) -> Iterator[Run]:
     """
     count = processes(count)
     if scheduler is None:
-        yield partial(_run_here, count)
-    else:
-        with _client(scheduler) as client:
-            options = {"client": client, "wait_for_workers_timeout": TIMEOUT_S}
-            yield partial(_run_on_cluster, {"n_jobs": -1, "backend": "dask", **options})
-
-
-def _run_here(count: int, function: Callable[[J], R], jobs: Sequence[J]) -> Generator[R, None, None]:
-    options: dict[str, Any] = {"n_jobs": max(1, min(count, len(jobs)))}
-    if options["n_jobs"] > 1:
-        options |= {"backend": "loky", "initializer": serve, "initargs": (os.getpid(),)}
-    try:
-        yield from _run(options, function, jobs)
-    except BrokenExecutor:
+        options = {"n_jobs": count, "backend": "loky", "initializer": serve, "initargs": (os.getpid(),)}
         problem = "a process died, possibly out of memory; try fewer workers, the same command continues"
-        raise DataError(problem, field="workers") from None
+        yield partial(_run, options, BrokenExecutor, DataError(problem, field="workers"))
+        return
+    with _client(scheduler) as client:
+        from distributed import CancelledError, KilledWorker
+
+        options = {"backend": "dask", "client": client, "wait_for_workers_timeout": TIMEOUT_S}
+        lost = DataError("the cluster lost its workers; the same command continues", field="scheduler")
+        yield partial(_run, options | {"n_jobs": -1}, (CancelledError, KilledWorker, TimeoutError), lost)
 
 
-def _run_on_cluster(
-    options: dict[str, Any], function: Callable[[J], R], jobs: Sequence[J]
+def _run(
+    options: dict[str, Any], losses: Any, problem: DataError, function: Callable[[J], R], jobs: Sequence[J]
 ) -> Generator[R, None, None]:
-    from distributed import CancelledError, KilledWorker
-
+    """Run jobs with these options of joblib; raise ``problem`` on an exception among ``losses``."""
+    if not jobs:
+        return
     try:
-        yield from _run(options, function, jobs)
-    except (CancelledError, KilledWorker, TimeoutError) as error:
-        problem = f"the cluster lost its workers ({type(error).__name__}); the same command continues"
-        raise DataError(problem, field="scheduler") from None
-
-
-def _run(options: dict[str, Any], function: Callable[[J], R], jobs: Sequence[J]) -> Generator[R, None, None]:
-    if jobs:
-        with parallel_config(**options):
+        with parallel_config(**options | {"n_jobs": min(options["n_jobs"], len(jobs))}):
             pool = Parallel(return_as="generator")
         with closing(pool(delayed(function)(job) for job in jobs)) as results:
             yield from results
+    except losses:
+        raise problem from None
 
 
 def serve(parent: int) -> None:
