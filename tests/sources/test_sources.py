@@ -39,10 +39,9 @@ def install(folder: Path, package: str, modules: dict[str, str], points: str) ->
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder of packages on this process's path."""
     points = "argoverse2 = good_one:EMPTY\nmine = good_one:EMPTY\ngone = absent_module:X\n"
-    points += "broken = broken_one:X\nabsent = good_one:ABSENT\ntext = good_one:TEXT\ntwice = good_one:EMPTY"
+    points += "broken = broken_one:X\nabsent = good_one:ABSENT\ntext = good_one:TEXT"
     modules = {"good_one": MODULE, "broken_one": "raise RuntimeError('no licence')"}
     folder = install(tmp_path / "site", "first", modules, points)
-    install(folder, "second", {}, "twice = good_one:TEXT")
     monkeypatch.syspath_prepend(str(folder))
     return folder
 
@@ -102,7 +101,6 @@ def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Pa
         ("broken", "'broken_one:X' cannot be loaded (RuntimeError: no licence)"),
         ("absent", "'good_one:ABSENT' cannot be loaded (AttributeError"),
         ("text", "'good_one:TEXT' is not a trajpred.sources.Source"),
-        ("twice", "registered more than once; give good_one:EMPTY or good_one:TEXT"),
         ("a b:c", "cannot be loaded"),
     ],
 )

@@ -51,23 +51,14 @@ def find_source(name: str) -> Source:
 
     Built-in sources take precedence.
 
-    Raises: DataError if the name is unknown or ambiguous, or if the source cannot be imported.
+    Raises: DataError if the name is unknown, or if the source cannot be imported.
     """
-    return SOURCES[name] if name in SOURCES else _load(_entry_point(name))
-
-
-def _entry_point(name: str) -> EntryPoint:
-    if ":" in name:
-        return EntryPoint(name, name, GROUP)
-    others = entry_points(group=GROUP)
-    # The same package may be found twice on sys.path.
-    values = sorted({point.value for point in others.select(name=name)})
-    if not values:
-        known = ", ".join([*SOURCES, *sorted(others.names - SOURCES.keys())])
-        raise DataError(f"unknown source {name!r}; known: {known}", field="source")
-    advice = f"{name!r} is registered more than once; give {' or '.join(values)}"
-    require(len(values) == 1, "source", advice)
-    return EntryPoint(name, values[0], GROUP)
+    if name in SOURCES:
+        return SOURCES[name]
+    registered = entry_points(group=GROUP)
+    known = ", ".join([*SOURCES, *sorted(registered.names - SOURCES.keys())])
+    require(":" in name or name in registered.names, "source", f"unknown source {name!r}; known: {known}")
+    return _load(EntryPoint(name, name, GROUP) if ":" in name else registered[name])
 
 
 @cache
@@ -77,6 +68,6 @@ def _load(point: EntryPoint) -> Source:
     except Exception as error:  # anything that a foreign module raises on import
         problem = f"{point.value!r} cannot be loaded ({type(error).__name__}: {error})"
         raise DataError(problem, field="source") from None
-    if not isinstance(source, Source):
-        raise DataError(f"{point.value!r} is not a trajpred.sources.Source: {source!r}", field="source")
+    other = f"{point.value!r} is not a trajpred.sources.Source: {source!r}"
+    require(isinstance(source, Source), "source", other)
     return source

@@ -1,22 +1,24 @@
 """Convert between av2's objects and :class:`~trajpred.scenario.Scenario`.
 
-The objects are arranged as the columns and records of Argoverse 2's files, and checked and read as these are.
+av2 writes its tracks as the file of a scenario, which is checked and read as any other.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from trajpred.environment import require_av2
-from trajpred.errors import DataError, as_array, require
+from trajpred.errors import DataError, encode
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources.argoverse2 import scenario_from
-from trajpred.sources.argoverse2_map import map_from
 
 
 def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
@@ -35,83 +37,52 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
         >>> static_map = ArgoverseStaticMap.from_json(map_path)
         >>> [forecast] = predictor([trajpred.from_av2(scenario, static_map)])
     """
+    require_av2()
+    from av2.datasets.motion_forecasting.scenario_serialization import serialize_argoverse_scenario_parquet
+
+    file: Any = BytesIO()  # in place of a path
     try:
-        table = _tracks_table(scenario)
-        archive = None if static_map is None else _archive(static_map)
+        serialize_argoverse_scenario_parquet(file, scenario)
+        lane_map = LaneMap() if static_map is None else _lane_map(static_map)
     except AttributeError as error:
         problem = f"is not an ArgoverseScenario with an ArgoverseStaticMap of av2 ({error})"
         raise DataError(problem, field="scenario") from None
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, LookupError) as error:
         raise DataError(f"is not a valid ArgoverseScenario of av2 ({error})", field="scenario") from None
-    converted = scenario_from(table, LaneMap() if archive is None else map_from(archive))
+    converted = scenario_from(pq.read_table(pa.BufferReader(file.getvalue())), lane_map)
     stamps = np.round(np.asarray(scenario.timestamps_ns)).astype(np.int64)
     return replace(converted, timestamps_ns=stamps).validate()
 
 
-def _tracks_table(scenario: Any) -> pa.Table:
-    """Arrange the states of an ``ArgoverseScenario`` as the columns of its file."""
-    stamps = as_array(scenario.timestamps_ns, np.float64, "timestamps_ns")
-    require(stamps.ndim == 1 and len(stamps) > 0, "timestamps_ns", "must be a list of nanoseconds")
-    pairs = [(track, state) for track in scenario.tracks for state in track.object_states]
-    constants = {
-        "scenario_id": scenario.scenario_id,
-        "focal_track_id": scenario.focal_track_id,
-        "city": scenario.city_name,
-        "num_timestamps": len(stamps),
-        "start_timestamp": stamps[0],
-        "end_timestamp": stamps[-1],
-    }
-    return pa.table(
-        {
-            "observed": pa.array([state.observed for _, state in pairs], pa.bool_()),
-            "track_id": [track.track_id for track, _ in pairs],
-            "object_type": [track.object_type.value for track, _ in pairs],
-            "object_category": [track.category.value for track, _ in pairs],
-            "timestep": [state.timestep for _, state in pairs],
-            **{
-                f"{name}_{axis}": pa.array([getattr(state, name)[i] for _, state in pairs], pa.float64())
-                for name in ("position", "velocity")
-                for i, axis in enumerate("xy")
-            },
-            "heading": pa.array([state.heading for _, state in pairs], pa.float64()),
-            **{name: pa.repeat(value, len(pairs)) for name, value in constants.items()},
-        }
-    )
+def _lane_map(static_map: Any) -> LaneMap:
+    """Convert an ``ArgoverseStaticMap``."""
+    lanes = list(static_map.vector_lane_segments.values())
+    crossings = list(static_map.vector_pedestrian_crossings.values())
+    areas = list(static_map.vector_drivable_areas.values())
 
+    def ids(values: list[int | None]) -> NDArray[np.int64]:
+        return np.array([NO_LANE if value is None else value for value in values], np.int64)
 
-def _archive(static_map: Any) -> dict[str, Any]:
-    """Arrange an ``ArgoverseStaticMap`` as the records of its file."""
-    lanes = {
-        key: {
-            "id": lane.id,
-            "lane_type": lane.lane_type.value,
-            "is_intersection": lane.is_intersection,
-            "centerline": _points(static_map.get_lane_segment_centerline(key).tolist()),
-            "left_lane_boundary": _points(lane.left_lane_boundary.xyz.tolist()),
-            "right_lane_boundary": _points(lane.right_lane_boundary.xyz.tolist()),
-            "left_lane_mark_type": lane.left_mark_type.value,
-            "right_lane_mark_type": lane.right_mark_type.value,
-            "left_neighbor_id": lane.left_neighbor_id,
-            "right_neighbor_id": lane.right_neighbor_id,
-            "predecessors": lane.predecessors,
-            "successors": lane.successors,
-        }
-        for key, lane in static_map.vector_lane_segments.items()
-    }
-    crossings = {
-        key: {"id": one.id, **{edge: _points(getattr(one, edge).xyz.tolist()) for edge in ("edge1", "edge2")}}
-        for key, one in static_map.vector_pedestrian_crossings.items()
-    }
-    areas = {
+    return LaneMap(
+        lane_id=ids([lane.id for lane in lanes]),
+        lane_type=encode([lane.lane_type.value for lane in lanes], LANE_TYPES, "lane_type"),
+        is_intersection=np.array([lane.is_intersection for lane in lanes], np.bool_),
+        centerline=Ragged.from_rows([static_map.get_lane_segment_centerline(lane.id) for lane in lanes], 3),
+        left_boundary=Ragged.from_rows([lane.left_lane_boundary.xyz for lane in lanes], 3),
+        right_boundary=Ragged.from_rows([lane.right_lane_boundary.xyz for lane in lanes], 3),
+        left_mark=encode([lane.left_mark_type.value for lane in lanes], MARK_TYPES, "left_mark"),
+        right_mark=encode([lane.right_mark_type.value for lane in lanes], MARK_TYPES, "right_mark"),
+        left_neighbor=ids([lane.left_neighbor_id for lane in lanes]),
+        right_neighbor=ids([lane.right_neighbor_id for lane in lanes]),
+        predecessors=Ragged.from_rows([lane.predecessors for lane in lanes], dtype=np.int64),
+        successors=Ragged.from_rows([lane.successors for lane in lanes], dtype=np.int64),
+        crossing_id=ids([one.id for one in crossings]),
+        crossing_edge1=Ragged.from_rows([one.edge1.xyz for one in crossings], 3),
+        crossing_edge2=Ragged.from_rows([one.edge2.xyz for one in crossings], 3),
+        drivable_area_id=ids([area.id for area in areas]),
         # av2 repeats the first vertex at the end.
-        key: {"id": area.id, "area_boundary": _points(area.xyz.tolist()[:-1])}
-        for key, area in static_map.vector_drivable_areas.items()
-    }
-    return {"lane_segments": lanes, "pedestrian_crossings": crossings, "drivable_areas": areas}
-
-
-def _points(line: list[list[float]]) -> list[dict[str, float]]:
-    return [dict(zip("xyz", point, strict=True)) for point in line]
+        drivable_area=Ragged.from_rows([area.xyz[:-1] for area in areas], 3),
+    )
 
 
 def to_av2(scenario: Scenario) -> tuple[Any, Any]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
+from multiprocessing import TimeoutError
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any, NamedTuple
 
 from trajpred.environment import install_command
@@ -206,13 +206,12 @@ def _check_space(out: Path, files: list[RemoteFile]) -> None:
 def _download_all(
     remote: _Remote, files: list[RemoteFile], out: Path, workers: int, progress: bool
 ) -> Summary:
-    waiting, results = deque(files), SimpleQueue[Any]()
-    summary, in_a_row = Summary(), 0
-    # Daemons: a request that is being retried must not delay the end of the process.
-    for _ in range(min(workers, len(files))):
-        Thread(target=_work, args=(remote, out, waiting, results), daemon=True).start()
+    summary, in_a_row, size = Summary(), 0, sum(file.size for file in files)
+    bar = progress_bar(total=size, unit="B", unit_scale=True, shown=progress)
     try:
-        with progress_bar(total=sum(f.size for f in files), unit="B", unit_scale=True, shown=progress) as bar:
+        # Its threads are daemons: a request that is being retried does not delay the end of the process.
+        with bar, ThreadPool(workers) as pool:
+            results = pool.imap_unordered(partial(_download_one, remote, out), files)
             for _ in files:
                 file, result = _next(results)
                 bar.update(file.size)
@@ -220,8 +219,6 @@ def _download_all(
                     summary.failed[file.path], in_a_row = result.message, in_a_row + 1
                     problem = f"{in_a_row} files in a row failed, the last: {result.message}"
                     require(in_a_row < _MAX_IN_A_ROW, "endpoint", f"{problem}; the same command continues")
-                elif isinstance(result, Exception):
-                    raise result
                 else:
                     in_a_row = 0 if result else in_a_row
                     summary.fetched += result
@@ -230,34 +227,25 @@ def _download_all(
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
         raise DataError(problem, file=error.filename or out) from None
-    finally:
-        waiting.clear()
     return summary
 
 
-def _work(remote: _Remote, out: Path, waiting: deque[RemoteFile], results: SimpleQueue[Any]) -> None:
-    """Download waiting files until there are none."""
-    with suppress(IndexError):
-        while True:
-            file = waiting.popleft()
-            try:
-                results.put((file, _download_one(remote, file, out / file.path)))
-            except Exception as error:  # raised or recorded by the main thread
-                results.put((file, error))
-
-
-def _next(results: SimpleQueue[Any]) -> Any:
+def _next(results: Any) -> Any:
     while True:
-        with suppress(Empty):  # Windows cannot interrupt a wait without a timeout
-            return results.get(timeout=1)
+        with suppress(TimeoutError):  # Windows cannot interrupt a wait without a timeout
+            return results.next(timeout=1)
 
 
-def _download_one(remote: _Remote, file: RemoteFile, target: Path) -> bool:
-    """Download a file unless it is present; return whether it was downloaded."""
+def _download_one(remote: _Remote, out: Path, file: RemoteFile) -> tuple[RemoteFile, bool | DataError]:
+    """Download a file unless it is present; return it, and whether it was downloaded or why it was not."""
+    target = out / file.path
     if file.is_at(target) and (file.md5 is None or file.mismatch(target.read_bytes()) is None):
-        return False
-    content = remote.read(file)
+        return file, False
+    try:
+        content = remote.read(file)
+    except DataError as error:
+        return file, error
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(target, flush=False) as unfinished:  # the next run verifies it anyway
         unfinished.write_bytes(content)
-    return True
+    return file, True
