@@ -7,6 +7,7 @@ Sequences packed as ``<split>.parquet`` (datasets/argoverse1/README.md lists the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,9 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_names, encode, require
-from trajpred.geometry import causal_heading, causal_velocity
-from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
+from trajpred.errors import DataError, encode, require
+from trajpred.scenario import EGO_ID, Scenario, TrackCategory
 from trajpred.sources.argoverse1_map import city_map
 from trajpred.sources.reading import (
     finite,
@@ -34,11 +34,9 @@ from trajpred.sources.reading import (
 
 #: Folders of each split: as the archives unpack, or under its plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
-#: Observed steps (2 s at 10 Hz), and observed and future steps together.
+#: Observed steps (2 s at 10 Hz), and observed and future steps together. Recorded timestamps jitter, and some
+#: frames are missing, but the task is defined in steps: 30 are to be predicted, whenever they were recorded.
 NUM_OBSERVED, NUM_STEPS = 20, 50
-#: Nominal step. Recorded timestamps jitter, and some frames are missing, but the task is defined in steps: 30
-#: are to be predicted, whenever they were recorded.
-STEP_NS = 100_000_000
 #: A scenario contains the lanes within this distance of the box around the focal track's observed positions:
 #: more than a car at 30 m/s covers in the 3 s to predict.
 LANE_RADIUS_M = 100.0
@@ -150,22 +148,33 @@ def _row_group(pack: Path, modified_ns: int, group: int) -> pa.Table:
 
 
 def _scenario(rows: pa.Table, scenario_id: str, maps: Path) -> Scenario:
+    """Arrange the rows: tracks sorted by their id in the file; the AV, if labelled, is renamed EGO_ID."""
     require_values(rows, _CSV)
     stamps, step = _steps(finite(rows, "TIMESTAMP"))
     _, cities = text_codes(rows, "CITY_NAME")
     require(len(cities) == 1, "CITY_NAME", f"must be the same in all rows, has {len(cities)} values")
-    tracks = _tracks(rows, step, len(stamps))
-    focal = int(np.flatnonzero(tracks.category == TrackCategory.FOCAL)[0])
-    observed = tracks.position[focal, :NUM_OBSERVED]
-    return Scenario(
-        scenario_id=scenario_id,
-        city=cities[0],
-        timestamps_ns=stamps[0] + np.arange(NUM_STEPS) * STEP_NS,
-        num_observed=NUM_OBSERVED,
-        focal_id=str(tracks.track_id[focal]),
-        tracks=tracks,
-        map=city_map(maps, cities[0]).near(observed.min(axis=0), observed.max(axis=0), LANE_RADIUS_M),
-    ).validate()
+    row, ids = text_codes(rows, "TRACK_ID")
+    require("" not in ids, "TRACK_ID", "is empty in at least one row")
+    valid = valid_states(row, step, len(ids), NUM_STEPS, "TIMESTAMP")
+    is_focal, is_ego = _roles(rows, row, len(ids))
+    focal = int(is_focal.argmax())
+    complete = bool(valid[focal, : len(stamps)].all())
+    require(complete, "TIMESTAMP", "the AGENT is not present at every step")
+    position = np.zeros((len(ids), NUM_STEPS, 2))
+    position[row, step] = np.stack([finite(rows, axis) for axis in ("X", "Y")], -1)
+    observed = position[focal, :NUM_OBSERVED]
+    lanes = city_map(maps, cities[0]).near(observed.min(axis=0), observed.max(axis=0), LANE_RADIUS_M)
+    # From the observed steps only: the future must not affect an input.
+    throughout = valid[:, :NUM_OBSERVED].all(axis=1)
+    scenario = Scenario.from_arrays(
+        position, num_observed=NUM_OBSERVED, valid=valid,
+        # The type of OTHERS is not given: most are vehicles, some are pedestrians.
+        object_type=np.where(is_focal | is_ego, "vehicle", "unknown").tolist(),
+        track_id=[EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)], focal=focal,
+        category=np.where(throughout, TrackCategory.UNSCORED, TrackCategory.FRAGMENT), map=lanes,
+        scenario_id=scenario_id, city=cities[0],
+    )  # fmt: skip
+    return replace(scenario, timestamps_ns=stamps[0] + scenario.timestamps_ns)
 
 
 def _steps(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -179,37 +188,13 @@ def _steps(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.
     return stamps, step
 
 
-def _tracks(rows: pa.Table, step: NDArray[np.int64], num_steps: int) -> Tracks:
-    """Return all tracks, sorted by their id in the file; the AV, if labelled, is renamed EGO_ID.
-
-    ``step`` ``[N]`` is the step of each row; the AGENT must be present in the first ``num_steps``.
-    """
-    row, ids = text_codes(rows, "TRACK_ID")
-    require("" not in ids, "TRACK_ID", "is empty in at least one row")
-    valid = valid_states(row, step, len(ids), NUM_STEPS, "TIMESTAMP")
+def _roles(
+    rows: pa.Table, row: NDArray[np.int64], num_tracks: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return masks ``[A]`` of the AGENT and of the AV; ``row`` ``[N]`` is the track of each row."""
     code, roles = text_codes(rows, "OBJECT_TYPE")
-    role = of_tracks(encode(roles, _ROLES, "OBJECT_TYPE")[code], row, len(ids), "OBJECT_TYPE")
+    role = of_tracks(encode(roles, _ROLES, "OBJECT_TYPE")[code], row, num_tracks, "OBJECT_TYPE")
     is_focal, is_ego = role == _ROLES.index("AGENT"), role == _ROLES.index("AV")
     require(int(is_focal.sum()) == 1, "OBJECT_TYPE", f"must name one AGENT, names {int(is_focal.sum())}")
     require(int(is_ego.sum()) <= 1, "OBJECT_TYPE", f"must name at most one AV, names {int(is_ego.sum())}")
-    complete = bool(valid[is_focal, :num_steps].all())
-    require(complete, "TIMESTAMP", "the AGENT is not present at every step")
-
-    position = np.zeros((len(ids), NUM_STEPS, 2))
-    position[row, step] = np.stack([finite(rows, axis) for axis in ("X", "Y")], -1)
-    velocity = causal_velocity(position, valid, STEP_NS / 1e9)
-    # The type of OTHERS is not given: most are vehicles, some are pedestrians.
-    vehicle, unknown = OBJECT_TYPES.index("vehicle"), OBJECT_TYPES.index("unknown")
-    # From the observed steps only: the future must not affect an input.
-    throughout = valid[:, :NUM_OBSERVED].all(axis=1)
-    rank = np.where(throughout, int(TrackCategory.UNSCORED), int(TrackCategory.FRAGMENT))
-    names = [EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)]
-    return Tracks(
-        track_id=as_names(names, "TRACK_ID"),
-        object_type=np.where(is_focal | is_ego, vehicle, unknown).astype(np.int8),
-        category=np.where(is_focal, int(TrackCategory.FOCAL), rank).astype(np.int8),
-        valid=valid,
-        position=position,
-        heading=np.where(valid, causal_heading(velocity, valid), 0.0),
-        velocity=velocity,
-    )
+    return is_focal, is_ego
