@@ -72,7 +72,7 @@ def evaluate(
         by: Break down by class, city, manoeuvre, speed, neighbours, error (of constant velocity), or all.
         group: Agents of the breakdowns and horizons, by default focal; several are put side by side.
         limit: Evaluate only the first LIMIT scenarios.
-        beyond: Also off-road, wrong-way, infeasible and colliding modes, calibration, spread; takes longer.
+        beyond: Also off-road, wrong-way, infeasible and colliding modes, calibration; takes longer.
         joint: Evaluate joint futures, in which mode k of all agents is one future of the scene.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints or predictions files, whose modes are merged with those of the first.
