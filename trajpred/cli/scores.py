@@ -66,8 +66,7 @@ def evaluate(
             (argoverse-nano), or constant_velocity, constant_turn_rate or lane_following.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test.
-        labels: Futures of a split that has none: a folder of scenario files with all steps, or a challenge
-            file (.parquet) with one mode, the true one.
+        labels: Futures of a split that has none: a folder of scenario files with all steps.
         k: Evaluate only the K most probable modes; several values give several tables. By default 1 and 6.
         by: Break down by class, city, manoeuvre, speed, neighbours, error (of constant velocity), or all.
         group: Agents of the breakdowns and horizons, by default focal; several are put side by side.
@@ -152,9 +151,9 @@ def evaluate(
 
 def _labelled(rows: ScenarioStore, labels: Path) -> ScenarioStore:
     """Open the labels of a split, and print how many scenarios have one."""
-    from trajpred.evaluation.labels import LabelledStore, read_labels
+    from trajpred.evaluation.labels import LabelledStore
 
-    found = LabelledStore(rows, read_labels(labels))
+    found = LabelledStore(rows, labels)
     print(f"{labels}: labels of {found.labelled} of {len(rows)} scenarios")
     return found
 

@@ -57,11 +57,6 @@ class PredictionsFile:
         """F, the number of steps predicted for a scenario; 0 without usable tracks."""
         return int(self._tracks.steps[self._range.get(scenario_id, slice(0))].max(initial=0))
 
-    @property
-    def modes(self) -> set[int]:
-        """The numbers of modes of the usable tracks."""
-        return set(self._tracks.modes.tolist())
-
     def forecast(self, scenario: Scenario) -> Forecast:
         """Return the forecast ``[A, K, F, 2]`` of the tracks observed in ``scenario``; A may be 0.
 
