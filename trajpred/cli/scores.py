@@ -88,7 +88,7 @@ def evaluate(
         markdown: Write the tables to this file.
         strict: Exit with 1 if a predictions file has faults or misses agents.
         check_with_av2: Also compute the metrics with av2's own functions, one by one, and exit with 1 if any
-            differs; a predictions file is read by av2 as well, and must be complete (--strict).
+            differs, or if a predictions file has faults.
         batch_size: Scenarios per batch.
         workers: Processes that run a model on the CPU; -1 for all cores.
     """

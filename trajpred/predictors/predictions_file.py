@@ -181,11 +181,6 @@ def predictions_files(predictor: Predictor) -> list[FilePredictor]:
     return [one for one in predictor.members if isinstance(one, FilePredictor)]
 
 
-def predictions_path(predictor: Predictor) -> Path | None:
-    """Return the path of a predictions file, None of any other predictor."""
-    return predictor.file.path if isinstance(predictor, FilePredictor) else None
-
-
 def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[str]]:
     """Collect, by scenario, the problems of all predictions files of a predictor.
 
