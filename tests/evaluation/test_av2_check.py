@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.conftest import run
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
-from trajpred import to_av2
+from trajpred import environment, to_av2
+from trajpred.errors import DataError
 from trajpred.evaluation import av2_check, evaluate
-from trajpred.evaluation.av2_check import READ, agrees_with_av2
-from trajpred.predictors import FilePredictor
-from trajpred.predictors.predict import predict
+from trajpred.evaluation.av2_check import agrees_with_av2
 from trajpred.store import ScenarioStore
 
 
@@ -27,7 +24,7 @@ def store(store_path: Path) -> ScenarioStore:
 
 def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: ScenarioStore) -> None:
     found = evaluate(ScatteredWorlds(), store, check_with_av2=True, batch_size=2, progress=False)
-    assert agrees_with_av2(found) and len(found.av2) == 15, "five metrics at K = 1 and 6, five of worlds"
+    assert agrees_with_av2(found) and len(found.av2) == 13, "four metrics at K = 1 and 6, five of worlds"
     for name, one in found.av2.items():
         every = found.metrics["all"] if name in found.metrics["all"] else found.worlds["scored"]
         assert one["av2"] == pytest.approx(one["trajpred"], rel=1e-12) and one["count"] <= every["count"]
@@ -52,19 +49,6 @@ def test_a_metric_that_differs_for_one_agent_is_noticed(
     assert not agrees_with_av2(found)
 
 
-def test_files_are_read_by_av2_too(store: ScenarioStore, tmp_path: Path) -> None:
-    path = tmp_path / "p.parquet"
-    predict(ScatteredWorlds(), store, path, "scored", progress=False)
-    found = evaluate(FilePredictor(path), store, check_with_av2=True, progress=False)
-    assert found.av2[READ] == {"count": len(store), "difference": 0.0} and agrees_with_av2(found)
-    # av2 reads one set of probabilities per scenario: a track with its own is not what av2 evaluates.
-    table = pq.read_table(path)
-    p = table["probability"].to_numpy().copy()
-    p[:6] = 1 / 6
-    pq.write_table(table.set_column(2, "probability", pa.array(p)), path)
-    assert not agrees_with_av2(evaluate(FilePredictor(path), store, check_with_av2=True, progress=False))
-
-
 def test_the_command_prints_the_table_and_fails_on_a_difference(
     store: ScenarioStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,10 +61,7 @@ def test_the_command_prints_the_table_and_fails_on_a_difference(
 
 
 def test_without_av2_one_sentence_says_so(store: ScenarioStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trajpred import DataError, Scenario, environment
-
     monkeypatch.setattr(environment, "has_av2", lambda: False)
     for needs in (lambda: evaluate(Scattered(), store, check_with_av2=True), lambda: to_av2(store[0])):
         with pytest.raises(DataError, match="needs av2"):
             needs()
-    assert isinstance(store[0], Scenario)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,11 +13,9 @@ from tests.conftest import run
 from tools.synthesize import make_scenario, scenario_table, write_scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate
-from trajpred.evaluation.labels import LabelledStore, read_labels
-from trajpred.forecast import Forecast
+from trajpred.evaluation.labels import LabelledStore
 from trajpred.predictors import load_predictor
-from trajpred.predictors.predict import predict, write_predictions
-from trajpred.scenario import Scenario
+from trajpred.predictors.predict import predict
 from trajpred.store import ScenarioStore, prepare
 
 SCENARIOS = [make_scenario(0, i) for i in range(4)]
@@ -39,19 +36,8 @@ def score(store: ScenarioStore) -> Evaluation:
     return evaluate(load_predictor("lane_following"), store, progress=False)
 
 
-def true_futures(scenarios: list[Scenario], modes: int = 1) -> list[Forecast]:
-    """The futures of the focal tracks as forecasts."""
-    found = []
-    for one in scenarios:
-        path = one.tracks.position[one.focal, None, None, 50:].repeat(modes, 1)
-        state = {"origin": path[:, 0, 0], "origin_heading": np.zeros(1), "step_s": 0.1}
-        p, ids = np.full((1, modes), 1 / modes), np.array([one.focal_id])
-        found.append(Forecast.from_trajectories(one.scenario_id, ids, path, p, **state))
-    return found
-
-
 def test_scenario_files_give_the_metrics_of_a_labelled_split(folder: Path) -> None:
-    labelled = LabelledStore(ScenarioStore(folder / "store", "test"), read_labels(folder / "raw" / "val"))
+    labelled = LabelledStore(ScenarioStore(folder / "store", "test"), folder / "raw" / "val")
     found, expected = score(labelled), score(ScenarioStore(folder / "store", "val"))
     assert found.metrics["all"]["count"] > 4 and found.scenarios == labelled.labelled == 4
     for group, means in expected.metrics.items():  # a store keeps half a millimetre
@@ -60,29 +46,12 @@ def test_scenario_files_give_the_metrics_of_a_labelled_split(folder: Path) -> No
     assert found.breakdowns["manoeuvre"].keys() == expected.breakdowns["manoeuvre"].keys()
 
 
-def test_a_challenge_file_with_one_mode_labels_its_tracks(folder: Path) -> None:
-    write_predictions(folder / "truth.parquet", true_futures(SCENARIOS))
-    labelled = LabelledStore(ScenarioStore(folder / "store", "test"), read_labels(folder / "truth.parquet"))
-    found, expected = score(labelled), score(ScenarioStore(folder / "store", "val"))
-    assert found.metrics["all"]["count"] == found.metrics["focal"]["count"] == 4
-    for name in ("minADE6", "minFDE6", "MR6", "brier-minFDE6"):
-        assert found.metrics["focal"][name] == pytest.approx(expected.metrics["focal"][name], abs=1e-3)
-
-
 def test_the_command_scores_a_predictions_file_of_a_test_split(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = ScenarioStore(folder / "store", "test")
     predict(load_predictor("lane_following"), store, folder / "p.parquet", progress=False)
-    command = [
-        "evaluate",
-        "--store",
-        folder / "store",
-        "--split",
-        "test",
-        "--checkpoint",
-        folder / "p.parquet",
-    ]
+    command = ["evaluate", "--store", store.path, "--split", "test", "--checkpoint", folder / "p.parquet"]
     assert run(*command) == 2 and "no scenario with a future" in capsys.readouterr().err
     assert run(*command, "--labels", folder / "raw" / "val") == 0
     assert "labels of 4 of 4 scenarios" in capsys.readouterr().out
@@ -99,17 +68,19 @@ def no_future(folder: Path) -> None:
     pq.write_table(scenario_table(SCENARIOS[0], future=False), folder / name)
 
 
-def other_scenarios(folder: Path) -> None:
-    write_scenario(make_scenario(9, 9), folder / "other")
+def twice(folder: Path) -> None:
+    for name in ("a", "b"):
+        write_scenario(SCENARIOS[0], folder / name)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: None, "contains no scenario_"),
-        (other_positions, "not those of the store"),
+        (lambda folder: None, "is no folder of scenario_"),
+        (twice, "two files of the same name"),
+        (other_positions, "not that of the store"),
         (no_future, "and a future"),
-        (other_scenarios, "none of the 4 scenarios"),
+        (lambda folder: write_scenario(make_scenario(9, 9), folder / "other"), "none of the 4 scenarios"),
         (lambda folder: (folder / "scenario_0.parquet").write_bytes(b"PAR1"), "not a readable parquet"),
     ],
 )
@@ -119,19 +90,9 @@ def test_wrong_folders_are_rejected(
     make(tmp_path)
     store = ScenarioStore(folder / "store", "test")
     with pytest.raises(DataError, match=message):
-        LabelledStore(store, read_labels(tmp_path))[store.index(SCENARIOS[0].scenario_id)]
+        LabelledStore(store, tmp_path)[store.index(SCENARIOS[0].scenario_id)]
 
 
-def test_other_files_and_labelled_splits_are_rejected(folder: Path, tmp_path: Path) -> None:
-    write_predictions(tmp_path / "six.parquet", true_futures(SCENARIOS, modes=6))
-    (tmp_path / "labels.json").write_text("{}")
-    for name, message in (
-        ("six", "one mode"),
-        ("none", "does not exist"),
-        ("labels.json", "is not a folder"),
-    ):
-        path = tmp_path / (name if "." in name else f"{name}.parquet")
-        with pytest.raises(DataError, match=message):
-            read_labels(path)
+def test_labelled_splits_are_rejected(folder: Path) -> None:
     with pytest.raises(DataError, match="has a future already"):
-        LabelledStore(ScenarioStore(folder / "store", "val"), read_labels(folder / "raw" / "val"))[0]
+        LabelledStore(ScenarioStore(folder / "store", "val"), folder / "raw" / "val")[0]

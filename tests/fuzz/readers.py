@@ -28,7 +28,6 @@ from tests.sources.argoverse1_files import made_map, made_rows, write
 from tools.synthesize import make_scenario, write_scenario
 from trajpred.errors import DataError
 from trajpred.evaluation.comparison import by_recipe, format_recipes
-from trajpred.evaluation.labels import label, read_labels
 from trajpred.evaluation.results import read_results
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
@@ -209,21 +208,6 @@ def predictions(folder: Path) -> Reader:
     return Reader(path.read_bytes(), parquet_of, of_file(path, read))
 
 
-def labels(folder: Path) -> Reader:
-    """Return the reader of a challenge file with one mode as labels."""
-    write_scenario(SCENARIO, folder / "scenario", future=False)
-    observed, path = argoverse2.read_scenario(folder / "scenario"), folder / "labels.parquet"
-    future, one = SCENARIO.tracks.position[SCENARIO.focal, None, None, 5:], np.ones((1, 1))
-    name, state = SCENARIO.scenario_id, {"origin": future[:, 0, 0], "origin_heading": one[0], "step_s": 0.1}
-    focal = Forecast.from_trajectories(name, np.array([SCENARIO.focal_id]), future, one, **state)
-    write_predictions(path, [focal])
-
-    def read() -> bool:
-        return name in (found := read_labels(path)) and label(observed, found).has_future
-
-    return Reader(path.read_bytes(), parquet_of, of_file(path, read))
-
-
 def results(folder: Path) -> Reader:
     """Return the reader of evaluation results, as ``compare`` uses it."""
     seed = json.loads((ROOT / "datasets" / "argoverse1" / "results" / "constant_velocity.json").read_text())
@@ -310,7 +294,6 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "store shard (Arrow)": lambda folder: of_store(folder, "val/shard-00000-*.arrow", arrow_of),
     "store record (JSON)": record,
     "predictions (parquet)": predictions,
-    "labels (parquet)": labels,
     "results (JSON)": results,
     "bundle (zip)": bundle,
     "checkpoint (zip)": checkpoint,

@@ -11,7 +11,7 @@ from tests.graph.scenes import moved
 from trajpred.geometry import rotate
 from trajpred.metrics import plausibility
 from trajpred.metrics.map_compliance import is_road_vehicle
-from trajpred.metrics.plausibility import KINEMATIC_LIMITS, collisions, diversity, infeasible, kinematics
+from trajpred.metrics.plausibility import KINEMATIC_LIMITS, collisions, infeasible, kinematics
 from trajpred.scenario import TYPICAL_SIZES, Scenario
 
 Floats = NDArray[np.float64]
@@ -92,24 +92,6 @@ def test_boxes_are_scaled_and_single_agents_do_not_collide() -> None:
     assert collisions(*given, box_scale=1.0).tolist() == [[True, True]] * 2
     for A in (0, 1):
         assert not collisions(*(x[:A] for x in given)).any()
-
-
-def test_diversity_equals_plain_loops() -> None:
-    draw = np.random.default_rng(5)
-    trajectory, heading = draw.normal(0, 5, (3, 4, 6, 2)), draw.uniform(-4, 4, 3)
-    probability = draw.dirichlet(np.ones(4), 3)
-    found = diversity(trajectory + FAR, probability, heading)
-    for a in range(3):
-        end, p = trajectory[a, :, -1], probability[a]
-        gaps = [np.hypot(*(end[i] - end[j])) for i in range(4) for j in range(i)]
-        first, second = np.argsort(p)[:-3:-1]
-        ahead = np.array([np.cos(heading[a]), np.sin(heading[a])])
-        expected = {"pairwise": np.mean(gaps), "top_two": np.hypot(*(end[first] - end[second]))}
-        for name, axis in (("along", ahead), ("across", np.array([-ahead[1], ahead[0]]))):
-            expected[name] = np.sqrt(np.cov(end @ axis, aweights=p, ddof=0))
-        assert {name: value[a] for name, value in found.items()} == pytest.approx(expected)
-    single = diversity(np.ones((2, 1, 3, 2)), np.ones((2, 1)), np.zeros(2))
-    assert np.isnan([single["pairwise"], single["top_two"]]).all()
 
 
 def true_futures(scenario: Scenario) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[Floats]]:

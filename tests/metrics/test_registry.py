@@ -78,4 +78,4 @@ def test_columns_and_units() -> None:
     assert columns("results") == (*("minADE1", "minFDE1", "MR1"), *columns("breakdown"))
     assert columns("breakdown") == ("minADE6", "minFDE6", "MR6", "brier-minFDE6")
     assert metric_of("brier-minFDE6").unit == "m" and metric_of("average heading error6").unit == "rad"
-    assert metric_of("spread").lower_is_better is None and metric_of("actorMR").per_actor
+    assert metric_of("actorMR").per_actor

@@ -27,13 +27,13 @@ BOMB = "a: &a [1]\n" + "".join(f"{x}: &{x} [{', '.join(['*' + y] * 9)}]\n" for y
     ("settings", "sentence"),
     [
         ("--model.encoder.init_args.layer 3", "layer: no such setting of SceneEncoder; did you mean layers?"),
-        ("--model.encoder.layers=x", "--model.encoder.layers: must be int, is 'x'"),
+        ("--model.encoder.layers=x", "--model.encoder.layers: must be an integer, is 'x'"),
         ("--model.encoder Scene", "--model.encoder: 'Scene' is not the path of a class, as trajpred.model."),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
         ("--trainer.max_epoch 3", "--trainer.max_epoch: no such setting; did you mean --trainer.max_epochs?"),
-        ("--trainer.max_epochs ten", "--trainer.max_epochs: must be int or null, is 'ten'"),
-        ("--data.window=[50]", "--data.window: must be tuple with 2 elements or null, is '[50]'"),
-        ("--trainer.precision 17", "--trainer.precision: must be Literal[64, 32, 16] or "),
+        ("--trainer.max_epochs ten", "--trainer.max_epochs: must be an integer or null, is 'ten'"),
+        ("--data.window=[50]", "--data.window: must be a list of 2 values or null, is '[50]'"),
+        ("--trainer.precision 17", "--trainer.precision: must be one of 64, 32, 16 or "),
         ("--trainer.precision 64", "--trainer.precision 64: must be one of 32-true, 16-mixed, "),
         ("--trainer.logger.init_args.nam x", "no such setting of RunLogger; did you mean name?"),
         ("--trainer.strategy.init_args.foo x", "give --trainer.strategy CLASS first"),
@@ -68,7 +68,7 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
             "trainer: {callbacks: [{class_path: EMAWeightAveraging, init_args: {decy: 0.9}}]}",
             "field 'trainer.callbacks.decy': no such setting of EMAWeightAveraging; did you mean decay?",
         ),
-        ("trainer: {max_epochs: ten}", "field 'trainer.max_epochs': must be int or null, is 'ten'"),
+        ("trainer: {max_epochs: ten}", "field 'trainer.max_epochs': must be an integer or null, is 'ten'"),
         ("trainer: [", "is not YAML: line 1: "),
         ("[" * 5000, "is nested too deeply"),
         (BOMB, "its anchors stand for more than 100,000 values"),
@@ -142,7 +142,7 @@ for words in ["--trainer.max_epoch", "3"], wrong, ["config.yaml"], ["--data.batc
         "no such setting; did you mean --trainer.max_epochs?",
         "no such setting; did you mean data.batch_size?",
         "settings are written --NAME VALUE",
-        "must be int, is 'x'",
+        "must be an integer, is 'x'",
     ], done.stderr
 
 

@@ -66,13 +66,12 @@ def evaluate(
             (argoverse-nano), or constant_velocity, constant_turn_rate or lane_following.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test.
-        labels: Futures of a split that has none: a folder of scenario files with all steps, or a challenge
-            file (.parquet) with one mode, the true one.
+        labels: Futures of a split that has none: a folder of scenario files with all steps.
         k: Evaluate only the K most probable modes; several values give several tables. By default 1 and 6.
         by: Break down by class, city, manoeuvre, speed, neighbours, error (of constant velocity), or all.
         group: Agents of the breakdowns and horizons, by default focal; several are put side by side.
         limit: Evaluate only the first LIMIT scenarios.
-        beyond: Also off-road, wrong-way, infeasible and colliding modes, calibration, spread; takes longer.
+        beyond: Also off-road, wrong-way, infeasible and colliding modes, calibration; takes longer.
         joint: Evaluate joint futures, in which mode k of all agents is one future of the scene.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints or predictions files, whose modes are merged with those of the first.
@@ -89,7 +88,7 @@ def evaluate(
         markdown: Write the tables to this file.
         strict: Exit with 1 if a predictions file has faults or misses agents.
         check_with_av2: Also compute the metrics with av2's own functions, one by one, and exit with 1 if any
-            differs; a predictions file is read by av2 as well, and must be complete (--strict).
+            differs, or if a predictions file has faults.
         batch_size: Scenarios per batch.
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
@@ -152,9 +151,9 @@ def evaluate(
 
 def _labelled(rows: ScenarioStore, labels: Path) -> ScenarioStore:
     """Open the labels of a split, and print how many scenarios have one."""
-    from trajpred.evaluation.labels import LabelledStore, read_labels
+    from trajpred.evaluation.labels import LabelledStore
 
-    found = LabelledStore(rows, read_labels(labels))
+    found = LabelledStore(rows, labels)
     print(f"{labels}: labels of {found.labelled} of {len(rows)} scenarios")
     return found
 

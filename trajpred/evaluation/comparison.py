@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import columns, metric_of, metrics_of, paired_columns
+from trajpred.metrics import columns, metrics_of, paired_columns
 
 RESAMPLES = 10_000
 #: Evaluations of one recipe from several seeds, and several recipes by name.
@@ -80,19 +80,16 @@ def _over_agents(values: Mapping[str, float], result: Evaluation, group: str) ->
 
 
 def changes(
-    first: Seeds, second: Seeds, count: int, metric: str = "minFDE6"
+    first: Seeds, second: Seeds, count: int
 ) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
     """List the ``count`` scenarios in which ``first`` improves most over ``second``, and degrades most.
 
-    Each with ``first`` minus ``second``, the largest change first. Raises: DataError as :func:`compare`, or
-    if neither direction of the metric is better.
+    Each with minFDE6 of ``first`` minus that of ``second``, the largest change first. Raises: DataError as
+    :func:`compare`.
     """
-    differences, lower_is_better = _differences(first, second, metric), metric_of(metric).lower_is_better
-    require(lower_is_better is not None, "metric", f"{metric} has no better direction")
-    ordered = sorted(differences.items(), key=lambda pair: pair[1])
-    falls = [pair for pair in ordered[:count] if pair[1] < 0]
-    rises = [pair for pair in ordered[::-1][:count] if pair[1] > 0]
-    return (falls, rises) if lower_is_better else (rises, falls)
+    ordered = sorted(_differences(first, second, "minFDE6").items(), key=lambda pair: pair[1])
+    improved = [pair for pair in ordered[:count] if pair[1] < 0]
+    return improved, [pair for pair in ordered[::-1][:count] if pair[1] > 0]
 
 
 def in_common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evaluation]:

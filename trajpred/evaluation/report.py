@@ -119,12 +119,9 @@ def worlds(result: Evaluation) -> Iterable[Table]:
 def _av2(result: Evaluation) -> Iterable[Table]:
     if result.av2:
         head = ["", "compared", "trajpred", "av2", "largest difference"]
-        cells = (
-            (f"{one[who]:.6f}" if who in one else "" for who in head[2:4]) for one in result.av2.values()
-        )
         rows = [
-            [name, f"{one['count']:,}", *means, f"{one['difference']:.1e}"]
-            for (name, one), means in zip(result.av2.items(), cells, strict=True)
+            [name, f"{x['count']:,}", f"{x['trajpred']:.6f}", f"{x['av2']:.6f}", f"{x['difference']:.1e}"]
+            for name, x in result.av2.items()
         ]
         yield Table("all agents by trajpred and by av2's own functions", head, rows)
 

@@ -155,7 +155,7 @@ class Scores:
         for worlds in self.worlds.values():
             worlds.add(agents)
         if self.check is not None:
-            self.check.add(agents, forecasts)
+            self.check.add(agents)
         scores = agent_scores(agents, self.ks, self.calibration is not None)
         if self.calibration is not None:
             self.calibration.add(agents)

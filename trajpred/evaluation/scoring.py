@@ -18,7 +18,7 @@ from trajpred.evaluation.scores import Scores
 from trajpred.evaluation.updates import changes
 from trajpred.metrics import metric_of, paired_columns
 from trajpred.predictors.forecast_store import forecast_store
-from trajpred.predictors.predictions_file import predictions_path, reasons
+from trajpred.predictors.predictions_file import reasons
 from trajpred.predictors.predictor import Predictor
 from trajpred.splits import GROUPS, PAIRED_GROUPS
 from trajpred.store import ScenarioStore
@@ -57,7 +57,7 @@ def evaluate(
     require(len(ks) > 0 and min(ks) > 0, "ks", "must be positive numbers")
     _ = store.lengths  # raises if there are several: errors after 3 s and after 6 s have no common mean
     used = sorted({*ks, 6})  # breakdowns, horizons and comparisons use K = 6
-    check = Av2Check(used, predictions_path(predictor)) if check_with_av2 else None
+    check = Av2Check(used) if check_with_av2 else None
     scores = Scores(used, beyond, predictor.joint, check)
     scenarios, start = 0, time.monotonic()
     title = predictor.name if progress else None

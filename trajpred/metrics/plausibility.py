@@ -1,4 +1,4 @@
-"""Plausibility of futures: kept to the road, feasible motion, no collisions, diverse modes.
+"""Plausibility of futures: kept to the road, feasible motion, no collisions.
 
 City frame float64, metres, radians, seconds. Sizes: ``A`` agents, ``K`` modes, ``F`` future steps. NaN
 positions (unknown steps) never violate anything. Ground truth is passed as ``[A, 1, F, 2]``.
@@ -6,7 +6,7 @@ positions (unknown steps) never violate anything. Ground truth is passed as ``[A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -125,20 +125,6 @@ def collision_share(futures: Futures) -> NDArray[np.float64]:
     return share
 
 
-def spread(name: str) -> Callable[[Futures], NDArray[np.float64]]:
-    """Return a function for the :func:`diversity` ``[A]`` of this name; NaN for agents with a single mode."""
-
-    def compute(futures: Futures) -> NDArray[np.float64]:
-        found = np.full(len(futures.modes), np.nan)
-        for k in np.unique(futures.modes[futures.modes > 1]):
-            rows = futures.modes == k
-            paths, weights = futures.trajectory[rows, :k], futures.probability[rows, :k]
-            found[rows] = diversity(paths, weights, futures.origin_heading[rows])[name]
-        return found
-
-    return compute
-
-
 def kinematics(
     trajectory: NDArray[np.float64],
     origin: NDArray[np.float64],
@@ -191,36 +177,6 @@ def infeasible(motion: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
     """Return whether each mode ``[A, K]`` exceeds any of :data:`KINEMATIC_LIMITS`; for road vehicles."""
     exceeded = [motion[name] > limit for name, limit in KINEMATIC_LIMITS.items()]
     return np.logical_or.reduce(exceeded)
-
-
-def diversity(
-    trajectory: NDArray[np.float64], probability: NDArray[np.float64], heading: NDArray[np.float64]
-) -> dict[str, NDArray[np.float64]]:
-    """Measure how far apart the endpoints of an agent's modes are.
-
-    Args:
-        trajectory: ``[A, K, F, 2]`` metres; probability: ``[A, K]``; heading: ``[A]``, last observed.
-
-    Returns:
-        ``[A]`` metres each: ``pairwise``, the mean distance of two modes' endpoints, and ``top_two``, that of
-        the two most probable ones (of equal ones the first), NaN for a single mode; ``along`` and ``across``,
-        the endpoints' standard deviation ahead and sideways, weighted by probability.
-    """
-    end = trajectory[:, :, -1]
-    A, K, _ = end.shape
-    one, other = np.triu_indices(K, 1)
-    order = np.argsort(-probability, axis=1, kind="stable")
-    top = np.take_along_axis(end, order[:, :2, None], axis=1)
-    local = to_local(end, end[:, :1], heading[:, None])  # any near origin will do
-    mean = (probability[..., None] * local).sum(1, keepdims=True)
-    deviation = np.sqrt((probability[..., None] * (local - mean) ** 2).sum(1))
-    none = np.full(A, np.nan)
-    return {
-        "pairwise": norm(end[:, one] - end[:, other]).mean(1) if K > 1 else none,
-        "top_two": norm(top[:, 0] - top[:, 1]) if K > 1 else none,
-        "along": deviation[:, 0],
-        "across": deviation[:, 1],
-    }
 
 
 def collisions(

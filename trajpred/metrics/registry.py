@@ -1,4 +1,4 @@
-"""The registry of metrics: each one's function, label, unit, direction, and the tables it appears in.
+"""The registry of metrics: each one's function, label, unit, and the tables it appears in.
 
 A metric is one entry of :data:`METRICS`. Evaluation, JSON, tables, training curves, captions and the web page
 read the registry. docs/concepts/metrics.md defines the metrics.
@@ -22,7 +22,7 @@ Table = Literal["training", "progress", "results", "interval", "breakdown", "sid
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric.
+    """A metric, of which lower values are better.
 
     Attributes:
         name: the name, not ending in a digit; displacement metrics are evaluated for several K, which is
@@ -34,7 +34,6 @@ class Metric:
             ``plausibility`` (from :class:`~trajpred.metrics.plausibility.Futures`, with ``--beyond`` only),
             ``world`` (from :class:`~trajpred.metrics.compute.Worlds`), or ``streaming`` (from
             :class:`~trajpred.metrics.consistency.Matched`, with ``--streaming`` only).
-        lower_is_better: None if neither direction is better.
         tables: the tables in which the metric appears, and for which K there: ``training`` (validation
             curves), ``progress`` (the progress bar), ``results`` (comparisons of predictors), ``interval``
             (comparisons with intervals, values per scenario), ``breakdown`` (horizons, breakdowns, the page)
@@ -52,7 +51,6 @@ class Metric:
     label: str
     unit: str = "m"
     kind: Kind = "displacement"
-    lower_is_better: bool | None = True
     tables: Mapping[Table, tuple[int, ...]] = field(default_factory=dict)
     ks: tuple[int, ...] = ()
     per_actor: bool = False
@@ -132,15 +130,6 @@ for _metric in (
             ("wrong-way", plausibility.wrong_way_share, "driving against the traffic"),
             ("infeasible", plausibility.infeasible_share, "infeasible motion"),
             ("collision", plausibility.collision_share, "a collision"),
-        )
-    ),
-    *(
-        Metric(name, plausibility.spread(measure), label, "m", "plausibility", lower_is_better=None)
-        for name, measure, label in (
-            ("spread", "pairwise", "Mean distance of two endpoints"),
-            ("spread of top two", "top_two", "Distance of the two most probable endpoints"),
-            ("spread ahead", "along", "Standard deviation of the endpoints ahead"),
-            ("spread sideways", "across", "Standard deviation of the endpoints sideways"),
         )
     ),
     Metric("avgMinADE", lambda w: w.average.amin(1), "Average error", kind="world"),

@@ -57,11 +57,6 @@ class PredictionsFile:
         """F, the number of steps predicted for a scenario; 0 without usable tracks."""
         return int(self._tracks.steps[self._range.get(scenario_id, slice(0))].max(initial=0))
 
-    @property
-    def modes(self) -> set[int]:
-        """The numbers of modes of the usable tracks."""
-        return set(self._tracks.modes.tolist())
-
     def forecast(self, scenario: Scenario) -> Forecast:
         """Return the forecast ``[A, K, F, 2]`` of the tracks observed in ``scenario``; A may be 0.
 
@@ -184,11 +179,6 @@ class FilePredictor(Predictor):
 def predictions_files(predictor: Predictor) -> list[FilePredictor]:
     """List the predictions files among the members of a predictor."""
     return [one for one in predictor.members if isinstance(one, FilePredictor)]
-
-
-def predictions_path(predictor: Predictor) -> Path | None:
-    """Return the path of a predictions file, None of any other predictor."""
-    return predictor.file.path if isinstance(predictor, FilePredictor) else None
 
 
 def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import reduce
-from itertools import pairwise
+from itertools import pairwise, starmap
 from operator import or_
 from pathlib import Path
 from pydoc import locate
@@ -42,7 +42,10 @@ _NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_
 _KEY = re.compile(r'Parser key "([\w.]+)"')
 _CLASS = re.compile(r"given class_path '([\w.]+)'")
 _VALUE = re.compile(r"(?:Got|Given) value: ?(.*)")
-_EXPECTED = re.compile(r"Expected an? (?:<class '(\w+)'>|typing\.(Literal\[.*?\])|(tuple with \d+ elements))")
+_EXPECTED = re.compile(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\]|tuple with (\d+) elements)")
+#: Types in words.
+_WORDS = {"int": "an integer", "float": "a number", "bool": "true or false", "NoneType": "null"}
+_WORDS |= {"str": "text", "dict": "a mapping", **dict.fromkeys(("list", "tuple"), "a list")}
 #: What the command takes besides settings.
 OPTIONS = ("config", "help", "print_config")
 
@@ -112,8 +115,7 @@ def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataEr
     """Turn what jsonargparse reports about the arguments ``args`` into one sentence."""
     key = ".".join(_KEY.findall(problem))
     value = _VALUE.search(problem)
-    kinds = ("".join(kind).replace("NoneType", "null") for kind in _EXPECTED.findall(problem))
-    expected = dict.fromkeys(kinds)
+    expected = dict.fromkeys(starmap(_in_words, _EXPECTED.findall(problem)))
     classes = _CLASS.findall(problem)
     if classes and (found := _UNKNOWN_OPTION.search(problem)):
         key, chosen = f"{key}.{found[1]}", classes[0].rpartition(".")[2]
@@ -128,6 +130,13 @@ def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataEr
     elif value and expected:
         problem = f"must be {' or '.join(expected)}, is {value[1]!r}"
     return _located(key, " ".join(problem.rpartition('":')[2].split()), args)
+
+
+def _in_words(kind: str, values: str, count: str) -> str:
+    """Describe an expected type, of which jsonargparse names the kind, the values or their count."""
+    if values:
+        return f"one of {values}"
+    return f"a list of {count} values" if count else _WORDS.get(kind, kind)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -43,7 +43,6 @@ from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run, report
 from trajpred.training.settings import LINKED, check_settings, configs_first, explain
-from trajpred.training.tensorboard import PredictionPictures
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -98,7 +97,7 @@ class TrainCLI(LightningCLI):
         parser.add_lightning_class_args(RunCheckpoint, "best")
         parser.add_lightning_class_args(RunCheckpoint, "last")
         parser.add_lightning_class_args(RecentCheckpoint, "recent")
-        parser.add_lightning_class_args(PredictionPictures, "pictures")
+        parser.add_argument("--pictures.scenes", type=int, default=4, help="worst scenes to draw at the end")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
@@ -117,6 +116,7 @@ class TrainCLI(LightningCLI):
         seed, accumulate = self.config.seed_everything, self.config.trainer.accumulate_grad_batches
         require(0 <= seed < 2**32, "seed_everything", f"must be 0 to {2**32 - 1}, is {seed}")
         require(accumulate > 0, "trainer.accumulate_grad_batches", f"must be positive, is {accumulate}")
+        require(self.config.pictures.scenes >= 0, "pictures.scenes", "must not be negative")
 
     def before_instantiate_classes(self) -> None:
         config = self.config
