@@ -72,42 +72,6 @@ def onboard(
     return _print_figures(onboard_figures(bundle, checkpoint, repeats, threads, updates))
 
 
-def front(
-    *,
-    checkpoint: list[str],
-    store: Path | None = None,
-    split: str = "val",
-    metric: str = "minFDE6",
-    limit: int | None = None,
-    out: Path = Path("front.png"),
-) -> int:
-    """Plot error against CPU time of several predictors, measured in one run on one thread.
-
-    Example: trajpred benchmark front --checkpoint constant_velocity --checkpoint argoverse-nano
-
-    Args:
-        checkpoint: A model, bundle or baseline; repeat it for each.
-        store: Folder written by prepare; by default the sample's.
-        split: Split of the store.
-        metric: Metric of the focal agents to plot.
-        limit: Number of scenarios.
-        out: The picture: png, pdf or svg.
-    """
-    from trajpred.benchmark import front as run
-    from trajpred.cli.scenarios import open_split
-    from trajpred.cli.visualize import require_picture
-    from trajpred.viz import save_scene
-
-    require_picture(out, "out")
-    points = run.front(checkpoint, open_split(store, split), metric, limit)
-    for point in sorted(points, key=lambda one: one.cpu_ms):
-        mean, low, high = point.error
-        print(f"{point.name:40s} {point.cpu_ms:8.2f} ms  {metric} {mean:.2f} [{low:.2f}, {high:.2f}]")
-    save_scene(run.draw_front(points, metric), out)
-    print(out)
-    return 0
-
-
 def _print_figures(figures: dict[str, float]) -> int:
     for name, value in figures.items():
         print(f"{name:64s} {value:10.2f}")

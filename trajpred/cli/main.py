@@ -24,9 +24,7 @@ COMMANDS: tuple[Command, ...] = (
     *(scores.compare, visualize.visualize, models.export, replay.replay, info.info, doctor),
 )
 #: The subcommands of ``benchmark``; the first is the default.
-BENCHMARKS: tuple[Command, ...] = (
-    *(benchmark.model, benchmark.core, benchmark.data, benchmark.onboard, benchmark.front),
-)
+BENCHMARKS: tuple[Command, ...] = (benchmark.model, benchmark.core, benchmark.data, benchmark.onboard)
 #: Commands that continue where they were interrupted.
 RESUMABLE = ("download", "prepare")
 

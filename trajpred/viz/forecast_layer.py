@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.patheffects import withStroke
 
 from trajpred.forecast import Forecast
-from trajpred.geometry import arc_length, direction, points_along
+from trajpred.geometry import arc_length, points_along
 from trajpred.scenario import Scenario
-from trajpred.viz.agent_layer import DRAWN_SIZES, place, roles
+from trajpred.viz.agent_layer import agent_outlines, roles
 from trajpred.viz.style import PROBABILITY_NORM, Layer, Role
 from trajpred.viz.view import View, add_lines, add_polygons, percent, place_labels
 
@@ -37,8 +36,6 @@ BAND_SHARE = 0.8
 BAND = -float(np.log(1 - BAND_SHARE))
 #: Steps between the discs that make up the outline of a band.
 BAND_STRIDE = 4
-#: ``[25, 2]`` points all over a box of length and width 1.
-BODY_POINTS = np.stack(np.meshgrid(np.linspace(-0.5, 0.5, 5), np.linspace(-0.5, 0.5, 5)), -1).reshape(-1, 2)
 
 
 def draw_modes(
@@ -116,41 +113,19 @@ def _draw_probabilities(axes: Axes, view: View, scenario: Scenario, forecast: Fo
     count = np.bincount(first, minlength=len(order))
     labelled = np.flatnonzero(count)
     texts = [percent(total[i]) + (f", {count[i]} modes" if count[i] > 1 else "") for i in labelled.tolist()]
-    directions = np.array([_final_direction(line, shortest=6.0) for line in paper[labelled]])
-    obstacles = _focal_obstacles(view, scenario, paper)
-    look = {"color": view.theme.ink, "gid": "probability"}
-    draw_labels(axes, view, texts, paper[labelled, -1], directions, obstacles, leader=True, **look)
-
-
-def draw_labels(
-    axes: Axes,
-    view: View,
-    texts: Sequence[str],
-    anchors: np.ndarray,
-    directions: np.ndarray,
-    obstacles: np.ndarray,
-    leader: bool = False,
-    **look: Any,
-) -> None:
-    """Write ``texts`` near ``anchors``; arguments as in :func:`~trajpred.viz.view.place_labels`.
-
-    Args:
-        leader: connect distant labels to their anchor with a thin line.
-    """
-    # Estimated, so that no renderer is needed; bold text is about 15 % wider.
-    bold = 1.15 if look.get("fontweight") == "bold" else 1.0
-    sizes = np.array([(0.62 * len(text), 1.05) for text in texts]).reshape(-1, 2) * bold * LABEL_SIZE
-    centres = place_labels(anchors, directions, sizes, obstacles)
+    # Estimated, so that no renderer is needed.
+    sizes = np.array([(0.62 * len(text), 1.05) for text in texts]) * LABEL_SIZE
+    directions, obstacles = forecast.heading[row, order[labelled], -1], _obstacles(view, scenario, paper)
+    offsets = place_labels(paper[labelled, -1], directions, sizes, obstacles) - paper[labelled, -1]
+    ends = forecast.trajectory[row, order[labelled], -1]
     line = {"arrowstyle": "-", "lw": 0.5, "color": view.theme.muted, "shrinkB": 3}
-    for text, centre, anchor, size in zip(texts, centres, anchors, sizes, strict=True):
-        if np.isnan(centre[0]):
-            continue
-        distant = float(np.hypot(*(centre - anchor))) > LEADER + size[0] / 2
+    for i in np.flatnonzero(np.isfinite(offsets[:, 0])).tolist():
+        distant = float(np.hypot(*offsets[i])) > LEADER + sizes[i, 0] / 2
         axes.annotate(
-            text, tuple(view.to_city(anchor)), tuple(centre - anchor), textcoords="offset points",
-            ha="center", va="center", fontsize=LABEL_SIZE, zorder=Layer.LABEL, parse_math=False,
-            arrowprops=line if leader and distant else None,
-            path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)], **look,
+            texts[i], tuple(ends[i]), tuple(offsets[i]), textcoords="offset points",
+            ha="center", va="center", fontsize=LABEL_SIZE, color=view.theme.ink, zorder=Layer.LABEL,
+            parse_math=False, arrowprops=line if distant else None, gid="probability",
+            path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)],
         )  # fmt: skip
 
 
@@ -163,25 +138,15 @@ def _first_nearby(points: np.ndarray, within: float) -> np.ndarray:
     return first
 
 
-def _final_direction(line: np.ndarray, shortest: float) -> float:
-    """Return the heading of the last ``shortest`` units of ``line`` ``[P, 2]``; 0 if it is shorter."""
-    distance = np.abs(line - line[-1]).max(axis=1)
-    far = np.flatnonzero(distance >= shortest)
-    return float(direction(line[-1] - line[far[-1]])) if len(far) else 0.0
-
-
-def _focal_obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.ndarray:
+def _obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.ndarray:
     """Return points ``[O, 2]`` on paper that labels should not cover: the focal agent, modes and truth."""
-    tracks, row = scenario.tracks, scenario.focal
-    truth = view.to_paper(true_future(scenario, row))
-    lines = [*modes, truth] if len(truth) else list(modes)
+    [body], _ = agent_outlines(view, scenario, np.array([scenario.focal]))
+    truth = view.to_paper(true_future(scenario, scenario.focal))
+    lines = [line for line in (*modes, truth, view.to_paper(body)) if len(line)]
     # Evenly spaced, or labels would slip between the points of fast modes.
     path = [points_along(line, np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)) for line in lines]
-    heading = tracks.heading[row, scenario.last_seen[row]]
-    size = DRAWN_SIZES[tracks.object_type[row]] * view.points_per_metre
-    body = place(BODY_POINTS, np.zeros((1, 2)), np.array([heading]), size[None])[0]
     # The star at the end of the truth weighs as much as the ends of the modes, which are anchors.
-    return np.concatenate((*path, np.repeat(truth[-1:], 6, axis=0), body))
+    return np.concatenate((*path, np.repeat(truth[-1:], 6, axis=0)))
 
 
 def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:

@@ -89,7 +89,7 @@ def draw_scene(
         draw_modes(axes, view, scenario, drawn, np.arange(len(scenario.tracks)) if everyone else futures)
     overlay = [draw_what_if(axes, view, scenario, what_if)] if what_if is not None else []
     if attention is not None:
-        overlay.append(draw_attention(axes, view, scenario, attention, drawn))
+        overlay.append(draw_attention(axes, view, scenario, attention))
     draw_scale_bar(axes, view)
     small = 2 * view.radius * view.points_per_metre < SMALL_PANEL
     draw_caption(axes, view, scenario, forecast, world=world, what_if=what_if, small=small)

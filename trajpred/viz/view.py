@@ -51,10 +51,6 @@ class View:
         """Convert city positions ``[..., 2]`` to points relative to the centre of the picture."""
         return (position - self.centre) * self.points_per_metre
 
-    def to_city(self, paper: np.ndarray) -> np.ndarray:
-        """Convert points relative to the centre of the picture to city positions ``[..., 2]``."""
-        return self.centre + paper / self.points_per_metre
-
     def contains(self, position: np.ndarray, margin: float = 0.0) -> np.ndarray:
         """Return whether ``position`` ``[..., 2]`` is in the window, enlarged by ``margin`` metres."""
         return (np.abs(position - self.centre) <= self.radius + margin).all(axis=-1)
