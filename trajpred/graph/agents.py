@@ -63,12 +63,13 @@ def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: Fe
     scene, valid = batch.track_scene[keep], tracks.valid[keep]
     position, heading = tracks.position[keep, last], tracks.heading[keep, last]
 
-    frame = Pose(position[:, None], heading[:, None])
-    own = relative_pose(Pose(tracks.position[keep], tracks.heading[keep]), frame)
-    velocity = rotate(tracks.velocity[keep], -heading[:, None])
+    frame = position[:, None], heading[:, None]
+    past = relative_pose(Pose(tracks.position[keep, :now], tracks.heading[keep, :now]), Pose(*frame))
+    velocity = rotate(tracks.velocity[keep, :now], -frame[1])
     observed = valid[:, :now, None]
-    past = (own.position[:, :now] / LENGTH_SCALE, velocity[:, :now] / SPEED_SCALE)
-    history = np.concatenate((*past, unit_vector(own.heading[:, :now]), observed), -1)
+    state = past.position / LENGTH_SCALE, velocity / SPEED_SCALE, unit_vector(past.heading)
+    history = np.concatenate((*state, observed), -1)
+    future = to_local(tracks.position[keep, now:], *frame)
     return AgentFeatures(
         scene=scene,
         track=keep,
@@ -81,7 +82,7 @@ def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: Fe
         category=tracks.category[keep].astype(np.int64),
         history=np.where(observed, history, 0.0).astype(np.float32),
         anchors=_anchors(batch, keep, last, config.anchor_steps),
-        target=np.where(valid[:, now:, None], own.position[:, now:], 0.0).astype(np.float32),
+        target=np.where(valid[:, now:, None], future, 0.0).astype(np.float32),
         target_mask=valid[:, now:],
     )
 

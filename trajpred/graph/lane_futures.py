@@ -137,10 +137,10 @@ def _positions(
     """
     at = (POINTS - 1) * distance / reach[:, None, None]
     before = np.minimum(at.astype(np.int64), POINTS - 2)
-    row = np.arange(len(curve))[:, None, None]
-    start, end = curve[row, path[..., None], before], curve[row, path[..., None], before + 1]
-    points: NDArray[np.float64] = start + (at - before)[..., None] * (end - start)
-    return points
+    # As complex numbers: one gather takes both coordinates.
+    row, line = np.arange(len(curve))[:, None, None], curve.view(np.complex128)[..., 0]
+    start, end = (line[row, path[..., None], before + i] for i in (0, 1))
+    return (start + (at - before) * (end - start)).view(np.float64).reshape(*at.shape, 2)
 
 
 def _choose(
@@ -152,11 +152,12 @@ def _choose(
     ``end`` is ``[A, N, 2]``, ``weight`` ``[A, N]``, positive for at least K, ``same_end`` ``[A]`` metres.
     """
     row, left = np.arange(len(end)), weight.copy()
+    place = end.view(np.complex128)[..., 0]
     chosen = np.zeros((len(end), MODES), np.int64)
     covered = np.zeros((len(end), MODES))
     for k in range(MODES):
         best = left.argmax(axis=1)
-        same = norm(end - end[row, best][:, None]) < same_end[:, None]
+        same = np.abs(place - place[row, best, None]) < same_end[:, None]
         chosen[:, k], covered[:, k] = best, (left * same).sum(axis=1)
         left = np.where(same, 1e-6 * left, left)
         left[row, best] = 0.0
