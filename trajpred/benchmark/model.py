@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
 from trajpred.benchmark.timing import median_ms, own_process, use_threads
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError
 from trajpred.geometry import Pose
 from trajpred.graph.features import scene_features
 from trajpred.graph.relations import edge_features
 from trajpred.graph.scene_graph import SceneBatch, build_batch
-from trajpred.model import ModeDecoder
 from trajpred.nn import (
     DenseRelation,
     EdgeBias,
@@ -106,19 +105,13 @@ def model_figures(folder: Path | None, config: Path | None, repeats: int, thread
 @torch.no_grad()
 def _stages(model: LitForecaster, scenario: Scenario, repeats: int) -> dict[str, float]:
     """Measure the stages of one forecast in CPU ms; count a forward's calls of operators, nested ones too."""
-    encoder, decoder = model.eval().forecaster.encoder, model.forecaster.decoder
-    batch = build_batch([scenario], model.scene)
-    decode = partial(decoder, encoder.encode(batch), batch)
+    encoder, batch = model.eval().forecaster.encoder, build_batch([scenario], model.scene)
     work: dict[str, Callable[[], object]] = {
         "features": partial(scene_features, ScenarioBatch.of([scenario]), model.scene.features),
         "encoding": partial(encoder.encode, batch),
-        "decoding": decode,
+        "decoding": partial(model.forecaster.decoder, encoder.encode(batch), batch),
     }
     times = {name: median_ms(stage, repeats)[0] for name, stage in work.items()}
-    if isinstance(decoder, ModeDecoder) and decoder.refine:
-        refine, decoder.refine = decoder.refine, nn.ModuleList()
-        times["proposal"] = median_ms(decode, repeats)[0]
-        decoder.refine, times["refinement"] = refine, times["decoding"] - times["proposal"]
     with torch.profiler.profile() as calls:
         model.forecaster(batch)
     count = sum(event.count for event in calls.key_averages() if event.key.startswith("aten::"))
@@ -153,28 +146,20 @@ def training_step(model: LitForecaster, batch: SceneBatch, repeats: int) -> tupl
 
 
 @use_threads()
-def core_figures(nodes: int, neighbors: int, repeats: int) -> dict[str, float]:
+def core_figures(repeats: int) -> dict[str, float]:
     """Measure the default attention (edges and dense) beside PyG's TransformerConv and plain dense attention.
 
-    d = 128, 8 heads; every node attends to its nearest neighbours. Both graph layers get relative-pose
-    features per edge (PyG projects them to keys and values, trajpred to a bias); plain dense attention has no
-    positions and is the lower bound. One thread, CPU ms, forward and forward with backward.
-
-    Raises: DataError if there are fewer nodes than neighbours.
+    130 nodes of 128 channels, 32 edges into each from its nearest neighbours, 8 heads. Both graph layers get
+    relative-pose features per edge (PyG projects them to keys and values, trajpred to a bias); plain dense
+    attention has no positions and is the lower bound. One thread, CPU ms, forward and forward with backward.
     """
-    require(0 < neighbors <= nodes, "neighbors", f"must be 1 to the number of nodes, {nodes}")
     results: dict[str, float] = {}
     for size in (1, 32):
-        for name, (module, inputs) in _core_cases(nodes, neighbors, size).items():
-            with torch.inference_mode():
+        for name, (module, inputs) in _core_cases(size).items():
+            with torch.no_grad():  # poses keep what they compute, for the backward pass too
                 results[f"batch {size}, {name}, forward"] = median_ms(partial(module, *inputs), repeats)[0]
             cpu, _ = median_ms(partial(_forward_and_backward, module, inputs), repeats)
             results[f"batch {size}, {name}, forward + backward"] = cpu
-        for kind in ("forward", "forward + backward"):
-            ours = results[f"batch {size}, trajpred dense, {kind}"]
-            for rival in ("PyG TransformerConv", "plain dense"):
-                ratio = results[f"batch {size}, {rival}, {kind}"] / ours
-                results[f"batch {size}, {rival} / trajpred dense, {kind}"] = ratio
     return results
 
 
@@ -196,9 +181,10 @@ class _WithBias(nn.Module):
         return self.attention(x, x, relation)
 
 
-def _core_cases(nodes: int, neighbors: int, scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
+def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
     torch.manual_seed(0)
-    dim, heads, count = 128, 8, scenes * nodes
+    dim, heads, nodes, neighbors = 128, 8, 130, 32
+    count = scenes * nodes
     poses = Pose(60 * torch.rand(count, 2), 6 * torch.rand(count))
     place = poses.position.unflatten(0, (scenes, nodes))
     near = torch.cdist(place, place).topk(neighbors, largest=False).indices

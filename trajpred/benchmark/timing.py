@@ -12,13 +12,12 @@ from contextlib import contextmanager
 
 import torch
 
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError
 
 
 @contextmanager
 def use_threads(count: int = 1) -> Iterator[None]:
     """Compute with ``count`` threads in this context; CPU times are comparable with one."""
-    require(count > 0, "threads", "must be positive")
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -42,7 +41,6 @@ def own_process(script: str, *arguments: object) -> list[float]:
 
 def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Measure ``work``: median CPU and wall time in milliseconds."""
-    require(repeats > 0, "repeats", "must be positive")
     work()
     cpu, wall = zip(*(time_ms(work) for _ in range(repeats)), strict=True)
     return statistics.median(cpu), statistics.median(wall)

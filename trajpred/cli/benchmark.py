@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trajpred.cli import Positive
+
 
 def model(
     *,
     scenario: Path | None = None,
     model: Path | None = None,
-    repeats: int = 10,
-    threads: int = 1,
+    repeats: Positive = 10,
+    threads: Positive = 1,
 ) -> int:
     """Measure the forward pass and a training step on one real scenario, all agents predicted.
 
@@ -25,20 +27,18 @@ def model(
     return _print_figures(model_figures(scenario, model, repeats=repeats, threads=threads))
 
 
-def core(*, nodes: int = 130, neighbors: int = 32, repeats: int = 10) -> int:
+def core(*, repeats: Positive = 10) -> int:
     """Compare the default attention with PyG's TransformerConv and plain dense attention: one thread, CPU ms.
 
     Args:
-        nodes: Nodes per scene.
-        neighbors: Edges into each node.
         repeats: Number of runs; their median is reported.
     """
     from trajpred.benchmark.model import core_figures
 
-    return _print_figures(core_figures(nodes, neighbors, repeats=repeats))
+    return _print_figures(core_figures(repeats))
 
 
-def data(*, raw: Path | None = None, repeats: int = 10) -> int:
+def data(*, raw: Path | None = None, repeats: Positive = 10) -> int:
     """Compare reading, preparing and loading with av2's loaders and a training step: one thread, CPU ms.
 
     Args:
@@ -54,9 +54,8 @@ def onboard(
     *,
     bundle: Path = Path("bundle"),
     checkpoint: str = "argoverse-nano",
-    repeats: int = 50,
-    threads: int = 2,
-    updates: int = 10_000,
+    repeats: Positive = 50,
+    threads: Positive = 2,
 ) -> int:
     """Compare an onboard bundle with PyTorch, one scene at a time; measure its size, start-up and memory.
 
@@ -65,11 +64,10 @@ def onboard(
         checkpoint: The checkpoint that was exported.
         repeats: Forecasts of each kind.
         threads: CPU threads of both.
-        updates: Streamed updates; memory is measured after a tenth of them and after all.
     """
     from trajpred.benchmark.onboard import onboard_figures
 
-    return _print_figures(onboard_figures(bundle, checkpoint, repeats, threads, updates))
+    return _print_figures(onboard_figures(bundle, checkpoint, repeats, threads))
 
 
 def _print_figures(figures: dict[str, float]) -> int:
