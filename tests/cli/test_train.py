@@ -43,7 +43,6 @@ def test_a_run_leaves_checkpoints_config_and_curves(trained: Path) -> None:
     for name in CURVES:
         values = [event.value for event in events.Scalars(f"val/focal/{name}")]
         assert len(values) == 2 and np.isfinite(values).all()
-    assert events.Tags()["images"] == [f"val pictures/scene {number}" for number in (1, 2, 3, 4)]
 
 
 def test_the_folder_of_a_finished_run_holds_pictures_and_the_tables_of_evaluate(
