@@ -173,6 +173,18 @@ def test_of_equally_good_worlds_the_more_probable_one_counts() -> None:
     assert found["avgBrierMinFDE"].tolist() == pytest.approx([0.04])
 
 
+@pytest.mark.parametrize("probability, misses", [((0.2, 0.8), 0.0), ((0.8, 0.2), 0.5)])
+def test_of_equally_good_worlds_the_misses_are_those_of_the_more_probable_one(
+    probability: tuple[float, float], misses: float
+) -> None:
+    """Final errors of 3 and 1 m in the first world, of 2 and 2 m in the second; 20 m between the agents."""
+    path = torch.tensor([[3.0, 2.0], [21.0, 22.0]])[..., None, None] * torch.tensor([1.0, 0.0])
+    target = torch.tensor([[[0.0, 0.0]], [[20.0, 0.0]]])
+    valid, scene = torch.ones(2, 1).bool(), torch.zeros(2).long()
+    found = world_metrics(path, torch.tensor([probability]), target, valid, scene)
+    assert found["actorMR"].item() == misses
+
+
 def test_misses_and_collisions_are_those_of_the_world_of_least_error_whatever_its_probability() -> None:
     """As in av2: the improbable world without an error counts, not the probable one that is a little off."""
     path = torch.tensor([[0.0, 0.5], [30.0, 0.5]])[..., None, None].repeat(1, 1, 3, 2)
