@@ -77,7 +77,7 @@ def twice(folder: Path) -> None:
     ("make", "message"),
     [
         (lambda folder: None, "is no folder of scenario_"),
-        (twice, "two files of the same name"),
+        (twice, "two files of the same name, scenario_"),
         (other_positions, "not that of the store"),
         (no_future, "and a future"),
         (lambda folder: write_scenario(make_scenario(9, 9), folder / "other"), "none of the 4 scenarios"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,8 +40,9 @@ class LabelledStore(ScenarioStore):
         self._files = {file.stem.removeprefix("scenario_"): file for file in files}
         if not files:
             raise DataError("is no folder of scenario_<id>.parquet files", file=folder)
-        if len(self._files) < len(files):
-            raise DataError("contains two files of the same name", file=folder)
+        name, count = Counter(file.name for file in files).most_common(1)[0]
+        if count > 1:
+            raise DataError(f"contains two files of the same name, {name}; keep one", file=folder)
         first = read_tracks(files[0])
         self.steps = first.num_steps - first.num_observed
         self.labelled = sum(name in self._files for name in store.scenario_ids)

@@ -63,13 +63,13 @@ def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: Fe
     scene, valid = batch.track_scene[keep], tracks.valid[keep]
     position, heading = tracks.position[keep, last], tracks.heading[keep, last]
 
-    frame = position[:, None], heading[:, None]
-    past = relative_pose(Pose(tracks.position[keep, :now], tracks.heading[keep, :now]), Pose(*frame))
-    velocity = rotate(tracks.velocity[keep, :now], -frame[1])
+    frame = Pose(position[:, None], heading[:, None])
+    past = relative_pose(Pose(tracks.position[keep, :now], tracks.heading[keep, :now]), frame)
+    velocity = rotate(tracks.velocity[keep, :now], -frame.heading)
     observed = valid[:, :now, None]
     state = past.position / LENGTH_SCALE, velocity / SPEED_SCALE, unit_vector(past.heading)
     history = np.concatenate((*state, observed), -1)
-    future = to_local(tracks.position[keep, now:], *frame)
+    future = to_local(tracks.position[keep, now:], frame.position, frame.heading)
     return AgentFeatures(
         scene=scene,
         track=keep,
