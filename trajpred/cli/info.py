@@ -34,15 +34,20 @@ def info(what: str, *, store: Path | None = None) -> int:
         store: Folder written by prepare that has the scenario; by default the sample's.
     """
     title, rows = describe(what, store)
+    print(title)
+    print_rows(rows)
+    return 0
+
+
+def print_rows(rows: Rows) -> None:
+    """Print a line for each of ``rows`` that has a value."""
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
         if value not in (None, ""):
             table.add_row(name, str(value))
-    print(title)
     Console(highlight=False).print(table, markup=False)
-    return 0
 
 
 def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:

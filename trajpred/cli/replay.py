@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-
+from trajpred.cli.info import print_rows
 from trajpred.cli.scenarios import choose
 from trajpred.cli.visualize import FILMS, require_picture
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 
 if TYPE_CHECKING:
-    from trajpred.onboard.replay import Replay, Update
+    from trajpred.onboard.replay import Replay
     from trajpred.scenario import Scenario
     from trajpred.viz.film import ReplayFrame
 
-#: Warnings that are printed after a drive.
+#: Kinds of problems that are printed after a replay.
 MOST_COMMON = 5
-#: Characters of the bar that shows an update's latency; full: the time between two steps.
-BAR = 24
 
 
 def replay(
@@ -75,6 +70,7 @@ def replay(
     from trajpred.onboard import OnboardForecaster
     from trajpred.onboard.replay import Replay
     from trajpred.onboard.replay import replay as stream
+    from trajpred.progress import progress_bar
 
     forecaster = OnboardForecaster(bundle, threads=threads)
     if curves is not None:
@@ -88,14 +84,13 @@ def replay(
         from trajpred.viz.film import ReplayFrame, save_replay
     [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
     scene, result, updates = chosen.read(), Replay(), []
-    with ReplayReport(scene.step_s) as report:
-        report.console.print(f"{bundle}: {chosen.name}")
-        for update in stream(forecaster, scene, realtime=realtime):
-            result.add(update)
-            report.add(update)
-            if out or curves:
-                updates.append(ReplayFrame.of(update, scene))
-    print_summary(result)
+    streamed = stream(forecaster, scene, realtime=realtime)
+    for update in progress_bar(streamed, total=scene.num_steps, desc=chosen.name, unit=" updates"):
+        result.add(update)
+        if out or curves:
+            updates.append(ReplayFrame.of(update, scene))
+    print_problems(chosen.name, result.warnings)
+    print_rows(summary(result))
     if out is not None:
         save_replay(scene, updates, out)
         print(out)
@@ -147,57 +142,24 @@ def replay_drive(
             result.add(update)
             if file is not None and update.forecast.timestamp_s == tracked.time_ns / 1e9:
                 file.add(tracked, stream.history.tracks(), update.forecast)
-    for problem, count in [*drive.problems.items(), *result.warnings.most_common(MOST_COMMON)]:
-        print(f"{tracks}: {count} times: {problem}")
+    print_problems(tracks, drive.problems + result.warnings)
     require(bool(result.latency_ms), "tracks", f"{tracks} has no readable message in {drive.topic}")
-    print_summary(result)
+    print_rows(summary(result))
     if out is not None:
         print(out)
     return int(bool(drive.problems))
 
 
-class ReplayReport:
-    """The progress of a replay: one line that is rewritten in a terminal, elsewhere one line per second."""
-
-    def __init__(self, step_s: float, console: Console | None = None) -> None:
-        self.step_s, self.console = step_s, console or Console(highlight=False, soft_wrap=True)
-        self._live = Live(console=self.console, auto_refresh=False)
-
-    def __enter__(self) -> ReplayReport:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._live.stop()
-
-    def add(self, update: Update) -> None:
-        """Print the warnings of an update, and its line."""
-        for warning in update.forecast.warnings:
-            self.console.print(f"{update.seconds:6.1f} s  warning: {warning}", markup=False)
-        line = f"{update.seconds:6.1f} s  {len(update.forecast.track_id):3d} agents predicted, "
-        line += f"{len(update.forecast.not_predicted):3d} not  {update.latency_ms:7.1f} ms "
-        if self.console.is_terminal:
-            self._live.update(line + bar(update.latency_ms / 1e3 / self.step_s), refresh=True)
-        elif update.step % max(1, round(1 / self.step_s)) == 0:
-            self.console.print(line)
+def print_problems(what: str | Path, problems: Counter[str]) -> None:
+    """Print the :data:`MOST_COMMON` problems of a replay."""
+    for problem, count in problems.most_common(MOST_COMMON):
+        print(f"{what}: {count} times: {problem}")
 
 
-def bar(share: float) -> str:
-    """Return a bar of :data:`BAR` characters, filled to ``share`` of 1, followed by ``!`` above 1."""
-    filled = round(min(share, 1.0) * BAR)
-    return "█" * filled + "░" * (BAR - filled) + ("!" if share > 1 else "")
-
-
-def print_summary(result: Replay) -> None:
-    """Print the table of a replay."""
+def summary(result: Replay) -> dict[str, str]:
+    """Return the facts that are printed after a replay."""
     from trajpred.onboard.replay import resident_mb
 
-    Console(highlight=False, soft_wrap=True).print(summary(result, resident_mb()))
-
-
-def summary(result: Replay, memory_mb: float | None) -> Table:
-    """Return the table printed after a replay; ``memory_mb``: of the process, None if unknown."""
     percentiles = ", ".join(f"{value:.1f}" for value in result.percentiles_ms().values())
     rows = {
         "updates": f"{len(result.latency_ms)}",
@@ -209,13 +171,6 @@ def summary(result: Replay, memory_mb: float | None) -> Table:
     if result.fallback:
         rows["predicted by the fallback"] = f"{result.fallback} of {sum(result.agents)}"
     rows |= {f"share of {part}": f"{share:.0%}" for part, share in result.shares().items()}
-    if result.warnings:
-        rows["warnings"] = f"{result.warnings.total()}"
-    if memory_mb is not None:
-        rows["memory of this process"] = f"{memory_mb:.0f} MB"
-    table = Table(box=box.SIMPLE, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
+    if (memory := resident_mb()) is not None:
+        rows["memory of this process"] = f"{memory:.0f} MB"
+    return rows
