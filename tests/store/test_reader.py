@@ -165,7 +165,7 @@ def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path:
     assert message.startswith(
         "store version 1, this trajpred reads version 3; prepare it with: trajpred prepare"
     )
-    assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights true --shard_size 8")
+    assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights --shard_size 8")
 
 
 SPLITS = [None, {}, {"shards": None}, {"shards": [{}]}]
