@@ -42,7 +42,7 @@ def doctor(*, store: Path | None = None) -> int:
         "space": lambda: space(store),
     }
     if not onboard:
-        checks |= {"films and curves": outputs, "data": lambda: data(store), "trained models": models}
+        checks |= {"data": lambda: data(store), "trained models": models}
     levels = [finding.level for name, check in checks.items() for finding in report(name, check)]
     print(f"{levels.count('problem')} problems, {levels.count('note')} notes")
     return int("problem" in levels)
@@ -150,18 +150,6 @@ def extras() -> Iterator[Finding]:
             yield Finding("note", f"{name}: no {absent}", f"if wanted: {install_command(name)}")
         else:
             yield from map(examine, wanted)
-
-
-def outputs() -> Iterator[Finding]:
-    """Check the film encoder and the TensorBoard writer."""
-    from trajpred.viz.film_file import find_encoder
-
-    try:
-        yield Finding("ok", f"films: {find_encoder()}")
-    except DataError as error:
-        yield Finding("note", f"films: {error.message}")
-    importlib.import_module("torch.utils.tensorboard")
-    yield Finding("ok", "TensorBoard curves can be written")
 
 
 def data(store: Path | None = None) -> Iterator[Finding]:
