@@ -6,7 +6,7 @@ Neither torch nor Lightning is imported here, which takes seconds: names and fil
 from __future__ import annotations
 
 import argparse
-import math
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -15,7 +15,7 @@ from itertools import pairwise, starmap
 from operator import or_
 from pathlib import Path
 from pydoc import locate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
@@ -30,8 +30,6 @@ _KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "NoneType": 
 NAMES = tuple(name for name, *_ in _LINES)
 #: The types of those that are numbers or switches.
 TYPES: dict[str, Any] = {name: reduce(or_, map(_KINDS.get, kinds)) for name, *kinds in _LINES if kinds}
-#: Maximum size of a config file, and number of its values, with those that its anchors stand for.
-MAX_BYTES, MAX_VALUES = 1_000_000, 100_000
 #: Settings that are taken from others: which one, and how it is converted.
 LINKED: dict[str, tuple[str, Any]] = {
     "data.seed": ("seed_everything", int),
@@ -53,21 +51,15 @@ OPTIONS = ("config", "help", "print_config")
 def check_settings(args: Sequence[str]) -> None:
     """Reject names that no setting has, settings that are taken from others, wrong numbers, unusable files.
 
-    Config files are unusable if they take all memory: devices, and anchors within anchors.
-
     Raises: DataError.
     """
     values: list[str] = []
     for file in _configs(args):
-        if file.is_char_device() or (file.is_file() and file.stat().st_size > MAX_BYTES):
-            raise DataError(f"is a device or has more than {MAX_BYTES:,} bytes", file=file)
         if file.is_fifo():
             continue  # it can be read once
         content = read_yaml(file)
         if not isinstance(content, dict):
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
-        if _count(content, {}) > MAX_VALUES:
-            raise DataError(f"its anchors stand for more than {MAX_VALUES:,} values", file=file)
         for key, value in _items(content):
             if problem := _problem_of(key):
                 raise DataError(problem, file=file, field=key)
@@ -119,8 +111,8 @@ def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataEr
     classes = _CLASS.findall(problem)
     if classes and (found := _UNKNOWN_OPTION.search(problem)):
         key, chosen = f"{key}.{found[1]}", classes[0].rpartition(".")[2]
-        close = nearest(found[1], _parameters(classes[0]))
-        problem = f"no such setting of {chosen}; {_suggest(close)}"
+        known = inspect.signature(cast(Any, locate(classes[0]))).parameters
+        problem = f"no such setting of {chosen}; {_suggest(nearest(found[1], known))}"
     elif value and value[1].startswith("NestedArg"):
         problem = f"no class that has this setting is chosen: give --{key} CLASS first"
     elif wrong := _NO_CLASS.search(problem):
@@ -151,15 +143,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def _suggest(close: str | None, prefix: str = "") -> str:
     return f"did you mean {prefix}{close}?" if close else "train --help_all lists all"
-
-
-def _parameters(class_path: str) -> list[str]:
-    """List the settings of a class."""
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(locate(class_path))
-    return list(parser.get_defaults(skip_validation=True).keys())
 
 
 def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
@@ -201,17 +184,6 @@ def configs_first(args: Sequence[str]) -> list[str]:
         own = (resume if resume.is_dir() else resume.parent.parent) / "config.yaml"
         given.config = [str(own)] if own.is_file() else []
     return [word for file in given.config for word in ("--config", file)] + settings
-
-
-def _count(content: Any, known: dict[int, float]) -> float:
-    """Count the values within ``content``, of which the lists and mappings in ``known`` are counted."""
-    if not isinstance(content, dict | list):
-        return 1
-    if id(content) not in known:
-        known[id(content)] = math.inf  # if found in itself
-        values = content.values() if isinstance(content, dict) else content
-        known[id(content)] = 1 + sum(_count(value, known) for value in values)
-    return known[id(content)]
 
 
 def read_yaml(file: Path) -> Any:
