@@ -160,7 +160,7 @@ def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
     [path] = argoverse2_sensor.discover(raw)["val"]
     with pytest.raises(DataError, match=r"annotations.feather: is not a readable feather file"):
         argoverse2_sensor.read_scenario(path)
-    with pytest.raises(DataError, match="no logs; expected"):
+    with pytest.raises(DataError, match="no scenarios; expected"):
         argoverse2_sensor.discover(raw / "val")
 
 

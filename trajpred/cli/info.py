@@ -97,6 +97,7 @@ def _store(path: Path) -> Rows:
 
 
 def _checkpoint(path: Path) -> Rows:
+    from trajpred.evaluation.comparison import format_training
     from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
 
     # The model is not built: that needs its classes, which may be of another program.
@@ -112,32 +113,14 @@ def _checkpoint(path: Path) -> Rows:
         "model": f"{' with '.join(parts)}, {count / 1e6:.1f} M parameters",
         "joint futures": "yes" if decoder.get("joint") else "no",
         "calibrated": "yes" if CALIBRATION in content else "no",
-        **_training(training),
-    }
-
-
-def _training(facts: Rows) -> Rows:
-    """Describe how a model was trained, as far as it is recorded."""
-    store, machine = facts.get("store") or {}, facts.get("environment") or {}
-    counts = [f"{count:,} {split}" for split, count in (store.get("scenarios") or {}).items()]
-    epochs = (
-        [f"epoch {facts['epoch']}" + f" of {facts['epochs']}" * ("epochs" in facts)]
-        if "epoch" in facts
-        else []
-    )
-    steps = [f"{facts['steps']:,} steps of {facts.get('batch_size', '?')} scenes"] if "steps" in facts else []
-    minutes = [f"{facts['wall_s'] / 60:.0f} min"] if "wall_s" in facts else []
-    return {
-        "recipe": facts.get("recipe"),
-        "seed": facts.get("seed"),
-        "started from": facts.get("weights"),
-        "trained": ", ".join([*epochs, *steps, *minutes]),
-        "on": f"{store['source']} ({', '.join(counts)})" if "source" in store else None,
-        "with": ", ".join(f"{name} {machine[name]}" for name in ("trajpred", "torch") if name in machine),
+        "recipe": training.get("recipe"),
+        "epoch": training.get("epoch"),
+        "training": format_training([training]),
     }
 
 
 def _bundle(path: Path) -> Rows:
+    from trajpred.evaluation.comparison import format_training
     from trajpred.onboard.bundle import Bundle
 
     bundle = Bundle(path)
@@ -150,7 +133,8 @@ def _bundle(path: Path) -> Rows:
         "precision": bundle.precision,
         "agents and lanes": sizes,
         "size": _megabytes(path.iterdir() if path.is_dir() else [path]),
-        **_training(bundle.training),
+        "recipe": bundle.training.get("recipe"),
+        "training": format_training([bundle.training]),
     }
 
 

@@ -247,8 +247,13 @@ def _interval(interval: Interval, sign: str = "") -> str:
 
 
 def format_origin(seeds: Seeds) -> str:
-    """Describe the origin of a recipe's figures in one line: seeds, training, data, machine and code."""
-    training = [one.training for one in seeds]
+    """Describe the origin of a recipe's figures in one line: its trainings, and the code that scored it."""
+    scored, training = _code(seeds[0].environment), format_training([one.training for one in seeds])
+    return "; ".join(filter(None, (training, scored and f"scored by {scored}")))
+
+
+def format_training(training: Sequence[Mapping[str, Any]]) -> str:
+    """Describe trainings of one recipe in one line: seeds, data, duration, machine and code."""
     machine, store = (training[0].get(name, {}) for name in ("environment", "store"))
     count = store.get("scenarios", {}).get("train")
     left_out = f", {training[0]['hold_out']:.3g} of them held out" if training[0].get("hold_out") else ""
@@ -269,7 +274,6 @@ def format_origin(seeds: Seeds) -> str:
         "for": ", ".join(_counted(values, unit) for unit, values in lasted.items() if values),
         "on": ", ".join(filter(None, (machine.get("gpu"), cpu))),
         "code": _code(machine),
-        "scored by": _code(seeds[0].environment),
     }
     return "; ".join(f"{name} {value}" for name, value in parts.items() if value)
 

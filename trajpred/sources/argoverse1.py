@@ -23,6 +23,7 @@ from trajpred.scenario import EGO_ID, Scenario, TrackCategory
 from trajpred.sources.argoverse1_map import city_map
 from trajpred.sources.reading import (
     finite,
+    non_empty,
     of_tracks,
     readable,
     require_columns,
@@ -55,9 +56,7 @@ def discover(raw: Path) -> dict[str, list[Path]]:
     Raises: DataError if there are none, or no map folder.
     """
     found = {split: _sequences(raw, split) for split in FOLDERS}
-    found = {split: paths for split, paths in found.items() if paths}
-    if not found:
-        raise DataError(f"no sequences; expected {raw}/{{train,val,test_obs}}/data/<id>.csv", file=raw)
+    found = non_empty(found, raw, "{train,val,test_obs}/data/<id>.csv")
     if not (raw / "map_files").is_dir():
         raise DataError("the folder of the vector maps is missing", file=raw / "map_files")
     return found

@@ -23,6 +23,7 @@ from trajpred.sources.reading import (
     MAX_STEPS,
     as_number,
     integer,
+    non_empty,
     number,
     parse,
     read_bytes,
@@ -51,9 +52,8 @@ def discover(raw: Path) -> dict[str, list[Path]]:
     """
     files = {split: sorted((raw / split).glob("*.xml")) for split in SPLITS}
     files = files if any(files.values()) else {"val": sorted(raw.glob("*.xml"))}
-    if not any(files.values()):
-        raise DataError(f"no scenarios; expected {raw}/*.xml or {raw}/{{train,val,test}}/*.xml", file=raw)
-    return {split: [path for one in found for path in _windows(one)] for split, found in files.items()}
+    found = {split: [path for one in paths for path in _windows(one)] for split, paths in files.items()}
+    return non_empty(found, raw, "{train,val,test}/*.xml, or *.xml without splits")
 
 
 def _windows(file: Path) -> list[Path]:
