@@ -18,7 +18,7 @@ from trajpred.progress import progress_bar
 from trajpred.sources import find_source
 from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.jobs import ShardJob, is_finished, make, sole_writer
-from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, is_split, listed
+from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, listed
 from trajpred.store.shards import INDEX, record_of, sealed, signed_name, unsealed, write_index
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
@@ -132,7 +132,7 @@ def _kept(
     """
     others = {split: entry for split, entry in old["splits"].items() if split not in found}
     differing = [name for name in config if old.get(name) != config[name]]
-    kept = {} if differing else {split: entry for split, entry in others.items() if is_split(split, entry)}
+    kept = {} if differing else others
     for split in sorted(others.keys() - kept.keys()) if not overwrite else ():
         how = ", ".join(f"{name} {old.get(name)}" for name in differing if name != "config")
         problem = f"split {split!r} was prepared with {how}, and the raw data lack its scenarios"

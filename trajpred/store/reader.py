@@ -50,26 +50,9 @@ def read_manifest(store: Path) -> dict[str, Any]:
         known = f"store version {version}, this trajpred reads version {VERSION}"
         raise DataError(f"{known}; {_advice(store, manifest)}", file=path)
     try:
-        manifest = unsealed(text)
+        return unsealed(text)
     except ValueError as error:
         raise DataError(f"is damaged ({error}); {_advice(store, manifest)}", file=path) from None
-    splits = manifest.get("splits")
-    if not isinstance(splits, dict) or not all(is_split(*split) for split in splits.items()):
-        raise DataError(f"is damaged; {_advice(store, manifest)}", file=path, field="splits")
-    return manifest
-
-
-def is_split(name: str, entry: Any) -> bool:
-    """Return whether ``entry`` is a valid manifest entry of split ``name``, with plain file names."""
-    try:
-        files = [name, entry["index"], *(shard["file"] for shard in entry["shards"])]
-        counts = [entry["scenarios"], *(shard["scenarios"] for shard in entry["shards"])]
-        numbers = all(type(count) is int and 0 <= count < 2**31 for count in counts)
-        valid = numbers and isinstance(entry["skipped"], dict) and all(map(is_plain, files))
-        windows = [type(a) is type(b) is int and 0 < a <= b < 2**31 for a, b in entry["lengths"]]
-        return valid and all(windows)
-    except (KeyError, TypeError, ValueError):
-        return False
 
 
 def is_plain(name: str) -> bool:
@@ -202,19 +185,12 @@ class ScenarioStore:
         observed, steps = self._lengths[0]
         return observed, steps - observed
 
-    def __contains__(self, scenario_id: str) -> bool:
-        return self._find(scenario_id) >= 0
-
     def index(self, scenario_id: str) -> int:
         """Return the row of a scenario. Raises: DataError if there is none."""
-        row = self._find(scenario_id)
+        row = int(pc.index(self._entries.column("scenario_id"), scenario_id).as_py())
         if row < 0:
             raise DataError(f"split {self.split!r} holds no scenario {scenario_id!r}", file=self.path)
         return row
-
-    def _find(self, scenario_id: str) -> int:
-        """Return the row of a scenario, or -1."""
-        return int(pc.index(self._entries.column("scenario_id"), scenario_id).as_py())
 
     @property
     def _entries(self) -> pa.RecordBatch:
