@@ -64,8 +64,6 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
         _fail(f"unexpected argument {' '.join(error.unused_tokens or [])!r}")
     except CycloptsError as error:
         _fail(str(error))
-    except ModuleNotFoundError as error:
-        _fail(f"{error}; trajpred doctor says what to install")
     if sys.stderr.isatty():  # importing torch takes seconds; the first line that is printed covers this one
         print("loading …", end="\r", file=sys.stderr, flush=True)
     try:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: What the onboard runtime imports, and what onnxruntime itself needs: a vehicle has no torch.
 ONBOARD = ("numpy", "onnxruntime", "packaging")
-#: The remedy for a damaged store; its own errors end with these words.
-_PREPARE_AGAIN = "prepare it again"
 
 
 def doctor(*, store: Path | None = None) -> int:
@@ -175,14 +173,11 @@ def check_store(store: Path) -> Iterator[Finding]:
         yield Finding("problem", str(error))
         return
     yield Finding("ok", f"store of {manifest.get('source')}: {store}")
-    again = f"{_PREPARE_AGAIN}: {prepare_command(store, manifest)}"
     for split, facts in manifest["splits"].items():
         try:
             yield _check_split(store, split, facts)
-        except DataError as error:
-            yield Finding("problem", str(error).removesuffix(f"; {_PREPARE_AGAIN}"), again)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            yield Finding("problem", f"{split} cannot be checked ({reason(error)})", again)
+        except (OSError, ValueError) as error:
+            yield Finding("problem", f"{split}: {error}", prepare_command(store, manifest))
 
 
 def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
@@ -196,7 +191,7 @@ def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
             rows[row]
             read += 1
         if not is_intact(file):
-            raise DataError("is damaged (its checksum is wrong)", file=file)
+            raise DataError("is damaged (its checksum is wrong); prepare it again", file=file)
         unsealed(record_of(file).read_text())
         start += count
     text = f"{split}: {len(rows)} scenarios in {len(facts['shards'])} shards, {read} of them read"
