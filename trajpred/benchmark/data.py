@@ -89,9 +89,8 @@ def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> dict[st
         prepare("argoverse2", raw.parent, store, workers=1, progress=False)
         data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
         load = median_ms(partial(data.__getitem__, rows), repeats)[0] / batch_size
-        step = training_step(make_model(None), data[rows[: batch_size // 2]], min(repeats, 3))[0] / (
-            batch_size // 2
-        )
+        half = batch_size // 2
+        step = training_step(make_model(None), data[rows[:half]], min(repeats, 3))[0] / half
     return {
         "store to batch, ms": load,
         "training step per scenario, ms": step,

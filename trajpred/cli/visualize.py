@@ -189,7 +189,7 @@ def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) 
 
 
 def file_stems(names: Sequence[str]) -> list[str]:
-    """Return a distinct file name without suffix for each of ``names``, valid on every system."""
+    """Return a distinct file name without suffix for each of ``names``, whatever the case."""
     stems: dict[str, str] = {}  # by their case-folded form, because many file systems ignore case
     for name in names:
         first = re.sub(r"[^\w.-]", "_", name).encode()[:MAX_NAME].decode(errors="ignore").strip(".") or "_"
