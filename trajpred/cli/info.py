@@ -84,14 +84,8 @@ def _store(path: Path) -> Rows:
         windows = " or ".join(f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"])
         sizes = zip(("tracks", "lanes and crossings"), opened.sizes, strict=True)
         ranges = [f"{one.min()} to {one.max()} {name}" for name, one in sizes if len(one)]
-        skipped = f"{len(facts['skipped'])} skipped" if facts["skipped"] else ""
-        parts = (
-            f"{len(opened):,} scenarios",
-            windows,
-            *ranges,
-            _megabytes((path / split).iterdir()),
-            skipped,
-        )
+        parts = [f"{len(opened):,} scenarios", windows, *ranges, _megabytes((path / split).iterdir())]
+        parts += [f"{len(facts['skipped'])} skipped"] if facts["skipped"] else []
         rows[split] = ", ".join(filter(None, parts))
     return rows
 

@@ -159,13 +159,9 @@ def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
     return DataError(problem, field=key)
 
 
-def _configs(args: Sequence[str]) -> Iterator[Path]:
-    """Yield the config files among the arguments, the last first, since it decides."""
-    for before, word in reversed(list(zip(["", *args], args, strict=False))):
-        if before in ("--config", "-c"):
-            yield Path(word)
-        elif word.startswith("--config="):
-            yield Path(word.partition("=")[2])
+def _configs(args: Sequence[str]) -> list[Path]:
+    """List the config files of :func:`configs_first`, the last one first, since it decides."""
+    return [Path(word) for before, word in pairwise(args) if before == "--config"][::-1]
 
 
 def configs_first(args: Sequence[str]) -> list[str]:
