@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajpred.cli.info import print_rows
 from trajpred.cli.scenarios import choose
-from trajpred.cli.visualize import FILMS, require_picture
+from trajpred.cli.visualize import FILMS
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 
 if TYPE_CHECKING:
     from trajpred.onboard.replay import Replay
-    from trajpred.scenario import Scenario
-    from trajpred.viz.film import ReplayFrame
 
 #: Kinds of problems that are printed after a replay.
 MOST_COMMON = 5
@@ -30,7 +27,6 @@ def replay(
     store: Path | None = None,
     split: str = "val",
     out: Path | None = None,
-    curves: Path | None = None,
     realtime: bool = False,
     threads: int = 0,
     tracks: Path | None = None,
@@ -50,7 +46,6 @@ def replay(
         split: Split to take the scenario from if none is named.
         out: Also write a film, a file that ends in .gif or .mp4. With --tracks, write the predicted objects
             and the scene for Foxglove, a file that ends in .mcap.
-        curves: Also draw error, displacement and switches from update to update (.png, .pdf, .svg).
         realtime: Replay in real time; by default as fast as possible.
         threads: Threads of onnxruntime; 0 for one per core.
         tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
@@ -60,7 +55,7 @@ def replay(
         min_probability: With --tracks, modes below it are not written, except an object's most probable one.
     """
     if tracks is not None:
-        given = {"scenario": scenario, "store": store, "curves": curves, "realtime": realtime or None}
+        given = {"scenario": scenario, "store": store, "realtime": realtime or None}
         for name, value in given.items():
             require(value is None, name, "cannot be combined with --tracks")
         return replay_drive(tracks, map, bundle, out, topic, frame, min_probability, threads)
@@ -73,40 +68,25 @@ def replay(
     from trajpred.progress import progress_bar
 
     forecaster = OnboardForecaster(bundle, threads=threads)
-    if curves is not None:
-        require_picture(curves, "curves")
     if out is not None:
         require_writable(out)
         from trajpred.viz.film_file import film_writer
 
         film_writer(out)  # reports a missing encoder at once
-    if out or curves:
         from trajpred.viz.film import ReplayFrame, save_replay
     [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
     scene, result, updates = chosen.read(), Replay(), []
     streamed = stream(forecaster, scene, realtime=realtime)
     for update in progress_bar(streamed, total=scene.num_steps, desc=chosen.name, unit=" updates"):
         result.add(update)
-        if out or curves:
+        if out is not None:
             updates.append(ReplayFrame.of(update, scene))
     print_problems(chosen.name, result.warnings)
     print_rows(summary(result))
     if out is not None:
         save_replay(scene, updates, out)
         print(out)
-    if curves is not None:
-        _write_curves(scene, updates, curves, f"{chosen.name}, {bundle.name}")
-        print(curves)
     return 0
-
-
-def _write_curves(scenario: Scenario, updates: Sequence[ReplayFrame], path: Path, title: str) -> None:
-    from trajpred.evaluation.updates import update_series
-    from trajpred.viz import save_scene
-    from trajpred.viz.curves import draw_updates
-
-    rows = update_series(scenario, ((one.step, one.forecast) for one in updates))
-    save_scene(draw_updates(rows, title), path)
 
 
 def replay_drive(

@@ -137,12 +137,6 @@ def visualize(
     return int(not all(drawn))
 
 
-def require_picture(path: Path, option: str) -> None:
-    """Raise DataError unless ``path`` has the suffix of a picture and can be written."""
-    require(path.suffix[1:] in PICTURES, option, f"must end in .{', .'.join(PICTURES)}, is {path}")
-    require_writable(path)
-
-
 def _check_options(format: str, checkpoint: str | None, given: list[str]) -> None:
     """Raise DataError about options that contradict each other, before anything is made."""
     for name in given:
