@@ -14,7 +14,8 @@ from trajpred.benchmark.model import make_model, training_step
 from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneDataset
-from trajpred.sources.argoverse2 import discover, read_map, read_scenario
+from trajpred.sources import SOURCES
+from trajpred.sources.argoverse2 import read_map, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE, SAMPLE_RAW
@@ -34,7 +35,7 @@ def data_figures(raw: Path | None, repeats: int) -> dict[str, float]:
         raw: scenarios in Argoverse 2's layout, by default the sample.
     """
     raw = raw or SAMPLE_RAW
-    folders = [folder for split in discover(raw).values() for folder in split]
+    folders = [folder for split in SOURCES["argoverse2"].scenarios(raw).values() for folder in split]
     native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
     figures: dict[str, float] = {}
     for name, group in (("native", native), ("all", folders)):

@@ -209,9 +209,7 @@ def _raw(path: Path) -> tuple[str, Rows]:
         except (DataError, OSError):
             pass
         try:
-            splits = {
-                split: f"{len(found):,} scenarios" for split, found in source.discover(path).items() if found
-            }
+            splits = {split: f"{len(found):,} scenarios" for split, found in source.scenarios(path).items()}
             return f"Raw data {path}", {"source": name, **splits}
         except (DataError, OSError):
             pass

@@ -25,7 +25,6 @@ from trajpred.sources.reading import (
     finite,
     folders,
     is_text,
-    non_empty,
     of_tracks,
     only_file,
     readable,
@@ -56,8 +55,8 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the scenario folders of each split below ``raw``, by id. Raises: DataError if there are none."""
-    return non_empty({split: folders(raw / split) for split in SPLITS}, raw, "{train,val,test}/<id>/")
+    """Return the scenario folders of each split below ``raw``, by id."""
+    return {split: folders(raw / split) for split in SPLITS}
 
 
 def read_scenario(folder: Path) -> Scenario:

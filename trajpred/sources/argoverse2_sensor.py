@@ -20,7 +20,7 @@ from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse2 import read_map
-from trajpred.sources.reading import folders, non_empty, only_file, readable
+from trajpred.sources.reading import folders, only_file, readable
 from trajpred.sources.sensor_log import SensorLog, read_log
 from trajpred.splits import SPLITS
 
@@ -49,9 +49,8 @@ _AROUND, _END = 2, 5
 
 
 def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the windows of the logs of each split below ``raw``. Raises: DataError if there are no logs."""
-    found = {split: [path for log in folders(raw / split) for path in _windows(log)] for split in SPLITS}
-    return non_empty(found, raw, "{train,val,test}/<log>/")
+    """Return the windows of the logs of each split below ``raw``."""
+    return {split: [path for log in folders(raw / split) for path in _windows(log)] for split in SPLITS}
 
 
 def _windows(log: Path) -> list[Path]:

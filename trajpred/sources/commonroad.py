@@ -23,7 +23,6 @@ from trajpred.sources.reading import (
     MAX_STEPS,
     as_number,
     integer,
-    non_empty,
     number,
     parse,
     read_bytes,
@@ -46,14 +45,10 @@ _ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
 
 
 def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val.
-
-    Raises: DataError if there are no files.
-    """
+    """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val."""
     files = {split: sorted((raw / split).glob("*.xml")) for split in SPLITS}
     files = files if any(files.values()) else {"val": sorted(raw.glob("*.xml"))}
-    found = {split: [path for one in paths for path in _windows(one)] for split, paths in files.items()}
-    return non_empty(found, raw, "{train,val,test}/*.xml, or *.xml without splits")
+    return {split: [path for one in found for path in _windows(one)] for split, found in files.items()}
 
 
 def _windows(file: Path) -> list[Path]:

@@ -43,13 +43,6 @@ def readable(path: Path, what: str, field: str | None = None) -> Iterator[None]:
         raise DataError(f"is not a readable {what} ({error})", file=path, field=field) from None
 
 
-def non_empty(found: dict[str, list[Path]], raw: Path, layout: str) -> dict[str, list[Path]]:
-    """Omit splits without scenarios. Raises: DataError with the expected ``layout`` of ``raw`` if all are."""
-    if not any(found.values()):
-        raise DataError(f"no scenarios; expected {raw}/{layout}", file=raw)
-    return {split: paths for split, paths in found.items() if paths}
-
-
 def folders(parent: Path) -> list[Path]:
     """List the folders in ``parent``, which may be missing."""
     return sorted(path for path in parent.glob("*") if path.is_dir())

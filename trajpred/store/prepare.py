@@ -103,19 +103,8 @@ def prepare(
 
 
 def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
-    """Find the scenarios of each non-empty split. Raises: DataError."""
-    discover = find_source(source).discover
-    if not raw.is_dir():
-        raise DataError("no such folder", file=raw)
-    try:
-        found = {split: list(paths) for split, paths in discover(raw).items() if paths}
-    except DataError:
-        raise
-    except Exception as error:  # third-party sources may raise anything
-        problem = f"source {source!r} cannot list it ({type(error).__name__}: {error})"
-        raise DataError(problem, file=raw) from None
-    if not found:
-        raise DataError(f"source {source!r} finds no scenarios here", file=raw)
+    """Find the scenarios of each non-empty split. Raises: DataError, also if their names are not unique."""
+    found = find_source(source).scenarios(raw)
     for split, paths in found.items():
         require(is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
         name, count = Counter(path.name for path in paths).most_common(1)[0]
