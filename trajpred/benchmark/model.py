@@ -17,14 +17,7 @@ from trajpred.geometry import Pose
 from trajpred.graph.features import scene_features
 from trajpred.graph.relations import edge_features
 from trajpred.graph.scene_graph import SceneBatch, build_batch
-from trajpred.nn import (
-    DenseRelation,
-    EdgeBias,
-    EdgeRelation,
-    GraphAttention,
-    PaddedAttention,
-    Padding,
-)
+from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, PaddedAttention, Padding
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources.argoverse2 import read_scenario

@@ -120,17 +120,11 @@ def evaluate(
     own: list[Predictor] = [predictor, *perturbed(predictor, perturb, history)]
     results = [
         score(
-            one,
-            rows,
-            batch_size=batch_size,
-            limit=limit,
-            ks=k or [1, 6],
-            beyond=beyond,
-            workers=workers,
+            one, rows, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond, workers=workers,
             check_with_av2=check_with_av2,
         )
         for one in (*own, *rivals)
-    ]
+    ]  # fmt: skip
     result, other = results[0], results[-1]
     if json is not None:
         write_results(json, results if len(results) > 1 else result)

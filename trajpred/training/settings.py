@@ -191,9 +191,7 @@ def read_yaml(file: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DataError(f"is not YAML: line {line}: {error.problem}", file=file) from None
-    except RecursionError:
-        raise DataError("is nested too deeply", file=file) from None
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise DataError(f"cannot be read ({error})", file=file) from None
 
 
