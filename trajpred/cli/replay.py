@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,13 +109,12 @@ def replay_drive(
     drive, lane_map, result = RecordedDrive(tracks, topic, frame), LaneMap.load(map), Replay()
     stream = StreamingForecaster(OnboardForecaster(bundle, threads=threads), fallback=lane_following)
     step_s = stream.runtime.bundle.step_s
-    with ExitStack() as stack:
-        file = None
-        if out is not None:
-            require(not (out.exists() and out.samefile(tracks)), "out", "is the recording itself")
-            require_writable(out)
-            file = DriveFile(out, lane_map, step_s=step_s, min_probability=min_probability, frame=frame)
-            stack.enter_context(file)
+    writing: AbstractContextManager[DriveFile | None] = nullcontext()
+    if out is not None:
+        require(not (out.exists() and out.samefile(tracks)), "out", "is the recording itself")
+        require_writable(out)
+        writing = DriveFile(out, lane_map, step_s=step_s, min_probability=min_probability, frame=frame)
+    with writing as file:
         for tracked in progress_bar(drive, total=drive.num_messages, desc=drive.topic, unit=" messages"):
             new_map = None if result.latency_ms else lane_map
             update = timed_update(stream, tracked.time_ns / 1e9, Detections(*tracked[1:6]), new_map)

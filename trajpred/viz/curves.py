@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,8 +11,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from trajpred.metrics import metric_of
-from trajpred.viz.style import LIGHT, Role, Theme, style_axes
+from trajpred.viz.style import LIGHT, Role, style_axes
 
+#: By optimiser step, the values of a run by name.
+Rows: TypeAlias = Mapping[int, Mapping[str, float]]
 #: Metrics with a panel each, beside the loss.
 PANELS = ("minADE6", "minFDE6", "MR6")
 #: Groups of agents, the first on top, and their colours.
@@ -21,7 +23,7 @@ GROUPS = {"focal": Role.FOCAL, "scored": Role.SCORED, "all": Role.OTHER}
 MAX_MARKERS = 40
 
 
-def draw_curves(rows: Mapping[int, Mapping[str, float]], name: str = "", best: int | None = None) -> Figure:
+def draw_curves(rows: Rows, name: str = "", best: int | None = None) -> Figure:
     """Draw the losses and validation metrics of a run over its epochs.
 
     Args:
@@ -32,35 +34,28 @@ def draw_curves(rows: Mapping[int, Mapping[str, float]], name: str = "", best: i
 
     Returns: a figure of 10 by 6.8 inches, or 10 by 4 if no validation ran.
     """
-    theme, names = LIGHT, PANELS if any("val/loss" in row for row in rows.values()) else ()
+    names = PANELS if any("val/loss" in row for row in rows.values()) else ()
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, hspace=0.04)
-    figure = Figure(figsize=(10, 6.8 if names else 4), layout=layout, facecolor=theme.paper)
+    figure = Figure(figsize=(10, 6.8 if names else 4), layout=layout, facecolor=LIGHT.paper)
     side = 2 if names else 1
     panels = figure.subplots(side, side, squeeze=False).ravel()
     mark = best if best is not None and best in rows else max(rows, default=0)
-    lines = {"train/loss": ("training", theme.role_edge[Role.OTHER]), "val/loss": ("validation", theme.ink)}
-    _draw_panel(panels[0], theme, "Loss", rows, lines, mark)
+    lines = {"train/loss": ("training", LIGHT.role_edge[Role.OTHER]), "val/loss": ("validation", LIGHT.ink)}
+    _draw_panel(panels[0], "Loss", rows, lines, mark)
     for axes, column in zip(panels[1:], names, strict=False):
         metric = metric_of(column)
         unit = f" ({metric.unit})" if metric.unit else ""
-        lines = {f"val/{group}/{column}": (group, theme.role[role]) for group, role in GROUPS.items()}
-        _draw_panel(axes, theme, f"{metric.label}{unit}: {column}", rows, lines, mark)
+        lines = {f"val/{group}/{column}": (group, LIGHT.role[role]) for group, role in GROUPS.items()}
+        _draw_panel(axes, f"{metric.label}{unit}: {column}", rows, lines, mark)
         axes.set_ylim(bottom=0)
     if mark in rows:
         which = "the best checkpoint" if mark == best else "the end"
         text = f"{name}: numbers are those of {which}, after {rows[mark]['epoch']:.4g} epochs"
-        figure.suptitle(text, x=0.012, ha="left", fontsize=11, color=theme.ink)
+        figure.suptitle(text, x=0.012, ha="left", fontsize=11, color=LIGHT.ink)
     return figure
 
 
-def _draw_panel(
-    axes: Axes,
-    theme: Theme,
-    title: str,
-    rows: Mapping[int, Mapping[str, float]],
-    lines: Mapping[str, tuple[str, str]],
-    mark: int,
-) -> None:
+def _draw_panel(axes: Axes, title: str, rows: Rows, lines: Mapping[str, tuple[str, str]], mark: int) -> None:
     """Draw a curve over the epochs for each key of ``lines``, with its name and colour; ``mark`` one step."""
     drawn: list[list[float]] = []
     for key, (name, color) in lines.items():
@@ -75,15 +70,15 @@ def _draw_panel(
         look |= {"marker": "o", "markersize": 3.0} if len(points) <= MAX_MARKERS else {}
         axes.plot(*zip(*points, strict=True), linewidth=1.8, **look)
         if marked is not None:
-            ring: dict[str, Any] = {"s": 42, "facecolor": theme.paper, "edgecolor": color, "linewidth": 1.8}
+            ring: dict[str, Any] = {"s": 42, "facecolor": LIGHT.paper, "edgecolor": color, "linewidth": 1.8}
             axes.scatter(rows[mark]["epoch"], marked, zorder=4, clip_on=False, **ring)
-    axes.set_title(title, loc="left", fontsize=10, color=theme.ink, fontweight="bold", pad=20)
-    style_axes(axes, theme)
-    axes.set_xlabel("epoch", fontsize=8.5, color=theme.muted)
+    axes.set_title(title, loc="left", fontsize=10, color=LIGHT.ink, fontweight="bold", pad=20)
+    style_axes(axes, LIGHT)
+    axes.set_xlabel("epoch", fontsize=8.5, color=LIGHT.muted)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     if drawn:
         axes.legend(
-            frameon=False, fontsize=8.5, labelcolor=theme.ink, ncols=len(drawn), loc="lower left",
+            frameon=False, fontsize=8.5, labelcolor=LIGHT.ink, ncols=len(drawn), loc="lower left",
             bbox_to_anchor=(0, 1), borderpad=0, borderaxespad=0.4, handlelength=1.6, columnspacing=1.6,
         )  # fmt: skip
