@@ -104,9 +104,8 @@ def calibrate(
         problem = "has been trained on: train with --data.hold_out 0.05, or calibrate on another split"
         require(share > 0, "split", problem)
         store = store.subset(store.held_out(share))
-    title = predictor.name if progress else None
     batches = forecast_store(
-        predictor, store, labelled=True, batch_size=batch_size, workers=workers, progress=title
+        predictor, store, labelled=True, batch_size=batch_size, workers=workers, progress=progress
     )
     sample, first, horizons = _collect(batches, group)
     few = min(first.sum(), (~first).sum()) < MIN_AGENTS

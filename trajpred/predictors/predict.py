@@ -61,11 +61,10 @@ def predict(
     several = "several tracks of a scenario share their probabilities in the file: they need joint futures"
     require(agents == "focal" or predictor.joint, "joint", several)
     require(len(store) > 0, "split", f"{store.split!r} contains no scenario")
-    title = out.name if progress else None
 
     def chosen() -> Iterator[Forecast]:
         for scenarios, found in forecast_store(
-            predictor, store, batch_size=batch_size, limit=limit, workers=workers, progress=title
+            predictor, store, batch_size=batch_size, limit=limit, workers=workers, progress=progress
         ):
             for scenario, one in zip(scenarios, found, strict=True):
                 yield one.of(tracks_to_predict(scenario, agents))
