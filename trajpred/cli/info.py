@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -204,15 +205,11 @@ def _raw(path: Path) -> tuple[str, Rows]:
     from trajpred.sources import SOURCES
 
     for name, source in SOURCES.items():
-        try:
+        with suppress(DataError, OSError):
             return f"Scenario {path}", {"source": name, **_scenario(source.read(path))}
-        except (DataError, OSError):
-            pass
-        try:
+        with suppress(DataError, OSError):
             splits = {split: f"{len(found):,} scenarios" for split, found in source.scenarios(path).items()}
             return f"Raw data {path}", {"source": name, **splits}
-        except (DataError, OSError):
-            pass
     known = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
     raise DataError(f"is not a {known}", file=path)
 
