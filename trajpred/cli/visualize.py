@@ -183,7 +183,7 @@ def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) 
 
 
 def file_stems(names: Sequence[str]) -> list[str]:
-    """Return a distinct file name without suffix for each of ``names``, whatever the case."""
+    """Return a file name without suffix for each of ``names``, distinct also where case is ignored."""
     stems: dict[str, str] = {}  # by their case-folded form, because many file systems ignore case
     for name in names:
         first = re.sub(r"[^\w.-]", "_", name).encode()[:MAX_NAME].decode(errors="ignore").strip(".") or "_"

@@ -254,7 +254,7 @@ def format_origin(seeds: Seeds) -> str:
 
 def format_training(training: Sequence[Mapping[str, Any]]) -> str:
     """Describe trainings of one recipe in one line: seeds, data, duration, machine and code."""
-    machine, store = (training[0].get(name, {}) for name in ("environment", "store"))
+    machine, store = (training[0].get(name) or {} for name in ("environment", "store"))
     count = store.get("scenarios", {}).get("train")
     left_out = f", {training[0]['hold_out']:.3g} of them held out" if training[0].get("hold_out") else ""
     threads = _counted([machine.get("threads", 1)], "thread")
@@ -267,7 +267,7 @@ def format_training(training: Sequence[Mapping[str, Any]]) -> str:
     lasted = {"epoch": distinct("epochs"), "step": distinct("steps"), "minute": minutes}
     parts = {
         "seeds" if len(distinct("seed")) > 1 else "seed": ", ".join(map(str, distinct("seed"))),
-        "trained on": f"{count:,} scenarios of {store['source']} (store {store['config']}){left_out}"
+        "trained on": f"{count:,} scenarios of {store.get('source')} (store {store.get('config')}){left_out}"
         if count
         else "",
         "starting with": ", ".join(distinct("weights")),
@@ -288,7 +288,7 @@ def _code(environment: Mapping[str, Any]) -> str:
     if not environment:
         return ""
     commit = environment.get("commit", "")[:10] + (" with changes" if environment.get("dirty") else "")
-    versions = f"trajpred {environment['trajpred']}", commit, f"torch {environment['torch']}"
+    versions = f"trajpred {environment.get('trajpred')}", commit, f"torch {environment.get('torch')}"
     return ", ".join(filter(None, versions))
 
 
