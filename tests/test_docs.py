@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tools.scaling import main as scaling
 from tools.ship import main as ship
 from tools.synthesize import main as synthesize
-from trajpred.cli.main import make_app, normalise
+from trajpred.cli.main import make_app
 
 PAGES = sorted(
     page for page in (ROOT / "README.md", *ROOT.glob("[a-z]*/**/*.md")) if "runs" not in page.parts
@@ -80,7 +80,7 @@ def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
     app = make_app()
     for script, name in ((scaling, "scaling"), (ship, "ship"), (synthesize, "synthesize")):
         app.command(script, name=name)
-    app.parse_args(normalise(tokens), exit_on_error=False, print_error=False)
+    app.parse_args(tokens, exit_on_error=False, print_error=False)
     if tokens[0] == "train":
         files = [word for before, word in pairwise(tokens) if before == "--config"]
         assert all((ROOT / file).is_file() for file in files if file.startswith("configs/"))

@@ -39,10 +39,10 @@ def test_stores_and_scenarios(store: Path, capsys: pytest.CaptureFixture[str]) -
 def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_path: Path) -> None:
     shipped = describe("argoverse-nano")[1]
     assert shipped["steps"] == "50 + 60 of 0.1 s" and shipped["model"].endswith("M parameters")
-    assert shipped["on"] == "argoverse1 (7,377 train, 4,007 val)" and shipped["recipe"] == "argoverse-nano"
+    assert "7,377 scenarios of argoverse1" in shipped["training"] and shipped["recipe"] == "argoverse-nano"
     of_run = describe(str(trained))[1]
     assert of_run == describe(str(trained / "checkpoints" / "best.ckpt"))[1]
-    assert "of 2, " in of_run["trained"] and "best.ckpt" in of_run["file"]
+    assert "for 2 epochs, " in of_run["training"] and "best.ckpt" in of_run["file"]
     results = describe(str(trained / "evaluation.json"))[1]
     assert "constant_velocity" in results and "5 scenarios of val, focal agents: minADE1 3.89" in str(results)
     out = tmp_path / "p.parquet"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, run
-from trajpred.cli.main import BENCHMARKS, COMMANDS, make_app, normalise
+from trajpred.cli.main import BENCHMARKS, COMMANDS, make_app
 from trajpred.errors import DataError
 
 NAMES = [function.__name__ for function in COMMANDS]
@@ -69,13 +69,13 @@ for line in ["visualize", "--scenario", "x"], ["compare", "--results", "x"], ["r
         (["evaluate", "--k", "1", "6", "--by", "class", "speed"], {"k": [1, 6], "by": ["class", "speed"]}),
         (["evaluate", "--k", "1", "--k", "6", "--group=all"], {"k": [1, 6], "group": ["all"]}),
         (["evaluate", "--batch_size=4", "--beyond"], {"batch_size": 4, "beyond": True}),
-        (["evaluate", "--batch-size", "4", "--beyond", "true"], {"batch_size": 4, "beyond": True}),
+        (["evaluate", "--batch-size", "4", "--beyond=true"], {"batch_size": 4, "beyond": True}),
         (["benchmark", "--repeats", "3"], {"repeats": 3}),
         (["train", "--data.workers=0", "--config", "a"], {"settings": ("--data.workers=0", "--config", "a")}),
     ],
 )
 def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str, Any]) -> None:
-    _, bound, _ = make_app().parse_args(normalise(line), exit_on_error=False, print_error=False)
+    _, bound, _ = make_app().parse_args(line, exit_on_error=False, print_error=False)
     assert {name: bound.arguments[name] for name in expected} == expected
 
 
@@ -87,7 +87,7 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("evaluate extra", "unexpected argument 'extra'"),
         ("evaluate --k six", 'Invalid value for --k: unable to convert "six" into int'),
         ("evaluate --group some", 'Choose from: "focal", "scored", "moving", "all"'),
-        ("benchmark onbord", 'Did you mean "onboard"?'),
+        ("benchmark onbord", "unexpected argument 'onbord'"),
         ("evaluate --limit 0", 'Invalid value "0" for --limit. Must be >= 1.'),
         ("benchmark onboard --repeats 0", "Must be >= 1."),
         ("benchmark onboard --bundle nowhere", "make one with trajpred export"),

@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from trajpred.evaluation import evaluate, read_results, write_results
 from trajpred.evaluation.report import changed, tables
 from trajpred.evaluation.scores import Scores
-from trajpred.evaluation.updates import changes, score_stream, update_series
+from trajpred.evaluation.updates import changes
 from trajpred.forecast import Forecast
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedForecast, StreamedPredictor
@@ -101,16 +101,3 @@ def one_change(scenario: Scenario, old: Forecast, new: Forecast) -> list[float]:
     apart, q = cost[rows, partner], q[partner]
     weighted = ((p + q) / 2 * apart).sum()
     return [apart.mean(), weighted, float(q[p.argmax()] < q.max()), np.abs(p - q).sum() / 2]
-
-
-def test_a_stream_is_averaged_step_by_step() -> None:
-    scenario, model = steady(), Fan()
-    whole = StreamedPredictor(model, every_s=0.1, updates=10)([scenario])[0]
-    assert isinstance(whole, StreamedForecast)
-    updates = [(19 - steps, one) for steps, one in whole.earlier.items()] + [(19, whole)]
-    rows = update_series(scenario, updates)
-    assert [*rows] == list(range(10, 20)) and rows[19]["seconds"] == pytest.approx(1.9)
-    assert "scored/switches" not in rows[10] and rows[11]["focal/mode displacement"] == pytest.approx(0.1)
-    tables = score_stream(scenario, whole)
-    both = tables["2 s"][:2, 1].mean()  # the third car is seen from step 12
-    assert rows[11]["scored/minFDE6"] == pytest.approx(8 / 5 * 0.5) and both == pytest.approx(0, abs=1e-6)

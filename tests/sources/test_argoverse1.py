@@ -25,6 +25,7 @@ from trajpred.evaluation import evaluate
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap
 from trajpred.predictors import load_predictor
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
+from trajpred.sources import SOURCES
 from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read_scenario
 from trajpred.sources.argoverse1_map import city_map, read_city_map
 from trajpred.store import ScenarioStore, prepare
@@ -231,7 +232,7 @@ def test_sequences_without_a_future_are_read_as_the_test_split(tmp_path: Path) -
     path = write(tmp_path, made_rows(20), split="test_obs")
     scenario = read_scenario(path)
     assert (scenario.num_observed, scenario.num_steps, scenario.has_future) == (20, 50, False)
-    assert discover(tmp_path) == {"test": [path]}
+    assert discover(tmp_path)["test"] == [path]
     assert_same(inputs(scenario.tracks), inputs(read_scenario(write(tmp_path, made_rows())).tracks))
 
 
@@ -268,7 +269,7 @@ def test_discover_sorts_by_number_and_prefers_folders_to_packs(tmp_path: Path) -
     (tmp_path / "val.parquet").touch()
     data = tmp_path / "val" / "data"
     expected = {"train": [tmp_path / "train" / "data" / "3.csv"], "val": [data / "9.csv", data / "10.csv"]}
-    assert discover(tmp_path) == expected
+    assert SOURCES["argoverse1"].scenarios(tmp_path) == expected
 
 
 # ------------------------------------------------------------------------------------- invalid files
@@ -334,7 +335,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "map_files").rmdir()
     rejects(lambda: discover(tmp_path), "map_files", None, "missing")
     path.unlink()
-    rejects(lambda: discover(tmp_path), tmp_path.name, None, "train,val,test_obs")
+    rejects(lambda: SOURCES["argoverse1"].scenarios(tmp_path), tmp_path.name, None, "train,val,test_obs")
 
 
 INVALID_MAPS = [

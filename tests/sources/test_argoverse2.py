@@ -24,7 +24,7 @@ from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.sources import SOURCES
-from trajpred.sources.argoverse2 import discover, read_map, read_scenario
+from trajpred.sources.argoverse2 import read_map, read_scenario
 from trajpred.sources.av2_objects import map_archive
 from trajpred.sources.reading import MAX_STEPS
 from trajpred.splits import SPLITS
@@ -149,16 +149,17 @@ def test_every_value_of_all_scenarios_equals_av2(sample_folders: list[Path], sha
 
 
 def test_discover_returns_the_folders_of_each_split(tmp_path: Path) -> None:
-    found = SOURCES["argoverse2"].discover(SAMPLE)
+    source = SOURCES["argoverse2"]
+    found = source.scenarios(SAMPLE)
     assert sorted(found) == sorted(SPLITS)
     assert all(paths == sorted((SAMPLE / split).iterdir()) for split, paths in found.items())
     for _ in range(2):
         with pytest.raises(DataError, match="train,val,test"):
-            discover(tmp_path)
+            source.scenarios(tmp_path)
         (tmp_path / "val").mkdir(exist_ok=True)
     (tmp_path / "val" / "a").mkdir()
     (tmp_path / "val" / "list.txt").touch()
-    assert discover(tmp_path) == {"val": [tmp_path / "val" / "a"]}
+    assert source.scenarios(tmp_path) == {"val": [tmp_path / "val" / "a"]}
 
 
 # ------------------------------------------------------------------------------------- valid variants

@@ -16,7 +16,7 @@ from pyarrow import feather
 from trajpred.errors import DataError
 from trajpred.geometry import wrap_angle
 from trajpred.scenario import TrackCategory
-from trajpred.sources import argoverse2, argoverse2_sensor
+from trajpred.sources import SOURCES, argoverse2, argoverse2_sensor
 from trajpred.store import ScenarioStore, prepare
 
 
@@ -160,8 +160,8 @@ def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
     [path] = argoverse2_sensor.discover(raw)["val"]
     with pytest.raises(DataError, match=r"annotations.feather: is not a readable feather file"):
         argoverse2_sensor.read_scenario(path)
-    with pytest.raises(DataError, match="no logs; expected"):
-        argoverse2_sensor.discover(raw / "val")
+    with pytest.raises(DataError, match="no scenarios; expected"):
+        SOURCES["argoverse2-sensor"].scenarios(raw / "val")
 
 
 def change(file: Path, damage: Callable[[pa.Table], pa.Table]) -> None:

@@ -143,10 +143,10 @@ def fail(_: Any) -> Any:
 @pytest.mark.parametrize(
     ("discover", "message"),
     [
-        (fail, "source 'made' cannot list it (KeyError: 'no such table')"),
+        (fail, "cannot be listed (KeyError: 'no such table')"),
         (lambda raw: {"../up": [raw / "a"]}, "must be a plain folder name, not '../up'"),
         (lambda raw: {"train": [raw / "a" / "x", raw / "b" / "x"]}, "of split 'train' are called 'x'"),
-        (lambda raw: {"train": []}, "finds no scenarios"),
+        (lambda raw: {"train": []}, "no scenarios"),
     ],
 )
 def test_invalid_listings_of_a_source_are_rejected(

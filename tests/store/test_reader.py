@@ -165,25 +165,17 @@ def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path:
     assert message.startswith(
         "store version 1, this trajpred reads version 3; prepare it with: trajpred prepare"
     )
-    assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights true --shard_size 8")
+    assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights --shard_size 8")
 
 
-SPLITS = [None, {}, {"shards": None}, {"shards": [{}]}]
 MANIFESTS = ["", "[]", "{}", "\xff", '{"version": "3"}']
 
 
 def test_damaged_manifests_are_rejected(copy: Path) -> None:
     path = copy / "manifest.json"
     whole = path.read_text()
-    manifest = unsealed(whole)
-    broken = [sealed({**manifest, "splits": {"train": split}}) for split in SPLITS]
-    for name in ("index", "file"):
-        outside = unsealed(whole)
-        train = outside["splits"]["train"]
-        (train if name == "index" else train["shards"][0])[name] = "../../etc/passwd"
-        broken.append(sealed(outside))
     flipped = [whole[:n] + chr(ord(whole[n]) ^ 1) + whole[n + 1 :] for n in range(0, len(whole), 37)]
-    for content in (*MANIFESTS, *broken, *flipped, whole + " ", *(whole[:n] for n in (1, 100, 500))):
+    for content in (*MANIFESTS, *flipped, whole + " ", *(whole[:n] for n in (1, 100, 500))):
         path.write_bytes(content.encode("latin-1"))
         rejected(lambda: ScenarioStore(copy, "train"), path)
     path.write_text(whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.axes import Axes
 
-from trajpred.viz.curves import PANELS, UPDATE_PANELS, draw_curves, draw_updates
+from trajpred.viz.curves import PANELS, draw_curves
 
 #: Three epochs of ten steps, validated after the first and the last; focal and scored agents are the same.
 ROWS = {
@@ -37,16 +37,3 @@ def test_a_run_without_validation_has_a_loss_at_most(count: int) -> None:
     [axes] = figure.axes
     assert [len(points) for points in lines(axes).values()] == ([count] if count else [])
     figure.canvas.draw()
-
-
-def test_updates_are_drawn_over_time_and_switches_are_counted() -> None:
-    rows = {
-        step: {"seconds": step / 10} | {f"focal/{name}": step % 2 + 0.0 for name in UPDATE_PANELS if step}
-        for step in range(5)
-    }
-    error, apart, switches, change = draw_updates(rows, "a scenario").axes
-    for axes in (error, apart, change):
-        assert lines(axes) == {"focal, mean 0.50": [(0.1, 1), (0.2, 0), (0.3, 1), (0.4, 0)]}
-    assert lines(switches) == {"focal, 2": [(0.1, 1), (0.2, 1), (0.3, 2), (0.4, 2)]}
-    assert [axes.get_title("left") for axes in (error, apart, switches, change)] == [*UPDATE_PANELS.values()]
-    draw_updates({}).canvas.draw()

@@ -14,7 +14,8 @@ from trajpred.benchmark.model import make_model, training_step
 from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.graph.config import SceneConfig
 from trajpred.graph.data_module import SceneDataset
-from trajpred.sources.argoverse2 import discover, read_map, read_scenario
+from trajpred.sources import SOURCES
+from trajpred.sources.argoverse2 import read_map, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE, SAMPLE_RAW
@@ -34,7 +35,7 @@ def data_figures(raw: Path | None, repeats: int) -> dict[str, float]:
         raw: scenarios in Argoverse 2's layout, by default the sample.
     """
     raw = raw or SAMPLE_RAW
-    folders = [folder for split in discover(raw).values() for folder in split]
+    folders = [folder for split in SOURCES["argoverse2"].scenarios(raw).values() for folder in split]
     native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
     figures: dict[str, float] = {}
     for name, group in (("native", native), ("all", folders)):
@@ -89,9 +90,8 @@ def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> dict[st
         prepare("argoverse2", raw.parent, store, workers=1, progress=False)
         data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
         load = median_ms(partial(data.__getitem__, rows), repeats)[0] / batch_size
-        step = training_step(make_model(None), data[rows[: batch_size // 2]], min(repeats, 3))[0] / (
-            batch_size // 2
-        )
+        half = batch_size // 2
+        step = training_step(make_model(None), data[rows[:half]], min(repeats, 3))[0] / half
     return {
         "store to batch, ms": load,
         "training step per scenario, ms": step,

@@ -11,20 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
-from trajpred.benchmark.timing import median_ms, own_process, use_threads
+from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.errors import DataError
 from trajpred.geometry import Pose
 from trajpred.graph.features import scene_features
 from trajpred.graph.relations import edge_features
 from trajpred.graph.scene_graph import SceneBatch, build_batch
-from trajpred.nn import (
-    DenseRelation,
-    EdgeBias,
-    EdgeRelation,
-    GraphAttention,
-    PaddedAttention,
-    Padding,
-)
+from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, PaddedAttention, Padding
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources.argoverse2 import read_scenario
@@ -41,17 +34,6 @@ DEFAULT_MODEL: dict[str, Any] = {
 }
 #: Scenes per training step.
 STEP = 16
-_PEAK = """
-import sys
-from pathlib import Path
-import torch
-from trajpred.benchmark.model import STEP, make_model, peak_mb
-from trajpred.graph.scene_graph import build_batch
-from trajpred.sources.argoverse2 import read_scenario
-torch.set_num_threads(int(sys.argv[1]))
-model = make_model(Path(sys.argv[3]) if len(sys.argv) > 3 else None)
-print([peak_mb(model, build_batch([read_scenario(Path(sys.argv[2]))] * STEP, model.scene))])
-"""
 
 
 def make_model(config: Path | None) -> LitForecaster:
@@ -66,19 +48,6 @@ def make_model(config: Path | None) -> LitForecaster:
     return LitForecaster.build({**DEFAULT_MODEL, **chosen})
 
 
-def peak_mb(model: LitForecaster, batch: SceneBatch) -> float:
-    """Return the peak memory of this process after two training steps. Linux only."""
-    import resource
-
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(2):  # the optimiser's state exists from the second on
-        optimizer.zero_grad()
-        model.losses(batch)["loss"].backward()
-        optimizer.step()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-
-
 def model_figures(folder: Path | None, config: Path | None, repeats: int, threads: int) -> dict[str, float]:
     """Measure a model on one scenario, repeated to fill batches.
 
@@ -86,8 +55,7 @@ def model_figures(folder: Path | None, config: Path | None, repeats: int, thread
         folder: the scenario, by default one of the sample.
         config: YAML file of the model, by default the default model.
     """
-    folder = folder or SCENARIO
-    scenario, model = read_scenario(folder), make_model(config)
+    scenario, model = read_scenario(folder or SCENARIO), make_model(config)
     graph = build_batch([scenario], model.scene)
     with use_threads(threads):
         results: dict[str, float] = {
@@ -97,9 +65,7 @@ def model_figures(folder: Path | None, config: Path | None, repeats: int, thread
         }
         cpu, _ = median_ms(lambda: build_batch([scenario], model.scene), repeats)
         results |= {"scenario to graph, CPU ms": cpu, **_stages(model, scenario, repeats)}
-        results |= _times(model, scenario, repeats)
-    [peak] = own_process(_PEAK, threads, folder, *([config] if config else []))
-    return results | {f"training step, batch {STEP}, peak MB of the process": peak}
+        return results | _times(model, scenario, repeats)
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +35,20 @@ def info(what: str, *, store: Path | None = None) -> int:
         store: Folder written by prepare that has the scenario; by default the sample's.
     """
     title, rows = describe(what, store)
+    print(title)
+    print_rows(rows)
+    return 0
+
+
+def print_rows(rows: Rows) -> None:
+    """Print a line for each of ``rows`` that has a value."""
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
         if value not in (None, ""):
             table.add_row(name, str(value))
-    print(title)
     Console(highlight=False).print(table, markup=False)
-    return 0
 
 
 def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
@@ -79,19 +85,14 @@ def _store(path: Path) -> Rows:
         windows = " or ".join(f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"])
         sizes = zip(("tracks", "lanes and crossings"), opened.sizes, strict=True)
         ranges = [f"{one.min()} to {one.max()} {name}" for name, one in sizes if len(one)]
-        skipped = f"{len(facts['skipped'])} skipped" if facts["skipped"] else ""
-        parts = (
-            f"{len(opened):,} scenarios",
-            windows,
-            *ranges,
-            _megabytes((path / split).iterdir()),
-            skipped,
-        )
+        parts = [f"{len(opened):,} scenarios", windows, *ranges, _megabytes((path / split).iterdir())]
+        parts += [f"{len(facts['skipped'])} skipped"] if facts["skipped"] else []
         rows[split] = ", ".join(filter(None, parts))
     return rows
 
 
 def _checkpoint(path: Path) -> Rows:
+    from trajpred.evaluation.comparison import format_training
     from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
 
     # The model is not built: that needs its classes, which may be of another program.
@@ -107,32 +108,14 @@ def _checkpoint(path: Path) -> Rows:
         "model": f"{' with '.join(parts)}, {count / 1e6:.1f} M parameters",
         "joint futures": "yes" if decoder.get("joint") else "no",
         "calibrated": "yes" if CALIBRATION in content else "no",
-        **_training(training),
-    }
-
-
-def _training(facts: Rows) -> Rows:
-    """Describe how a model was trained, as far as it is recorded."""
-    store, machine = facts.get("store") or {}, facts.get("environment") or {}
-    counts = [f"{count:,} {split}" for split, count in (store.get("scenarios") or {}).items()]
-    epochs = (
-        [f"epoch {facts['epoch']}" + f" of {facts['epochs']}" * ("epochs" in facts)]
-        if "epoch" in facts
-        else []
-    )
-    steps = [f"{facts['steps']:,} steps of {facts.get('batch_size', '?')} scenes"] if "steps" in facts else []
-    minutes = [f"{facts['wall_s'] / 60:.0f} min"] if "wall_s" in facts else []
-    return {
-        "recipe": facts.get("recipe"),
-        "seed": facts.get("seed"),
-        "started from": facts.get("weights"),
-        "trained": ", ".join([*epochs, *steps, *minutes]),
-        "on": f"{store['source']} ({', '.join(counts)})" if "source" in store else None,
-        "with": ", ".join(f"{name} {machine[name]}" for name in ("trajpred", "torch") if name in machine),
+        "recipe": training.get("recipe"),
+        "epoch": training.get("epoch"),
+        "training": format_training([training]),
     }
 
 
 def _bundle(path: Path) -> Rows:
+    from trajpred.evaluation.comparison import format_training
     from trajpred.onboard.bundle import Bundle
 
     bundle = Bundle(path)
@@ -145,7 +128,8 @@ def _bundle(path: Path) -> Rows:
         "precision": bundle.precision,
         "agents and lanes": sizes,
         "size": _megabytes(path.iterdir() if path.is_dir() else [path]),
-        **_training(bundle.training),
+        "recipe": bundle.training.get("recipe"),
+        "training": format_training([bundle.training]),
     }
 
 
@@ -221,17 +205,11 @@ def _raw(path: Path) -> tuple[str, Rows]:
     from trajpred.sources import SOURCES
 
     for name, source in SOURCES.items():
-        try:
+        with suppress(DataError, OSError):
             return f"Scenario {path}", {"source": name, **_scenario(source.read(path))}
-        except (DataError, OSError):
-            pass
-        try:
-            splits = {
-                split: f"{len(found):,} scenarios" for split, found in source.discover(path).items() if found
-            }
+        with suppress(DataError, OSError):
+            splits = {split: f"{len(found):,} scenarios" for split, found in source.scenarios(path).items()}
             return f"Raw data {path}", {"source": name, **splits}
-        except (DataError, OSError):
-            pass
     known = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
     raise DataError(f"is not a {known}", file=path)
 

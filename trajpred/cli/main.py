@@ -43,6 +43,7 @@ def make_app() -> App:
         app.command(function, sort_key=order)
     text = f"Measure speed and memory of every stage; without a subcommand, {BENCHMARKS[0].__name__}."
     group = App(name="benchmark", help=text, sort_key=len(COMMANDS))
+    group.default(BENCHMARKS[0])
     for order, function in enumerate(BENCHMARKS):
         group.command(function, sort_key=order)
     app.command(group)
@@ -58,13 +59,11 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     limit_threads(1)  # several processes of one thread are faster than several threads
     tokens = [*([command] if command else []), *(sys.argv[1:] if args is None else args)]
     try:
-        run, bound, _ = make_app().parse_args(normalise(tokens), exit_on_error=False, print_error=False)
+        run, bound, _ = make_app().parse_args(tokens, exit_on_error=False, print_error=False)
     except UnusedCliTokensError as error:
         _fail(f"unexpected argument {' '.join(error.unused_tokens or [])!r}")
     except CycloptsError as error:
         _fail(str(error))
-    except ModuleNotFoundError as error:
-        _fail(f"{error}; trajpred doctor says what to install")
     if sys.stderr.isatty():  # importing torch takes seconds; the first line that is printed covers this one
         print("loading …", end="\r", file=sys.stderr, flush=True)
     try:
@@ -91,20 +90,6 @@ def _with_option(error: DataError, options: Collection[str]) -> str:
     if error.file is not None or error.field is None or error.field not in options:
         return str(error)
     return f"--{error.field.replace('_', '-')}: {error.message}"
-
-
-def normalise(tokens: Sequence[str]) -> list[str]:
-    """Spell ``--flag true`` as ``--flag=true``, and name the default subcommand of ``benchmark``."""
-    first = tokens[1] if len(tokens) > 1 else "-"
-    if tokens[:1] == ["benchmark"] and first.startswith("-") and first not in ("--help", "-h"):
-        tokens = ["benchmark", BENCHMARKS[0].__name__, *tokens[1:]]
-    spelled: list[str] = []
-    for token in tokens:
-        if token in ("true", "false") and spelled and spelled[-1].startswith("--") and "=" not in spelled[-1]:
-            spelled[-1] += f"={token}"
-        else:
-            spelled.append(token)
-    return spelled
 
 
 def _fail(sentence: str) -> None:

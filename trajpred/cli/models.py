@@ -83,8 +83,10 @@ def predict(
     from trajpred.store.sample import store_words
 
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror, modes)
-    written = write(predictor, rows, out, agents, batch_size=batch_size, limit=limit, workers=workers)
-    print(f"{out}: {written.tracks} tracks of {written.scenarios} scenarios")
+    scenarios, tracks = write(
+        predictor, rows, out, agents, batch_size=batch_size, limit=limit, workers=workers
+    )
+    print(f"{out}: {tracks} tracks of {scenarios} scenarios")
     words = ["--checkpoint", str(out), *store_words(rows.path), "--split", split]
     print(f"Score it: trajpred evaluate {shlex.join(words)}")
     return 0

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-
+from trajpred.cli.info import print_rows
 from trajpred.cli.scenarios import choose
-from trajpred.cli.visualize import FILMS, require_picture
+from trajpred.cli.visualize import FILMS
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 
 if TYPE_CHECKING:
-    from trajpred.onboard.replay import Replay, Update
-    from trajpred.scenario import Scenario
-    from trajpred.viz.film import ReplayFrame
+    from trajpred.onboard.replay import Replay
 
-#: Warnings that are printed after a drive.
+#: Kinds of problems that are printed after a replay.
 MOST_COMMON = 5
-#: Characters of the bar that shows an update's latency; full: the time between two steps.
-BAR = 24
 
 
 def replay(
@@ -35,7 +27,6 @@ def replay(
     store: Path | None = None,
     split: str = "val",
     out: Path | None = None,
-    curves: Path | None = None,
     realtime: bool = False,
     threads: int = 0,
     tracks: Path | None = None,
@@ -55,7 +46,6 @@ def replay(
         split: Split to take the scenario from if none is named.
         out: Also write a film, a file that ends in .gif or .mp4. With --tracks, write the predicted objects
             and the scene for Foxglove, a file that ends in .mcap.
-        curves: Also draw error, displacement and switches from update to update (.png, .pdf, .svg).
         realtime: Replay in real time; by default as fast as possible.
         threads: Threads of onnxruntime; 0 for one per core.
         tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
@@ -65,7 +55,7 @@ def replay(
         min_probability: With --tracks, modes below it are not written, except an object's most probable one.
     """
     if tracks is not None:
-        given = {"scenario": scenario, "store": store, "curves": curves, "realtime": realtime or None}
+        given = {"scenario": scenario, "store": store, "realtime": realtime or None}
         for name, value in given.items():
             require(value is None, name, "cannot be combined with --tracks")
         return replay_drive(tracks, map, bundle, out, topic, frame, min_probability, threads)
@@ -75,43 +65,28 @@ def replay(
     from trajpred.onboard import OnboardForecaster
     from trajpred.onboard.replay import Replay
     from trajpred.onboard.replay import replay as stream
+    from trajpred.progress import progress_bar
 
     forecaster = OnboardForecaster(bundle, threads=threads)
-    if curves is not None:
-        require_picture(curves, "curves")
     if out is not None:
         require_writable(out)
         from trajpred.viz.film_file import film_writer
 
         film_writer(out)  # reports a missing encoder at once
-    if out or curves:
         from trajpred.viz.film import ReplayFrame, save_replay
     [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
     scene, result, updates = chosen.read(), Replay(), []
-    with ReplayReport(scene.step_s) as report:
-        report.console.print(f"{bundle}: {chosen.name}")
-        for update in stream(forecaster, scene, realtime=realtime):
-            result.add(update)
-            report.add(update)
-            if out or curves:
-                updates.append(ReplayFrame.of(update, scene))
-    print_summary(result)
+    streamed = stream(forecaster, scene, realtime=realtime)
+    for update in progress_bar(streamed, total=scene.num_steps, desc=chosen.name, unit=" updates"):
+        result.add(update)
+        if out is not None:
+            updates.append(ReplayFrame.of(update, scene))
+    print_problems(chosen.name, result.warnings)
+    print_rows(summary(result))
     if out is not None:
         save_replay(scene, updates, out)
         print(out)
-    if curves is not None:
-        _write_curves(scene, updates, curves, f"{chosen.name}, {bundle.name}")
-        print(curves)
     return 0
-
-
-def _write_curves(scenario: Scenario, updates: Sequence[ReplayFrame], path: Path, title: str) -> None:
-    from trajpred.evaluation.updates import update_series
-    from trajpred.viz import save_scene
-    from trajpred.viz.curves import draw_updates
-
-    rows = update_series(scenario, ((one.step, one.forecast) for one in updates))
-    save_scene(draw_updates(rows, title), path)
 
 
 def replay_drive(
@@ -134,70 +109,36 @@ def replay_drive(
     drive, lane_map, result = RecordedDrive(tracks, topic, frame), LaneMap.load(map), Replay()
     stream = StreamingForecaster(OnboardForecaster(bundle, threads=threads), fallback=lane_following)
     step_s = stream.runtime.bundle.step_s
-    with ExitStack() as stack:
-        file = None
-        if out is not None:
-            require(not (out.exists() and out.samefile(tracks)), "out", "is the recording itself")
-            require_writable(out)
-            file = DriveFile(out, lane_map, step_s=step_s, min_probability=min_probability, frame=frame)
-            stack.enter_context(file)
+    writing: AbstractContextManager[DriveFile | None] = nullcontext()
+    if out is not None:
+        require(not (out.exists() and out.samefile(tracks)), "out", "is the recording itself")
+        require_writable(out)
+        writing = DriveFile(out, lane_map, step_s=step_s, min_probability=min_probability, frame=frame)
+    with writing as file:
         for tracked in progress_bar(drive, total=drive.num_messages, desc=drive.topic, unit=" messages"):
             new_map = None if result.latency_ms else lane_map
             update = timed_update(stream, tracked.time_ns / 1e9, Detections(*tracked[1:6]), new_map)
             result.add(update)
             if file is not None and update.forecast.timestamp_s == tracked.time_ns / 1e9:
                 file.add(tracked, stream.history.tracks(), update.forecast)
-    for problem, count in [*drive.problems.items(), *result.warnings.most_common(MOST_COMMON)]:
-        print(f"{tracks}: {count} times: {problem}")
+    print_problems(tracks, drive.problems + result.warnings)
     require(bool(result.latency_ms), "tracks", f"{tracks} has no readable message in {drive.topic}")
-    print_summary(result)
+    print_rows(summary(result))
     if out is not None:
         print(out)
     return int(bool(drive.problems))
 
 
-class ReplayReport:
-    """The progress of a replay: one line that is rewritten in a terminal, elsewhere one line per second."""
-
-    def __init__(self, step_s: float, console: Console | None = None) -> None:
-        self.step_s, self.console = step_s, console or Console(highlight=False, soft_wrap=True)
-        self._live = Live(console=self.console, auto_refresh=False)
-
-    def __enter__(self) -> ReplayReport:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._live.stop()
-
-    def add(self, update: Update) -> None:
-        """Print the warnings of an update, and its line."""
-        for warning in update.forecast.warnings:
-            self.console.print(f"{update.seconds:6.1f} s  warning: {warning}", markup=False)
-        line = f"{update.seconds:6.1f} s  {len(update.forecast.track_id):3d} agents predicted, "
-        line += f"{len(update.forecast.not_predicted):3d} not  {update.latency_ms:7.1f} ms "
-        if self.console.is_terminal:
-            self._live.update(line + bar(update.latency_ms / 1e3 / self.step_s), refresh=True)
-        elif update.step % max(1, round(1 / self.step_s)) == 0:
-            self.console.print(line)
+def print_problems(what: str | Path, problems: Counter[str]) -> None:
+    """Print the :data:`MOST_COMMON` problems of a replay."""
+    for problem, count in problems.most_common(MOST_COMMON):
+        print(f"{what}: {count} times: {problem}")
 
 
-def bar(share: float) -> str:
-    """Return a bar of :data:`BAR` characters, filled to ``share`` of 1, followed by ``!`` above 1."""
-    filled = round(min(share, 1.0) * BAR)
-    return "█" * filled + "░" * (BAR - filled) + ("!" if share > 1 else "")
-
-
-def print_summary(result: Replay) -> None:
-    """Print the table of a replay."""
+def summary(result: Replay) -> dict[str, str]:
+    """Return the facts that are printed after a replay."""
     from trajpred.onboard.replay import resident_mb
 
-    Console(highlight=False, soft_wrap=True).print(summary(result, resident_mb()))
-
-
-def summary(result: Replay, memory_mb: float | None) -> Table:
-    """Return the table printed after a replay; ``memory_mb``: of the process, None if unknown."""
     percentiles = ", ".join(f"{value:.1f}" for value in result.percentiles_ms().values())
     rows = {
         "updates": f"{len(result.latency_ms)}",
@@ -209,13 +150,6 @@ def summary(result: Replay, memory_mb: float | None) -> Table:
     if result.fallback:
         rows["predicted by the fallback"] = f"{result.fallback} of {sum(result.agents)}"
     rows |= {f"share of {part}": f"{share:.0%}" for part, share in result.shares().items()}
-    if result.warnings:
-        rows["warnings"] = f"{result.warnings.total()}"
-    if memory_mb is not None:
-        rows["memory of this process"] = f"{memory_mb:.0f} MB"
-    table = Table(box=box.SIMPLE, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
+    if (memory := resident_mb()) is not None:
+        rows["memory of this process"] = f"{memory:.0f} MB"
+    return rows

@@ -95,11 +95,11 @@ def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
     if raw.is_file():
         return {split: [raw]}
     try:
-        return {name: list(paths) for name, paths in reader.discover(raw).items() if paths}
-    except Exception as problem:  # third-party sources raise anything
+        return reader.scenarios(raw)
+    except DataError as problem:
         try:
             reader.read(raw)
-        except Exception as error:
+        except Exception as error:  # third-party sources raise anything
             raise DataError(f"{problem}; nor is it one scenario ({error})") from None
         return {split: [raw]}
 

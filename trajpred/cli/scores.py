@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Scenarios of a predictions file whose problems are printed.
 MAX_PROBLEMS = 10
-#: Characters of an id in a printed command.
-SHORT_ID = 12
 
 
 def evaluate(
@@ -98,7 +96,10 @@ def evaluate(
     require_streaming(streaming, every_s, updates)
     rows = open_split(store, split)
     if labels is not None:
-        rows = _labelled(rows, labels)
+        from trajpred.evaluation.labels import LabelledStore
+
+        rows = labelled = LabelledStore(rows, labels)
+        print(f"{labels}: labels of {labelled.labelled} of {len(rows)} scenarios")
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
     from trajpred.evaluation.av2_check import agrees_with_av2
@@ -119,17 +120,11 @@ def evaluate(
     own: list[Predictor] = [predictor, *perturbed(predictor, perturb, history)]
     results = [
         score(
-            one,
-            rows,
-            batch_size=batch_size,
-            limit=limit,
-            ks=k or [1, 6],
-            beyond=beyond,
-            workers=workers,
+            one, rows, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond, workers=workers,
             check_with_av2=check_with_av2,
         )
         for one in (*own, *rivals)
-    ]
+    ]  # fmt: skip
     result, other = results[0], results[-1]
     if json is not None:
         write_results(json, results if len(results) > 1 else result)
@@ -147,15 +142,6 @@ def evaluate(
     if against:
         _suggest_page([before], [after], scenes, rows.path, [checkpoint, against])
     return int(((strict or check_with_av2) and not all(complete)) or not all(map(agrees_with_av2, results)))
-
-
-def _labelled(rows: ScenarioStore, labels: Path) -> ScenarioStore:
-    """Open the labels of a split, and print how many scenarios have one."""
-    from trajpred.evaluation.labels import LabelledStore
-
-    found = LabelledStore(rows, labels)
-    print(f"{labels}: labels of {found.labelled} of {len(rows)} scenarios")
-    return found
 
 
 def _report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:
@@ -212,14 +198,8 @@ def _suggest_page(
     found = [name for part in changes(after, before, count) for name, _ in part]
     if not found:
         return
-    known, split = after[0].per_scenario["scenario_id"], after[0].split
+    split = after[0].split
     words = ["--format", "html", "--out", "changes.html", "--checkpoint", models[0], "--against", models[1]]
     words += [*store_words(store), *(["--split", split] if split != "val" else [])]
-    command = shlex.join([*words, "--scenario", *(_short(name, known) for name in found)])
+    command = shlex.join([*words, "--scenario", *found])
     print(f"\nSee what changed most, side by side:\ntrajpred visualize {command}")
-
-
-def _short(name: str, known: Sequence[str]) -> str:
-    """Return a start of ``name`` that no other of the ``known`` ids has."""
-    start = name[:SHORT_ID]
-    return start if sum(one.startswith(start) for one in known) == 1 else name

@@ -35,8 +35,6 @@ FORMATS = {
 NEED_PREDICTOR = ("against", "world", "without", "attention", "streaming")
 #: Bytes of a file name that leave room for a number and a suffix.
 MAX_NAME = 180
-#: Names that Windows reserves for devices, with any suffix.
-DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 
 def visualize(
@@ -139,12 +137,6 @@ def visualize(
     return int(not all(drawn))
 
 
-def require_picture(path: Path, option: str) -> None:
-    """Raise DataError unless ``path`` has the suffix of a picture and can be written."""
-    require(path.suffix[1:] in PICTURES, option, f"must end in .{', .'.join(PICTURES)}, is {path}")
-    require_writable(path)
-
-
 def _check_options(format: str, checkpoint: str | None, given: list[str]) -> None:
     """Raise DataError about options that contradict each other, before anything is made."""
     for name in given:
@@ -191,11 +183,10 @@ def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) 
 
 
 def file_stems(names: Sequence[str]) -> list[str]:
-    """Return a distinct file name without suffix for each of ``names``, valid on every system."""
+    """Return a file name without suffix for each of ``names``, distinct also where case is ignored."""
     stems: dict[str, str] = {}  # by their case-folded form, because many file systems ignore case
     for name in names:
-        first = re.sub(r"[^\w.-]", "_", name).encode()[:MAX_NAME].decode(errors="ignore").strip(".")
-        first = first if first and not DEVICE.match(first) else f"_{first}"
+        first = re.sub(r"[^\w.-]", "_", name).encode()[:MAX_NAME].decode(errors="ignore").strip(".") or "_"
         tried = itertools.chain([first], (f"{first}-{count}" for count in itertools.count(2)))
         stem = next(one for one in tried if one.casefold() not in stems)
         stems[stem.casefold()] = stem

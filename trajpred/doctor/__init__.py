@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: What the onboard runtime imports, and what onnxruntime itself needs: a vehicle has no torch.
 ONBOARD = ("numpy", "onnxruntime", "packaging")
-#: The remedy for a damaged store; its own errors end with these words.
-_PREPARE_AGAIN = "prepare it again"
 
 
 def doctor(*, store: Path | None = None) -> int:
@@ -42,7 +40,7 @@ def doctor(*, store: Path | None = None) -> int:
         "space": lambda: space(store),
     }
     if not onboard:
-        checks |= {"films and curves": outputs, "data": lambda: data(store), "trained models": models}
+        checks |= {"data": lambda: data(store), "trained models": models}
     levels = [finding.level for name, check in checks.items() for finding in report(name, check)]
     print(f"{levels.count('problem')} problems, {levels.count('note')} notes")
     return int("problem" in levels)
@@ -152,18 +150,6 @@ def extras() -> Iterator[Finding]:
             yield from map(examine, wanted)
 
 
-def outputs() -> Iterator[Finding]:
-    """Check the film encoder and the TensorBoard writer."""
-    from trajpred.viz.film_file import find_encoder
-
-    try:
-        yield Finding("ok", f"films: {find_encoder()}")
-    except DataError as error:
-        yield Finding("note", f"films: {error.message}")
-    importlib.import_module("torch.utils.tensorboard")
-    yield Finding("ok", "TensorBoard curves can be written")
-
-
 def data(store: Path | None = None) -> Iterator[Finding]:
     """Check the sample of the repository, and a store; by default the sample's, if it has been prepared."""
     from trajpred.sources.argoverse2 import discover
@@ -187,14 +173,11 @@ def check_store(store: Path) -> Iterator[Finding]:
         yield Finding("problem", str(error))
         return
     yield Finding("ok", f"store of {manifest.get('source')}: {store}")
-    again = f"{_PREPARE_AGAIN}: {prepare_command(store, manifest)}"
     for split, facts in manifest["splits"].items():
         try:
             yield _check_split(store, split, facts)
-        except DataError as error:
-            yield Finding("problem", str(error).removesuffix(f"; {_PREPARE_AGAIN}"), again)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            yield Finding("problem", f"{split} cannot be checked ({reason(error)})", again)
+        except (OSError, ValueError) as error:
+            yield Finding("problem", f"{split}: {error}", prepare_command(store, manifest))
 
 
 def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
@@ -208,7 +191,7 @@ def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
             rows[row]
             read += 1
         if not is_intact(file):
-            raise DataError("is damaged (its checksum is wrong)", file=file)
+            raise DataError("is damaged (its checksum is wrong); prepare it again", file=file)
         unsealed(record_of(file).read_text())
         start += count
     text = f"{split}: {len(rows)} scenarios in {len(facts['shards'])} shards, {read} of them read"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -29,7 +30,7 @@ from trajpred.model import pretrained
 from trajpred.model.checkpoint import CALIBRATION
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors.forecast_store import Batch, forecast_store
 from trajpred.splits import GROUPS
 from trajpred.store import ScenarioStore
 
@@ -103,7 +104,10 @@ def calibrate(
         problem = "has been trained on: train with --data.hold_out 0.05, or calibrate on another split"
         require(share > 0, "split", problem)
         store = store.subset(store.held_out(share))
-    sample, first, horizons = _collect(predictor, store, group, batch_size, workers, progress)
+    batches = forecast_store(
+        predictor, store, labelled=True, batch_size=batch_size, workers=workers, progress=progress
+    )
+    sample, first, horizons = _collect(batches, group)
     few = min(first.sum(), (~first).sum()) < MIN_AGENTS
     require(not few, "store", f"{len(first)} agents are too few to fit and to measure on")
     found = _fit(sample.select(first), sample.select(~first), horizons, coverage)
@@ -132,20 +136,10 @@ def _quality(rest: Sample, temperature: float) -> tuple[float, float]:
     return reliability(p, rest.best).expected_calibration_error, float(nll)
 
 
-def _collect(
-    predictor: CheckpointPredictor,
-    store: ScenarioStore,
-    group: str,
-    batch_size: int,
-    workers: int,
-    progress: bool,
-) -> tuple[Sample, NDArray[np.bool_], NDArray[np.float64]]:
+def _collect(batches: Iterable[Batch], group: str) -> tuple[Sample, NDArray[np.bool_], NDArray[np.float64]]:
     """Collect the agents of ``group``, whether each is fitted on ``[A]``, and the horizons ``[H]`` (s)."""
     parts, halves, horizons = [], [], np.zeros(0)
-    title = predictor.name if progress else None
-    for scenarios, found in forecast_store(
-        predictor, store, labelled=True, batch_size=batch_size, workers=workers, progress=title
-    ):
+    for scenarios, found in batches:
         if not scenarios:
             continue
         agents = ScoredAgents.of(scenarios, found)
@@ -156,7 +150,7 @@ def _collect(
         parts.append(columns.select(known))
         even = np.array([crc32(s.scenario_id.encode()) % 2 == 0 for s in scenarios])
         halves.append(even[agents.scene[known]])
-    require(bool(parts), "store", f"split {store.split!r} has no scenario with a future")
+    require(bool(parts), "split", "has no scenario with a future")
     return Sample(*map(np.concatenate, zip(*parts, strict=True))), np.concatenate(halves), horizons
 
 

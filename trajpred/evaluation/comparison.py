@@ -247,9 +247,14 @@ def _interval(interval: Interval, sign: str = "") -> str:
 
 
 def format_origin(seeds: Seeds) -> str:
-    """Describe the origin of a recipe's figures in one line: seeds, training, data, machine and code."""
-    training = [one.training for one in seeds]
-    machine, store = (training[0].get(name, {}) for name in ("environment", "store"))
+    """Describe the origin of a recipe's figures in one line: its trainings, and the code that scored it."""
+    scored, training = _code(seeds[0].environment), format_training([one.training for one in seeds])
+    return "; ".join(filter(None, (training, scored and f"scored by {scored}")))
+
+
+def format_training(training: Sequence[Mapping[str, Any]]) -> str:
+    """Describe trainings of one recipe in one line: seeds, data, duration, machine and code."""
+    machine, store = (training[0].get(name) or {} for name in ("environment", "store"))
     count = store.get("scenarios", {}).get("train")
     left_out = f", {training[0]['hold_out']:.3g} of them held out" if training[0].get("hold_out") else ""
     threads = _counted([machine.get("threads", 1)], "thread")
@@ -262,14 +267,13 @@ def format_origin(seeds: Seeds) -> str:
     lasted = {"epoch": distinct("epochs"), "step": distinct("steps"), "minute": minutes}
     parts = {
         "seeds" if len(distinct("seed")) > 1 else "seed": ", ".join(map(str, distinct("seed"))),
-        "trained on": f"{count:,} scenarios of {store['source']} (store {store['config']}){left_out}"
+        "trained on": f"{count:,} scenarios of {store.get('source')} (store {store.get('config')}){left_out}"
         if count
         else "",
         "starting with": ", ".join(distinct("weights")),
         "for": ", ".join(_counted(values, unit) for unit, values in lasted.items() if values),
         "on": ", ".join(filter(None, (machine.get("gpu"), cpu))),
         "code": _code(machine),
-        "scored by": _code(seeds[0].environment),
     }
     return "; ".join(f"{name} {value}" for name, value in parts.items() if value)
 
@@ -284,7 +288,7 @@ def _code(environment: Mapping[str, Any]) -> str:
     if not environment:
         return ""
     commit = environment.get("commit", "")[:10] + (" with changes" if environment.get("dirty") else "")
-    versions = f"trajpred {environment['trajpred']}", commit, f"torch {environment['torch']}"
+    versions = f"trajpred {environment.get('trajpred')}", commit, f"torch {environment.get('torch')}"
     return ", ".join(filter(None, versions))
 
 

@@ -200,9 +200,6 @@ def _checks(one: Evaluation) -> Iterator[tuple[str, bool]]:
     for facts in filter(None, (one.training, one.store, one.environment, *nested)):
         yield "training", isinstance(facts, dict)
         yield from ((name, name not in facts or _has_type(facts[name], t)) for name, t in _FACTS.items())
-        yield "store", not facts.get("scenarios") or {"source", "config"} <= facts.keys()
-    for facts in filter(None, (one.environment, nested[1])):
-        yield "environment", {"trajpred", "torch"} <= facts.keys()
     yield "metrics", "focal" in one.metrics and all("count" in group for group in one.metrics.values())
     table = one.per_scenario
     lengths, ids = {len(values) for values in table.values()}, table.get("scenario_id", [])

@@ -60,10 +60,11 @@ def evaluate(
     check = Av2Check(used) if check_with_av2 else None
     scores = Scores(used, beyond, predictor.joint, check)
     scenarios, start = 0, time.monotonic()
-    title = predictor.name if progress else None
-    for labelled, found in forecast_store(
-        predictor, store, labelled=True, batch_size=batch_size, limit=limit, workers=workers, progress=title
-    ):
+    batches = forecast_store(
+        predictor, store, labelled=True, batch_size=batch_size, limit=limit, workers=workers,
+        progress=progress,
+    )  # fmt: skip
+    for labelled, found in batches:
         if labelled:
             scores.add(labelled, found)
             scenarios += len(labelled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from trajpred.forecast import Forecast, with_truth
 from trajpred.metrics import agent_metrics, metrics_of
 from trajpred.metrics.consistency import match_modes
 from trajpred.predictors.derived import StreamedForecast
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario import Scenario
 
 #: The errors of an update; changes from the one before follow them in tables.
 ERRORS = ("minADE6", "minFDE6")
@@ -92,25 +92,3 @@ def score_streams(
     changed = [table[:, len(ERRORS) :] for table in [*updates.values()][1:]]
     mean = np.mean(changed, axis=0) if changed else np.full((len(agents), len(changes())), np.nan)
     return updates, dict(zip(changes(), mean.T, strict=True))
-
-
-def update_series(scenario: Scenario, updates: Iterable[Update]) -> dict[int, dict[str, float]]:
-    """Average :func:`score_update` over the focal and the scored tracks of a recording, for its plot.
-
-    Args:
-        updates: in order of their steps.
-
-    Returns: by step, ``seconds`` and the means ``GROUP/METRIC`` over the tracks that have a value.
-    """
-    category, rows = scenario.tracks.category, dict[int, dict[str, float]]()
-    groups = {"focal": category == TrackCategory.FOCAL, "scored": category >= TrackCategory.SCORED}
-    before: Update | None = None
-    for update in updates:
-        table = score_update(scenario, update, before)
-        row = rows[update[0]] = {"seconds": update[0] * scenario.step_s}
-        for group, member in groups.items():
-            for name, values in zip((*ERRORS, *changes()), table[member].T, strict=True):
-                known = values[~np.isnan(values)]
-                row |= {f"{group}/{name}": float(known.mean())} if len(known) else {}
-        before = update
-    return rows

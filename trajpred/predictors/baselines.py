@@ -31,7 +31,7 @@ def constant_velocity(scenario: Scenario, num_future: int | None = None) -> Fore
     """
     rows, last = last_observed(scenario)
     velocity = scenario.tracks.velocity[rows, last]
-    return _follow_arc(scenario, rows, last, velocity, np.zeros(len(rows)), num_future)
+    return _follow_arc(scenario, velocity, np.zeros(len(rows)), num_future)
 
 
 def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> Forecast:
@@ -45,7 +45,7 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
     rows, last = last_observed(scenario)
     velocity = scenario.tracks.velocity[rows, last]
     velocity = np.where((norm(velocity) > STANDING_SPEED)[:, None], velocity, 0.0)
-    return _follow_arc(scenario, rows, last, velocity, _turn_rate(scenario, rows, last), num_future)
+    return _follow_arc(scenario, velocity, _turn_rate(scenario, rows, last), num_future)
 
 
 def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecast:
@@ -66,7 +66,7 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
     # Equal accelerations and decelerations are equally probable: without rounding, their order is arbitrary.
     order = np.argsort(-probability.round(9), axis=1, kind="stable")
     path = np.take_along_axis(path, order[..., None, None], axis=1)
-    return as_forecast(scenario, rows, last, path, -np.sort(-probability, axis=1))
+    return as_forecast(scenario, path, -np.sort(-probability, axis=1))
 
 
 #: The baselines by name. They use observed steps only and forecast every track that has one.
@@ -97,17 +97,13 @@ def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int
 
 
 def _follow_arc(
-    scenario: Scenario,
-    rows: NDArray[np.int64],
-    last: NDArray[np.int64],
-    velocity: NDArray[np.float64],
-    turn_rate: NDArray[np.float64],
-    num_future: int | None,
+    scenario: Scenario, velocity: NDArray[np.float64], turn_rate: NDArray[np.float64], num_future: int | None
 ) -> Forecast:
-    """Forecast tracks ``rows`` from ``velocity`` ``[N, 2]`` at ``turn_rate`` ``[N]`` since step ``last``."""
+    """Forecast the observed tracks from ``velocity`` ``[N, 2]`` at ``turn_rate`` ``[N]``."""
+    rows, last = last_observed(scenario)
     time = time_ahead(scenario, last, num_future)
     path = scenario.tracks.position[rows, last][:, None] + arc(velocity, turn_rate, time)
-    return as_forecast(scenario, rows, last, path[:, None], np.ones((len(rows), 1)))
+    return as_forecast(scenario, path[:, None], np.ones((len(rows), 1)))
 
 
 def time_ahead(scenario: Scenario, last: NDArray[np.int64], num_future: int | None) -> NDArray[np.float64]:
@@ -118,19 +114,14 @@ def time_ahead(scenario: Scenario, last: NDArray[np.int64], num_future: int | No
     return np.asarray((gap[:, None] + np.arange(F + 1)) * scenario.step_s, np.float64)
 
 
-def as_forecast(
-    scenario: Scenario,
-    rows: NDArray[np.int64],
-    last: NDArray[np.int64],
-    path: NDArray[np.float64],
-    probability: NDArray[np.float64],
-) -> Forecast:
-    """Build the forecast of tracks ``rows`` last observed at step ``last``.
+def as_forecast(scenario: Scenario, path: NDArray[np.float64], probability: NDArray[np.float64]) -> Forecast:
+    """Build the forecast of the observed tracks.
 
     Args:
         path: ``[N, K, F + 1, 2]`` metres, at the times of :func:`time_ahead`.
         probability: ``[N, K]``.
     """
+    rows, last = last_observed(scenario)
     return Forecast.from_trajectories(
         scenario.scenario_id,
         scenario.tracks.track_id[rows],

@@ -150,9 +150,6 @@ class BundlePredictor(ModelPredictor):
         self.name, self.how = f"{opened.name}, onboard {opened.precision}", "onboard"
         self.training, self.step_s, self.horizon = opened.training, opened.step_s, opened.horizon
 
-    def __repr__(self) -> str:
-        return f"BundlePredictor({self.name}: {self.forecaster.bundle!r})"
-
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [self.forecaster.forecast(ScenarioBatch.of([scenario])) for scenario in scenarios]
 

@@ -138,9 +138,6 @@ class PerturbedPredictor(DerivedPredictor):
         self.perturb, self.name = perturb or PERTURBATIONS[name], f"{predictor.name}, {name}"
         self.how = ", ".join(filter(None, (predictor.how, name)))
 
-    def __repr__(self) -> str:
-        return f"PerturbedPredictor({self.name})"
-
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return self.predictor([self.perturb(scenario) for scenario in scenarios])
 
@@ -216,9 +213,6 @@ class StreamedPredictor(DerivedPredictor):
         require(every_s > 0, "every_s", "must be positive")
         super().__init__(predictor)
         self.every_s, self.updates = every_s, updates
-
-    def __repr__(self) -> str:
-        return f"StreamedPredictor({self.name}: {self.updates} updates, every {self.every_s:g} s)"
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         found = [StreamedForecast(one.scenario_id, **one.arrays) for one in self.predictor(scenarios)]

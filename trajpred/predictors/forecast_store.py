@@ -57,7 +57,7 @@ def forecast_store(
     batch_size: int = 16,
     limit: int | None = None,
     workers: int = 1,
-    progress: str | None = None,
+    progress: bool = False,
 ) -> Iterator[Batch]:
     """Yield the scenarios of each batch and their forecasts, in the order of the store.
 
@@ -67,7 +67,7 @@ def forecast_store(
         limit: only the first ``limit`` scenarios.
         workers: processes, -1 for all cores. One is used where more are of no use: for GPUs, onboard bundles
             and predictions files (:attr:`Predictor.forks`), and on systems that cannot fork.
-        progress: title of a progress bar; None for no bar.
+        progress: show a progress bar.
 
     Raises: DataError if a number is out of range, the model is for other lengths, or a process dies.
     """
@@ -79,7 +79,7 @@ def forecast_store(
     if not predictor.forks or "fork" not in multiprocessing.get_all_start_methods():
         used = 1
     found = _here(job, batches) if used < 2 else _forked(job, batches, used)
-    with progress_bar(total=count, unit=" scenarios", desc=progress, shown=progress is not None) as bar:
+    with progress_bar(total=count, unit=" scenarios", desc=predictor.name, shown=progress) as bar:
         for rows, result in zip(batches, found, strict=True):
             yield result
             bar.update(len(rows))

@@ -24,9 +24,6 @@ class BaselinePredictor(Predictor):
         self.name, self.joint = name, name != "lane_following"  # a single mode is a world
         self.forks = True
 
-    def __repr__(self) -> str:
-        return f"BaselinePredictor({self.name})"
-
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [BASELINES[self.name](scenario, future_steps(scenario)) for scenario in scenarios]
 

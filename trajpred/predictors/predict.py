@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +29,6 @@ CHUNK = 256
 CHALLENGE_STEPS = 60
 
 
-class Written(NamedTuple):
-    """How many scenarios and tracks were written."""
-
-    scenarios: int
-    tracks: int
-
-
 def predict(
     predictor: Predictor,
     store: ScenarioStore,
@@ -46,8 +39,10 @@ def predict(
     limit: int | None = None,
     workers: int = 1,
     progress: bool = True,
-) -> Written:
+) -> tuple[int, int]:
     """Write the forecasts of every scenario of a split, labelled or not, to a predictions file.
+
+    Returns the numbers of scenarios and tracks that were written.
 
     Args:
         predictor: a model, a baseline, a predictions file or an ensemble.
@@ -66,11 +61,10 @@ def predict(
     several = "several tracks of a scenario share their probabilities in the file: they need joint futures"
     require(agents == "focal" or predictor.joint, "joint", several)
     require(len(store) > 0, "split", f"{store.split!r} contains no scenario")
-    title = out.name if progress else None
 
     def chosen() -> Iterator[Forecast]:
         for scenarios, found in forecast_store(
-            predictor, store, batch_size=batch_size, limit=limit, workers=workers, progress=title
+            predictor, store, batch_size=batch_size, limit=limit, workers=workers, progress=progress
         ):
             for scenario, one in zip(scenarios, found, strict=True):
                 yield one.of(tracks_to_predict(scenario, agents))
@@ -85,12 +79,14 @@ def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
     return scenario.tracks.track_id[focal | (scenario.tracks.category >= lowest)]
 
 
-def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> Written:
+def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> tuple[int, int]:
     """Write forecasts in the format of av2's ``ChallengeSubmission``; the file is written atomically.
 
     Forecasts are consumed one by one and written in order; one without tracks adds no row. Those of 60 steps
     pass av2's class, which checks them, where av2 is installed; it accepts no other number of steps
     (Argoverse 1 has 30). When it reads a file it sorts modes by probability, equal ones in any order.
+
+    Returns the numbers of scenarios and tracks that were written.
 
     Raises:
         DataError: a forecast is invalid, a scenario is a duplicate, or the tracks of a scenario do not share
@@ -110,7 +106,7 @@ def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> Writte
             if has_av2():
                 to_submission([one for one in present if one.trajectory.shape[2] == CHALLENGE_STEPS])
             writer.write_table(_to_table(present))
-    return Written(sum(count > 0 for count in tracks.values()), sum(tracks.values()))
+    return sum(count > 0 for count in tracks.values()), sum(tracks.values())
 
 
 def to_submission(forecasts: Iterable[Forecast]) -> Any:

@@ -156,9 +156,6 @@ class FilePredictor(Predictor):
         self.name, self.joint = self.file.path.name, not self.file.single
         self._missing: dict[str, list[str]] = {}
 
-    def __repr__(self) -> str:
-        return f"FilePredictor({self.file!r})"
-
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         self._missing |= {one.scenario_id: self.file.missing(one) for one in scenarios}
         return [

@@ -35,6 +35,9 @@ class Predictor:
         """The predictors that it consists of; itself by default."""
         return (self,)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         """Forecast each scenario, in order."""
         raise NotImplementedError

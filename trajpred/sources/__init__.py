@@ -13,7 +13,8 @@ from pathlib import Path
 
 from trajpred.errors import DataError, require
 from trajpred.scenario import Scenario
-from trajpred.sources import argoverse1, argoverse2, argoverse2_sensor, commonroad
+from trajpred.sources import argoverse1, argoverse2, commonroad
+from trajpred.sources import argoverse2_sensor as sensor
 
 #: Entry point group of sources.
 GROUP = "trajpred.sources"
@@ -26,23 +27,40 @@ class Source:
     Attributes:
         discover: raw folder -> sorted paths of the scenarios of each split.
         read: one of those paths -> scenario. Raises :class:`~trajpred.errors.DataError`.
+        layout: of the raw folder, for messages.
 
     Example:
         >>> from pathlib import Path
         >>> source = find_source("argoverse2")
-        >>> scenario = source.read(source.discover(Path("datasets/argoverse2/sample"))["val"][0])
+        >>> scenario = source.read(source.scenarios(Path("datasets/argoverse2/sample"))["val"][0])
     """
 
     discover: Callable[[Path], dict[str, list[Path]]]
     read: Callable[[Path], Scenario]
+    layout: str = ""
+
+    def scenarios(self, raw: Path) -> dict[str, list[Path]]:
+        """Return what is discovered in each split that has any scenario. Raises: DataError if none has."""
+        if not raw.is_dir():
+            raise DataError("no such folder", file=raw)
+        try:
+            found = {split: list(paths) for split, paths in self.discover(raw).items() if paths}
+        except DataError:
+            raise
+        except Exception as error:  # third-party sources may raise anything
+            raise DataError(f"cannot be listed ({type(error).__name__}: {error})", file=raw) from None
+        if not found:
+            expected = f"; expected {raw}/{self.layout}" if self.layout else ""
+            raise DataError(f"no scenarios{expected}", file=raw)
+        return found
 
 
 #: Built-in sources; :func:`find_source` also finds those of other packages.
 SOURCES: dict[str, Source] = {
-    "argoverse1": Source(argoverse1.discover, argoverse1.read_scenario),
-    "argoverse2": Source(argoverse2.discover, argoverse2.read_scenario),
-    "argoverse2-sensor": Source(argoverse2_sensor.discover, argoverse2_sensor.read_scenario),
-    "commonroad": Source(commonroad.discover, commonroad.read_scenario),
+    "argoverse1": Source(argoverse1.discover, argoverse1.read_scenario, "{train,val,test_obs}/data/<id>.csv"),
+    "argoverse2": Source(argoverse2.discover, argoverse2.read_scenario, "{train,val,test}/<id>/"),
+    "argoverse2-sensor": Source(sensor.discover, sensor.read_scenario, "{train,val,test}/<log>/"),
+    "commonroad": Source(commonroad.discover, commonroad.read_scenario, "*.xml, or {train,val,test}/*.xml"),
 }
 
 

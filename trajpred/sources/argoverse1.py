@@ -52,13 +52,10 @@ _PACK |= {"x_dmm": pa.int32(), "y_dmm": pa.int32(), "CITY_NAME": _NAMES}
 def discover(raw: Path) -> dict[str, list[Path]]:
     """Return the sequences of each split, by number; those of a pack as ``<split>.parquet/<id>``.
 
-    Raises: DataError if there are none, or no map folder.
+    Raises: DataError if there is no map folder.
     """
     found = {split: _sequences(raw, split) for split in FOLDERS}
-    found = {split: paths for split, paths in found.items() if paths}
-    if not found:
-        raise DataError(f"no sequences; expected {raw}/{{train,val,test_obs}}/data/<id>.csv", file=raw)
-    if not (raw / "map_files").is_dir():
+    if any(found.values()) and not (raw / "map_files").is_dir():
         raise DataError("the folder of the vector maps is missing", file=raw / "map_files")
     return found
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trajpred.errors import DataError, as_names, encode, require, within
+from trajpred.errors import as_names, encode, require, within
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
 from trajpred.sources.argoverse2_map import map_from
@@ -23,8 +23,10 @@ from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
     finite,
+    folders,
     is_text,
     of_tracks,
+    only_file,
     readable,
     require_columns,
     require_small_groups,
@@ -53,18 +55,14 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the scenario folders of each split below ``raw``, by id. Raises: DataError if there are none."""
-    folders = {split: raw / split for split in SPLITS if (raw / split).is_dir()}
-    found = {split: sorted(p for p in folder.iterdir() if p.is_dir()) for split, folder in folders.items()}
-    if not any(found.values()):
-        raise DataError(f"no scenario folders; expected {raw}/{{train,val,test}}/<id>/", file=raw)
-    return found
+    """Return the scenario folders of each split below ``raw``, by id."""
+    return {split: folders(raw / split) for split in SPLITS}
 
 
 def read_scenario(folder: Path) -> Scenario:
     """Read a scenario folder. Raises: DataError naming the file and the field at fault."""
-    tracks_file = _only_file(folder, "scenario_*.parquet")
-    lane_map = read_map(_only_file(folder, "log_map_archive_*.json"))
+    tracks_file = only_file(folder, "scenario_*.parquet")
+    lane_map = read_map(only_file(folder, "log_map_archive_*.json"))
     with readable(tracks_file, "parquet file"):
         return scenario_from(_read_table(tracks_file), lane_map)
 
@@ -79,13 +77,6 @@ def read_map(path: Path) -> LaneMap:
     """Read a ``log_map_archive_<id>.json``. Raises: DataError naming the file and the field at fault."""
     with readable(path, "JSON file"):
         return map_from(json.loads(path.read_bytes()))
-
-
-def _only_file(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise DataError(f"{pattern} is {'ambiguous' if found else 'missing'}", file=folder)
-    return found[0]
 
 
 def _read_table(path: Path) -> pa.Table:

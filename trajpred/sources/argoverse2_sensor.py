@@ -6,7 +6,6 @@ A log has ``annotations.feather`` (or ``annotations_with_ego.feather``), ``city_
 
 from __future__ import annotations
 
-import json
 import uuid
 from itertools import product
 from pathlib import Path
@@ -20,8 +19,8 @@ from trajpred.errors import DataError, require
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
-from trajpred.sources.argoverse2_map import map_from
-from trajpred.sources.reading import readable
+from trajpred.sources.argoverse2 import read_map
+from trajpred.sources.reading import folders, only_file, readable
 from trajpred.sources.sensor_log import SensorLog, read_log
 from trajpred.splits import SPLITS
 
@@ -50,12 +49,8 @@ _AROUND, _END = 2, 5
 
 
 def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the windows of the logs of each split below ``raw``. Raises: DataError if there are no logs."""
-    logs = {split: sorted(p for p in (raw / split).glob("*/") if p.is_dir()) for split in SPLITS}
-    found = {split: [path for log in folders for path in _windows(log)] for split, folders in logs.items()}
-    if not any(found.values()):
-        raise DataError(f"no logs; expected {raw}/{{train,val,test}}/<log>/", file=raw)
-    return found
+    """Return the windows of the logs of each split below ``raw``."""
+    return {split: [path for log in folders(raw / split) for path in _windows(log)] for split in SPLITS}
 
 
 def _windows(log: Path) -> list[Path]:
@@ -79,16 +74,12 @@ def read_scenario(path: Path) -> Scenario:
     if not number.isdecimal():
         raise DataError("is no window of a Sensor log: LOG/annotations.feather/LOG_FRAME", file=path)
     start = int(number)
-    maps = sorted((folder / "map").glob("log_map_archive_*.json"))
-    if len(maps) != 1:
-        raise DataError(f"{len(maps)} files map/log_map_archive_*.json, expected one", file=folder)
-    log = read_log(file, folder / POSES)
-    with readable(maps[0], "JSON file"):
-        lane_map = map_from(json.loads(maps[0].read_bytes()))
+    archive = only_file(folder, "map/log_map_archive_*.json")
+    log, lane_map = read_log(file, folder / POSES), read_map(archive)
     with readable(file, "log"):
         frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from a multiple of {STRIDE} on"
         require(start in _starts(len(log.time_ns)), "timestamp_ns", frames)
-        code = maps[0].stem.rpartition("____")[2].partition("_")[0]
+        code = archive.stem.rpartition("____")[2].partition("_")[0]
         return _scenario(log, start, lane_map, folder.name, _CITIES.get(code, code.lower()))
 
 

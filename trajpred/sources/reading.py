@@ -43,6 +43,19 @@ def readable(path: Path, what: str, field: str | None = None) -> Iterator[None]:
         raise DataError(f"is not a readable {what} ({error})", file=path, field=field) from None
 
 
+def folders(parent: Path) -> list[Path]:
+    """List the folders in ``parent``, which may be missing."""
+    return sorted(path for path in parent.glob("*") if path.is_dir())
+
+
+def only_file(folder: Path, pattern: str) -> Path:
+    """Return the only file that matches ``pattern``. Raises: DataError if there is not exactly one."""
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise DataError(f"{pattern} is {'ambiguous' if found else 'missing'}", file=folder)
+    return found[0]
+
+
 # ------------------------------------------------------------------------------------------------ XML
 
 

@@ -108,12 +108,10 @@ def _poses(table: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], N
     length = np.sqrt(sum(x * x for x in columns[:4]))
     require(bool((np.abs(length - 1) < 0.01).all()), "qw", "and qx, qy, qz must be unit quaternions")
     w, x, y, z = (values / length for values in columns[:4])
-    rotation = np.stack(
-        (
-            np.stack((1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)), -1),
-            np.stack((2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)), -1),
-            np.stack((2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)), -1),
-        ),
-        -2,
-    )
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    rotation = np.moveaxis(np.array(rows), -1, 0)
     return rotation[..., 0], rotation, np.stack(columns[4:], -1)

@@ -23,14 +23,9 @@ HEADING_UNIT = np.pi / 2**15
 #: Maximum size of a row, a thousand times the usual one; readers reject larger claims.
 MAX_BYTES = 2**26
 
-POLYLINES = (
-    "centerline",
-    "left_boundary",
-    "right_boundary",
-    "crossing_edge1",
-    "crossing_edge2",
-    "drivable_area",
-)
+LANE_LINES = ("centerline", "left_boundary", "right_boundary")
+CROSSING_LINES = ("crossing_edge1", "crossing_edge2")
+POLYLINES = (*LANE_LINES, *CROSSING_LINES, "drivable_area")
 ID_ROWS = ("predecessors", "successors")
 TRACK_CODES = ("object_type", "category")
 LANE_CODES = ("lane_type", "left_mark", "right_mark", "turn_direction", "has_traffic_control")

@@ -50,8 +50,8 @@ def _same_length() -> Iterator[tuple[str, str]]:
     yield from ((name, "track_id_lengths") for name in TRACK_CODES)
     yield from ((name, "position") for name in ("heading", "velocity"))
     yield from ((name, "lane_id") for name in (*LANE_IDS, *LANE_CODES, "is_intersection"))
-    yield from ((f"{name}_lengths", "lane_id") for name in (*POLYLINES[:3], *ID_ROWS))
-    yield from ((f"{name}_lengths", "crossing_id") for name in POLYLINES[3:5])
+    yield from ((f"{name}_lengths", "lane_id") for name in (*codec.LANE_LINES, *ID_ROWS))
+    yield from ((f"{name}_lengths", "crossing_id") for name in codec.CROSSING_LINES)
     yield "drivable_area_lengths", "drivable_area_id"
 
 

@@ -18,7 +18,7 @@ from trajpred.progress import progress_bar
 from trajpred.sources import find_source
 from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.jobs import ShardJob, is_finished, make, sole_writer
-from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, is_split, listed
+from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, listed
 from trajpred.store.shards import INDEX, record_of, sealed, signed_name, unsealed, write_index
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
@@ -103,19 +103,8 @@ def prepare(
 
 
 def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
-    """Find the scenarios of each non-empty split. Raises: DataError."""
-    discover = find_source(source).discover
-    if not raw.is_dir():
-        raise DataError("no such folder", file=raw)
-    try:
-        found = {split: list(paths) for split, paths in discover(raw).items() if paths}
-    except DataError:
-        raise
-    except Exception as error:  # third-party sources may raise anything
-        problem = f"source {source!r} cannot list it ({type(error).__name__}: {error})"
-        raise DataError(problem, file=raw) from None
-    if not found:
-        raise DataError(f"source {source!r} finds no scenarios here", file=raw)
+    """Find the scenarios of each non-empty split. Raises: DataError, also if their names are not unique."""
+    found = find_source(source).scenarios(raw)
     for split, paths in found.items():
         require(is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
         name, count = Counter(path.name for path in paths).most_common(1)[0]
@@ -132,7 +121,7 @@ def _kept(
     """
     others = {split: entry for split, entry in old["splits"].items() if split not in found}
     differing = [name for name in config if old.get(name) != config[name]]
-    kept = {} if differing else {split: entry for split, entry in others.items() if is_split(split, entry)}
+    kept = {} if differing else others
     for split in sorted(others.keys() - kept.keys()) if not overwrite else ():
         how = ", ".join(f"{name} {old.get(name)}" for name in differing if name != "config")
         problem = f"split {split!r} was prepared with {how}, and the raw data lack its scenarios"

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,26 +51,9 @@ def read_manifest(store: Path) -> dict[str, Any]:
         known = f"store version {version}, this trajpred reads version {VERSION}"
         raise DataError(f"{known}; {_advice(store, manifest)}", file=path)
     try:
-        manifest = unsealed(text)
+        return unsealed(text)
     except ValueError as error:
         raise DataError(f"is damaged ({error}); {_advice(store, manifest)}", file=path) from None
-    splits = manifest.get("splits")
-    if not isinstance(splits, dict) or not all(is_split(*split) for split in splits.items()):
-        raise DataError(f"is damaged; {_advice(store, manifest)}", file=path, field="splits")
-    return manifest
-
-
-def is_split(name: str, entry: Any) -> bool:
-    """Return whether ``entry`` is a valid manifest entry of split ``name``, with plain file names."""
-    try:
-        files = [name, entry["index"], *(shard["file"] for shard in entry["shards"])]
-        counts = [entry["scenarios"], *(shard["scenarios"] for shard in entry["shards"])]
-        numbers = all(type(count) is int and 0 <= count < 2**31 for count in counts)
-        valid = numbers and isinstance(entry["skipped"], dict) and all(map(is_plain, files))
-        windows = [type(a) is type(b) is int and 0 < a <= b < 2**31 for a, b in entry["lengths"]]
-        return valid and all(windows)
-    except (KeyError, TypeError, ValueError):
-        return False
 
 
 def is_plain(name: str) -> bool:
@@ -84,7 +68,7 @@ def _advice(store: Path, manifest: dict[str, Any]) -> str:
 def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     """Return the command that prepares a store with the options of ``manifest``."""
     words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
-    words += ["--heights", "true"] if manifest.get("heights") else []
+    words += ["--heights"] if manifest.get("heights") else []
     words += ["--shard_size", manifest["shard_size"]] if manifest.get("shard_size", 256) != 256 else []
     return f"trajpred prepare {shlex.join(map(str, words))}"
 
@@ -114,15 +98,15 @@ class ScenarioStore:
         self._index_file = self.path / split / splits[split]["index"]
         self._lengths: list[list[int]] = splits[split]["lengths"]
         self._shards = [self.path / split / shard["file"] for shard in shards]
-        self._ends: list[int] = list(accumulate(shard["scenarios"] for shard in shards))
+        #: The first row of each shard, and the number of all rows.
+        self._bounds = [0, *accumulate(shard["scenarios"] for shard in shards)]
         self._open: OrderedDict[int, Shard] = OrderedDict()
-        self._opened_index: pa.RecordBatch | None = None
         self._rows: NDArray[np.int64] | None = None
 
     def subset(self, rows: NDArray[np.int64 | np.bool_]) -> ScenarioStore:
         """Return the scenarios of ``rows``, numbers or a mask, as a store of their own."""
         other = copy(self)
-        other._rows = (np.arange(self._total) if self._rows is None else self._rows)[rows]
+        other._rows = (np.arange(self._bounds[-1]) if self._rows is None else self._rows)[rows]
         return other
 
     def held_out(self, share: float) -> NDArray[np.bool_]:
@@ -133,15 +117,11 @@ class ScenarioStore:
 
     def __getstate__(self) -> dict[str, Any]:
         # Every process opens its own memory maps.
-        return {**self.__dict__, "_open": OrderedDict(), "_opened_index": None}
+        kept = {name: value for name, value in self.__dict__.items() if name != "_index"}
+        return {**kept, "_open": OrderedDict()}
 
     def __len__(self) -> int:
-        return self._total if self._rows is None else len(self._rows)
-
-    @property
-    def _total(self) -> int:
-        """Number of scenarios of the whole split."""
-        return self._ends[-1] if self._ends else 0
+        return self._bounds[-1] if self._rows is None else len(self._rows)
 
     def __repr__(self) -> str:
         windows = " or ".join(f"{observed} + {steps - observed}" for observed, steps in self._lengths)
@@ -173,10 +153,10 @@ class ScenarioStore:
         if not 0 <= index < len(self):
             raise IndexError(f"scenario {index} of {len(self)}")
         index = index if self._rows is None else int(self._rows[index])
-        number = bisect_right(self._ends, index)
+        number = bisect_right(self._bounds, index) - 1
         shard = self._shard(number)
         try:
-            return decoder(shard(index - self._start(number)))
+            return decoder(shard(index - self._bounds[number]))
         except (pa.ArrowException, OSError, ValueError) as error:
             path = self._shards[number]
             raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
@@ -202,40 +182,28 @@ class ScenarioStore:
         observed, steps = self._lengths[0]
         return observed, steps - observed
 
-    def __contains__(self, scenario_id: str) -> bool:
-        return self._find(scenario_id) >= 0
-
     def index(self, scenario_id: str) -> int:
         """Return the row of a scenario. Raises: DataError if there is none."""
-        row = self._find(scenario_id)
+        row = int(pc.index(self._entries.column("scenario_id"), scenario_id).as_py())
         if row < 0:
             raise DataError(f"split {self.split!r} holds no scenario {scenario_id!r}", file=self.path)
         return row
-
-    def _find(self, scenario_id: str) -> int:
-        """Return the row of a scenario, or -1."""
-        return int(pc.index(self._entries.column("scenario_id"), scenario_id).as_py())
 
     @property
     def _entries(self) -> pa.RecordBatch:
         """The entries of the index for the rows of this store."""
         return self._index if self._rows is None else self._index.take(pa.array(self._rows))
 
-    @property
+    @cached_property
     def _index(self) -> pa.RecordBatch:
         """The index of the whole split."""
-        if self._opened_index is None:
-            self._opened_index = open_index(self._index_file, self._total)
-        return self._opened_index
-
-    def _start(self, number: int) -> int:
-        return self._ends[number - 1] if number else 0
+        return open_index(self._index_file, self._bounds[-1])
 
     def _shard(self, number: int) -> Shard:
         shard = self._open.pop(number, None)
         if shard is None:
-            start = self._start(number)
-            shard = open_shard(self._shards[number], self._index.slice(start, self._ends[number] - start))
+            start, end = self._bounds[number : number + 2]
+            shard = open_shard(self._shards[number], self._index.slice(start, end - start))
         self._open[number] = shard
         if len(self._open) > OPEN_SHARDS:
             self._open.popitem(last=False)

@@ -6,7 +6,7 @@ Neither torch nor Lightning is imported here, which takes seconds: names and fil
 from __future__ import annotations
 
 import argparse
-import math
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -15,7 +15,7 @@ from itertools import pairwise, starmap
 from operator import or_
 from pathlib import Path
 from pydoc import locate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
@@ -30,8 +30,6 @@ _KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "NoneType": 
 NAMES = tuple(name for name, *_ in _LINES)
 #: The types of those that are numbers or switches.
 TYPES: dict[str, Any] = {name: reduce(or_, map(_KINDS.get, kinds)) for name, *kinds in _LINES if kinds}
-#: Maximum size of a config file, and number of its values, with those that its anchors stand for.
-MAX_BYTES, MAX_VALUES = 1_000_000, 100_000
 #: Settings that are taken from others: which one, and how it is converted.
 LINKED: dict[str, tuple[str, Any]] = {
     "data.seed": ("seed_everything", int),
@@ -53,21 +51,15 @@ OPTIONS = ("config", "help", "print_config")
 def check_settings(args: Sequence[str]) -> None:
     """Reject names that no setting has, settings that are taken from others, wrong numbers, unusable files.
 
-    Config files are unusable if they take all memory: devices, and anchors within anchors.
-
     Raises: DataError.
     """
     values: list[str] = []
     for file in _configs(args):
-        if file.is_char_device() or (file.is_file() and file.stat().st_size > MAX_BYTES):
-            raise DataError(f"is a device or has more than {MAX_BYTES:,} bytes", file=file)
         if file.is_fifo():
             continue  # it can be read once
         content = read_yaml(file)
         if not isinstance(content, dict):
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
-        if _count(content, {}) > MAX_VALUES:
-            raise DataError(f"its anchors stand for more than {MAX_VALUES:,} values", file=file)
         for key, value in _items(content):
             if problem := _problem_of(key):
                 raise DataError(problem, file=file, field=key)
@@ -119,8 +111,8 @@ def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataEr
     classes = _CLASS.findall(problem)
     if classes and (found := _UNKNOWN_OPTION.search(problem)):
         key, chosen = f"{key}.{found[1]}", classes[0].rpartition(".")[2]
-        close = nearest(found[1], _parameters(classes[0]))
-        problem = f"no such setting of {chosen}; {_suggest(close)}"
+        known = inspect.signature(cast(Any, locate(classes[0]))).parameters
+        problem = f"no such setting of {chosen}; {_suggest(nearest(found[1], known))}"
     elif value and value[1].startswith("NestedArg"):
         problem = f"no class that has this setting is chosen: give --{key} CLASS first"
     elif wrong := _NO_CLASS.search(problem):
@@ -153,15 +145,6 @@ def _suggest(close: str | None, prefix: str = "") -> str:
     return f"did you mean {prefix}{close}?" if close else "train --help_all lists all"
 
 
-def _parameters(class_path: str) -> list[str]:
-    """List the settings of a class."""
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(locate(class_path))
-    return list(parser.get_defaults(skip_validation=True).keys())
-
-
 def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
     """Name the flag that sets ``key``, or the config file that does; neither for an empty key."""
     if not key:
@@ -176,13 +159,9 @@ def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
     return DataError(problem, field=key)
 
 
-def _configs(args: Sequence[str]) -> Iterator[Path]:
-    """Yield the config files among the arguments, the last first, since it decides."""
-    for before, word in reversed(list(zip(["", *args], args, strict=False))):
-        if before in ("--config", "-c"):
-            yield Path(word)
-        elif word.startswith("--config="):
-            yield Path(word.partition("=")[2])
+def _configs(args: Sequence[str]) -> list[Path]:
+    """List the config files of :func:`configs_first`, the last one first, since it decides."""
+    return [Path(word) for before, word in pairwise(args) if before == "--config"][::-1]
 
 
 def configs_first(args: Sequence[str]) -> list[str]:
@@ -203,17 +182,6 @@ def configs_first(args: Sequence[str]) -> list[str]:
     return [word for file in given.config for word in ("--config", file)] + settings
 
 
-def _count(content: Any, known: dict[int, float]) -> float:
-    """Count the values within ``content``, of which the lists and mappings in ``known`` are counted."""
-    if not isinstance(content, dict | list):
-        return 1
-    if id(content) not in known:
-        known[id(content)] = math.inf  # if found in itself
-        values = content.values() if isinstance(content, dict) else content
-        known[id(content)] = 1 + sum(_count(value, known) for value in values)
-    return known[id(content)]
-
-
 def read_yaml(file: Path) -> Any:
     """Read a YAML file. Raises: DataError if it is missing or not YAML."""
     try:
@@ -223,9 +191,7 @@ def read_yaml(file: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DataError(f"is not YAML: line {line}: {error.problem}", file=file) from None
-    except RecursionError:
-        raise DataError("is nested too deeply", file=file) from None
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise DataError(f"cannot be read ({error})", file=file) from None
 
 

@@ -26,14 +26,7 @@ from trajpred.predictors.derived import StreamedForecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.forecast_layer import lateral_band
-from trajpred.viz.map_layer import (
-    boundaries,
-    crossings,
-    lane_tints,
-    middle_pose,
-    offset_line,
-    polylines,
-)
+from trajpred.viz.map_layer import boundaries, crossings, lane_tints, middle_pose, offset_line, polylines
 from trajpred.viz.overlays import mean_shift
 from trajpred.viz.style import PAINT, Role, mark_strokes, paint_of
 from trajpred.viz.view import View, focal_position

@@ -113,10 +113,10 @@ def save_mcap(scenario: Scenario, forecast: Forecast | None, path: str | Path) -
     Raises: DataError if a package is missing, OSError.
     """
     now, tracks = scenario.num_observed - 1, scenario.tracks
-    future = {
-        row: tracks.position[row, now:][tracks.valid[row, now:]] for row in future_rows(scenario).tolist()
+    truth = {
+        str(tracks.track_id[row]): tracks.position[row, now:][tracks.valid[row, now:]]
+        for row in future_rows(scenario).tolist()
     }
-    truth = {str(tracks.track_id[row]): line for row, line in future.items()}
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with DriveFile(path, scenario.map, step_s=scenario.step_s) as file:
         for step, time_ns in enumerate(scenario.timestamps_ns.tolist()):
