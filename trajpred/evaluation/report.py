@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from rich import box
 from rich.console import Console
-from rich.markdown import Markdown
+from rich.table import Table as RichTable
 
 from trajpred.errors import require
 from trajpred.evaluation.agents import FACTS
@@ -213,8 +214,17 @@ def to_markdown(shown: Sequence[Table], note: str = CONVENTIONS) -> str:
 
 def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
     """Print the tables and the note: formatted in a terminal, as Markdown into a file or a pipe."""
-    text = to_markdown(shown, note)
-    if sys.stdout.isatty():
-        Console().print(Markdown(text))
-    else:
-        print(text)
+    if not sys.stdout.isatty():
+        print(to_markdown(shown, note))
+        return
+    console = Console()
+    for one in shown:
+        table = RichTable(box=box.SIMPLE_HEAD)
+        for i, name in enumerate(one.head):
+            table.add_column(name, justify="right" if i else "left", no_wrap=not i)
+        for row in one.rows:
+            table.add_row(*row)
+        console.print(one.title, style="bold", markup=False)  # rich wraps a table's own title to its width
+        console.print(table)
+    if note:
+        console.print(note, style="dim", highlight=False)
