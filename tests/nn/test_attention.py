@@ -183,18 +183,3 @@ def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
     assert ((out == 0).all((1, 2)) | (out == 1 / 0.75).all((1, 2))).all()
     assert out.mean() == pytest.approx(1, abs=0.05)
     assert torch.equal(drop.eval()(x), x) and drop.train()(x[:, :0]).shape == (4000, 0, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["edges", "dense", "padded"])
-def test_the_default_operator_compiles(form: str) -> None:
-    """Compiled equals eager, values and gradients, for several sizes of graph."""
-    layer = layer_of("post")
-    compiled = torch.compile(layer, dynamic=True)
-    for scenes in (SQUARE, SQUARE[:2]):
-        relation = in_form(ragged(scenes, heads=HEADS), form)
-        x = torch.randn(relation.reached.shape[0], DIM, requires_grad=True)
-        results = [f(x, relation) for f in (layer, compiled)]
-        gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in results]
-        assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
-        assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)

@@ -49,16 +49,6 @@ def same(found: FlatGraphs, expected: FlatGraphs) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-def test_published_star_has_17_edges_once_coalesced() -> None:
-    neighbors, target = torch.arange(1, 9), torch.zeros(8, dtype=torch.int64)
-    loop = torch.zeros(1, dtype=torch.int64)
-    published = torch.stack(
-        (torch.cat((loop, neighbors, loop, target)), torch.cat((loop, target, loop, neighbors)))
-    )
-    assert published.shape[1] == 18
-    assert torch.equal(coalesce(published, sort_by_row=False), star_edges())
-
-
 @pytest.mark.parametrize("neighbors", range(9))
 def test_star_with_fewer_neighbours(neighbors: int) -> None:
     edges = star_edges(neighbors)

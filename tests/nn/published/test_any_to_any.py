@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from torch_geometric.data import Batch, HeteroData
+from torch_geometric.data import HeteroData
 
 from tests.nn.published.operators import EDGES
 from trajpred.nn import CONTEXT, SOURCE, TARGET, MultiHeadAttentionConv, ReceiverTag, segment_softmax
@@ -89,25 +89,6 @@ def test_a_graph_and_its_tensors_give_the_same(graph: HeteroData) -> None:
         of_edge = of_edge if edge_batch is None else edge_batch
         expected = pool((None, context), edge_attr=edges.hidden_state, edge_batch=of_edge)
         assert_close(pool(graph, edge_set_name="cites"), expected)
-
-
-def test_graphs_batched_by_pyg_equal_graphs_one_by_one() -> None:
-    graphs = []
-    for size in (3, 5):
-        data = HeteroData()
-        data["a"].x, data["b"].x = torch.randn(size, NODE), torch.randn(2, NODE)
-        data["a", "to", "b"].edge_index = torch.stack((torch.arange(size), torch.arange(size) % 2))
-        data["a", "to", "b"].x = torch.randn(size, EDGE)
-        data["context"].x = torch.randn(1, CONTEXT_WIDTH)
-        graphs.append(data)
-    x = {"receiver_feature": "x"}
-    target = make(receiver_tag=TARGET, sender_node_feature="x", **x)
-    nodes = make(receiver_tag=CONTEXT, sender_node_feature="x", **x)
-    edges = make(receiver_tag=CONTEXT, sender_node_feature=None, sender_edge_feature="x", **x)
-    together = Batch.from_data_list(graphs)
-    for conv, over in ((target, {"edge_set_name": "to"}), (nodes, {"node_set_name": "a"}), (edges, None)):
-        over = {"edge_set_name": "to"} if over is None else over
-        assert_close(conv(together, **over), torch.cat([conv(data, **over) for data in graphs]))
 
 
 @pytest.mark.parametrize(
