@@ -156,19 +156,3 @@ def test_variations_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario]) -
         assert_same(part(varied, i).lanes, alone.lanes)
     same_scene = [part(varied, i).agents.track_id.tolist() for i in (0, 4)]
     assert same_scene[0] != same_scene[1], "two keys with one variation"
-
-
-def test_edges_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario]) -> None:
-    batch = build_batch(scenes, SceneConfig())
-    check_form(batch)
-    graphs = [build_batch([s], SceneConfig()) for s in scenes]
-    assert batch.num_graphs == len(scenes) and batch.scenario_id == [s.scenario_id for s in scenes]
-    for relation in RELATIONS:
-        offset = torch.tensor([[0], [0]])
-        index, kind = [], []
-        for graph in graphs:
-            index.append(graph[relation].edge_index + offset)
-            kind.append(graph[relation].edge_kind)
-            offset = offset + torch.tensor([[graph[node].num_nodes] for node in relation[::2]])
-        assert torch.equal(batch[relation].edge_index, torch.cat(index, 1)), relation
-        assert torch.equal(batch[relation].edge_kind, torch.cat(kind)), relation

@@ -11,7 +11,7 @@ from tests.graph.scenes import features_of, in_a_mirror, moved, straight
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.graph.transforms import AugmentConfig, augment, hashed, mirrored, recut, uniform
-from trajpred.lane_map import MARK_TYPES, LaneMap
+from trajpred.lane_map import LaneMap
 from trajpred.predictors.derived import without_map
 from trajpred.scenario import Scenario, TrackCategory, Tracks
 from trajpred.scenario_batch import ScenarioBatch
@@ -243,22 +243,6 @@ def test_anchors_are_reflected(scenes: list[Scenario]) -> None:
     found = mirrored(features, chosen).agents.anchors
     assert np.array_equal(found[..., 0], features.agents.anchors[..., 0])
     assert np.array_equal(found[..., 1], features.agents.anchors[..., 1] * sign)
-
-
-def test_left_turns_and_marks_become_right() -> None:
-    angle = np.linspace(0, 1, 110)
-    left = Scenario.from_arrays(
-        30 * np.stack((np.sin(angle), 1 - np.cos(angle)), -1)[None],
-        num_observed=50,
-        map=replace(
-            LaneMap.from_centerlines([[[0, 0], [9, 0]]]),
-            left_mark=np.array([MARK_TYPES.index("SOLID_DASH_WHITE")], np.int8),
-        ),
-    )
-    before = features_of(left)
-    after = mirrored(before, np.array([True]))
-    assert before.agents.target[0, -1, 1] > 1 and after.agents.target[0, -1, 1] < -1
-    assert after.lanes.marks.tolist() == [[0, MARK_TYPES.index("SOLID_DASH_WHITE")]]
 
 
 def test_scenes_are_reflected_with_the_given_probability_by_their_keys() -> None:

@@ -80,6 +80,7 @@ def test_file_with_another_hash_is_rejected(copy: Path, name: str) -> None:
         (lambda info: info["scene"]["features"].update(lane_points=-2), "lane_points"),
         (lambda info: info["scene"]["features"].update(unknown=1), "not a manifest"),
         (lambda info: info.update(files=[]), "not a manifest"),
+        *((lambda info, size=size: info.update(sizes={"A": size, "L": 9}), "A") for size in (0, 2**40, True)),
     ],
 )
 def test_invalid_manifest(copy: Path, change: Callable[[dict], object], message: str) -> None:

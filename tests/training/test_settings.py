@@ -15,7 +15,6 @@ from pytorch_lightning.cli import LightningArgumentParser
 
 from tests.conftest import ROOT
 from trajpred.errors import DataError
-from trajpred.training.settings import explain, nearest
 from trajpred.training.train import TrainCLI, train
 
 CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
@@ -146,12 +145,6 @@ for words in ["--trainer.max_epoch", "3"], wrong, ["config.yaml"], ["--data.batc
     ], done.stderr
 
 
-def test_the_nearest_name_is_that_of_the_whole_or_of_its_last_part() -> None:
-    known = ["data.batch_size", "data.seed", "trainer.max_epochs"]
-    found = {name: nearest(name, known) for name in ("data.batchsize", "batch_sizes", "trainer.seed", "x")}
-    assert list(found.values()) == ["data.batch_size", "data.batch_size", "data.seed", None]
-
-
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -171,12 +164,6 @@ def test_values_that_only_yaml_can_write_are_answered_in_one_sentence(
 def test_a_device_is_no_config() -> None:
     with pytest.raises(DataError, match="/dev/full: is a device"):
         train(["--config", "/dev/full"])
-
-
-def test_a_problem_without_a_setting_blames_no_file() -> None:
-    assert (
-        str(explain("something else", LightningArgumentParser(), ["--config", str(CPU)])) == "something else"
-    )
 
 
 @pytest.mark.parametrize(
