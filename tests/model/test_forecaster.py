@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -148,36 +147,6 @@ def test_half_precision_changes_little_and_returns_float32(
             after = model.forecaster(batch, joint=True)
     assert largest_change(after, before) < 0.5
     assert {x.dtype for x in after.tensors.values()} == {torch.float32}
-
-
-def only_observed(s: Scenario, steps: slice) -> Scenario:
-    """``s`` without the states outside ``steps``."""
-    valid = np.zeros_like(s.tracks.valid)
-    valid[:, steps] = s.tracks.valid[:, steps]
-    return with_tracks(replace(s, tracks=replace(s.tracks, valid=valid)), np.flatnonzero(valid.any(1)))
-
-
-SPARSE: dict[str, Callable[[Scenario], list[Scenario]]] = {
-    "no lanes in one scene": lambda real: [real, replace(real, map=LaneMap())],
-    "one agent": lambda real: [with_tracks(real, np.array([real.focal]))],
-    "one agent and no lanes": lambda _: [straight(1)],
-    "a history of one step": lambda real: [only_observed(real, slice(real.num_observed - 1, None))],
-    "no future": lambda real: [only_observed(real, slice(real.num_observed))],
-    "all in one place": lambda _: [straight(4, gap_m=0.0, map=[[[0, 0], [9, 0]], [[0, 0], [9, 0]]])],
-}
-
-
-@each_evaluation
-@pytest.mark.parametrize("case", SPARSE)
-def test_sparse_scenes_give_finite_predictions_losses_and_gradients(
-    real: list[Scenario], case: str, evaluation: str
-) -> None:
-    model, batch = evaluate_as(small_model().train(), evaluation), batch_of(SPARSE[case](real[0]))
-    prediction, losses = model(batch), model.losses(batch)
-    losses["loss"].backward()
-    assert all(value.isfinite().all() for value in (*prediction.tensors.values(), *losses.values()))
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
-    assert case != "no future" or losses["loss"] == 0
 
 
 def test_other_lengths_and_time_steps_are_rejected(model: LitForecaster) -> None:

@@ -139,6 +139,16 @@ def test_any_observation_pattern_gives_finite_values_and_gradients(evaluation: s
         assert_finite(model, batch_of([crowd(seed), straight(1)]))
 
 
+@pytest.mark.parametrize("evaluation", ["edges", "dense"])
+def test_sparse_scenes_give_finite_values_and_gradients(evaluation: str) -> None:
+    model = evaluate_as(small_model().train(), evaluation)
+    in_one_place = straight(4, gap_m=0.0, map=[[[0, 0], [9, 0]], [[0, 0], [9, 0]]])
+    without_future = straight(2, valid=np.tile(np.arange(STEPS) < OBSERVED, (2, 1)))
+    for scenario in (straight(1), in_one_place, without_future):
+        assert_finite(model, batch_of([scenario]))
+    assert model.losses(batch_of([without_future]))["loss"] == 0
+
+
 @each_system
 def test_so_does_every_system_and_it_computes_in_float64_on_request(
     path: Path, decoder: dict[str, Any]

@@ -19,7 +19,7 @@ import yaml
 from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.conftest import ROOT
-from tests.model.small import small_model
+from tests.model.small import TINY, small_model
 from tests.training.command import SignalAt, call, signal_at, tiny
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
@@ -38,11 +38,6 @@ pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="on Windows every signal ends a process at once"
 )
 AUGMENT = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
-SIZES = {"dim": 16, "heads": 2}
-PARTS: dict[str, Any] = {
-    "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**SIZES, "layers": 1}},
-    "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "propose_layers": 1}},
-}
 #: Ten scenes in batches of at most three.
 STEPS, EPOCHS = 4, 2
 
@@ -76,7 +71,7 @@ def fit(
     **options: Any,
 ) -> tuple[Record, Path]:
     """Train, or resume, until the end or ``stop``: what was recorded, and the last checkpoint."""
-    record, model = Record(), small_model(seed=4, scene=SMALL_SCENES, **PARTS).train()
+    record, model = Record(), small_model(seed=4, scene=SMALL_SCENES, **TINY).train()
     every_step = ModelCheckpoint(
         folder, "{step}", every_n_train_steps=1, save_top_k=-1, auto_insert_metric_name=False
     )
@@ -215,7 +210,7 @@ def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_tra
         mean = {name: 0.8 * mean.get(name, x) + 0.2 * x.double() for name, x in weights.items()}
     for name, value in end["state_dict"].items():
         torch.testing.assert_close(value.double(), mean[name], rtol=1e-5, atol=1e-7, msg=name)
-    averaged = small_model(scene=SMALL_SCENES, **PARTS)
+    averaged = small_model(scene=SMALL_SCENES, **TINY)
     averaged.load_state_dict(end["state_dict"])
     [again] = trainer(tmp_path).validate(averaged, SceneData(store_path, batch_size=3), verbose=False)
     assert again["val/loss"] == pytest.approx(found.losses[8], rel=1e-5)

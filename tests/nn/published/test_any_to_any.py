@@ -151,27 +151,6 @@ def test_a_convolution_of_the_user() -> None:
     assert_close(conv(torch.randn(N, NODE), EDGES), reached.expand(-1, NODE))
 
 
-def test_inputs_that_are_off_are_none_in_every_call(graph: HeteroData) -> None:
-    inputs = ("receiver", "sender_node", "sender_edge")
-
-    class Count(AnyToAnyConvolution):
-        def convolve(self, *, pool_to_receiver, **given):  # type: ignore
-            for name in inputs:
-                assert getattr(self, f"takes_{name}_input") == (given[f"{name}_input"] is not None)
-            return pool_to_receiver(torch.ones(graph["cites"].edge_index.shape[1]))
-
-    index = graph["cites"].edge_index
-    for tag in (SOURCE, TARGET):
-        expected = torch.bincount(index[tag], minlength=N).float()
-        for on in ((), ("sender_edge",), inputs):
-            names = {f"{name}_feature": "hidden_state" if name in on else None for name in inputs}
-            conv = Count(receiver_tag=tag, **names)
-            assert [getattr(conv, f"takes_{name}_input") for name in inputs] == [n in on for n in inputs]
-            assert_close(conv(graph, edge_set_name="cites"), expected)
-    with pytest.raises(ValueError, match="receiver_feature"):
-        make(receiver_feature=None)
-
-
 @pytest.mark.parametrize("kind", REDUCE_TYPES)
 def test_every_reduce_type(kind: str) -> None:
     value, receiver = torch.tensor([[1.0, 5.0], [-3.0, 2.0], [4.0, 4.0]]), torch.tensor([0, 0, 2])
