@@ -158,12 +158,6 @@ def test_other_lengths_and_time_steps_are_rejected(model: LitForecaster) -> None
         model.forecaster.forecast(batch_of([Scenario.from_arrays(x, num_observed=50, step_s=0.2)]))
 
 
-def test_scenes_without_a_future_are_predicted(model: LitForecaster) -> None:
-    x = np.stack((np.arange(50.0), np.zeros(50)), -1)[None]
-    [forecast] = model.forecaster.forecast(batch_of([Scenario.from_arrays(x, num_observed=50)]))
-    assert forecast.trajectory.shape == (1, 6, 60, 2)
-
-
 @pytest.mark.parametrize("encoder", ["SceneEncoder", "GraphTransformerSceneEncoder", "StarSceneEncoder"])
 def test_batches_of_pyg_s_own_loader_are_forecast_as_those_of_the_project(
     real: list[Scenario], encoder: str

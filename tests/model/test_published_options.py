@@ -117,12 +117,12 @@ def built(encoder: str, options: dict[str, Any]) -> LitForecaster:
 
 
 @pytest.mark.parametrize(("encoder", "options"), CASES)
-def test_an_option_trains(encoder: str, options: dict[str, Any], real: list[Scenario]) -> None:
+def test_every_parameter_trains(encoder: str, options: dict[str, Any], real: list[Scenario]) -> None:
     model = built(encoder, options).train()
     loss = model.losses(batch_of(real[:1]))["loss"]
     loss.backward()
     assert loss.isfinite()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 @pytest.mark.parametrize("encoder", OPTIONS)

@@ -59,19 +59,6 @@ def test_equals_its_formula_edge_by_edge(form: str) -> None:
     assert not found[~reached].any() and found[reached].abs().amax(1).all()
 
 
-@each_form
-def test_translation_and_rotation_change_nothing(form: str) -> None:
-    graph, attention, x, z = setting(form)
-    shift, angle = torch.tensor([1e3, -2e3], dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64)
-    ends = tuple(Pose(rotate(p.position, angle) + shift, p.heading + angle) for p in graph[0].poses)
-    before, after, bent = (
-        attention(x, z, in_form(moved(graph, poses=p), form))
-        for p in (graph[0].poses, ends, (ends[0], graph[0].poses[1]))
-    )
-    assert_close(after, before, rtol=0, atol=1e-9)
-    assert (bent - before).abs().max() > 1e-2
-
-
 def test_without_poses_places_have_no_effect() -> None:
     graph, _, x, z = setting("edges")
     attention = GraphAttention(DIM, HEADS, poses=False).double()

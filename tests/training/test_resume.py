@@ -20,7 +20,7 @@ from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.conftest import ROOT
 from tests.model.small import TINY, small_model
-from tests.training.command import SignalAt, call, signal_at, tiny
+from tests.training.command import SignalAt, call, last_weights, signal_at, tiny
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
@@ -224,12 +224,6 @@ def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[st
     return call([sys.executable, str(ROOT / "tools" / "train.py"), *settings])
 
 
-def weights_of(runs: Path) -> dict[str, torch.Tensor]:
-    last = runs / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
-    weights: dict[str, torch.Tensor] = torch.load(last, weights_only=True)["state_dict"]
-    return weights
-
-
 @pytest.mark.slow
 def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tmp_path: Path) -> None:
     done = train(store_path, tmp_path / "whole")
@@ -245,7 +239,7 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     assert done.returncode == 0 and f"warning: {last}" in done.stderr and str(previous) in done.stderr
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["resume"] is None and config["trainer"]["logger"]["init_args"]["version"] is None
-    assert_same_weights(weights_of(tmp_path / "whole"), weights_of(runs))
+    assert_same_weights(last_weights(tmp_path / "whole"), last_weights(runs))
 
     runs = tmp_path / "stopped"
     done = train(store_path, runs, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
@@ -256,4 +250,4 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     assert rest == ["train", "--resume", str(runs / "forecaster" / "version_0")], "its config is its own"
     done = call([sys.executable, "-m", program, *rest, "--trainer.callbacks=null"])
     assert done.returncode == 0, done.stderr
-    assert_same_weights(weights_of(tmp_path / "whole"), weights_of(runs))
+    assert_same_weights(last_weights(tmp_path / "whole"), last_weights(runs))
