@@ -247,11 +247,7 @@ def test_largest_scenes_are_checked() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [
-        {"precision": "fp16", "fused": True},
-        {"sizes": (64, 256), "fused": True},
-        {"opset": 23},
-    ],
+    [{"precision": "fp16", "fused": True}, {"sizes": (64, 256), "fused": True}, {"opset": 23}],
     ids=str,
 )
 def test_pretrained_weights_export_in_every_way(

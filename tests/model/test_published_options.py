@@ -143,7 +143,6 @@ def test_wrong_options_are_rejected_at_construction(encoder: str) -> None:
     ("encoder", "options"),
     [
         ("TransformerConvSceneEncoder", {"concat": "often"}),
-        ("TransformerConvSceneEncoder", {"init": "best"}),
         ("MultiHeadAttentionSceneEncoder", {"receiver_tag": "context"}),
         ("MultiHeadAttentionSceneEncoder", {"receiver_feature": "other"}),
         ("MultiHeadAttentionSceneEncoder", {"name": "mine"}),
@@ -153,7 +152,6 @@ def test_wrong_options_are_rejected_at_construction(encoder: str) -> None:
         ("TransformerMSceneEncoder", {"num_pair_types": 5}),
         ("GraphTransformerSceneEncoder", {"pos_enc": "best"}),
         ("StarSceneEncoder", {"fill_value": "best"}),
-        ("StarSceneEncoder", {"share_weights": True, "conv": "gat"}),
     ],
 )
 def test_wrong_values_are_rejected_at_construction(encoder: str, options: dict[str, Any]) -> None:

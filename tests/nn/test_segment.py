@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import coalesce
 
-from trajpred.nn import FlatGraphs, flatten_edges, flatten_stars, segment_softmax, segment_sum, star_edges
+from trajpred.nn import FlatGraphs, flatten_edges, flatten_stars, segment_softmax, star_edges
 
 RECEIVER = torch.tensor([0, 0, 0, 2, 2, 5, 3, 3, 3, 3])
 NUM_RECEIVERS = 7  # 1, 4 and 6 have no edges
@@ -25,14 +25,6 @@ def test_equals_softmax_of_every_receiver(shape: tuple[int, ...], scale: float) 
     order = torch.randperm(len(RECEIVER))
     moved = segment_softmax(score[order], RECEIVER[order], NUM_RECEIVERS)
     torch.testing.assert_close(moved, found[order])
-
-
-def test_no_edges() -> None:
-    none, score = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2, requires_grad=True)
-    out = segment_softmax(score, none, 3)
-    out.sum().backward()
-    assert out.shape == (0, 2) and score.grad is not None
-    assert torch.equal(segment_sum(out, none, 3), torch.zeros(3, 2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -90,13 +90,6 @@ def test_invalid_manifest(copy: Path, change: Callable[[dict], object], message:
     assert str(error.value.file).endswith(MANIFEST)
 
 
-@pytest.mark.parametrize("content", [b"[]", b"\xff\xfe", b"{"])
-def test_manifest_that_is_not_a_json_object(copy: Path, content: bytes) -> None:
-    (copy / MANIFEST).write_bytes(content)
-    with pytest.raises(DataError, match=MANIFEST):
-        Bundle(copy)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="no such files")
 @pytest.mark.parametrize("name", [MANIFEST, "encoder.onnx"])
 def test_only_files_are_read(copy: Path, name: str) -> None:

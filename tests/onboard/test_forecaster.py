@@ -108,10 +108,7 @@ def test_scenes_that_do_not_fit_are_rejected(
 ) -> None:
     scenario = scenes[0]
     slow = replace(scenario, timestamps_ns=2 * scenario.timestamps_ns)
-    for field, given in (
-        ("step_s", [slow]),
-        ("scene", scenes[:2]),
-    ):
+    for field, given in (("step_s", [slow]), ("scene", scenes[:2])):
         with pytest.raises(DataError) as error:
             shared_forecaster.forecast(ScenarioBatch.of(given))
         assert error.value.field == field

@@ -29,7 +29,6 @@ BOMB = "a: &a [1]\n" + "".join(f"{x}: &{x} [{', '.join(['*' + y] * 9)}]\n" for y
         ("--model.encoder.layers=x", "--model.encoder.layers: must be an integer, is 'x'"),
         ("--model.encoder Scene", "--model.encoder: 'Scene' is not the path of a class, as trajpred.model."),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
-        ("--trainer.max_epoch 3", "--trainer.max_epoch: no such setting; did you mean --trainer.max_epochs?"),
         ("--trainer.max_epochs ten", "--trainer.max_epochs: must be an integer or null, is 'ten'"),
         ("--data.window=[50]", "--data.window: must be a list of 2 values or null, is '[50]'"),
         ("--trainer.precision 17", "--trainer.precision: must be one of 64, 32, 16 or "),
