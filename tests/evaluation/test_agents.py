@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,15 +15,9 @@ from trajpred.evaluation.agents import MANOEUVRES, ScoredAgents, facts_of, group
 from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
-from trajpred.store import ScenarioStore
 
 STEPS = np.arange(1, 61) / 60
 Path2 = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-
-@pytest.fixture
-def rows(store_path: Path) -> list[Scenario]:
-    return list(ScenarioStore(store_path, "val"))
 
 
 def test_groups_contain_visible_agents_with_a_future() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
@@ -15,11 +13,6 @@ from trajpred.errors import DataError
 from trajpred.evaluation import av2_check, evaluate
 from trajpred.evaluation.av2_check import agrees_with_av2
 from trajpred.store import ScenarioStore
-
-
-@pytest.fixture(scope="module")
-def store(store_path: Path) -> ScenarioStore:
-    return ScenarioStore(store_path, "val")
 
 
 def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: ScenarioStore) -> None:

@@ -19,11 +19,6 @@ from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 
-@pytest.fixture
-def store(store_path: Path) -> ScenarioStore:
-    return ScenarioStore(store_path, "val")
-
-
 def test_fit_is_stored_with_the_weights_and_applied(store: ScenarioStore, tmp_path: Path) -> None:
     before, out, twice = saved(tmp_path), tmp_path / "new" / "calibrated.ckpt", tmp_path / "2.ckpt"
     found = calibrate(before, store, out, group="all", progress=False)

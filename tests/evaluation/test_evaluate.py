@@ -27,11 +27,6 @@ from trajpred.sources import SOURCES, Source
 from trajpred.store import ScenarioStore, prepare
 
 
-@pytest.fixture
-def store(store_path: Path) -> ScenarioStore:
-    return ScenarioStore(store_path, "val")
-
-
 def test_values_per_scenario_are_those_of_the_focal_agents(store: ScenarioStore) -> None:
     """By av2; the means are compared with av2's in ``test_av2_check.py``."""
     predictor = Scattered()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,8 @@ from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.splits import GROUPS
-from trajpred.store import ScenarioStore
 
 ROAD = [[[-100, 0], [300, 0]]]
-
-
-@pytest.fixture(scope="module")
-def rows(store_path: Path) -> list[Scenario]:
-    return list(ScenarioStore(store_path, "val"))
 
 
 def scored(rows: Sequence[Scenario], predictor: Scattered, batch: int = 2) -> Scores:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from filelock import FileLock
 
+from tests.model.small import TINY
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
 from trajpred.model import Forecaster
@@ -20,12 +21,6 @@ from trajpred.onboard import OnboardForecaster
 from trajpred.onboard.bundle import GRAPHS
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
-
-SIZES = {"dim": 16, "heads": 2}
-SETTINGS = {
-    "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**SIZES, "layers": 1}},
-    "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "propose_layers": 1}},
-}
 
 
 def save_model(path: Path, settings: dict[str, dict]) -> Path:
@@ -51,7 +46,7 @@ def exported(scenes: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -
     folder.mkdir(exist_ok=True)
     with FileLock(folder / "lock"):
         if not (folder / "bundle").exists():
-            save_model(folder / "small.ckpt", SETTINGS)
+            save_model(folder / "small.ckpt", TINY)
             export_bundle(folder / "small.ckpt", folder / "bundle", scenes, fused=True)
             with traced_before(folder / "bundle"):
                 export_bundle(folder / "small.ckpt", folder / "encoder", scenes, part="encoder")

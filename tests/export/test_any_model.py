@@ -12,7 +12,8 @@ import yaml
 from torch import Tensor, nn
 
 from tests.conftest import ROOT, run
-from tests.export.conftest import SETTINGS, SIZES, save_model, traced_before
+from tests.export.conftest import save_model, traced_before
+from tests.model.small import SIZES, TINY
 from trajpred.errors import DataError
 from trajpred.export.any_model import RealScene
 from trajpred.export.export_bundle import export_bundle
@@ -84,7 +85,7 @@ def settings(encoder: type[nn.Module], decoder: type[nn.Module] | None = None) -
     chosen = {"encoder": {"class_path": f"{encoder.__module__}.{encoder.__qualname__}"}}
     if decoder is not None:
         chosen["decoder"] = {"class_path": f"{decoder.__module__}.{decoder.__qualname__}"}
-    return {**SETTINGS, **chosen}
+    return {**TINY, **chosen}
 
 
 def test_targets_are_rows_of_the_agents_that_are_left_without_padding() -> None:
@@ -143,7 +144,7 @@ def config(name: str) -> dict[str, Any]:
     """Return the settings of a config, with small widths."""
     model = yaml.safe_load((ROOT / "configs" / "model" / f"{name}.yaml").read_text())["model"]
     for part in ("encoder", "decoder"):
-        model.setdefault(part, SETTINGS[part])["init_args"] |= {"dim": 16}
+        model.setdefault(part, TINY[part])["init_args"] |= {"dim": 16}
         if "heads" in model[part]["init_args"]:
             model[part]["init_args"] |= SIZES
     return model
@@ -170,8 +171,8 @@ def test_a_decoder_with_a_published_operator_is_exported(
     attention: str, bundle: Path, scenes: list[Scenario], tmp_path: Path
 ) -> None:
     """Both of its stages; the encoder has the weights of ``bundle``."""
-    decoder = SETTINGS["decoder"] | {"init_args": SETTINGS["decoder"]["init_args"] | {"attention": attention}}
-    checkpoint = save_model(tmp_path / "model.ckpt", SETTINGS | {"decoder": decoder})
+    decoder = TINY["decoder"] | {"init_args": TINY["decoder"]["init_args"] | {"attention": attention}}
+    checkpoint = save_model(tmp_path / "model.ckpt", TINY | {"decoder": decoder})
     with traced_before(bundle, ENCODER_GRAPHS):
         result = export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], progress=False)
     assert result.largest < 1e-3 and len(result.cases) == 4

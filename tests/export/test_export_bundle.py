@@ -19,7 +19,8 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from tests.conftest import run
-from tests.export.conftest import SETTINGS, save_model, traced_before
+from tests.export.conftest import save_model, traced_before
+from tests.model.small import TINY
 from trajpred.cli.models import checked_rows
 from trajpred.errors import DataError
 from trajpred.export import export_bundle as module
@@ -49,7 +50,7 @@ def test_manifest_describes_the_bundle(
     for name, file in info["files"].items():
         content = (bundle / name).read_bytes()
         assert file == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    assert info["model"]["config"] == SETTINGS and info["name"] == predictor.name
+    assert info["model"]["config"] == TINY and info["name"] == predictor.name
     assert (info["precision"], info["opset"], info["sizes"]) == ("fp32", 20, None)
     assert str(checkpoint.parent) not in (bundle / MANIFEST).read_text()
     for name, graph in info["graphs"].items():
@@ -186,9 +187,9 @@ def test_anchors_are_an_input_of_the_decoder(
     starts: list[str],
 ) -> None:
     own = decoder is AnchorDecoder
-    options = {"dim": 16} if own else SETTINGS["decoder"]["init_args"] | {"starts": starts}
+    options = {"dim": 16} if own else TINY["decoder"]["init_args"] | {"starts": starts}
     part = {"class_path": f"{decoder.__module__}.{decoder.__qualname__}", "init_args": options}
-    checkpoint = save_model(tmp_path / "anchors.ckpt", SETTINGS | {"decoder": part})
+    checkpoint = save_model(tmp_path / "anchors.ckpt", TINY | {"decoder": part})
     export_bundle(checkpoint, tmp_path / "bundle", scenes[:2], sizes=sizes, fused=not own, progress=False)
     for graph in ("decoder",) if own else ("decoder", "forecaster"):
         names = {value.name for value in onnx.load(tmp_path / "bundle" / f"{graph}.onnx").graph.input}
@@ -246,11 +247,7 @@ def test_largest_scenes_are_checked() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [
-        {"precision": "fp16", "fused": True},
-        {"sizes": (64, 256), "fused": True},
-        {"opset": 23},
-    ],
+    [{"precision": "fp16", "fused": True}, {"sizes": (64, 256), "fused": True}, {"opset": 23}],
     ids=str,
 )
 def test_pretrained_weights_export_in_every_way(

@@ -26,7 +26,8 @@ TYPES = (
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 
 
-def _nested(depth: int) -> Any:
+def nested(depth: int) -> Any:
+    """Lists and mappings in each other."""
     inner: Any = 1
     for i in range(depth):
         inner = [inner] if i % 2 else {"a": inner}
@@ -36,7 +37,7 @@ def _nested(depth: int) -> Any:
 ODD_VALUES = st.one_of(
     *(st.sampled_from(values) for values in (INTEGERS, FLOATS, TEXTS)),
     st.sampled_from((None, True, False)),
-    st.sampled_from(([], {}, [[]], [None], {"": None}, [1, "2", None], [2**31] * 200, _nested(300))),
+    st.sampled_from(([], {}, [[]], [None], {"": None}, [1, "2", None], [2**31] * 200, nested(300))),
 )
 
 

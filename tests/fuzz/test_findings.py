@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fuzz.readers import READERS, SCENARIO, bundle_files, raw_store
+from tests.fuzz.readers import READERS, SCENARIO, raw_store
 from tests.sources.argoverse1_files import made_map
 from tools.synthesize import scenario_table, write_scenario
 from trajpred.errors import DataError, as_names
-from trajpred.onboard.bundle import MANIFEST, Bundle
 from trajpred.sources import argoverse1_map, argoverse2, reading
 from trajpred.sources.reading import MAX_STEPS
 from trajpred.store import prepare
@@ -70,12 +68,3 @@ def test_columns_of_one_repeated_value_that_expand_are_rejected(tmp_path: Path) 
     pq.write_table(table, path, compression="zstd", data_page_size=2**30, max_rows_per_page=2**30)
     with pytest.raises(DataError, match="1000000 rows"):
         reader.read(path.read_bytes())
-
-
-@pytest.mark.parametrize("value", [0, 2**40, True])
-def test_bundles_with_invalid_sizes_are_rejected(tmp_path: Path, value: Any) -> None:
-    manifest = json.loads(bundle_files()[MANIFEST])
-    manifest["sizes"]["A"] = value
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match="A"):
-        Bundle(tmp_path)

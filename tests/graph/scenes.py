@@ -13,7 +13,7 @@ from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.graph.scene_graph import SceneBatch
 from trajpred.lane_map import LaneMap, Ragged
-from trajpred.scenario import Scenario
+from trajpred.scenario import EGO_ID, Scenario, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
 #: A translation by 10 km and a quarter turn.
@@ -95,6 +95,20 @@ def with_tracks(scenario: Scenario, rows: NDArray[np.int64]) -> Scenario:
     """Select tracks, in this order."""
     chosen = {f.name: getattr(scenario.tracks, f.name)[rows] for f in fields(scenario.tracks)}
     return replace(scenario, tracks=replace(scenario.tracks, **chosen))
+
+
+def alone(scenario: Scenario) -> Scenario:
+    """Keep the focal agent only."""
+    return with_tracks(scenario, np.array([scenario.focal]))
+
+
+def moment(scenario: Scenario, step: int) -> Scenario:
+    """Make a scenario whose last step is ``step``, as a vehicle sees it."""
+    now = scenario.num_observed
+    tracks = scenario.tracks.window(step + 1 - now, now)
+    tracks = replace(tracks, category=np.full(len(tracks), TrackCategory.UNSCORED, np.int8))
+    cut = replace(scenario, tracks=tracks, timestamps_ns=scenario.timestamps_ns[:now], focal_id=EGO_ID)
+    return with_tracks(cut, np.flatnonzero(tracks.valid.any(axis=1)))
 
 
 def features_of(scenario: Scenario, config: FeatureConfig = FeatureConfig()) -> SceneFeatures:

@@ -59,21 +59,3 @@ def test_rotating_both_ends_changes_nothing(apart: float) -> None:
     receiver, sender = Pose(place, HEADINGS), Pose(place + rotate(ahead, HEADINGS), HEADINGS + 0.5)
     features = edge_features(sender.rows, receiver.rows, torch.zeros(len(HEADINGS), dtype=torch.int64), KINDS)
     torch.testing.assert_close(features, features[:, :1].expand_as(features), rtol=0, atol=1e-9)
-
-
-def test_features_of_all_pairs_are_those_of_each() -> None:
-    torch.manual_seed(0)
-
-    def poses(count: int) -> Pose[torch.Tensor]:
-        place = 40 * torch.randn(count, 2, dtype=torch.float64)
-        return Pose(place, 7 * torch.randn(count, dtype=torch.float64))
-
-    sender, receiver = poses(6), poses(4)
-    receiver.position[2], sender.position[5] = sender.position[1], receiver.position[0] + 0.03  # coinciding
-    kind = torch.randint(KINDS, (4, 6))
-    found = edge_features(sender.rows[:, None], receiver.rows[..., None], kind, KINDS)
-    assert found.shape == (len(edge_channels("abc")), 4, 6)
-    for i in range(4):
-        one = Pose(receiver.position[i].expand(6, 2), receiver.heading[i].expand(6))
-        expected = edge_features(sender.rows, one.rows, kind[i], KINDS)
-        torch.testing.assert_close(found[:, i], expected, rtol=0, atol=1e-9)

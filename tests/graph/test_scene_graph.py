@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from tests.graph.scenes import assert_same, features_of, straight
+from tests.graph.scenes import features_of, straight
 from trajpred.graph.channels import TOPOLOGY
 from trajpred.graph.config import FeatureConfig, GraphConfig, SceneConfig
-from trajpred.graph.features import SceneFeatures, scene_features
+from trajpred.graph.features import scene_features
 from trajpred.graph.relations import EDGE_KINDS, LANE_TO_LANE, RELATIONS
 from trajpred.graph.scene_graph import build_batch, scene_graph
-from trajpred.graph.transforms import AugmentConfig, augment
-from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -100,75 +98,29 @@ def test_minimal_scenes(cars: int, lane_map: list[list[list[float]]] | None) -> 
 TIGHT = FeatureConfig(max_agents=9, max_lanes=30, lane_radius_m=50.0)
 
 
-@pytest.fixture(scope="module")
-def scenes(sample_scenarios: list[Scenario]) -> list[Scenario]:
-    """Return real scenes, one without a map, two with the same lane ids."""
-    crowded, sparse = sample_scenarios[0], sample_scenarios[-1]
-    return [crowded, replace(sparse, map=LaneMap()), sparse, straight(3), crowded, sample_scenarios[5]]
-
-
-def part(features: SceneFeatures, scene: int) -> SceneFeatures:
-    """Extract one scene of a batch."""
-    alone = {}
-    for name in ("agents", "lanes"):
-        nodes = getattr(features, name)
-        mine = nodes.scene == scene
-        alone[name] = {
-            f.name: getattr(nodes, f.name)[mine] for f in fields(nodes) if "topology" not in f.name
-        }
-        alone[name]["scene"] = np.zeros(mine.sum(), np.int64)
-    lanes = features.lanes
-    first = np.searchsorted(lanes.scene, scene)
-    edges = lanes.scene[lanes.topology[1]] == scene
-    alone["lanes"] |= {
-        "topology": lanes.topology[:, edges] - first,
-        "topology_kind": lanes.topology_kind[edges],
-    }
-    own = {f.name: getattr(features, f.name)[scene : scene + 1] for f in fields(features)[:4]}
-    return SceneFeatures(
-        **own, agents=type(features.agents)(**alone["agents"]), lanes=type(lanes)(**alone["lanes"])
-    )
-
-
 @pytest.mark.parametrize("config", [FeatureConfig(), TIGHT], ids=["default", "tight"])
 def test_features_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario], config: FeatureConfig) -> None:
     together = scene_features(ScenarioBatch.of(scenes), config)
-    counts = np.cumsum([0, *(len(s.tracks) for s in scenes)])
-    for i, scenario in enumerate(scenes):
-        found, alone = part(together, i), features_of(scenario, config)
-        assert_same(found, alone, skip=("agents", "lanes"))
-        assert_same(found.agents, alone.agents, skip=("track",))
-        assert np.array_equal(found.agents.track - counts[i], alone.agents.track)
-        points = (found.lanes.points, alone.lanes.points)  # interpolated along another arc length
-        np.testing.assert_allclose(*points, rtol=0, atol=1e-6)
-        assert_same(found.lanes, alone.lanes, skip=("points",))
-    assert together.lanes.topology.shape[1] > 0
-
-
-def test_variations_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario]) -> None:
-    config = AugmentConfig(drop_agents=0.4, drop_lanes=0.4, truncate_history=0.6)
-    keys = np.array([7, -1, 7, 3, 8, 2**62])
-    features = scene_features(ScenarioBatch.of(scenes), FeatureConfig())
-    varied = augment(features, config, keys)
-    for i in range(len(scenes)):
-        alone = augment(part(features, i), config, keys[i : i + 1])
-        assert_same(part(varied, i).agents, alone.agents)
-        assert_same(part(varied, i).lanes, alone.lanes)
-    same_scene = [part(varied, i).agents.track_id.tolist() for i in (0, 4)]
-    assert same_scene[0] != same_scene[1], "two keys with one variation"
-
-
-def test_edges_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario]) -> None:
-    batch = build_batch(scenes, SceneConfig())
-    check_form(batch)
-    graphs = [build_batch([s], SceneConfig()) for s in scenes]
-    assert batch.num_graphs == len(scenes) and batch.scenario_id == [s.scenario_id for s in scenes]
-    for relation in RELATIONS:
-        offset = torch.tensor([[0], [0]])
-        index, kind = [], []
-        for graph in graphs:
-            index.append(graph[relation].edge_index + offset)
-            kind.append(graph[relation].edge_kind)
-            offset = offset + torch.tensor([[graph[node].num_nodes] for node in relation[::2]])
-        assert torch.equal(batch[relation].edge_index, torch.cat(index, 1)), relation
-        assert torch.equal(batch[relation].edge_kind, torch.cat(kind)), relation
+    edges, kinds = together.lanes.topology, together.lanes.topology_kind
+    order = np.argsort(together.lanes.scene[edges[1]], kind="stable")  # they come kind by kind
+    all_lanes = replace(together.lanes, topology=edges[:, order], topology_kind=kinds[order])
+    alone = [features_of(scenario, config) for scenario in scenes]
+    counts = {
+        "scene": [1] * len(scenes),
+        "track": [len(scenario.tracks) for scenario in scenes],
+        "topology": [len(one.lanes.kind) for one in alone],
+    }
+    first = {name: np.cumsum([0, *each[:-1]]) for name, each in counts.items()}
+    agents, lanes = [one.agents for one in alone], [one.lanes for one in alone]
+    for found, parts in ((together, alone), (together.agents, agents), (all_lanes, lanes)):
+        for name in {f.name for f in fields(found)} - {"agents", "lanes"}:
+            each = [getattr(part, name) for part in parts]
+            if name in first:
+                each = [x + start for x, start in zip(each, first[name], strict=True)]
+            expected = np.concatenate(each, axis=-1 if name == "topology" else 0)
+            assert getattr(found, name).dtype == expected.dtype
+            if name == "points":  # interpolated along another arc length
+                np.testing.assert_allclose(found.points, expected, rtol=0, atol=1e-6)
+            else:
+                np.testing.assert_array_equal(getattr(found, name), expected, err_msg=name)
+    assert edges.shape[1] > 0

@@ -7,11 +7,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from tests.graph.scenes import features_of, in_a_mirror, moved, straight
+from tests.graph.scenes import features_of, in_a_mirror, straight
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.graph.transforms import AugmentConfig, augment, hashed, mirrored, recut, uniform
-from trajpred.lane_map import MARK_TYPES, LaneMap
 from trajpred.predictors.derived import without_map
 from trajpred.scenario import Scenario, TrackCategory, Tracks
 from trajpred.scenario_batch import ScenarioBatch
@@ -108,38 +107,6 @@ def test_histories_get_gaps_and_keep_their_last_state(features: SceneFeatures) -
     assert same(vary(features, 3, gap=0.0), vary(features, 4, gap=0.0))
 
 
-def test_earlier_forecasts_equal_those_of_a_recording_that_began_later(
-    sample_scenarios: list[Scenario],
-) -> None:
-    """Truth: each scenario with empty steps put before its first one and its last steps cut off."""
-
-    def delayed(scenario: Scenario, by: int) -> Scenario:
-        def moved(values: np.ndarray) -> np.ndarray:
-            return np.concatenate((np.zeros_like(values[:, :by]), values[:, : values.shape[1] - by]), 1)
-
-        names = ("valid", "position", "heading", "velocity")
-        tracks = replace(scenario.tracks, **{name: moved(getattr(scenario.tracks, name)) for name in names})
-        return replace(scenario, tracks=tracks)
-
-    unseen = sample_scenarios[3]  # the focal agent appears at the last observed step, so it cannot be earlier
-    valid = unseen.tracks.valid.copy()
-    valid[unseen.focal, : unseen.num_observed - 1] = False
-    tracks = replace(unseen.tracks, valid=valid)
-    batch = ScenarioBatch.of([*sample_scenarios[:3], replace(unseen, tracks=tracks)])
-    chosen = []
-    for key in range(8):
-        moved = recut(batch, AugmentConfig(earlier_s=0.3), FeatureConfig(), np.arange(4) + key)
-        for scene, scenario in enumerate(sample_scenarios[:3]):
-            rows = moved.track_scene == scene
-            truths = [delayed(scenario, by).tracks for by in range(4)]
-            equal = [np.array_equal(moved.tracks.position[rows], truth.position) for truth in truths]
-            chosen.append(equal.index(True))
-            assert np.array_equal(moved.tracks.valid[rows], truths[chosen[-1]].valid)
-        assert np.array_equal(moved.tracks.valid[moved.track_scene == 3], valid)
-    assert set(chosen) == {0, 1, 2, 3}
-    assert recut(batch, AugmentConfig(), FeatureConfig(), np.arange(4)) is batch
-
-
 def test_a_recording_is_cut_at_any_step_and_everything_recorded_stays_known(
     sample_scenarios: list[Scenario],
 ) -> None:
@@ -163,6 +130,17 @@ def test_a_recording_is_cut_at_any_step_and_everything_recorded_stays_known(
             focal = cut.tracks.valid[cut.focal[scene]]
             assert focal[:60].any() and focal[60:].any()
     assert min(moves) < -20 and max(moves) > 20
+
+
+def test_a_scene_whose_focal_agent_was_not_seen_earlier_stays(sample_scenarios: list[Scenario]) -> None:
+    scenario = sample_scenarios[3]
+    valid = scenario.tracks.valid.copy()
+    valid[scenario.focal, : scenario.num_observed - 1] = False
+    batch = ScenarioBatch.of([replace(scenario, tracks=replace(scenario.tracks, valid=valid))])
+    for key in range(8):
+        cut = recut(batch, AugmentConfig(earlier_s=0.3), FeatureConfig(), np.array([key]))
+        assert np.array_equal(cut.tracks.valid, valid)
+    assert recut(batch, AugmentConfig(), FeatureConfig(), np.array([0])) is batch
 
 
 def spans(cut: ScenarioBatch, batch: ScenarioBatch, later: int) -> list[tuple[Tracks, int, int]]:
@@ -197,13 +175,6 @@ def test_lanes_and_agents_are_dropped_independently() -> None:
     assert (agents[1:] != left[1:]).any()
 
 
-@pytest.fixture(scope="module")
-def scenes(sample_scenarios: list[Scenario]) -> list[Scenario]:
-    """Return real scenes, one of them without a map."""
-    crowded, sparse = sample_scenarios[0], sample_scenarios[-1]
-    return [crowded, sparse, replace(sparse, map=LaneMap()), moved(crowded, angle=2.0), sample_scenarios[5]]
-
-
 def features_of_all(scenes: list[Scenario]) -> SceneFeatures:
     return scene_features(ScenarioBatch.of(scenes), FeatureConfig())
 
@@ -225,7 +196,7 @@ def assert_close(a: SceneFeatures, b: SceneFeatures, atol: float = 0.0) -> None:
                 assert np.array_equal(one, two), name
 
 
-@pytest.mark.parametrize("chosen", [[1, 1, 1, 1, 1], [0, 1, 1, 0, 1]], ids=str)
+@pytest.mark.parametrize("chosen", [[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 0]], ids=str)
 def test_reflected_features_equal_features_of_the_reflected_scene(
     scenes: list[Scenario], chosen: list[int]
 ) -> None:
@@ -243,22 +214,6 @@ def test_anchors_are_reflected(scenes: list[Scenario]) -> None:
     found = mirrored(features, chosen).agents.anchors
     assert np.array_equal(found[..., 0], features.agents.anchors[..., 0])
     assert np.array_equal(found[..., 1], features.agents.anchors[..., 1] * sign)
-
-
-def test_left_turns_and_marks_become_right() -> None:
-    angle = np.linspace(0, 1, 110)
-    left = Scenario.from_arrays(
-        30 * np.stack((np.sin(angle), 1 - np.cos(angle)), -1)[None],
-        num_observed=50,
-        map=replace(
-            LaneMap.from_centerlines([[[0, 0], [9, 0]]]),
-            left_mark=np.array([MARK_TYPES.index("SOLID_DASH_WHITE")], np.int8),
-        ),
-    )
-    before = features_of(left)
-    after = mirrored(before, np.array([True]))
-    assert before.agents.target[0, -1, 1] > 1 and after.agents.target[0, -1, 1] < -1
-    assert after.lanes.marks.tolist() == [[0, MARK_TYPES.index("SOLID_DASH_WHITE")]]
 
 
 def test_scenes_are_reflected_with_the_given_probability_by_their_keys() -> None:

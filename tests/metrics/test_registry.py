@@ -14,7 +14,7 @@ from tests.evaluation.predictors import Scattered
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.evaluation.report import tables
-from trajpred.metrics import METRICS, ForecastMetrics, Metric, columns, metric_of, register
+from trajpred.metrics import METRICS, ForecastMetrics, Metric, metric_of, register
 from trajpred.store import ScenarioStore
 
 EVERYWHERE = ("training", "progress", "results", "interval", "breakdown", "side by side")
@@ -74,8 +74,6 @@ def test_horizons_have_one_k() -> None:
         register(Metric("worst", lambda errors: errors.final, "Worst", tables={"breakdown": (1,)}))
 
 
-def test_columns_and_units() -> None:
-    assert columns("results") == (*("minADE1", "minFDE1", "MR1"), *columns("breakdown"))
-    assert columns("breakdown") == ("minADE6", "minFDE6", "MR6", "brier-minFDE6")
+def test_units_are_those_of_the_metric_s_name() -> None:
     assert metric_of("brier-minFDE6").unit == "m" and metric_of("average heading error6").unit == "rad"
     assert metric_of("actorMR").per_actor

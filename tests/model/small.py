@@ -19,6 +19,14 @@ from trajpred.training.lit_forecaster import LitForecaster
 TOLERANCE = {"proposal": 2e-3, "proposal_scale": 2e-3, "trajectory": 2e-3, "scale": 2e-3, "logits": 1e-3}
 
 
+#: The settings of a still smaller model, for exports and trainings.
+SIZES = {"dim": 16, "heads": 2}
+TINY: dict[str, Any] = {
+    "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**SIZES, "layers": 1}},
+    "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "propose_layers": 1}},
+}
+
+
 def small_config(**model: Any) -> dict[str, Any]:
     """A tiny model as it would stand in a YAML file, with joint futures."""
     sizes = {"dim": 32, "heads": 4}

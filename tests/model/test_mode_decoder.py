@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor
 
 from tests.graph.scenes import straight
@@ -17,13 +15,10 @@ from trajpred.errors import DataError
 from trajpred.geometry import Pose
 from trajpred.graph.config import FeatureConfig, SceneConfig
 from trajpred.graph.scene_graph import build_batch
-from trajpred.model import Forecaster, ModeDecoder, SceneDecoder, SceneEncoder
-from trajpred.model.attention import recorded
+from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.heads import bernstein
 from trajpred.model.mode_decoder import end_pose
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
-from trajpred.nn import EdgeAttention
-from trajpred.nn.edge_attention import Operator
 from trajpred.predictors.baselines import lane_following
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
@@ -117,28 +112,6 @@ def test_a_subset_of_agents_is_predicted_as_within_all(
         decoder(tokens, batch, joint=True, agents=subset)
     with pytest.raises(ValueError, match="joint=True"):
         ModeDecoder(dim=32, heads=4)(tokens, batch, joint=True)
-
-
-@pytest.mark.parametrize("operator", get_args(Operator))
-def test_a_published_operator_is_chosen_in_yaml_and_reports_its_attention(
-    real: list[Scenario], operator: Operator
-) -> None:
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(SceneDecoder, "decoder")
-    sizes = {"dim": 32, "heads": 4, "attention": operator}
-    text = yaml.safe_dump({"class_path": "trajpred.model.ModeDecoder", "init_args": sizes})
-    decoder = parser.instantiate(parser.parse_object({"decoder": yaml.safe_load(text)})).decoder
-    batch = batch_of(real[:1])
-    with recorded(decoder.eval(), (EdgeAttention,)) as found, torch.inference_mode():
-        decoder(SceneEncoder(32, 4, 1).eval().encode(batch), batch)
-    pairs = [f"propose.{i}.attention" for i in range(4)] + [f"refine.{i}.attention" for i in range(2)]
-    assert [name for name, _ in found] == pairs
-    modes = 6 * batch["agent"].num_nodes
-    for _, weight in found:  # each mode attends to something, in every layer
-        assert weight.shape[1] == 4
-        torch.testing.assert_close(weight.sum(0), torch.full((4,), float(modes)), rtol=1e-4, atol=0)
-    with pytest.raises(ArgumentError, match="attention"):
-        parser.parse_object({"decoder": yaml.safe_load(text.replace(operator, "best"))})
 
 
 NONE_LESS = ("propose_layers", "refine_layers", "propose_radius_m", "refine_radius_m")

@@ -43,6 +43,7 @@ SYSTEMS += [
     pytest.param(ROOT / "configs" / "model" / "joint.yaml", {"attention": name}, id=f"decoder-{name}")
     for name in get_args(Operator)
 ]
+each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 each_system = pytest.mark.parametrize(("path", "decoder"), SYSTEMS)
 
 
@@ -62,7 +63,7 @@ def small(path: Path, layers: int = 2, heads: int = 2, **decoder: Any) -> LitFor
     return LitForecaster.build(config)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@each_config
 @pytest.mark.parametrize(
     "wrong", [{"heads": 3}, {"heads": 0}, {"layers": -1}, {"modes": 0}], ids=lambda x: next(iter(x))
 )
@@ -263,10 +264,7 @@ def test_the_regularisation_is_part_of_the_training_loss(real: list[Scenario]) -
     torch.testing.assert_close(losses["loss"], parts)
 
 
-ONE_LAYER = [pytest.param(path, id=path.stem) for path in CONFIGS]
-
-
-@pytest.mark.parametrize("path", ONE_LAYER)
+@each_config
 def test_reported_attention_says_who_matters(path: Path, real: list[Scenario]) -> None:
     """With one layer, an agent's token depends on exactly those lanes that it attends to."""
     encoder = small(path, layers=1).forecaster.encoder.eval()

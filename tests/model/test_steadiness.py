@@ -6,15 +6,14 @@ would depend on the choice of scenes, so these are bounds on rates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
 
-from tests.conftest import ROOT, SAMPLE
+from tests.conftest import ROOT
 from tests.graph.scenes import moved
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm
@@ -23,7 +22,7 @@ from trajpred.model import Forecaster
 from trajpred.model.pretrained import list_models
 from trajpred.predictors.predictions_file import future_steps
 from trajpred.scenario import Scenario
-from trajpred.sources import argoverse1, argoverse2
+from trajpred.sources import argoverse1
 from trajpred.store.codec import encode_batch, encode_row
 from trajpred.store.decoder import PARTS, decode, views
 
@@ -41,13 +40,6 @@ def stored(scenario: Scenario) -> Scenario:
 
 
 @cache
-def sample() -> list[Scenario]:
-    return [
-        argoverse2.read_scenario(path) for paths in argoverse2.discover(SAMPLE).values() for path in paths
-    ]
-
-
-@cache
 def validation(every: int) -> list[Scenario]:
     """The validation scenes of Argoverse 1 in the repository, or part of them."""
     paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"]
@@ -62,23 +54,15 @@ def forecasts(model: Forecaster, scenes: Sequence[Scenario]) -> list[Forecast]:
     return [x.first(future_steps(scene)) for x, scene in zip(found, scenes, strict=True)]
 
 
-def shares(
-    model: Forecaster,
-    scenes: Sequence[Scenario],
-    roundings: int = 1,
-    feature: Callable[[Scenario], Scenario] = lambda scenario: scenario,
-) -> tuple[int, float, float]:
+def shares(model: Forecaster, scenes: Sequence[Scenario], roundings: int = 1) -> tuple[int, float, float]:
     """Return the number of agents, and the shares whose futures and probabilities change by much.
 
-    Scenes are shifted by different parts of a millimetre for each of the ``roundings``; ``feature`` computes
-    part of a model's input.
+    Scenes are shifted by different parts of a millimetre for each of the ``roundings``.
     """
-    before, far, likely = forecasts(model, [feature(scene) for scene in scenes]), [], []
+    before, far, likely = forecasts(model, scenes), [], []
     for i in range(roundings):
         shift = 0.37e-3 * i * np.array([1.0, 0.8])
-        after = forecasts(
-            model, [feature(stored(moved(scene, (shift[0], shift[1]), 0.0))) for scene in scenes]
-        )
+        after = forecasts(model, [stored(moved(scene, (shift[0], shift[1]), 0.0)) for scene in scenes])
         for a, b in zip(before, after, strict=True):
             assert a.track_id.tolist() == b.track_id.tolist()
             far.append(norm(b.trajectory - shift - a.trajectory).max((1, 2)) > FAR_M)
@@ -89,23 +73,11 @@ def shares(
 
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", list_models())
-def test_rounding_to_a_millimetre_moves_the_futures_of_few_agents(name: str, every: int) -> None:
+def test_rounding_to_a_millimetre_moves_the_futures_of_few_agents(
+    name: str, every: int, sample_scenarios: list[Scenario]
+) -> None:
     model = Forecaster.from_pretrained(name)
-    for scenes, roundings in (sample(), 12 // every), (validation(every), 1):
+    for scenes, roundings in (sample_scenarios, 12 // every), (validation(every), 1):
         count, far, likely = shares(model, scenes, roundings)
         assert count > 10_000 / every
         assert far <= MAX_SHARE and likely <= MAX_SHARE, (far, likely)
-
-
-def heading_of_last_move(scenario: Scenario) -> Scenario:
-    """Set headings to the direction since the last step, which is any for agents that stand still."""
-    tracks = scenario.tracks
-    step = np.nan_to_num(np.diff(tracks.position, axis=1, prepend=tracks.position[:, :1]))
-    heading = np.where(tracks.valid, np.arctan2(step[..., 1], step[..., 0]), 0.0)
-    return replace(scenario, tracks=replace(tracks, heading=heading))
-
-
-def test_a_model_with_a_discontinuous_feature_is_unsteady() -> None:
-    model, scenes = Forecaster.from_pretrained("argoverse-nano"), validation(6)[::4]
-    _, far, likely = shares(model, scenes, feature=heading_of_last_move)
-    assert far > 10 * MAX_SHARE and likely > 5 * MAX_SHARE

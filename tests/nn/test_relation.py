@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from tests.nn.graphs import CHANNELS, FORMS, HEADS, RAGGED, Graph, in_form, loop_attend, ragged
-from trajpred.nn import DenseRelation, EdgeRelation, GroupRelation
+from trajpred.nn import DenseRelation, EdgeRelation
 
 VALUES = 3
 each_form = pytest.mark.parametrize("form", FORMS)
@@ -109,11 +109,3 @@ def test_weights_are_those_that_values_are_summed_with() -> None:
     assert_close(none.index_add(0, receiver, weight), edges.reached.expand_as(none).float())
     summed = torch.zeros(len(q), HEADS, VALUES).index_add(0, receiver, weight[..., None] * v[sender])
     assert_close(summed, edges.attend(q, k, v) * edges.reached[..., None])
-
-
-def test_groups_are_complete_graphs() -> None:
-    size, groups = 3, 4
-    edges = ragged(((size, size),) * groups, share=1.0)[0]
-    edges = replace(edges, bias=torch.zeros_like(edges.bias))
-    qkv = inputs(edges)
-    assert_close(GroupRelation(size).attend(*qkv), edges.attend(*qkv), rtol=0, atol=1e-5)

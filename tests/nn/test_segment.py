@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import coalesce
 
-from trajpred.nn import FlatGraphs, flatten_edges, flatten_stars, segment_softmax, segment_sum, star_edges
+from trajpred.nn import FlatGraphs, flatten_edges, flatten_stars, segment_softmax, star_edges
 
 RECEIVER = torch.tensor([0, 0, 0, 2, 2, 5, 3, 3, 3, 3])
 NUM_RECEIVERS = 7  # 1, 4 and 6 have no edges
@@ -27,14 +27,6 @@ def test_equals_softmax_of_every_receiver(shape: tuple[int, ...], scale: float) 
     torch.testing.assert_close(moved, found[order])
 
 
-def test_no_edges() -> None:
-    none, score = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2, requires_grad=True)
-    out = segment_softmax(score, none, 3)
-    out.sum().backward()
-    assert out.shape == (0, 2) and score.grad is not None
-    assert torch.equal(segment_sum(out, none, 3), torch.zeros(3, 2))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
     # A running sum of 4096 equal weights in half precision would stop at 256 (bfloat16) or 2048 (float16).
@@ -47,16 +39,6 @@ def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
 def same(found: FlatGraphs, expected: FlatGraphs) -> None:
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
-
-
-def test_published_star_has_17_edges_once_coalesced() -> None:
-    neighbors, target = torch.arange(1, 9), torch.zeros(8, dtype=torch.int64)
-    loop = torch.zeros(1, dtype=torch.int64)
-    published = torch.stack(
-        (torch.cat((loop, neighbors, loop, target)), torch.cat((loop, target, loop, neighbors)))
-    )
-    assert published.shape[1] == 18
-    assert torch.equal(coalesce(published, sort_by_row=False), star_edges())
 
 
 @pytest.mark.parametrize("neighbors", range(9))

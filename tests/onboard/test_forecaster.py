@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from tests.export.scenes import alone, moved
+from tests.graph.scenes import alone, moved
 from tests.onboard.conftest import with_sizes
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
@@ -78,8 +78,8 @@ def test_forecast_moves_with_the_scene_and_ignores_the_future(
     scenario = scenes[0]
     here = shared_forecaster.forecast(ScenarioBatch.of([scenario]))
     for away_m, atol in ((1e4, 1e-3), (1e6, 1e-2)):
-        by = np.array([away_m, -0.7 * away_m])
-        there = shared_forecaster.forecast(ScenarioBatch.of([moved(scenario, by)]))
+        by = (away_m, -0.7 * away_m)
+        there = shared_forecaster.forecast(ScenarioBatch.of([moved(scenario, by, 0.0)]))
         np.testing.assert_allclose(there.trajectory - by, here.trajectory, rtol=0, atol=atol)
     observed = scenario.tracks.valid & (np.arange(scenario.num_steps) < scenario.num_observed)
     past = replace(scenario, tracks=replace(scenario.tracks, valid=observed))
@@ -108,10 +108,7 @@ def test_scenes_that_do_not_fit_are_rejected(
 ) -> None:
     scenario = scenes[0]
     slow = replace(scenario, timestamps_ns=2 * scenario.timestamps_ns)
-    for field, given in (
-        ("step_s", [slow]),
-        ("scene", scenes[:2]),
-    ):
+    for field, given in (("step_s", [slow]), ("scene", scenes[:2])):
         with pytest.raises(DataError) as error:
             shared_forecaster.forecast(ScenarioBatch.of(given))
         assert error.value.field == field

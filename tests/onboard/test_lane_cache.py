@@ -73,14 +73,6 @@ def test_forecast_after_another_map_is_the_same(
     np.testing.assert_allclose(forecaster.forecast(one).trajectory, first.trajectory, rtol=0, atol=1e-4)
 
 
-def test_token_depends_on_one_lane_only(forecaster: OnboardForecaster, scenes: list[Scenario]) -> None:
-    scene = forecaster.localise(ScenarioBatch.of([scenes[0]]))
-    inputs = forecaster.lanes.lane_inputs(scene.lanes.row)
-    for row in (0, len(scene.lanes.row) - 1):
-        [alone] = forecaster.run("lane_encoder", {name: x[row : row + 1] for name, x in inputs.items()})
-        np.testing.assert_allclose(alone[0], scene.lanes.token[row], rtol=0, atol=1e-5)
-
-
 def test_invalid_map_is_rejected_every_time(
     shared_forecaster: OnboardForecaster, scenes: list[Scenario]
 ) -> None:

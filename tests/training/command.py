@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 
 from tests.conftest import ROOT
+from trajpred.training.checkpoint_io import newest_checkpoint
 
 
 class SignalAt(pl.Callback):
@@ -42,6 +44,12 @@ def signal_at(step: int, name: str, rank: int = 0) -> list[str]:
     option, values = "--trainer.callbacks", {"step": step, "name": name, "rank": rank}
     arguments = [f"{option}.init_args.{key}={value}" for key, value in values.items()]
     return [f"{option}=tests.training.command.SignalAt", *arguments]
+
+
+def last_weights(runs: Path) -> dict[str, torch.Tensor]:
+    """Return the weights of the newest checkpoint of the first run below ``runs``."""
+    found: dict[str, torch.Tensor] = newest_checkpoint(runs / "forecaster" / "version_0")[1]["state_dict"]
+    return found
 
 
 def environment() -> dict[str, str]:

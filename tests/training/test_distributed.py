@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 
 from tests.conftest import ROOT
-from tests.training.command import call, signal_at, tiny
+from tests.training.command import call, last_weights, signal_at, tiny
 from trajpred.training.checkpoint_io import STOPPED, newest_checkpoint
 from trajpred.training.train import train
 
@@ -57,11 +57,6 @@ def folder(runs: Path) -> Path:
     return runs / "forecaster" / "version_0"
 
 
-def weights(runs: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = newest_checkpoint(folder(runs))[1]["state_dict"]
-    return found
-
-
 def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -> None:
     """Curves and weights agree up to the rounding of float32.
 
@@ -78,7 +73,7 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
     assert len(alone["train/loss"]) == STEPS * EPOCHS and len(alone["val/loss"]) == EPOCHS
     for name, values in alone.items():
         assert together[name] == pytest.approx(values, rel=2e-5), name
-    a, b = weights(tmp_path / "one"), weights(tmp_path / "two")
+    a, b = last_weights(tmp_path / "one"), last_weights(tmp_path / "two")
     for name in a.keys() - {"forecaster.decoder.logit_head.2.bias"}:
         torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-5, msg=name)
 
@@ -120,5 +115,5 @@ def test_processes_stop_together_and_resume_each_with_its_own_dropout(
     assert content["global_step"] == STEPS + 2 and len(states) == 2
     assert not torch.equal(*states), "dropout differs between processes"
     assert start("stopped", f"--resume={path}").returncode == 0
-    a, b = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
+    a, b = last_weights(tmp_path / "whole"), last_weights(tmp_path / "stopped")
     assert all(torch.equal(a[name], b[name]) for name in a)

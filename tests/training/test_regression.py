@@ -31,16 +31,9 @@ def _plain(value: Any) -> float | None:
     return None if value is None or value != value else round(float(value), 9)
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("regression")
-    prepare("argoverse2", SAMPLE, folder, workers=1, progress=False)
-    return folder
-
-
 @pytest.mark.parametrize("name", TOLERANCE)
-def test_figures_on_the_sample_stay(name: str, store: Path) -> None:
-    expected, found = json.loads(EXPECTED.read_text("utf-8"))[name], figures(name, store)
+def test_figures_on_the_sample_stay(name: str, store_path: Path) -> None:
+    expected, found = json.loads(EXPECTED.read_text("utf-8"))[name], figures(name, store_path)
     assert found.keys() == expected.keys() and len(expected["focal"]) > 8
     for group, values in expected.items():
         assert found[group] == pytest.approx(values, abs=TOLERANCE[name]), group

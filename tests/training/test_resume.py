@@ -19,8 +19,8 @@ import yaml
 from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.conftest import ROOT
-from tests.model.small import small_model
-from tests.training.command import SignalAt, call, signal_at, tiny
+from tests.model.small import TINY, small_model
+from tests.training.command import SignalAt, call, last_weights, signal_at, tiny
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
 from trajpred.graph.data_module import SceneData
 from trajpred.graph.transforms import AugmentConfig
@@ -38,11 +38,6 @@ pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="on Windows every signal ends a process at once"
 )
 AUGMENT = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
-SIZES = {"dim": 16, "heads": 2}
-PARTS: dict[str, Any] = {
-    "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**SIZES, "layers": 1}},
-    "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "propose_layers": 1}},
-}
 #: Ten scenes in batches of at most three.
 STEPS, EPOCHS = 4, 2
 
@@ -76,7 +71,7 @@ def fit(
     **options: Any,
 ) -> tuple[Record, Path]:
     """Train, or resume, until the end or ``stop``: what was recorded, and the last checkpoint."""
-    record, model = Record(), small_model(seed=4, scene=SMALL_SCENES, **PARTS).train()
+    record, model = Record(), small_model(seed=4, scene=SMALL_SCENES, **TINY).train()
     every_step = ModelCheckpoint(
         folder, "{step}", every_n_train_steps=1, save_top_k=-1, auto_insert_metric_name=False
     )
@@ -215,7 +210,7 @@ def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_tra
         mean = {name: 0.8 * mean.get(name, x) + 0.2 * x.double() for name, x in weights.items()}
     for name, value in end["state_dict"].items():
         torch.testing.assert_close(value.double(), mean[name], rtol=1e-5, atol=1e-7, msg=name)
-    averaged = small_model(scene=SMALL_SCENES, **PARTS)
+    averaged = small_model(scene=SMALL_SCENES, **TINY)
     averaged.load_state_dict(end["state_dict"])
     [again] = trainer(tmp_path).validate(averaged, SceneData(store_path, batch_size=3), verbose=False)
     assert again["val/loss"] == pytest.approx(found.losses[8], rel=1e-5)
@@ -227,12 +222,6 @@ def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[st
     trainer = {"max_epochs": 2, "enable_progress_bar": "false", "limit_val_batches": 0}
     settings = tiny(store, runs, "--recent.train_time_interval=0:00:00", *args, **trainer)
     return call([sys.executable, str(ROOT / "tools" / "train.py"), *settings])
-
-
-def weights_of(runs: Path) -> dict[str, torch.Tensor]:
-    last = runs / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
-    weights: dict[str, torch.Tensor] = torch.load(last, weights_only=True)["state_dict"]
-    return weights
 
 
 @pytest.mark.slow
@@ -250,7 +239,7 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     assert done.returncode == 0 and f"warning: {last}" in done.stderr and str(previous) in done.stderr
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["resume"] is None and config["trainer"]["logger"]["init_args"]["version"] is None
-    assert_same_weights(weights_of(tmp_path / "whole"), weights_of(runs))
+    assert_same_weights(last_weights(tmp_path / "whole"), last_weights(runs))
 
     runs = tmp_path / "stopped"
     done = train(store_path, runs, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
@@ -261,4 +250,4 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     assert rest == ["train", "--resume", str(runs / "forecaster" / "version_0")], "its config is its own"
     done = call([sys.executable, "-m", program, *rest, "--trainer.callbacks=null"])
     assert done.returncode == 0, done.stderr
-    assert_same_weights(weights_of(tmp_path / "whole"), weights_of(runs))
+    assert_same_weights(last_weights(tmp_path / "whole"), last_weights(runs))

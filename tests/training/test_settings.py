@@ -14,7 +14,6 @@ from pytorch_lightning.cli import LightningArgumentParser
 
 from tests.conftest import ROOT
 from trajpred.errors import DataError
-from trajpred.training.settings import explain, nearest
 from trajpred.training.train import TrainCLI, train
 
 CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
@@ -27,7 +26,6 @@ CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
         ("--model.encoder.layers=x", "--model.encoder.layers: must be an integer, is 'x'"),
         ("--model.encoder Scene", "--model.encoder: 'Scene' is not the path of a class, as trajpred.model."),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
-        ("--trainer.max_epoch 3", "--trainer.max_epoch: no such setting; did you mean --trainer.max_epochs?"),
         ("--trainer.max_epochs ten", "--trainer.max_epochs: must be an integer or null, is 'ten'"),
         ("--data.window=[50]", "--data.window: must be a list of 2 values or null, is '[50]'"),
         ("--trainer.precision 17", "--trainer.precision: must be one of 64, 32, 16 or "),
@@ -140,12 +138,6 @@ for words in ["--trainer.max_epoch", "3"], wrong, ["config.yaml"], ["--data.batc
     ], done.stderr
 
 
-def test_the_nearest_name_is_that_of_the_whole_or_of_its_last_part() -> None:
-    known = ["data.batch_size", "data.seed", "trainer.max_epochs"]
-    found = {name: nearest(name, known) for name in ("data.batchsize", "batch_sizes", "trainer.seed", "x")}
-    assert list(found.values()) == ["data.batch_size", "data.batch_size", "data.seed", None]
-
-
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -159,12 +151,6 @@ def test_values_that_only_yaml_can_write_are_answered_in_one_sentence(
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
     with pytest.raises(DataError, match=sentence):
         train(["--config", str(tmp_path / "config.yaml")])
-
-
-def test_a_problem_without_a_setting_blames_no_file() -> None:
-    assert (
-        str(explain("something else", LightningArgumentParser(), ["--config", str(CPU)])) == "something else"
-    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,16 @@ import torch
 from torch import Tensor, nn
 
 
-class Options(Mapping[str, Any]):
+class Options(dict[str, Any]):
     """Options of a case, which record what was read, so that an unknown option is an error."""
 
     def __init__(self, values: dict[str, Any]) -> None:
-        self._values, self.unread = values, set(values)
+        super().__init__(values)
+        self.unread = set(values)
 
     def __getitem__(self, name: str) -> Any:
-        value = self._values[name]
         self.unread.discard(name)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        return super().__getitem__(name)
 
     def ignore(self, *names: str) -> None:
         """Mark options that describe how the case was made and do not concern the operator."""
@@ -74,12 +67,7 @@ class Case:
     def load_norm(self, norm: nn.Module | None, name: str) -> None:
         """Load a layer or batch normalisation; neither the operator nor the case may have it alone."""
         norm = getattr(norm, "module", norm)  # PyG's BatchNorm holds torch's
-        names = {
-            "weight": "gamma",
-            "bias": "beta",
-            "running_mean": "running_mean",
-            "running_var": "running_var",
-        }
+        names = {"weight": "gamma", "bias": "beta"} | {x: x for x in ("running_mean", "running_var")}
         for ours, theirs in names.items():
             self.load(getattr(norm, ours, None), f"{name}_{theirs}")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from torch_geometric.data import Batch, HeteroData
+from torch_geometric.data import HeteroData
 
 from tests.nn.published.operators import EDGES
 from trajpred.nn import CONTEXT, SOURCE, TARGET, MultiHeadAttentionConv, ReceiverTag, segment_softmax
@@ -91,25 +91,6 @@ def test_a_graph_and_its_tensors_give_the_same(graph: HeteroData) -> None:
         assert_close(pool(graph, edge_set_name="cites"), expected)
 
 
-def test_graphs_batched_by_pyg_equal_graphs_one_by_one() -> None:
-    graphs = []
-    for size in (3, 5):
-        data = HeteroData()
-        data["a"].x, data["b"].x = torch.randn(size, NODE), torch.randn(2, NODE)
-        data["a", "to", "b"].edge_index = torch.stack((torch.arange(size), torch.arange(size) % 2))
-        data["a", "to", "b"].x = torch.randn(size, EDGE)
-        data["context"].x = torch.randn(1, CONTEXT_WIDTH)
-        graphs.append(data)
-    x = {"receiver_feature": "x"}
-    target = make(receiver_tag=TARGET, sender_node_feature="x", **x)
-    nodes = make(receiver_tag=CONTEXT, sender_node_feature="x", **x)
-    edges = make(receiver_tag=CONTEXT, sender_node_feature=None, sender_edge_feature="x", **x)
-    together = Batch.from_data_list(graphs)
-    for conv, over in ((target, {"edge_set_name": "to"}), (nodes, {"node_set_name": "a"}), (edges, None)):
-        over = {"edge_set_name": "to"} if over is None else over
-        assert_close(conv(together, **over), torch.cat([conv(data, **over) for data in graphs]))
-
-
 @pytest.mark.parametrize(
     ("tag", "options", "names"),
     [
@@ -168,27 +149,6 @@ def test_a_convolution_of_the_user() -> None:
     assert conv.get_config()["name"] == "sum"
     reached = torch.zeros(N, 1).index_fill(0, EDGES[1], 1.0)
     assert_close(conv(torch.randn(N, NODE), EDGES), reached.expand(-1, NODE))
-
-
-def test_inputs_that_are_off_are_none_in_every_call(graph: HeteroData) -> None:
-    inputs = ("receiver", "sender_node", "sender_edge")
-
-    class Count(AnyToAnyConvolution):
-        def convolve(self, *, pool_to_receiver, **given):  # type: ignore
-            for name in inputs:
-                assert getattr(self, f"takes_{name}_input") == (given[f"{name}_input"] is not None)
-            return pool_to_receiver(torch.ones(graph["cites"].edge_index.shape[1]))
-
-    index = graph["cites"].edge_index
-    for tag in (SOURCE, TARGET):
-        expected = torch.bincount(index[tag], minlength=N).float()
-        for on in ((), ("sender_edge",), inputs):
-            names = {f"{name}_feature": "hidden_state" if name in on else None for name in inputs}
-            conv = Count(receiver_tag=tag, **names)
-            assert [getattr(conv, f"takes_{name}_input") for name in inputs] == [n in on for n in inputs]
-            assert_close(conv(graph, edge_set_name="cites"), expected)
-    with pytest.raises(ValueError, match="receiver_feature"):
-        make(receiver_feature=None)
 
 
 @pytest.mark.parametrize("kind", REDUCE_TYPES)

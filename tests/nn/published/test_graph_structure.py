@@ -72,12 +72,3 @@ def test_parallel_edges_self_loops_and_padding() -> None:
     wrong: Any = "two"
     with pytest.raises(ValueError, match="multi_hop"):
         GraphStructure.of(edges, types, padding, edge_type=wrong)
-
-
-@pytest.mark.parametrize("sizes", [[0, 2], [1], []])
-def test_graphs_without_edges_or_nodes(sizes: list[int]) -> None:
-    padding = Padding.of_counts(sizes)
-    n = max(sizes, default=0)
-    structure = GraphStructure.of(torch.zeros(2, 0).long(), torch.zeros(0, 3).long(), padding)
-    assert structure.hops.shape == (len(sizes), n, n) and not structure.edges.any()
-    assert structure.edges.shape[4] == 3

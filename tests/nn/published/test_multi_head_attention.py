@@ -64,26 +64,6 @@ def test_errors() -> None:
         MultiHeadAttentionConv(**sizes)
 
 
-def test_convolve_uses_the_given_functions_only() -> None:
-    conv, (x, index, edge_attr) = with_weights(), inputs()
-    sent, received = (nn.functional.one_hot(row, N).float() for row in index)  # [E, N]
-    same = (received @ received.T)[..., None, None]
-    arguments: dict[str, Any] = {
-        "sender_node_input": x,
-        "sender_edge_input": edge_attr,
-        "receiver_input": x,
-        "broadcast_from_sender_node": lambda value: torch.einsum("en,n...->e...", sent, value),
-        "broadcast_from_receiver": lambda value: torch.einsum("en,n...->e...", received, value),
-        "pool_to_receiver": lambda value, *, reduce_type: torch.einsum("en,e...->n...", received, value),
-    }
-
-    def softmax(score: Tensor) -> Tensor:
-        return score.exp() / torch.einsum("efhc,fhc->ehc", same.expand(-1, -1, 2, 1), score.exp())
-
-    out = conv.convolve(**arguments, extra_receiver_ops={"softmax": softmax}, training=False)
-    assert_close(out, conv(x, index, edge_attr))
-
-
 @each_variant
 def test_restored_from_a_json_config(options: dict[str, Any]) -> None:
     own: dict[str, Any] = {

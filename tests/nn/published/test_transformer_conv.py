@@ -8,7 +8,6 @@ from torch.testing import assert_close
 
 from tests.nn.published.operators import EDGES
 from trajpred.nn import TransformerConv, routing_block
-from trajpred.nn.published.transformer_conv import EdgeProjection
 
 N, E = 6, EDGES.shape[1]
 
@@ -46,15 +45,6 @@ def test_edge_bias_follows_that_of_the_nodes_unless_given(bias_qkv: bool, edge_b
     conv = TransformerConv(4, 2, ein=1, bias_qkv=bias_qkv, edge_bias=edge_bias)
     assert (conv.query.bias is not None) == bias_qkv and conv.edge is not None
     assert (conv.edge.bias is not None) == (bias_qkv if edge_bias is None else edge_bias)
-
-
-def test_factored_edges_equal_projected_ones() -> None:
-    project, e = EdgeProjection(3, heads=2, out=4).double(), torch.randn(E, 3).double()
-    query, attention = torch.randn(N, 2, 4).double(), torch.rand(E, 2).double()
-    receiver, edge, bias = EDGES[1], project(e).unflatten(1, (2, 4)), project.bias.unflatten(0, (2, 4))
-    assert_close(project.score(query, e, receiver), (query[receiver] * (edge - bias)).sum(-1))
-    pooled = torch.zeros(N, 2, 4).double().index_add(0, receiver, attention[..., None] * edge)
-    assert_close(project.pool(attention, e, receiver, N), pooled)
 
 
 def test_routing_block_is_attention_and_feed_forward_with_batch_norm() -> None:
