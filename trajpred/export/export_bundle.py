@@ -122,7 +122,7 @@ def export_bundle(
         runtime = OnboardEncoder(folder) if part == "encoder" else OnboardForecaster(folder)
         stored: dict[str, Any] = example_arrays(runtime, scenes[0])
         np.savez_compressed(folder / bundle.EXAMPLE, **stored)
-        manifest["check"] = asdict(result)
+        manifest["check"] = asdict(result) | {"summary": result.summary()}
         (folder / bundle.INTERFACE).write_text(interface_page(manifest), encoding="utf-8")
         write_manifest(folder, manifest)
         _publish(folder, target)

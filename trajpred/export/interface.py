@@ -66,18 +66,8 @@ def _graph(name: str, graph: dict[str, Any]) -> str:
 
 def _check(check: dict[str, Any]) -> str:
     rows = [
-        f"| {case['name']} | {case['agents']} | {case['lanes']} | {case['largest']:.2g} |"
-        + ("" if case["probability"] is None else f" {case['probability']:.1g} |")
+        f"| {case['name']} | {case['agents']} | {case['lanes']} | {case['largest']:.2g} {check['unit']} |"
         for case in check["cases"]
     ]
-    head = ["| scene | agents | lanes | largest relative difference |", "|---|---|---|---|"]
-    summary = f"Largest relative difference of a token: {check['largest']:.1g} (limit {check['limit']:g})."
-    if check["unit"] == "m":
-        head = ["| scene | agents | lanes | largest distance, m | probability |", "|---|---|---|---|---|"]
-        summary = f"99 % of the agents are within {check['usual']:.2g} m of PyTorch (limit "
-        summary += f"{check['limit']:g} m), all within {check['largest']:.2g} m."
-    if check["min_fde"] is not None:
-        pytorch, bundle = check["min_fde"]
-        summary += f" Focal minFDE of {check['scored']} agents: {pytorch:.4f} m in PyTorch, "
-        summary += f"{bundle:.4f} m in the bundle."
-    return "\n".join(("## Check against PyTorch\n", f"{summary}\n", *head, *rows, ""))
+    head = "| scene | agents | lanes | largest difference |\n|---|---|---|---|"
+    return "\n".join(("## Check against PyTorch\n", f"Result: {check['summary']}.\n", head, *rows, ""))
