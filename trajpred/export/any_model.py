@@ -17,13 +17,13 @@ from trajpred.graph.scene_graph import SceneBatch
 from trajpred.model import SceneDecoder, SceneTokens, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature
+from trajpred.onboard.encoder import AGENT_STATE
 
 #: Scene sizes of padded inputs -> those of rows without padding.
 REAL = {"A": "a", "L": "l"}
-_STATE = ("position", "heading", "velocity", "elapsed_s", "anchors")
 #: Ports that hold the fields of the nodes of a batch, whose own names lack the kind of node.
 FIELDS = {
-    "agent": ("history", "object_type", *(f"agent_{name}" for name in _STATE)),
+    "agent": ("history", "object_type", *(f"agent_{name}" for name in AGENT_STATE)),
     "lane": tuple(f"lane_{name}" for name in ("token", "position", "heading", "eigenvectors")),
 }
 _ROWS = tuple(Port(f"{node}_row", "int64", (size,), "") for node, size in (("agent", "a"), ("lane", "l")))
