@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from inspect import signature
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +85,6 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         transform_keys, share_key_transform, score_scaling, transform_values_after_pooling: see above.
         receiver_channels, sender_node_channels, sender_edge_channels: widths of the inputs; omitted ones are
             inferred from the first call or from a state dict, before the optimiser is created.
-        name: of the layer, for :meth:`get_config`, which raises ValueError for functions without a name.
 
     Example:
         >>> options = {"receiver_tag": "target", "sender_edge_feature": "edge_attr"}
@@ -119,10 +117,9 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         receiver_channels: int | None = None,
         sender_node_channels: int | None = None,
         sender_edge_channels: int | None = None,
-        name: str | None = None,
     ) -> None:
         features = receiver_feature, sender_node_feature, sender_edge_feature
-        super().__init__(receiver_tag, *features, {"softmax": segment_softmax}, name)
+        super().__init__(receiver_tag, *features, {"softmax": segment_softmax})
         if not self.takes_receiver_input:
             raise ValueError("attention needs a receiver_feature, not None")
         if min(num_heads, per_head_channels) <= 0:
@@ -191,13 +188,6 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         if regularize is None:
             return self.query.weight.new_zeros(())
         return torch.stack([regularize(linear.weight) for linear in self._maps() if linear is not None]).sum()
-
-    def get_config(self) -> dict[str, Any]:
-        base = super().get_config()
-        own = (name for name in signature(MultiHeadAttentionConv).parameters if name not in base)
-        config = base | {name: getattr(self, name) for name in own}
-        functions = ("attention_activation", "activation", "kernel_initializer", "kernel_regularizer")
-        return config | {name: keras.serializable(config[name], name) for name in functions}
 
     def convolve(  # type: ignore[override]  # without further arguments
         self,
