@@ -94,14 +94,8 @@ class RealScene(Stage):
             for axis, size in enumerate(port.shape):
                 real = real.index_select(axis, rows[size]) if size in rows else real
             outputs.append(real)
-        kinds = relation_kinds(
-            values["agent_position"],
-            agents,
-            values["lane_position"],
-            lanes,
-            values["lane_topology"],
-            self.config,
-        )
+        agent, lane = values["agent_position"], values["lane_position"]
+        kinds = relation_kinds(agent, agents, lane, lanes, values["lane_topology"], self.config)
         edges = []
         for (sender, _, receiver), kind in ((relation, kinds[relation]) for relation in RELATIONS):
             row, column = kind.nonzero().unbind(1)  # sorted by receiver
@@ -168,10 +162,8 @@ def scene_batch(values: Mapping[str, Tensor]) -> SceneBatch:
         store.ptr = torch.tensor([0, 1]) * size
     for relation in RELATIONS:
         name = f"{relation[0]}_{relation[2]}"
-        batch[relation].edge_index, batch[relation].edge_kind = (
-            values[f"{name}_index"],
-            values[f"{name}_kind"],
-        )
+        batch[relation].edge_index = values[f"{name}_index"]
+        batch[relation].edge_kind = values[f"{name}_kind"]
     return batch
 
 

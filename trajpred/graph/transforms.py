@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from trajpred.errors import require
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT, PLANE, TOPOLOGY, VALID, other_side
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import LaneFeatures, SceneFeatures
+from trajpred.graph.features import LaneFeatures, SceneFeatures, topology_among
 from trajpred.graph.ragged import place_within
 from trajpred.scenario import TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
@@ -119,16 +119,14 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
     scored = agents.category >= TrackCategory.SCORED
     alone = (uniform(keys, _ALONE) < config.no_agents)[agents.scene]
     keep = scored | (~alone & (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
-    agents = AgentFeatures(**{f.name: getattr(agents, f.name)[keep] for f in fields(agents)})
+    agents = AgentFeatures(**{name: x[keep] for name, x in vars(agents).items()})
     lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
     return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)
 
 
 def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:
-    row = np.cumsum(keep) - 1
-    edges = keep[lanes.topology].all(axis=0)
-    kept = {f.name: getattr(lanes, f.name)[keep] for f in fields(lanes) if not f.name.startswith("topology")}
-    topology, kind = row[lanes.topology[:, edges]], lanes.topology_kind[edges]
+    kept = {name: x[keep] for name, x in vars(lanes).items() if not name.startswith("topology")}
+    topology, kind = topology_among(np.flatnonzero(keep), lanes.topology, lanes.topology_kind, len(keep))
     return LaneFeatures(**kept, topology=topology, topology_kind=kind)
 
 
