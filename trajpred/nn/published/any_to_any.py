@@ -60,6 +60,7 @@ class AnyToAnyConvolution(nn.Module):
         extra_receiver_ops: further functions for ``convolve``, by name, such as
             :func:`~trajpred.nn.segment_softmax`: ``f(value, receiver, num_receivers, **options)`` of
             ``[items, ...]`` and the receiver ``[items]`` of each. ``convolve`` gets ``f(value, **options)``.
+        name: of the layer.
 
     Example:
         >>> class Sum(AnyToAnyConvolution):
@@ -78,8 +79,10 @@ class AnyToAnyConvolution(nn.Module):
         sender_node_feature: str | None = HIDDEN_STATE,
         sender_edge_feature: str | None = None,
         extra_receiver_ops: Mapping[str, ReceiverOp] | None = None,
+        name: str | None = None,
     ) -> None:
         super().__init__()
+        self.name = name
         self.receiver_tag = None if receiver_tag is None else ReceiverTag(receiver_tag)  # type: ignore[arg-type]
         self.receiver_feature = receiver_feature
         self.sender_node_feature, self.sender_edge_feature = sender_node_feature, sender_edge_feature
