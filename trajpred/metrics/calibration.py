@@ -214,7 +214,7 @@ class ConformalRegions:
 
     def to_json(self) -> str:
         """Serialise as a JSON object; an infinite radius is null."""
-        radius = np.where(np.isfinite(self.radius), self.radius, None).tolist()
+        radius = [[r if np.isfinite(r) else None for r in row] for row in self.radius.tolist()]
         types = zip(OBJECT_TYPES, radius, self.count.tolist(), strict=True)
         rows = {name: {"radius_m": r, "count": n} for name, r, n in types}
         facts = {"coverage": self.coverage, "horizons_s": self.horizons_s.tolist(), "object_types": rows}
