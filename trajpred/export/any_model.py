@@ -17,13 +17,13 @@ from trajpred.graph.scene_graph import SceneBatch
 from trajpred.model import SceneDecoder, SceneTokens, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature
+from trajpred.onboard.encoder import AGENT_STATE
 
 #: Scene sizes of padded inputs -> those of rows without padding.
 REAL = {"A": "a", "L": "l"}
-_STATE = ("position", "heading", "velocity", "elapsed_s", "anchors")
 #: Ports that hold the fields of the nodes of a batch, whose own names lack the kind of node.
 FIELDS = {
-    "agent": ("history", "object_type", *(f"agent_{name}" for name in _STATE)),
+    "agent": ("history", "object_type", *(f"agent_{name}" for name in AGENT_STATE)),
     "lane": tuple(f"lane_{name}" for name in ("token", "position", "heading", "eigenvectors")),
 }
 _ROWS = tuple(Port(f"{node}_row", "int64", (size,), "") for node, size in (("agent", "a"), ("lane", "l")))
@@ -94,14 +94,8 @@ class RealScene(Stage):
             for axis, size in enumerate(port.shape):
                 real = real.index_select(axis, rows[size]) if size in rows else real
             outputs.append(real)
-        kinds = relation_kinds(
-            values["agent_position"],
-            agents,
-            values["lane_position"],
-            lanes,
-            values["lane_topology"],
-            self.config,
-        )
+        agent, lane = values["agent_position"], values["lane_position"]
+        kinds = relation_kinds(agent, agents, lane, lanes, values["lane_topology"], self.config)
         edges = []
         for (sender, _, receiver), kind in ((relation, kinds[relation]) for relation in RELATIONS):
             row, column = kind.nonzero().unbind(1)  # sorted by receiver
@@ -168,10 +162,8 @@ def scene_batch(values: Mapping[str, Tensor]) -> SceneBatch:
         store.ptr = torch.tensor([0, 1]) * size
     for relation in RELATIONS:
         name = f"{relation[0]}_{relation[2]}"
-        batch[relation].edge_index, batch[relation].edge_kind = (
-            values[f"{name}_index"],
-            values[f"{name}_kind"],
-        )
+        batch[relation].edge_index = values[f"{name}_index"]
+        batch[relation].edge_kind = values[f"{name}_kind"]
     return batch
 
 

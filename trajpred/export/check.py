@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from trajpred.geometry import norm
 from trajpred.graph.scene_graph import build_batch
 from trajpred.lane_map import LaneMap
 from trajpred.model import Forecaster
-from trajpred.onboard.bundle import FUSED, SIGNATURES, Bundle
+from trajpred.onboard.bundle import FUSED, SIGNATURES
 from trajpred.onboard.encoder import OnboardEncoder, pad
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -107,7 +107,9 @@ def check(
     """
     rule = rule if tolerance_m is None else with_tolerance(rule, tolerance_m)
     forecaster = OnboardForecaster(bundle)
-    run = _fused_graph(forecaster.bundle) if fused else None
+    if fused:
+        content = forecaster.bundle.read(f"{FUSED}.onnx")
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     cases, distances, errors = [], [], []
     for name, scenario in _scenes(predictor.model, forecaster, scenarios, progress):
         batch = ScenarioBatch.of([scenario])
@@ -117,8 +119,8 @@ def check(
         agents, lanes = len(found.track_id), len(forecaster.localise(batch).lanes.row)
         cases.append(Case(name, agents, lanes, float(distances[-1].max()), probability))
         errors.append([_focal_min_fde(scenario, forecast) for forecast in (expected, found)])
-        if run is not None:
-            require_equal(run, example_arrays(forecaster, scenario), f"{FUSED}.onnx")
+        if fused:
+            require_equal(session, example_arrays(forecaster, scenario))
     known = np.array([pair for pair in errors if None not in pair], np.float64)
     min_fde = (float(known[:, 0].mean()), float(known[:, 1].mean())) if len(known) else None
     distance = np.concatenate(distances)
@@ -224,18 +226,12 @@ def example_arrays(runtime: OnboardEncoder, scenario: Scenario) -> dict[str, NDA
     }
 
 
-def require_equal(
-    run: Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]],
-    arrays: Mapping[str, NDArray[Any]],
-    file: str,
-    tolerance: float = 1e-3,
-) -> None:
-    """Raise DataError unless ``run``, the fused graph, gives its outputs in ``arrays`` for its inputs."""
-    names = (f"{FUSED}/{port.name}" for port in SIGNATURES[FUSED].inputs)
-    inputs = [arrays[name] for name in names if name in arrays]
-    for port, value in zip(SIGNATURES[FUSED].outputs, run(inputs), strict=True):
-        if not np.allclose(value, arrays[f"{FUSED}/{port.name}"], rtol=tolerance, atol=tolerance):
-            raise DataError("differs from the three graphs", file=file, field=port.name)
+def require_equal(session: onnxruntime.InferenceSession, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise DataError unless the fused graph gives its outputs in ``arrays`` for its inputs."""
+    inputs = {port.name: arrays[f"{FUSED}/{port.name}"] for port in session.get_inputs()}
+    for port, value in zip(SIGNATURES[FUSED].outputs, session.run(None, inputs), strict=True):
+        if not np.allclose(value, arrays[f"{FUSED}/{port.name}"], rtol=1e-3, atol=1e-3):
+            raise DataError("differs from the three graphs", file=f"{FUSED}.onnx", field=port.name)
 
 
 def _distance(expected: Forecast, found: Forecast) -> NDArray[np.float64]:
@@ -256,9 +252,3 @@ def _focal_min_fde(scenario: Scenario, forecast: Forecast) -> float | None:
         return None
     truth = scenario.tracks.position[scenario.focal, end]
     return float(norm(forecast.trajectory[row, :, step] - truth).min())
-
-
-def _fused_graph(bundle: Bundle) -> Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]:
-    session = onnxruntime.InferenceSession(bundle.read(f"{FUSED}.onnx"), providers=["CPUExecutionProvider"])
-    names = [port.name for port in session.get_inputs()]
-    return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))

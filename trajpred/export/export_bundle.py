@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -122,7 +119,7 @@ def export_bundle(
         runtime = OnboardEncoder(folder) if part == "encoder" else OnboardForecaster(folder)
         stored: dict[str, Any] = example_arrays(runtime, scenes[0])
         np.savez_compressed(folder / bundle.EXAMPLE, **stored)
-        manifest["check"] = asdict(result)
+        manifest["check"] = asdict(result) | {"summary": result.summary()}
         (folder / bundle.INTERFACE).write_text(interface_page(manifest), encoding="utf-8")
         write_manifest(folder, manifest)
         _publish(folder, target)
@@ -220,16 +217,12 @@ def _publish(folder: Path, target: Path) -> None:
         with atomic_file(target) as unfinished:
             Path(shutil.make_archive(str(folder), "zip", folder)).replace(unfinished)
         return
-    for attempt in count():
-        replaced = folder.parent / f"replaced-{attempt}"
-        with suppress(FileNotFoundError):
-            target.rename(replaced)
-        try:
-            folder.rename(target)
-            return
-        except BaseException as error:
-            faster = getattr(error, "errno", None) in (errno.ENOTEMPTY, errno.EEXIST)  # another export
-            if not faster:
-                if replaced.exists():
-                    replaced.rename(target)
-                raise
+    replaced = folder.with_name("replaced")
+    if target.exists():
+        target.rename(replaced)
+    try:
+        folder.rename(target)
+    except BaseException:
+        if replaced.exists():
+            replaced.rename(target)
+        raise

@@ -6,7 +6,7 @@ frames serve relative poses only and are never features themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +21,90 @@ from trajpred.scenario_batch import ScenarioBatch
 
 
 @dataclass(frozen=True)
-class LaneFeatures:
-    """``L`` lane segments and crossings of all scenes; the frame of each is its midpoint and direction there.
+class LaneLines:
+    """All lane segments of a map, then all crossings, as polylines of ``P`` points; city frame, metres.
 
     Attributes:
-        scene: ``[L]`` int64, ascending; within a scene crossings come last.
-        row: ``[L]`` int64, index into the scenario's lane segments followed by its crossings.
-        position: ``[L, 2]`` metres from the scene's origin; ``heading``: ``[L]`` radians.
+        center, left, right: ``[M, P, 2]`` float64; known: ``[2, M]``, False for missing left or
+            right boundaries.
+        midpoint: ``[M, 2]``.
+    """
+
+    center: NDArray[np.float64]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    midpoint: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, lane_map: LaneMap, points: int) -> LaneLines:
+        """Resample every line to ``points`` evenly spaced points."""
+        edges = [resample(edge, points) for edge in (lane_map.crossing_edge1, lane_map.crossing_edge2)]
+        center = np.concatenate((resample(lane_map.centerline, points), (edges[0] + edges[1]) / 2))
+        sides = (lane_map.left_boundary, lane_map.right_boundary)
+        left, right = (
+            np.concatenate((resample(side, points), edge)) for side, edge in zip(sides, edges, strict=True)
+        )
+        always = np.ones(len(edges[0]), np.bool_)
+        known = np.stack([np.concatenate((side.lengths > 0, always)) for side in sides])
+        midpoint = (center[:, points // 2 - 1] + center[:, points // 2]) / 2
+        return cls(center, left, right, known, midpoint)
+
+
+@dataclass(frozen=True)
+class LaneShapes:
+    """Features of ``L`` lane segments and crossings that depend on the map alone.
+
+    Attributes:
+        heading: ``[L]`` radians, the direction at the midpoint.
         points: ``[L, P, C]`` (:data:`~trajpred.graph.channels.LANE_POINT`), own frame; zeros for an
             unknown boundary.
         kind: ``[L]`` int64, index into :data:`~trajpred.graph.channels.LANE_KINDS`.
         is_intersection: ``[L]`` int64, 0 or 1.
         marks: ``[L, 2]`` int64, left and right mark type.
+    """
+
+    heading: NDArray[np.float32]
+    points: NDArray[np.float32]
+    kind: NDArray[np.int64]
+    is_intersection: NDArray[np.int64]
+    marks: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lane_map: LaneMap, lines: LaneLines, rows: NDArray[np.int64]) -> LaneShapes:
+        """Compute the shapes of the given ``rows`` of ``lines``, the lines of ``lane_map``."""
+        center, P = lines.center[rows], lines.center.shape[1]
+        heading = direction(center[:, P // 2] - center[:, P // 2 - 1])
+        frame = (lines.midpoint[rows, None], heading[:, None])
+        xy, ahead = to_local(center, *frame), np.gradient(center, axis=1)
+        ahead = rotate(ahead, -heading[:, None])
+        ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
+        sides = [
+            np.where(known[rows, None, None], to_local(side[rows], *frame) - xy, 0.0)
+            for side, known in zip((lines.left, lines.right), lines.known, strict=True)
+        ]
+        none = np.zeros(len(lane_map.crossing_id), np.int64)
+
+        def of_lanes(values: NDArray[np.generic], crossing: NDArray[np.int64] = none) -> NDArray[np.int64]:
+            return np.concatenate((values, crossing))[rows].astype(np.int64)
+
+        return cls(
+            heading=heading.astype(np.float32),
+            points=np.concatenate((xy / LENGTH_SCALE, ahead, *sides), -1).astype(np.float32),
+            kind=of_lanes(lane_map.lane_type, none + len(LANE_TYPES)),
+            is_intersection=of_lanes(lane_map.is_intersection),
+            marks=np.stack((of_lanes(lane_map.left_mark), of_lanes(lane_map.right_mark)), -1),
+        )
+
+
+@dataclass(frozen=True)
+class LaneFeatures(LaneShapes):
+    """``L`` lane segments and crossings of all scenes; the frame of each is its midpoint and direction there.
+
+    Attributes, besides those of :class:`LaneShapes`:
+        scene: ``[L]`` int64, ascending; within a scene crossings come last.
+        row: ``[L]`` int64, index into the scenario's lane segments followed by its crossings.
+        position: ``[L, 2]`` metres from the scene's origin.
         topology: ``[2, E]`` int64 (sender, receiver).
         topology_kind: ``[E]`` int64, what the sender is to the receiver, index into
             :data:`~trajpred.graph.channels.TOPOLOGY`.
@@ -41,11 +113,6 @@ class LaneFeatures:
     scene: NDArray[np.int64]
     row: NDArray[np.int64]
     position: NDArray[np.float32]
-    heading: NDArray[np.float32]
-    points: NDArray[np.float32]
-    kind: NDArray[np.int64]
-    is_intersection: NDArray[np.int64]
-    marks: NDArray[np.int64]
     topology: NDArray[np.int64]
     topology_kind: NDArray[np.int64]
 
@@ -86,74 +153,6 @@ def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures
     return SceneFeatures(batch.scenario_id, focal.position, heading, batch.step_s, agents, lanes)
 
 
-@dataclass(frozen=True)
-class LaneLines:
-    """All lane segments of a map, then all crossings, as polylines of ``P`` points; city frame, metres.
-
-    Attributes:
-        center, left, right: ``[M, P, 2]`` float64; known: ``[2, M]``, False for missing left or
-            right boundaries.
-        midpoint: ``[M, 2]``.
-    """
-
-    center: NDArray[np.float64]
-    left: NDArray[np.float64]
-    right: NDArray[np.float64]
-    known: NDArray[np.bool_]
-    midpoint: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, lane_map: LaneMap, points: int) -> LaneLines:
-        """Resample every line to ``points`` evenly spaced points."""
-        edges = [resample(edge, points) for edge in (lane_map.crossing_edge1, lane_map.crossing_edge2)]
-        center = np.concatenate((resample(lane_map.centerline, points), (edges[0] + edges[1]) / 2))
-        sides = (lane_map.left_boundary, lane_map.right_boundary)
-        left, right = (
-            np.concatenate((resample(side, points), edge)) for side, edge in zip(sides, edges, strict=True)
-        )
-        always = np.ones(len(edges[0]), np.bool_)
-        known = np.stack([np.concatenate((side.lengths > 0, always)) for side in sides])
-        midpoint = (center[:, points // 2 - 1] + center[:, points // 2]) / 2
-        return cls(center, left, right, known, midpoint)
-
-
-@dataclass(frozen=True)
-class LaneShapes:
-    """The fields of :class:`LaneFeatures` that depend on the map alone."""
-
-    heading: NDArray[np.float32]
-    points: NDArray[np.float32]
-    kind: NDArray[np.int64]
-    is_intersection: NDArray[np.int64]
-    marks: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, lane_map: LaneMap, lines: LaneLines, rows: NDArray[np.int64]) -> LaneShapes:
-        """Compute the shapes of the given ``rows`` of ``lines``, the lines of ``lane_map``."""
-        center, P = lines.center[rows], lines.center.shape[1]
-        heading = direction(center[:, P // 2] - center[:, P // 2 - 1])
-        frame = (lines.midpoint[rows, None], heading[:, None])
-        xy, ahead = to_local(center, *frame), np.gradient(center, axis=1)
-        ahead = rotate(ahead, -heading[:, None])
-        ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
-        sides = [
-            np.where(known[rows, None, None], to_local(side[rows], *frame) - xy, 0.0)
-            for side, known in zip((lines.left, lines.right), lines.known, strict=True)
-        ]
-        none = np.zeros(len(lane_map.crossing_id), np.int64)
-
-        def of_lanes(values: NDArray[np.generic], crossing: NDArray[np.int64] = none) -> NDArray[np.int64]:
-            return np.concatenate((values, crossing))[rows].astype(np.int64)
-
-        return cls(
-            heading=heading.astype(np.float32),
-            points=np.concatenate((xy / LENGTH_SCALE, ahead, *sides), -1).astype(np.float32),
-            kind=of_lanes(lane_map.lane_type, none + len(LANE_TYPES)),
-            is_intersection=of_lanes(lane_map.is_intersection),
-            marks=np.stack((of_lanes(lane_map.left_mark), of_lanes(lane_map.right_mark)), -1),
-        )
-
-
 def lane_features(
     batch: ScenarioBatch, origin: NDArray[np.float64], agents: AgentFeatures, config: FeatureConfig
 ) -> LaneFeatures:
@@ -172,7 +171,7 @@ def lane_features(
         scene=scene[keep],
         row=place_within(scene[order])[near],
         position=local[keep].astype(np.float32),
-        **{f.name: getattr(shapes, f.name) for f in fields(shapes)},
+        **vars(shapes),
         topology=topology,
         topology_kind=topology_kind,
     )

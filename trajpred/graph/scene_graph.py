@@ -9,7 +9,6 @@ poses; the model computes them once per forward from the nodes' poses
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -94,10 +93,9 @@ def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
 
 def _tensors(features: Any) -> dict[str, Any]:
     """Convert the fields of a record to tensors, except strings, the scene index and topology."""
-    values = {f.name: getattr(features, f.name) for f in fields(features)}
     return {
         name: value if value.dtype.kind in "OUT" else torch.from_numpy(value)
-        for name, value in values.items()
+        for name, value in vars(features).items()
         if name != "scene" and not name.startswith("topology")
     }
 

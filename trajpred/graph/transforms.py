@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +13,7 @@ from trajpred.errors import require
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT, PLANE, TOPOLOGY, VALID, other_side
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import LaneFeatures, SceneFeatures
+from trajpred.graph.features import LaneFeatures, SceneFeatures, topology_among
 from trajpred.graph.ragged import place_within
 from trajpred.scenario import TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
@@ -20,6 +21,13 @@ from trajpred.scenario_batch import ScenarioBatch
 #: Keys of independent random numbers.
 _DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _RECUT, *_MORE = range(11)
 _NO_MAP, _ALONE, _GAP, _GAP_END, _GAP_LENGTH = _MORE
+#: The channels of the fields that reflection changes, besides headings and the topology.
+REFLECTED = {
+    **dict.fromkeys(("origin", "position", "velocity", "anchors", "target"), PLANE),
+    "history": HISTORY,
+    "points": LANE_POINT,
+    "marks": LANE_MARKS,
+}
 #: The longest gap in a history, as a share of its steps.
 _LONGEST_GAP = 0.2
 
@@ -111,16 +119,14 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
     scored = agents.category >= TrackCategory.SCORED
     alone = (uniform(keys, _ALONE) < config.no_agents)[agents.scene]
     keep = scored | (~alone & (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
-    agents = AgentFeatures(**{f.name: getattr(agents, f.name)[keep] for f in fields(agents)})
+    agents = AgentFeatures(**{name: x[keep] for name, x in vars(agents).items()})
     lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
     return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)
 
 
 def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:
-    row = np.cumsum(keep) - 1
-    edges = keep[lanes.topology].all(axis=0)
-    kept = {f.name: getattr(lanes, f.name)[keep] for f in fields(lanes) if not f.name.startswith("topology")}
-    topology, kind = row[lanes.topology[:, edges]], lanes.topology_kind[edges]
+    kept = {name: x[keep] for name, x in vars(lanes).items() if not name.startswith("topology")}
+    topology, kind = topology_among(np.flatnonzero(keep), lanes.topology, lanes.topology_kind, len(keep))
     return LaneFeatures(**kept, topology=topology, topology_kind=kind)
 
 
@@ -163,34 +169,21 @@ def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
     Models read relative poses only, so any axis gives the same result. Mark types change sides and keep
     their names: av2 names them from the lane outwards.
     """
+    agents, lanes = scenes.agents, scenes.lanes
+    kind, on_chosen = lanes.topology_kind, chosen[lanes.scene][lanes.topology[1]]
+    kind = np.where(on_chosen, other_side(TOPOLOGY)[kind], kind)
     return replace(
         scenes,
-        origin=PLANE.reflect(scenes.origin, chosen),
-        heading=np.where(chosen, -scenes.heading, scenes.heading),
-        agents=_mirrored_agents(scenes.agents, chosen[scenes.agents.scene]),
-        lanes=_mirrored_lanes(scenes.lanes, chosen[scenes.lanes.scene]),
+        **_reflected(scenes, chosen),
+        agents=replace(agents, **_reflected(agents, chosen[agents.scene])),
+        lanes=replace(lanes, **_reflected(lanes, chosen[lanes.scene]), topology_kind=kind),
     )
 
 
-def _mirrored_agents(agents: AgentFeatures, chosen: NDArray[np.bool_]) -> AgentFeatures:
-    return replace(
-        agents,
-        position=PLANE.reflect(agents.position, chosen),
-        heading=np.where(chosen, -agents.heading, agents.heading),
-        velocity=PLANE.reflect(agents.velocity, chosen),
-        history=HISTORY.reflect(agents.history, chosen),
-        anchors=PLANE.reflect(agents.anchors, chosen),
-        target=PLANE.reflect(agents.target, chosen),
-    )
-
-
-def _mirrored_lanes(lanes: LaneFeatures, chosen: NDArray[np.bool_]) -> LaneFeatures:
-    kind, receiver = lanes.topology_kind, lanes.topology[1]
-    return replace(
-        lanes,
-        position=PLANE.reflect(lanes.position, chosen),
-        heading=np.where(chosen, -lanes.heading, lanes.heading),
-        points=LANE_POINT.reflect(lanes.points, chosen),
-        marks=LANE_MARKS.reflect(lanes.marks, chosen),
-        topology_kind=np.where(chosen[receiver], other_side(TOPOLOGY)[kind], kind),
-    )
+def _reflected(
+    record: SceneFeatures | AgentFeatures | LaneFeatures, chosen: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
+    """Return the fields of ``record`` that reflection changes, with the ``chosen`` rows reflected."""
+    own = [name for name in REFLECTED if hasattr(record, name)]
+    values = {name: REFLECTED[name].reflect(getattr(record, name), chosen) for name in own}
+    return {**values, "heading": np.where(chosen, -record.heading, record.heading)}

@@ -227,14 +227,8 @@ class ConformalRegions:
             record = json.loads(text)
             rows = [record["object_types"][name] for name in OBJECT_TYPES]
             horizons = np.array(record["horizons_s"], np.float64)
-            radius = [[np.inf if r is None else r for r in row["radius_m"]] for row in rows]
-            shape = (len(OBJECT_TYPES), len(horizons))
-            table = np.array(radius, np.float64).reshape(shape)
-            count = np.array([row["count"] for row in rows], np.int64).reshape(shape)
-            coverage = float(record["coverage"])
+            radius = np.array([row["radius_m"] for row in rows], np.float64)  # null becomes NaN
+            count = np.array([row["count"] for row in rows], np.int64)
+            return cls(float(record["coverage"]), horizons, np.where(np.isnan(radius), np.inf, radius), count)
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(f"are no conformal regions ({error!r})", field="regions") from None
-        require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
-        require(bool((np.isfinite(horizons) & (horizons > 0)).all()), "horizons_s", "must be positive")
-        require(bool((table >= 0).all() and (count >= 0).all()), "object_types", "must not be negative")
-        return cls(coverage, horizons, table, count)

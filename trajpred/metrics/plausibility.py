@@ -94,16 +94,6 @@ class Futures:
         return np.where(applies, (self.probability * violated).sum(1), np.nan)
 
 
-def off_road_share(futures: Futures) -> NDArray[np.float64]:
-    """Compute the probability ``[A]`` that a road vehicle leaves the road; NaN for other agents."""
-    return futures.share(futures.on_map["off-road"])
-
-
-def wrong_way_share(futures: Futures) -> NDArray[np.float64]:
-    """Compute the probability ``[A]`` of wrong-way driving of a road vehicle; NaN for other agents."""
-    return futures.share(futures.on_map["wrong-way"])
-
-
 def infeasible_share(futures: Futures) -> NDArray[np.float64]:
     """Compute the probability ``[A]`` that a road vehicle moves as it cannot; NaN for other agents."""
     motion = kinematics(futures.trajectory, futures.origin, futures.velocity, futures.step_s)

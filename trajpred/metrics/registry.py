@@ -126,8 +126,8 @@ for _metric in (
     *(
         Metric(name, compute, f"Probability of {label}", "", "plausibility")
         for name, compute, label in (
-            ("off-road", plausibility.off_road_share, "leaving the road"),
-            ("wrong-way", plausibility.wrong_way_share, "driving against the traffic"),
+            ("off-road", lambda f: f.share(f.on_map["off-road"]), "leaving the road"),
+            ("wrong-way", lambda f: f.share(f.on_map["wrong-way"]), "driving against the traffic"),
             ("infeasible", plausibility.infeasible_share, "infeasible motion"),
             ("collision", plausibility.collision_share, "a collision"),
         )

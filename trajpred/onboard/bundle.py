@@ -225,8 +225,11 @@ class Bundle:
         self.history, self.dim = _size(model, "history"), _size(model, "dim")
         whole = "decoder" in self.graphs
         self.horizon, self.modes = (_size(model, name) if whole else 0 for name in ("horizon", "modes"))
-        self.step_s = _number(model, "step_s")
-        require(self.step_s > 0, "step_s", "must be positive")
+        step_s = model["step_s"]
+        valid = type(step_s) in (int, float) and 0 < step_s <= MAX_NUMBER
+        positive = f"must be a positive number up to {MAX_NUMBER:g}, is {quoted(step_s)}"
+        require(valid, "step_s", positive)
+        self.step_s = float(step_s)
         self.features = FeatureConfig(**info["scene"]["features"])
         self.name, self.precision = (str(info[name]) for name in ("name", "precision"))
         self.training: dict[str, Any] = model["training"]
@@ -269,10 +272,3 @@ def _size(values: dict[str, Any], name: str) -> int:
     valid = type(value) is int and 1 <= value <= MAX_SIZE
     require(valid, name, f"must be an integer from 1 to {MAX_SIZE}, is {quoted(value)}")
     return int(value)
-
-
-def _number(values: dict[str, Any], name: str) -> float:
-    value = values[name]
-    valid = type(value) in (int, float) and 0 <= value <= MAX_NUMBER
-    require(valid, name, f"must be a number from 0 to {MAX_NUMBER:g}, is {quoted(value)}")
-    return float(value)

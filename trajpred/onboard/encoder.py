@@ -26,6 +26,8 @@ from trajpred.time_grid import same_step
 #: A vehicle's processor is shared: waiting threads sleep instead of spinning and take small portions of work.
 #: With the defaults of onnxruntime, two threads on a busy machine take 2 to 3 times as long as one.
 THREADING = {"session.intra_op.allow_spinning": "0", "session.dynamic_block_base": "4"}
+#: Fields of agents that are inputs of the graphs, named ``agent_*`` there.
+AGENT_STATE = ("position", "heading", "velocity", "elapsed_s", "anchors")
 
 
 @dataclass(frozen=True)
@@ -153,20 +155,14 @@ class OnboardEncoder:
 
     def empty_tokens(self, scenario_id: str = "") -> OnboardTokens:
         """Return the tokens of no agents and lanes; with fixed sizes, of padding alone."""
-        (A, L), D = self.bundle.sizes or (0, 0), self.bundle.dim
-        return OnboardTokens(
-            scenario_id=scenario_id,
-            track_id=np.full(A, "", np.str_),
-            agent=np.zeros((A, D), np.float32),
-            agent_position=np.zeros((A, 2)),
-            agent_heading=np.zeros(A, np.float32),
-            agent_valid=np.zeros(A, np.bool_),
-            lane_row=np.full(L, -1, np.int64),
-            lane=np.zeros((L, D), np.float32),
-            lane_position=np.zeros((L, 2)),
-            lane_heading=np.zeros(L, np.float32),
-            lane_valid=np.zeros(L, np.bool_),
-        )
+        A, L = self.bundle.sizes or (0, 0)
+        nodes: dict[str, Any] = {}
+        for name, size in (("agent", A), ("lane", L)):
+            nodes[name] = np.zeros((size, self.bundle.dim), np.float32)
+            nodes[f"{name}_position"] = np.zeros((size, 2))
+            nodes[f"{name}_heading"] = np.zeros(size, np.float32)
+            nodes[f"{name}_valid"] = np.zeros(size, np.bool_)
+        return OnboardTokens(scenario_id, np.full(A, "", np.str_), lane_row=np.full(L, -1), **nodes)
 
     def localise(self, scene: ScenarioBatch) -> LocalScene:
         """Compute the inputs of the graphs; lanes without a token are encoded. Raises: DataError."""
@@ -202,15 +198,9 @@ class OnboardEncoder:
         inputs = {
             "history": pad(agents.history, A),
             "object_type": pad(agents.object_type, A),
-            "agent_position": pad(agents.position, A),
-            "agent_heading": pad(agents.heading, A),
+            **{f"agent_{name}": pad(getattr(agents, name), A) for name in AGENT_STATE},
             "agent_valid": np.arange(A) < len(agents.track_id),
-            "agent_velocity": pad(agents.velocity, A),
-            "agent_elapsed_s": pad(agents.elapsed_s, A),
-            "agent_anchors": pad(agents.anchors, A),
-            "lane_token": pad(lanes.token, L),
-            "lane_position": pad(lanes.position, L),
-            "lane_heading": pad(lanes.heading, L),
+            **{f"lane_{name}": pad(getattr(lanes, name), L) for name in ("token", "position", "heading")},
             "lane_valid": np.arange(L) < len(lanes.row),
             "lane_topology": np.pad(lanes.topology, (0, L - len(lanes.row))),
         }
@@ -247,24 +237,21 @@ def _tokens(
     scene: LocalScene, agent: NDArray[np.float32], lane: NDArray[np.float32], padded: bool
 ) -> OnboardTokens:
     """Return the tokens with their poses in the map's frame; without ``padded`` the valid rows only."""
-    inputs, A, L = scene.inputs, len(scene.agents.track_id), len(scene.lanes.row)
-    rows, columns = (len(agent), len(lane)) if padded else (A, L)
-    valid = {name: inputs[f"{name}_valid"] for name in ("agent", "lane")}
-    position = {
-        name: np.where(valid[name][:, None], inputs[f"{name}_position"] + scene.origin, 0.0) for name in valid
-    }
+    track_id, lane_row = scene.agents.track_id, scene.lanes.row
+    rows, columns = (len(agent), len(lane)) if padded else (len(track_id), len(lane_row))
+    nodes: dict[str, Any] = {}
+    for name, token, size in (("agent", agent, rows), ("lane", lane, columns)):
+        position, heading, valid = (
+            scene.inputs[f"{name}_{field}"][:size] for field in ("position", "heading", "valid")
+        )
+        nodes[name] = np.where(valid[:, None], token[:size], np.float32(0))
+        nodes[f"{name}_position"] = np.where(valid[:, None], position + scene.origin, 0.0)
+        nodes[f"{name}_heading"], nodes[f"{name}_valid"] = heading, valid
     return OnboardTokens(
-        scenario_id=scene.scenario_id,
-        track_id=np.concatenate((scene.agents.track_id, np.full(rows - A, ""))),
-        agent=np.where(valid["agent"][:, None], agent, np.float32(0))[:rows],
-        agent_position=position["agent"][:rows],
-        agent_heading=inputs["agent_heading"][:rows],
-        agent_valid=valid["agent"][:rows],
-        lane_row=np.concatenate((scene.lanes.row, np.full(columns - L, -1))),
-        lane=np.where(valid["lane"][:, None], lane, np.float32(0))[:columns],
-        lane_position=position["lane"][:columns],
-        lane_heading=inputs["lane_heading"][:columns],
-        lane_valid=valid["lane"][:columns],
+        scene.scenario_id,
+        np.concatenate((track_id, np.full(rows - len(track_id), ""))),
+        lane_row=np.concatenate((lane_row, np.full(columns - len(lane_row), -1))),
+        **nodes,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import ClassVar
 
 import numpy as np
@@ -106,7 +105,7 @@ def rule_forecast(
     Of more modes the most probable ones are kept; fewer are followed by copies of the last one with
     probability 0. Probabilities are raised to :data:`CONFIDENCE_POWER` and sum to 1.
     """
-    tracks = Tracks(**{one.name: getattr(scene.tracks, one.name)[rows] for one in fields(Tracks)})
+    tracks = Tracks(**{name: x[rows] for name, x in vars(scene.tracks).items()})
     stamps = np.round(np.arange(scene.num_observed) * scene.step_s[0] * 1e9).astype(np.int64)
     scene_id, focal = str(scene.scenario_id[0]), str(tracks.track_id[0])
     found = rule(Scenario(scene_id, "", stamps, scene.num_observed, focal, tracks, scene.map), horizon)

@@ -40,9 +40,10 @@ class Job(NamedTuple):
         """Read the scenarios of ``rows``."""
         return [one for one in (self.store[row] for row in rows) if one.has_future or not self.labelled]
 
-    def forecasts(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        """Forecast the scenarios, of which there may be none."""
-        return self.predictor(scenarios) if scenarios else []
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """Read and forecast the scenarios of ``rows``, of which there may be none."""
+        scenarios = self.scenarios(rows)
+        return scenarios, self.predictor(scenarios) if scenarios else []
 
 
 #: The job of a worker process, inherited when it is forked.
@@ -78,7 +79,7 @@ def forecast_store(
     job, used = Job(predictor, store, labelled), min(processes(workers), len(batches))
     if not predictor.forks or "fork" not in multiprocessing.get_all_start_methods():
         used = 1
-    found = _here(job, batches) if used < 2 else _forked(job, batches, used)
+    found = map(job.batch, batches) if used < 2 else _forked(job, batches, used)
     with progress_bar(total=count, unit=" scenarios", desc=predictor.name, shown=progress) as bar:
         for rows, result in zip(batches, found, strict=True):
             yield result
@@ -88,12 +89,6 @@ def forecast_store(
 def in_batches(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     """Split ``rows`` into runs of at most ``size``."""
     return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
-def _here(job: Job, batches: Sequence[Sequence[int]]) -> Iterator[Batch]:
-    for rows in batches:
-        scenarios = job.scenarios(rows)
-        yield scenarios, job.forecasts(scenarios)
 
 
 def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[Batch]:
@@ -123,4 +118,4 @@ def _start(parent: int) -> None:
 
 def _forecast(rows: Sequence[int]) -> list[Forecast]:
     assert _job is not None
-    return _job.forecasts(_job.scenarios(rows))
+    return _job.batch(rows)[1]

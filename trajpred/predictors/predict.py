@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.environment import has_av2, require_av2
 from trajpred.errors import DataError, require
 from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
@@ -25,8 +24,6 @@ from trajpred.store import ScenarioStore
 Agents = Literal["focal", "scored"]
 #: Scenarios per row group: what is held in memory while writing.
 CHUNK = 256
-#: Steps of the forecasts that av2's ``ChallengeSubmission`` accepts.
-CHALLENGE_STEPS = 60
 
 
 def predict(
@@ -82,9 +79,8 @@ def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
 def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> tuple[int, int]:
     """Write forecasts in the format of av2's ``ChallengeSubmission``; the file is written atomically.
 
-    Forecasts are consumed one by one and written in order; one without tracks adds no row. Those of 60 steps
-    pass av2's class, which checks them, where av2 is installed; it accepts no other number of steps
-    (Argoverse 1 has 30). When it reads a file it sorts modes by probability, equal ones in any order.
+    Forecasts are consumed one by one and written in order; one without tracks adds no row. av2's class reads
+    files of 60 steps only, and sorts modes by probability, equal ones in any order.
 
     Returns the numbers of scenarios and tracks that were written.
 
@@ -103,30 +99,8 @@ def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> tuple[
                     raise DataError(f"scenario {one.scenario_id} was forecast twice", file=path)
                 tracks[one.scenario_id] = len(one.track_id)
             present = [one for one in chunk if len(one.track_id)]
-            if has_av2():
-                to_submission([one for one in present if one.trajectory.shape[2] == CHALLENGE_STEPS])
             writer.write_table(_to_table(present))
     return sum(count > 0 for count in tracks.values()), sum(tracks.values())
-
-
-def to_submission(forecasts: Iterable[Forecast]) -> Any:
-    """Convert forecasts of 60 steps to av2's ``ChallengeSubmission``.
-
-    The tracks of a forecast must share their probabilities.
-
-    Raises: DataError if av2 is not installed, or its checks fail.
-    """
-    require_av2()
-    from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
-
-    predictions = {
-        one.scenario_id: (shared(one), dict(zip(one.track_id.tolist(), one.trajectory, strict=True)))
-        for one in forecasts
-    }
-    try:
-        return ChallengeSubmission(predictions)
-    except ValueError as error:
-        raise DataError(f"av2 rejects the predictions: {error}") from None
 
 
 def shared(forecast: Forecast) -> NDArray[np.float64]:

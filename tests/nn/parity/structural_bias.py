@@ -36,7 +36,7 @@ def check(case: Case) -> None:
     load_kernel(kernel, case, "kernel_")
     gaussians = kernel(pair_distances(case["pos"]), case["pair_type"])
     assert bias.distance is not None
-    space = bias.distance(gaussians).masked_fill(~mask[:, None, None], -torch.inf)
+    space = bias.distance(gaussians).permute(0, 3, 1, 2).masked_fill(~mask[:, None, None], -torch.inf)
     case_rows = mask[:, None].expand(-1, heads, -1)
     case.close(space, "out_attn_bias_3d", case_rows)
     both = flat[..., 1:, 1:] + space
@@ -86,7 +86,7 @@ def load_bias(bias: StructuralBias, case: Case) -> None:
         hop = None if bias.edge.hop is None else bias.edge.hop[: len(case["path_hop_table"])]
         case.load(hop, "path_hop_table")
     if bias.distance is not None:
-        first, last = (layer for layer in bias.distance.net if isinstance(layer, nn.Linear))
+        first, last = (layer for layer in bias.distance if isinstance(layer, nn.Linear))
         case.load_linear(first, "dist_1")
         case.load_linear(last, "dist_2")
 

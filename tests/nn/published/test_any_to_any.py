@@ -145,8 +145,7 @@ def test_a_convolution_of_the_user() -> None:
             return pool_to_receiver(ops["softmax"](message), reduce_type="sum")
 
     own = {"softmax": segment_softmax, "reduce": reduce_items}
-    conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops=own, name="sum")
-    assert conv.get_config()["name"] == "sum"
+    conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops=own)
     reached = torch.zeros(N, 1).index_fill(0, EDGES[1], 1.0)
     assert_close(conv(torch.randn(N, NODE), EDGES), reached.expand(-1, NODE))
 

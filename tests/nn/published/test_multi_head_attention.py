@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from typing import Any
 
@@ -62,26 +61,6 @@ def test_errors() -> None:
     sizes: dict[str, Any] = {"num_heads": 2, "per_head_channels": 4, "attention_activation": "tanh"}
     with pytest.warns(UserWarning, match="score_scaling"):
         MultiHeadAttentionConv(**sizes)
-
-
-@each_variant
-def test_restored_from_a_json_config(options: dict[str, Any]) -> None:
-    own: dict[str, Any] = {
-        "kernel_initializer": {"class_name": "VarianceScaling", "config": {"scale": 2.0, "seed": 3}},
-        "kernel_regularizer": {"l2": 0.1},
-        "edge_dropout": 0.25,
-        "name": "attention",
-    }
-    conv, graph = with_weights(**own, **options), inputs()
-    config = json.loads(json.dumps(conv.get_config()))
-    twin = MultiHeadAttentionConv.from_config(config).eval()
-    assert twin.get_config() == config and config | own == config and config["receiver_tag"] == 1
-    twin.load_state_dict(conv.state_dict())
-    assert_close(twin(*graph), conv(*graph))
-    module = make(activation=nn.PReLU(init=0.3), kernel_initializer=nn.init.zeros_)
-    assert "activation.weight" in dict(module.named_parameters())
-    with pytest.raises(ValueError, match="activation has no name of Keras"):
-        module.get_config()
 
 
 @each_variant

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from functools import partial
@@ -61,7 +60,7 @@ class AnyToAnyConvolution(nn.Module):
         extra_receiver_ops: further functions for ``convolve``, by name, such as
             :func:`~trajpred.nn.segment_softmax`: ``f(value, receiver, num_receivers, **options)`` of
             ``[items, ...]`` and the receiver ``[items]`` of each. ``convolve`` gets ``f(value, **options)``.
-        name: of the layer, for its config.
+        name: of the layer.
 
     Example:
         >>> class Sum(AnyToAnyConvolution):
@@ -103,24 +102,6 @@ class AnyToAnyConvolution(nn.Module):
     def takes_sender_edge_input(self) -> bool:
         """Likewise of ``sender_edge_input``."""
         return self.sender_edge_feature is not None
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor as plain values, which JSON can hold.
-
-        ``extra_receiver_ops`` are not among them: as in TF-GNN, a subclass gives them.
-        """
-        return {
-            "receiver_tag": None if self.receiver_tag is None else int(self.receiver_tag),
-            "receiver_feature": self.receiver_feature,
-            "sender_node_feature": self.sender_node_feature,
-            "sender_edge_feature": self.sender_edge_feature,
-            "name": self.name,
-        }
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> AnyToAnyConvolution:
-        """Create a module with new weights from the result of :meth:`get_config`."""
-        return cls(**copy.deepcopy(dict(config)))
 
     def convolve(
         self,

@@ -183,14 +183,3 @@ def _look_up(
                 f"{argument} {name!r} cannot have the options {dict(config)} ({error})"
             ) from None
     return bound if config else found
-
-
-def serializable(given: Any, argument: str) -> Any:
-    """Return the name or config dict of a function, for JSON. Raises: ValueError if it has none."""
-    if given is None or isinstance(given, (str, Mapping)):
-        return dict(given) if isinstance(given, Mapping) else given
-    named = [*ACTIVATIONS.items(), *INITIALIZERS.items(), *REGULARIZERS.items()]
-    names = [name for name, function in named if function is given]
-    if not names:
-        raise ValueError(f"{argument} has no name of Keras, so that a config cannot hold it: {given!r}")
-    return names[0]

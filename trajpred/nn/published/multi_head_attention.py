@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from inspect import signature
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +85,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         transform_keys, share_key_transform, score_scaling, transform_values_after_pooling: see above.
         receiver_channels, sender_node_channels, sender_edge_channels: widths of the inputs; omitted ones are
             inferred from the first call or from a state dict, before the optimiser is created.
-        name: of the layer, for :meth:`get_config`, which raises ValueError for functions without a name.
+        name: of the layer.
 
     Example:
         >>> options = {"receiver_tag": "target", "sender_edge_feature": "edge_attr"}
@@ -142,13 +141,11 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         self.transform_keys, self.share_key_transform = transform_keys, share_key_transform
         self.score_scaling: str = score_scaling
         self.transform_values_after_pooling = transform_values_after_pooling
-        self.receiver_channels = receiver_channels
-        self.sender_node_channels, self.sender_edge_channels = sender_node_channels, sender_edge_channels
         keras.activation_of(activation), keras.activation_of(attention_activation)  # reject unknown names now
         keras.regularizer_of(kernel_regularizer)
-        self._make_maps()
+        self._make_maps((receiver_channels, sender_node_channels, sender_edge_channels))
 
-    def _make_maps(self) -> None:
+    def _make_maps(self, widths: tuple[int | None, int | None, int | None]) -> None:
         """Create the linear maps, and their weights if all widths are known."""
         H, C, bias = self.num_heads, self.per_head_channels, self.use_bias
         node, edge = self.takes_sender_node_input, self.takes_sender_edge_input
@@ -167,7 +164,6 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         self.value_pooled = dense(not values, H * C)
         trainable = self.score_scaling == "trainable_elup1"
         self.score_scaling_weight = nn.Parameter(torch.zeros(H, 1)) if trainable else None
-        widths = self.receiver_channels, self.sender_node_channels, self.sender_edge_channels
         if None not in (widths[0], widths[1] if node else 0, widths[2] if edge else 0):
             self._infer_widths(*(width or 0 for width in widths))
 
@@ -191,13 +187,6 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         if regularize is None:
             return self.query.weight.new_zeros(())
         return torch.stack([regularize(linear.weight) for linear in self._maps() if linear is not None]).sum()
-
-    def get_config(self) -> dict[str, Any]:
-        base = super().get_config()
-        own = (name for name in signature(MultiHeadAttentionConv).parameters if name not in base)
-        config = base | {name: getattr(self, name) for name in own}
-        functions = ("attention_activation", "activation", "kernel_initializer", "kernel_regularizer")
-        return config | {name: keras.serializable(config[name], name) for name in functions}
 
     def convolve(  # type: ignore[override]  # without further arguments
         self,
