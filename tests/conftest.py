@@ -52,6 +52,11 @@ def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
     return bool(np.array_equal(a, b))
 
 
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder."""
+    return {f.relative_to(folder).as_posix(): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The team's folder of data and vectors (``TRAJPRED_SHARED``, by default beside the repository)."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import SAMPLE
 from tests.store.scenarios import ORIGIN, full_map, made
 from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap, Ragged
@@ -83,8 +84,8 @@ def through(tmp_path: Path) -> Through:
 
 
 @pytest.mark.parametrize("heights", [False, True], ids=["flat", "heights"])
-def test_real_scenarios(sample: Path, through: Through, heights: bool) -> None:
-    given = [read_scenario(path) for paths in discover(sample).values() for path in paths[:3]]
+def test_real_scenarios(through: Through, heights: bool) -> None:
+    given = [read_scenario(path) for paths in discover(SAMPLE).values() for path in paths[:3]]
     for found, expected in zip(through(*given, heights=heights), given, strict=True):
         check(found, expected, heights)
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.conftest import equal
+from tests.conftest import SAMPLE, equal
 from tests.graph.scenes import assert_same
-from tests.store.scenarios import full_map, index, made, shard
+from tests.store.scenarios import OPTIONS, full_map, index, made, shard
 from trajpred.errors import DataError
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore, find_scenarios, prepare
@@ -24,7 +24,6 @@ from trajpred.store.decoder import views
 from trajpred.store.shards import SHARD, is_intact, row_checksum, sealed, unsealed
 
 Raw = Callable[..., Path]
-OPTIONS: dict[str, Any] = {"workers": 1, "progress": False}
 
 
 def rejected(read: Callable[[], Any], file: Path) -> DataError:
@@ -38,7 +37,7 @@ def rejected(read: Callable[[], Any], file: Path) -> DataError:
 # ------------------------------------------------------------------------------------------------- batches
 
 
-def test_batches_equal_joined_scenarios(sample: Path, raw: Raw, tmp_path: Path) -> None:
+def test_batches_equal_joined_scenarios(raw: Raw, tmp_path: Path) -> None:
     """Real scenarios, and maps with and without heights, lanes and crossings; any rows in any order."""
     kinds: list[dict[str, Any]] = [
         {"map": None, "scenario_id": "no map"},
@@ -47,8 +46,8 @@ def test_batches_equal_joined_scenarios(sample: Path, raw: Raw, tmp_path: Path) 
         {"track_id": [" ", "Ä東京 and more"], "step_s": 1 / 3},
         {"focal": 1, "velocity": np.full((2, 12, 2), 1e6)},
     ]
-    options = OPTIONS | {"heights": True, "shard_size": 3}
-    prepare("argoverse2", sample, tmp_path / "real", **options)
+    options = OPTIONS | {"heights": True}
+    prepare("argoverse2", SAMPLE, tmp_path / "real", **options)
     given = [made(**{"scenario_id": str(i)} | kind) for i, kind in enumerate(kinds)]
     prepare("made", raw([*given]), tmp_path / "made", **options)
     for name in ("real", "made"):
@@ -119,7 +118,7 @@ def test_few_shards_are_open_at_a_time(raw: Raw, tmp_path: Path) -> None:
         return sum(f"{tmp_path / 'store'}/" in line for line in Path("/proc/self/maps").open())
 
     folder = raw([made(scenario_id=f"{i:03}", map=None) for i in range(66)])
-    prepare("made", folder, tmp_path / "store", shard_size=1, **OPTIONS)
+    prepare("made", folder, tmp_path / "store", **OPTIONS | {"shard_size": 1})
     store = ScenarioStore(tmp_path / "store", "train")
     assert [store[i].scenario_id for i in (0, 3, 0)] == ["000", "003", "000"]
     assert maps() == 3  # two shards and the index

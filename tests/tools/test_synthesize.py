@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.path import Path as Outline
 
-from tests.conftest import equal
+from tests.conftest import equal, tree
 from tools.synthesize import KINDS, make_scenario, synthesize
 from trajpred.errors import DataError
 from trajpred.geometry import direction, to_local, wrap_angle
@@ -30,11 +29,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def digest(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
 def test_reading_returns_what_was_generated(folder: Path) -> None:
     generated = {one.scenario_id: one for one in (make_scenario(3, i) for i in range(10))}
     for split, paths in discover(folder).items():
@@ -47,20 +41,20 @@ def test_reading_returns_what_was_generated(folder: Path) -> None:
 
 def test_bytes_depend_on_the_seed_and_the_index_alone(folder: Path, tmp_path: Path) -> None:
     synthesize(tmp_path / "few", 3, 3, val=0.0, test=0.0, workers=1, progress=False)
-    few, many = digest(tmp_path / "few" / "train"), digest(folder / "train")
+    few, many = tree(tmp_path / "few" / "train"), tree(folder / "train")
     assert len(few) == 6 and few.items() <= many.items()
     assert not np.array_equal(make_scenario(4, 0).tracks.position, make_scenario(3, 0).tracks.position)
 
 
 def test_numbers_out_of_range_and_used_folders_are_rejected(folder: Path, tmp_path: Path) -> None:
-    before = digest(folder)
+    before = tree(folder)
     for out, field, numbers in ((tmp_path / "a", "limit", (0, 0)), (tmp_path / "a", "seed", (1, -1))):
         with pytest.raises(DataError) as caught:
             synthesize(out, *numbers)
         assert caught.value.field == field and not out.exists()
     with pytest.raises(DataError, match="not empty"):
         synthesize(folder, 1)
-    assert digest(folder) == before
+    assert tree(folder) == before
 
 
 def test_roads_are_connected_and_drivable(scenarios: list[Scenario]) -> None:
