@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +17,6 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.footprint import peak_memory
 from tests.graph.scenes import with_tracks
 from tests.predictors.saved import saved
 from tools.synthesize import make_scenario
@@ -27,9 +30,7 @@ from trajpred.sources import Source
 from trajpred.store import ScenarioStore, prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="no /proc")]
-#: Scenarios of each split.
-SPLITS = {"train": 512, "val": 32, "test": 20_000}
-FEW, MANY = 5_000, SPLITS["test"]
+FEW, MANY = 5_000, 20_000
 AGENTS, LANES = 4, 8
 
 
@@ -52,22 +53,43 @@ def reduced(scenario: Scenario) -> Scenario:
 
 def read(path: Path) -> Scenario:
     scenario = scenarios()[int(path.name) % 16]
-    return replace(scenario, scenario_id=f"{path.parent.name}-{path.name}")
+    return replace(scenario, scenario_id=path.name)
 
 
 #: A source that repeats these scenarios, each under a name of its own.
-SOURCE = Source(
-    lambda raw: {split: [raw / split / f"{i:05d}" for i in range(count)] for split, count in SPLITS.items()},
-    read,
-)
+SOURCE = Source(lambda raw: {"test": [raw / f"{i:05d}" for i in range(MANY)]}, read)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw, path = tmp_path_factory.mktemp("raw"), tmp_path_factory.mktemp("store")
     summary = prepare(f"{__name__}:SOURCE", raw, path, workers=1, progress=False)
-    assert summary.scenarios == SPLITS and not any(summary.skipped.values())
+    assert summary.scenarios == {"test": MANY} and not any(summary.skipped.values())
     return path
+
+
+def private_mb() -> float:
+    """Return the private memory of this process in MB, without the store's pages in the system's cache."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"RssAnon:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """Yield a list with the maximum of :func:`private_mb` so far, sampled every 20 ms."""
+    peak, done = [private_mb()], threading.Event()
+
+    def sample() -> None:
+        while not done.wait(0.02):
+            peak[0] = max(peak[0], private_mb())
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        sampler.join()
 
 
 def measure(command: str, predictor: str, store: str, out: str, limit: str) -> list[float]:

@@ -84,12 +84,7 @@ def test_a_healthy_installation_has_no_problem(store_path: Path, capsys: pytest.
         ("1.9", "", "problem", ["too old", "1.9", 'pip install "']),
         ("2.0", "", "ok", ["2.0 (<4,>=2)"]),
         ("4.0", "", "note", ["newer than the tested versions"]),
-        (
-            "3",
-            "raise OSError('no libthing.so\\nat all')",
-            "problem",
-            ["no libthing.so)", "--force-reinstall"],
-        ),
+        ("3", "raise OSError('no thing.so\\nat all')", "problem", ["no thing.so)", "--force-reinstall"]),
     ],
 )
 def test_versions_are_checked_and_packages_imported(

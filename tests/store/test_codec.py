@@ -142,9 +142,8 @@ def test_offsets_that_start_below_zero_are_refused() -> None:
     ],
 )
 def test_distances_beyond_int32_are_rejected_by_name(field: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=f"field '{field}'"):
         encode_row(made(**({"num_observed": 2} | changes)), heights=False)
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize("field", ["position", "heading", "velocity"])
@@ -152,9 +151,8 @@ def test_states_that_are_not_finite_are_rejected(field: str) -> None:
     """Sources need not validate what they read."""
     good = made()
     tracks = replace(good.tracks, **{field: np.full_like(getattr(good.tracks, field), np.nan)})
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=f"field '{field}'"):
         encode_row(replace(good, tracks=tracks), heights=False)
-    assert caught.value.field == field
 
 
 def test_oversized_rows_and_shards_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

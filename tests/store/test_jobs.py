@@ -131,7 +131,6 @@ def start(store: Path) -> subprocess.Popen[str]:
     options = ["--raw", SAMPLE, "--store", store, "--shard_size", "2", "--workers", "2"]
     return subprocess.Popen(
         [sys.executable, ROOT / "tools" / "prepare.py", *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -65,9 +65,8 @@ def test_a_store_holds_manifest_indices_shards_and_records(sample_store: Path, t
     assert summary.skipped == {split: {} for split in summary.scenarios}
     content = tree(tmp_path)
     assert content == tree(sample_store), "two workers write the bytes of one"
-    shards = [
-        f"{split}/shard-{i:05}" for split, n in {"test": 1, "train": 4, "val": 2}.items() for i in range(n)
-    ]
+    counts = {"test": 1, "train": 4, "val": 2}
+    shards = [f"{split}/shard-{i:05}" for split, count in counts.items() for i in range(count)]
     expected = {f"{shard}{end}" for shard in shards for end in (".arrow", ".json")}
     expected |= {f"{split}/index.arrow" for split in summary.scenarios}
     assert set(map(unsigned, content)) == expected | {"manifest.json", ".lock"} and content[".lock"] == b""
@@ -285,9 +284,8 @@ def test_scenarios_that_became_unreadable_are_not_lost(
 def provide(patch: pytest.MonkeyPatch, **splits: str) -> None:
     """Make the source "made" find these splits, with one scenario per letter."""
     found = {split: [Path(split, letter) for letter in letters] for split, letters in splits.items()}
-    patch.setitem(
-        SOURCES, "made", Source(lambda _: found, lambda path: made(scenario_id=path.name, map=None))
-    )
+    source = Source(lambda _: found, lambda path: made(scenario_id=path.name, map=None))
+    patch.setitem(SOURCES, "made", source)
 
 
 def readable(store: Path) -> dict[str, str]:

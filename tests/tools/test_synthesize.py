@@ -12,14 +12,7 @@ from tests.conftest import equal, tree
 from tools.synthesize import KINDS, make_scenario, synthesize
 from trajpred.errors import DataError
 from trajpred.geometry import direction, to_local, wrap_angle
-from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import discover, read_scenario
-
-
-@pytest.fixture(scope="module")
-def scenarios() -> list[Scenario]:
-    """Four scenarios of each kind of road network."""
-    return [make_scenario(5, i) for i in range(4 * len(KINDS))]
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +50,9 @@ def test_numbers_out_of_range_and_used_folders_are_rejected(folder: Path, tmp_pa
     assert tree(folder) == before
 
 
-def test_roads_are_connected_and_drivable(scenarios: list[Scenario]) -> None:
-    for lanes in (scenario.map for scenario in scenarios):
+def test_roads_are_connected_and_drivable() -> None:
+    """In four scenarios of each kind of road network."""
+    for lanes in (make_scenario(5, i).map for i in range(4 * len(KINDS))):
         outlines = [Outline(area[:, :2]) for area in lanes.drivable_area]
         for i in range(len(lanes)):
             line, left = lanes.centerline[i][:, :2], lanes.left_boundary[i][:, :2]

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage, Page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt install chromium")
 #: Marks of test modules that use a browser.
-IN_BROWSER = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt install chromium"),
-]
+IN_BROWSER = [pytest.mark.slow, needs_chromium]
 #: Address of the scene of the fixture ``scenes`` whose focal agent turns.
 TURN = "#scene=7f6920a4-da68-51ad-97ee-8f327a728473"
 

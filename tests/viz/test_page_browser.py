@@ -202,9 +202,8 @@ def test_attention_by_layer_and_head(
 
     browser.open(page, TURN)
     browser.do("get('layer-attention').click()")
-    assert browser.ask("get('heads').hidden") is False and "attention" in browser.ask(
-        "get('legend').innerText"
-    )
+    assert browser.ask("get('heads').hidden") is False
+    assert "attention" in browser.ask("get('legend').innerText")
     [attention], scene = attention_of(model, [scenes[2]]), scenes[2]
     row = attention.track_id.tolist().index(scene.focal_id)
     for layer, head, weight in (("", "", attention.weight.mean((0, 1))), ("1", "1", attention.weight[1, 1])):
