@@ -55,7 +55,7 @@ def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
 
 
 def rejected(
-    read: Callable[[], object], file: str | Path, field: str | None = None, message: str = ""
+    read: Callable[[], object], file: str | Path, field: str | None = None, message: str | None = None
 ) -> DataError:
     """Return the one-sentence error of ``read`` that names a field of a file; ``file``: end of its path."""
     with pytest.raises(DataError, match=message) as caught:

@@ -283,10 +283,12 @@ def with_header(change: Callable[[Row, int], Row], column: str) -> str:
         ([r for i, r in enumerate(made_rows()) if r[1] != "focal" or i > 9], "TIMESTAMP", "AGENT is not"),
         (made_rows(49), "TIMESTAMP", "has 49"),
         ([], "TIMESTAMP", "no rows"),
-        (b"\xff\xfe\x00", None, ""),
+        (b"\xff\xfe\x00", None, None),
     ],
 )
-def test_invalid_sequences_are_named(tmp_path: Path, rows: Any, field: str | None, message: str) -> None:
+def test_invalid_sequences_are_named(
+    tmp_path: Path, rows: Any, field: str | None, message: str | None
+) -> None:
     path = write(tmp_path, rows)
     rejected(lambda: read_scenario(path), "val/data/7.csv", field, message)
 
@@ -338,7 +340,7 @@ def test_invalid_packs_are_named(tmp_path: Path) -> None:
     table = pq.read_table(path).slice(0, 2000)
     table = table.filter(pc.not_equal(table["seq_id"], 2))
 
-    def check(field: str | None, message: str = "", name: str = "1") -> None:
+    def check(field: str | None, message: str | None = None, name: str = "1") -> None:
         rejected(lambda: read_scenario(path / name), f"val.parquet/{name}", field, message)
 
     pq.write_table(table, path, write_statistics=False, row_group_size=300)
