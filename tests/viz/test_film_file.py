@@ -52,7 +52,7 @@ def test_other_encoders_serve_and_other_formats_are_rejected(monkeypatch: pytest
     monkeypatch.setattr(film_file.shutil, "which", lambda name: f"/bin/{name}")
     assert film_file.find_encoder() == "/bin/ffmpeg"
     with pytest.raises(DataError, match=r"\.gif or \.mp4"):
-        write_film("a.webm", make_pictures(2), fps=10.0)
+        write_film(Path("a.webm"), make_pictures(2), fps=10.0)
 
 
 class Breaks(Sequence[np.ndarray]):
