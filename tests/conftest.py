@@ -7,6 +7,7 @@ import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: tests run in several processes
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import settings
 
 from tests.offline import offline
 from tests.without_av2 import skip_its_users
+from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import Scenario, Tracks
 from trajpred.sources.argoverse2 import discover, read_scenario
@@ -50,6 +52,23 @@ def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
     if isinstance(a, np.ndarray) and a.dtype.kind == "f":
         return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=tolerance))
     return bool(np.array_equal(a, b))
+
+
+def rejected(
+    read: Callable[[], object], file: str | Path, field: str | None = None, message: str | None = None
+) -> DataError:
+    """Return the one-sentence error of ``read`` that names a field of a file; ``file``: end of its path."""
+    with pytest.raises(DataError, match=message) as caught:
+        read()
+    error = caught.value
+    assert Path(str(error.file)).match(str(file)) and error.field == field, error
+    assert len(str(error).splitlines()) == 1 and len(error.message) < 300
+    return error
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder."""
+    return {f.relative_to(folder).as_posix(): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
 @pytest.fixture(scope="session")

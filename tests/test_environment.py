@@ -36,16 +36,6 @@ def test_a_quota_limits_the_cores(
     assert cores(tmp_path) == (expected or 8)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
-def test_affinity_limits_the_cores() -> None:
-    allowed = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(allowed)})
-        assert cores(Path("/nonexistent")) == 1
-    finally:
-        os.sched_setaffinity(0, allowed)
-
-
 @pytest.mark.parametrize(
     ("given", "waiting"),
     [

@@ -43,9 +43,8 @@ def two_by_three() -> Forecast:
 
 def test_lines_and_circles_have_exact_headings_and_speeds() -> None:
     origin = np.array([1e6, -1e6])
-    line = forecast(
-        origin + 8.0 * STEP * np.arange(1, 61)[:, None] * unit_vector(np.float64(2.0)), origin=origin[None]
-    )
+    path = origin + 8.0 * STEP * np.arange(1, 61)[:, None] * unit_vector(np.float64(2.0))
+    line = forecast(path, origin=origin[None])
     np.testing.assert_allclose(line.heading, 2.0, atol=1e-8)
     np.testing.assert_allclose(line.speed, 8.0, atol=1e-8)
     radius, rate = 20.0, 0.5
@@ -92,9 +91,8 @@ def test_local_forecasts_start_where_the_track_is_now() -> None:
     ],
 )
 def test_invalid_arguments_are_named(field: str, value: np.ndarray) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=f"field '{field}'"):
         forecast(**{field: value})
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize("field", ["trajectory", "probability", "heading", "speed", "scale"])
@@ -104,9 +102,8 @@ def test_arrays_must_be_finite_and_of_their_shape(field: str) -> None:
     broken = getattr(valid, field).copy()
     broken.flat[-1] = np.nan
     for value in (broken, getattr(valid, field)[:, :, ..., None]):
-        with pytest.raises(DataError) as caught:
+        with pytest.raises(DataError, match=f"field '{field}'"):
             replace(valid, **{field: value}).validate()
-        assert caught.value.field == field
     with pytest.raises(DataError, match="'probability': has a negative entry"):
         replace(valid, probability=np.array([[-0.5, 1.0, 0.5], [1, 0, 0]])).validate()
 

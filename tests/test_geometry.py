@@ -93,12 +93,8 @@ def test_torch_equals_numpy(dtype: type, tolerance: float) -> None:
     rng = np.random.default_rng(0)
     vector, origin, angle = (rng.normal(size=s, scale=50) for s in ((4, 5, 2), (4, 1, 2), (4, 5)))
     functions = ((wrap_angle, angle), (rotate, vector, angle), (to_local, vector, origin, angle))
-    functions += (
-        (to_global, vector, origin, angle),
-        (unit_vector, angle),
-        (direction, vector),
-        (norm, vector),
-    )
+    functions += ((to_global, vector, origin, angle), (unit_vector, angle), (direction, vector))
+    functions += ((norm, vector),)
     for function, *arrays_ in functions:
         cast = [array.astype(dtype) for array in arrays_]
         expected, found = function(*cast), function(*(torch.from_numpy(array) for array in cast))
@@ -126,9 +122,8 @@ def test_velocity_is_the_slope_of_a_line_fit(window: int) -> None:
     for a, t in np.argwhere(valid):
         used = [s for s in range(max(t - window + 1, 0), t + 1) if valid[a, s]]
         if len(used) > 1:
-            expected[a, t] = np.polyfit(
-                STEP * (np.array(used) - t), position[a, used] - position[a, used[0]], 1
-            )[0]
+            moved = position[a, used] - position[a, used[0]]
+            expected[a, t] = np.polyfit(STEP * (np.array(used) - t), moved, 1)[0]
     np.testing.assert_allclose(causal_velocity(position, valid, STEP, window * STEP), expected, atol=1e-7)
 
 
@@ -153,18 +148,15 @@ def test_constant_velocity_is_exact_far_away_and_over_long_recordings() -> None:
     for steps, offset, tolerance in ((110, 1e7, 1e-6), (10_000, 0.0, 1e-3)):
         position = offset + np.array([12.0, -5.0]) * STEP * np.arange(steps)[:, None]
         velocity = causal_velocity(position[None], np.ones((1, steps), bool), STEP)
-        np.testing.assert_allclose(
-            velocity[0, 1:], np.broadcast_to([12.0, -5.0], (steps - 1, 2)), atol=tolerance
-        )
+        assert np.abs(velocity[0, 1:] - [12.0, -5.0]).max() < tolerance
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0), (2, 1)])
 def test_motion_of_empty_and_single_steps_is_zero(shape: tuple[int, int]) -> None:
     velocity = causal_velocity(np.ones((*shape, 2)), np.ones(shape, bool), STEP)
     heading = causal_heading(velocity, np.ones(shape, bool))
-    assert (
-        velocity.shape == (*shape, 2) and heading.shape == shape and not velocity.any() and not heading.any()
-    )
+    assert velocity.shape == (*shape, 2) and not velocity.any()
+    assert heading.shape == shape and not heading.any()
 
 
 def test_heading_is_the_direction_of_travel_or_the_last_one() -> None:

@@ -50,7 +50,6 @@ def test_fields_that_are_not_given_have_defaults() -> None:
         assert getattr(lanes, name).tolist() == [0, 0, 0]
     assert lanes.left_neighbor.tolist() == lanes.right_neighbor.tolist() == [NO_LANE] * 3
     assert not lanes.left_boundary.lengths.any() and len(lanes.right_boundary) == 3
-    assert replace(lanes, turn_direction=np.array([1, 2, 3], np.int8)).turn_direction.tolist() == [1, 2, 3]
     LaneMap().validate()
 
 
@@ -63,9 +62,8 @@ def test_fields_that_are_not_given_have_defaults() -> None:
     ],
 )
 def test_invalid_ids_of_centerlines_are_named(field: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=f"field '{field}'"):
         LaneMap.from_centerlines(LINES, **changes).validate()
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -89,6 +87,5 @@ def test_invalid_ids_of_centerlines_are_named(field: str, changes: dict[str, Any
 )
 def test_invalid_fields_are_named(field: str, value: Any) -> None:
     lane_map().validate()
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=f"field '{field}'"):
         replace(lane_map(), **{field: value}).validate()
-    assert caught.value.field == field

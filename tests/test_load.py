@@ -1,28 +1,24 @@
-"""Long runs need no more memory and open files than short ones, as Linux reports in ``/proc``."""
+"""Many scenarios need no more memory than few, as Linux reports in ``/proc``."""
 
 from __future__ import annotations
 
-import gc
-import json
-import os
-import subprocess
+import re
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import pytorch_lightning as pl
 import torch
 
 from tests.conftest import ROOT
-from tests.footprint import peak_memory, private_mb
 from tests.graph.scenes import with_tracks
-from tests.model.small import small_model
-from tests.training.command import tiny
+from tests.predictors.saved import saved
 from tools.synthesize import make_scenario
 from trajpred.benchmark.timing import own_process
 from trajpred.evaluation import evaluate
@@ -34,13 +30,8 @@ from trajpred.sources import Source
 from trajpred.store import ScenarioStore, prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="no /proc")]
-#: Scenarios of each split.
-SPLITS = {"train": 512, "val": 32, "test": 20_000}
-FEW, MANY = 5_000, SPLITS["test"]
+FEW, MANY = 5_000, 20_000
 AGENTS, LANES = 4, 8
-#: Steps of the long training at which memory is compared; the first validation, with its pictures, files and
-#: workers, is at step 1,024.
-EARLY, LATE = 1_500, 10_000
 
 
 @cache
@@ -62,32 +53,43 @@ def reduced(scenario: Scenario) -> Scenario:
 
 def read(path: Path) -> Scenario:
     scenario = scenarios()[int(path.name) % 16]
-    return replace(scenario, scenario_id=f"{path.parent.name}-{path.name}")
+    return replace(scenario, scenario_id=path.name)
 
 
 #: A source that repeats these scenarios, each under a name of its own.
-SOURCE = Source(
-    lambda raw: {split: [raw / split / f"{i:05d}" for i in range(count)] for split, count in SPLITS.items()},
-    read,
-)
+SOURCE = Source(lambda raw: {"test": [raw / f"{i:05d}" for i in range(MANY)]}, read)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw, path = tmp_path_factory.mktemp("raw"), tmp_path_factory.mktemp("store")
     summary = prepare(f"{__name__}:SOURCE", raw, path, workers=1, progress=False)
-    assert summary.scenarios == SPLITS and not any(summary.skipped.values())
+    assert summary.scenarios == {"test": MANY} and not any(summary.skipped.values())
     return path
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model, saved as Lightning does."""
-    model, path = small_model(), tmp_path_factory.mktemp("model") / "tiny.ckpt"
-    content = {"state_dict": model.state_dict()}
-    model.on_save_checkpoint(content)
-    torch.save(content, path)
-    return path
+def private_mb() -> float:
+    """Return the private memory of this process in MB, without the store's pages in the system's cache."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"RssAnon:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """Yield a list with the maximum of :func:`private_mb` so far, sampled every 20 ms."""
+    peak, done = [private_mb()], threading.Event()
+
+    def sample() -> None:
+        while not done.wait(0.02):
+            peak[0] = max(peak[0], private_mb())
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        sampler.join()
 
 
 def measure(command: str, predictor: str, store: str, out: str, limit: str) -> list[float]:
@@ -105,55 +107,16 @@ def measure(command: str, predictor: str, store: str, out: str, limit: str) -> l
 @pytest.mark.parametrize("model", ["constant_velocity", "checkpoint"])
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_memory_does_not_grow_with_the_number_of_scenarios(
-    store: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, model: str
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, model: str
 ) -> None:
     """Except for the values of each focal agent, which an evaluation keeps: 1 kB per scenario."""
     monkeypatch.chdir(ROOT)
     script = f"import sys; from {__name__} import measure; print(measure(*sys.argv[1:]))"
-    predictor, out = checkpoint if model == "checkpoint" else model, tmp_path / "predictions.parquet"
+    predictor = saved(tmp_path) if model == "checkpoint" else model
+    out = tmp_path / "predictions.parquet"
     few, many = (own_process(script, command, predictor, store, out, count)[0] for count in (FEW, MANY))
     print(f"{command} with {model}: {few:.0f} MB for {FEW} scenarios, {many:.0f} for {MANY}")
     allowed = {"predict": 10.0, "evaluate": 1e-3 * (MANY - FEW)}
     assert many - few < allowed[command], f"{few:.0f} MB, then {many:.0f}"
     modes = 1 if model == "constant_velocity" else 6
     assert command == "evaluate" or pq.ParquetFile(out).metadata.num_rows == modes * MANY
-
-
-class Footprint(pl.Callback):
-    """Record every 500 steps the memory in MB of the training and of its workers, and its open files."""
-
-    def __init__(self, out: str) -> None:
-        self.out = Path(out)
-        self.records: dict[int, list[float]] = {}
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        if trainer.global_step % 500:
-            return
-        gc.collect()
-        threads = Path("/proc/self/task").glob("*/children")
-        workers = [child for thread in threads for child in thread.read_text().split()]
-        files = len([*Path("/proc/self/fd").iterdir()])
-        self.records[trainer.global_step] = [private_mb(), sum(map(private_mb, workers)), files]
-        self.out.write_text(json.dumps(self.records))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_memory_does_not_grow_with_the_number_of_steps(store: Path, tmp_path: Path, workers: int) -> None:
-    """In a training with curves, pictures, validation and checkpoints."""
-    footprint = [f"--trainer.callbacks={__name__}.Footprint"]
-    footprint += [f"--trainer.callbacks.init_args.out={tmp_path / 'footprint.json'}"]
-    data = ["--data.batch_size=2", f"--data.workers={workers}", "--trainer.enable_progress_bar=false"]
-    trainer = {
-        "max_steps": LATE,
-        "max_epochs": -1,
-        "enable_progress_bar": "false",
-        "check_val_every_n_epoch": 4,
-    }
-    args = tiny(store, tmp_path, *footprint, *data, **trainer)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, ROOT / "tools" / "train.py", *args], env=environment, check=True)
-    records = json.loads((tmp_path / "footprint.json").read_text())
-    early, late = (np.array(records[str(step)]) for step in (EARLY, LATE))
-    print(f"{workers} workers: {early} after {EARLY} steps, {late} after {LATE}")
-    # Without workers it varies between 421 and 435 MB after the first 1,500 steps.
-    assert ((late - early)[:2] < 20.0).all() and late[2] == early[2], records

@@ -14,7 +14,7 @@ from tests.conftest import equal
 from trajpred.errors import DataError
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
+from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
 
 A, T, OBSERVED = 3, 20, 12
 
@@ -115,9 +115,8 @@ def test_future_and_last_observation_of_tracks() -> None:
     ],
 )
 def test_invalid_arguments_are_named(field: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=f"field '{field}'"):
         scenario(**changes)
-    assert caught.value.field == field and "\n" not in str(caught.value)
 
 
 #: Names that NumPy, tables, messages or files would not keep.
@@ -154,28 +153,12 @@ def test_records_that_do_not_fit_together_are_rejected() -> None:
         (name, replace(made, tracks=replace(made.tracks, **{name: getattr(made.tracks, name)[1:]})))
         for name in ("track_id", "object_type", "category", "position", "heading", "velocity")
     ]
-    broken += [
-        ("timestamps_ns", replace(made, timestamps_ns=stamps)) for stamps in (np.arange(T - 1), np.zeros(T))
-    ]
+    wrong_times = (np.arange(T - 1), np.zeros(T))
+    broken += [("timestamps_ns", replace(made, timestamps_ns=stamps)) for stamps in wrong_times]
     broken += [("focal_id", replace(made, focal_id="other"))]
     for field, one in broken:
-        with pytest.raises(DataError) as caught:
+        with pytest.raises(DataError, match=f"field '{field}'"):
             one.validate()
-        assert caught.value.field == field
-
-
-def shifted(tracks: Tracks, by: float) -> Tracks:
-    position = tracks.position.copy()
-    position[0, 0, 0] += by
-    return replace(tracks, position=position)
-
-
-def test_equal_compares_every_value_with_a_tolerance() -> None:
-    made = scenario()
-    nearby = replace(made, tracks=shifted(made.tracks, 1e-3))
-    assert not equal(made, nearby) and equal(made, nearby, tolerance=2e-3)
-    assert not equal(made, replace(made, city="elsewhere"))
-    assert not equal(made, replace(made, map=replace(made.map, lane_id=made.map.lane_id + 1)), tolerance=10)
 
 
 def test_an_earlier_view_has_the_states_of_that_time() -> None:

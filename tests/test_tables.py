@@ -6,7 +6,7 @@ A table is checked if a comment before it names the files of each row, seeds joi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -65,14 +65,10 @@ def expected(column: str, row: Row) -> str | None:
     group, _, metric = name.rpartition(" ") if name.startswith("moving ") else ("focal", "", name)
     if against:
         return difference(row, metric, group)
-    sources: tuple[Callable[[Evaluation], dict[str, float]], ...] = (
-        lambda one: one.metrics[group],
-        lambda one: one.worlds["all"],
-    )
-    for source in sources:
-        if all(metric in source(one) for one in row.shown):
-            return over_seeds([source(one)[metric] for one in row.shown], 3 if metric == "actorCR" else 2)
-    return None
+    known = [one.worlds.get("all", {}) | one.metrics[group] for one in row.shown]
+    if not all(metric in one for one in known):
+        return None
+    return over_seeds([one[metric] for one in known], 3 if metric == "actorCR" else 2)
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for name, row in rows()])

@@ -34,9 +34,8 @@ def test_steady_motion_is_the_same_on_every_grid(own_s: float, step_s: float) ->
     found = resample(before, step_s)
     now, tracks = found.num_observed - 1, found.tracks
     time = (np.arange(found.num_steps) - now) * step_s
-    assert now == int(39 * own_s / step_s + 0.01) and found.num_steps - now - 1 == int(
-        40 * own_s / step_s + 0.01
-    )
+    assert now == int(39 * own_s / step_s + 0.01)
+    assert found.num_steps - now - 1 == int(40 * own_s / step_s + 0.01)
     assert found.step_s == pytest.approx(step_s) and tracks.valid.all()
     assert found.timestamps_ns[now] == before.timestamps_ns[39]
     np.testing.assert_allclose(tracks.position[0], np.stack((10 * time, 0 * time), -1), atol=1e-6)

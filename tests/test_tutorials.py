@@ -24,9 +24,8 @@ def code_cells(notebook: Any) -> list[Any]:
 @each
 def test_is_kept_with_its_outputs(path: Path) -> None:
     cells = code_cells(json.loads(path.read_text(encoding="utf-8")))
-    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)], (
-        "not run from the start"
-    )
+    order = [cell["execution_count"] for cell in cells]
+    assert order == [*range(1, len(cells) + 1)], "not run from the start"
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert len(outputs) >= len(cells) / 2 and all(output["output_type"] != "error" for output in outputs)
     assert path.stat().st_size < 1_000_000 and str(ROOT) not in path.read_text(encoding="utf-8")

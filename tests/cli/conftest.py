@@ -7,18 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SAMPLE, run
-
-#: Settings of a small model.
-SMALL = [
-    "--model.encoder.init_args.dim=16",
-    "--model.encoder.init_args.heads=2",
-    "--model.encoder.init_args.layers=1",
-    "--model.decoder.init_args.dim=16",
-    "--model.decoder.init_args.heads=2",
-    "--model.decoder.init_args.propose_layers=1",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-]
+from tests.training.command import tiny
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +21,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of two epochs."""
     runs = tmp_path_factory.mktemp("runs")
-    args = ["--trainer.max_epochs=2", "--trainer.check_val_every_n_epoch=1", "--data.workers=0"]
-    where = [f"--data.store={store}", f"--trainer.logger.init_args.save_dir={runs}"]
-    assert run("train", *SMALL, *args, *where) == 0
+    trainer = {"max_epochs": 2, "check_val_every_n_epoch": 1, "enable_progress_bar": "false"}
+    assert run("train", *tiny(store, runs, "--data.workers=0", **trainer)) == 0
     return runs / "forecaster" / "version_0"

@@ -26,10 +26,8 @@ def test_stores_and_scenarios(store: Path, capsys: pytest.CaptureFixture[str]) -
     assert rows["time"] == "50 + 60 steps of 0.1 s" and rows["focal"].endswith(scenario.focal_id)
     raw = SAMPLE / "val" / scenario.scenario_id
     of_file = describe(str(raw))[1]
-    assert of_file["source"] == "argoverse2" and of_file.keys() - {"source"} == rows.keys() - {
-        "split",
-        "store",
-    }
+    assert of_file["source"] == "argoverse2"
+    assert of_file.keys() - {"source"} == rows.keys() - {"split", "store"}
     assert all(of_file[name] == rows[name] for name in ("city", "time", "scored", "focal"))
     assert describe(str(SAMPLE))[1]["val"] == "5 scenarios"
     assert run("info", scenario.scenario_id[:8], "--store", store) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 import shutil
@@ -133,7 +132,6 @@ def _with(rows: pa.Table, change: Callable[[Any], object], *columns: str) -> pa.
 #: Mistakes that a program makes in every row, and the reason that is given.
 MISTAKES: dict[str, tuple[Callable[[Any], object], tuple[str, ...], str]] = {
     "sum": (lambda p: 2 * p, ("probability",), "5 times like .*: probabilities that sum to 2, not to 1"),
-    "logits": (math.log, ("probability",), "5 times like .*: a negative probability"),
     "steps": (lambda x: x[:25], COORDINATES, "5 times like .*: 25 steps are predicted instead of 60"),
     "tracks": (lambda name: f"T{name}", ("track_id",), r"5 times like .*: track T\w+ is not in the scenario"),
     "scenarios": (lambda name: name[1:], ("scenario_id",), "5 times like .*: is not in this split"),
@@ -151,9 +149,8 @@ def test_a_file_that_is_wrong_throughout_gets_the_reason(
     capsys.readouterr()
     assert run("evaluate", "--checkpoint", path, *at) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(f"^error: wrong.parquet forecasts no scored agent of split 'val'.*{reason}", error), (
-        error
-    )
+    expected = f"^error: wrong.parquet forecasts no scored agent of split 'val'.*{reason}"
+    assert re.search(expected, error), error
 
 
 def test_the_test_split_with_futures_is_scored_by_seconds_of_history(

@@ -10,15 +10,7 @@ from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 
 #: Observed steps, seconds between them, and future steps.
-WINDOWS = [
-    (8, 0.5, 12),
-    (20, 0.1, 60),
-    (50, 0.1, 30),
-    (125, 0.04, 150),
-    (11, 0.1, 80),
-    (1, 0.1, 60),
-    (5, 0.5, 0),
-]
+WINDOWS = [(8, 0.5, 12), (50, 0.1, 30), (125, 0.04, 150), (11, 0.1, 80), (1, 0.1, 60), (5, 0.5, 0)]
 ROAD = [[[-200, 0], [0, 0]], [[0, 0], [200, 0]], [[-200, 3.5], [200, 3.5]]]
 
 
@@ -29,9 +21,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def two_cars(observed: int, step_s: float, future: int, with_map: bool) -> Scenario:
     time = (np.arange(observed + future) - observed + 1) * step_s
-    paths = np.stack(
-        [np.stack((speed * time, np.full_like(time, y)), -1) for speed, y in ((10, 0), (12, 3.5))]
-    )
+    cars = ((10, 0), (12, 3.5))
+    paths = np.stack([np.stack((speed * time, np.full_like(time, y)), -1) for speed, y in cars])
     return Scenario.from_arrays(
         paths, num_observed=observed, step_s=step_s, map=ROAD if with_map else None, scenario_id=f"{observed}"
     )

@@ -42,10 +42,7 @@ def test_paths_that_meet_at_the_end_are_told_apart_by_their_middle() -> None:
     middle = np.array([[0.0, 4], [0, 4], [0, -4], [0, -4]])
     path = np.stack((middle / 2, middle, middle / 2, [[20.0, 1], [20, -1], [20, 1], [20, -1]]), 1)[None]
     share, _ = cluster(path, np.full((1, 4), 0.25), 2)
-    assert sorted(map(tuple, (share[0] > 0).tolist())) == [
-        (False, False, True, True),
-        (True, True, False, False),
-    ]
+    assert sorted((share[0] > 0).tolist()) == [[False, False, True, True], [True, True, False, False]]
 
 
 @pytest.mark.parametrize("spread", [0.0, 10.0])
@@ -103,12 +100,9 @@ def test_one_mode_is_the_mean_future(sample_scenarios: list[Scenario]) -> None:
     mean = np.einsum("akft,ak->aft", alone.trajectory, alone.probability)
     np.testing.assert_allclose(one.trajectory[:, 0], mean, atol=1e-9)
     assert (one.probability == pytest.approx(1)) and predictor.how == "modes merged to 1"
-    for wrong in (
-        lambda: load_ensemble(["lane_following"], modes=0),
-        lambda: load_ensemble(["constant_velocity"], True, modes=1),
-    ):
+    for name, joint, modes in (("lane_following", False, 0), ("constant_velocity", True, 1)):
         with pytest.raises(DataError):
-            wrong()
+            load_ensemble([name], joint, modes=modes)
 
 
 def test_only_common_tracks_of_one_scenario_and_horizon_are_merged() -> None:

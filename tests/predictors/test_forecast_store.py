@@ -77,10 +77,8 @@ def test_a_lost_process_is_reported(store_path: Path) -> None:
 
 @needs_fork
 def test_abandoned_forecasts_leave_no_process(store_path: Path) -> None:
-    before = set(multiprocessing.active_children())
-    found = forecast_store(
-        load_predictor("constant_velocity"), ScenarioStore(store_path, "train"), batch_size=3, workers=2
-    )
+    store, before = ScenarioStore(store_path, "train"), set(multiprocessing.active_children())
+    found = forecast_store(load_predictor("constant_velocity"), store, batch_size=3, workers=2)
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert set(multiprocessing.active_children()) <= before

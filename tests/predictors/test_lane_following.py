@@ -99,9 +99,8 @@ def test_every_branch_of_a_fork_is_a_mode_and_straight_the_most_probable() -> No
 
 def test_paths_that_turn_weigh_less() -> None:
     """By exp(-½ turn²) of their total turn in radians: 0.29 of straight on at a right angle."""
-    found = lane_paths(
-        Routes.of(fork()), Pose(np.zeros((1, 2)), np.zeros(1)), np.array([48.0]), np.array([40.0])
-    )
+    origin = Pose(np.zeros((1, 2)), np.zeros(1))
+    found = lane_paths(Routes.of(fork()), origin, np.array([48.0]), np.array([40.0]))
     aside = norm(found.curve[:, -1] - [48.0, 0.0]) > 1
     assert aside.sum() == 2 and len(aside) == 3
     ratio = found.weight[aside] / found.weight[~aside]

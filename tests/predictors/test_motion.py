@@ -81,12 +81,10 @@ def test_the_future_is_not_used(sample_scenarios: list[Scenario], baseline: Base
 def test_tracks_observed_once_go_straight_and_unobserved_ones_are_omitted(
     num_observed: int, baseline: Baseline
 ) -> None:
-    position = np.full((2, 20, 2), np.nan)
-    position[0, num_observed - 1] = position[1, 15] = [5.0, 6.0]
+    path = np.full((2, 20, 2), np.nan)
+    path[0, num_observed - 1] = path[1, 15] = [5.0, 6.0]
     velocity = np.broadcast_to([3.0, 4.0], (2, 20, 2))
-    scenario = Scenario.from_arrays(
-        position, num_observed=num_observed, velocity=velocity, track_id=["a", "b"]
-    )
+    scenario = Scenario.from_arrays(path, num_observed=num_observed, velocity=velocity, track_id=["a", "b"])
     forecast = baseline(scenario, num_future=10)
     assert forecast.track_id.tolist() == ["a"] and forecast.trajectory.shape[2:] == (10, 2)
     np.testing.assert_allclose(forecast.trajectory[0, 0, -1], [8.0, 10.0], atol=1e-9)

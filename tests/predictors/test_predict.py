@@ -43,16 +43,10 @@ class Selected(Predictor):
 
 
 @pytest.mark.parametrize(
-    ("name", "agents", "joint"),
-    [("lane_following", "focal", False), ("model", "scored", True)],
+    ("name", "agents", "joint"), [("lane_following", "focal", False), ("model", "scored", True)]
 )
 def test_file_scores_as_its_predictor(
-    store_path: Path,
-    tmp_path: Path,
-    checkpoint: Path,
-    name: str,
-    agents: Agents,
-    joint: bool,
+    store_path: Path, tmp_path: Path, checkpoint: Path, name: str, agents: Agents, joint: bool
 ) -> None:
     store, out = ScenarioStore(store_path, "val"), tmp_path / "p.parquet"
     source = checkpoint if name == "model" else name
@@ -98,10 +92,7 @@ def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Pa
     ],
 )
 def test_impossible_arguments_are_rejected(
-    store_path: Path,
-    tmp_path: Path,
-    wrong: dict[str, Any],
-    message: str,
+    store_path: Path, tmp_path: Path, wrong: dict[str, Any], message: str
 ) -> None:
     options: dict[str, Any] = {"out": tmp_path / "p.parquet", **wrong}
     with pytest.raises(DataError, match=message):

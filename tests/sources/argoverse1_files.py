@@ -1,9 +1,7 @@
-"""A small sequence and map in Argoverse 1's format, and the shared scenes unpacked to it."""
+"""A small sequence and map in Argoverse 1's format."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ MAPS = {
     "MIA": "pruned_argoverse_MIA_10316_vector_map.xml",
     "PIT": "pruned_argoverse_PIT_10314_vector_map.xml",
 }
+HEADER = ["TIMESTAMP", "TRACK_ID", "OBJECT_TYPE", "X", "Y", "CITY_NAME"]
 Row = list[Any]
 
 
@@ -62,8 +61,7 @@ def made_map() -> str:
 def write_csv(path: Path, rows: list[Row] | str | bytes) -> None:
     """Write rows below a header, or text and bytes unchanged."""
     if isinstance(rows, list):
-        lines = [["TIMESTAMP", "TRACK_ID", "OBJECT_TYPE", "X", "Y", "CITY_NAME"], *rows]
-        rows = "".join(",".join(map(str, line)) + "\n" for line in lines)
+        rows = "".join(",".join(map(str, line)) + "\n" for line in [HEADER, *rows])
     path.write_bytes(rows if isinstance(rows, bytes) else rows.encode())
 
 
@@ -77,11 +75,3 @@ def write(
     (raw / "map_files").mkdir(exist_ok=True)
     (raw / "map_files" / MAPS["MIA"]).write_bytes(xml if isinstance(xml, bytes) else xml.encode())
     return path
-
-
-def unpack(shared: Path, raw: Path) -> Path:
-    """Unpack the shared validation scenes to the official format, and return ``raw``."""
-    source = shared / "data" / "argoverse1"
-    command = [sys.executable, str(source / "unpack.py"), str(raw), "--splits", "val", "--workers", "1"]
-    subprocess.run(command, check=True, capture_output=True)
-    return raw

@@ -20,7 +20,6 @@ from trajpred.sources.recorded_drive import LABELS, TRACKED_OBJECTS, ros_types
 TOPIC = "/perception/object_recognition/tracking/objects"
 #: The label that each object type of the sample is written as.
 LABEL = {name: LABELS.index(name) for name in dict.fromkeys(LABELS)}
-ZEROS = [0.0] * 36
 
 
 def identity(track_id: str) -> bytes:
@@ -29,7 +28,7 @@ def identity(track_id: str) -> bytes:
 
 
 def tracked(scenario: Scenario, step: int, *, frame: str = "map", orientation: int = 2) -> dict[str, Any]:
-    """Return the message of one step: velocities in the object's frame, as Autoware has them."""
+    """Return the message of one step: velocities in the object's frame, as Autoware has them; no zeros."""
     seen, objects = detections(scenario, step), []
     for row, name in enumerate(seen.track_id):
         heading = float(np.asarray(seen.heading)[row])
@@ -41,20 +40,12 @@ def tracked(scenario: Scenario, step: int, *, frame: str = "map", orientation: i
         turn = {"x": 0.0, "y": 0.0, "z": math.sin(heading / 2), "w": math.cos(heading / 2)}
         linear = {"x": vx * cos + vy * sin, "y": vy * cos - vx * sin, "z": 0.0}
         motion = {
-            "pose_with_covariance": {"pose": {"position": point, "orientation": turn}, "covariance": ZEROS},
-            "twist_with_covariance": {
-                "twist": {"linear": linear, "angular": {"x": 0.0, "y": 0.0, "z": 0.0}},
-                "covariance": ZEROS,
-            },
-            "acceleration_with_covariance": {
-                "accel": {key: {"x": 0.0, "y": 0.0, "z": 0.0} for key in ("linear", "angular")},
-                "covariance": ZEROS,
-            },
+            "pose_with_covariance": {"pose": {"position": point, "orientation": turn}},
+            "twist_with_covariance": {"twist": {"linear": linear}},
             "orientation_availability": orientation,
-            "is_stationary": False,
         }
         label = {"label": LABEL.get(kind, 0), "probability": 0.9}
-        box = {"type": 0, "footprint": {"points": []}, "dimensions": {"x": length, "y": width, "z": 1.6}}
+        box = {"dimensions": {"x": length, "y": width, "z": 1.6}}
         objects.append(
             {
                 "object_id": {"uuid": list(identity(name))},

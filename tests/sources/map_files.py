@@ -67,20 +67,14 @@ def lanelet2(local: bool = False) -> bytes:
         x, y = 30 * column, 3 * row
         tags = f'<tag k="local_x" v="{x}"/><tag k="local_y" v="{y}"/>' if local else ""
         nodes.append(f'<node id="{name}" lat="{48 + y / 111200}" lon="{9 + x / 74600}">{tags}</node>')
-    ends = {
-        10: ((0, 3), (1, 3)),
-        11: ((0, 2), (1, 2)),
-        12: ((1, 1), (0, 1)),
-        13: ((1, 3), (2, 3)),
-        14: ((1, 2), (2, 2)),
-    }
+    ends = {10: ((0, 3), (1, 3)), 11: ((0, 2), (1, 2)), 12: ((1, 1), (0, 1))}
+    ends |= {13: ((1, 3), (2, 3)), 14: ((1, 2), (2, 2))}
     ways = []
     for way, points in ends.items():
         refs = "".join(f'<nd ref="{places[point]}"/>' for point in points)
         style = {11: "solid_dashed", 12: "dashed"}.get(way, "solid")
-        ways.append(
-            f'<way id="{way}">{refs}<tag k="type" v="line_thin"/><tag k="subtype" v="{style}"/></way>'
-        )
+        tags = f'<tag k="type" v="line_thin"/><tag k="subtype" v="{style}"/>'
+        ways.append(f'<way id="{way}">{refs}{tags}</way>')
     kinds = {
         1: (10, 11, "road", "yes"), 2: (13, 14, "road", "yes"), 3: (11, 12, "bicycle_lane", "yes"),
         4: (14, 12, "road", "no"), 5: (10, 12, "crosswalk", "no"), 6: (10, 12, "walkway", "no"),

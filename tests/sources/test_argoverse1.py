@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import equal
+from tests.conftest import equal, rejected
 from tests.graph.scenes import assert_same, features_of
-from tests.sources.argoverse1_files import MAPS, SHIPPED, Row, made_map, made_rows, unpack, write, write_csv
-from trajpred.errors import DataError
+from tests.sources.argoverse1_files import HEADER, MAPS, SHIPPED, Row, made_map, made_rows, write, write_csv
 from trajpred.evaluation import evaluate
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap
 from trajpred.predictors import load_predictor
@@ -29,14 +28,6 @@ from trajpred.sources import SOURCES
 from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read_scenario
 from trajpred.sources.argoverse1_map import city_map, read_city_map
 from trajpred.store import ScenarioStore, prepare
-
-HEADER = ["TIMESTAMP", "TRACK_ID", "OBJECT_TYPE", "X", "Y", "CITY_NAME"]
-
-
-@pytest.fixture(scope="module")
-def unpacked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(shared, tmp_path_factory.mktemp("argoverse1"))
-
 
 # -------------------------------------------------------------------------------------------- parity
 
@@ -87,15 +78,6 @@ def test_positions_of_csv_files_and_packs_equal_plain_csv(tmp_path: Path) -> Non
         assert equal(read_scenario(path), read_scenario(plain))
 
 
-@pytest.mark.slow
-def test_the_shipped_pack_equals_the_official_files(unpacked: Path) -> None:
-    plain, packed = discover(unpacked)["val"], discover(SHIPPED)["val"]
-    assert [path.stem for path in plain] == [path.name for path in packed]
-    for csv_path, pack_path in zip(plain, packed, strict=True):
-        assert equal(read_scenario(csv_path), read_scenario(pack_path))
-        check_tracks(read_scenario(csv_path), csv_path)
-
-
 def plain_lanes(path: Path) -> tuple[dict[int, Any], dict[int, list[list[float]]]]:
     """Return the tags (key -> values) and the points of each lane, parsed element by element."""
     with gzip.open(path) as file:
@@ -115,10 +97,8 @@ def plain_lanes(path: Path) -> tuple[dict[int, Any], dict[int, list[list[float]]
 def check_lanes(lanes: LaneMap, tags: dict[int, Any], points: dict[int, list[list[float]]]) -> None:
     for row, lane_id in enumerate(lanes.lane_id.tolist()):
         tag = tags[lane_id]
-        neighbors = [
-            NO_LANE if tag[key] == ["None"] else int(tag[key][0])
-            for key in ("l_neighbor_id", "r_neighbor_id")
-        ]
+        names = [tag[key][0] for key in ("l_neighbor_id", "r_neighbor_id")]
+        neighbors = [NO_LANE if name == "None" else int(name) for name in names]
         np.testing.assert_array_equal(lanes.centerline[row], points[lane_id])
         assert [str(lanes.is_intersection[row])] == tag["is_intersection"]
         assert [lanes.left_neighbor[row], lanes.right_neighbor[row]] == neighbors
@@ -209,8 +189,8 @@ def with_other_future(rows: list[Row], change: str) -> list[Row]:
     return changed
 
 
-def check_causal(path: Path, rows: list[Row]) -> None:
-    write_csv(path, rows)
+def test_the_future_changes_no_input(tmp_path: Path) -> None:
+    rows, path = made_rows(), write(tmp_path, made_rows())
     before = read_scenario(path)
     for change in ("positions", "timestamps", "focal only", "none"):
         write_csv(path, with_other_future(rows, change))
@@ -222,10 +202,6 @@ def check_causal(path: Path, rows: list[Row]) -> None:
         assert_same(a.agents, b.agents, skip=("target", "target_mask", "track"))
         assert_same(a.lanes, b.lanes)
         assert (a.agents.target.tobytes() == b.agents.target.tobytes()) == (change == "timestamps")
-
-
-def test_the_future_changes_no_input(tmp_path: Path) -> None:
-    check_causal(write(tmp_path, made_rows()), made_rows())
 
 
 def test_sequences_without_a_future_are_read_as_the_test_split(tmp_path: Path) -> None:
@@ -275,14 +251,6 @@ def test_discover_sorts_by_number_and_prefers_folders_to_packs(tmp_path: Path) -
 # ------------------------------------------------------------------------------------- invalid files
 
 
-def rejects(read: Callable[[], object], file: str, field: str | None, message: str | None = None) -> None:
-    with pytest.raises(DataError, match=message) as caught:
-        read()
-    error = caught.value
-    assert Path(str(error.file)).match(file) and error.field == field, error
-    assert len(str(error).splitlines()) == 1
-
-
 def with_cell(column: str, value: str) -> list[Row]:
     """Replace one cell of the focal track."""
     rows = made_rows()
@@ -323,19 +291,19 @@ def test_invalid_sequences_are_named(
     tmp_path: Path, rows: Any, field: str | None, message: str | None
 ) -> None:
     path = write(tmp_path, rows)
-    rejects(lambda: read_scenario(path), "val/data/7.csv", field, message)
+    rejected(lambda: read_scenario(path), "val/data/7.csv", field, message)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, made_rows())
-    rejects(lambda: read_scenario(path.with_name("8.csv")), "8.csv", None)
-    rejects(lambda: read_scenario(path.parent), "data", None)
+    rejected(lambda: read_scenario(path.with_name("8.csv")), "8.csv", None)
+    rejected(lambda: read_scenario(path.parent), "data", None)
     (tmp_path / "map_files" / MAPS["MIA"]).unlink()
-    rejects(lambda: read_scenario(path), f"map_files/{MAPS['MIA']}", None, "missing")
+    rejected(lambda: read_scenario(path), f"map_files/{MAPS['MIA']}", None, "missing")
     (tmp_path / "map_files").rmdir()
-    rejects(lambda: discover(tmp_path), "map_files", None, "missing")
+    rejected(lambda: discover(tmp_path), "map_files", None, "missing")
     path.unlink()
-    rejects(lambda: SOURCES["argoverse1"].scenarios(tmp_path), tmp_path.name, None, "train,val,test_obs")
+    rejected(lambda: SOURCES["argoverse1"].scenarios(tmp_path), tmp_path.name, None, "train,val,test_obs")
 
 
 INVALID_MAPS = [
@@ -357,18 +325,15 @@ INVALID_MAPS = [
 def test_invalid_maps_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, made_rows())
     contents: list[Any] = [(made_map().replace(old, new), field) for old, new, field in INVALID_MAPS]
-    contents += [
-        ("<ArgoverseVectorMap/>", "way"),
-        (b"", None),
-        ('<?xml version="1.0" encoding="x"?><a/>', None),
-    ]
+    contents += [("<ArgoverseVectorMap/>", "way"), (b"", None)]
+    contents += [('<?xml version="1.0" encoding="x"?><a/>', None)]
     for content, field in contents:
         assert content != made_map()
         write(tmp_path, made_rows(), content)
-        rejects(lambda: read_city_map(path.parents[2] / "map_files" / MAPS["MIA"]), MAPS["MIA"], field)
+        rejected(lambda: read_city_map(path.parents[2] / "map_files" / MAPS["MIA"]), MAPS["MIA"], field)
     compressed, path = gzip.compress(made_map().encode()), tmp_path / "map.xml.gz"
     path.write_bytes(compressed[: len(compressed) // 2])
-    rejects(lambda: read_city_map(path), "map.xml.gz", None)
+    rejected(lambda: read_city_map(path), "map.xml.gz", None)
 
 
 def test_invalid_packs_are_named(tmp_path: Path) -> None:
@@ -377,7 +342,7 @@ def test_invalid_packs_are_named(tmp_path: Path) -> None:
     table = table.filter(pc.not_equal(table["seq_id"], 2))
 
     def check(field: str | None, message: str | None = None, name: str = "1") -> None:
-        rejects(lambda: read_scenario(path / name), f"val.parquet/{name}", field, message)
+        rejected(lambda: read_scenario(path / name), f"val.parquet/{name}", field, message)
 
     pq.write_table(table, path, write_statistics=False, row_group_size=300)
     assert read_scenario(path / "1").scenario_id == "1"
@@ -394,4 +359,4 @@ def test_invalid_packs_are_named(tmp_path: Path) -> None:
     for content in (b"", b"PAR1" * 20):
         path.write_bytes(content)
         check(None)
-        rejects(lambda: discover(path.parent), "val.parquet", "seq_id")
+        rejected(lambda: discover(path.parent), "val.parquet", "seq_id")

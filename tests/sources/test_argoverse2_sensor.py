@@ -19,6 +19,8 @@ from trajpred.scenario import TrackCategory
 from trajpred.sources import SOURCES, argoverse2, argoverse2_sensor
 from trajpred.store import ScenarioStore, prepare
 
+BOXES, POSES = "annotations.feather", "city_SE3_egovehicle.feather"
+
 
 @pytest.fixture
 def logs(shared: Path) -> Path:
@@ -73,7 +75,7 @@ def test_observed_states_use_no_later_frame(raw: Path) -> None:
         moved = np.where(time > before.timestamps_ns[49], 0.3, 0.0) + table["tx_m"].to_numpy()
         return table.set_column(table.schema.get_field_index("tx_m"), "tx_m", pa.array(moved))
 
-    change(log / "annotations.feather", later_frames_move)
+    change(log / BOXES, later_frames_move)
     after = argoverse2_sensor.read_scenario(path)
     shared = [name for name in after.tracks.track_id if name in before.tracks.track_id]
     rows = [[one.tracks.index(name) for name in shared] for one in (before, after)]
@@ -98,9 +100,7 @@ def test_a_log_with_fewer_movers_than_windows_gives_those_that_have_one(raw: Pat
     """Boxes of all but two tracks that are focal leave: two windows stay."""
     paths = argoverse2_sensor.discover(raw)["val"]
     kept = [argoverse2_sensor.read_scenario(path).focal_id for path in paths[:2]]
-    change(
-        only_log(raw) / "annotations.feather", lambda t: t.filter(pc.is_in(t["track_uuid"], pa.array(kept)))
-    )
+    change(only_log(raw) / BOXES, lambda t: t.filter(pc.is_in(t["track_uuid"], pa.array(kept))))
     found = []
     for path in paths:
         try:
@@ -108,10 +108,6 @@ def test_a_log_with_fewer_movers_than_windows_gives_those_that_have_one(raw: Pat
         except DataError as error:
             assert "no track qualifies as the focal one of the window" in str(error)
     assert sorted(found) == sorted(kept)
-
-
-def without(column: str) -> Callable[[pa.Table], pa.Table]:
-    return lambda table: table.drop_columns([column])
 
 
 def constant(column: str, value: float) -> Callable[[pa.Table], pa.Table]:
@@ -125,20 +121,12 @@ def constant(column: str, value: float) -> Callable[[pa.Table], pa.Table]:
 @pytest.mark.parametrize(
     ("file", "damage", "problem"),
     [
-        (
-            "annotations.feather",
-            without("track_uuid"),
-            "annotations.feather, field 'track_uuid': column is missing",
-        ),
-        ("annotations.feather", constant("qw", 3.0), "field 'qw': and qx, qy, qz must be unit quaternions"),
-        ("annotations.feather", constant("tx_m", np.nan), "annotations.feather, field 'tx_m'"),
-        ("annotations.feather", lambda t: t.slice(0, 4000), "has [0-9]+ frames, a window 110"),
-        ("annotations.feather", lambda t: t.slice(0, 0), "field 'timestamp_ns': the file has no rows"),
-        (
-            "city_SE3_egovehicle.feather",
-            lambda t: t.slice(0, 50),
-            "has no pose at the time of an annotated frame",
-        ),
+        (BOXES, lambda t: t.drop_columns(["track_uuid"]), f"{BOXES}, field 'track_uuid': column is missing"),
+        (BOXES, constant("qw", 3.0), "field 'qw': and qx, qy, qz must be unit quaternions"),
+        (BOXES, constant("tx_m", np.nan), f"{BOXES}, field 'tx_m'"),
+        (BOXES, lambda t: t.slice(0, 4000), "has [0-9]+ frames, a window 110"),
+        (BOXES, lambda t: t.slice(0, 0), "field 'timestamp_ns': the file has no rows"),
+        (POSES, lambda t: t.slice(0, 50), "has no pose at the time of an annotated frame"),
     ],
 )
 def test_unusable_logs_are_described_in_one_sentence(
@@ -156,7 +144,7 @@ def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
     path = argoverse2_sensor.discover(raw)["val"][0]
     with pytest.raises(DataError, match="pedestrian_crossings"):
         argoverse2_sensor.read_scenario(path)
-    (log / "annotations.feather").write_bytes(b"not a table")
+    (log / BOXES).write_bytes(b"not a table")
     [path] = argoverse2_sensor.discover(raw)["val"]
     with pytest.raises(DataError, match=r"annotations.feather: is not a readable feather file"):
         argoverse2_sensor.read_scenario(path)

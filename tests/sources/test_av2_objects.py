@@ -52,9 +52,7 @@ def test_invalid_objects_are_named() -> None:
         from_av2({"scenario_id": "a"})
     with pytest.raises(DataError, match="ArgoverseStaticMap"):
         from_av2(theirs, "map.json")
-    theirs.tracks[0].object_states[0].heading = float("nan")
-    with pytest.raises(DataError, match="heading"):
-        from_av2(theirs)
-    theirs.tracks[0].object_states[0].heading = None
-    with pytest.raises(DataError, match="heading"):
-        from_av2(theirs)
+    for heading in (float("nan"), None):
+        theirs.tracks[0].object_states[0].heading = heading
+        with pytest.raises(DataError, match="heading"):
+            from_av2(theirs)

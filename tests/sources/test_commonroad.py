@@ -39,10 +39,12 @@ def test_a_short_recording_is_one_window_with_unknown_steps_around_it(read: Read
     assert np.allclose(scene.tracks.heading[car, seen], 0.01 * steps)
     forward = np.stack((np.cos(0.01 * steps), np.sin(0.01 * steps)), -1)
     assert np.allclose(scene.tracks.velocity[car, seen], 8 * forward)
-    kinds = {
-        name: OBJECT_TYPES[i] for name, i in zip(scene.tracks.track_id, scene.tracks.object_type, strict=True)
+    kinds = [OBJECT_TYPES[i] for i in scene.tracks.object_type]
+    assert dict(zip(scene.tracks.track_id, kinds, strict=True)) == {
+        "11": "cyclist",
+        "12": "vehicle",
+        "13": "vehicle",
     }
-    assert kinds == {"11": "cyclist", "12": "vehicle", "13": "vehicle"}
     # The car departs from its velocity, the cyclist does not; the parked car stays for the whole recording.
     assert scene.focal_id == "12"
     roles = [TrackCategory.SCORED, TrackCategory.FOCAL, TrackCategory.UNSCORED]

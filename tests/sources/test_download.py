@@ -154,10 +154,9 @@ def proxy(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 
 def get(proxy: Proxy, out: Path, **options: Any) -> Summary:
-    where = {"endpoint": proxy.url, "bucket": BUCKET, "prefix": PREFIX}
-    return download(
-        out, **(where | {"pause_s": 0.001, "retries": 4, "workers": 4, "progress": False} | options)
-    )
+    given = {"endpoint": proxy.url, "bucket": BUCKET, "prefix": PREFIX}
+    given |= {"pause_s": 0.001, "retries": 4, "workers": 4, "progress": False}
+    return download(out, **given | options)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -171,7 +170,7 @@ def command(proxy: Proxy, out: Path, *more: str) -> list[str]:
     return ["--out", str(out), *where, *more]
 
 
-def test_all_files_arrive_once_and_are_kept_by_the_next_run(proxy: Proxy, tmp_path: Path) -> None:
+def test_all_files_arrive_once_and_are_kept_while_they_are_sound(proxy: Proxy, tmp_path: Path) -> None:
     out = tmp_path / "a folder with spaces"
     summary = get(proxy, out)
     assert tree(out) == FILES
@@ -181,6 +180,12 @@ def test_all_files_arrive_once_and_are_kept_by_the_next_run(proxy: Proxy, tmp_pa
     assert (again.fetched, again.fetched_bytes, again.kept) == (0, 0, len(FILES))
     assert {proxy.requests[path] for path in FILES} == {1}
     assert proxy.requests["list"] >= 2 * len(FILES) // proxy.page
+    first, second, third, *_ = sorted(FILES)
+    (out / first).write_bytes(bytes(len(FILES[first])))
+    (out / second).write_bytes(FILES[second][:-1])
+    (out / third).unlink()
+    assert get(proxy, out).fetched == 3, "changed, cut and missing files"
+    assert tree(out) == FILES
 
 
 def test_limit_selects_the_first_scenarios_and_stops_listing(proxy: Proxy, tmp_path: Path) -> None:
@@ -208,21 +213,8 @@ def test_files_that_stay_faulty_are_reported_and_never_kept(proxy: Proxy, tmp_pa
     assert summary.failed.keys() == paths.keys()
     for path, fault in paths.items():
         assert problems[fault] in summary.failed[path] and "\n" not in summary.failed[path]
-    expected = {path: content for path, content in FILES.items() if path.startswith("train")}
-    assert tree(tmp_path) == {path: content for path, content in expected.items() if path not in paths}
-    proxy.faults.clear()
-    assert get(proxy, tmp_path, splits=["train"]).fetched == len(paths)
-    assert tree(tmp_path) == expected
-
-
-def test_damaged_files_are_replaced(proxy: Proxy, tmp_path: Path) -> None:
-    get(proxy, tmp_path, splits=["val"])
-    first, second, third, *_ = sorted(path for path in FILES if path.startswith("val/"))
-    (tmp_path / first).write_bytes(bytes(len(FILES[first])))
-    (tmp_path / second).write_bytes(FILES[second][:-1])
-    (tmp_path / third).unlink()
-    assert get(proxy, tmp_path, splits=["val"]).fetched == 3
-    assert tree(tmp_path) == {path: c for path, c in FILES.items() if path.startswith("val/")}
+    expected = {path for path in FILES if path.startswith("train")} - paths.keys()
+    assert tree(tmp_path) == {path: FILES[path] for path in expected}
 
 
 def test_files_uploaded_in_parts_are_verified_by_size(s3: Any, proxy: Proxy, tmp_path: Path) -> None:

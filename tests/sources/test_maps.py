@@ -115,11 +115,8 @@ def test_lane_offsets_may_jump_between_sections(load: Load) -> None:
     second = f'</laneSection><laneSection s="20"><right>{other}</right></laneSection>'.encode()
     first = opendrive(road(extra=offsets, right=lane(-1, link='<successor id="-2"/>')))
     lane_map = load(first.replace(b"</laneSection>", second))
-    assert [np.unique(line[:, 1].round(9)).tolist() for line in lane_map.centerline] == [
-        [-1.5],
-        [1.5],
-        [-1.5],
-    ]
+    sides = [np.unique(line[:, 1].round(9)).tolist() for line in lane_map.centerline]
+    assert sides == [[-1.5], [1.5], [-1.5]]
     assert lane_map.successors[0].tolist() == [2] and faults(lane_map) == []
 
 
@@ -210,10 +207,8 @@ def test_every_file_is_connected_and_validates(files: list[Path]) -> None:
         assert max(arc_length(line)[-1] for line in lane_map.centerline) <= lanes.MAX_LENGTH_M + 1e-6
         ahead = [line[-1] - line[0] for line in lane_map.centerline]
         for side, sign in ((lane_map.left_boundary, 1), (lane_map.right_boundary, -1)):
-            aside = [
-                edge.mean(axis=0) - line.mean(axis=0)
-                for edge, line in zip(side, lane_map.centerline, strict=True)
-            ]
+            pairs = zip(side, lane_map.centerline, strict=True)
+            aside = [edge.mean(axis=0) - line.mean(axis=0) for edge, line in pairs]
             turned = [a[0] * b[1] - a[1] * b[0] for a, b in zip(ahead, aside, strict=True)]
             assert np.mean(np.sign(turned) == sign) > 0.95, path
 
@@ -232,11 +227,7 @@ def test_coordinates_are_projected_around_an_origin() -> None:
         (b"", {}, "is not a readable map"),
         (b"<osm></osm>", {}, "must be 1 to 200000 segments"),
         (b"<gpx></gpx>", {}, "known map"),
-        (
-            lanelet2().replace(b'ref="11" role="right"', b'ref="99" role="right"'),
-            {},
-            "the right bound of lanelet 1",
-        ),
+        (lanelet2().replace(b'"11" role="right"', b'"99" role="right"'), {}, "the right bound of lanelet 1"),
         (lanelet2(), {"crs": "EPSG:0"}, "projection"),
         (lanelet2(), {"origin": (100, 0)}, "latitude and longitude"),
         (town().replace(b'length="10"', b'length="1e9"', 1), {}, "road.length"),

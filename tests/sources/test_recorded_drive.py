@@ -25,14 +25,14 @@ def scenario(sample_scenarios: list[Scenario]) -> Scenario:
     return sample_scenarios[0]
 
 
-def as_bag(recording: Path, folder: Path, storage: StoragePlugin) -> Path:
-    """Copy the messages of an MCAP file to a ROS 2 bag, as rosbags writes it, beside another topic."""
+def as_bag(recording: Path, folder: Path, storage: StoragePlugin, cut: tuple[int, ...] = ()) -> Path:
+    """Copy messages of an MCAP file, some of them cut, to a ROS 2 bag of rosbags, beside another topic."""
     with recording.open("rb") as stream, Writer(folder, version=9, storage_plugin=storage) as writer:
         topic = writer.add_connection(TOPIC, TRACKED_OBJECTS, typestore=ros_types())
         other = writer.add_connection("/clock", "builtin_interfaces/msg/Time", typestore=ros_types())
-        for _, _, message in make_reader(stream).iter_messages():
+        for row, (_, _, message) in enumerate(make_reader(stream).iter_messages()):
             writer.write(other, message.log_time, b"\0\1\0\0" + bytes(8))
-            writer.write(topic, message.log_time, message.data)
+            writer.write(topic, message.log_time, message.data[: 200 if row in cut else None])
     return folder
 
 
@@ -97,12 +97,7 @@ def test_other_frames_topics_and_files_are_refused(scenario: Scenario, tmp_path:
 
 def test_malformed_messages_are_skipped_and_counted(scenario: Scenario, tmp_path: Path) -> None:
     path = write_drive(scenario, tmp_path / "drive.mcap", steps=6)
-    folder = tmp_path / "bag"
-    with path.open("rb") as stream, Writer(folder, version=9, storage_plugin=StoragePlugin.SQLITE3) as writer:
-        topic = writer.add_connection(TOPIC, TRACKED_OBJECTS, typestore=ros_types())
-        for row, (_, _, message) in enumerate(make_reader(stream).iter_messages()):
-            writer.write(topic, message.log_time, message.data[: 200 if row in (1, 4) else None])
-    drive = RecordedDrive(folder)
+    drive = RecordedDrive(as_bag(path, tmp_path / "bag", StoragePlugin.SQLITE3, cut=(1, 4)))
     assert len(list(drive)) == 4 and drive.problems.total() == 2
     assert all("a message was skipped" in problem for problem in drive.problems)
 

@@ -9,35 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SAMPLE
+from tests.store.scenarios import OPTIONS
 from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, Source
 from trajpred.store import prepare
-
-#: Scenarios per shard: the 16 of the sample make 1 + 4 + 2 shards.
-SHARD_SIZE = 3
-
-
-@pytest.fixture(scope="session")
-def sample() -> Path:
-    return SAMPLE
 
 
 @pytest.fixture(scope="session")
 def sample_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample prepared in one run; must not be modified."""
     store = tmp_path_factory.mktemp("sample") / "store"
-    prepare("argoverse2", SAMPLE, store, workers=1, shard_size=SHARD_SIZE, progress=False)
+    prepare("argoverse2", SAMPLE, store, **OPTIONS)
     return store
-
-
-@pytest.fixture(scope="session")
-def tree() -> Callable[[Path], dict[str, bytes]]:
-    """Return a function from a folder to the content of every file below it."""
-
-    def read(folder: Path) -> dict[str, bytes]:
-        return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-
-    return read
 
 
 @pytest.fixture

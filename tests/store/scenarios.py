@@ -12,6 +12,8 @@ from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import Scenario
 
 ORIGIN = np.array([1e7, -1e7])
+#: Options of ``prepare``; the 16 scenarios of the sample make 1 + 4 + 2 shards.
+OPTIONS: dict[str, Any] = {"workers": 1, "shard_size": 3, "progress": False}
 
 
 def made(**changes: Any) -> Scenario:
@@ -34,6 +36,13 @@ def index(split: Path) -> Path:
     """Return the index of a split; its name ends with a checksum."""
     [found] = split.glob("index-*.arrow")
     return found
+
+
+def flip(path: Path) -> None:
+    """Change a bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def full_map() -> LaneMap:

@@ -9,20 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, equal
+from tests.conftest import ROOT, SAMPLE, equal, tree
+from tests.store.scenarios import OPTIONS
 from trajpred.errors import DataError
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, jobs, prepare
 from trajpred.store.jobs import ShardJob, make, sole_writer
 
-Tree = Callable[[Path], dict[str, bytes]]
-OPTIONS: dict[str, Any] = {"workers": 1, "shard_size": 3, "progress": False}
 posix = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no POSIX processes on this system")
 
 
@@ -47,50 +45,48 @@ def fill_up(patch: pytest.MonkeyPatch, complete: int | str) -> None:
 
 
 def test_a_full_disk_keeps_complete_shards(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    sample_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         fill_up(patch, 4)
         with pytest.raises(DataError, match=r"No space left on device.*the same command continues"):
-            prepare("argoverse2", sample, tmp_path, **OPTIONS)
+            prepare("argoverse2", SAMPLE, tmp_path, **OPTIONS)
     assert len(list(tmp_path.glob("*/shard-*"))) == 8 and not list(tmp_path.glob(".unfinished-*"))
-    prepare("argoverse2", sample, tmp_path, **OPTIONS)
+    prepare("argoverse2", SAMPLE, tmp_path, **OPTIONS)
     assert tree(tmp_path) == tree(sample_store)
 
 
 @pytest.mark.parametrize("complete", [0, 4, "manifest"])
 def test_a_store_that_a_full_disk_keeps_from_being_replaced_stays_readable(
-    sample: Path, copy: Path, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch, complete: int | str
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: int | str
 ) -> None:
     before = {split: list(ScenarioStore(copy, split)) for split in ("train", "val", "test")}
     other = OPTIONS | {"heights": True, "shard_size": 2}
     with monkeypatch.context() as patch:
         fill_up(patch, complete)
         with pytest.raises(DataError, match="No space left on device"):
-            prepare("argoverse2", sample, copy, overwrite=True, **other)
+            prepare("argoverse2", SAMPLE, copy, overwrite=True, **other)
     for split, scenarios in before.items():
         assert all(map(equal, ScenarioStore(copy, split), scenarios))
-    prepare("argoverse2", sample, copy, overwrite=True, **other)
-    prepare("argoverse2", sample, tmp_path / "whole", **other)
+    prepare("argoverse2", SAMPLE, copy, overwrite=True, **other)
+    prepare("argoverse2", SAMPLE, tmp_path / "whole", **other)
     assert tree(copy) == tree(tmp_path / "whole")
 
 
-def test_a_worker_that_outlives_its_run_changes_nothing(
-    sample: Path, sample_store: Path, copy: Path, tree: Tree
-) -> None:
+def test_a_worker_that_outlives_its_run_changes_nothing(sample_store: Path, copy: Path) -> None:
     with sole_writer(copy, 0) as scratch:
         config = {"source": "argoverse2", "heights": True}
-        paths = discover(sample)["val"][:3]
-        late = ShardJob(config, sample, paths, copy / "val" / "shard-00000.json", scratch)
+        paths = discover(SAMPLE)["val"][:3]
+        late = ShardJob(config, SAMPLE, paths, copy / "val" / "shard-00000.json", scratch)
     with pytest.raises(DataError, match="cannot be written"):
         make(late)
     assert tree(copy) == tree(sample_store)
 
 
-def test_one_run_at_a_time_writes_a_store(sample: Path, copy: Path) -> None:
+def test_one_run_at_a_time_writes_a_store(copy: Path) -> None:
     with sole_writer(copy, 0), pytest.raises(DataError, match="another prepare is writing this store"):
-        prepare("argoverse2", sample, copy, **OPTIONS)
-    prepare("argoverse2", sample, copy, **OPTIONS)
+        prepare("argoverse2", SAMPLE, copy, **OPTIONS)
+    prepare("argoverse2", SAMPLE, copy, **OPTIONS)
 
 
 #: Kill the process, without any clean-up, in place of a given file replacement.
@@ -115,29 +111,26 @@ prepare("argoverse2", raw, store, workers=1, shard_size=3, progress=False)
 
 @posix
 @pytest.mark.parametrize("replaced", [14, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_killed_run_resumes_to_the_same_bytes(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree, replaced: int
-) -> None:
+def test_a_killed_run_resumes_to_the_same_bytes(sample_store: Path, tmp_path: Path, replaced: int) -> None:
     """Before the indices, two files of each shard being in place; between a shard and its record."""
-    command = [sys.executable, "-c", DYING, str(sample), str(tmp_path), str(replaced)]
+    command = [sys.executable, "-c", DYING, str(SAMPLE), str(tmp_path), str(replaced)]
     assert subprocess.run(command).returncode == -signal.SIGKILL
     unfinished = list(tmp_path.glob(".unfinished-*/*"))
     assert unfinished and len(list(tmp_path.glob("*/*"))) - len(unfinished) == replaced
     with pytest.raises(DataError, match="no store here"):
         ScenarioStore(tmp_path, "train")
-    prepare("argoverse2", sample, tmp_path, **OPTIONS)
+    prepare("argoverse2", SAMPLE, tmp_path, **OPTIONS)
     assert tree(tmp_path) == tree(sample_store)
 
 
 # ------------------------------------------------------------------------------------------ real processes
 
 
-def start(raw: Path, store: Path) -> subprocess.Popen[str]:
+def start(store: Path) -> subprocess.Popen[str]:
     """Start the tool in a process group of its own."""
-    options = ["--raw", raw, "--store", store, "--shard_size", "2", "--workers", "2"]
+    options = ["--raw", SAMPLE, "--store", store, "--shard_size", "2", "--workers", "2"]
     return subprocess.Popen(
         [sys.executable, ROOT / "tools" / "prepare.py", *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -165,8 +158,8 @@ def assert_ended(group: int) -> None:
 
 
 @posix
-def test_ctrl_c_prints_one_line_and_leaves_no_process(sample: Path, tmp_path: Path) -> None:
-    process = start(sample, tmp_path)
+def test_ctrl_c_prints_one_line_and_leaves_no_process(tmp_path: Path) -> None:
+    process = start(tmp_path)
     wait_for_shards(tmp_path, process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, errors = process.communicate(timeout=30)
@@ -178,10 +171,10 @@ def test_ctrl_c_prints_one_line_and_leaves_no_process(sample: Path, tmp_path: Pa
 
 @pytest.mark.slow
 @posix
-def test_forty_kills_end_with_the_same_bytes(sample: Path, tmp_path: Path, tree: Tree) -> None:
+def test_forty_kills_end_with_the_same_bytes(tmp_path: Path) -> None:
     store, random_ = tmp_path / "store", random.Random(1)
     for kill in range(40):
-        process = start(sample, store)
+        process = start(store)
         if kill % 3:
             wait_for_shards(store, process, min(len(list(store.glob("*/shard-*.json"))) + 1, 8))
             time.sleep(random_.uniform(0, 0.15))
@@ -194,5 +187,5 @@ def test_forty_kills_end_with_the_same_bytes(sample: Path, tmp_path: Path, tree:
             assert_ended(process.pid)
         process.communicate()
     for name in ("store", "whole"):
-        prepare("argoverse2", sample, tmp_path / name, workers=1, shard_size=2, progress=False)
+        prepare("argoverse2", SAMPLE, tmp_path / name, **OPTIONS | {"shard_size": 2})
     assert tree(store) == tree(tmp_path / "whole")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import equal
-from tests.store.scenarios import made
+from tests.conftest import SAMPLE, equal, tree
+from tests.store.scenarios import OPTIONS, flip, made
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, Source
@@ -21,9 +21,7 @@ from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.shards import is_intact
 
-Tree = Callable[[Path], dict[str, bytes]]
 Raw = Callable[..., Path]
-OPTIONS: dict[str, Any] = {"workers": 1, "shard_size": 3, "progress": False}
 
 
 def stamps(store: Path) -> dict[str, tuple[int, int]]:
@@ -47,8 +45,8 @@ def manifest(store: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def raw_copy(sample: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(sample, tmp_path / "raw"))
+def raw_copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SAMPLE, tmp_path / "raw"))
 
 
 def only(raw: Path, split: str) -> Path:
@@ -61,17 +59,14 @@ def only(raw: Path, split: str) -> Path:
 # ------------------------------------------------------------------------------------------ one run
 
 
-def test_a_store_holds_manifest_indices_shards_and_records(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree
-) -> None:
-    summary = prepare("argoverse2", sample, tmp_path, **(OPTIONS | {"workers": 2}))
-    assert summary.scenarios == {split: len(paths) for split, paths in discover(sample).items()}
+def test_a_store_holds_manifest_indices_shards_and_records(sample_store: Path, tmp_path: Path) -> None:
+    summary = prepare("argoverse2", SAMPLE, tmp_path, **(OPTIONS | {"workers": 2}))
+    assert summary.scenarios == {split: len(paths) for split, paths in discover(SAMPLE).items()}
     assert summary.skipped == {split: {} for split in summary.scenarios}
     content = tree(tmp_path)
     assert content == tree(sample_store), "two workers write the bytes of one"
-    shards = [
-        f"{split}/shard-{i:05}" for split, n in {"test": 1, "train": 4, "val": 2}.items() for i in range(n)
-    ]
+    counts = {"test": 1, "train": 4, "val": 2}
+    shards = [f"{split}/shard-{i:05}" for split, count in counts.items() for i in range(count)]
     expected = {f"{shard}{end}" for shard in shards for end in (".arrow", ".json")}
     expected |= {f"{split}/index.arrow" for split in summary.scenarios}
     assert set(map(unsigned, content)) == expected | {"manifest.json", ".lock"} and content[".lock"] == b""
@@ -89,15 +84,15 @@ def test_a_store_holds_manifest_indices_shards_and_records(
     ],
 )
 def test_invalid_options_are_rejected_before_writing(
-    sample: Path, tmp_path: Path, field: str | None, changes: dict[str, Any]
+    tmp_path: Path, field: str | None, changes: dict[str, Any]
 ) -> None:
-    given = {"source": "argoverse2", "raw": sample, "store": tmp_path / "store", **OPTIONS, **changes}
+    given = {"source": "argoverse2", "raw": SAMPLE, "store": tmp_path / "store", **OPTIONS, **changes}
     with pytest.raises(DataError) as caught:
         prepare(**given)
     assert caught.value.field == field and not (tmp_path / "store").exists()
 
 
-def test_raw_folder_and_files_are_no_target(raw_copy: Path, tmp_path: Path, tree: Tree) -> None:
+def test_raw_folder_and_files_are_no_target(raw_copy: Path, tmp_path: Path) -> None:
     before = tree(raw_copy)
     with pytest.raises(DataError, match="another folder"):
         prepare("argoverse2", raw_copy, raw_copy / "train" / "..", **OPTIONS)
@@ -161,19 +156,13 @@ def test_invalid_listings_of_a_source_are_rejected(
 # ------------------------------------------------------------------------------------------ repeated runs
 
 
-def test_a_repeated_run_of_copied_data_writes_nothing(sample: Path, raw_copy: Path, copy: Path) -> None:
+def test_a_repeated_run_of_copied_data_writes_nothing(raw_copy: Path, copy: Path) -> None:
     before = stamps(copy)
     for path in raw_copy.rglob("*"):
         os.utime(path, (1, 1))
-    for raw in (sample, raw_copy):
+    for raw in (SAMPLE, raw_copy):
         assert sum(prepare("argoverse2", raw, copy, **OPTIONS).scenarios.values()) == 16
         assert stamps(copy) == before
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 SHARD, RECORD, INDEX = "train/shard-00001.arrow", "train/shard-00001.json", "val/index.arrow"
@@ -190,12 +179,12 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], Any], set[str]]] = {
 
 @pytest.mark.parametrize(("name", "damage", "expected"), DAMAGE.values(), ids=DAMAGE.keys())
 def test_only_damaged_files_are_written_again(
-    sample: Path, sample_store: Path, copy: Path, tree: Tree, name: str, damage: Any, expected: set[str]
+    sample_store: Path, copy: Path, name: str, damage: Any, expected: set[str]
 ) -> None:
     before = stamps(copy)
     [path] = [path for path in copy.rglob("*") if unsigned(str(path.relative_to(copy))) == name]
     damage(path)
-    prepare("argoverse2", sample, copy, **OPTIONS)
+    prepare("argoverse2", SAMPLE, copy, **OPTIONS)
     assert tree(copy) == tree(sample_store)
     assert changed(copy, before) - {"manifest.json"} == expected - {"manifest.json"}
 
@@ -228,16 +217,14 @@ def test_a_changed_pack_is_prepared_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("changes", [{"heights": True}, {"shard_size": 100}], ids=str)
-def test_other_options_rewrite_the_store(
-    sample: Path, sample_store: Path, copy: Path, tree: Tree, changes: dict[str, Any]
-) -> None:
-    prepare("argoverse2", sample, copy, **(OPTIONS | changes))
+def test_other_options_rewrite_the_store(sample_store: Path, copy: Path, changes: dict[str, Any]) -> None:
+    prepare("argoverse2", SAMPLE, copy, **(OPTIONS | changes))
     assert manifest(copy)["config"] != manifest(sample_store)["config"]
     heights = ScenarioStore(copy, "train")[0].map.left_boundary.values.shape[1] == 3
     assert heights == ("heights" in changes)
     if not heights:
         assert all(map(equal, ScenarioStore(copy, "train"), ScenarioStore(sample_store, "train")))
-    prepare("argoverse2", sample, copy, **OPTIONS)
+    prepare("argoverse2", SAMPLE, copy, **OPTIONS)
     assert tree(copy) == tree(sample_store), "nothing of the other options is left"
 
 
@@ -245,14 +232,14 @@ def test_other_options_rewrite_the_store(
 
 
 def test_splits_prepared_separately_make_the_same_store(
-    raw_copy: Path, sample_store: Path, tmp_path: Path, tree: Tree
+    raw_copy: Path, sample_store: Path, tmp_path: Path
 ) -> None:
     for split in ("val", "test", "train"):
         prepare("argoverse2", only(raw_copy, split), tmp_path / "store", **OPTIONS)
     assert tree(tmp_path / "store") == tree(sample_store)
 
 
-def test_splits_of_other_options_are_not_lost(raw_copy: Path, copy: Path, tree: Tree) -> None:
+def test_splits_of_other_options_are_not_lost(raw_copy: Path, copy: Path) -> None:
     val, before = only(raw_copy, "val"), tree(copy)
     for changes, message in (({"heights": True}, "heights False"), ({"shard_size": 2}, "shard_size 3")):
         with pytest.raises(DataError, match=f"{message}.*--overwrite"):
@@ -270,7 +257,7 @@ def test_scenarios_that_the_raw_data_lack_are_not_lost(raw_copy: Path, copy: Pat
 
 
 def test_scenarios_that_became_unreadable_are_not_lost(
-    raw_copy: Path, sample_store: Path, copy: Path, tree: Tree
+    raw_copy: Path, sample_store: Path, copy: Path
 ) -> None:
     """An unmounted file system, say; also when the run is repeated."""
     lost = [path for folder in discover(raw_copy)["val"] for path in folder.glob("scenario_*.parquet")]
@@ -297,9 +284,8 @@ def test_scenarios_that_became_unreadable_are_not_lost(
 def provide(patch: pytest.MonkeyPatch, **splits: str) -> None:
     """Make the source "made" find these splits, with one scenario per letter."""
     found = {split: [Path(split, letter) for letter in letters] for split, letters in splits.items()}
-    patch.setitem(
-        SOURCES, "made", Source(lambda _: found, lambda path: made(scenario_id=path.name, map=None))
-    )
+    source = Source(lambda _: found, lambda path: made(scenario_id=path.name, map=None))
+    patch.setitem(SOURCES, "made", source)
 
 
 def readable(store: Path) -> dict[str, str]:
@@ -359,7 +345,7 @@ def test_readers_of_a_changed_split_get_an_error(tmp_path: Path, monkeypatch: py
 
 
 def test_skipped_scenarios_are_read_once_repaired_and_new_ones_added(
-    sample: Path, raw_copy: Path, sample_store: Path, tmp_path: Path, tree: Tree
+    raw_copy: Path, sample_store: Path, tmp_path: Path
 ) -> None:
     store, folder = tmp_path / "store", discover(raw_copy)["train"][2]
     parquet = next(folder.glob("*.parquet"))
@@ -371,18 +357,16 @@ def test_skipped_scenarios_are_read_once_repaired_and_new_ones_added(
     assert parquet.name in summary.skipped["train"][folder.name]
     assert manifest(store)["splits"]["train"]["skipped"] == summary.skipped["train"]
     parquet.write_bytes(content)
-    shutil.copytree(sample / "test", raw_copy / "test")
+    shutil.copytree(SAMPLE / "test", raw_copy / "test")
     assert prepare("argoverse2", raw_copy, store, **OPTIONS).skipped["train"] == {}
     assert tree(store) == tree(sample_store)
 
 
-def test_leftovers_are_removed_and_other_files_kept(
-    sample: Path, sample_store: Path, copy: Path, tree: Tree
-) -> None:
+def test_leftovers_are_removed_and_other_files_kept(sample_store: Path, copy: Path) -> None:
     (copy / ".unfinished-1").mkdir()
     old = ("train/shard-00000.1.partial", "val/shard-00099-0a0a0a0a.arrow", "val/index.arrow")
     for name in (".unfinished-1/2", *old):
         (copy / name).write_text("left over")
     (copy / "train" / "notes.txt").write_text("mine")
-    prepare("argoverse2", sample, copy, **OPTIONS)
+    prepare("argoverse2", SAMPLE, copy, **OPTIONS)
     assert tree(copy) == tree(sample_store) | {"train/notes.txt": b"mine"}

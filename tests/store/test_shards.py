@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import SAMPLE
 from tests.store.scenarios import ORIGIN, made
 from trajpred.sources.argoverse2 import discover, read_scenario
 from trajpred.store import ScenarioStore, prepare
@@ -20,8 +21,8 @@ from trajpred.store.sample import SAMPLE_NATIVE
 from trajpred.store.shards import write_shard
 
 
-def test_bytes_per_argoverse_2_scenario(sample: Path, tmp_path: Path) -> None:
-    paths = [path for paths in discover(sample).values() for path in paths if path.name in SAMPLE_NATIVE]
+def test_bytes_per_argoverse_2_scenario(tmp_path: Path) -> None:
+    paths = [path for paths in discover(SAMPLE).values() for path in paths if path.name in SAMPLE_NATIVE]
     rows = [encode_row(read_scenario(path), heights=False) for path in paths]
     write_shard(tmp_path / "shard", rows * 8)
     assert (tmp_path / "shard").stat().st_size / (8 * len(rows)) < 52_000
@@ -40,9 +41,6 @@ def test_the_documented_example_reads_a_shard(sample_store: Path) -> None:
     assert [(lane - lane[0]).tolist() for lane in found["lanes"]] == lanes
 
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc on this system")
-
-
 #: Prints how many bytes of files become resident when one row of a shard is read.
 RESIDENT = """
 import sys
@@ -59,7 +57,7 @@ print(resident() - before)
 """
 
 
-@needs_proc
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc on this system")
 def test_reading_a_row_does_not_read_the_whole_shard(raw: Callable[..., Path], tmp_path: Path) -> None:
     large = made(position=ORIGIN + np.random.default_rng(0).normal(size=(1000, 200, 2)))
     for name, scenario in (("large", large), ("small", made())):

@@ -7,19 +7,16 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from distributed import LocalCluster
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SAMPLE, tree
+from tests.store.scenarios import OPTIONS
 from trajpred.errors import DataError
 from trajpred.store import prepare
 
-Tree = Callable[[Path], dict[str, bytes]]
-OPTIONS: dict[str, Any] = {"shard_size": 3, "progress": False}
 #: A source whose reader ends its process, as the system does when memory runs out.
 DEADLY = """
 import os
@@ -39,16 +36,14 @@ def test_a_dead_worker_process_is_one_error(tmp_path: Path) -> None:
     assert last.startswith("error: --workers: a process died") and "the same command continues" in last
 
 
-def test_a_cluster_of_threads_writes_the_bytes_of_a_local_run(
-    sample: Path, sample_store: Path, tmp_path: Path, tree: Tree
-) -> None:
+def test_a_cluster_of_threads_writes_the_bytes_of_a_local_run(sample_store: Path, tmp_path: Path) -> None:
     with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster:
-        prepare("argoverse2", sample, tmp_path, scheduler=cluster.scheduler_address, **OPTIONS)
+        prepare("argoverse2", SAMPLE, tmp_path, scheduler=cluster.scheduler_address, **OPTIONS)
     assert tree(tmp_path) == tree(sample_store)
 
 
 def test_an_unreachable_scheduler_is_reported_in_time(
-    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trajpred.store.workers.TIMEOUT_S", 1)
     with socket.socket() as free:
@@ -56,21 +51,19 @@ def test_an_unreachable_scheduler_is_reported_in_time(
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     for scheduler in (address, "somewhere"):
         with pytest.raises(DataError, match=f"no Dask scheduler answers at {scheduler}") as caught:
-            prepare("argoverse2", sample, tmp_path / "store", scheduler=scheduler, **OPTIONS)
+            prepare("argoverse2", SAMPLE, tmp_path / "store", scheduler=scheduler, **OPTIONS)
         assert caught.value.field == "scheduler" and not (tmp_path / "store").exists()
         gc.collect()  # a half-connected client would block here
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(DataError, match="pip install 'distributed"):
-        prepare("argoverse2", sample, tmp_path / "store", scheduler=address, **OPTIONS)
+        prepare("argoverse2", SAMPLE, tmp_path / "store", scheduler=address, **OPTIONS)
 
 
 @pytest.mark.slow
-def test_a_scheduler_without_workers_is_reported(
-    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduler_without_workers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trajpred.store.workers.TIMEOUT_S", 2)
     with (
         LocalCluster(n_workers=0, dashboard_address=None) as empty,
         pytest.raises(DataError, match="workers"),
     ):
-        prepare("argoverse2", sample, tmp_path / "store", scheduler=empty.scheduler_address, **OPTIONS)
+        prepare("argoverse2", SAMPLE, tmp_path / "store", scheduler=empty.scheduler_address, **OPTIONS)

@@ -34,9 +34,7 @@ def test_law_is_that_of_the_errors() -> None:
     assert law.exponent.mean == pytest.approx(EXPONENT)
     assert law.predicted[:, -1] == pytest.approx([FACTOR * 200_000**-EXPONENT] * 3)
     assert (law.at[0], law.at[-1]) == pytest.approx((1_000, 200_000))
-    assert [error.mean for error in law.errors] == pytest.approx(
-        [FACTOR * (s * FULL) ** -0.21 for s in SHARES]
-    )
+    assert [error.mean for error in law.errors] == pytest.approx(LEVELS)
 
 
 def test_intervals_cover_scenes_that_spread() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SAMPLE
-from tests.viz.browser import Browser
+from tests.viz.browser import CHROMIUM, Browser
 from trajpred.forecast import Attention
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.checkpoint import attention_of
@@ -34,12 +34,13 @@ def attention(model: Predictor, real_scene: Scenario) -> Attention:
     return attention_of(model, [real_scene])[0]
 
 
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    opened = Browser(tmp_path_factory.mktemp("profile"))
-    opened.prefer("light")
-    yield opened
-    opened.close()
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A tab for the tests of one file: Playwright's event loop would disturb those of other libraries."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        yield Browser(playwright.chromium.launch(executable_path=CHROMIUM).new_page())
 
 
 @pytest.fixture(scope="session")

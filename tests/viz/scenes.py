@@ -89,9 +89,8 @@ def with_scales(forecast: Forecast, ahead: float = 0.5, left: float = 0.2) -> Fo
 
 def marginal(forecast: Forecast) -> Forecast:
     """Give every track probabilities of its own."""
-    return replace(
-        forecast, probability=np.stack([np.roll(p, i) for i, p in enumerate(forecast.probability)])
-    )
+    rolled = [np.roll(p, i) for i, p in enumerate(forecast.probability)]
+    return replace(forecast, probability=np.stack(rolled))
 
 
 def artists(figure: Figure, gid: str) -> list[Any]:

@@ -13,14 +13,7 @@ from av2.datasets.motion_forecasting.eval.metrics import (
     compute_world_fde,
 )
 
-from tests.viz.scenes import (
-    OBSERVED,
-    artists,
-    make_forecast,
-    make_scenario,
-    marginal,
-    text,
-)
+from tests.viz.scenes import OBSERVED, artists, make_forecast, make_scenario, marginal, text
 from trajpred.forecast import Forecast
 from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.viz import draw_scene

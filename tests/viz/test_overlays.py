@@ -88,18 +88,3 @@ def test_mean_shift_weights_modes_by_probability() -> None:
     assert mean_shift(original, shuffled, "car") == pytest.approx(np.full(30, 1.5))
     with pytest.raises(DataError, match="'bus'"):
         mean_shift(original, moved, "bus")
-
-
-def test_impossible_overlays_are_rejected(real_scene: Scenario, attention: Attention) -> None:
-    scene = make_scenario()
-    forecast = make_forecast(scene)
-    what_if = WhatIf(("bus",), forecast)
-    for match, given in (
-        ("is not of scenario", {"attention": attention}),
-        ("what_if", {"what_if": what_if}),
-        ("combined with what_if", {"forecast": forecast, "what_if": what_if, "attention": attention}),
-        ("combined with what_if", {"forecast": forecast, "what_if": what_if, "world": 0}),
-        ("'car'", {"forecast": forecast, "what_if": WhatIf(("bus",), make_forecast(scene, ("walker",)))}),
-    ):
-        with pytest.raises(DataError, match=match):
-            draw_scene(scene, **given)  # type: ignore[arg-type]

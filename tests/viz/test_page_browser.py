@@ -25,14 +25,14 @@ def listed(browser: Browser) -> list[str]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_loads_from_disk_without_errors_or_network(browser: Browser, page: Path, theme: str) -> None:
-    browser.prefer(theme)
+    browser.page.emulate_media(color_scheme=theme)
     browser.open(page)
     assert browser.errors == [] and browser.requests == [page.as_uri()]
     assert browser.ask("document.documentElement.dataset.theme") == theme
     assert (browser.picture()[2, 2, :3].mean() > 0.8) == (theme == "light")
     browser.do("get('theme').click()")
     assert (browser.picture()[2, 2, :3].mean() > 0.8) != (theme == "light")
-    browser.prefer("light")
+    browser.page.emulate_media(color_scheme="light")
 
 
 def test_numbers_are_those_of_python(
@@ -161,14 +161,15 @@ def test_pointing_shows_numbers_and_clicking_selects(browser: Browser, page: Pat
     bus = browser.ask("state.scene.type.indexOf('bus')")
     browser.do("zoomAt(panes[0], [0, 0], 0.5); redraw()")
     place = browser.at(f"state.scene.position({bus}, state.step)")
-    browser.mouse("mouseMoved", *place)
+    browser.mouse.move(*place)
+    browser.do("0")
     tip = browser.ask("get('tip').innerText")
     assert "bus" in tip and "m/s" in tip and browser.ask(f"state.scene.track_id[{bus}]") in tip
-    for event in ("mousePressed", "mouseReleased"):
-        browser.mouse(event, *place, button="left", clickCount=1)
+    browser.mouse.click(*place)
     assert browser.ask("state.selected") == bus
     browser.do("select(state.scene.focal)")
-    browser.mouse("mouseMoved", *browser.at("state.scene.modes(0, state.scene.focal).at(0).points.at(-1)"))
+    browser.mouse.move(*browser.at("state.scene.modes(0, state.scene.focal).at(0).points.at(-1)"))
+    browser.do("0")
     tip = browser.ask("get('tip').innerText")
     assert tip.startswith("Mode ") and "from the truth" in tip and "%" in tip and browser.errors == []
 
@@ -177,14 +178,17 @@ def test_dragging_pans_wheel_zooms_and_fit_returns(browser: Browser, page: Path)
     browser.open(page)
     view = "[camera.x, camera.y, camera.scale]"
     before = browser.ask(view)
-    browser.mouse("mousePressed", 700, 400, button="left", clickCount=1)
-    browser.mouse("mouseMoved", 760, 370, button="left", buttons=1)
-    browser.mouse("mouseReleased", 760, 370, button="left", clickCount=1)
+    browser.mouse.move(700, 400)
+    browser.mouse.down()
+    browser.mouse.move(760, 370)
+    browser.mouse.up()
+    browser.do("0")
     x, y, scale = browser.ask(view)
     assert [x, y] == pytest.approx([before[0] - 60 / scale, before[1] - 30 / scale]) and scale == before[2]
     point = browser.ask("panes[0].toMetres([200, 200])")
     corner = browser.ask("(r => [r.left, r.top])(panes[0].canvas.getBoundingClientRect())")
-    browser.mouse("mouseWheel", corner[0] + 200, corner[1] + 200, deltaX=0, deltaY=-300)
+    browser.mouse.move(corner[0] + 200, corner[1] + 200)
+    browser.mouse.wheel(0, -300)
     browser.wait(f"camera.scale > {scale}")
     assert browser.ask("panes[0].toMetres([200, 200])") == pytest.approx(point, abs=1e-6)
     browser.do("get('fit').click()")
@@ -198,9 +202,8 @@ def test_attention_by_layer_and_head(
 
     browser.open(page, TURN)
     browser.do("get('layer-attention').click()")
-    assert browser.ask("get('heads').hidden") is False and "attention" in browser.ask(
-        "get('legend').innerText"
-    )
+    assert browser.ask("get('heads').hidden") is False
+    assert "attention" in browser.ask("get('legend').innerText")
     [attention], scene = attention_of(model, [scenes[2]]), scenes[2]
     row = attention.track_id.tolist().index(scene.focal_id)
     for layer, head, weight in (("", "", attention.weight.mean((0, 1))), ("1", "1", attention.weight[1, 1])):

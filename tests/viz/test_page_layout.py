@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from io import BytesIO
 from pathlib import Path
 
@@ -39,9 +40,8 @@ def test_nothing_is_cut_and_panes_are_aligned(browser: Browser, both: Path, widt
     ):
         browser.do(action)
         assert browser.ask(CUT) == [], action
-    tops, heights = browser.ask(
-        "['top', 'height'].map(k => panes.map(p => p.stage.getBoundingClientRect()[k]))"
-    )
+    edges = "['top', 'height'].map(k => panes.map(p => p.stage.getBoundingClientRect()[k]))"
+    tops, heights = browser.ask(edges)
     assert abs(heights[0] - heights[1]) < (3 if width > 860 else 90) and min(heights) > 100
     assert tops[0] == tops[1] or width < 860, "although one header takes more lines"
     browser.size(1280, 800)
@@ -69,14 +69,10 @@ def test_the_first_view_fits_the_futures_until_it_is_moved(browser: Browser, bot
 
 def test_means_of_the_filtered_scenarios_with_intervals(browser: Browser, both: Path) -> None:
     browser.open(both)
-    values = np.array(
-        browser.ask("index.scenes.map(s => s.metrics.map(m => m[index.metrics.indexOf('minFDE6')]))")
-    )
+    errors = "index.scenes.map(s => s.metrics.map(m => m[index.metrics.indexOf('minFDE6')]))"
+    values = np.array(browser.ask(errors))
     read = "[...document.querySelectorAll('#means dd')].map(e => e.textContent.replaceAll('\\u2212', '-'))"
-    shown = [
-        np.array(text.replace("[", "").replace("]", "").replace(",", "").split(), float)
-        for text in browser.ask(read)
-    ]
+    shown = [np.array(re.sub(r"[][,]", "", text).split(), float) for text in browser.ask(read)]
     for found, sample in zip(shown, (*values.T, values[:, 0] - values[:, 1]), strict=True):
         np.testing.assert_allclose(found, bootstrap(sample), atol=0.006 + 0.1 * np.ptp(found))
     enter(browser, "search", browser.ask("index.scenes[1].id"))
@@ -117,9 +113,8 @@ def test_links_are_copied_and_pictures_saved(browser: Browser, both: Path) -> No
     browser.do("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     browser.key("c")
     assert browser.ask("window.copied") == browser.ask("location.href")
-    browser.do(
-        "HTMLAnchorElement.prototype.click = function () { window.saved = [this.download, this.href]; }"
-    )
+    save = "function () { window.saved = [this.download, this.href]; }"
+    browser.do(f"HTMLAnchorElement.prototype.click = {save}")
     browser.key("s")
     name, data = browser.ask("window.saved")
     assert name == TURN.removeprefix("#scene=") + "_4.9s.png"

@@ -28,7 +28,7 @@ from tests.viz.scenes import (
     text,
 )
 from trajpred.errors import DataError
-from trajpred.forecast import Forecast
+from trajpred.forecast import Attention, Forecast
 from trajpred.scenario import TYPICAL_SIZE, Scenario
 from trajpred.viz import draw_scene, plot_scenario, save_scene
 from trajpred.viz.agent_layer import RECTANGLE, place
@@ -121,7 +121,8 @@ def test_world_is_one_mode_of_every_predicted_agent(scene: Scenario) -> None:
     assert "world 2 of 6 by probability (25%)" in text(figure, "subtitle")
 
 
-def test_invalid_arguments_are_rejected(scene: Scenario, forecast: Forecast) -> None:
+def test_invalid_arguments_are_rejected(scene: Scenario, forecast: Forecast, attention: Attention) -> None:
+    what_if, other = WhatIf(("bus",), forecast), WhatIf(("bus",), make_forecast(scene, ("walker",)))
     for match, given in (
         ("is not of scenario", {"forecast": replace(forecast, scenario_id="other")}),
         ("radius_m", {"radius_m": 0.0}),
@@ -129,6 +130,11 @@ def test_invalid_arguments_are_rejected(scene: Scenario, forecast: Forecast) -> 
         ("world", {"world": 6, "forecast": forecast}),
         ("world", {"world": 0, "forecast": marginal(forecast)}),
         ("must be light or dark, is 'sepia'", {"theme": "sepia"}),
+        ("is not of scenario", {"attention": attention}),
+        ("what_if", {"what_if": what_if}),
+        ("combined with what_if", {"forecast": forecast, "what_if": what_if, "attention": attention}),
+        ("combined with what_if", {"forecast": forecast, "what_if": what_if, "world": 0}),
+        ("'car'", {"forecast": forecast, "what_if": other}),
     ):
         with pytest.raises(DataError, match=match):
             draw_scene(scene, **given)  # type: ignore[arg-type]
@@ -171,13 +177,6 @@ def test_histories_skip_missing_steps_and_fade_in(scene: Scenario) -> None:
     # Three tracks with 19 steps between 20 states, one that appears at step 10; the lost one is omitted.
     assert len(histories.get_paths()) == 3 * 19 + 9
     assert (np.diff(histories.get_colors()[-19:, 3]) > 0).all()
-
-
-@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
-def test_pictures_are_saved_in_a_new_folder(tmp_path: Path, figure: Figure, suffix: str) -> None:
-    save_scene(figure, tmp_path / "new" / f"scene.{suffix}", dpi=30)
-    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
-    assert (tmp_path / "new" / f"scene.{suffix}").read_bytes().startswith(start)
 
 
 @pytest.mark.parametrize("name", ["$x^{", r"$\frac$", "$a$", "a$b"])
