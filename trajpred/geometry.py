@@ -66,7 +66,8 @@ class Pose(Generic[Array]):
     def rows(self) -> Array:
         """``[4, ...]``: x, y, and cosine and sine of the heading."""
         xp = namespace(self.heading)
-        return xp.moveaxis(xp.concatenate((self.position, self.ahead), -1), -1, 0)
+        x, y = self.position[..., 0], self.position[..., 1]
+        return xp.stack((x, y, xp.cos(self.heading), xp.sin(self.heading)))
 
     @cached_property
     def turn(self) -> Array:

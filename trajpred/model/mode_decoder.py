@@ -189,7 +189,7 @@ class ModeDecoder(SceneDecoder):
         count, start = mode.num_embeddings, start[:, : mode.num_embeddings]
         x = (agent[:, None] + mode.weight).flatten(0, 1)
         if self.anchor_steps:
-            x = self.anchor_norm(x + self.anchor(start.flatten(0, 1).flatten(1) / LENGTH_SCALE))
+            x = self.anchor_norm(x + self.anchor(start.reshape(-1, 2 * self.horizon) / LENGTH_SCALE))
         relation = scene_relation(0, poses).repeat_receivers(count)
         x = self._attend(0, x, nodes, relation, agent_relation)
         offset, scale = _futures(self.propose_head, x, count)
@@ -198,7 +198,7 @@ class ModeDecoder(SceneDecoder):
             return Prediction(proposal, scale, self._logits(x, count), groups=groups)
 
         anchored = proposal.detach()
-        x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
+        x = self.norm(x + self.proposal(anchored.view(-1, 2 * self.horizon) / LENGTH_SCALE))
         x = self._attend(
             1,
             x,
