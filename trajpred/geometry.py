@@ -66,8 +66,8 @@ class Pose(Generic[Array]):
     def rows(self) -> Array:
         """``[4, ...]``: x, y, and cosine and sine of the heading."""
         xp = namespace(self.heading)
-        x, y = self.position[..., 0], self.position[..., 1]
-        return xp.stack((x, y, xp.cos(self.heading), xp.sin(self.heading)))
+        ahead = xp.stack((xp.cos(self.heading), xp.sin(self.heading)))
+        return xp.concatenate((xp.moveaxis(self.position, -1, 0), ahead))
 
     @cached_property
     def turn(self) -> Array:

@@ -244,7 +244,7 @@ class ModeDecoder(SceneDecoder):
         """Relation from the scene to the poses of the rows ``agents``, the same number of poses for each."""
         size = poses.heading.shape[0]
         repeats = size // max(agents.shape[0], 1)
-        modes, owner = padding.repeat(repeats), agents.repeat_interleave(repeats)
+        modes, owner = padding.repeat(repeats), agents[:, None].expand(-1, repeats).flatten()
         index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
         bias = (self.bias[stage](features) + fading).T
         edges = EdgeRelation(
@@ -292,4 +292,4 @@ def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
 
 
 def _fading(displacement: Tensor, scale: float) -> Tensor:
-    return torch.exp(-(displacement**2).sum(-1, keepdim=True) / scale**2)
+    return torch.exp((displacement * displacement).sum(-1, keepdim=True) / -(scale**2))

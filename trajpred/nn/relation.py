@@ -139,7 +139,7 @@ class GroupRelation:
     repeats: int = 1
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q, k, v = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key, value))
+        q, k, v = (x.view(-1, self.size, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
         return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1)
 
     def edges(self, nodes: Tensor) -> EdgeRelation:
