@@ -47,14 +47,11 @@ class Pose(Generic[Array]):
         return Pose(self.position[index], self.heading[index])
 
     @cached_property
-    def ahead(self) -> Array:
-        """Unit vectors ``[..., 2]`` of the headings."""
-        return unit_vector(self.heading)
-
-    @cached_property
     def scaled(self) -> Array:
         """``[..., 4]``: position in units of :data:`POSE_SCALE`, and cosine and sine of the heading."""
-        return namespace(self.heading).concatenate((self.position / POSE_SCALE, self.ahead), -1)
+        return namespace(self.heading).concatenate(
+            (self.position / POSE_SCALE, unit_vector(self.heading)), -1
+        )
 
     @cached_property
     def place(self) -> Array:

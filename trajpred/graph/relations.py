@@ -141,8 +141,7 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
 def _created_constants(device: torch.device, dtype: torch.dtype, kinds: int, ndim: int) -> tuple[Tensor, ...]:
     """Return centres (m) of the Gaussian kernels, 1 / (√2 · width), which rows of poses are positions, their
     unit, and the numbers of the kinds: ``[C, 1, ...]`` to be broadcast over ``ndim`` axes."""
-    slopes = [0.5**0.5 / width for width in _WIDTHS]
-    values = DISTANCES, slopes, (1.0, 1.0, 0.0, 0.0), (1 / POSE_SCALE,)
+    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0), (1 / POSE_SCALE,)
     with torch.inference_mode(False):  # what inference created could not be used in training
         constants = [torch.tensor(x, device=device, dtype=dtype) for x in values]
         return tuple(x.view(-1, *[1] * ndim) for x in (*constants, torch.arange(kinds, device=device)))

@@ -192,7 +192,7 @@ class ModeDecoder(SceneDecoder):
             x = self.anchor_norm(x + self.anchor(start.reshape(-1, 2 * self.horizon) / LENGTH_SCALE))
         relation = scene_relation(0, poses).repeat_receivers(count)
         x = self._attend(0, x, nodes, relation, agent_relation)
-        offset, scale = _futures(self.propose_head, x, count)
+        offset, scale = (y.unflatten(0, (-1, count)) for y in self.propose_head(x))
         proposal, groups = start + offset, count // self.modes
         if not self.refine:
             return Prediction(proposal, scale, self._logits(x, count), groups=groups)
@@ -206,7 +206,7 @@ class ModeDecoder(SceneDecoder):
             scene_relation(1, end_pose(anchored[:, :, : self.refine_step], poses)),
             agent_relation,
         )
-        offset, final = _futures(self.refine_head, x, count)
+        offset, final = (y.unflatten(0, (-1, count)) for y in self.refine_head(x))
         return Prediction(anchored + offset, final, self._logits(x, count), proposal, scale, groups)
 
     def start(self, anchors: Tensor, steady: Tensor) -> Tensor:
@@ -217,7 +217,7 @@ class ModeDecoder(SceneDecoder):
         """
         if self.starts == ("velocity",):
             return steady[:, None]
-        mode = torch.arange(self.modes, device=anchors.device) % MODES
+        mode = [k % MODES for k in range(self.modes)]
         lanes = anchors if self.modes == MODES else anchors[:, mode]
         starts = {"lanes": lanes, "velocity": steady[:, None].expand(-1, self.modes, -1, -1)}
         return torch.cat([starts[start] for start in self.starts], 1)
@@ -269,12 +269,6 @@ class NoBias(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return features.new_zeros(1, features.shape[1])
-
-
-def _futures(head: CurveHead, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return offsets and scales ``[A, count, F, 2]``."""
-    offset, scale = head(x)
-    return offset.unflatten(0, (-1, count)), scale.unflatten(0, (-1, count))
 
 
 def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
