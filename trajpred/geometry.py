@@ -49,9 +49,8 @@ class Pose(Generic[Array]):
     @cached_property
     def scaled(self) -> Array:
         """``[..., 4]``: position in units of :data:`POSE_SCALE`, and cosine and sine of the heading."""
-        return namespace(self.heading).concatenate(
-            (self.position / POSE_SCALE, unit_vector(self.heading)), -1
-        )
+        parts = self.position / POSE_SCALE, unit_vector(self.heading)
+        return namespace(self.heading).concatenate(parts, -1)
 
     @cached_property
     def place(self) -> Array:

@@ -217,8 +217,7 @@ class ModeDecoder(SceneDecoder):
         """
         if self.starts == ("velocity",):
             return steady[:, None]
-        mode = [k % MODES for k in range(self.modes)]
-        lanes = anchors if self.modes == MODES else anchors[:, mode]
+        lanes = anchors if self.modes == MODES else anchors[:, [k % MODES for k in range(self.modes)]]
         starts = {"lanes": lanes, "velocity": steady[:, None].expand(-1, self.modes, -1, -1)}
         return torch.cat([starts[start] for start in self.starts], 1)
 
