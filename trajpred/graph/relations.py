@@ -128,7 +128,7 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
     gap = (distance - centre).mul_(slope)
     parts = (
         gap.mul_(gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
-        position * unit,
+        position / unit,
         # atan2 would depend on the sign of zero, which depends on the receiver's heading.
         position / distance.clamp(min=_NEAR),
         heading_vector,
@@ -141,7 +141,7 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
 def _created_constants(device: torch.device, dtype: torch.dtype, kinds: int, ndim: int) -> tuple[Tensor, ...]:
     """Return centres (m) of the Gaussian kernels, 1 / (√2 · width), which rows of poses are positions, their
     unit, and the numbers of the kinds: ``[C, 1, ...]`` to be broadcast over ``ndim`` axes."""
-    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0), (1 / POSE_SCALE,)
+    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0), (POSE_SCALE,)
     with torch.inference_mode(False):  # what inference created could not be used in training
         constants = [torch.tensor(x, device=device, dtype=dtype) for x in values]
         return tuple(x.view(-1, *[1] * ndim) for x in (*constants, torch.arange(kinds, device=device)))
