@@ -86,7 +86,7 @@ def load_bias(bias: StructuralBias, case: Case) -> None:
         hop = None if bias.edge.hop is None else bias.edge.hop[: len(case["path_hop_table"])]
         case.load(hop, "path_hop_table")
     if bias.distance is not None:
-        first, last = (layer for layer in bias.distance if isinstance(layer, nn.Linear))
+        first, last = (layer for layer in bias.distance.net if isinstance(layer, nn.Linear))
         case.load_linear(first, "dist_1")
         case.load_linear(last, "dist_2")
 

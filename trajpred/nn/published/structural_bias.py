@@ -151,11 +151,24 @@ class GaussianDistanceKernel(nn.Module):
             return density.to(self.mean.dtype)
 
 
+class DistanceBias(nn.Module):
+    """Φ^3D = W₂ GELU(W₁ ψ + b₁) + b₂ of the Gaussians ψ, with the exact GELU and W₁ shared by the heads.
+
+    Shapes: ``[B, n, n, num_kernel]`` -> ``[B, num_heads, n, n]``.
+    """
+
+    def __init__(self, num_heads: int, num_kernel: int = 128) -> None:
+        super().__init__()
+        self.net = mlp(num_kernel, num_kernel, num_heads)
+
+    def forward(self, gaussians: Tensor) -> Tensor:
+        return self.net(gaussians).permute(0, 3, 1, 2)
+
+
 class StructuralBias(nn.Module):
     r"""Φ = Φ^SPD + Φ^Edge + Φ^3D, of which those are added whose input is given, masked.
 
-    Φ^3D = W₂ GELU(W₁ ψ + b₁) + b₂ of the Gaussians ψ, with the exact GELU and W₁ shared by the heads. Every
-    graph starts with a graph token.
+    Every graph starts with a graph token.
 
     Row 0 and column 0 (the token as query and as key) get t_h, one scalar per head. Padded keys and pairs
     that are ``max_spd`` or more hops apart get :data:`~trajpred.nn.segment.LOWEST`.
@@ -193,7 +206,7 @@ class StructuralBias(nn.Module):
         self.path = ShortestPathBias(num_heads, num_spatial) if plane else None
         edge = (num_heads, num_edges, edge_type, multi_hop_max_dist, num_edge_dis)
         self.edge = EdgeBias2D(*edge) if plane else None
-        self.distance = mlp(num_3d_bias_kernel, num_3d_bias_kernel, num_heads) if space else None
+        self.distance = DistanceBias(num_heads, num_3d_bias_kernel) if space else None
         self.graph_token = nn.Parameter(0.02 * torch.randn(num_heads))
 
     def forward(
@@ -210,7 +223,7 @@ class StructuralBias(nn.Module):
             plane = self.path(structure.hops) + self.edge(structure.hops, structure.edges)
             pairs = pairs + mask_graphs(plane, keep_2d)
         if self.distance is not None and gaussians is not None:
-            pairs = pairs + mask_graphs(self.distance(gaussians).permute(0, 3, 1, 2), keep_3d)
+            pairs = pairs + mask_graphs(self.distance(gaussians), keep_3d)
         pairs = pairs.to(torch.promote_types(pairs.dtype, torch.float32))  # float16 cannot hold LOWEST
         token = self.graph_token.to(pairs.dtype)[None, :, None, None]
         column = torch.cat((token.expand(B, -1, n, 1), pairs), -1)
