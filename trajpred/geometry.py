@@ -47,10 +47,14 @@ class Pose(Generic[Array]):
         return Pose(self.position[index], self.heading[index])
 
     @cached_property
+    def ahead(self) -> Array:
+        """Unit vectors ``[..., 2]`` of the headings."""
+        return unit_vector(self.heading)
+
+    @cached_property
     def scaled(self) -> Array:
         """``[..., 4]``: position in units of :data:`POSE_SCALE`, and cosine and sine of the heading."""
-        parts = self.position / POSE_SCALE, unit_vector(self.heading)
-        return namespace(self.heading).concatenate(parts, -1)
+        return namespace(self.heading).concatenate((self.position / POSE_SCALE, self.ahead), -1)
 
     @cached_property
     def place(self) -> Array:
@@ -62,8 +66,7 @@ class Pose(Generic[Array]):
     def rows(self) -> Array:
         """``[4, ...]``: x, y, and cosine and sine of the heading."""
         xp = namespace(self.heading)
-        ahead = xp.stack((xp.cos(self.heading), xp.sin(self.heading)))
-        return xp.concatenate((xp.moveaxis(self.position, -1, 0), ahead))
+        return xp.moveaxis(xp.concatenate((self.position, self.ahead), -1), -1, 0)
 
     @cached_property
     def turn(self) -> Array:

@@ -83,7 +83,9 @@ def test_repeated_receivers_share_their_edges(form: str) -> None:
     for copy in range(times):  # the copies of a receiver are consecutive
         expected = relation.attend(query[copy::times], k, v) * relation.reached[..., None]
         assert_close(found[copy::times], expected)
-    assert repeated.repeats == times and repeated.poses is relation.poses
+        assert torch.equal(repeated.poses[1].position[copy::times], relation.poses[1].position)
+    assert torch.equal(repeated.poses[0].position, relation.poses[0].position)
+    assert torch.equal(repeated.poses[1].heading[::times], relation.poses[1].heading)
 
 
 @pytest.mark.parametrize("form", FORMS[:3])

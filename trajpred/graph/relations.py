@@ -117,7 +117,7 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
         frame, and the one-hot kind.
     """
     constants = _created_constants if torch.compiler.is_compiling() else _kept_constants
-    centre, slope, place, unit, number = constants(sender.device, sender.dtype, kinds, kind.ndim)
+    centre, slope, place, number = constants(sender.device, sender.dtype, kinds, kind.ndim)
     # Displacement and direction of the sender, turned into the receiver's frame.
     moved, cos, sin = sender - receiver * place, receiver[2], receiver[3]
     x, y = moved[0::2], moved[1::2]
@@ -128,7 +128,7 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
     gap = (distance - centre).mul_(slope)
     parts = (
         gap.mul_(gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
-        position / unit,
+        position / POSE_SCALE,
         # atan2 would depend on the sign of zero, which depends on the receiver's heading.
         position / distance.clamp(min=_NEAR),
         heading_vector,
@@ -139,12 +139,11 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
 
 
 def _created_constants(device: torch.device, dtype: torch.dtype, kinds: int, ndim: int) -> tuple[Tensor, ...]:
-    """Return centres (m) of the Gaussian kernels, 1 / (√2 · width), which rows of poses are positions, their
-    unit, and the numbers of the kinds: ``[C, 1, ...]`` to be broadcast over ``ndim`` axes."""
-    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0), (POSE_SCALE,)
+    """Return centres (m) of the Gaussian kernels, 1 / (√2 · width), which rows of poses are positions, and
+    the numbers of the kinds: ``[C, 1, ...]`` to be broadcast over ``ndim`` axes."""
+    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0), range(kinds)
     with torch.inference_mode(False):  # what inference created could not be used in training
-        constants = [torch.tensor(x, device=device, dtype=dtype) for x in values]
-        return tuple(x.view(-1, *[1] * ndim) for x in (*constants, torch.arange(kinds, device=device)))
+        return tuple(torch.tensor(x, device=device, dtype=dtype).view(-1, *[1] * ndim) for x in values)
 
 
 #: Copied to each device once, because every copy to a GPU holds it up.

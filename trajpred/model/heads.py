@@ -20,9 +20,9 @@ from trajpred.nn import at_least_float32, mlp
 from trajpred.nn.published.padded_attention import PaddedAttention
 
 
-def bounded_scale(quarter: Tensor) -> Tensor:
-    """Map a fourth of raw log-scales to Laplace scales from e^-4 to e^4 metres, which prevents divergence."""
-    return torch.exp(4 * torch.tanh(quarter))
+def bounded_scale(raw: Tensor) -> Tensor:
+    """Map raw outputs to Laplace scales from e^-4 to e^4 metres; the bound prevents early divergence."""
+    return torch.exp(4 * torch.tanh(raw / 4))
 
 
 def bernstein(degree: int, steps: int) -> Tensor:
@@ -50,9 +50,9 @@ class CurveHead(nn.Module):
         require(1 <= degree <= 64, "degree", f"must be 1 to 64, is {degree}")
         self.degree = degree
         curve = bernstein(degree, horizon)
-        # Offset and a fourth of the log-scale, of x and y, are one product with the control points.
+        # Offset and log-scale of x and y are one product with the control points.
         offset, log_scale = torch.kron(curve[:, 1:], torch.eye(2)), torch.kron(curve, torch.eye(2))
-        curves = torch.block_diag(LENGTH_SCALE * offset, log_scale / 4)
+        curves = torch.block_diag(LENGTH_SCALE * offset, log_scale)
         self.register_buffer("curves", curves.T.contiguous(), persistent=False)
         self.points = mlp(dim, 2 * dim, 2 * (2 * degree + 1))
 
@@ -60,8 +60,8 @@ class CurveHead(nn.Module):
         points = at_least_float32(self.points(x))
         # Autocast would round this product by up to 0.25 m at 60 m.
         with torch.autocast(points.device.type, enabled=False):
-            offset, quarter = (points @ self.curves).unflatten(-1, (2, -1, 2)).unbind(-3)
-        return offset, bounded_scale(quarter)
+            offset, log_scale = (points @ self.curves).unflatten(-1, (2, -1, 2)).unbind(-3)
+        return offset, bounded_scale(log_scale)
 
 
 class LSTMHead(nn.Module):
@@ -75,7 +75,7 @@ class LSTMHead(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         steps = at_least_float32(self.out(self.lstm(x[:, None].expand(-1, self.horizon, -1))[0]))
-        return steps[..., :2].cumsum(1), bounded_scale(steps[..., 2:] / 4)
+        return steps[..., :2].cumsum(1), bounded_scale(steps[..., 2:])
 
 
 class AttentionHead(nn.Module):
@@ -95,7 +95,7 @@ class AttentionHead(nn.Module):
         steps = x[:, None] + self.step
         attended = self.attention(steps, attention_mask=self.causal.expand(x.shape[0], -1, -1))
         raw = at_least_float32(self.out(self.norm(steps + attended)))
-        return raw[..., :2].cumsum(1), bounded_scale(raw[..., 2:] / 4)
+        return raw[..., :2].cumsum(1), bounded_scale(raw[..., 2:])
 
 
 HEADS = {"mlp": CurveHead, "lstm": LSTMHead, "attention": AttentionHead}

@@ -189,16 +189,16 @@ class ModeDecoder(SceneDecoder):
         count, start = mode.num_embeddings, start[:, : mode.num_embeddings]
         x = (agent[:, None] + mode.weight).flatten(0, 1)
         if self.anchor_steps:
-            x = self.anchor_norm(x + self.anchor(start.reshape(-1, 2 * self.horizon) / LENGTH_SCALE))
+            x = self.anchor_norm(x + self.anchor(start.flatten(0, 1).flatten(1) / LENGTH_SCALE))
         relation = scene_relation(0, poses).repeat_receivers(count)
         x = self._attend(0, x, nodes, relation, agent_relation)
-        offset, scale = (y.unflatten(0, (-1, count)) for y in self.propose_head(x))
+        offset, scale = _futures(self.propose_head, x, count)
         proposal, groups = start + offset, count // self.modes
         if not self.refine:
             return Prediction(proposal, scale, self._logits(x, count), groups=groups)
 
         anchored = proposal.detach()
-        x = self.norm(x + self.proposal(anchored.view(-1, 2 * self.horizon) / LENGTH_SCALE))
+        x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
         x = self._attend(
             1,
             x,
@@ -206,7 +206,7 @@ class ModeDecoder(SceneDecoder):
             scene_relation(1, end_pose(anchored[:, :, : self.refine_step], poses)),
             agent_relation,
         )
-        offset, final = (y.unflatten(0, (-1, count)) for y in self.refine_head(x))
+        offset, final = _futures(self.refine_head, x, count)
         return Prediction(anchored + offset, final, self._logits(x, count), proposal, scale, groups)
 
     def start(self, anchors: Tensor, steady: Tensor) -> Tensor:
@@ -217,7 +217,8 @@ class ModeDecoder(SceneDecoder):
         """
         if self.starts == ("velocity",):
             return steady[:, None]
-        lanes = anchors if self.modes == MODES else anchors[:, [k % MODES for k in range(self.modes)]]
+        mode = torch.arange(self.modes, device=anchors.device) % MODES
+        lanes = anchors if self.modes == MODES else anchors[:, mode]
         starts = {"lanes": lanes, "velocity": steady[:, None].expand(-1, self.modes, -1, -1)}
         return torch.cat([starts[start] for start in self.starts], 1)
 
@@ -243,7 +244,7 @@ class ModeDecoder(SceneDecoder):
         """Relation from the scene to the poses of the rows ``agents``, the same number of poses for each."""
         size = poses.heading.shape[0]
         repeats = size // max(agents.shape[0], 1)
-        modes, owner = padding.repeat(repeats), agents[:, None].expand(-1, repeats).flatten()
+        modes, owner = padding.repeat(repeats), agents.repeat_interleave(repeats)
         index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
         bias = (self.bias[stage](features) + fading).T
         edges = EdgeRelation(
@@ -270,6 +271,12 @@ class NoBias(nn.Module):
         return features.new_zeros(1, features.shape[1])
 
 
+def _futures(head: CurveHead, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return offsets and scales ``[A, count, F, 2]``."""
+    offset, scale = head(x)
+    return offset.unflatten(0, (-1, count)), scale.unflatten(0, (-1, count))
+
+
 def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
     """Return the pose at the end of each mode in the common frame, ``[A·K, 2]`` and ``[A·K]``.
 
@@ -285,4 +292,4 @@ def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
 
 
 def _fading(displacement: Tensor, scale: float) -> Tensor:
-    return torch.exp((displacement * displacement).sum(-1, keepdim=True) / -(scale**2))
+    return torch.exp(-(displacement**2).sum(-1, keepdim=True) / scale**2)

@@ -46,10 +46,10 @@ class SceneTokens:
 
 
 class _StridedConv(nn.Module):
-    """Convolution over time of width 3 and stride 2.
+    """Convolution over time of width 3 and stride 2, padded so that the last window ends at the last step.
 
     Features ``[A, T, C]`` are normalised over the channels and the ``known`` steps ``[A, T, 1]``; unknown
-    ones are 0, so that padding and steps which were never observed do not change the others.
+    ones are 0, as the padding is, so that steps which were never observed do not change the others.
     """
 
     def __init__(self, fan_in: int, fan_out: int) -> None:
@@ -58,12 +58,14 @@ class _StridedConv(nn.Module):
         self.norm = nn.GroupNorm(1, fan_out)
 
     def forward(self, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        padding = 2 - (x.shape[1] - 1) % 2
+        x, known = (nn.functional.pad(values, (0, 0, padding, 0)) for values in (x, known))
         # The greatest of each window; TensorRT has no pooling over one axis.
         known = torch.maximum(torch.maximum(known[:, :-2:2], known[:, 1:-1:2]), known[:, 2::2])
         # As one product: on a CPU conv1d takes 1.5 to 3 times as long for so few agents and channels.
         windows = torch.cat((x[:, :-2:2], x[:, 1:-1:2], x[:, 2::2]), -1)
         x = nn.functional.linear(windows, self.conv.weight.transpose(1, 2).flatten(1), self.conv.bias)
-        weight = known / known.expand_as(x).sum((1, 2), keepdim=True).clamp(min=1)
+        weight = known / (x.shape[2] * known.sum(1, keepdim=True)).clamp(min=1)
         x = x - (x * weight).sum((1, 2), keepdim=True)
         variance = (x * x * weight).sum((1, 2), keepdim=True)
         x = torch.addcmul(self.norm.bias, x / torch.sqrt(variance + self.norm.eps), self.norm.weight)
@@ -93,14 +95,11 @@ class AgentEncoder(nn.Module):
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, history: Tensor, object_type: Tensor) -> Tensor:
-        known = history[..., VALID : VALID + 1]
+        x, known = history, history[..., VALID : VALID + 1]
         known = known if self.missing == "masked" else torch.ones_like(known)
-        # Before the first step, so that the last window of each layer ends at the last step.
-        padding = (0, 0, 14 - (history.shape[1] - 1) % 8, 0)
-        x, known = (nn.functional.pad(values, padding) for values in (history, known))
         for layer in self.halve:
             x, known = layer(x, known)
-        greatest = (x + (known - 1)).amax(1)  # GELU is greater than -1
+        greatest = x.masked_fill(known == 0, -1.0).amax(1)  # GELU is greater than -1
         summary = torch.cat((x[:, -1], greatest), -1)
         return self.norm(self.out(summary) + self.object_type(object_type))
 

@@ -131,9 +131,8 @@ def radius_edges(
     else:
         distance = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist")
     own = modes.slot * graph.padding.size + graph.padding.within.index_select(0, agents)
-    near = distance <= radius
-    near.view(-1).index_fill_(0, own, True)
-    at = scene, row, column = near.nonzero(as_tuple=True)
+    near = (distance <= radius).flatten().index_fill(0, own, True)
+    at = scene, row, column = near.view(distance.shape).nonzero(as_tuple=True)
     if torch.compiler.is_exporting():
         torch._check(scene.shape[0] > 0)  # each mode has its own agent; PyG's GATConv asks
     receiver, sender = modes.node(scene, row), graph.padding.node(scene, column)

@@ -126,8 +126,8 @@ class GraphAttention(nn.Module):
         carried = pose.scaled[:, None].expand(-1, v.shape[1], -1)
         pooled, moved = relation.attend(q, k, torch.cat((v, carried), -1)).split((v.shape[-1], 4), -1)
         # From the common frame into that of each receiver.
-        placed = moved.reshape(-1, relation.repeats * v.shape[1], 4) - frame.place[:, None]
-        turned = torch.bmm(placed.reshape(-1, 2 * placed.shape[1], 2), frame.turn)
+        moved = moved - frame.place[:, None]
+        turned = torch.bmm(moved.reshape(-1, 2 * v.shape[1], 2), frame.turn)
         return torch.cat((pooled, turned.view(moved.shape)), -1)
 
 

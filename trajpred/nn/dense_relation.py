@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from trajpred.nn.relation import EdgeRelation, Poses
+from trajpred.nn.relation import EdgeRelation, Poses, repeat_receiver_poses
 from trajpred.nn.segment import LOWEST
 
 
@@ -128,19 +128,17 @@ class Blocks:
         return cls(start[padding.scene] + padding.within, shapes)
 
     def split(self, x: Tensor) -> list[Tensor]:
-        """``[N, H, C]`` -> ``[H · scenes, size, C]`` for every block."""
+        """``[N, H, C]`` -> ``[scenes · H, size, C]`` for every block."""
         lengths = [scenes * size for scenes, size in self.shapes]
         if self.slot is not None:
             x = x.new_zeros(sum(lengths), *x.shape[1:]).index_copy_(0, self.slot, x)
         blocks = x.split(lengths) if len(lengths) > 1 else [x]  # a size may be unknown while exporting
-        shapes = zip((block.transpose(0, 1) for block in blocks), self.shapes, strict=True)
-        return [x if n == 1 else x.reshape(x.shape[0] * n, size, x.shape[2]) for x, (n, size) in shapes]
+        return [_exchange(block, scenes) for block, (scenes, _) in zip(blocks, self.shapes, strict=True)]
 
     def join(self, blocks: list[Tensor]) -> Tensor:
         """Invert :meth:`split`."""
-        shapes = zip(blocks, self.shapes, strict=True)
-        laid = [x if n == 1 else x.unflatten(0, (-1, n)).flatten(1, 2) for x, (n, _) in shapes]
-        x = (laid[0] if len(laid) == 1 else torch.cat(laid, 1)).transpose(0, 1)
+        laid = [_exchange(block, scenes) for block, (scenes, _) in zip(blocks, self.shapes, strict=True)]
+        x = laid[0] if len(laid) == 1 else torch.cat(laid)
         return x if self.slot is None else x.index_select(0, self.slot)
 
     def repeat(self, times: int) -> Blocks:
@@ -151,14 +149,20 @@ class Blocks:
         return Blocks(slot, [(scenes, size * times) for scenes, size in self.shapes])
 
 
+def _exchange(x: Tensor, scenes: int) -> Tensor:
+    """Exchange nodes and heads: ``[scenes · n, H, C]`` <-> ``[scenes · H, n, C]``."""
+    if scenes == 1:
+        return x.transpose(0, 1)
+    return x.unflatten(0, (scenes, -1)).transpose(1, 2).flatten(0, 1)
+
+
 @dataclass
 class DenseRelation:
     """Edges as bias matrices, shared by all layers.
 
     Attributes:
-        bias: per block ``[H · scenes, R / repeats, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
+        bias: per block ``[scenes · H, R, S]``, :data:`~trajpred.nn.segment.LOWEST` without an edge.
         senders, receivers: layout of both.
-        repeats: number of consecutive receivers that share a row of the bias and a pose.
         edges: where the matrices come from, unless they are those of all pairs.
     """
 
@@ -168,7 +172,6 @@ class DenseRelation:
     reached: Tensor | None
     poses: Poses | None = None
     copies: int = 1
-    repeats: int = 1
     edges: EdgeRelation | None = None
 
     @classmethod
@@ -196,8 +199,8 @@ class DenseRelation:
         bias = []
         for values, at, (b, r), (_, s) in zip(biases, place, rows.shapes, columns.shapes, strict=True):
             laid = wide.new_full((len(wide), b * r * s), LOWEST).index_copy_(1, at, values)
-            bias.append(laid.view(len(wide) * b, r, s))
-        return cls(bias, columns, rows, edges.reached, edges.poses, edges.copies, edges=edges)
+            bias.append(laid.view(len(wide), b, r, s).transpose(0, 1).flatten(0, 1))
+        return cls(bias, columns, rows, edges.reached, edges.poses, edges.copies, edges)
 
     @classmethod
     def of_pairs(
@@ -218,17 +221,11 @@ class DenseRelation:
         parts = zip(self.receivers.split(query), keys, values, self.bias, strict=True)
         pooled = []
         for q, k, v, bias in parts:
-            weight = self._scores(q.to(bias.dtype), k.to(bias.dtype).transpose(1, 2), bias).softmax(-1)
+            # scaled_dot_product_attention has no fast CPU kernel when the bias needs a gradient.
+            scale, k = q.shape[-1] ** -0.5, k.to(bias.dtype).transpose(1, 2)
+            weight = torch.baddbmm(bias, q.to(bias.dtype), k, alpha=scale).softmax(-1)
             pooled.append(torch.bmm(weight.to(v.dtype), v))
         return self.receivers.join(pooled)
-
-    def _scores(self, q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
-        # scaled_dot_product_attention has no fast CPU kernel when the bias needs a gradient.
-        scale = q.shape[-1] ** -0.5
-        if self.repeats == 1:
-            return torch.baddbmm(bias, q, k, alpha=scale)
-        products = torch.bmm(q, k).unflatten(1, (-1, self.repeats))
-        return torch.add(bias[:, :, None], products, alpha=scale).flatten(1, 2)
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the attention of every edge, as :meth:`EdgeRelation.weights`."""
@@ -238,8 +235,9 @@ class DenseRelation:
     def repeat_receivers(self, times: int) -> DenseRelation:
         return replace(
             self,
+            bias=[bias.repeat_interleave(times, 1) for bias in self.bias],
             receivers=self.receivers.repeat(times),
             reached=None if self.reached is None else self.reached.repeat_interleave(times, dim=0),
-            repeats=self.repeats * times,
+            poses=repeat_receiver_poses(self.poses, times),
             edges=None,
         )

@@ -29,11 +29,6 @@ class Relation(Protocol):
         ...
 
     @property
-    def repeats(self) -> int:
-        """Number of consecutive receivers at each pose, which have the same edges."""
-        ...
-
-    @property
     def reached(self) -> Tensor | None:
         """``[R · copies, 1]`` bool, receivers with at least one incoming edge; None if all have one."""
         ...
@@ -63,7 +58,7 @@ class EdgeRelation:
         num_receivers: R.
         features: ``[E, C]`` of the edges, for attention that reads them instead of the bias.
         complete: whether every receiver is known to have an edge.
-        copies, repeats: see :class:`Relation`.
+        copies: see :class:`Relation`.
 
     Example:
         >>> edges = EdgeRelation(torch.tensor([[0, 1], [0, 0]]), torch.zeros(2, 1), 2, 2)
@@ -80,7 +75,6 @@ class EdgeRelation:
     features: Tensor | None = None
     complete: bool = False
     copies: int = 1
-    repeats: int = 1
 
     @property
     def reached(self) -> Tensor | None:
@@ -109,7 +103,7 @@ class EdgeRelation:
             index=torch.stack((sender.repeat(times), copies.reshape(-1))),
             bias=self.bias.repeat(times, 1),
             num_receivers=self.num_receivers * times,
-            repeats=self.repeats * times,
+            poses=repeat_receiver_poses(self.poses, times),
             features=None if self.features is None else self.features.repeat(times, 1),
         )
 
@@ -136,10 +130,9 @@ class GroupRelation:
     poses: Poses | None = None
     reached: Tensor | None = None
     copies: int = 1
-    repeats: int = 1
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q, k, v = (x.view(-1, self.size, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
+        q, k, v = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key, value))
         return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1)
 
     def edges(self, nodes: Tensor) -> EdgeRelation:
@@ -148,3 +141,10 @@ class GroupRelation:
         receiver = torch.arange(nodes.shape[0], device=nodes.device)[:, None].expand(-1, self.size)
         index = torch.stack((receiver // self.size * self.size + place, receiver)).flatten(1)
         return EdgeRelation(index, nodes.new_zeros(index.shape[1], 1), nodes.shape[0], nodes.shape[0])
+
+
+def repeat_receiver_poses(poses: Poses | None, times: int) -> Poses | None:
+    if poses is None:
+        return None
+    sender, receiver = poses
+    return sender, Pose(*(x.repeat_interleave(times, dim=0) for x in (receiver.position, receiver.heading)))
