@@ -36,7 +36,7 @@ def check(case: Case) -> None:
     load_kernel(kernel, case, "kernel_")
     gaussians = kernel(pair_distances(case["pos"]), case["pair_type"])
     assert bias.distance is not None
-    space = bias.distance(gaussians).permute(0, 3, 1, 2).masked_fill(~mask[:, None, None], -torch.inf)
+    space = bias.distance(gaussians).masked_fill(~mask[:, None, None], -torch.inf)
     case_rows = mask[:, None].expand(-1, heads, -1)
     case.close(space, "out_attn_bias_3d", case_rows)
     both = flat[..., 1:, 1:] + space
