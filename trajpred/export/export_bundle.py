@@ -163,9 +163,9 @@ def _manifest(
 ) -> dict[str, Any]:
     model = predictor.model
     fixed, scene = _model_sizes(model), model.scene
-    if sizes is not None:  # they limit the scene: the nearest agents and lanes are kept
-        limits = replace(scene.features, max_agents=sizes[0], max_lanes=sizes[1])
-        scene = replace(scene, features=limits)
+    if sizes is not None:  # they may lower the model's limits: the nearest agents and lanes are kept
+        agents, lanes = min(sizes[0], scene.features.max_agents), min(sizes[1], scene.features.max_lanes)
+        scene = replace(scene, features=replace(scene.features, max_agents=agents, max_lanes=lanes))
     versions = {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
     futures = {"horizon": fixed["F"], "modes": fixed["K"], "temperature": predictor.temperature}
     return {
