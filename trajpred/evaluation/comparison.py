@@ -45,8 +45,9 @@ def bootstrap_columns(
     With the number of agents ``count`` ``[N]`` of each scenario, the columns are sums over them and the means
     are over agents. Whole scenarios are drawn, because the agents of one are not independent.
     """
-    each = [np.asarray(values, np.float64) for values in columns.values()]
-    sample = np.stack((*each, np.ones(len(each[0])) if count is None else count), axis=1)
+    values = [*columns.values()]
+    weight = np.ones(len(values[0])) if count is None else count
+    sample = np.stack((*values, weight), axis=1, dtype=np.float64)
     random, size = np.random.default_rng(seed), len(sample)
     means = []
     for _ in range(resamples):

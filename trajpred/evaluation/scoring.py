@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -116,7 +117,7 @@ def _per_scenario(scenario_ids: list[str], sums: dict[str, Sums]) -> dict[str, l
     Means without agents are NaN; scenarios without agents of any group are omitted.
     """
     rows = np.any([each["count"] > 0 for each in sums.values()], axis=0)
-    found: dict[str, list[Any]] = {"scenario_id": np.array(scenario_ids)[rows].tolist()}
+    found: dict[str, list[Any]] = {"scenario_id": [*compress(scenario_ids, rows)]}
     for group, each in sums.items():
         count = each["count"][rows].astype(np.float64)
         found[f"{group}/count"] = count.astype(int).tolist()
