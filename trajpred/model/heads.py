@@ -22,7 +22,7 @@ from trajpred.nn.published.padded_attention import PaddedAttention
 
 def bounded_scale(raw: Tensor) -> Tensor:
     """Map raw outputs to Laplace scales from e^-4 to e^4 metres; the bound prevents early divergence."""
-    return torch.exp(8 * torch.sigmoid(raw / 2) - 4)  # 4 tanh(raw / 4), faster
+    return torch.exp(8 * torch.sigmoid(raw / 2) - 4)  # exp(4 tanh(raw / 4)); tanh is slower
 
 
 def bernstein(degree: int, steps: int) -> Tensor:
