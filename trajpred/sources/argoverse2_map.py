@@ -1,4 +1,4 @@
-"""Argoverse 2's vector maps: the records of ``log_map_archive_<id>.json`` as a lane map."""
+"""Argoverse 2's vector maps: the records of ``log_map_archive_<id>.json`` as a lane map, and back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,22 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, encode, require, require_finite
 from trajpred.geometry import arc_length, points_along
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
+from trajpred.lane_map import (
+    LANE_TYPES,
+    MARK_TYPES,
+    NO_LANE,
+    TRAFFIC_CONTROL,
+    TURN_DIRECTIONS,
+    LaneMap,
+    Ragged,
+)
 
 #: Largest distance (metres) between the points of a computed centreline.
 POINT_M = 2.0
+#: Digits behind the point of written positions: a millimetre.
+DIGITS = 3
+#: Attributes that Argoverse 2 lacks: written where a map has them, and known to no other program.
+EXTRA = {"turn_direction": TURN_DIRECTIONS, "has_traffic_control": TRAFFIC_CONTROL}
 
 
 def map_from(archive: Any) -> LaneMap:
@@ -26,6 +38,7 @@ def map_from(archive: Any) -> LaneMap:
     )
     lane_id = lanes.integers("id")
     left, right = lanes.polylines("left_lane_boundary"), lanes.polylines("right_lane_boundary")
+    extra = {name: lanes.codes(name, codes) for name, codes in EXTRA.items() if lanes.has(name)}
     lane_map = LaneMap(
         lane_id=lane_id,
         lane_type=lanes.codes("lane_type", LANE_TYPES),
@@ -44,9 +57,72 @@ def map_from(archive: Any) -> LaneMap:
         crossing_edge2=crossings.polylines("edge2"),
         drivable_area_id=areas.integers("id"),
         drivable_area=areas.polylines("area_boundary"),
+        **extra,
     )
     lane_map.validate()
     return lane_map
+
+
+def archive_of(lane_map: LaneMap) -> dict[str, Any]:
+    """Return a map as the records of a map archive, for JSON: the inverse of :func:`map_from`.
+
+    Positions are rounded to a millimetre; heights that a map lacks are 0. Raises: DataError if the map is
+    invalid, or an id of a crossing or drivable area is duplicate.
+    """
+    lane_map.validate()
+    archive = {"lane_segments": _lane_records(lane_map)}
+    crossings = {}
+    for row, crossing_id in enumerate(lane_map.crossing_id.tolist()):
+        crossings[str(crossing_id)] = {
+            "id": crossing_id,
+            "edge1": _points(lane_map.crossing_edge1[row]),
+            "edge2": _points(lane_map.crossing_edge2[row]),
+        }
+    areas = {}
+    for row, area_id in enumerate(lane_map.drivable_area_id.tolist()):
+        boundary = _points(lane_map.drivable_area[row])
+        areas[str(area_id)] = {"id": area_id, "area_boundary": boundary}
+    require(len(crossings) == len(lane_map.crossing_id), "crossing_id", "contains a duplicate")
+    require(len(areas) == len(lane_map.drivable_area_id), "drivable_area_id", "contains a duplicate")
+    archive["pedestrian_crossings"] = crossings
+    archive["drivable_areas"] = areas
+    return archive
+
+
+def _lane_records(lane_map: LaneMap) -> dict[str, Any]:
+    extra = [name for name in EXTRA if getattr(lane_map, name).any()]
+    records: dict[str, Any] = {}
+    for row, lane_id in enumerate(lane_map.lane_id.tolist()):
+        record = {
+            "id": lane_id,
+            "lane_type": LANE_TYPES[lane_map.lane_type[row]],
+            "is_intersection": bool(lane_map.is_intersection[row]),
+            "centerline": _points(lane_map.centerline[row]),
+            "left_lane_boundary": _points(lane_map.left_boundary[row]),
+            "right_lane_boundary": _points(lane_map.right_boundary[row]),
+            "left_lane_mark_type": MARK_TYPES[lane_map.left_mark[row]],
+            "right_lane_mark_type": MARK_TYPES[lane_map.right_mark[row]],
+            "left_neighbor_id": _neighbor(lane_map.left_neighbor[row]),
+            "right_neighbor_id": _neighbor(lane_map.right_neighbor[row]),
+            "predecessors": lane_map.predecessors[row].tolist(),
+            "successors": lane_map.successors[row].tolist(),
+        }
+        for name in extra:
+            record[name] = EXTRA[name][getattr(lane_map, name)[row]]
+        records[str(lane_id)] = record
+    return records
+
+
+def _neighbor(lane_id: np.int64) -> int | None:
+    return None if lane_id == NO_LANE else int(lane_id)
+
+
+def _points(line: NDArray[np.float64]) -> list[dict[str, float]]:
+    """Return a polyline ``[P, 2]`` or ``[P, 3]`` as points with heights."""
+    points = []
+    for x, y, *height in line.round(DIGITS).tolist():
+        points.append({"x": x, "y": y, "z": height[0] if height else 0.0})
+    return points
 
 
 def midlines(left: Ragged, right: Ragged) -> Ragged:

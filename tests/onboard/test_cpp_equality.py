@@ -1,0 +1,247 @@
+"""The arrays, the order and the reasons of the C++ library are those of Python."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.onboard.conftest import edit, with_sizes
+from tests.onboard.cpp import (
+    Found,
+    RecordingForecaster,
+    Update,
+    assert_equal_arrays,
+    assert_equal_drives,
+    built_once,
+    cpp_results,
+    lines_of,
+    python_results,
+    scene_line,
+)
+from tests.test_scenario import INVALID_NAMES
+from trajpred.lane_map import LaneMap, Ragged
+from trajpred.onboard import Detections
+from trajpred.onboard.detections import MAX_TRACKS
+from trajpred.onboard.replay import detections
+from trajpred.predictors.baselines import lane_following
+from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario_batch import ScenarioBatch
+
+STEP = 0.1
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    return built_once((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cpp")
+
+
+def rounded(lane_map: LaneMap) -> LaneMap:
+    """Round all lines to a millimetre, as written maps are."""
+    lines = {}
+    for name, values in vars(lane_map).items():
+        if isinstance(values, Ragged) and values.values.ndim == 2:
+            lines[name] = Ragged(values.values.round(3), values.offsets)
+    return replace(lane_map, **lines)
+
+
+def drive_of(scenario: Scenario, steps: int) -> list[Update]:
+    """The first steps of a scenario, at its own times."""
+    updates = []
+    for step in range(steps):
+        seconds = float(scenario.timestamps_ns[step] / 1e9)
+        lane_map = None if step else rounded(scenario.map)
+        updates.append(Update(seconds, detections(scenario, step), map=lane_map))
+    return updates
+
+
+def crowd(count: int, step: int, gap_m: float = 2.0) -> Detections:
+    """Cars in a row, and pedestrians beside them, with positions alone."""
+    x = gap_m * np.arange(count) + step * STEP * np.arange(count) / 10
+    y = np.where(np.arange(count) % 3 == 1, 4.0, 0.0)
+    kinds = [("vehicle", "pedestrian", "bus")[i % 3] for i in range(count)]
+    return Detections([f"car {i}" for i in range(count)], np.stack((x, y), -1), object_type=kinds)
+
+
+def test_whole_scenes_of_the_sample(
+    program: Path, bundle: Path, sample_scenarios: list[Scenario], tmp_path: Path
+) -> None:
+    """With focal and scored tracks, on every scenario."""
+    scenarios = [replace(scenario, map=rounded(scenario.map)) for scenario in sample_scenarios]
+    lines = [scene_line(scenario) for scenario in scenarios]
+    runtime = RecordingForecaster(bundle, threads=1)
+    results = list(cpp_results(program, bundle, lines, tmp_path / "scenes"))
+    assert len(results) == len(scenarios) == 16
+    for scenario, found in zip(scenarios, results, strict=True):
+        expected = runtime.localise(ScenarioBatch.of([scenario]))
+        assert found.facts["track_id"] == expected.agents.track_id.tolist(), scenario.scenario_id
+        assert found.facts["lane_row"] == expected.lanes.row.tolist(), scenario.scenario_id
+        assert_equal_arrays(found.arrays, expected.inputs)
+
+
+@pytest.mark.parametrize("row", [0, 7])
+def test_every_update_of_a_drive(
+    program: Path, bundle: Path, sample_scenarios: list[Scenario], tmp_path: Path, row: int
+) -> None:
+    updates = drive_of(sample_scenarios[row], steps=60)
+    assert assert_equal_drives(program, bundle, updates, tmp_path / "drive") == 60
+
+
+@pytest.mark.slow
+def test_every_update_of_all_drives(
+    program: Path, bundle: Path, sample_scenarios: list[Scenario], tmp_path: Path
+) -> None:
+    for scenario in sample_scenarios:
+        steps = int(np.flatnonzero(scenario.tracks.valid.any(axis=0))[-1]) + 1
+        updates = drive_of(scenario, steps)
+        assert assert_equal_drives(program, bundle, updates, tmp_path / "drive") == steps
+
+
+def test_fixed_sizes_and_limits(
+    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    """More agents and lanes than the bundle takes: the same ones are kept, with the same reasons."""
+    small = with_sizes(bundle, tmp_path / "small")
+    edit(small, lambda info: info["scene"]["features"].update(max_agents=12, max_lanes=30))
+    excess: list[str] = []
+    count = assert_equal_drives(
+        program,
+        small,
+        drive_of(scenes[-1], 20),
+        tmp_path / "drive",
+        lambda found: excess.extend(found.facts["not_predicted"].values()),
+    )
+    assert count == 20
+    assert "not among the nearest 12 agents, the bundle's limit" in excess
+
+
+@pytest.mark.parametrize("name", ["no map", "one agent", "one agent, no map"])
+def test_little_to_see(
+    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path, name: str
+) -> None:
+    scenario = scenes[1]
+    updates = drive_of(scenario, 12)
+    if "no map" in name:
+        updates = [update._replace(map=None) for update in updates]
+    if "one agent" in name:
+        alone = Detections([scenario.focal_id], scenario.tracks.position[scenario.focal, :1])
+        updates = [update._replace(detections=alone) for update in updates]
+    assert assert_equal_drives(program, bundle, updates, tmp_path / "drive") == 12
+
+
+def messy(scenario: Scenario, steps: int) -> list[Update]:
+    """A tracker at its worst: jitter, gaps, tracks that come and go, and values that are missing or wrong."""
+    random = np.random.default_rng(5)
+    updates = []
+    clock = 100.0
+    for step in range(steps):
+        seen = detections(scenario, step)
+        kept = np.flatnonzero(random.random(len(seen.track_id)) > 0.2)
+        position = np.array(seen.position)[kept]
+        heading = np.where(random.random(len(kept)) > 0.3, np.array(seen.heading)[kept] + 7.0, np.nan)
+        velocity = np.array(seen.velocity)[kept]
+        velocity[random.random(len(kept)) > 0.6] = np.nan
+        velocity[random.random(len(kept)) > 0.95] = 150.0
+        position[random.random(len(kept)) > 0.97] += 60.0
+        position[random.random(len(kept)) > 0.98] = np.inf
+        names = [seen.track_id[row] for row in kept]
+        kinds = [OBJECT_TYPES[int(i)] for i in random.integers(0, len(OBJECT_TYPES), len(kept))]
+        clock += STEP * (1 + 0.2 * random.standard_normal())
+        updates.append(Update(clock, Detections(names, position, heading, velocity, kinds)))
+    return updates
+
+
+def test_missing_values_gaps_and_jitter(
+    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    warnings: list[str] = []
+    updates = messy(scenes[2], 70)
+    updates[0] = updates[0]._replace(map=rounded(scenes[2].map))
+    assert_equal_drives(
+        program, bundle, updates, tmp_path / "drive", lambda found: warnings.extend(found.facts["warnings"])
+    )
+    assert sum("jumped" in warning for warning in warnings) > 3
+
+
+def faulty(scenario: Scenario) -> list[Update]:
+    """Every kind of invalid input, each between good updates."""
+    here = tuple(scenario.tracks.position[scenario.focal, 0])
+    good = Detections(["AV", "b"], [here, (here[0] + 9, here[1])])
+    names = [name for name in INVALID_NAMES if name != "\ud800"]  # JSON cannot hold half a character
+    repeated = Detections(["b", "b", "AV", "AV"], [(np.nan, 0), here, here, here])
+    unknown = Detections(["AV", "b"], [here, here], object_type=["tram", "it's"])
+    crowded = Detections([str(i) for i in range(MAX_TRACKS + 1)], np.zeros((MAX_TRACKS + 1, 2)))
+    shapes = [
+        Detections(["AV"], [here, here]),
+        Detections(["AV"], [here], heading=[0.0, 1.0]),
+        Detections(["AV"], [here], velocity=[(0.0, 1.0), (0.0, 1.0)]),
+        Detections(["AV"], [here], object_type=[]),
+    ]
+    seen = [*shapes, unknown, repeated, crowded, Detections(names, [here] * len(names)), Detections([], [])]
+    updates = []
+    for step, detected in enumerate(seen):
+        updates.append(Update(step * 0.2, good))
+        updates.append(Update(step * 0.2 + 0.1, detected))
+    now = updates[-1].timestamp_s
+    for time in (np.nan, np.inf, -np.inf, now - 0.5, now - 50.0, now, now + 4.0, now + 5.5, now + 99.0):
+        updates.append(Update(time, good))
+        updates.append(Update(updates[-1].timestamp_s + 0.1, good, ["b", "stranger"]))
+    return updates
+
+
+def test_invalid_input_has_the_same_reasons(
+    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    updates = faulty(scenes[0])
+    far = LaneMap.from_centerlines([[[0, 0], [2e8, 0]]])
+    updates[2] = updates[2]._replace(map=rounded(scenes[0].map))
+    updates[4] = updates[4]._replace(map=far)
+    updates[8] = updates[8]._replace(map=LaneMap.from_centerlines([[[0, 0], [9, 0]]]))
+    warnings: list[str] = []
+    assert_equal_drives(
+        program, bundle, updates, tmp_path / "drive", lambda found: warnings.extend(found.facts["warnings"])
+    )
+    said = "; ".join(warnings)
+    for part in ("map rejected", "is expected", "duplicate ids", "treated as unknown", "more than 2,000"):
+        assert part in said
+    for part in ("timestamp nan", "went back by 0.", "went back by 5", "no update for", "timestamp -inf"):
+        assert part in said
+
+
+def test_known_lanes_of_a_new_map_keep_their_tokens(
+    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    """Tiles that overlap: the same lanes are encoded, and no more."""
+    whole = rounded(scenes[1].map)
+    half = whole.take(np.arange(0, len(whole), 2), np.zeros(0, np.int64))
+    updates = drive_of(scenes[1], 8)
+    updates[3] = updates[3]._replace(map=half)
+    updates[6] = updates[6]._replace(map=whole)
+    encoded: list[int] = []
+    assert_equal_drives(
+        program, bundle, updates, tmp_path / "drive", lambda found: encoded.append(found.facts["encoded"])
+    )
+    assert encoded[0] == encoded[4] < encoded[6]
+
+
+def test_the_fallback_predicts_the_same_futures(program: Path, bundle: Path, tmp_path: Path) -> None:
+    lanes = [[[-50.0, 0.0], [100.0, 0.0]], [[100.0, 0.0], [400.0, 60.0]], [[100.0, 0.0], [400.0, 0.0]]]
+    lane_map = LaneMap.from_centerlines(lanes, successors=[[1, 2], [], []])
+    updates = [Update(step * STEP, crowd(150, step)) for step in range(12)]
+    updates[0] = updates[0]._replace(map=lane_map)
+    expected = list(python_results(bundle, updates, lane_following))
+    found = list(cpp_results(program, bundle, lines_of(updates), tmp_path / "drive", "--fallback"))
+    assert len(found[-1].facts["fallback"]) == 22
+    for a, b in zip(found, expected, strict=True):
+        assert_equal_futures(a, b)
+
+
+def assert_equal_futures(found: Found, expected: Found) -> None:
+    for name in ("track_id", "not_predicted", "fallback", "warnings"):
+        assert found.facts[name] == expected.facts[name]
+    for name in ("trajectory", "probability"):
+        np.testing.assert_allclose(found.facts[name], expected.facts[name], rtol=0, atol=1e-3)

@@ -1,0 +1,81 @@
+// Paths of agents along the lanes beside them and their successors: trajpred/graph/lane_paths.py.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "trajpred_onboard/geometry.hpp"
+#include "trajpred_onboard/lane_map.hpp"
+#include "trajpred_onboard/ragged.hpp"
+
+namespace trajpred::onboard {
+
+// Points of a path.
+inline constexpr std::size_t POINTS = 64;
+// A lane matches if its centreline is this near (metres) in a direction this near (radians).
+inline constexpr double MATCH_RADIUS_M = 5.0;
+inline constexpr double MATCH_ANGLE = PI / 4;
+// Standard deviations of both, and of the total turn of a path (radians), which weigh the paths.
+inline constexpr double OFFSET_SD_M = 1.5;
+inline constexpr double ANGLE_SD = 0.3;
+inline constexpr double TURN_SD = 1.0;
+// How many of the best matching lanes are followed, and how many paths from each.
+inline constexpr std::size_t MAX_LANES = 4;
+inline constexpr std::size_t MAX_PATHS = 8;
+
+// A straight piece of a centreline.
+struct Segment {
+  Point start;
+  Point step;
+  double size_m;
+  double heading;
+  // Metres from the start of the lane.
+  double along_m;
+};
+
+// A lane as paths follow it.
+struct Route {
+  const Polyline* centerline;
+  // Metres from the start of the lane to each point.
+  std::vector<double> arc;
+  // Without those of less than a micrometre, which have no direction.
+  std::vector<Segment> segments;
+  // Corners of the box around the centreline.
+  Point low;
+  Point high;
+  // Rows of the successors in the map.
+  Rows following;
+};
+
+// Where the lanes of a map lead; made once for each map.
+struct Routes {
+  std::shared_ptr<const LaneMap> map;
+  std::vector<Route> routes;
+
+  static Routes of(std::shared_ptr<const LaneMap> map);
+};
+
+// A path: equidistant points from the agent's position, and how well its pose fits, at most 1.
+struct Path {
+  std::array<Point, POINTS> curve;
+  double weight;
+};
+
+// An agent for which paths are sought.
+struct Traveller {
+  Pose pose;
+  // Length of its paths.
+  double reach_m;
+  // Over this distance the offset to the centreline fades out.
+  double fade_m;
+};
+
+// Returns the paths of each agent along the lanes beside it; far from any lane there are none.
+//
+// Where the map ends a path goes straight. It starts at the agent: the offset to the centreline is kept at
+// first and fades out smoothly.
+std::vector<std::vector<Path>> lane_paths(const Routes& lanes, const std::vector<Traveller>& agents);
+
+}  // namespace trajpred::onboard

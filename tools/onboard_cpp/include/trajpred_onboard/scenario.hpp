@@ -1,0 +1,59 @@
+// Tracks and scenes: the records of trajpred/scenario.py and of one scene of trajpred/scenario_batch.py.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trajpred_onboard/geometry.hpp"
+#include "trajpred_onboard/lane_map.hpp"
+
+namespace trajpred::onboard {
+
+// The object types in order; `Track::object_type` indexes this array.
+inline constexpr std::array<const char*, 10> OBJECT_TYPES = {
+    "vehicle", "pedestrian", "motorcyclist", "cyclist",           "bus",
+    "static",  "background", "construction", "riderless_bicycle", "unknown",
+};
+// The id of the recording vehicle.
+inline constexpr const char* EGO_ID = "AV";
+
+// Quality of a track and whether it is scored (Argoverse 2's numbers).
+enum TrackCategory { FRAGMENT = 0, UNSCORED = 1, SCORED = 2, FOCAL = 3 };
+
+// The observed states of one road user, the last one being that of the present step.
+struct Track {
+  std::string track_id;
+  int object_type = 0;
+  int category = UNSCORED;
+  std::vector<State> states;
+
+  // Returns the last valid step, -1 without any.
+  std::int64_t last_seen() const;
+};
+
+using Tracks = std::vector<Track>;
+
+// The observed steps of one scenario, all tracks with equally many states, in the frame of the map.
+struct Scene {
+  std::string scenario_id;
+  double step_s = 0.1;
+  // Row of the track at the centre.
+  std::size_t focal = 0;
+  Tracks tracks;
+  std::shared_ptr<const LaneMap> map;
+
+  // Returns the number of steps.
+  std::size_t num_observed() const;
+
+  // Returns the last `observed` steps; those that were never recorded are unknown.
+  Scene window(std::size_t observed) const;
+
+  // Throws DataError about the first track or field that is invalid.
+  void validate() const;
+};
+
+}  // namespace trajpred::onboard

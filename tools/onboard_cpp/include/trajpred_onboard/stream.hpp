@@ -1,0 +1,129 @@
+// Encodes or forecasts from a tracker's detections, update by update: trajpred/onboard/stream.py.
+//
+// Every update returns a result, with a reason for each road user that has none.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trajpred_onboard/baselines.hpp"
+#include "trajpred_onboard/detections.hpp"
+#include "trajpred_onboard/encoder.hpp"
+#include "trajpred_onboard/forecaster.hpp"
+#include "trajpred_onboard/history.hpp"
+
+namespace trajpred::onboard {
+
+// Distance (m) that a track may jump at any speed: detections are noisy.
+inline constexpr double MAX_JUMP_M = 5.0;
+
+// A forecast with its diagnostics.
+struct OnboardForecast : Forecast {
+  // Of the latest accepted update.
+  double timestamp_s = std::numeric_limits<double>::quiet_NaN();
+  // Reason by id, for each detected or remembered road user (or target) without futures.
+  Reasons not_predicted;
+  // By id, why the bundle did not predict those whose futures are the fallback's.
+  Reasons fallback;
+  // Problems of this update.
+  Warnings warnings;
+  StageTimes stage_ms;
+};
+
+// The tokens of an update with its diagnostics.
+struct StreamedTokens : Tokens {
+  double timestamp_s = std::numeric_limits<double>::quiet_NaN();
+  // Reason by id, for each detected or remembered road user without a token.
+  Reasons not_encoded;
+  Warnings warnings;
+  StageTimes stage_ms;
+};
+
+// Keeps the history of every track; base class of the streaming runtimes.
+//
+// Updates may come at any rate. States are kept on the model's time grid, which follows the tracker's clock;
+// of several updates in one step the latest counts.
+class TrackStream {
+ public:
+  // Replaces the map, for instance by a new tile. If it is invalid, the current one stays and the next update
+  // has a warning.
+  void set_map(LaneMap map);
+
+  const LaneMap& map() const { return *map_; }
+
+ protected:
+  TrackStream(Encoder& runtime, LaneMap map, std::string ego_id);
+
+  // Adds the detections to the histories; returns why others were rejected, by id.
+  Reasons add(double timestamp_s, const Detections& detections, Warnings& warnings);
+
+  // Returns the histories as a scene around the ego, or nothing if no track is recent.
+  std::optional<Scene> scene() const;
+
+  // Returns why each remembered track would have no result.
+  Reasons reasons() const;
+
+  // Returns the reasons of a runtime that failed.
+  void note_failure(const std::string& what, const std::string& error, Warnings& warnings, Reasons& why) const;
+
+  bool is_recent(std::size_t row) const;
+
+  const HistoryTable& history() const { return history_; }
+  double latest_s() const { return latest_s_; }
+
+ private:
+  // Advances the histories; returns false if the update has to be omitted.
+  bool advance(double timestamp_s, Warnings& warnings);
+
+  Encoder& runtime_;
+  std::string ego_id_;
+  HistoryTable history_;
+  TimeGrid grid_;
+  Warnings pending_warnings_;
+  double latest_s_ = std::numeric_limits<double>::quiet_NaN();
+  std::shared_ptr<const LaneMap> map_ = std::make_shared<const LaneMap>();
+};
+
+// Forecasts at each update of a tracker.
+//
+// `ego_id`: the track at the centre of the scene, which matters where there are more agents or lanes than the
+// model takes; the most recently detected track stands in while there is no such id.
+// `fallback`: predicts the tracks that were detected recently and that the bundle does not predict; by default
+// they have no futures.
+class StreamingForecaster : public TrackStream {
+ public:
+  explicit StreamingForecaster(std::shared_ptr<Forecaster> runtime, LaneMap map = {},
+                               std::string ego_id = EGO_ID, Rule fallback = nullptr);
+
+  // Adds the detections at `timestamp_s`, on any monotonic clock, and forecasts from there.
+  //
+  // Invalid input never throws: it is omitted, with a warning. Only running out of memory does.
+  OnboardForecast update(double timestamp_s, const Detections& detections, const Targets& targets = {});
+
+  Forecaster& runtime() { return *runtime_; }
+
+ private:
+  // Adds the futures that the fallback gives to those missing that were detected recently.
+  Forecast complete(Forecast forecast, const Reasons& missing, Warnings& warnings) const;
+
+  std::shared_ptr<Forecaster> runtime_;
+  Rule fallback_;
+};
+
+// Encodes at each update of a tracker; arguments as for StreamingForecaster.
+class StreamingEncoder : public TrackStream {
+ public:
+  explicit StreamingEncoder(std::shared_ptr<Encoder> runtime, LaneMap map = {}, std::string ego_id = EGO_ID);
+
+  // Adds the detections at `timestamp_s` and encodes the scene. Invalid input never throws.
+  StreamedTokens update(double timestamp_s, const Detections& detections);
+
+  Encoder& runtime() { return *runtime_; }
+
+ private:
+  std::shared_ptr<Encoder> runtime_;
+};
+
+}  // namespace trajpred::onboard

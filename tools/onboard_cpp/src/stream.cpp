@@ -1,0 +1,231 @@
+#include "trajpred_onboard/stream.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "trajpred_onboard/errors.hpp"
+
+namespace trajpred::onboard {
+
+namespace {
+
+// Replaces entries of `reasons` by those of `others`.
+void update_reasons(Reasons& reasons, const Reasons& others) {
+  for (const auto& [name, reason] : others) reasons[name] = reason;
+}
+
+// Keeps the reasons of the targets.
+Reasons of_targets(const Reasons& reasons, const std::vector<std::string>& targets) {
+  Reasons result;
+  for (const std::string& name : targets) {
+    const auto reason = reasons.find(name);
+    result[name] = reason == reasons.end() ? "not detected recently" : reason->second;
+  }
+  return result;
+}
+
+// Removes the reasons of tracks that have a result, and returns them.
+Reasons extract(Reasons& reasons, const std::vector<std::string>& names) {
+  Reasons extracted;
+  for (const std::string& name : names) {
+    const auto reason = reasons.find(name);
+    if (reason == reasons.end()) continue;
+    extracted.insert(*reason);
+    reasons.erase(reason);
+  }
+  return extracted;
+}
+
+// Formats a time as Python does where it is not finite.
+std::string time_text(double time_s) {
+  if (std::isnan(time_s)) return "nan";
+  return time_s > 0 ? "inf" : "-inf";
+}
+
+}  // namespace
+
+TrackStream::TrackStream(Encoder& runtime, LaneMap map, std::string ego_id)
+    : runtime_(runtime),
+      ego_id_(std::move(ego_id)),
+      history_(runtime.bundle().history(), runtime.bundle().step_s(), MAX_TRACKS),
+      grid_(runtime.bundle().step_s()) {
+  set_map(std::move(map));
+}
+
+void TrackStream::set_map(LaneMap map) {
+  auto shared = std::make_shared<const LaneMap>(std::move(map));
+  try {
+    runtime_.lanes().set_map(shared);
+    map_ = std::move(shared);
+  } catch (const DataError& error) {
+    pending_warnings_.push_back(std::string("map rejected: ") + error.what());
+  }
+}
+
+Reasons TrackStream::add(double timestamp_s, const Detections& detections, Warnings& warnings) {
+  warnings = std::move(pending_warnings_);
+  pending_warnings_.clear();
+  Reasons omitted;
+  for (const std::string& name : detections.track_id) omitted[name] = "its update was omitted";
+  if (!advance(timestamp_s, warnings)) return omitted;
+  const std::optional<Validated> accepted = validated(detections, warnings);
+  if (!accepted) return omitted;
+  for (const std::string& name : history_.add(accepted->states, MAX_SPEED, MAX_JUMP_M)) {
+    warnings.push_back("track " + name + " jumped: its earlier history was dropped");
+  }
+  return accepted->rejected;
+}
+
+bool TrackStream::advance(double timestamp_s, Warnings& warnings) {
+  if (!std::isfinite(timestamp_s)) {
+    warnings.push_back("timestamp " + time_text(timestamp_s) + " is not finite: update omitted");
+    return false;
+  }
+  const double memory_s = static_cast<double>(history_.length()) * history_.step_s();
+  const double passed_s = timestamp_s - latest_s_;
+  if (-memory_s < passed_s && passed_s < 0) {
+    warnings.push_back("time went back by " + formatted("%.3f", -passed_s) + " s: update omitted");
+    return false;
+  }
+  if (std::abs(passed_s) < memory_s) {
+    history_.advance(grid_.advance(timestamp_s));
+  } else {
+    if (!std::isnan(passed_s)) {
+      const std::string change = passed_s < 0 ? "time went back by " : "no update for ";
+      warnings.push_back(change + formatted("%.1f", std::abs(passed_s)) + " s: histories were reset");
+    }
+    history_.clear();
+    grid_.start(timestamp_s);
+  }
+  latest_s_ = timestamp_s;
+  return true;
+}
+
+std::optional<Scene> TrackStream::scene() const {
+  std::optional<std::size_t> ego;
+  std::optional<std::size_t> latest;
+  for (std::size_t row = 0; row < history_.size(); ++row) {
+    if (!is_recent(row)) continue;
+    if (history_.track_id(row) == ego_id_) ego = row;
+    const bool later = !latest || history_.steps_since_seen(row) < history_.steps_since_seen(*latest);
+    if (later) latest = row;
+  }
+  if (!latest) return std::nullopt;
+  Scene scene;
+  scene.scenario_id = formatted("%.3f", latest_s_);
+  scene.step_s = grid_.measured_step_s();
+  scene.focal = ego.value_or(*latest);
+  scene.tracks = history_.tracks();
+  scene.map = map_;
+  return scene;
+}
+
+Reasons TrackStream::reasons() const {
+  const std::string limit = std::to_string(runtime_.bundle().features().max_agents);
+  const std::string excess = "not among the nearest " + limit + " agents, the bundle's limit";
+  Reasons reasons;
+  for (std::size_t row = 0; row < history_.size(); ++row) {
+    const double ago_s = static_cast<double>(history_.steps_since_seen(row)) * history_.step_s();
+    const std::string unseen = "not seen for " + formatted("%.1f", ago_s) + " s";
+    reasons[history_.track_id(row)] = is_recent(row) ? excess : unseen;
+  }
+  return reasons;
+}
+
+void TrackStream::note_failure(const std::string& what, const std::string& error, Warnings& warnings,
+                               Reasons& why) const {
+  warnings.push_back(what + " failed: " + on_one_line(error));
+  for (std::size_t row = 0; row < history_.size(); ++row) {
+    if (is_recent(row)) why[history_.track_id(row)] = "the " + what + " failed";
+  }
+}
+
+bool TrackStream::is_recent(std::size_t row) const {
+  const double step_s = history_.step_s();
+  const double ago_s = static_cast<double>(history_.steps_since_seen(row)) * step_s;
+  return ago_s <= runtime_.bundle().features().memory_s + step_s / 10;
+}
+
+StreamingForecaster::StreamingForecaster(std::shared_ptr<Forecaster> runtime, LaneMap map, std::string ego_id,
+                                         Rule fallback)
+    : TrackStream(*runtime, std::move(map), std::move(ego_id)),
+      runtime_(std::move(runtime)),
+      fallback_(std::move(fallback)) {}
+
+OnboardForecast StreamingForecaster::update(double timestamp_s, const Detections& detections,
+                                            const Targets& targets) {
+  Warnings warnings;
+  const Reasons rejected = add(timestamp_s, detections, warnings);
+  Reasons missing = reasons();
+  Forecast forecast = runtime_->empty_forecast();
+  StageTimes stage_ms;
+  if (const std::optional<Scene> current = scene()) {
+    try {
+      forecast = runtime_->forecast(*current, targets);
+    } catch (const std::exception& error) {  // a runtime for ONNX has its own classes
+      note_failure("forecast", error.what(), warnings, missing);
+    }
+    stage_ms = runtime_->stage_ms();
+  }
+  update_reasons(missing, rejected);
+  if (targets) missing = of_targets(missing, *targets);
+  extract(missing, forecast.track_id);
+  const std::size_t predicted = forecast.size();
+  if (fallback_ && !missing.empty()) forecast = complete(std::move(forecast), missing, warnings);
+  const auto first = forecast.track_id.begin() + static_cast<std::ptrdiff_t>(predicted);
+  const std::vector<std::string> completed(first, forecast.track_id.end());
+  OnboardForecast result;
+  static_cast<Forecast&>(result) = std::move(forecast);
+  result.timestamp_s = latest_s();
+  result.fallback = extract(missing, completed);
+  result.not_predicted = std::move(missing);
+  result.warnings = std::move(warnings);
+  result.stage_ms = std::move(stage_ms);
+  return result;
+}
+
+Forecast StreamingForecaster::complete(Forecast forecast, const Reasons& missing, Warnings& warnings) const {
+  Rows rows;
+  for (std::size_t row = 0; row < history().size(); ++row) {
+    const bool is_missing = missing.count(history().track_id(row)) > 0;
+    if (is_missing && is_recent(row)) rows.push_back(row);
+  }
+  const std::optional<Scene> current = scene();
+  if (!current || rows.empty()) return forecast;
+  try {
+    const Forecast others = rule_forecast(fallback_, *current, rows, forecast.modes, forecast.horizon);
+    return joined(forecast, others);
+  } catch (const std::exception& error) {  // any function may be given
+    warnings.push_back("fallback failed: " + on_one_line(error.what()));
+    return forecast;
+  }
+}
+
+StreamingEncoder::StreamingEncoder(std::shared_ptr<Encoder> runtime, LaneMap map, std::string ego_id)
+    : TrackStream(*runtime, std::move(map), std::move(ego_id)), runtime_(std::move(runtime)) {}
+
+StreamedTokens StreamingEncoder::update(double timestamp_s, const Detections& detections) {
+  Warnings warnings;
+  const Reasons rejected = add(timestamp_s, detections, warnings);
+  Reasons missing = reasons();
+  StreamedTokens result;
+  static_cast<Tokens&>(result) = runtime_->empty_tokens();
+  if (const std::optional<Scene> current = scene()) {
+    try {
+      static_cast<Tokens&>(result) = runtime_->encode(*current);
+    } catch (const std::exception& error) {
+      note_failure("encoder", error.what(), warnings, missing);
+    }
+    result.stage_ms = runtime_->stage_ms();
+  }
+  update_reasons(missing, rejected);
+  extract(missing, result.track_id);
+  result.timestamp_s = latest_s();
+  result.not_encoded = std::move(missing);
+  result.warnings = std::move(warnings);
+  return result;
+}
+
+}  // namespace trajpred::onboard

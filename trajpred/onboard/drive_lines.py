@@ -1,0 +1,79 @@
+"""Drives as text, an update a line, for runtimes in other languages. NumPy only.
+
+Each line is a JSON object:
+
+- ``time_s``: seconds; ``track_id``: N ids; ``position``: N pairs of metres;
+- ``heading``, ``velocity``, ``object_type`` (may be missing): as in :class:`Detections`;
+- ``targets`` (may be missing): ids of the tracks to predict;
+- ``map`` (may be missing): the map from this update on, in Argoverse 2's format;
+- ``forecast`` (may be missing): ``track_id``, ``trajectory`` ``[A, K, F, 2]`` metres and ``probability``
+  ``[A, K]`` that another runtime predicted.
+
+A number that is not finite is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from trajpred.forecast import Forecast
+from trajpred.onboard.detections import Detections
+
+#: Digits behind the point of predicted positions: a tenth of a millimetre.
+DIGITS = 4
+
+
+def drive_line(
+    timestamp_s: float,
+    detections: Detections,
+    *,
+    targets: Sequence[str] | None = None,
+    map: dict[str, Any] | None = None,
+    forecast: Forecast | None = None,
+) -> str:
+    """Return an update as a line, without the line's end.
+
+    Args:
+        timestamp_s: seconds.
+        targets: ids of the tracks to predict, by default all.
+        map: new map, see :func:`~trajpred.sources.argoverse2_map.archive_of`.
+        forecast: of this update, to compare another runtime's with.
+
+    Example:
+        >>> drive_line(12.3, Detections(["car 7"], [[4.0, 7.5]]))
+        '{"time_s": 12.3, "track_id": ["car 7"], "position": [[4.0, 7.5]]}'
+    """
+    line: dict[str, Any] = {
+        "time_s": _numbers(timestamp_s),
+        "track_id": list(detections.track_id),
+        "position": _numbers(detections.position),
+    }
+    if detections.heading is not None:
+        line["heading"] = _numbers(detections.heading)
+    if detections.velocity is not None:
+        line["velocity"] = _numbers(detections.velocity)
+    if detections.object_type is not None:
+        line["object_type"] = list(detections.object_type)
+    if targets is not None:
+        line["targets"] = list(targets)
+    if map is not None:
+        line["map"] = map
+    if forecast is not None:
+        line["forecast"] = {
+            "track_id": forecast.track_id.tolist(),
+            "trajectory": forecast.trajectory.round(DIGITS).tolist(),
+            "probability": forecast.probability.tolist(),
+        }
+    return json.dumps(line, allow_nan=False)
+
+
+def _numbers(values: ArrayLike) -> Any:
+    """Return numbers as nested lists, None for those that are not finite."""
+    array = np.asarray(values, np.float64)
+    finite = np.isfinite(array)
+    return np.where(finite, array.astype(object), None).tolist()
