@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from tests.conftest import ROOT
 from trajpred.lane_map import LaneMap
-from trajpred.onboard import Detections, OnboardEncoder, OnboardForecast, OnboardForecaster, StreamingForecaster
+from trajpred.onboard import (
+    Detections,
+    OnboardEncoder,
+    OnboardForecast,
+    OnboardForecaster,
+    StreamingForecaster,
+)
 from trajpred.onboard.drive_lines import drive_line
 from trajpred.onboard.forecaster import Rule
 from trajpred.scenario import Scenario
@@ -26,8 +32,14 @@ from trajpred.sources.argoverse2_map import archive_of
 
 SOURCE = ROOT / "tools" / "onboard_cpp"
 #: CMake's messages about what a machine may lack; any other failure is one of the library.
-MISSING = ("nlohmann_json was not found", "No CMAKE_CXX_COMPILER could be found", "ONNX Runtime was not found")
+MISSING = (
+    "nlohmann_json was not found",
+    "No CMAKE_CXX_COMPILER could be found",
+    "ONNX Runtime was not found",
+)
 DTYPES: dict[str, Any] = {"float32": np.float32, "int64": np.int64, "bool": np.bool_}
+#: What is the same for an update, besides the arrays.
+FACTS = ("track_id", "not_predicted", "fallback", "warnings", "encoded")
 #: How far numbers may differ: absolutely, and as a share.
 ATOL, RTOL = 1e-5, 1e-6
 
@@ -127,7 +139,9 @@ def facts_of(forecast: OnboardForecast) -> dict[str, Any]:
     }
 
 
-def cpp_results(program: Path, bundle: Path, lines: Sequence[str], out: Path, *options: str) -> Iterator[Found]:
+def cpp_results(
+    program: Path, bundle: Path, lines: Sequence[str], out: Path, *options: str
+) -> Iterator[Found]:
     """Yield what C++ makes of the lines of a drive."""
     drive = out.with_suffix(".jsonl")
     drive.write_text("\n".join(lines) + "\n", "utf-8")
@@ -193,8 +207,8 @@ def assert_equal_drives(
     found = cpp_results(program, bundle, lines_of(updates), out)
     scenes = 0
     for step, (a, b) in enumerate(zip(found, expected, strict=True)):
-        for name in ("track_id", "not_predicted", "fallback", "warnings", "encoded"):
-            assert a.facts[name] == b.facts[name], f"update {step}: {name}"
+        for name in FACTS:
+            assert a.facts[name] == b.facts[name], f"update {step}: {name} {a.facts[name]} {b.facts[name]}"
         assert_equal_arrays(a.arrays, b.arrays)
         each(a)
         scenes += bool(a.arrays)

@@ -64,6 +64,20 @@ def test_each_lane_is_encoded_once(
     np.testing.assert_allclose(found.trajectory, expected.trajectory, rtol=0, atol=1e-4)
 
 
+def test_lanes_of_an_overlapping_tile_are_known(
+    forecaster: OnboardForecaster, scenes: list[Scenario]
+) -> None:
+    """Positions along a lane are rounded differently beside other lanes: half of them were taken for new."""
+    whole = scenes[1]
+    rows = np.arange(1, len(whole.map), 2)
+    tile = replace(whole, map=whole.map.take(rows, np.zeros(0, np.int64)))
+    forecaster.forecast(ScenarioBatch.of([whole]))
+    known = forecaster.lanes.encoded
+    forecaster.forecast(ScenarioBatch.of([tile]))
+    assert forecaster.lanes.encoded == known
+    assert len(forecaster.localise(ScenarioBatch.of([tile])).lanes.row) > 10
+
+
 def test_forecast_after_another_map_is_the_same(
     forecaster: OnboardForecaster, scenes: list[Scenario]
 ) -> None:

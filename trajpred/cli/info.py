@@ -11,21 +11,22 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.model import pretrained
 
 if TYPE_CHECKING:
+    from trajpred.lane_map import LaneMap
     from trajpred.scenario import Scenario
 
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
-#: Suffixes of map files; Argoverse 2's are known by their name.
-MAPS = (".osm", ".xodr", ".xml")
+#: Suffixes of map files; Argoverse 2's are known by a key of their content.
+MAPS, MAP_KEY = (".osm", ".xodr", ".xml"), b'"lane_segments"'
 #: What is shown: a line for each name.
 Rows = dict[str, Any]
 
 
-def info(what: str, *, store: Path | None = None) -> int:
+def info(what: str, *, store: Path | None = None, save: Path | None = None) -> int:
     """Show what a store, scenario, map, run, checkpoint, bundle, predictions, results or raw data has.
 
     Example: trajpred info argoverse-nano
@@ -33,11 +34,44 @@ def info(what: str, *, store: Path | None = None) -> int:
     Args:
         what: A path, the name of shipped weights, or a scenario's id or an unambiguous start of it.
         store: Folder written by prepare that has the scenario; by default the sample's.
+        save: Also write the map, or the scenario's, to this .json file in Argoverse 2's format, for C++.
     """
     title, rows = describe(what, store)
     print(title)
     print_rows(rows)
+    if save is not None:
+        save_map(what, store, save)
     return 0
+
+
+def save_map(what: str, store: Path | None, out: Path) -> None:
+    """Write the map that ``what`` is, or the scenario's. Raises: DataError if it has none."""
+    from trajpred.files import require_writable
+    from trajpred.sources.maps import write_map
+
+    require(out.suffix == ".json", "save", f"must end in .json, is {out}")
+    lane_map = _lane_map(what, store)
+    require_writable(out)
+    write_map(lane_map, out)
+    print(out)
+
+
+def _lane_map(what: str, store: Path | None) -> LaneMap:
+    from trajpred.sources import SOURCES
+    from trajpred.sources.maps import read_map
+    from trajpred.store import find_scenarios
+    from trajpred.store.sample import ensure_store
+
+    path = Path(what)
+    if path.exists():
+        if _is_map(path):
+            return read_map(path)[1]
+        for source in SOURCES.values():
+            with suppress(DataError, OSError):
+                return source.read(path).map
+        raise DataError("is neither a map nor a scenario", file=path, field="save")
+    [(name, rows)] = find_scenarios(ensure_store(store), [what])
+    return rows[rows.index(name)].map
 
 
 def print_rows(rows: Rows) -> None:
@@ -63,7 +97,7 @@ def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
         return f"Onboard bundle {path}", _bundle(path)
     if checkpoint.is_file() and checkpoint.suffix in (".ckpt", ".pt"):
         return f"Checkpoint {what}", _checkpoint(checkpoint)
-    if path.is_file() and (path.suffix in MAPS or path.match("log_map_archive_*.json")):
+    if _is_map(path):
         return f"Map {path}", _map(path)
     if path.suffix == ".json" and path.is_file():
         return f"Results {path}", _results(path)
@@ -72,6 +106,12 @@ def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
     if path.exists():
         return _raw(path)
     return _stored(what, store)
+
+
+def _is_map(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    return path.suffix in MAPS or (path.suffix == ".json" and MAP_KEY in path.read_bytes())
 
 
 def _store(path: Path) -> Rows:

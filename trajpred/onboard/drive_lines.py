@@ -15,6 +15,7 @@ A number that is not finite is null.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ def drive_line(
         '{"time_s": 12.3, "track_id": ["car 7"], "position": [[4.0, 7.5]]}'
     """
     line: dict[str, Any] = {
-        "time_s": _numbers(timestamp_s),
+        "time_s": timestamp_s if math.isfinite(timestamp_s) else None,
         "track_id": list(detections.track_id),
         "position": _numbers(detections.position),
     }
@@ -75,5 +76,6 @@ def drive_line(
 def _numbers(values: ArrayLike) -> Any:
     """Return numbers as nested lists, None for those that are not finite."""
     array = np.asarray(values, np.float64)
-    finite = np.isfinite(array)
-    return np.where(finite, array.astype(object), None).tolist()
+    numbers = array.astype(object)
+    numbers[~np.isfinite(array)] = None
+    return numbers.tolist()

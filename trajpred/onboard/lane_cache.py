@@ -20,6 +20,8 @@ from trajpred.lane_map import LaneMap
 LANE_INPUTS = ("points", "kind", "is_intersection", "marks")
 #: Largest coordinate (m) of a map or a track; beyond it float32 loses the position.
 MAX_COORDINATE = 1e8
+#: Digits behind the point of a lane's points by which it is known again: a tenth of a millimetre.
+POINT_DIGITS = 5
 #: The polylines of a map that the model uses.
 LINES = ("centerline", "left_boundary", "right_boundary", "crossing_edge1", "crossing_edge2")
 
@@ -43,8 +45,9 @@ class SelectedLanes(NamedTuple):
 class LaneCache:
     """The current map with the tokens of its lanes.
 
-    Lanes are identified by the encoder's inputs: a lane with the same id and a new shape gets a new token,
-    and a new map object with known lanes needs no encoding. Tokens of lanes outside the map are dropped.
+    Lanes are identified by the encoder's inputs, rounded: a lane with the same id and a new shape gets a new
+    token, and a new map object with known lanes needs no encoding. Tokens of lanes outside the map are
+    dropped.
 
     Args:
         encode: lane encoder: :data:`LANE_INPUTS` as keyword arguments -> tokens ``[L, dim]``.
@@ -79,9 +82,7 @@ class LaneCache:
             raise DataError(f"not a LaneMap ({error})", field="map") from None
         self.map, self._midpoint, self._shapes, self._topology = lane_map, lines.midpoint, shapes, topology
         tokens = dict(zip(compress(self._keys, self._has_token), self._tokens[self._has_token], strict=True))
-        arrays = [np.ascontiguousarray(getattr(shapes, name)) for name in LANE_INPUTS]
-        inputs = (b"".join(map(bytes, lane)) for lane in zip(*arrays, strict=True))
-        self._keys = [hashlib.blake2b(one, digest_size=16).digest() for one in inputs]
+        self._keys = _keys(shapes)
         self._has_token = np.array([key in tokens for key in self._keys], np.bool_)
         self._tokens = np.zeros((len(self._keys), self.dim), np.float32)
         for row in np.flatnonzero(self._has_token):
@@ -109,6 +110,22 @@ class LaneCache:
     def lane_inputs(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Return the lane encoder's inputs for ``rows`` of the map, by name."""
         return {name: getattr(self._shapes, name)[rows] for name in LANE_INPUTS}
+
+
+def _keys(shapes: LaneShapes) -> list[bytes]:
+    """Return a digest of each lane's inputs, the same in every map that contains the lane."""
+    arrays = []
+    for name in LANE_INPUTS:
+        values = getattr(shapes, name)
+        if name == "points":
+            # Their last digits depend on the other lanes of a map. The sum has no negative zeros.
+            values = values.round(POINT_DIGITS) + np.float32(0)
+        arrays.append(np.ascontiguousarray(values))
+    keys = []
+    for lane in zip(*arrays, strict=True):
+        inputs = b"".join(map(bytes, lane))
+        keys.append(hashlib.blake2b(inputs, digest_size=16).digest())
+    return keys
 
 
 def _validate(lane_map: LaneMap) -> None:

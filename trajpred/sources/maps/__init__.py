@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from trajpred.errors import quoted, require
+from trajpred.files import atomic_file
 from trajpred.lane_map import LaneMap
-from trajpred.sources.argoverse2_map import map_from
+from trajpred.sources.argoverse2_map import archive_of, map_from
 from trajpred.sources.maps import commonroad, lanelet2, opendrive
 from trajpred.sources.maps.lanes import lane_map_of
 from trajpred.sources.reading import parse, read_bytes, readable
@@ -47,3 +48,13 @@ def read_map(
         lane_map = lane_map_of(*read(root, **projection))
         require(len(lane_map) > 0, "lanes", "the map has no lane that road users drive on")
         return name, lane_map
+
+
+def write_map(lane_map: LaneMap, path: str | Path) -> None:
+    """Write a map as Argoverse 2's JSON, positions to a millimetre; :func:`read_map` and C++ read it.
+
+    Attributes that Argoverse 2 lacks are further keys. Raises: DataError if the map is invalid.
+    """
+    content = json.dumps(archive_of(lane_map), allow_nan=False)
+    with atomic_file(path) as unfinished:
+        unfinished.write_text(content, encoding="utf-8")

@@ -1,0 +1,86 @@
+"""Any map can be written in Argoverse 2's format, and nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT, equal, rejected, run
+from tests.sources.map_files import commonroad, lanelet2, town
+from trajpred.lane_map import LaneMap, Ragged
+from trajpred.scenario import Scenario
+from trajpred.sources.argoverse1_map import read_city_map
+from trajpred.sources.maps import read_map, write_map
+
+#: Half a millimetre, to which positions are rounded.
+TOLERANCE = 0.5e-3 + 1e-9
+
+
+def planar(lines: Ragged) -> Ragged:
+    return Ragged(lines.values[:, :2], lines.offsets) if lines.values.ndim == 2 else lines
+
+
+def assert_same_map(found: LaneMap, expected: LaneMap) -> None:
+    """All fields but heights, which a map may lack."""
+    for field in fields(LaneMap):
+        a, b = getattr(found, field.name), getattr(expected, field.name)
+        if isinstance(a, Ragged):
+            a, b = planar(a), planar(b)
+        assert equal(a, b, TOLERANCE), field.name
+
+
+@pytest.mark.parametrize("content", [town(), lanelet2(), commonroad()], ids=["xodr", "osm", "xml"])
+def test_maps_of_vehicles(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "map.xml").write_bytes(content)
+    expected = LaneMap.load(tmp_path / "map.xml")
+    assert run("info", tmp_path / "map.xml", "--save", tmp_path / "lanes.json") == 0
+    found = LaneMap.load(tmp_path / "lanes.json")
+    assert_same_map(found, expected)
+    assert len(found) > 1
+    assert found.turn_direction.any() or not expected.turn_direction.any()
+
+
+def test_maps_of_argoverse_2_with_heights(sample_scenarios: list[Scenario], tmp_path: Path) -> None:
+    for scenario in sample_scenarios[::5]:
+        write_map(scenario.map, tmp_path / "lanes.json")
+        name, found = read_map(tmp_path / "lanes.json")
+        assert name == "Argoverse 2" and equal(found, scenario.map, TOLERANCE)
+
+
+def test_av2_reads_what_is_written(sample_scenarios: list[Scenario], tmp_path: Path) -> None:
+    av2_map = pytest.importorskip("av2.map.map_api")
+    expected = sample_scenarios[0].map
+    write_map(expected, tmp_path / "log_map_archive_a.json")
+    found = av2_map.ArgoverseStaticMap.from_json(tmp_path / "log_map_archive_a.json")
+    assert sorted(found.vector_lane_segments) == sorted(expected.lane_id.tolist())
+    assert sorted(found.vector_pedestrian_crossings) == sorted(expected.crossing_id.tolist())
+    for row, lane_id in enumerate(expected.lane_id.tolist()):
+        lane = found.vector_lane_segments[lane_id]
+        assert lane.successors == expected.successors[row].tolist()
+        np.testing.assert_allclose(lane.left_lane_boundary.xyz, expected.left_boundary[row], atol=TOLERANCE)
+
+
+def test_scenarios_have_maps_that_can_be_saved(store_path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lanes.json"
+    assert run("info", "0a1e6f0a", "--store", store_path, "--save", out) == 0
+    assert len(LaneMap.load(out)) > 40
+    assert run("info", "argoverse-nano", "--save", out) == 2
+    assert run("info", out, "--save", tmp_path / "lanes.txt") == 2
+
+
+def test_attributes_that_argoverse_2_lacks_are_kept(tmp_path: Path) -> None:
+    file = next((ROOT / "datasets" / "argoverse1" / "map_files").glob("*MIA*"))
+    expected = read_city_map(file).lanes
+    assert expected.turn_direction.any() and expected.has_traffic_control.any()
+    write_map(expected, tmp_path / "lanes.json")
+    assert_same_map(LaneMap.load(tmp_path / "lanes.json"), expected)
+
+
+def test_duplicate_ids_are_refused(sample_scenarios: list[Scenario], tmp_path: Path) -> None:
+    lanes = np.zeros(0, np.int64)
+    twice = sample_scenarios[0].map.take(lanes, np.array([0, 0]))
+    error = rejected(lambda: write_map(twice, tmp_path / "lanes.json"), "None", "crossing_id")
+    assert "duplicate" in error.message and not list(tmp_path.iterdir())
