@@ -97,6 +97,19 @@ def test_every_branch_of_a_fork_is_a_mode_and_straight_the_most_probable() -> No
         assert norm(end - expected).min() < 0.05
 
 
+def test_the_first_of_equal_branches_counts_wherever_the_map_lies() -> None:
+    """Branches that turn equally weigh the same where they part later: rounding chose between them."""
+    shared = arc_lane(200.0, -0.1, 0.27)  # 54 m ahead
+    ahead = shared[-1] + np.linspace(0, 80, 17)[:, None] * unit_vector(np.array(0.27))
+    left = np.clip(np.linspace(-0.5, 7.5, 17), 0, 1)[:, None] * unit_vector(np.array(0.27 + np.pi / 2))
+    for shift in np.random.default_rng(0).uniform(-3000, 3000, (40, 2)):
+        lines = [shared + shift, ahead + 2.5 * left + shift, ahead + shift]
+        lanes = LaneMap.from_centerlines(lines, successors=[[1, 2], [], []])
+        end = ends(car_at((shift[0], shift[1]), 8.0, lanes)) - shift
+        straight = shared[-1] + (75.0 - 54.0) * unit_vector(np.array(0.27))
+        assert norm(end - straight).min() > 1, "at 2 m/s² it is on the first branch"
+
+
 def test_paths_that_turn_weigh_less() -> None:
     """By exp(-½ turn²) of their total turn in radians: 0.29 of straight on at a right angle."""
     origin = Pose(np.zeros((1, 2)), np.zeros(1))

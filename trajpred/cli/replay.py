@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from trajpred.files import require_writable
 if TYPE_CHECKING:
     from trajpred.onboard.replay import Replay
 
+#: Suffix of drives as text.
+DRIVE = ".jsonl"
 #: Kinds of problems that are printed after a replay.
 MOST_COMMON = 5
 
@@ -45,7 +48,8 @@ def replay(
         store: Folder written by prepare; by default the sample's.
         split: Split to take the scenario from if none is named.
         out: Also write a film, a file that ends in .gif or .mp4. With --tracks, write the predicted objects
-            and the scene for Foxglove, a file that ends in .mcap.
+            and the scene for Foxglove, a file that ends in .mcap. With or without, a file that ends in
+            .jsonl has the map, the detections and the forecasts as text, for the runtime in C++.
         realtime: Replay in real time; by default as fast as possible.
         threads: Threads of onnxruntime; 0 for one per core.
         tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
@@ -60,8 +64,10 @@ def replay(
             require(value is None, name, "cannot be combined with --tracks")
         return replay_drive(tracks, map, bundle, out, topic, frame, min_probability, threads)
     require(map is None, "map", "needs --tracks: scenarios have their own")
+    if out is not None and out.suffix == DRIVE:
+        return replay_to_text(bundle, scenario, store, split, out, realtime, threads)
     film = out is None or out.suffix[1:] in FILMS
-    require(film, "out", f"must end in .{' or .'.join(FILMS)}, is {out}")
+    require(film, "out", f"must end in .{', .'.join(FILMS)} or {DRIVE}, is {out}")
     from trajpred.onboard import OnboardForecaster
     from trajpred.onboard.replay import Replay
     from trajpred.onboard.replay import replay as stream
@@ -89,6 +95,37 @@ def replay(
     return 0
 
 
+def replay_to_text(
+    bundle: Path, scenario: str | None, store: Path | None, split: str, out: Path,
+    realtime: bool, threads: int,
+) -> int:  # fmt: skip
+    """Stream a scenario and write its updates as text, as :func:`replay` describes."""
+    from trajpred.onboard import OnboardForecaster
+    from trajpred.onboard.drive_lines import DriveLines
+    from trajpred.onboard.replay import Replay, detections
+    from trajpred.onboard.replay import replay as stream
+    from trajpred.progress import progress_bar
+    from trajpred.sources.argoverse2_map import archive_of, map_from
+
+    forecaster = OnboardForecaster(bundle, threads=threads)
+    require_writable(out)
+    [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
+    scene = chosen.read()
+    archive = archive_of(scene.map)
+    scene = replace(scene, map=map_from(archive))  # as the file has it: to a millimetre
+    result = Replay()
+    with DriveLines(out, archive) as file:
+        streamed = stream(forecaster, scene, realtime=realtime)
+        for update in progress_bar(streamed, total=scene.num_steps, desc=chosen.name, unit=" updates"):
+            result.add(update)
+            forecast = update.forecast
+            file.add(forecast.timestamp_s, detections(scene, update.step), forecast)
+    print_problems(chosen.name, result.warnings)
+    print_rows(summary(result))
+    print(out)
+    return 0
+
+
 def replay_drive(
     tracks: Path, map: Path | None, bundle: Path, out: Path | None,
     topic: str | None, frame: str, min_probability: float, threads: int,
@@ -96,30 +133,43 @@ def replay_drive(
     """Stream a recording through a bundle, as :func:`replay` describes."""
     if map is None:
         raise DataError("must be given with --tracks", field="map")
-    require(out is None or out.suffix == ".mcap", "out", f"must end in .mcap with --tracks, is {out}")
+    text = out is not None and out.suffix == DRIVE
+    known = out is None or text or out.suffix == ".mcap"
+    require(known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
     from trajpred.lane_map import LaneMap
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
+    from trajpred.onboard.drive_lines import DriveLines
     from trajpred.onboard.replay import Replay, timed_update
     from trajpred.predictors.baselines import lane_following
     from trajpred.progress import progress_bar
+    from trajpred.sources.argoverse2_map import archive_of, map_from
     from trajpred.sources.recorded_drive import RecordedDrive
     from trajpred.viz.viewer import DriveFile
 
     drive, lane_map, result = RecordedDrive(tracks, topic, frame), LaneMap.load(map), Replay()
     stream = StreamingForecaster(OnboardForecaster(bundle, threads=threads), fallback=lane_following)
     step_s = stream.runtime.bundle.step_s
-    writing: AbstractContextManager[DriveFile | None] = nullcontext()
+    writing: AbstractContextManager[DriveFile | DriveLines | None] = nullcontext()
     if out is not None:
         require(not (out.exists() and out.samefile(tracks)), "out", "is the recording itself")
         require_writable(out)
+    if out is not None and text:
+        archive = archive_of(lane_map)
+        lane_map = map_from(archive)  # as the file has it: to a millimetre
+        writing = DriveLines(out, archive)
+    elif out is not None:
         writing = DriveFile(out, lane_map, step_s=step_s, min_probability=min_probability, frame=frame)
     with writing as file:
         for tracked in progress_bar(drive, total=drive.num_messages, desc=drive.topic, unit=" messages"):
             new_map = None if result.latency_ms else lane_map
-            update = timed_update(stream, tracked.time_ns / 1e9, Detections(*tracked[1:6]), new_map)
+            timestamp_s = tracked.time_ns / 1e9
+            detected = Detections(*tracked[1:6])
+            update = timed_update(stream, timestamp_s, detected, new_map)
             result.add(update)
-            if file is not None and update.forecast.timestamp_s == tracked.time_ns / 1e9:
+            if isinstance(file, DriveLines):
+                file.add(timestamp_s, detected, update.forecast)
+            elif file is not None and update.forecast.timestamp_s == timestamp_s:
                 file.add(tracked, stream.history.tracks(), update.forecast)
     print_problems(tracks, drive.problems + result.warnings)
     require(bool(result.latency_ms), "tracks", f"{tracks} has no readable message in {drive.topic}")

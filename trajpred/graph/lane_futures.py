@@ -28,6 +28,8 @@ TURN_WEIGHTS = np.array([0.04, 0.01, 0.01])
 FADE_S, MIN_FADE_M = 5.0, 20.0
 #: Futures that end closer than this (metres) are merged.
 SAME_END_M = 3.0
+#: Share by which the weights of two futures may differ and still be the same.
+SAME_WEIGHT = 1e-6
 #: Types that follow lanes. Others go straight or turn, and change speed less by this factor.
 DRIVERS = np.isin(OBJECT_TYPES, ("vehicle", "motorcyclist", "cyclist", "bus", "unknown"))
 WALKER_SHARE = 0.25
@@ -156,7 +158,9 @@ def _choose(
     chosen = np.zeros((len(end), MODES), np.int64)
     covered = np.zeros((len(end), MODES))
     for k in range(MODES):
-        best = left.argmax(axis=1)
+        # Branches that part farther away weigh the same here: the first counts, not the one rounded up.
+        least = (1 - SAME_WEIGHT) * left.max(axis=1, keepdims=True)
+        best = (left >= least).argmax(axis=1)
         same = np.abs(place - place[row, best, None]) < same_end[:, None]
         chosen[:, k], covered[:, k] = best, (left * same).sum(axis=1)
         left = np.where(same, 1e-6 * left, left)

@@ -17,11 +17,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
 from trajpred.onboard.detections import Detections
 
@@ -71,6 +74,37 @@ def drive_line(
             "probability": forecast.probability.tolist(),
         }
     return json.dumps(line, allow_nan=False)
+
+
+class DriveLines:
+    """Write a drive to a file, update by update; what it held before stays if the block raises.
+
+    Args:
+        path: usually ends in ``.jsonl``.
+        map: of the first update, see :func:`~trajpred.sources.argoverse2_map.archive_of`.
+
+    Example:
+        >>> with DriveLines("drive.jsonl") as file:
+        ...     file.add(12.3, Detections(["car 7"], [[4.0, 7.5]]))
+    """
+
+    def __init__(self, path: str | Path, map: dict[str, Any] | None = None) -> None:
+        self._path, self._map = path, map
+        self._stack = ExitStack()
+
+    def __enter__(self) -> DriveLines:
+        unfinished = self._stack.enter_context(atomic_file(self._path))
+        self._file: TextIO = self._stack.enter_context(unfinished.open("w", encoding="utf-8"))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def add(self, timestamp_s: float, detections: Detections, forecast: Forecast | None = None) -> None:
+        """Write an update, with its forecast to compare another runtime's with."""
+        line = drive_line(timestamp_s, detections, map=self._map, forecast=forecast)
+        self._map = None
+        self._file.write(f"{line}\n")
 
 
 def _numbers(values: ArrayLike) -> Any:

@@ -75,6 +75,15 @@ Point position_on(const Path& path, double distance, double reach_m) {
   return start + (at - static_cast<double>(before)) * (path.curve[before + 1] - start);
 }
 
+// Returns the row of the largest weight; of equal ones the first.
+std::size_t heaviest(const std::vector<double>& weight) {
+  // Branches that part farther away weigh the same here: the first counts, not the one rounded up.
+  const double least = (1 - SAME_WEIGHT) * *std::max_element(weight.begin(), weight.end());
+  const auto is_heavy = [least](double value) { return value >= least; };
+  const auto first = std::find_if(weight.begin(), weight.end(), is_heavy);
+  return first == weight.end() ? 0 : static_cast<std::size_t>(first - weight.begin());
+}
+
 // The most probable futures, as numbers of all pairs of path and acceleration.
 struct Choice {
   std::array<std::size_t, MODES> chosen;
@@ -88,11 +97,11 @@ Choice choose(const Polyline& end, std::vector<double> weight, double same_end_m
   Choice choice;
   double total = 0.0;
   for (std::size_t mode = 0; mode < MODES; ++mode) {
-    const auto most = std::max_element(weight.begin(), weight.end());
-    const auto best = static_cast<std::size_t>(most - weight.begin());
+    const std::size_t best = heaviest(weight);
     double covered = 0.0;
     for (std::size_t i = 0; i < end.size(); ++i) {
-      if (norm(end[i] - end[best]) >= same_end_m) continue;
+      const bool is_apart = norm(end[i] - end[best]) >= same_end_m;
+      if (is_apart) continue;
       covered += weight[i];
       weight[i] *= 1e-6;
     }

@@ -23,6 +23,8 @@ inline constexpr double FADE_S = 5.0;
 inline constexpr double MIN_FADE_M = 20.0;
 // Futures that end closer than this (metres) are merged.
 inline constexpr double SAME_END_M = 3.0;
+// Share by which the weights of two futures may differ and still be the same.
+inline constexpr double SAME_WEIGHT = 1e-6;
 // Types that do not follow lanes go straight or turn, and change speed less by this factor.
 inline constexpr double WALKER_SHARE = 0.25;
 

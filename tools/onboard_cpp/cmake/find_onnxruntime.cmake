@@ -1,0 +1,14 @@
+# Defines the target onnxruntime_library for the headers and the library of ONNX Runtime, or says what is missing.
+find_path(ONNXRUNTIME_INCLUDE onnxruntime_cxx_api.h
+  HINTS "${ONNXRUNTIME_ROOT}"
+  PATH_SUFFIXES include include/onnxruntime include/onnxruntime/core/session onnxruntime)
+find_library(ONNXRUNTIME_LIBRARY onnxruntime HINTS "${ONNXRUNTIME_ROOT}" PATH_SUFFIXES lib lib64)
+if(NOT ONNXRUNTIME_INCLUDE OR NOT ONNXRUNTIME_LIBRARY)
+  message(FATAL_ERROR "ONNX Runtime was not found: install it, or give its folder by -DONNXRUNTIME_ROOT=... "
+    "(-DTRAJPRED_ONNX=OFF builds the library without it)")
+endif()
+if(NOT TARGET trajpred_onboard::onnxruntime)
+  add_library(trajpred_onboard::onnxruntime INTERFACE IMPORTED)
+  target_include_directories(trajpred_onboard::onnxruntime SYSTEM INTERFACE "${ONNXRUNTIME_INCLUDE}")
+  target_link_libraries(trajpred_onboard::onnxruntime INTERFACE "${ONNXRUNTIME_LIBRARY}")
+endif()

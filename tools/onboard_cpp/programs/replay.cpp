@@ -1,0 +1,150 @@
+// Streams a recorded drive through a bundle, as a vehicle would, and writes the forecasts.
+//
+// If the drive holds the forecasts of Python's runtime, it prints how far they are from these.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trajpred_onboard/onnx.hpp"
+#include "trajpred_onboard/trajpred_onboard.hpp"
+
+using namespace trajpred::onboard;
+
+namespace {
+
+constexpr const char* USAGE =
+    "usage: trajpred_replay BUNDLE DRIVE.jsonl [--map lanes.json] [--out forecasts.jsonl] [--threads 1] "
+    "[--fallback 1] [--tolerance 1e-3]";
+
+struct Settings {
+  std::string bundle;
+  std::string drive;
+  std::string map;
+  std::string out;
+  int threads = 1;
+  bool fallback = false;
+  double tolerance_m = 1e-3;
+};
+
+Settings parse(const std::vector<std::string>& words) try {
+  Settings settings;
+  settings.bundle = words.at(0);
+  settings.drive = words.at(1);
+  for (std::size_t i = 2; i < words.size(); i += 2) {
+    const std::string value = words.at(i + 1);
+    if (words[i] == "--map") settings.map = value;
+    else if (words[i] == "--out") settings.out = value;
+    else if (words[i] == "--threads") settings.threads = std::stoi(value);
+    else if (words[i] == "--fallback") settings.fallback = std::stoi(value) != 0;
+    else if (words[i] == "--tolerance") settings.tolerance_m = std::stod(value);
+    else throw DataError(USAGE);
+  }
+  return settings;
+} catch (const std::logic_error&) {  // not a number, or a missing value
+  throw DataError(USAGE);
+}
+
+// What was seen of all updates.
+struct Statistics {
+  std::vector<double> latency_ms;
+  std::map<std::string, std::vector<double>> stage_ms;
+  std::map<std::string, std::size_t> warnings;
+  std::size_t agents = 0;
+  std::size_t compared = 0;
+  double largest_m = 0.0;
+};
+
+// Returns the largest distance between the positions of two forecasts; infinite if they differ in tracks.
+double distance_m(const Forecast& found, const Forecast& expected) {
+  const bool same_tracks = found.track_id == expected.track_id;
+  const bool same_size = found.trajectory.size() == expected.trajectory.size();
+  if (!same_tracks || !same_size) return std::numeric_limits<double>::infinity();
+  double largest = 0.0;
+  for (std::size_t i = 0; i < found.trajectory.size(); ++i) {
+    largest = std::max(largest, norm(found.trajectory[i] - expected.trajectory[i]));
+  }
+  return largest;
+}
+
+double percentile(std::vector<double> values, double percent) {
+  std::sort(values.begin(), values.end());
+  const double place = percent / 100 * static_cast<double>(values.size() - 1);
+  return values[static_cast<std::size_t>(std::lround(place))];
+}
+
+void print(const Statistics& statistics, double tolerance_m) {
+  const std::vector<double>& latency = statistics.latency_ms;
+  std::printf("updates                    %zu\n", latency.size());
+  if (latency.empty()) return;
+  std::printf("agents predicted           %zu\n", statistics.agents);
+  std::printf("first update, ms           %.2f\n", latency[0]);
+  const std::vector<double> warm(latency.begin() + (latency.size() > 1 ? 1 : 0), latency.end());
+  std::printf("latency p50, p95, ms       %.2f %.2f\n", percentile(warm, 50), percentile(warm, 95));
+  for (const auto& [stage, spent_ms] : statistics.stage_ms) {
+    const double p50 = percentile(spent_ms, 50);
+    const double p95 = percentile(spent_ms, 95);
+    std::printf("  %-24s %.2f %.2f\n", stage.c_str(), p50, p95);
+  }
+  for (const auto& [warning, times] : statistics.warnings) {
+    std::printf("%zu times: %s\n", times, warning.c_str());
+  }
+  if (statistics.compared == 0) return;
+  const char* result = statistics.largest_m <= tolerance_m ? "" : "  TOO FAR";
+  std::printf("largest distance, m        %.2e in %zu updates%s\n", statistics.largest_m, statistics.compared, result);
+}
+
+void add(const OnboardForecast& forecast, const DriveUpdate& update, double latency_ms, Statistics& statistics) {
+  statistics.latency_ms.push_back(latency_ms);
+  statistics.agents += forecast.size();
+  for (const auto& [stage, spent_ms] : forecast.stage_ms) statistics.stage_ms[stage].push_back(spent_ms);
+  for (const std::string& warning : forecast.warnings) ++statistics.warnings[warning];
+  if (!update.forecast) return;
+  ++statistics.compared;
+  statistics.largest_m = std::max(statistics.largest_m, distance_m(forecast, *update.forecast));
+}
+
+Statistics replay(const Settings& settings, std::ofstream* out) {
+  using Clock = std::chrono::steady_clock;
+  DriveFile drive(settings.drive);
+  LaneMap map;
+  if (!settings.map.empty()) map = LaneMap::load(settings.map);
+  const Rule fallback = settings.fallback ? Rule(lane_following) : Rule();
+  StreamingForecaster stream(open_forecaster(settings.bundle, settings.threads), std::move(map), EGO_ID, fallback);
+  Statistics statistics;
+  while (std::optional<DriveUpdate> update = drive.next()) {
+    const auto start = Clock::now();
+    if (update->map) stream.set_map(std::move(*update->map));
+    const OnboardForecast forecast = stream.update(update->timestamp_s, update->detections, update->targets);
+    const double latency_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    add(forecast, *update, latency_ms, statistics);
+    if (out != nullptr) *out << forecast_line(forecast) << '\n';
+  }
+  return statistics;
+}
+
+}  // namespace
+
+int main(int count, char** words) try {
+  const Settings settings = parse({words + 1, words + count});
+  std::ofstream out;
+  const bool writes = !settings.out.empty();
+  if (writes) out.open(settings.out, std::ios::binary);
+  if (writes && !out) throw DataError("cannot be written", "", settings.out);
+  const Statistics statistics = replay(settings, writes ? &out : nullptr);
+  if (writes && !out.flush()) throw DataError("could not be written completely", "", settings.out);
+  print(statistics, settings.tolerance_m);
+  return statistics.largest_m <= settings.tolerance_m ? 0 : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "trajpred_replay: %s\n", error.what());
+  return 2;
+}
