@@ -1,4 +1,4 @@
-"""The C++ example builds, reproduces the bundle's example and detects differences.
+"""The C++ library reproduces a bundle's example, and Python's futures of a drive.
 
 CMake finds ONNX Runtime where it is installed, or in the folder ``ONNXRUNTIME_ROOT``; if that is set, a
 missing compiler or library is a failure, otherwise the tests are skipped.
@@ -7,8 +7,8 @@ missing compiler or library is a failure, otherwise the tests are skipped.
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
@@ -17,37 +17,37 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
+from tests.conftest import run as trajpred
+from tests.onboard.cpp import build, run
 from trajpred.export.export_bundle import export_bundle
 from trajpred.onboard.bundle import EXAMPLE, GRAPHS, SIGNATURES
 from trajpred.scenario import Scenario
 
 pytestmark = pytest.mark.slow
 
-SOURCE = ROOT / "tools" / "onboard_cpp"
-#: CMake's messages about missing requirements; any other failure is one of the example.
-MISSING = ("ONNX Runtime was not found", "No CMAKE_CXX_COMPILER could be found")
+#: A program of a user: the block of a page that starts with these headers.
+BLOCK = re.compile(r"```cpp\n(#include <trajpred_onboard.*?)```", re.DOTALL)
+CONSUMER = """
+cmake_minimum_required(VERSION 3.16)
+project(consumer LANGUAGES CXX)
+find_package(trajpred_onboard REQUIRED)
+add_executable(consumer main.cpp)
+target_link_libraries(consumer PRIVATE trajpred_onboard::onnx)
+"""
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example, built from an empty folder."""
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a build with everything."""
     root = os.environ.get("ONNXRUNTIME_ROOT", "")
-    if shutil.which("cmake") is None and not root:
-        pytest.skip("the C++ example needs cmake")
     folder = tmp_path_factory.mktemp("build")
-    options = {
-        "CMAKE_BUILD_TYPE": "Release",
-        "CMAKE_COMPILE_WARNING_AS_ERROR": "ON",
-        "ONNXRUNTIME_ROOT": root,
-    }
-    done = run("cmake", "-S", SOURCE, "-B", folder, *(f"-D{name}={value}" for name, value in options.items()))
-    for reason in MISSING:
-        if reason in done.stderr and not root:
-            pytest.skip(f"the C++ example cannot be built: {reason} (ONNXRUNTIME_ROOT is not set)")
-    assert done.returncode == 0, done.stderr
-    built = run("cmake", "--build", folder, "--config", "Release")
-    assert built.returncode == 0, built.stdout + built.stderr
-    return next(path for name in ("onboard", "Release/onboard.exe") if (path := folder / name).is_file())
+    return build(folder, "-DCMAKE_BUILD_TYPE=Release", f"-DONNXRUNTIME_ROOT={root}")
+
+
+@pytest.fixture(scope="module")
+def program(programs: Path) -> Path:
+    """What compares a bundle with its example."""
+    return programs / "trajpred_check"
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +78,6 @@ def test_runs_the_encoder_alone(program: Path, encoder_bundle: Path, tmp_path: P
 def bundle(unpacked: Path, tmp_path: Path) -> Path:
     """A copy to modify."""
     return Path(shutil.copytree(unpacked, tmp_path / "bundle"))
-
-
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, timeout=300)
 
 
 def change(file: Path, by: float, where: int = 0) -> None:
@@ -138,5 +134,68 @@ def test_invalid_input_is_named(
 ) -> None:
     damage(bundle / "example" / "encoder" / "history.npy")
     done = run(program, bundle, "--runs", "1")
-    assert done.returncode == 2 and done.stderr.startswith("onboard: ")
+    assert done.returncode == 2 and done.stderr.startswith("trajpred_check: ")
     assert "history" in done.stderr and message in done.stderr
+
+
+@pytest.mark.parametrize("part", [{}, {"sizes": (40, 200)}], ids=["any size", "fixed sizes"])
+def test_futures_of_a_drive_are_those_of_python(
+    programs: Path, sample_scenarios: list[Scenario], tmp_path: Path, part: dict[str, tuple[int, int]]
+) -> None:
+    """Also where the bundle leaves out agents, which the limits of its sizes decide."""
+    export_bundle("argoverse-nano", tmp_path / "bundle", sample_scenarios[:1], progress=False, **part)
+    drive = tmp_path / "drive.jsonl"
+    options = ("--bundle", tmp_path / "bundle", "--scenario", "24974b9d", "--threads", 1)
+    assert trajpred("replay", *options, "--out", drive) == 0
+    done = run(programs / "trajpred_replay", tmp_path / "bundle", drive, "--out", tmp_path / "out.jsonl")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"largest distance, m +\S+ in 110 updates$", done.stdout, re.MULTILINE)
+    assert len((tmp_path / "out.jsonl").read_text("utf-8").splitlines()) == 110
+    strict = run(programs / "trajpred_replay", tmp_path / "bundle", drive, "--tolerance", "1e-9")
+    assert strict.returncode == 1 and "TOO FAR" in strict.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/cpp.md"])
+def test_an_installed_library_is_found_and_the_pages_compile(
+    programs: Path, bundle: Path, tmp_path: Path, page: str
+) -> None:
+    prefix = tmp_path / "installed"
+    installed = run("cmake", "--install", programs, "--prefix", prefix)
+    assert installed.returncode == 0, installed.stderr
+    [block] = BLOCK.findall((ROOT / page).read_text("utf-8"))
+    head, _, body = block.partition("using namespace trajpred::onboard;\n")
+    (tmp_path / "main.cpp").write_text(
+        f"{head}#include <cstdio>\nusing namespace trajpred::onboard;\nint main() {{\n{body}"
+        'for (const auto& name : forecast.track_id) std::printf("%s\\n", name.c_str());\n}\n'
+    )
+    (tmp_path / "CMakeLists.txt").write_text(CONSUMER)
+    made = run("cmake", "-S", tmp_path, "-B", tmp_path / "out", f"-DCMAKE_PREFIX_PATH={prefix}")
+    assert made.returncode == 0, made.stderr
+    built = run("cmake", "--build", tmp_path / "out")
+    assert built.returncode == 0, built.stdout + built.stderr
+    shutil.copytree(bundle, tmp_path / "bundle")
+    assert trajpred("info", "0a1e6f0a", "--save", tmp_path / "lanes.json") == 0
+    done = run("cmake", "-E", "chdir", tmp_path, tmp_path / "out" / "consumer")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split("\n")) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "usage: "),
+        (("nothing", "nothing"), "nothing: no such file, or not readable"),
+        (("nothing", "drive"), "nothing: no such bundle"),
+        (("BUNDLE", "wrong"), "line 2: is not an update"),
+        (("BUNDLE", "drive", "--map", "wrong"), "is not a map in JSON"),
+    ],
+)
+def test_errors_are_one_sentence(
+    programs: Path, bundle: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "drive").write_text('{"time_s": 0, "track_id": [], "position": []}\n')
+    (tmp_path / "wrong").write_text('{"time_s": 0, "track_id": [], "position": []}\n{"time_s": []}\n')
+    paths = {"BUNDLE": bundle, "drive": tmp_path / "drive", "wrong": tmp_path / "wrong"}
+    done = run(programs / "trajpred_replay", *(paths.get(word, word) for word in words))
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1

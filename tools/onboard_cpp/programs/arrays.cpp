@@ -1,7 +1,8 @@
 // Writes the inputs of the graphs for every update of a drive: what tests compare with Python.
 //
 // The graphs do not run: a lane's token is the start of its points, and all futures are zeros. Each update is
-// a line of JSON that describes the arrays, followed by their bytes.
+// a line of JSON that describes the arrays, followed by their bytes. With --fallback, lane following predicts
+// what the bundle does not; with --facts it does too, and the arrays are left out.
 
 #include <cstdio>
 #include <exception>
@@ -18,7 +19,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* USAGE = "usage: trajpred_arrays BUNDLE DRIVE OUT [--fallback]";
+constexpr const char* USAGE = "usage: trajpred_arrays BUNDLE DRIVE OUT [--fallback | --facts]";
 
 // Keeps the inputs of the encoder instead of running it.
 class RecordingGraphs : public Graphs {
@@ -133,18 +134,19 @@ void stream_drive(Stream& stream, const std::string& path, const WriteUpdate& wr
   }
 }
 
-void forecast_drive(const Bundle& bundle, const std::string& drive, const Rule& fallback, std::ofstream& out) {
+void forecast_drive(const Bundle& bundle, const std::string& drive, const std::string& option, std::ofstream& out) {
   Arrays recorded;
   auto graphs = std::make_unique<RecordingGraphs>(bundle, recorded);
   auto runtime = std::make_shared<Forecaster>(bundle, std::move(graphs));
+  const Rule fallback = option.empty() ? Rule() : Rule(lane_following);
   StreamingForecaster stream(runtime, {}, EGO_ID, fallback);
   stream_drive(stream, drive, [&](const DriveUpdate& update) {
     recorded.clear();
     const auto forecast = stream.update(update.timestamp_s, update.detections, update.targets);
     json line = json::parse(forecast_line(forecast));
-    if (!fallback) line.erase("trajectory");
+    if (option != "--fallback") line.erase("trajectory");
     line["encoded"] = runtime->lanes().encoded();
-    write(line, recorded, out);
+    write(line, option == "--facts" ? Arrays() : recorded, out);
   });
 }
 
@@ -188,8 +190,9 @@ bool holds_scenes(const std::string& path) {
 }  // namespace
 
 int main(int count, char** words) try {
-  const bool with_fallback = count == 5 && std::string(words[4]) == "--fallback";
-  if (count != 4 && !with_fallback) throw DataError(USAGE);
+  const std::string option = count == 5 ? words[4] : "";
+  const bool is_known = option.empty() || option == "--fallback" || option == "--facts";
+  if (count < 4 || count > 5 || !is_known) throw DataError(USAGE);
   const Bundle bundle(words[1]);
   const std::string drive = words[2];
   std::ofstream out(words[3], std::ios::binary);
@@ -198,7 +201,7 @@ int main(int count, char** words) try {
     std::ifstream file(drive);
     localise_scenes(bundle, file, out);
   } else if (bundle.modes() > 0) {
-    forecast_drive(bundle, drive, with_fallback ? Rule(lane_following) : Rule(), out);
+    forecast_drive(bundle, drive, option, out);
   } else {
     encode_drive(bundle, drive, out);
   }
