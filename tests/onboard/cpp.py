@@ -63,7 +63,8 @@ class Found:
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=600)
+    command = [str(word) for word in words]
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=3600)
 
 
 def build(folder: Path, *options: str) -> Path:
