@@ -31,7 +31,9 @@ class RecordingGraphs : public Graphs {
     }
   }
 
-  const std::vector<std::string>& inputs(const std::string& graph) const override { return inputs_.at(graph); }
+  const std::vector<std::string>& inputs(const std::string& graph) const override {
+    return inputs_.at(graph);
+  }
 
   Arrays run(const std::string& graph, const Arrays& values) override {
     Arrays outputs;
@@ -134,7 +136,8 @@ void stream_drive(Stream& stream, const std::string& path, const WriteUpdate& wr
   }
 }
 
-void forecast_drive(const Bundle& bundle, const std::string& drive, const std::string& option, std::ofstream& out) {
+void forecast_drive(const Bundle& bundle, const std::string& drive, const std::string& option,
+                    std::ofstream& out) {
   Arrays recorded;
   auto graphs = std::make_unique<RecordingGraphs>(bundle, recorded);
   auto runtime = std::make_shared<Forecaster>(bundle, std::move(graphs));

@@ -100,10 +100,12 @@ void print(const Statistics& statistics, double tolerance_m) {
   }
   if (statistics.compared == 0) return;
   const char* result = statistics.largest_m <= tolerance_m ? "" : "  TOO FAR";
-  std::printf("largest distance, m        %.2e in %zu updates%s\n", statistics.largest_m, statistics.compared, result);
+  std::printf("largest distance, m        %.2e in %zu updates%s\n", statistics.largest_m, statistics.compared,
+              result);
 }
 
-void add(const OnboardForecast& forecast, const DriveUpdate& update, double latency_ms, Statistics& statistics) {
+void add(const OnboardForecast& forecast, const DriveUpdate& update, double latency_ms,
+         Statistics& statistics) {
   statistics.latency_ms.push_back(latency_ms);
   statistics.agents += forecast.size();
   for (const auto& [stage, spent_ms] : forecast.stage_ms) statistics.stage_ms[stage].push_back(spent_ms);
@@ -119,7 +121,8 @@ Statistics replay(const Settings& settings, std::ofstream* out) {
   LaneMap map;
   if (!settings.map.empty()) map = LaneMap::load(settings.map);
   const Rule fallback = settings.fallback ? Rule(lane_following) : Rule();
-  StreamingForecaster stream(open_forecaster(settings.bundle, settings.threads), std::move(map), EGO_ID, fallback);
+  StreamingForecaster stream(open_forecaster(settings.bundle, settings.threads), std::move(map), EGO_ID,
+                             fallback);
   Statistics statistics;
   while (std::optional<DriveUpdate> update = drive.next()) {
     const auto start = Clock::now();

@@ -24,7 +24,8 @@ constexpr double MAX_NUMBER = 1e6;
 std::size_t size_of(const json& values, const std::string& name, std::int64_t least) {
   const json& value = values.at(name);
   const std::string range = std::to_string(least) + " to " + std::to_string(MAX_SIZE);
-  const std::string message = "must be an integer from " + range + ", is " + shortened(value.dump(), MAX_QUOTED);
+  const std::string message =
+      "must be an integer from " + range + ", is " + shortened(value.dump(), MAX_QUOTED);
   require(value.is_number_integer(), name, message);
   const auto number = value.get<std::int64_t>();
   require(least <= number && number <= MAX_SIZE, name, message);
@@ -35,7 +36,8 @@ std::size_t size_of(const json& values, const std::string& name, std::int64_t le
 double number_of(const json& values, const std::string& name) {
   const json& value = values.at(name);
   const std::string limit = formatted("%g", MAX_NUMBER);
-  const std::string message = "must be a number from 0 to " + limit + ", is " + shortened(value.dump(), MAX_QUOTED);
+  const std::string message =
+      "must be a number from 0 to " + limit + ", is " + shortened(value.dump(), MAX_QUOTED);
   require(value.is_number(), name, message);
   const auto number = value.get<double>();
   require(0 <= number && number <= MAX_NUMBER, name, message);
@@ -76,7 +78,8 @@ std::vector<Port> ports_of(const json& values) {
 
 Bundle::Bundle(const std::string& path) : path_(path) {
   namespace fs = std::filesystem;
-  if (!fs::exists(path)) throw DataError("no such bundle; make one with trajpred export --out " + path, "", path);
+  if (!fs::exists(path))
+    throw DataError("no such bundle; make one with trajpred export --out " + path, "", path);
   const bool is_folder = fs::is_directory(path);
   if (!is_folder) throw DataError("is not a folder; a zip file has to be unpacked first", "", path);
   const std::string manifest = (fs::path(path) / MANIFEST).string();

@@ -65,7 +65,8 @@ const Floats& floats(const Arrays& arrays, const std::string& name) {
 }
 
 // Returns the poses of nodes in the frame of the map.
-std::vector<Pose> global_poses(const Arrays& inputs, const std::string& node, std::size_t count, Point origin) {
+std::vector<Pose> global_poses(const Arrays& inputs, const std::string& node, std::size_t count,
+                               Point origin) {
   const Floats& position = floats(inputs, node + "_position");
   const Floats& heading = floats(inputs, node + "_heading");
   std::vector<Pose> poses;
@@ -78,7 +79,8 @@ std::vector<Pose> global_poses(const Arrays& inputs, const std::string& node, st
 
 // Returns `rows` rows of tokens, zeros from row `valid` on.
 Floats masked(const Floats& tokens, std::size_t valid, std::size_t rows, std::size_t dim) {
-  require(tokens.size() >= rows * dim, "tokens", "the encoder's output has another size than the bundle says");
+  require(tokens.size() >= rows * dim, "tokens",
+          "the encoder's output has another size than the bundle says");
   Floats result(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(rows * dim));
   std::fill(result.begin() + static_cast<std::ptrdiff_t>(valid * dim), result.end(), 0.0f);
   return result;
@@ -93,7 +95,8 @@ Timed::~Timed() { total_ms_ += now_ms() - start_ms_; }
 Encoder::Encoder(Bundle bundle, std::unique_ptr<Graphs> graphs)
     : bundle_(std::move(bundle)),
       graphs_(std::move(graphs)),
-      lanes_([this](const Arrays& inputs) { return encode_lanes(inputs); }, bundle_.dim(), bundle_.features()) {
+      lanes_([this](const Arrays& inputs) { return encode_lanes(inputs); }, bundle_.dim(),
+             bundle_.features()) {
   require_graph("lane_encoder");
   require_graph("encoder");
 }

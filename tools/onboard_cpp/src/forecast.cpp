@@ -26,7 +26,8 @@ void append(Values& values, const Values& others) {
 }
 
 // Appends the probabilities of one track, so that they sum to 1 in double precision.
-void append_normalised(const Floats& values, std::size_t first, std::size_t modes, std::vector<double>& result) {
+void append_normalised(const Floats& values, std::size_t first, std::size_t modes,
+                       std::vector<double>& result) {
   double total = 0.0;
   for (std::size_t mode = 0; mode < modes; ++mode) total += values[first + mode];
   for (std::size_t mode = 0; mode < modes; ++mode) result.push_back(values[first + mode] / total);
@@ -85,7 +86,8 @@ Forecast from_local(const std::vector<LastSeen>& tracks, std::size_t modes, std:
   const std::size_t steps = tracks.size() * modes * horizon;
   const bool complete = trajectory.size() >= 2 * steps && scale.size() >= 2 * steps;
   require(complete, "trajectory", "the decoder's output has another size than the bundle says");
-  require(probability.size() >= tracks.size() * modes, "probability", "has another size than the bundle says");
+  require(probability.size() >= tracks.size() * modes, "probability",
+          "has another size than the bundle says");
   forecast.trajectory.reserve(steps);
   forecast.scale.reserve(steps);
   Origins origins;

@@ -88,7 +88,8 @@ void LaneCache::set_map(std::shared_ptr<const LaneMap> map) {
   for (std::size_t row = 0; row < lines.size(); ++row) {
     const auto old_row = known.find(key(shapes, row, config_.lane_points));
     if (old_row == known.end()) continue;
-    std::copy_n(tokens_.begin() + start_of(old_row->second, dim_), dim_, tokens.begin() + start_of(row, dim_));
+    std::copy_n(tokens_.begin() + start_of(old_row->second, dim_), dim_,
+                tokens.begin() + start_of(row, dim_));
     has_token[row] = 1;
   }
   // Nothing below throws: a map that fails leaves the current one as it is.

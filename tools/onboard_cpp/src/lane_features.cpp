@@ -162,7 +162,8 @@ std::vector<LaneEdge> lane_topology(const LaneMap& map) {
   return std::move(list.edges);
 }
 
-Rows lanes_near(const std::vector<Point>& midpoint, const AgentFeatures& agents, const FeatureConfig& config) {
+Rows lanes_near(const std::vector<Point>& midpoint, const AgentFeatures& agents,
+                const FeatureConfig& config) {
   const Box box = box_around(agents);
   std::vector<double> distance_m(midpoint.size());
   Rows near;

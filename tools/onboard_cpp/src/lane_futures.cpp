@@ -13,7 +13,8 @@ constexpr std::size_t CHANGES = ACCELERATIONS.size();
 
 // Returns whether an object type follows lanes.
 bool drives(int object_type) {
-  static constexpr std::array<const char*, 5> DRIVERS = {"vehicle", "motorcyclist", "cyclist", "bus", "unknown"};
+  static constexpr std::array<const char*, 5> DRIVERS = {"vehicle", "motorcyclist", "cyclist", "bus",
+                                                         "unknown"};
   for (const char* name : DRIVERS) {
     if (std::strcmp(OBJECT_TYPES[static_cast<std::size_t>(object_type)], name) == 0) return true;
   }

@@ -15,7 +15,8 @@ void validate(const Track& track, std::size_t steps) {
   require(known, "object_type", "must index OBJECT_TYPES");
   for (const State& state : track.states) {
     if (!state.valid) continue;
-    const bool near = std::abs(state.position.x) <= MAX_COORDINATE && std::abs(state.position.y) <= MAX_COORDINATE;
+    const bool near =
+        std::abs(state.position.x) <= MAX_COORDINATE && std::abs(state.position.y) <= MAX_COORDINATE;
     require(near, "position", "is not finite or beyond " + formatted("%g", MAX_COORDINATE) + " m");
     require(std::isfinite(state.heading), "heading", "contains a non-finite value");
     require(is_finite(state.velocity), "velocity", "contains a non-finite value");
@@ -31,9 +32,7 @@ std::int64_t Track::last_seen() const {
   return -1;
 }
 
-std::size_t Scene::num_observed() const {
-  return tracks.empty() ? 0 : tracks[0].states.size();
-}
+std::size_t Scene::num_observed() const { return tracks.empty() ? 0 : tracks[0].states.size(); }
 
 Scene Scene::window(std::size_t observed) const {
   Scene result = *this;

@@ -1,4 +1,5 @@
-// A tracker's detections: the input of every update, checked before it is used: trajpred/onboard/detections.py.
+// A tracker's detections: the input of every update, checked before it is used:
+// trajpred/onboard/detections.py.
 #pragma once
 
 #include <map>

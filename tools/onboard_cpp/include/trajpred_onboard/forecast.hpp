@@ -28,7 +28,8 @@ struct Forecast {
   // [A, K, F] radians and m/s along each mode.
   std::vector<double> heading;
   std::vector<double> speed;
-  // [A, K, F] metres: Laplace scales ahead and to the left of the last observed pose; empty if there are none.
+  // [A, K, F] metres: Laplace scales ahead and to the left of the last observed pose; empty if there are
+  // none.
   std::vector<Point> scale;
 
   std::size_t size() const { return track_id.size(); }

@@ -14,7 +14,8 @@ namespace trajpred::onboard {
 // Ids of the tracks to predict; nothing for all.
 using Targets = std::optional<std::vector<std::string>>;
 
-// Forecasts whole scenes with a bundle that has a decoder; StreamingForecaster adds the tracking of histories.
+// Forecasts whole scenes with a bundle that has a decoder; StreamingForecaster adds the tracking of
+// histories.
 class Forecaster : public Encoder {
  public:
   // Throws DataError if the bundle lacks a graph, or a graph has an input that is not known.

@@ -66,7 +66,8 @@ class TrackStream {
   Reasons reasons() const;
 
   // Returns the reasons of a runtime that failed.
-  void note_failure(const std::string& what, const std::string& error, Warnings& warnings, Reasons& why) const;
+  void note_failure(const std::string& what, const std::string& error, Warnings& warnings,
+                    Reasons& why) const;
 
   bool is_recent(std::size_t row) const;
 
@@ -90,8 +91,8 @@ class TrackStream {
 //
 // `ego_id`: the track at the centre of the scene, which matters where there are more agents or lanes than the
 // model takes; the most recently detected track stands in while there is no such id.
-// `fallback`: predicts the tracks that were detected recently and that the bundle does not predict; by default
-// they have no futures.
+// `fallback`: predicts the tracks that were detected recently and that the bundle does not predict; by
+// default they have no futures.
 class StreamingForecaster : public TrackStream {
  public:
   explicit StreamingForecaster(std::shared_ptr<Forecaster> runtime, LaneMap map = {},
