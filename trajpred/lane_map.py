@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,13 @@ _CODES = {
     "right_mark": MARK_TYPES,
     "turn_direction": TURN_DIRECTIONS,
     "has_traffic_control": TRAFFIC_CONTROL,
+}
+#: What a map may lack, by name, and the fields of :class:`LaneMap` that hold it.
+MAP_ATTRIBUTES = {
+    "boundaries": ("left_boundary", "right_boundary"),
+    "marks": ("left_mark", "right_mark"),
+    "lane_types": ("lane_type",),
+    "crossings": ("crossing_id", "crossing_edge1", "crossing_edge2"),
 }
 #: Neighbour id of lanes without a neighbour.
 NO_LANE = -1
@@ -229,6 +236,14 @@ class LaneMap:
             if not name.startswith("drivable"):
                 chosen[name] = values.take(rows) if isinstance(values, Ragged) else values[rows]
         return LaneMap(**chosen)
+
+    def without(self, attributes: Iterable[str]) -> LaneMap:
+        """Return the map as it is where the given :data:`MAP_ATTRIBUTES` are not recorded."""
+        values = {column.name: getattr(self, column.name) for column in fields(self)}
+        for attribute in attributes:
+            for name in MAP_ATTRIBUTES[attribute]:
+                del values[name]
+        return LaneMap(**values)
 
     def extent(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the lower left and upper right corner ``[2]`` around all lanes; there must be one."""

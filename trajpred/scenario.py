@@ -43,6 +43,8 @@ TYPICAL_SIZE = {
 }
 #: The object types in order; ``Tracks.object_type`` indexes this tuple.
 OBJECT_TYPES = tuple(TYPICAL_SIZE)
+#: The type of road users whose class is not known.
+UNKNOWN_TYPE = OBJECT_TYPES.index("unknown")
 #: ``[10, 2]`` metres, indexed by ``Tracks.object_type``.
 TYPICAL_SIZES: NDArray[np.float64] = np.array(list(TYPICAL_SIZE.values()))
 #: The ``track_id`` of the recording vehicle.
@@ -143,6 +145,8 @@ class Scenario:
         focal_id: the track to predict.
         tracks: states of the road users; a test split may have no valid future step.
         map: lane segments, crossings, drivable areas; may be empty.
+        continued: number of steps at the end that were not recorded but continued by a model
+            (:mod:`trajpred.predictors.continuation`): labels for training, which are never evaluated.
     """
 
     scenario_id: str
@@ -152,10 +156,14 @@ class Scenario:
     focal_id: str
     tracks: Tracks
     map: LaneMap
+    continued: int = 0
 
     def __repr__(self) -> str:
         tracks, lanes, now = len(self.tracks), len(self.map), self.num_observed
-        seconds = f"{now * self.step_s:.1f} s observed + {(self.num_steps - now) * self.step_s:.1f} s"
+        future = self.num_steps - self.continued - now
+        seconds = f"{now * self.step_s:.1f} s observed + {future * self.step_s:.1f} s"
+        if self.continued:
+            seconds += f" + {self.continued * self.step_s:.1f} s continued"
         focal = self.tracks.object_type[self.tracks.track_id == self.focal_id]
         focal_type = " ".join(OBJECT_TYPES[i] for i in focal)
         return (
@@ -197,13 +205,23 @@ class Scenario:
         """Whether the focal track has any labelled future step."""
         return bool(self.tracks.valid[self.focal, self.num_observed :].any())
 
+    def without_continuation(self) -> Scenario:
+        """Return the scenario with its recorded steps alone."""
+        if self.continued == 0:
+            return self
+        recorded = self.num_steps - self.continued
+        stamps = self.timestamps_ns[:recorded]
+        return replace(self, timestamps_ns=stamps, tracks=self.tracks.window(0, recorded), continued=0)
+
     def earlier(self, steps: int) -> Scenario:
         """Return the scenario as it was seen ``steps`` earlier, with as many observed and future steps.
 
         History from before the recording is unknown; tracks keep their rows, as :meth:`Tracks.window` says.
         """
         stamps = self.timestamps_ns - round(steps * self.step_s * 1e9)
-        return replace(self, timestamps_ns=stamps, tracks=self.tracks.window(-steps, self.num_steps))
+        continued = max(0, self.continued - steps)
+        tracks = self.tracks.window(-steps, self.num_steps)
+        return replace(self, timestamps_ns=stamps, tracks=tracks, continued=continued)
 
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
@@ -216,6 +234,8 @@ class Scenario:
         require(self.num_steps == T, "timestamps_ns", f"has {self.num_steps} steps, the tracks have {T}")
         require(bool((np.diff(self.timestamps_ns) > 0).all()), "timestamps_ns", "must increase")
         require(0 < self.num_observed <= T, "num_observed", f"must be 1 to {T}, is {self.num_observed}")
+        most = T - self.num_observed
+        require(0 <= self.continued <= most, "continued", f"must be 0 to {most}, is {self.continued}")
         known = bool((self.tracks.track_id == self.focal_id).any())
         require(known, "focal_id", f"is not a track of this scenario: {quoted(self.focal_id)}")
         observed = bool(self.tracks.valid[self.focal, : self.num_observed].any())

@@ -25,6 +25,8 @@ class ScenarioBatch:
         scenario_id: ``[S]`` strings.
         step_s: ``[S]`` seconds between steps.
         num_observed: number of steps that are input.
+        recorded: ``[S]`` int64, the first step whose states a model continued (``Scenario.continued``); the
+            number of all steps or more if there is none.
         focal: ``[S]`` int64, row of each scenario's focal track in ``tracks``.
         tracks: tracks of all scenarios.
         track_scene: ``[A]`` int64, index of each track's scenario, ascending.
@@ -35,6 +37,7 @@ class ScenarioBatch:
     scenario_id: NDArray[np.str_]
     step_s: NDArray[np.float64]
     num_observed: int
+    recorded: NDArray[np.int64]
     focal: NDArray[np.int64]
     tracks: Tracks
     track_scene: NDArray[np.int64]
@@ -64,7 +67,7 @@ class ScenarioBatch:
         if not first.any() and observed + future == self.tracks.valid.shape[1]:
             return self
         tracks = self.tracks.window(first[self.track_scene], observed + future)
-        return replace(self, num_observed=observed, tracks=tracks)
+        return replace(self, num_observed=observed, recorded=self.recorded - first, tracks=tracks)
 
     def without_map(self, scenes: NDArray[np.bool_]) -> ScenarioBatch:
         """Remove the lanes and crossings of the chosen scenes ``[S]``."""
@@ -93,6 +96,7 @@ class ScenarioBatch:
             scenario_id=np.concatenate([part.scenario_id for part in parts]),
             step_s=np.concatenate([part.step_s for part in parts]),
             num_observed=observed,
+            recorded=np.concatenate([part.recorded for part in parts]),
             focal=rows("focal", tracks),
             tracks=_concatenate([part.tracks for part in parts]),
             track_scene=rows("track_scene", scenes),
@@ -113,6 +117,7 @@ class ScenarioBatch:
             scenario_id=np.array([s.scenario_id for s in scenarios]),
             step_s=np.array([s.step_s for s in scenarios]),
             num_observed=scenarios[0].num_observed,
+            recorded=np.array([s.num_steps - s.continued for s in scenarios]),
             focal=np.cumsum(counts) - counts + [s.focal for s in scenarios],
             tracks=_concatenate(tracks),
             track_scene=np.repeat(scene, counts),

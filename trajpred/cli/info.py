@@ -80,6 +80,8 @@ def _store(path: Path) -> Rows:
 
     manifest = read_manifest(path)
     rows: Rows = {"source": manifest.get("source")}
+    if extended := manifest.get("extended"):
+        rows["continued"] = "{seconds:g} s of training scenarios, by {teacher} ({sha256})".format(**extended)
     for split, facts in manifest["splits"].items():
         opened = ScenarioStore(path, split)
         windows = " or ".join(f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"])

@@ -13,7 +13,7 @@ from trajpred.graph.config import FeatureConfig
 from trajpred.graph.lane_futures import MODES, lane_futures
 from trajpred.graph.lane_paths import Routes
 from trajpred.graph.ragged import smallest
-from trajpred.scenario import TrackCategory
+from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
 
@@ -78,13 +78,20 @@ def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: Fe
         heading=heading.astype(np.float32),
         velocity=velocity[np.arange(len(keep)), last].astype(np.float32),
         elapsed_s=elapsed.astype(np.float32),
-        object_type=tracks.object_type[keep].astype(np.int64),
+        object_type=_visible_types(tracks.object_type[keep], config),
         category=tracks.category[keep].astype(np.int64),
         history=np.where(observed, history, 0.0).astype(np.float32),
         anchors=_anchors(batch, keep, last, config.anchor_steps),
         target=np.where(valid[:, now:, None], future, 0.0).astype(np.float32),
         target_mask=valid[:, now:],
     )
+
+
+def _visible_types(object_type: NDArray[np.int8], config: FeatureConfig) -> NDArray[np.int64]:
+    """Return the types that the model reads: ``unknown`` for all agents where it omits classes."""
+    if "classes" in config.omit:
+        return np.full(len(object_type), UNKNOWN_TYPE, np.int64)
+    return object_type.astype(np.int64)
 
 
 def _anchors(

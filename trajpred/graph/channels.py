@@ -111,6 +111,8 @@ LANE_POINT = (
     + _vector("left_x", "left_y", "m")
     + _vector("right_x", "right_y", "m")
 )
+#: Where :data:`LANE_POINT` holds the boundaries; zeros where they are unknown.
+BOUNDARIES = slice(LANE_POINT.index("left_x"), len(LANE_POINT))
 #: ``LaneFeatures.marks``: index of the mark type of each boundary (av2 names marks from the lane outwards).
 LANE_MARKS = Channels((Channel("left"), Channel("right")))
 #: ``LaneFeatures.kind`` indexes this tuple: a pedestrian crossing is one more kind of lane segment.

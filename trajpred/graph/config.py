@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from trajpred.errors import quoted, require
+from trajpred.lane_map import MAP_ATTRIBUTES
 
 #: Largest integer and largest real number in the description of a model, against damaged or hostile files.
 MAX_SIZE, MAX_NUMBER = 10_000, 1e6
 
 
+#: What a model may be built to ignore, or has to do without in some data.
+ATTRIBUTES = (*MAP_ATTRIBUTES, "classes")
+
+
 def _require_range(config: FeatureConfig | GraphConfig) -> None:
     for option in fields(config):
         value = getattr(config, option.name)
+        if option.name == "omit":
+            continue
         if isinstance(option.default, int):
             valid, kind = type(value) is int and 0 <= value <= MAX_SIZE, f"an integer from 0 to {MAX_SIZE}"
         else:
@@ -34,6 +42,9 @@ class FeatureConfig:
         history, future: observed and future steps of a model's input, those of the data if 0; missing ones
             are unknown, others are left out. Taken from the model.
         anchor_steps: future steps of the agents' anchors, 0 for none; taken from the decoder.
+        omit: the :data:`ATTRIBUTES` that the model does not read, whether or not the data have them. A model
+            that was trained without an attribute has learned nothing about it. Rules that start from
+            classes (futures along the lanes) still read them.
 
     Raises: DataError if a value is out of range.
     """
@@ -46,9 +57,15 @@ class FeatureConfig:
     history: int = 0
     future: int = 0
     anchor_steps: int = 0
+    omit: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         _require_range(self)
+        listed = isinstance(self.omit, (list, tuple))
+        unknown = not listed or not set(self.omit) <= set(ATTRIBUTES)
+        require(not unknown, "omit", f"must list any of {', '.join(ATTRIBUTES)}, is {quoted(self.omit)}")
+        # Files hold lists; equal configs must be equal.
+        object.__setattr__(self, "omit", tuple(self.omit))
         require(self.max_agents > 0, "max_agents", "must be positive")
         even = self.lane_points > 0 and self.lane_points % 2 == 0
         require(even, "lane_points", "must be even and positive")

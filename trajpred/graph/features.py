@@ -16,7 +16,7 @@ from trajpred.graph.agents import AgentFeatures, agent_features, focal_poses
 from trajpred.graph.channels import LENGTH_SCALE, TOPOLOGY
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.ragged import pairs, place_within, resample, smallest
-from trajpred.lane_map import LANE_TYPES, LaneMap
+from trajpred.lane_map import LANE_TYPES, MAP_ATTRIBUTES, LaneMap
 from trajpred.scenario_batch import ScenarioBatch
 
 
@@ -126,6 +126,7 @@ class SceneFeatures:
         origin: ``[S, 2]`` float64, city frame: the focal agent's last observed position.
         heading: ``[S]`` the focal agent's last observed heading, radians, city frame.
         step_s: ``[S]`` seconds between steps.
+        recorded: ``[S]`` int64, how many future steps were recorded; later ones may be continued labels.
         agents, lanes: of all scenes, scene by scene.
     """
 
@@ -133,6 +134,7 @@ class SceneFeatures:
     origin: NDArray[np.float64]
     heading: NDArray[np.float32]
     step_s: NDArray[np.float64]
+    recorded: NDArray[np.int64]
     agents: AgentFeatures
     lanes: LaneFeatures
 
@@ -150,22 +152,32 @@ def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures
     agents = agent_features(batch, focal.position, config)
     lanes = lane_features(batch, focal.position, agents, config)
     heading = focal.heading.astype(np.float32)
-    return SceneFeatures(batch.scenario_id, focal.position, heading, batch.step_s, agents, lanes)
+    return SceneFeatures(
+        scenario_id=batch.scenario_id,
+        origin=focal.position,
+        heading=heading,
+        step_s=batch.step_s,
+        recorded=(batch.recorded - batch.num_observed).clip(0, batch.num_future),
+        agents=agents,
+        lanes=lanes,
+    )
 
 
 def lane_features(
     batch: ScenarioBatch, origin: NDArray[np.float64], agents: AgentFeatures, config: FeatureConfig
 ) -> LaneFeatures:
     """Compute the lanes within the radius of any agent; ``origin``: ``[S, 2]`` metres, city frame."""
-    lines = LaneLines.of(batch.map, config.lane_points)
-    scene = np.concatenate((batch.lane_scene, batch.crossing_scene))
+    lane_map = visible_map(batch.map, config)
+    lines = LaneLines.of(lane_map, config.lane_points)
+    crossing_scene = batch.crossing_scene[: len(lane_map.crossing_id)]
+    scene = np.concatenate((batch.lane_scene, crossing_scene))
     # Rows are all lanes, then all crossings; ``order`` sorts them by scene.
     order = np.argsort(scene, kind="stable")
     local = lines.midpoint - origin[scene]
     near = lanes_near(local[order], scene[order], agents, config)
     keep = order[near]
-    shapes = LaneShapes.of(batch.map, lines, keep)
-    index, kind = lane_topology(batch.map, batch.lane_scene)
+    shapes = LaneShapes.of(lane_map, lines, keep)
+    index, kind = lane_topology(lane_map, batch.lane_scene)
     topology, topology_kind = topology_among(keep, index, kind, len(scene))
     return LaneFeatures(
         scene=scene[keep],
@@ -175,6 +187,14 @@ def lane_features(
         topology=topology,
         topology_kind=topology_kind,
     )
+
+
+def visible_map(lane_map: LaneMap, config: FeatureConfig) -> LaneMap:
+    """Return the map without the attributes that the model omits."""
+    attributes = [name for name in config.omit if name in MAP_ATTRIBUTES]
+    if not attributes:
+        return lane_map
+    return lane_map.without(attributes)
 
 
 def lanes_near(

@@ -31,7 +31,7 @@ class SceneBatch(HeteroData):
 
     Nodes hold the fields of ``AgentFeatures`` and ``LaneFeatures`` as tensors, with ``batch [N]`` (their
     scene) and ``ptr [S + 1]`` as in PyG's batches. The graph holds ``scenario_id`` (list), ``origin [S, 2]``
-    float64, ``heading [S]`` and ``step_s [S]``.
+    float64, ``heading [S]``, ``step_s [S]`` and ``recorded [S]`` (future steps).
 
     A batch of one scene is an ordinary graph: PyG's ``Batch.from_data_list`` and ``DataLoader`` make the same
     batch of several as :func:`build_batch`, which computes all features at once and is faster.
@@ -68,7 +68,7 @@ def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
     """Build the graph of featurised scenes, without duplicate edges and self loops."""
     data = SceneBatch()
     data.scenario_id = scenes.scenario_id.tolist()
-    for name in ("origin", "heading"):
+    for name in ("origin", "heading", "recorded"):
         data[name] = torch.from_numpy(getattr(scenes, name))
     data.step_s = torch.from_numpy(scenes.step_s.astype(np.float32))
     for node, features in (("agent", scenes.agents), ("lane", scenes.lanes)):

@@ -11,16 +11,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import require
 from trajpred.graph.agents import AgentFeatures
-from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT, PLANE, TOPOLOGY, VALID, other_side
-from trajpred.graph.config import FeatureConfig
+from trajpred.graph.channels import (
+    BOUNDARIES,
+    HISTORY,
+    LANE_MARKS,
+    LANE_POINT,
+    PLANE,
+    TOPOLOGY,
+    VALID,
+    other_side,
+)
+from trajpred.graph.config import ATTRIBUTES, FeatureConfig
 from trajpred.graph.features import LaneFeatures, SceneFeatures, topology_among
 from trajpred.graph.ragged import place_within
-from trajpred.scenario import TrackCategory
+from trajpred.lane_map import LANE_TYPES
+from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
 #: Keys of independent random numbers.
-_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _RECUT, *_MORE = range(11)
-_NO_MAP, _ALONE, _GAP, _GAP_END, _GAP_LENGTH = _MORE
+_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _RECUT, *_MORE = range(12)
+_NO_MAP, _ALONE, _GAP, _GAP_END, _GAP_LENGTH, _UNKNOWN = _MORE
 #: The channels of the fields that reflection changes, besides headings and the topology.
 REFLECTED = {
     **dict.fromkeys(("origin", "position", "velocity", "anchors", "target"), PLANE),
@@ -65,6 +75,9 @@ class AugmentConfig:
         mirror: probability that a scene is reflected, which exchanges left and right.
         no_agents: probability that a scene has no agents but the focal and the scored ones.
         no_map: probability that a scene has no map.
+        unknown: probability, for each of the attributes that not all data have
+            (:data:`~trajpred.graph.config.ATTRIBUTES`), that a scene lacks it, and once more that a scene
+            lacks all of them.
         earlier_s, later_s: the forecast is made up to so many seconds earlier or later, in whole steps,
             uniformly; the labels are what was recorded after it.
     """
@@ -76,6 +89,7 @@ class AugmentConfig:
     mirror: float = 0.0
     no_agents: float = 0.0
     no_map: float = 0.0
+    unknown: float = 0.0
     earlier_s: float = 0.0
     later_s: float = 0.0
 
@@ -112,6 +126,7 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
     def draw(scene: NDArray[np.int64], purpose: int) -> NDArray[np.float64]:
         return uniform(keys[scene], purpose, place_within(scene))
 
+    scenes = _leave_out(scenes, config, keys)
     agents, lanes = scenes.agents, scenes.lanes
     agents = _truncate(agents, config, draw(agents.scene, _TRUNCATE), draw(agents.scene, _FIRST_STEP))
     if config.gap:
@@ -122,6 +137,34 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
     agents = AgentFeatures(**{name: x[keep] for name, x in vars(agents).items()})
     lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
     return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)
+
+
+def _leave_out(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
+    """Make attributes unknown in some scenes, each on its own and all together."""
+    if not config.unknown:
+        return scenes
+    attribute = np.arange(len(ATTRIBUTES) + 1)
+    chosen = uniform(keys[:, None], _UNKNOWN, attribute) < config.unknown
+    chosen = chosen[:, :-1] | chosen[:, -1:]
+    lacks = dict(zip(ATTRIBUTES, chosen.T, strict=True))
+    agents, lanes = scenes.agents, scenes.lanes
+
+    object_type = np.where(lacks["classes"][agents.scene], UNKNOWN_TYPE, agents.object_type)
+    agents = replace(agents, object_type=object_type)
+
+    is_crossing = lanes.kind == len(LANE_TYPES)
+    lanes = _take_lanes(lanes, ~(is_crossing & lacks["crossings"][lanes.scene]))
+    is_crossing = lanes.kind == len(LANE_TYPES)
+    of_lane = {name: values[lanes.scene] & ~is_crossing for name, values in lacks.items()}
+    points = lanes.points.copy()
+    points[of_lane["boundaries"], :, BOUNDARIES] = 0.0
+    lanes = replace(
+        lanes,
+        points=points,
+        marks=np.where(of_lane["marks"][:, None], 0, lanes.marks),
+        kind=np.where(of_lane["lane_types"], 0, lanes.kind),
+    )
+    return replace(scenes, agents=agents, lanes=lanes)
 
 
 def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require, within
 from trajpred.graph.agents import AgentFeatures
 from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import LaneLines, LaneShapes, lane_topology, lanes_near, topology_among
+from trajpred.graph.features import (
+    LaneLines,
+    LaneShapes,
+    lane_topology,
+    lanes_near,
+    topology_among,
+    visible_map,
+)
 from trajpred.lane_map import LaneMap
 
 #: The inputs of the lane encoder, which are also fields of :class:`LaneShapes`.
@@ -70,9 +77,10 @@ class LaneCache:
             return
         try:
             _validate(lane_map)
-            lines = LaneLines.of(lane_map, self.config.lane_points)
-            shapes = LaneShapes.of(lane_map, lines, np.arange(len(lines.midpoint)))
-            topology = lane_topology(lane_map, np.zeros(len(lane_map), np.int64))
+            visible = visible_map(lane_map, self.config)
+            lines = LaneLines.of(visible, self.config.lane_points)
+            shapes = LaneShapes.of(visible, lines, np.arange(len(lines.midpoint)))
+            topology = lane_topology(visible, np.zeros(len(visible), np.int64))
         except DataError:
             raise
         except (TypeError, AttributeError, IndexError, ValueError) as error:

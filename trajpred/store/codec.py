@@ -17,7 +17,7 @@ from trajpred.lane_map import Ragged
 from trajpred.scenario import Scenario
 
 #: Version of the columns and their meaning; units of a position per metre; smallest ``velocity_unit``, m/s.
-COLUMNS_VERSION, PER_METRE, FINEST_VELOCITY = 2, 1000.0, 2.0**-14
+COLUMNS_VERSION, PER_METRE, FINEST_VELOCITY = 3, 1000.0, 2.0**-14
 #: Unit of a heading in radians: int16 spans one turn, so π wraps to -π.
 HEADING_UNIT = np.pi / 2**15
 #: Maximum size of a row, a thousand times the usual one; readers reject larger claims.
@@ -41,6 +41,7 @@ def _list(kind: pa.DataType, width: int = 1) -> pa.DataType:
 def _fields() -> list[tuple[str, pa.DataType]]:
     columns = [("scenario_id", pa.string()), ("tracks", pa.int32()), ("lanes", pa.int32())]
     columns += [("city", pa.string()), ("num_observed", pa.int32()), ("focal", pa.int32())]
+    columns += [("continued", pa.int32())]
     columns += [(name, pa.float64()) for name in ("origin_x", "origin_y", "velocity_unit")]
     columns += [("timestamps_ns", _list(pa.int64())), ("track_id", _list(pa.string()))]
     columns += [(name, _list(pa.int8())) for name in TRACK_CODES]
@@ -97,6 +98,7 @@ def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
     row |= {"tracks": int(tracks.valid[:, :observed].any(1).sum())}
     row |= {"lanes": len(lane_map) + len(lane_map.crossing_id)}
     row |= {"num_observed": observed, "focal": scenario.focal, "timestamps_ns": scenario.timestamps_ns}
+    row["continued"] = scenario.continued
     row |= {"origin_x": origin[0], "origin_y": origin[1]} | _states(scenario, origin)
     row |= {name: getattr(lane_map, name) for name in (*LANE_IDS, *OTHER_IDS, *LANE_CODES)}
     row["is_intersection"] = lane_map.is_intersection.astype(np.int8)

@@ -116,6 +116,7 @@ def decode(parts: Sequence[NDArray[Any]]) -> Scenario:
         focal_id=str(tracks.track_id[_focal(columns)[0]]),
         tracks=tracks,
         map=_lane_map(columns),
+        continued=int(columns["continued"].values[0]),
     )
 
 
@@ -132,6 +133,7 @@ def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
         scenario_id=_texts(columns["scenario_id"]),
         step_s=mean_step_s(stamps.values.reshape(-1, steps), num_observed),
         num_observed=num_observed,
+        recorded=steps - columns["continued"].values.astype(np.int64),
         focal=_focal(columns),
         tracks=_tracks(columns),
         track_scene=np.repeat(scene, columns["object_type"].lengths),

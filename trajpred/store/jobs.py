@@ -8,12 +8,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
 from trajpred.errors import DataError
+from trajpred.scenario import Scenario
 from trajpred.sources import Source, find_source
 from trajpred.store.codec import encode_row
 from trajpred.store.shards import INDEX, is_intact, sealed, signed_name, unsealed, write_shard
@@ -21,6 +22,17 @@ from trajpred.store.shards import INDEX, is_intact, sealed, signed_name, unseale
 #: Empty file, locked by the current run; the operating system releases the lock when the process ends.
 LOCK = ".lock"
 _SCRATCH = ".unfinished-"
+
+
+class Extension(Protocol):
+    """Lengthen scenarios before they are stored: a picklable function that describes itself."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the result depends on, as JSON values."""
+        ...
+
+    def __call__(self, scenario: Scenario) -> Scenario: ...
 
 
 class ShardJob(NamedTuple):
@@ -31,6 +43,7 @@ class ShardJob(NamedTuple):
         raw, paths: raw folder, and the scenarios in it that are the rows.
         record: file beside the shard that records its inputs and its name.
         scratch: folder of unfinished files.
+        extend: applied to every scenario that was read.
     """
 
     config: dict[str, Any]
@@ -38,6 +51,7 @@ class ShardJob(NamedTuple):
     paths: list[Path]
     record: Path
     scratch: Path
+    extend: Extension | None = None
 
 
 def is_finished(job: ShardJob) -> bool:
@@ -112,11 +126,24 @@ def _read(job: ShardJob, paths: list[Path]) -> dict[str, dict[str, Any] | str]:
 
 def _row(job: ShardJob, source: Source, path: Path) -> dict[str, Any] | str:
     try:
-        return encode_row(source.read(path), job.config["heights"])
-    except Exception as error:  # third-party readers may raise anything
-        problem = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
-        # The bytes of a store must not depend on the location of the raw folder.
-        return problem.removeprefix(f"{job.raw}{os.sep}")
+        scenario = source.read(path)
+        scenario.validate()
+    except Exception as error:
+        return _problem(job, error)
+    # Outside: a teacher that fits none of the scenarios ends the run with one sentence.
+    if job.extend is not None:
+        scenario = job.extend(scenario)
+    try:
+        return encode_row(scenario, job.config["heights"])
+    except Exception as error:
+        return _problem(job, error)
+
+
+def _problem(job: ShardJob, error: Exception) -> str:
+    """Describe why a scenario is skipped; third-party readers may raise anything."""
+    problem = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+    # The bytes of a store must not depend on the location of the raw folder.
+    return problem.removeprefix(f"{job.raw}{os.sep}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from trajpred.errors import DataError, require
 from trajpred.progress import progress_bar
 from trajpred.sources import find_source
 from trajpred.store.codec import COLUMNS_VERSION
-from trajpred.store.jobs import ShardJob, is_finished, make, sole_writer
+from trajpred.store.jobs import Extension, ShardJob, is_finished, make, sole_writer
 from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, listed
 from trajpred.store.shards import INDEX, record_of, sealed, signed_name, unsealed, write_index
 from trajpred.store.workers import Run
@@ -43,6 +43,7 @@ def prepare(
     scheduler: str | None = None,
     shard_size: int = 256,
     heights: bool = False,
+    extend: Extension | None = None,
     overwrite: bool = False,
     patience_s: float = 0.0,
     progress: bool = True,
@@ -61,6 +62,7 @@ def prepare(
         scheduler: address of a Dask scheduler whose workers are used instead; they need the same folders.
         shard_size: scenarios per shard.
         heights: keep the heights of map points.
+        extend: lengthens the training scenarios, see :mod:`trajpred.predictors.continuation`.
         overwrite: allow the store to lose scenarios. By default splits that ``raw`` lacks are kept if they
             have the same options; otherwise the run is rejected.
         patience_s: seconds to wait for another run on the same store.
@@ -78,6 +80,8 @@ def prepare(
     require(shard_size > 0, "shard_size", "must be positive")
     config: dict[str, Any] = {"version": COLUMNS_VERSION, "source": source}
     config |= {"heights": heights, "shard_size": shard_size}
+    if extend is not None:
+        config["extended"] = extend.facts
     config["config"] = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     config["version"] = VERSION  # after the hash, which identifies the content of scenarios
     found = _discover(source, raw)
@@ -86,7 +90,10 @@ def prepare(
         with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as scratch:
             old = _manifest(store)
             splits = _kept(store, old, config, found, overwrite)
-            jobs = {name: _jobs(config, raw, paths, store / name, scratch) for name, paths in found.items()}
+            jobs = {}
+            for split, paths in found.items():
+                lengthen = extend if split == "train" else None
+                jobs[split] = _jobs(config, raw, paths, store / split, scratch, lengthen)
             _make_missing([*chain(*jobs.values())], run, progress)
             splits |= {split: _entry(store / split, own, overwrite) for split, own in jobs.items()}
             splits = dict(sorted(splits.items()))
@@ -130,12 +137,17 @@ def _kept(
 
 
 def _jobs(
-    config: dict[str, Any], raw: Path, paths: list[Path], folder: Path, scratch: Path
+    config: dict[str, Any],
+    raw: Path,
+    paths: list[Path],
+    folder: Path,
+    scratch: Path,
+    extend: Extension | None,
 ) -> list[ShardJob]:
     """List the shards of the split in ``folder``."""
     size: int = config["shard_size"]
     return [
-        ShardJob(config, raw, paths[i : i + size], folder / f"shard-{i // size:05d}.json", scratch)
+        ShardJob(config, raw, paths[i : i + size], folder / f"shard-{i // size:05d}.json", scratch, extend)
         for i in range(0, len(paths), size)
     ]
 

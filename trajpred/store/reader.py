@@ -26,7 +26,7 @@ from trajpred.store.decoder import decode, decode_batch
 from trajpred.store.shards import Shard, open_index, open_shard, unsealed
 
 #: Version of the files of a store.
-VERSION = 3
+VERSION = 4
 MANIFEST = "manifest.json"
 #: Maximum number of open shards per process.
 OPEN_SHARDS = 64
@@ -70,6 +70,8 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
     words += ["--heights"] if manifest.get("heights") else []
     words += ["--shard_size", manifest["shard_size"]] if manifest.get("shard_size", 256) != 256 else []
+    if extended := manifest.get("extended"):
+        words += ["--continue-s", extended["seconds"], "--teacher", extended["teacher"]]
     return f"trajpred prepare {shlex.join(map(str, words))}"
 
 

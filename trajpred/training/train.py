@@ -126,7 +126,10 @@ class TrainCLI(LightningCLI):
         train, val = ScenarioStore(store, "train"), ScenarioStore(store, "val")
         scenes = min(len(without_held_out(train, config.data.hold_out)), len(val))
         self.devices = choose_devices(config.trainer, config.data.batch_size, scenes, self.args)
-        require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
+        if config.data.window is None:
+            advice = "give --data.window, the observed and future steps of the model"
+            differ = f"train has {train.lengths}, val {val.lengths}: {advice}"
+            require(train.lengths == val.lengths, "steps", differ)
         history, horizon = config.data.window or train.lengths
         _require_unset("model.history", config.model.history, 50, history)
         decoder = config.model.decoder.init_args
