@@ -76,10 +76,11 @@ def _map_of(groups: dict[str, list[Any]], has_centerline: bool) -> LaneMap:
     lanes = _Records("lane_segments", groups["lane_segments"])
     crossings = _Records("pedestrian_crossings", groups["pedestrian_crossings"])
     areas = _Records("drivable_areas", groups["drivable_areas"])
+    lane_id = lanes.integers("id")
     left = lanes.polylines("left_lane_boundary")
     right = lanes.polylines("right_lane_boundary")
     lane_map = LaneMap(
-        lane_id=lanes.integers("id"),
+        lane_id=lane_id,
         lane_type=lanes.codes("lane_type", LANE_TYPES),
         is_intersection=lanes.flags("is_intersection"),
         centerline=lanes.polylines("centerline") if has_centerline else midlines(left, right),

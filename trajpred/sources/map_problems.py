@@ -57,7 +57,8 @@ class MapProblems:
     def warn(self, path: Path) -> None:
         """Warn about what was left out of the file ``path``, if anything was."""
         if self:
-            warnings.warn(f"{path}: {'; '.join(self.summaries())}", stacklevel=2)
+            # The caller of the reader, which calls this.
+            warnings.warn(f"{path}: {'; '.join(self.summaries())}", stacklevel=3)
 
 
 def require_lanes(count: int, problems: MapProblems) -> None:

@@ -136,7 +136,7 @@ def lanes_of(road: Road, problems: MapProblems) -> Iterator[tuple[Hashable, Lane
             width = borders[upper] - borders[lower]
             if kind is None or np.abs(width).max() < NARROW_M:
                 continue
-            with problems.leaving_out("lane", f"{number} of road {road.name}"):
+            with problems.leaving_out("lane", f"{number} of section {index} of road {road.name}"):
                 require(width.max() >= NARROW_M, "lane.border", "is on the inner side of the lane")
                 lane = Lane(
                     line.aside(borders[upper]),

@@ -7,7 +7,7 @@ from itertools import product
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError, quoted, require
 from trajpred.geometry import norm
 from trajpred.sources.maps.lanes import CONNECTED_M, Lane, Line, MapParts
 from trajpred.sources.maps.road import END, START, Place, Road
@@ -77,7 +77,7 @@ def _road(name: str, roads: dict[str, Road], parts: MapParts) -> Road | None:
     """Return a road, None if it was left out. Raises: DataError if the file has no such road."""
     if parts.problems.has("road", name):
         return None
-    require(name in roads, "road.link", f"road {name} is not in the file")
+    require(name in roads, "road.link", f"road {quoted(name)} is not in the file")
     return roads[name]
 
 
