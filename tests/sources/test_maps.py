@@ -413,3 +413,14 @@ def test_turns_without_neighbours_have_an_outline_that_does_not_cross_itself(
     assert norm(inner[[0, -1]] - outer[[0, -1]]).sum() > norm(inner[[0, -1]] - outer[[-1, 0]]).sum()
     np.testing.assert_allclose(lane_map.left_boundary[0], inner)
     np.testing.assert_allclose(lane_map.right_boundary[0], outer)
+
+
+@pytest.mark.parametrize("reversed_ways", range(4))
+def test_bounds_may_share_the_nodes_at_their_ends(reversed_ways: int, load: Load) -> None:
+    """Between a fork and the next merge, a lanelet begins and ends at a point."""
+    left = np.array([[0.0, 0.0], [10.0, 2.0], [20.0, 0.0]])
+    right = left * [1.0, -1.0]
+    sides = (left[::-1] if reversed_ways & 1 else left, right[::-1] if reversed_ways & 2 else right)
+    lane_map = load(local_lanelets({1: sides}))
+    np.testing.assert_allclose(lane_map.left_boundary[0], left)
+    np.testing.assert_allclose(lane_map.right_boundary[0], right)

@@ -73,26 +73,25 @@ class Lanelet:
         return self.tags.get("subtype") == "crosswalk"
 
     @property
-    def parallel_ends(self) -> list[Ends]:
+    def parallel_ends(self) -> set[Ends]:
         """The pairs of nodes at both ends, if the bounds run in the same direction."""
         return self._ends(self.right.nodes)
 
     @property
-    def opposite_ends(self) -> list[Ends]:
+    def opposite_ends(self) -> set[Ends]:
         """The pairs of nodes at both ends, if the bounds run in opposite directions."""
         return self._ends(self.right.nodes[::-1])
 
-    def _ends(self, right: list[str]) -> list[Ends]:
+    def _ends(self, right: list[str]) -> set[Ends]:
         left = self.left.nodes
-        return [frozenset((left[0], right[0])), frozenset((left[-1], right[-1]))]
+        return {frozenset((left[0], right[0])), frozenset((left[-1], right[-1]))}
 
 
 def oriented(lanelets: list[Lanelet]) -> list[Lanelet]:
     """Turn the bounds of each lanelet into its driving direction: the files have them in any direction."""
     ends: Counter[Ends] = Counter()
     for lanelet in lanelets:
-        ends.update(lanelet.parallel_ends)
-        ends.update(lanelet.opposite_ends)
+        ends.update(lanelet.parallel_ends | lanelet.opposite_ends)
     oriented = []
     for lanelet in lanelets:
         left = lanelet.left
@@ -110,8 +109,9 @@ def _is_parallel(lanelet: Lanelet, ends: Counter[Ends]) -> bool:
     The ends that it shares with other lanelets decide; then an outline that does not cross itself, which
     tells bounds of sharp turns, whose ends may be nearest crosswise; then the distances of the ends.
     """
-    same = sum(ends[pair] for pair in lanelet.parallel_ends)
-    opposite = sum(ends[pair] for pair in lanelet.opposite_ends)
+    # Each of its ends counts once for the lanelet itself.
+    same = sum(ends[pair] - 1 for pair in lanelet.parallel_ends)
+    opposite = sum(ends[pair] - 1 for pair in lanelet.opposite_ends)
     if same != opposite:
         return same > opposite
     left, right = lanelet.left.line, lanelet.right.line
