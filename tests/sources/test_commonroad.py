@@ -12,6 +12,7 @@ import pytest
 from tests.sources.map_files import commonroad as content
 from trajpred import Scenario
 from trajpred.errors import DataError
+from trajpred.lane_map import TURN_DIRECTIONS
 from trajpred.scenario import OBJECT_TYPES, TrackCategory
 from trajpred.sources.commonroad import discover, read_scenario
 
@@ -63,6 +64,60 @@ def test_missing_headings_and_speeds_are_estimated(read: Read) -> None:
     [given], [estimated] = read(content()), read(content().replace(b"orientation", b"yaw"))
     row = given.tracks.valid[0].nonzero()[0][-1]
     assert np.allclose(estimated.tracks.velocity[0, row], given.tracks.velocity[0, row], atol=1e-6 + 8 * 0.3)
+
+
+def test_states_without_a_speed_or_heading_do_not_discard_those_of_others(read: Read) -> None:
+    """A parked car needs no speed; a cyclist's are estimated where they are not recorded."""
+    speed = b"<velocity><exact>8</exact></velocity>"
+    lanes, cyclist, car, parked = re.split(rb"(?=<\w+Obstacle id)", content())
+    cyclist = cyclist.replace(speed, b"").replace(b"orientation", b"yaw")
+    car = car.replace(speed, speed.replace(b"8", b"3"))
+    [scene] = read(lanes + cyclist + car + parked.replace(speed, b""))
+    [recorded] = read(content())
+    valid = scene.tracks.valid[1]
+    velocity = scene.tracks.velocity[:, valid]
+    # The car's recorded speeds, which differ from those of its positions, stay.
+    np.testing.assert_allclose(velocity[1], recorded.tracks.velocity[1, valid] * 3 / 8, atol=1e-12)
+    np.testing.assert_allclose(velocity[0, 1:], [[8.0, 0.0]] * (valid.sum() - 1), atol=1e-6)
+    np.testing.assert_array_equal(velocity[2], 0.0)
+    assert recorded.tracks.velocity[2].any(), "the file's speed, where it has one"
+
+
+def test_parked_cars_are_focal_only_where_nobody_else_is(read: Read) -> None:
+    """The parked car is there in all 30 steps, the cyclist until step 19, the other car from step 10 on."""
+    state = re.compile(rb"<state>.*?</state>", re.DOTALL)
+    before, cyclist, others = content().partition(b'<dynamicObstacle id="12"')
+    early = state.findall(before)[19:]
+    late = state.findall(others)[:10]
+    for part in early:
+        before = before.replace(part, b"")
+    for part in late:
+        others = others.replace(part, b"")
+    others = others.replace(b"<time><exact>0<", b"<time><exact>10<", 1)
+    [scene] = read(before + cyclist + others)
+    assert scene.tracks.valid.sum(axis=1).tolist() == [20, 20, 30]
+    assert scene.focal_id == "12"
+    parked_alone = content().replace(b">bicycle<", b">train<").replace(b">car<", b">train<")
+    assert read(parked_alone)[0].focal_id == "13"
+
+
+@pytest.mark.parametrize("kind", ["successors", "outgoing"])
+@pytest.mark.parametrize(("side", "turn"), [("Left", "LEFT"), ("Straight", "NONE"), ("Right", "RIGHT")])
+def test_lanelets_that_leave_an_incoming_one_are_intersections(
+    kind: str, side: str, turn: str, read: Read
+) -> None:
+    [scene] = read(content().replace(b"successorsLeft", f"{kind}{side}".encode()))
+    assert scene.map.is_intersection.tolist() == [False, True]
+    assert [TURN_DIRECTIONS[i] for i in scene.map.turn_direction] == ["NONE", turn]
+
+
+def test_recordings_without_a_lane_are_one_sentence_and_broken_lanelets_a_warning(read: Read) -> None:
+    broken = content().replace(b'<lanelet id="1">', b'<lanelet id="9"></lanelet><lanelet id="1">')
+    with pytest.warns(UserWarning, match="ZAM.xml: 1 lanelet left out: 9"):
+        [scene] = read(broken)
+    assert scene.map.lane_id.tolist() == [1, 2]
+    with pytest.raises(DataError, match="the map has no lane that"):
+        read(content().replace(b">urban<", b">sidewalk<"))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from trajpred.model import pretrained
 
 if TYPE_CHECKING:
     from trajpred.scenario import Scenario
+    from trajpred.sources.maps import MapFile
 
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
@@ -165,26 +167,38 @@ def _predictions(path: Path) -> Rows:
     }
 
 
+def load_map(path: Path) -> MapFile:
+    """Read a map file, and print what was left out of it."""
+    from trajpred.sources.maps import read_map_file
+
+    file = read_map_file(path)
+    for summary in file.problems.summaries():
+        print(f"warning: {path}: {summary}", file=sys.stderr)
+    return file
+
+
 def _map(path: Path) -> Rows:
     import numpy as np
 
     from trajpred.geometry import arc_length
     from trajpred.lane_map import LANE_TYPES
-    from trajpred.sources.maps import read_map
     from trajpred.sources.maps.lanes import faults
 
-    format, found = read_map(path)
-    counts = np.bincount(found.lane_type, minlength=len(LANE_TYPES))
+    file = load_map(path)
+    lanes = file.lanes
+    counts = np.bincount(lanes.lane_type, minlength=len(LANE_TYPES))
     kinds = [f"{n:,} {name}" for n, name in zip(counts.tolist(), LANE_TYPES, strict=True) if n]
-    metres = sum(float(arc_length(line[:, :2])[-1]) for line in found.centerline)
-    (x, y), (x1, y1) = (corner.tolist() for corner in found.extent())
+    metres = sum(float(arc_length(line[:, :2])[-1]) for line in lanes.centerline)
+    low, high = lanes.extent()
+    problems = faults(lanes) + file.problems.summaries()
     return {
-        "format": format,
-        "lanes": f"{len(found):,} segments ({', '.join(kinds)}), {metres / 1000:.2f} km",
-        "in intersections": int(found.is_intersection.sum()),
-        "crossings": len(found.crossing_id),
-        "extent": f"x {x:.1f} to {x1:.1f}, y {y:.1f} to {y1:.1f} m",
-        "faults": "; ".join(faults(found)) or "none",
+        "format": file.format,
+        "frame": file.frame,
+        "lanes": f"{len(lanes):,} segments ({', '.join(kinds)}), {metres / 1000:.2f} km",
+        "in intersections": int(lanes.is_intersection.sum()),
+        "crossings": len(lanes.crossing_id),
+        "extent": f"x {low[0]:.1f} to {high[0]:.1f}, y {low[1]:.1f} to {high[1]:.1f} m",
+        "faults": "; ".join(problems) or "none",
         "size": _megabytes([path]),
     }
 

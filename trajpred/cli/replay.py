@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajpred.cli.info import print_rows
+from trajpred.cli.info import load_map, print_rows
 from trajpred.cli.scenarios import choose
 from trajpred.cli.visualize import FILMS
 from trajpred.errors import DataError, require
@@ -98,7 +98,6 @@ def replay_drive(
         raise DataError("must be given with --tracks", field="map")
     require(out is None or out.suffix == ".mcap", "out", f"must end in .mcap with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
-    from trajpred.lane_map import LaneMap
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
     from trajpred.onboard.replay import Replay, timed_update
     from trajpred.predictors.baselines import lane_following
@@ -106,7 +105,9 @@ def replay_drive(
     from trajpred.sources.recorded_drive import RecordedDrive
     from trajpred.viz.viewer import DriveFile
 
-    drive, lane_map, result = RecordedDrive(tracks, topic, frame), LaneMap.load(map), Replay()
+    drive = RecordedDrive(tracks, topic, frame)
+    lane_map = load_map(map).lanes
+    result = Replay()
     stream = StreamingForecaster(OnboardForecaster(bundle, threads=threads), fallback=lane_following)
     step_s = stream.runtime.bundle.step_s
     writing: AbstractContextManager[DriveFile | None] = nullcontext()

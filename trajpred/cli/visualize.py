@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trajpred.cli import Positive
+from trajpred.cli.info import load_map
 from trajpred.cli.scenarios import EVERY_S, UPDATES, Choice, choose, require_streaming
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
@@ -245,12 +246,11 @@ def _draw(
 
 
 def _map(map: Path, path: Path, dpi: int, **look: Any) -> int:
-    from trajpred.sources.maps import read_map
     from trajpred.viz import draw_lane_map, save_scene
 
-    format, lane_map = read_map(map)
-    title = f"{map.name} · {format} · {len(lane_map)} lane segments"
-    save_scene(draw_lane_map(lane_map, title=title, **look), path, dpi=dpi)
+    file = load_map(map)
+    title = f"{map.name} · {file.format} · {len(file.lanes)} lane segments"
+    save_scene(draw_lane_map(file.lanes, title=title, **look), path, dpi=dpi)
     print(path)
     return 0
 

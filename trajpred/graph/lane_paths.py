@@ -19,7 +19,7 @@ POINTS = 64
 #: A lane matches if its centreline is this near (metres) in a direction this near (radians): adjacent lanes,
 #: 3 to 4 m aside, match too, as lane changes.
 MATCH_RADIUS_M, MATCH_ANGLE = 5.0, np.pi / 4
-#: Standard deviations of both, and of the total turn of a path (radians), which weigh the paths.
+#: Standard deviations of both, and of the turn of a path after a fork (radians), which weigh the paths.
 OFFSET_SD_M, ANGLE_SD, TURN_SD = 1.5, 0.3, 1.0
 #: How many of the best matching lanes are followed, and how many paths from each.
 MAX_LANES, MAX_PATHS = 4, 8
@@ -66,19 +66,26 @@ def lane_paths(
 
     Where the map ends a path goes straight. It starts at the agent: the offset to the centreline is kept at
     first and fades out smoothly over ``fade`` ``[A]`` metres. Paths are ``reach`` ``[A]`` metres long.
+    Branches of a fork are weighed against each other by their turns; the only path along a road keeps its
+    weight, however much the road turns.
     """
-    lanes = _within_reach(lanes, pose.position, reach)
+    forks = _forks(lanes)
+    near = _within_reach(lanes, pose.position, reach)
+    lanes = lanes.take(near)
     agents, starts, alongs, weights = _match(lanes, pose)
+    group = _alternatives(agents, starts, forks[near])
+    alone = np.bincount(group)[group] == 1
     lengths = _arc(lanes)[lanes.centerline.offsets[1:] - 1].tolist()
-    row = {lane_id: i for i, lane_id in enumerate(lanes.lane_id.tolist())}
-    ids, start = lanes.successors.values.tolist(), lanes.successors.offsets.tolist()
-    following = [[row[i] for i in dict.fromkeys(ids[a:b]) if i in row] for a, b in pairwise(start)]
+    following = _following(lanes)
     chains: list[list[int]] = []
     match: list[int] = []
+    fork_after = np.zeros(len(agents))
     for i, (agent, lane) in enumerate(zip(agents.tolist(), starts.tolist(), strict=True)):
-        found = list(islice(_walk(lane, alongs[i] + reach[agent], lengths, following), MAX_PATHS))
-        chains += found
-        match += [i] * len(found)
+        branches = list(islice(_walk(lane, alongs[i] + reach[agent], lengths, following), MAX_PATHS))
+        chains += branches
+        match += [i] * len(branches)
+        if alone[i]:
+            fork_after[i] = _common_length(branches, lengths) - alongs[i]
     if not chains:
         return LanePaths(agents, np.zeros((0, POINTS, 2)), weights)
     agents, alongs = agents[match], alongs[match]
@@ -89,21 +96,86 @@ def lane_paths(
     x = np.clip(1 - distance / fade[agents, None], 0, 1)
     kept = x * x * (3 - 2 * x)  # from 1 to 0, level at both ends
     curve = center + rotate(offset[:, None] * kept[..., None], heading)
-    turn = wrap_angle(heading[:, -1] - heading[:, 0])
+    likelihood = _turn_likelihood(heading, fork_after[match] / reach[agents], group[match])
     # Resample to equal distances: the offset has changed the length.
     first = np.arange(len(curve)) * POINTS
     curve = _points_along(curve.reshape(-1, 2), first, first + POINTS - 1, distance)
-    return LanePaths(agents, curve, weights[match] * np.exp(-0.5 * (turn / TURN_SD) ** 2))
+    return LanePaths(agents, curve, weights[match] * likelihood)
 
 
-def _within_reach(lanes: Routes, position: NDArray[np.float64], reach: NDArray[np.float64]) -> Routes:
-    """Select the lanes that paths can touch, since the map may be a whole city's."""
+def _following(lanes: Routes) -> list[list[int]]:
+    """List the rows of the successors of each lane, without those outside ``lanes``."""
+    row = {lane_id: i for i, lane_id in enumerate(lanes.lane_id.tolist())}
+    ids = lanes.successors.values.tolist()
+    following: list[list[int]] = []
+    for start, end in pairwise(lanes.successors.offsets.tolist()):
+        unique = dict.fromkeys(ids[start:end])
+        following.append([row[lane_id] for lane_id in unique if lane_id in row])
+    return following
+
+
+def _forks(lanes: Routes) -> NDArray[np.int64]:
+    """Return ``[L]`` the row of a lane that forks into each lane and others, -1 where there is none."""
+    fork = np.full(len(lanes.lane_id), -1)
+    size = lanes.successors.lengths
+    row = np.repeat(np.arange(len(size)), size)
+    forks = size[row] > 1
+    row = row[forks]
+    successor = lanes.successors.values[forks]
+    order = np.argsort(lanes.lane_id)
+    ascending = lanes.lane_id[order]
+    inside = np.isin(successor, ascending)
+    place = np.searchsorted(ascending, successor[inside])
+    fork[order[place]] = row[inside]
+    return fork
+
+
+def _alternatives(
+    agents: NDArray[np.int64], starts: NDArray[np.int64], fork: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Number the groups ``[N]`` of matches: lanes beside an agent that leave one fork are one group."""
+    alone = fork[starts] < 0
+    branch = np.where(alone, starts, fork[starts])
+    keys = np.stack((agents, alone, branch))
+    return np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+
+
+def _common_length(chains: list[list[int]], length: list[float]) -> float:
+    """Return the metres from the start of the chains to where the first one leaves the others."""
+    common = 0.0
+    for lanes in zip(*chains, strict=False):
+        if len(set(lanes)) > 1:
+            break
+        common += length[lanes[0]]
+    return common
+
+
+def _turn_likelihood(
+    heading: NDArray[np.float64], fork_share: NDArray[np.float64], group: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Rate each path ``[N]`` by its turn since the fork, relative to the straightest path of its group.
+
+    ``heading`` is ``[N, P]`` radians, ``fork_share`` ``[N]`` the part of the path before the fork.
+    """
+    last = heading.shape[1] - 1
+    fork = np.clip(np.rint(fork_share * last), 0, last).astype(np.int64)
+    turn = wrap_angle(heading[:, -1] - heading[np.arange(len(heading)), fork])
+    exponent = 0.5 * (turn / TURN_SD) ** 2
+    straightest = np.full(group.max() + 1, np.inf)
+    np.minimum.at(straightest, group, exponent)
+    return np.exp(straightest[group] - exponent)
+
+
+def _within_reach(
+    lanes: Routes, position: NDArray[np.float64], reach: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return the rows of the lanes that paths can touch, since the map may be a whole city's."""
     if not len(lanes.lane_id):
-        return lanes
+        return np.zeros(0, np.int64)
     xy, first = lanes.centerline.values[:, :2], lanes.centerline.offsets[:-1]
     low, high = np.minimum.reduceat(xy, first), np.maximum.reduceat(xy, first)
     gap = np.maximum(low - position[:, None], position[:, None] - high).clip(0)
-    return lanes.take(np.flatnonzero((norm(gap) <= reach[:, None] + MATCH_RADIUS_M).any(axis=0)))
+    return np.flatnonzero((norm(gap) <= reach[:, None] + MATCH_RADIUS_M).any(axis=0))
 
 
 def _match(
@@ -120,14 +192,16 @@ def _match(
     size, heading = norm(step), direction(step)
     # A square around each start leaves few pairs of agent and segment.
     within = MATCH_RADIUS_M + size
-    near_x, near_y = (np.abs(pose.position[:, i, None] - start[:, i]) <= within for i in (0, 1))
-    agent, segment = np.nonzero(near_x & near_y)
+    beside = np.abs(pose.position[:, None] - start) <= within[:, None]
+    agent, segment = np.nonzero(beside.all(axis=-1))
     to_agent, ahead = pose.position[agent] - start[segment], step[segment]
     share = np.clip((to_agent * ahead).sum(-1) / size[segment] ** 2, 0, 1)
     gap, angle = norm(to_agent - share[:, None] * ahead), wrap_angle(pose.heading[agent] - heading[segment])
     near = (gap <= MATCH_RADIUS_M) & (np.abs(angle) <= MATCH_ANGLE)
-    agent, segment, share, gap, angle = (x[near] for x in (agent, segment, share, gap, angle))
-    cost = (gap / OFFSET_SD_M) ** 2 + (angle / ANGLE_SD) ** 2
+    agent = agent[near]
+    segment = segment[near]
+    share = share[near]
+    cost = (gap[near] / OFFSET_SD_M) ** 2 + (angle[near] / ANGLE_SD) ** 2
     best = smallest(agent * max(len(lanes.lane_id), 1) + owner[segment], 1, cost)
     best = best[smallest(agent[best], MAX_LANES, cost[best])]
     agent, segment, share = agent[best], segment[best], share[best]

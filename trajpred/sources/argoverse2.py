@@ -19,6 +19,7 @@ from trajpred.errors import as_names, encode, require, within
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
 from trajpred.sources.argoverse2_map import map_from
+from trajpred.sources.map_problems import MapProblems
 from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
@@ -74,9 +75,15 @@ def read_tracks(path: Path) -> Scenario:
 
 
 def read_map(path: Path) -> LaneMap:
-    """Read a ``log_map_archive_<id>.json``. Raises: DataError naming the file and the field at fault."""
+    """Read a ``log_map_archive_<id>.json``; broken records are left out with a warning that names them.
+
+    Raises: DataError naming the file and the field at fault.
+    """
+    problems = MapProblems()
     with readable(path, "JSON file"):
-        return map_from(json.loads(path.read_bytes()))
+        lane_map = map_from(json.loads(path.read_bytes()), problems)
+    problems.warn(path)
+    return lane_map
 
 
 def _read_table(path: Path) -> pa.Table:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, unit_vector
+from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.sources.maps.commonroad import read as read_lanelets
 from trajpred.sources.maps.lanes import lane_map_of
@@ -48,7 +49,12 @@ def discover(raw: Path) -> dict[str, list[Path]]:
     """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val."""
     files = {split: sorted((raw / split).glob("*.xml")) for split in SPLITS}
     files = files if any(files.values()) else {"val": sorted(raw.glob("*.xml"))}
-    return {split: [path for one in found for path in _windows(one)] for split, found in files.items()}
+    windows: dict[str, list[Path]] = {}
+    for split, recordings in files.items():
+        windows[split] = []
+        for recording in recordings:
+            windows[split] += _windows(recording)
+    return windows
 
 
 def _windows(file: Path) -> list[Path]:
@@ -67,7 +73,16 @@ def read_scenario(path: Path) -> Scenario:
     with readable(file, "recording"), np.errstate(all="ignore"):
         root = parse(read_bytes(file))
         require(root.tag == "commonRoad", "root", "is not that of a CommonRoad scenario")
-        return _Recording.of(root).window(root, integer(name.rpartition("_")[2], "window"), name)
+        parts = read_lanelets(root)
+        start = integer(name.rpartition("_")[2], "window")
+        scenario = _Recording.of(root).window(start, name, lane_map_of(parts), _city(root))
+    parts.problems.warn(file)
+    return scenario
+
+
+def _city(root: Element) -> str:
+    """Return the country and the map of a benchmark."""
+    return "_".join(root.get("benchmarkID", "").split("_")[:2])
 
 
 @dataclass(frozen=True)
@@ -77,12 +92,14 @@ class _Recording:
     Attributes:
         step_s: seconds between steps.
         name, object_type: A strings.
+        is_static: ``[A]``, whether the file says that an obstacle does not move.
         state: ``[A, N, 4]``: x, y (metres), heading (radians) and speed (m/s); NaN where unknown.
     """
 
     step_s: float
     name: list[str]
     object_type: list[str]
+    is_static: NDArray[np.bool_]
     state: NDArray[np.float64]
 
     @classmethod
@@ -90,22 +107,24 @@ class _Recording:
         """Read the obstacles of a scenario. Raises: DataError naming the element at fault."""
         step_s = number(root, "timeStepSize")
         require(0.01 <= step_s <= 1, "timeStepSize", f"must be 0.01 to 1 s, is {step_s}")
-        found = [one for one in root if one.tag in ("obstacle", "dynamicObstacle", "staticObstacle")]
-        paths = [[*one.iterfind("initialState"), *one.iterfind("trajectory/state")] for one in found]
-        states = [[_state(one) for one in path] for path in paths]
+        obstacles = [one for one in root if one.tag in ("obstacle", "dynamicObstacle", "staticObstacle")]
+        is_static = np.array([_is_static(obstacle) for obstacle in obstacles], np.bool_)
+        states = [_states(obstacle) for obstacle in obstacles]
         steps = [step for row in states for step, _ in row]
         first = min(steps, default=0)
         length = max(steps, default=-1) + 1 - first
         require(length <= MAX_STEPS, "time", f"spans {length} steps, more than {MAX_STEPS}")
-        too_many = f"{len(found)} over {length} steps are too many"
-        require(length * len(found) <= MAX_STATES, "obstacle", too_many)
-        table = np.full((len(found), length, 4), np.nan)
-        for row, obstacle in enumerate(found):
-            for step, values in states[row]:
-                is_static = "static" in (obstacle.findtext("role"), obstacle.tag.removesuffix("Obstacle"))
-                table[row, slice(None) if is_static else step - first] = values
-        kinds = [OBJECT_TYPE.get(one.findtext("type", ""), "unknown") for one in found]
-        return cls(step_s, [one.get("id", "") for one in found], kinds, table)
+        too_many = f"{len(obstacles)} over {length} steps are too many"
+        require(length * len(obstacles) <= MAX_STATES, "obstacle", too_many)
+        table = np.full((len(obstacles), length, 4), np.nan)
+        for row, path in enumerate(states):
+            for step, values in path:
+                table[row, slice(None) if is_static[row] else step - first] = values
+        speed = table[..., 3]
+        speed[is_static[:, None] & np.isnan(speed) & np.isfinite(table[..., 0])] = 0.0
+        kinds = [OBJECT_TYPE.get(obstacle.findtext("type", ""), "unknown") for obstacle in obstacles]
+        names = [obstacle.get("id", "") for obstacle in obstacles]
+        return cls(step_s, names, kinds, is_static, table)
 
     @property
     def starts(self) -> range:
@@ -115,13 +134,14 @@ class _Recording:
         require(steps * self.step_s >= SHORTEST_S, "time", short)
         return range(0, max(steps - window, 0) + 1, round(STRIDE_S / self.step_s))
 
-    def window(self, root: Element, start: int, name: str) -> Scenario:
+    def window(self, start: int, name: str, lane_map: LaneMap, city: str) -> Scenario:
         """Return the window from step ``start`` on. Raises: DataError if nobody can be its focal track."""
         require(start in self.starts, "window", f"none begins at step {start}")
         steps = round(WINDOW_S / self.step_s)
         state = self.state[:, start : start + steps]
         missing = steps - state.shape[1]
-        before, observed = (round(n * OBSERVED_S / WINDOW_S) for n in (missing, steps))
+        before = round(missing * OBSERVED_S / WINDOW_S)
+        observed = round(steps * OBSERVED_S / WINDOW_S)
         kept = np.flatnonzero(np.isfinite(state).any((1, 2)))
         state = state[kept]
         whole = np.isfinite(state[..., 0]).all(1)
@@ -129,36 +149,72 @@ class _Recording:
         state = np.pad(state, ((0, 0), (before, missing - before), (0, 0)), constant_values=np.nan)
         kinds = [self.object_type[row] for row in kept]
         user = np.isin(kinds, _ROAD_USERS)
-        focal = _focal(state[..., :2], user, observed, round(1 / self.step_s))
-        heading, speed = state[..., 2], state[..., 3]
-        seen = np.isfinite(state[..., 0])
-        has_heading, has_speed = (bool(np.isfinite(values[seen]).all()) for values in (heading, speed))
+        candidate = _candidates(user, self.is_static[kept], state[:, observed - 1, 0])
+        focal = _focal(state[..., :2], candidate, observed, round(1 / self.step_s))
+        heading, velocity = _motion(state, observed, self.step_s)
         return Scenario.from_arrays(
-            state[..., :2], num_observed=observed, step_s=self.step_s,
-            heading=heading if has_heading else None,
-            velocity=speed[..., None] * unit_vector(heading) if has_heading and has_speed else None,
-            object_type=kinds, track_id=[self.name[row] for row in kept], focal=focal,
+            state[..., :2],
+            num_observed=observed,
+            step_s=self.step_s,
+            heading=heading,
+            velocity=velocity,
+            object_type=kinds,
+            track_id=[self.name[row] for row in kept],
+            focal=focal,
             category=np.where(user & whole & moved, TrackCategory.SCORED, TrackCategory.UNSCORED),
-            map=lane_map_of(*read_lanelets(root)), scenario_id=name,
-            city="_".join(root.get("benchmarkID", "").split("_")[:2]),
-        )  # fmt: skip
+            map=lane_map,
+            scenario_id=name,
+            city=city,
+        )
 
 
-def _focal(position: NDArray[np.float64], user: NDArray[np.bool_], now: int, second: int) -> int:
-    """Choose the focal one of the tracks ``[A, T, 2]`` that are seen at the last observed step.
+def _motion(
+    state: NDArray[np.float64], observed: int, step_s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return headings ``[A, T]`` and velocities ``[A, T, 2]``, estimated in the states that lack them."""
+    estimate = Scenario.from_arrays(state[..., :2], num_observed=observed, step_s=step_s).tracks
+    heading = np.where(np.isfinite(state[..., 2]), state[..., 2], estimate.heading)
+    velocity = state[..., 3, None] * unit_vector(heading)
+    return heading, np.where(np.isfinite(velocity), velocity, estimate.velocity)
 
-    It is the road user that is seen at the most steps; of several the one that departs farthest from the
-    velocity of its last observed second. Raises: DataError if there is no road user.
+
+def _candidates(
+    user: NDArray[np.bool_], is_static: NDArray[np.bool_], x: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Return ``[A]`` which tracks can be focal: road users at the last observed step, static ones last.
+
+    ``x`` ``[A]`` is not finite where a track is not seen at that step. Raises: DataError if there is none.
     """
-    last, steps = position[:, now - 1], position.shape[1]
-    candidate = user & np.isfinite(last[:, 0])
-    require(bool(candidate.any()), "obstacle", "no road user is seen at the last observed step")
+    seen = user & np.isfinite(x)
+    require(bool(seen.any()), "obstacle", "no road user is seen at the last observed step")
+    moving = seen & ~is_static
+    return moving if moving.any() else seen
+
+
+def _focal(position: NDArray[np.float64], candidate: NDArray[np.bool_], now: int, second: int) -> int:
+    """Choose the focal one of the tracks ``[A, T, 2]``, of which some are candidates.
+
+    It is the one that is seen at the most steps; of several the one that departs farthest from the velocity
+    of its last observed second.
+    """
+    last = position[:, now - 1]
+    steps = position.shape[1]
     back = max(now - 1 - second, 0)
     step = (last - position[:, back]) / max(now - 1 - back, 1)
     steady = last[:, None] + step[:, None] * np.arange(1, steps - now + 1)[:, None]
     error = np.nan_to_num(norm(steady - position[:, now:])).max(axis=1)
     seen = np.where(candidate, np.isfinite(position[..., 0]).sum(1), -1)
     return int(np.lexsort((error, seen))[-1])
+
+
+def _is_static(obstacle: Element) -> bool:
+    return "static" in (obstacle.findtext("role"), obstacle.tag.removesuffix("Obstacle"))
+
+
+def _states(obstacle: Element) -> list[tuple[int, list[float]]]:
+    """Return the step and the values of each state of an obstacle, see :func:`_state`."""
+    elements = [*obstacle.iterfind("initialState"), *obstacle.iterfind("trajectory/state")]
+    return [_state(element) for element in elements]
 
 
 def _state(state: Element) -> tuple[int, list[float]]:

@@ -68,11 +68,26 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse(content: bytes) -> Element:
-    """Parse a document. Raises: ParseError; DataError on a document type, which could declare entities."""
+    """Parse a document; elements in the namespace of the root element have plain names.
+
+    Raises: ParseError; DataError on a document type, which could declare entities.
+    """
     return ElementTree.fromstring(content, ElementTree.XMLParser(target=_Builder()))
 
 
 class _Builder(ElementTree.TreeBuilder):
+    def __init__(self) -> None:
+        super().__init__()
+        self._namespace: str | None = None
+
+    def start(self, tag: str, attrs: dict[Any, Any], /) -> Element:
+        if self._namespace is None:
+            self._namespace = "".join(tag.rpartition("}")[:2])
+        return super().start(tag.removeprefix(self._namespace), attrs)
+
+    def end(self, tag: str, /) -> Element:
+        return super().end(tag.removeprefix(self._namespace or ""))
+
     def doctype(self, name: str, pubid: str, system: str) -> None:
         raise DataError("must not declare a document type or entities", field="DOCTYPE")
 

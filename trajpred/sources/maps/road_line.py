@@ -40,8 +40,11 @@ class Cubics:
     @classmethod
     def of(cls, elements: Sequence[Element], start: str) -> Cubics:
         """Read elements whose attribute ``start`` is the start. Raises: DataError naming the attribute."""
-        rows = sorted([number(one, start, 0.0), *(number(one, name) for name in "abcd")] for one in elements)
-        table = np.array(rows or [[0.0] * 5])
+        rows = []
+        for element in elements:
+            factors = [number(element, name) for name in "abcd"]
+            rows.append([number(element, start, 0.0), *factors])
+        table = np.array(sorted(rows) or [[0.0] * 5])
         return cls(table[:, 0], table[:, 1:])
 
     def __call__(self, s: Values) -> Values:
@@ -85,7 +88,9 @@ class RoadLine:
             at = Pose(np.array([number(record, axis) for axis in "xy"]), np.float64(number(record, "hdg")))
             xy = to_global(to_global(xy, at.position, at.heading), frame.position, frame.heading)
             parts.append((s, xy, heading + at.heading + frame.heading))
-        s, xy, heading = (np.concatenate(column) for column in zip(*parts, strict=True))
+        s = np.concatenate([part[0] for part in parts])
+        xy = np.concatenate([part[1] for part in parts])
+        heading = np.concatenate([part[2] for part in parts])
         first = np.unique(s, return_index=True)[1]  # the ends of records are the starts of the next
         return cls(s[first], xy[first], np.unwrap(heading[first]))
 
@@ -100,7 +105,9 @@ class RoadLine:
 
     def at(self, s: Values, t: Values) -> Values:
         """Return the points ``[M, 2]`` at the stations ``s`` ``[M]``, ``t`` ``[M]`` metres to the left."""
-        x, y, heading = (np.interp(s, self.s, values) for values in (*self.xy.T, self.heading))
+        x = np.interp(s, self.s, self.xy[:, 0])
+        y = np.interp(s, self.s, self.xy[:, 1])
+        heading = np.interp(s, self.s, self.heading)
         return RoadLine(s, np.stack((x, y), -1), heading).aside(t)
 
 
