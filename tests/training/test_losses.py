@@ -12,6 +12,7 @@ from torch.distributions import Categorical, Independent, Laplace, MixtureSameFa
 from torch_geometric.data import HeteroData
 
 from tests.model.small import batch_of, small_model
+from trajpred.geometry import last_step
 from trajpred.model import Prediction
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.training.losses import (
@@ -64,7 +65,7 @@ def test_winner_takes_all_is_the_error_and_the_likelihood_of_the_scale(
 ) -> None:
     location, scale = (x.requires_grad_() for x in modes)
     best = torch.tensor([0, 2, 1, 1, 0])
-    found = winner_takes_all(location, scale, target, valid, best)
+    found = winner_takes_all(location, scale, target, valid.float(), best)
     found.sum().backward()
     slope = torch.zeros_like(location), torch.zeros_like(scale)
     for a, k in enumerate(best.tolist()):
@@ -83,7 +84,7 @@ def test_endpoint_nll_is_torch_s_at_the_last_valid_step(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
     location, scale = (x.requires_grad_() for x in modes)
-    found = endpoint_nll(location, scale, target, valid)
+    found = endpoint_nll(location, scale, target, last_step(valid))
     assert found.shape == (A, K) and not found.requires_grad
     for a in range(A - 1):  # the last agent has no valid step
         end = int(valid[a].nonzero().max())
@@ -126,6 +127,25 @@ def test_agents_are_weighted_by_category_if_they_have_a_future(batch: HeteroData
     assert agent_weight(batch, CONFIG).tolist() == expected and len(set(expected)) == 4
 
 
+def test_continued_labels_weigh_less_and_recorded_ones_as_before(
+    batch: HeteroData, prediction: Prediction
+) -> None:
+    """The gradient of a location is that of its label times the label's weight."""
+    config = replace(CONFIG, continued=0.25)
+    path = prediction.trajectory.requires_grad_()
+
+    def slope(recorded: int) -> Tensor:
+        batch.recorded = torch.full((batch.num_graphs,), recorded)
+        loss = prediction_losses(prediction, batch, config)["refinement"]
+        return torch.autograd.grad(loss, path)[0]
+
+    everything = slope(60)
+    some = slope(45)
+    assert float(everything.abs().max()) > 0
+    torch.testing.assert_close(some[:, :, :45], everything[:, :, :45])
+    torch.testing.assert_close(some[:, :, 45:], 0.25 * everything[:, :, 45:])
+
+
 @each_kind
 def test_losses_are_weighted_means_over_agents(
     batch: HeteroData, prediction: Prediction, joint: bool
@@ -144,14 +164,16 @@ def test_losses_are_weighted_means_over_agents(
     def stage(path: Tensor, scale: Tensor) -> tuple[float, float]:
         error = average_displacement(path, *truth).numpy()
         best = over_scene(error).argmin(1)
-        nll = winner_takes_all(path, scale, *truth, torch.from_numpy(best)).numpy()
+        labels = agent.target_mask.float()
+        nll = winner_takes_all(path, scale, agent.target, labels, torch.from_numpy(best)).numpy()
         return np.average(nll, weights=weight), np.average(error[range(len(best)), best], weights=weight)
 
-    end = torch.from_numpy(over_scene(endpoint_nll(p.trajectory, p.scale, *truth).numpy()))
+    last = last_step(agent.target_mask)
+    end = torch.from_numpy(over_scene(endpoint_nll(p.trajectory, p.scale, agent.target, last).numpy()))
     expected = {
         "proposal": stage(p.proposal, p.proposal_scale)[0],
         "refinement": stage(p.trajectory, p.scale)[0],
-        "mode": np.average(mixture_nll(p.logits, end).numpy(), weights=weight),
+        "mode": np.average(mixture_nll(p.logits, end).numpy(), weights=weight),  # 0 without a label
         "minADE": stage(p.trajectory, p.scale)[1],
     }
     expected["loss"] = 0.5 * expected["proposal"] + 2 * expected["refinement"] + 3 * expected["mode"]

@@ -112,8 +112,7 @@ def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
 
 
 def label_weight(batch: HeteroData, config: LossConfig) -> Tensor:
-    """Return the weights ``[A, F]`` of the labels: 1 where recorded, ``continued`` where a model continued
-    them, 0 where there is none."""
+    """Return the weights of the labels ``[A, F]``: 1 if recorded, 0 without one, ``continued`` otherwise."""
     agent = batch["agent"]
     step = torch.arange(agent.target_mask.shape[1], device=agent.target.device)
     is_recorded = step < batch.recorded[agent.batch][:, None]
