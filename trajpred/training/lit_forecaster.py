@@ -39,6 +39,8 @@ class LitForecaster(pl.LightningModule):
         scene: which agents and lanes of a scenario are the model's input, and their edges.
         loss: weights of the losses.
         optimizer: learning rate and schedule.
+        joint_every: joint futures, if the decoder has them, are trained in every so many steps: they cost
+            as much as the marginal ones.
     """
 
     def __init__(
@@ -50,8 +52,11 @@ class LitForecaster(pl.LightningModule):
         scene: SceneConfig = SceneConfig(),
         loss: LossConfig = LossConfig(),
         optimizer: OptimizerConfig = OptimizerConfig(),
+        joint_every: int = 1,
     ) -> None:
         super().__init__()
+        require(joint_every > 0, "joint_every", "must be positive")
+        self.joint_every = joint_every
         self.forecaster = Forecaster(encoder, decoder, history, step_s, scene)
         self.loss, self.optimizer_config = loss, optimizer
         self.val_metrics = ForecastMetrics()
@@ -79,24 +84,30 @@ class LitForecaster(pl.LightningModule):
         if self.trainer.global_rank:
             torch.manual_seed(torch.initial_seed() + self.trainer.global_rank)
 
-    def training_step(self, batch: HeteroData, _: int) -> Tensor:
-        losses = self.losses(batch)
+    def training_step(self, batch: HeteroData, batch_idx: int) -> Tensor:
+        joint = self.forecaster.decoder.joint and batch_idx % self.joint_every == 0
+        losses = self.losses(batch, joint)
         self.guard.add(losses, batch.names)
         size, logged = batch.num_graphs, distributed.mean_over_processes(losses)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
         return losses["loss"]
 
-    def losses(self, batch: HeteroData) -> dict[str, Tensor]:
-        """Return every loss by name, and their weighted sum ``loss``."""
+    def losses(self, batch: HeteroData, joint: bool = True) -> dict[str, Tensor]:
+        """Return every loss by name, and their weighted sum ``loss``.
+
+        Args:
+            joint: whether to compute the losses of joint futures, if the decoder has them.
+        """
         tokens, decoder = self.forecaster.encoder.encode(batch), self.forecaster.decoder
         # Agents without a labelled future are encoded but not decoded.
         labelled = batch["agent"].target_mask.any(1).nonzero()[:, 0]
         prediction = decoder(tokens, batch, agents=labelled)
         losses = prediction_losses(prediction, batch, self.loss, agents=labelled)
-        if decoder.joint:
-            joint = prediction_losses(decoder(tokens, batch, joint=True), batch, self.loss, joint=True)
-            losses |= {f"joint_{name}": value for name, value in joint.items()}
-            losses["loss"] = losses["loss"] + self.loss.joint * joint["loss"]
+        if decoder.joint and joint:
+            worlds = decoder(tokens, batch, joint=True)
+            joint_losses = prediction_losses(worlds, batch, self.loss, joint=True)
+            losses |= {f"joint_{name}": value for name, value in joint_losses.items()}
+            losses["loss"] = losses["loss"] + self.loss.joint * joint_losses["loss"]
         for name, value in self.forecaster.encoder.auxiliary_losses(batch).items():
             losses |= {name: value, "loss": losses["loss"] + getattr(self.loss, name, 1.0) * value}
         return losses
