@@ -197,14 +197,6 @@ class Scenario:
         """Whether the focal track has any labelled future step."""
         return bool(self.tracks.valid[self.focal, self.num_observed :].any())
 
-    def earlier(self, steps: int) -> Scenario:
-        """Return the scenario as it was seen ``steps`` earlier, with as many observed and future steps.
-
-        History from before the recording is unknown; tracks keep their rows, as :meth:`Tracks.window` says.
-        """
-        stamps = self.timestamps_ns - round(steps * self.step_s * 1e9)
-        return replace(self, timestamps_ns=stamps, tracks=self.tracks.window(-steps, self.num_steps))
-
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
         require_names([self.scenario_id], "scenario_id")

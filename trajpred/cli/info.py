@@ -142,7 +142,7 @@ def _results(path: Path) -> Rows:
     for one in read_results(path):
         focal = one.metrics["focal"]
         means = ", ".join(f"{name} {focal[name]:.2f}" for name in columns("results") if name in focal)
-        what = f"{one.scenarios:,} scenarios of {one.split}, focal agents: {means}"
+        what = f"{one.data}, focal agents: {means}"
         rows[one.predictor] = f"{what}\n{format_origin([one])}"
     return rows
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajpred.errors import DataError, require
+from trajpred.splits import Half
 
 if TYPE_CHECKING:
     from trajpred.scenario import Scenario
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 EVERY_S, UPDATES = 0.5, 3
 
 
-def open_split(store: Path | None, split: str) -> ScenarioStore:
-    """Open a split of a store, by default of the sample's. Raises: DataError."""
+def open_split(store: Path | None, split: str, half: Half | None = None) -> ScenarioStore:
+    """Open a split of a store, by default of the sample's, or one half of it. Raises: DataError."""
     from trajpred.store import ScenarioStore
     from trajpred.store.sample import ensure_store
 
-    return ScenarioStore(ensure_store(store), split)
+    rows = ScenarioStore(ensure_store(store), split)
+    return rows if half is None else rows.halved(half)
 
 
 @dataclass(frozen=True)
@@ -45,22 +47,28 @@ class Choice:
 
 
 def choose(
-    folder: Path | None, source: str | None, split: str, names: Sequence[str], limit: int
+    folder: Path | None,
+    source: str | None,
+    split: str,
+    names: Sequence[str],
+    limit: int,
+    half: Half | None = None,
 ) -> list[Choice]:
     """Find the scenarios whose ids start with ``names``, in any split; without names the first of ``split``.
 
-    ``limit`` is the number of those without names. If several splits hold an id, ``split`` takes precedence.
+    ``limit`` is the number of those without names, which are of one ``half`` of the split of a store. If
+    several splits hold an id, ``split`` takes precedence.
     ``folder`` is a store, by default the sample's, or raw data of the data set ``source``.
 
     Raises: DataError if there is nothing to read, or no such scenario.
     """
     if source is not None and folder is not None:
         return _from_raw(folder, source, split, names, limit)
-    from trajpred.store import ScenarioStore, find_scenarios
+    from trajpred.store import find_scenarios
     from trajpred.store.sample import ensure_store
 
     store = ensure_store(folder)
-    names = names or ScenarioStore(store, split).scenario_ids[:limit]
+    names = names or open_split(store, split, half).scenario_ids[:limit]
     require(len(names) > 0, "split", f"{store} has no scenario in split {split!r}")
     found = find_scenarios(store, names, first=split)
     return [Choice(name, partial(rows.__getitem__, rows.index(name))) for name, rows in found]
