@@ -63,6 +63,7 @@ def prepare(
     scheduler: str | None = None,
     shard_size: int = 256,
     heights: bool = False,
+    every_s: float | None = None,
     allow_skipped: bool = False,
     overwrite: bool = False,
 ) -> int:
@@ -78,6 +79,8 @@ def prepare(
         scheduler: Address of a Dask scheduler, tcp://host:8786, whose workers see the same folders.
         shard_size: Scenarios per file.
         heights: Keep the heights of the map's points.
+        every_s: Seconds between the starts of windows, of sources that cut windows out of recordings
+            (argoverse2-sensor, commonroad); by default 1.5.
         allow_skipped: Exit with 0 even if scenarios were skipped, instead of 3.
         overwrite: Allow this run to remove scenarios that it does not make from the store.
     """
@@ -89,7 +92,7 @@ def prepare(
     require(not foreign, "store", "must be given with --raw: the default store is the sample's")
     summary = prepare_store(
         source, raw, store, workers=workers, scheduler=scheduler, shard_size=shard_size,
-        heights=heights, overwrite=overwrite,
+        heights=heights, every_s=every_s, overwrite=overwrite,
     )  # fmt: skip
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]

@@ -203,10 +203,11 @@ def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
 def _raw(path: Path) -> tuple[str, Rows]:
     """Describe raw data: one scenario, or the folder of a data set."""
     from trajpred.sources import SOURCES
+    from trajpred.sources.raw_scenario import RawScenario
 
     for name, source in SOURCES.items():
         with suppress(DataError, OSError):
-            return f"Scenario {path}", {"source": name, **_scenario(source.read(path))}
+            return f"Scenario {path}", {"source": name, **_scenario(source.read(RawScenario.of(path)))}
         with suppress(DataError, OSError):
             splits = {split: f"{len(found):,} scenarios" for split, found in source.scenarios(path).items()}
             return f"Raw data {path}", {"source": name, **splits}

@@ -14,6 +14,7 @@ from trajpred.splits import Half
 if TYPE_CHECKING:
     from trajpred.scenario import Scenario
     from trajpred.sources import Source
+    from trajpred.sources.raw_scenario import RawScenario
     from trajpred.store import ScenarioStore
 
 #: Seconds between the updates of a stream, and their number.
@@ -83,33 +84,29 @@ def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: i
     splits = _discover(reader, raw, split)
     if not names:
         require(split in splits, "split", f"{raw} has no split {split!r}, only {', '.join(splits)}")
-        named = list(_named(splits[split]).items())[:limit]
-        return [Choice(name, partial(reader.read, path)) for name, path in named]
-    order = sorted(splits, key=lambda name: name == split)  # an id of several splits is taken from `split`
-    paths = {name: path for one in order for name, path in _named(splits[one]).items()}
-    ids = [complete_id(name, paths) for name in names]
-    return [Choice(name, partial(reader.read, paths[name])) for name in ids]
+        return [Choice(one.name, partial(reader.read, one)) for one in splits[split][:limit]]
+    scenarios: dict[str, RawScenario] = {}
+    for name in sorted(splits, key=lambda name: name == split):  # ids of several splits are those of `split`
+        scenarios |= {one.name: one for one in splits[name]}
+    ids = [complete_id(name, scenarios) for name in names]
+    return [Choice(name, partial(reader.read, scenarios[name])) for name in ids]
 
 
-def _named(paths: Sequence[Path]) -> dict[str, Path]:
-    """Name the paths of scenarios: files without their suffix, unless several differ by that alone."""
-    stems = {path.stem: path for path in paths}
-    distinct = len(stems) == len(paths) and all(path.is_file() for path in paths)
-    return stems if distinct else {path.name: path for path in paths}
+def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[RawScenario]]:
+    """List the scenarios of each split below ``raw``, which may also be a single one of ``split``."""
+    from trajpred.sources.raw_scenario import RawScenario
 
-
-def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
-    """List the paths of each split below ``raw``, which may also be a single scenario of ``split``."""
+    single = RawScenario.of(raw)
     if raw.is_file():
-        return {split: [raw]}
+        return {split: [single]}
     try:
         return reader.scenarios(raw)
     except DataError as problem:
         try:
-            reader.read(raw)
+            reader.read(single)
         except Exception as error:  # third-party sources raise anything
             raise DataError(f"{problem}; nor is it one scenario ({error})") from None
-        return {split: [raw]}
+        return {split: [single]}
 
 
 def require_streaming(streaming: bool, every_s: float, updates: int) -> None:

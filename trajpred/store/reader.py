@@ -69,6 +69,7 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     """Return the command that prepares a store with the options of ``manifest``."""
     words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
     words += ["--heights"] if manifest.get("heights") else []
+    words += ["--every_s", manifest["every_s"]] if "every_s" in manifest else []
     words += ["--shard_size", manifest["shard_size"]] if manifest.get("shard_size", 256) != 256 else []
     return f"trajpred prepare {shlex.join(map(str, words))}"
 
