@@ -14,6 +14,7 @@ import pytest
 from pyarrow import feather
 
 from tests.conftest import run
+from trajpred.cli.info import describe
 from trajpred.errors import DataError
 from trajpred.geometry import wrap_angle
 from trajpred.scenario import TrackCategory
@@ -119,6 +120,7 @@ def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: P
         assert scenario.timestamps_ns[0] - rows[0].timestamps_ns[0] == pytest.approx(
             window.part * 1e8, abs=5e7
         )
+    assert describe(str(tmp_path / "store"))[1]["windows"] == "every 0.5 s"
     manifest = read_manifest(tmp_path / "store")
     assert manifest["every_s"] == 0.5 and "--every_s 0.5" in prepare_command(tmp_path / "store", manifest)
     with pytest.raises(DataError, match=r"was prepared with every_s 0.5|would lose 6 scenarios"):

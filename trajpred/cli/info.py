@@ -80,6 +80,8 @@ def _store(path: Path) -> Rows:
 
     manifest = read_manifest(path)
     rows: Rows = {"source": manifest.get("source")}
+    if "every_s" in manifest:
+        rows["windows"] = f"every {manifest['every_s']:g} s"
     for split, facts in manifest["splits"].items():
         opened = ScenarioStore(path, split)
         windows = " or ".join(f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"])
