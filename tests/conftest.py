@@ -83,7 +83,7 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def sample_folders() -> list[Path]:
     """Every scenario folder of the shipped sample."""
-    return [path for paths in discover(SAMPLE).values() for path in paths]
+    return [one.path for found in discover(SAMPLE).values() for one in found]
 
 
 @pytest.fixture(scope="session")

@@ -159,15 +159,3 @@ def test_records_that_do_not_fit_together_are_rejected() -> None:
     for field, one in broken:
         with pytest.raises(DataError, match=f"field '{field}'"):
             one.validate()
-
-
-def test_an_earlier_view_has_the_states_of_that_time() -> None:
-    now, before = scenario(), scenario().earlier(3)
-    for name in ("valid", "position", "heading", "velocity"):
-        states, moved = getattr(now.tracks, name), getattr(before.tracks, name)
-        assert np.array_equal(moved[:, 3:], states[:, :-3]) and not moved[:, :3].any(), name
-    assert before.num_observed == now.num_observed and before.validate().step_s == now.step_s
-    assert now.timestamps_ns[0] - before.timestamps_ns[0] == 300_000_000
-    each = now.tracks.window(np.array([0, -3, 0]), now.num_steps)
-    assert np.array_equal(each.position[1], before.tracks.position[1])
-    assert np.array_equal(each.position[[0, 2]], now.tracks.position[[0, 2]])

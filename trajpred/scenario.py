@@ -213,16 +213,6 @@ class Scenario:
         stamps = self.timestamps_ns[:recorded]
         return replace(self, timestamps_ns=stamps, tracks=self.tracks.window(0, recorded), continued=0)
 
-    def earlier(self, steps: int) -> Scenario:
-        """Return the scenario as it was seen ``steps`` earlier, with as many observed and future steps.
-
-        History from before the recording is unknown; tracks keep their rows, as :meth:`Tracks.window` says.
-        """
-        stamps = self.timestamps_ns - round(steps * self.step_s * 1e9)
-        continued = max(0, self.continued - steps)
-        tracks = self.tracks.window(-steps, self.num_steps)
-        return replace(self, timestamps_ns=stamps, tracks=tracks, continued=continued)
-
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
         require_names([self.scenario_id], "scenario_id")

@@ -23,7 +23,7 @@ from trajpred.graph.data_module import SceneDataset
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.sources import SOURCES, Source
+from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.store import ScenarioStore, prepare
 
 
@@ -77,11 +77,11 @@ def test_split_without_futures_is_rejected(store_path: Path) -> None:
 def test_windows_of_several_lengths_are_rejected(
     batch_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(path: Path) -> Scenario:
-        position = np.zeros((1, int(path.name), 2))
-        return Scenario.from_arrays(position, num_observed=10, scenario_id=path.name)
+    def read(one: RawScenario) -> Scenario:
+        position = np.zeros((1, int(one.name), 2))
+        return Scenario.from_arrays(position, num_observed=10, scenario_id=one.name)
 
-    found = {"val": [Path("40"), Path("70")]}
+    found = {"val": [RawScenario("40", tmp_path), RawScenario("70", tmp_path)]}
     monkeypatch.setitem(SOURCES, "made", Source(lambda _: found, read))
     prepare("made", tmp_path, tmp_path / "store", workers=1, progress=False)
     mixed = ScenarioStore(tmp_path / "store", "val")

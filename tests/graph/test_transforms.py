@@ -11,7 +11,7 @@ from tests.graph.scenes import features_of, in_a_mirror, straight
 from trajpred.graph.config import FeatureConfig
 from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.graph.transforms import AugmentConfig, augment, hashed, mirrored, recut, uniform
-from trajpred.predictors.derived import without_map
+from trajpred.predictors.perturbations import without_map
 from trajpred.scenario import Scenario, TrackCategory, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 

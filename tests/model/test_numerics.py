@@ -35,8 +35,8 @@ STEPS, OBSERVED = 110, 50
 
 def trained(name: str) -> tuple[Forecaster, list[Scenario]]:
     """Load shipped weights, and real scenes."""
-    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:30]
-    return Forecaster.from_pretrained(name), [argoverse1.read_scenario(path) for path in paths]
+    found = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:30]
+    return Forecaster.from_pretrained(name), [argoverse1.read(one) for one in found]
 
 
 def in_double(model: LitForecaster | Forecaster, batch: SceneBatch) -> Prediction:

@@ -42,8 +42,8 @@ def stored(scenario: Scenario) -> Scenario:
 @cache
 def validation(every: int) -> list[Scenario]:
     """The validation scenes of Argoverse 1 in the repository, or part of them."""
-    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"]
-    return [argoverse1.read_scenario(path) for path in paths[::every]]
+    found = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"]
+    return [argoverse1.read(one) for one in found[::every]]
 
 
 @torch.inference_mode()

@@ -23,7 +23,7 @@ from tools.synthesize import make_scenario, scenario_table
 from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario
-from trajpred.sources import SOURCES
+from trajpred.sources import SOURCES, RawScenario
 from trajpred.sources.argoverse2 import read_map, read_scenario
 from trajpred.sources.argoverse2_map import map_from
 from trajpred.sources.av2_objects import map_archive
@@ -144,14 +144,16 @@ def test_discover_returns_the_folders_of_each_split(tmp_path: Path) -> None:
     source = SOURCES["argoverse2"]
     found = source.scenarios(SAMPLE)
     assert sorted(found) == sorted(SPLITS)
-    assert all(paths == sorted((SAMPLE / split).iterdir()) for split, paths in found.items())
+    for split, listed in found.items():
+        assert [one.path for one in listed] == sorted((SAMPLE / split).iterdir())
+        assert [one.name for one in listed] == [one.path.name for one in listed]
     for _ in range(2):
         with pytest.raises(DataError, match="train,val,test"):
             source.scenarios(tmp_path)
         (tmp_path / "val").mkdir(exist_ok=True)
     (tmp_path / "val" / "a").mkdir()
     (tmp_path / "val" / "list.txt").touch()
-    assert source.scenarios(tmp_path) == {"val": [tmp_path / "val" / "a"]}
+    assert source.scenarios(tmp_path) == {"val": [RawScenario("a", tmp_path / "val" / "a")]}
 
 
 # ------------------------------------------------------------------------------------- valid variants

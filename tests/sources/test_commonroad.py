@@ -14,7 +14,8 @@ from trajpred import Scenario
 from trajpred.errors import DataError
 from trajpred.lane_map import TURN_DIRECTIONS
 from trajpred.scenario import OBJECT_TYPES, TrackCategory
-from trajpred.sources.commonroad import discover, read_scenario
+from trajpred.sources import SOURCES, commonroad
+from trajpred.sources.commonroad import discover
 
 Read = Callable[[bytes], list[Scenario]]
 
@@ -23,7 +24,7 @@ Read = Callable[[bytes], list[Scenario]]
 def read(tmp_path: Path) -> Read:
     def read(file: bytes) -> list[Scenario]:
         (tmp_path / "ZAM.xml").write_bytes(file)
-        return [read_scenario(path) for path in discover(tmp_path)["val"]]
+        return [commonroad.read(one) for one in discover(tmp_path)["val"]]
 
     return read
 
@@ -58,6 +59,16 @@ def test_a_long_recording_is_cut_every_one_and_a_half_seconds(read: Read) -> Non
     for i, scene in enumerate(scenes):
         assert scene.tracks.valid[:2].all()
         assert np.allclose(scene.tracks.position[1, 0], [0.8 * 15 * i, 0.01 * (15 * i) ** 2])
+
+
+def test_windows_are_cut_as_often_as_asked(tmp_path: Path) -> None:
+    (tmp_path / "ZAM.xml").write_bytes(content(145))
+    for every_s, starts in ((0.5, range(0, 36, 5)), (2.0, [0, 20]), (0.01, range(36))):
+        found = SOURCES["commonroad"].scenarios(tmp_path, every_s)["val"]
+        assert [one.part for one in found] == [*starts]
+        assert commonroad.read(found[-1]).scenario_id == found[-1].name
+        moved = commonroad.read(found[1]).tracks.position[1, 0]
+        assert moved == pytest.approx([0.8 * starts[1], 0.01 * starts[1] ** 2])
 
 
 def test_missing_headings_and_speeds_are_estimated(read: Read) -> None:
@@ -141,7 +152,7 @@ def test_recorded_states_are_those_of_the_library(shared: Path) -> None:
         "USA_Lanker-1": (938, [-1.8696168443496812, -2.6456313432835836, 0.84839860554371]),
         "USA_US101-3": (384, [12.140352343749997, -19.056136458333313, -0.7175867187499998]),
     }
-    scenes = [read_scenario(path) for path in discover(folder)["val"]]
+    scenes = [commonroad.read(one) for one in discover(folder)["val"]]
     assert [scene.city for scene in scenes] == list(known)
     for scene in scenes:
         states, means = known[scene.city]

@@ -35,7 +35,9 @@ def data_figures(raw: Path | None, repeats: int) -> dict[str, float]:
         raw: scenarios in Argoverse 2's layout, by default the sample.
     """
     raw = raw or SAMPLE_RAW
-    folders = [folder for split in SOURCES["argoverse2"].scenarios(raw).values() for folder in split]
+    folders: list[Path] = []
+    for scenarios in SOURCES["argoverse2"].scenarios(raw).values():
+        folders += [one.path for one in scenarios]
     native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
     figures: dict[str, float] = {}
     for name, group in (("native", native), ("all", folders)):

@@ -65,6 +65,7 @@ def prepare(
     heights: bool = False,
     continue_s: float | None = None,
     teacher: str | None = None,
+    every_s: float | None = None,
     allow_skipped: bool = False,
     overwrite: bool = False,
 ) -> int:
@@ -83,6 +84,8 @@ def prepare(
         continue_s: Continue training scenarios by so many seconds from their last recorded step, as labels
             for longer horizons; with --teacher. Continued steps are never evaluated.
         teacher: Checkpoint or shipped weights that continue them (docs/how-to/train.md).
+        every_s: Seconds between the starts of windows, of sources that cut windows out of recordings
+            (argoverse2-sensor, commonroad); by default 1.5.
         allow_skipped: Exit with 0 even if scenarios were skipped, instead of 3.
         overwrite: Allow this run to remove scenarios that it does not make from the store.
     """
@@ -100,7 +103,7 @@ def prepare(
         extend = Continuation(teacher, continue_s)
     summary = prepare_store(
         source, raw, store, workers=workers, scheduler=scheduler, shard_size=shard_size,
-        heights=heights, extend=extend, overwrite=overwrite,
+        heights=heights, every_s=every_s, extend=extend, overwrite=overwrite,
     )  # fmt: skip
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]

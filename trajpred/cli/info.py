@@ -84,6 +84,8 @@ def _store(path: Path) -> Rows:
     rows: Rows = {"source": manifest.get("source")}
     if extended := manifest.get("extended"):
         rows["continued"] = "{seconds:g} s of training scenarios, by {teacher} ({sha256})".format(**extended)
+    if "every_s" in manifest:
+        rows["windows"] = f"every {manifest['every_s']:g} s"
     for split, facts in manifest["splits"].items():
         opened = ScenarioStore(path, split)
         windows = " or ".join(f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"])
@@ -146,7 +148,7 @@ def _results(path: Path) -> Rows:
     for one in read_results(path):
         focal = one.metrics["focal"]
         means = ", ".join(f"{name} {focal[name]:.2f}" for name in columns("results") if name in focal)
-        what = f"{one.scenarios:,} scenarios of {one.split}, focal agents: {means}"
+        what = f"{one.data}, focal agents: {means}"
         rows[one.predictor] = f"{what}\n{format_origin([one])}"
     return rows
 
@@ -219,10 +221,11 @@ def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
 def _raw(path: Path) -> tuple[str, Rows]:
     """Describe raw data: one scenario, or the folder of a data set."""
     from trajpred.sources import SOURCES
+    from trajpred.sources.raw_scenario import RawScenario
 
     for name, source in SOURCES.items():
         with suppress(DataError, OSError):
-            return f"Scenario {path}", {"source": name, **_scenario(source.read(path))}
+            return f"Scenario {path}", {"source": name, **_scenario(source.read(RawScenario.of(path)))}
         with suppress(DataError, OSError):
             splits = {split: f"{len(found):,} scenarios" for split, found in source.scenarios(path).items()}
             return f"Raw data {path}", {"source": name, **splits}

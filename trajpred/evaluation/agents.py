@@ -50,7 +50,7 @@ class ScoredAgents(Futures):
     Attributes:
         track_id: ``[A]`` strings.
         member: for each of :data:`GROUPS` ``[A]`` bool.
-        target: ``[A, F, 2]``; target_heading: ``[A, F]``; valid: ``[A, F]``: the true futures.
+        target_heading: ``[A, F]`` radians, of the true futures.
         scale: ``[A, K, F, 2]`` Laplace scales in each agent's own frame; None unless all forecasts have them.
         facts: ``[A]`` strings for each of :data:`FACTS`.
         missing: for each group, the number of agents without a forecast; they are not among the ``A``.
@@ -61,9 +61,7 @@ class ScoredAgents(Futures):
 
     track_id: NDArray[np.str_]
     member: dict[str, NDArray[np.bool_]]
-    target: NDArray[np.float64]
     target_heading: NDArray[np.float64]
-    valid: NDArray[np.bool_]
     scale: NDArray[np.float64] | None
     facts: dict[str, NDArray[np.str_]]
     missing: dict[str, int]

@@ -21,6 +21,7 @@ from trajpred.graph.scene_graph import SceneBatch, scene_graph
 from trajpred.graph.transforms import AugmentConfig, augment, hashed, recut
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.splits import Half
 from trajpred.store import ScenarioStore
 
 
@@ -148,6 +149,7 @@ class SceneData(pl.LightningDataModule):
             ``trajpred calibrate --split train``.
         stores: further stores whose training scenarios are also trained: how often each comes per epoch, by
             folder. Every time it is varied anew.
+        val_half: validate on this half of the validation scenes, which decides; the other half reports.
         window: observed and future steps of the model, by default those of the store. Steps that the data do
             not have are unknown.
     """
@@ -163,6 +165,7 @@ class SceneData(pl.LightningDataModule):
         hold_out: float = 0.0,
         stores: dict[str, int] | None = None,
         window: tuple[int, int] | None = None,
+        val_half: Half | None = None,
     ) -> None:
         super().__init__()
         require(0 <= hold_out < 1, "hold_out", f"must be at least 0 and less than 1, is {hold_out}")
@@ -176,6 +179,7 @@ class SceneData(pl.LightningDataModule):
         require(self.max_bytes > 0, "memory_gb", f"must be more than {PROCESS_BYTES / 1e9}")
         self.store, self.augment = Path(store), augment
         self.stores, self.window = stores or {}, window
+        self.val_half = val_half
         self.batch_size, self.workers, self.seed = batch_size, workers, seed
         self.scene = SceneConfig()
 
@@ -202,13 +206,20 @@ class SceneData(pl.LightningDataModule):
             [*times.values()],
         )
 
+    def validation_scenes(self) -> ScenarioStore:
+        """Open the validation split, or the half of it that decides."""
+        store = ScenarioStore(self.store, "val")
+        if self.val_half is None:
+            return store
+        return store.halved(self.val_half)
+
     def _train_batches(self, store: MixedScenarios, rank: int, processes: int) -> TrainBatches:
         sizes = self._sizes(store)
         return TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, rank, processes)
 
     def val_dataloader(self) -> SceneLoader:
         """Load all validation scenes in the order of the store."""
-        data = SceneDataset(ScenarioStore(self.store, "val"), self.scene)
+        data = SceneDataset(self.validation_scenes(), self.scene)
         sizes, process = self._sizes(data.store), self._process()
         sampler = OrderedBatches(sizes, self.batch_size, self.max_bytes, *process)
         return SceneLoader(data, sampler, self.workers)

@@ -19,6 +19,7 @@ from trajpred.metrics.displacement import (
     by_probability,
     displacement,
     final_error,
+    heading_error,
     missed,
     mode_errors,
 )
@@ -71,20 +72,29 @@ def horizon_metrics(
     valid: Tensor,
     steps: Sequence[int],
     names: Sequence[str],
+    heading: Tensor | None = None,
+    target_heading: Tensor | None = None,
 ) -> dict[int, dict[str, Tensor]]:
     """Compute metrics as if the future ended after each of ``steps``: ``[A]`` by steps, name and K (6).
 
-    NaN for agents that are not visible at that step. Other arguments as in :func:`agent_metrics`.
+    NaN for agents that are not visible at that step. Other arguments as in :func:`agent_metrics`; metrics of
+    headings need headings.
     """
     chosen = by_probability(probability)[:, :6]
     error = torch.where(valid[:, None], displacement(trajectory, target), 0.0)
     error, p = error.take_along_dim(chosen[..., None], 1), probability.take_along_dim(chosen, 1)
-    average = error.cumsum(2) / valid.cumsum(1)[:, None]
+    known = valid.cumsum(1)[:, None]
+    series = {"average": error.cumsum(2) / known, "final": error}
+    if heading is not None and target_heading is not None:
+        turned = heading_error(heading, target_heading, valid).take_along_dim(chosen[..., None], 1)
+        series["average_heading"] = turned.cumsum(2) / known
+        series["final_heading"] = turned
     found = {}
     for step in steps:
         visible = valid[:, step - 1, None]
-        ade, fde = (torch.where(visible, x[..., step - 1], torch.nan) for x in (average, error))
-        found[step] = {f"{name}6": METRICS[name].compute(Errors(ade, fde, p)) for name in names}
+        values = {name: torch.where(visible, x[..., step - 1], torch.nan) for name, x in series.items()}
+        errors = Errors(probability=p, **values)
+        found[step] = {f"{name}6": METRICS[name].compute(errors) for name in names}
     return found
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trajpred.errors import require
-from trajpred.metrics import plausibility
 from trajpred.metrics.consistency import Matched
 from trajpred.metrics.displacement import missed, of_best, with_brier
+from trajpred.metrics.plausibility import FuturesUntil, collision_share
 
 Kind = Literal["displacement", "plausibility", "world", "streaming"]
-Table = Literal["training", "progress", "results", "interval", "breakdown", "side by side"]
+Table = Literal["training", "progress", "results", "interval", "breakdown", "side by side", "seconds ahead"]
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,16 @@ class Metric:
         label: what is measured, for titles.
         unit: ``m``, ``rad``, or empty for shares.
         kind: ``displacement`` (computed from :class:`~trajpred.metrics.displacement.Errors`),
-            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.Futures`, with ``--beyond`` only),
+            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.FuturesUntil`, with ``--beyond``
+            only),
             ``world`` (from :class:`~trajpred.metrics.compute.Worlds`), or ``streaming`` (from
             :class:`~trajpred.metrics.consistency.Matched`, with ``--streaming`` only).
         tables: the tables in which the metric appears, and for which K there: ``training`` (validation
             curves), ``progress`` (the progress bar), ``results`` (comparisons of predictors), ``interval``
-            (comparisons with intervals, values per scenario), ``breakdown`` (horizons, breakdowns, the page)
-            and ``side by side`` (breakdowns of several groups). Every metric appears in the main table of an
-            evaluation. Those in ``breakdown`` have K = 6 there and cannot use headings.
+            (comparisons with intervals, values per scenario), ``breakdown`` (horizons, breakdowns, the page),
+            ``side by side`` (breakdowns of several groups) and ``seconds ahead`` (horizons, with ``--beyond``
+            only). Every metric appears in the main table of an evaluation. Those in ``breakdown`` have K = 6
+            there and cannot use headings; ``seconds ahead`` has K = 6, too.
         ks: evaluate a displacement metric for these K only, whatever is asked for.
         per_actor: a world metric that is averaged over actors, not over scenes, as av2's leaderboard did.
 
@@ -64,7 +66,9 @@ def register(metric: Metric) -> None:
     """Add a metric to :data:`METRICS`, or replace the one of the same name. Raises: DataError."""
     ends = f"must not end in a digit, which would be read as K: {metric.name!r}"
     require(not metric.name[-1:].isdigit(), "name", ends)
-    require(metric.tables.get("breakdown", (6,)) == (6,), "tables", "must have K = 6 in breakdown")
+    for table in ("breakdown", "seconds ahead"):
+        other = metric.tables.get(table, (6,)) != (6,)
+        require(not other, "tables", f"must have K = 6 in {table}")
     evaluated = {k for ks in metric.tables.values() for k in ks} <= {*metric.ks} or not metric.ks
     require(evaluated, "tables", f"have other K than ks: {metric.ks}")
     METRICS[metric.name] = metric
@@ -76,9 +80,14 @@ def metrics_of(kind: Kind) -> list[Metric]:
 
 
 def columns(table: Table) -> tuple[str, ...]:
-    """List the columns of a table, such as ``minADE6``, by K."""
-    ks = sorted({k for one in METRICS.values() for k in one.tables.get(table, ())})
-    return tuple(f"{one.name}{k}" for k in ks for one in METRICS.values() if k in one.tables.get(table, ()))
+    """List the columns of a table, such as ``minADE6``, by K; metrics that have no K last."""
+    ks = sorted({k for one in metrics_of("displacement") for k in one.tables.get(table, ())})
+    names: list[str] = []
+    for k in ks:
+        names += [f"{one.name}{k}" for one in metrics_of("displacement") if k in one.tables.get(table, ())]
+    for kind in ("plausibility", "world", "streaming"):
+        names += [one.name for one in metrics_of(kind) if table in one.tables]
+    return tuple(names)
 
 
 def paired_columns() -> tuple[str, ...]:
@@ -86,9 +95,9 @@ def paired_columns() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*columns("interval"), *columns("breakdown"))))
 
 
-def names_in(table: Table) -> tuple[str, ...]:
-    """List the names, without K, of the metrics in a table."""
-    return tuple(one.name for one in METRICS.values() if table in one.tables)
+def names_in(table: Table, kind: Kind = "displacement") -> tuple[str, ...]:
+    """List the names, without K, of the metrics of a kind in a table."""
+    return tuple(one.name for one in metrics_of(kind) if table in one.tables)
 
 
 def metric_of(column: str) -> Metric:
@@ -99,10 +108,22 @@ def metric_of(column: str) -> Metric:
 #: Tables of the four main metrics.
 _MAIN: dict[Table, tuple[int, ...]] = {"training": (1, 6), "results": (1, 6), "breakdown": (6,)}
 _ERRORS: dict[Table, tuple[int, ...]] = {**_MAIN, "progress": (6,), "interval": (6,)}
-_FINAL: dict[Table, tuple[int, ...]] = {**_ERRORS, "interval": (1, 6), "side by side": (6,)}
+_AHEAD: dict[Table, tuple[int, ...]] = {"seconds ahead": (6,)}
+_FINAL: dict[Table, tuple[int, ...]] = {**_ERRORS, **_AHEAD, "interval": (1, 6), "side by side": (6,)}
 _MISSED: dict[Table, tuple[int, ...]] = {**_MAIN, "interval": (6,), "side by side": (6,)}
 _BRIER: dict[Table, tuple[int, ...]] = {**_MAIN, "results": (6,), "interval": (6,)}
 _BEST = "of the mode with the best endpoint"
+
+
+def _probability(rule: str) -> Callable[[FuturesUntil], Any]:
+    """Return the metric of the probability of breaking a rule."""
+    return lambda until: until.probability_of(rule)
+
+
+def _share(rule: str) -> Callable[[FuturesUntil], Any]:
+    """Return the metric of the share of the futures that break a rule."""
+    return lambda until: until.share_of_modes(rule)
+
 
 for _metric in (
     Metric("minADE", lambda e: e.average.amin(1), "Average error", tables=_ERRORS),
@@ -116,21 +137,67 @@ for _metric in (
     ),
     Metric("brier-minADE", lambda e: with_brier(e.average, e.probability), "Average error with Brier score"),
     Metric("ADE-of-best-FDE", lambda e: of_best(e.final, e.average), f"Average error {_BEST}"),
-    *(
-        Metric(f"{when} heading error", compute, f"{when.title()} heading error {_BEST}", "rad", ks=(6,))
-        for when, compute in (
-            ("average", lambda e: of_best(e.final, e.average_heading)),
-            ("final", lambda e: of_best(e.final, e.final_heading)),
-        )
+    Metric(
+        "average heading error",
+        lambda e: of_best(e.final, e.average_heading),
+        f"Average heading error {_BEST}",
+        "rad",
+        ks=(6,),
     ),
-    *(
-        Metric(name, compute, f"Probability of {label}", "", "plausibility")
-        for name, compute, label in (
-            ("off-road", lambda f: f.share(f.on_map["off-road"]), "leaving the road"),
-            ("wrong-way", lambda f: f.share(f.on_map["wrong-way"]), "driving against the traffic"),
-            ("infeasible", plausibility.infeasible_share, "infeasible motion"),
-            ("collision", plausibility.collision_share, "a collision"),
-        )
+    Metric(
+        "final heading error",
+        lambda e: of_best(e.final, e.final_heading),
+        f"Final heading error {_BEST}",
+        "rad",
+        ks=(6,),
+        tables=_AHEAD,
+    ),
+    Metric("off-road", _probability("off-road"), "Probability of leaving the road", "", "plausibility"),
+    Metric(
+        "wrong-way",
+        _probability("wrong-way"),
+        "Probability of driving against the traffic",
+        "",
+        "plausibility",
+    ),
+    Metric("infeasible", _probability("infeasible"), "Probability of infeasible motion", "", "plausibility"),
+    Metric(
+        "collision",
+        lambda until: collision_share(until.futures),
+        "Probability of a collision",
+        "",
+        "plausibility",
+    ),
+    Metric(
+        "off-road futures",
+        _share("off-road"),
+        "Share of the futures that leave the road",
+        "",
+        "plausibility",
+        tables=_AHEAD,
+    ),
+    Metric(
+        "wrong-way futures",
+        _share("wrong-way"),
+        "Share of the futures that drive against the traffic",
+        "",
+        "plausibility",
+        tables=_AHEAD,
+    ),
+    Metric(
+        "infeasible futures",
+        _share("infeasible"),
+        "Share of the futures with infeasible motion",
+        "",
+        "plausibility",
+        tables=_AHEAD,
+    ),
+    Metric(
+        "standing drift",
+        FuturesUntil.standing_drift,
+        "Mean distance of the futures of standing agents from where they stand",
+        kind="plausibility",
+        tables=_AHEAD,
     ),
     Metric("avgMinADE", lambda w: w.average.amin(1), "Average error", kind="world"),
     Metric("avgMinFDE", lambda w: w.final.amin(1), "Final error", kind="world"),

@@ -66,7 +66,10 @@ class Forecaster(nn.Module):
         require(given in (0, columns), "eigenvectors", f"is {given}, not {columns}: leave it at 0")
         self.history, self.step_s = history, step_s
         graph = replace(scene.graph, eigenvectors=columns)
-        self.scene = SceneConfig(replace(scene.features, **window), graph)
+        features = replace(
+            scene.features, history=history, future=decoder.horizon, anchor_steps=decoder.anchor_steps
+        )
+        self.scene = SceneConfig(features, graph)
         #: The config of the checkpoint it was loaded from.
         self.config: dict[str, Any] = {}
 

@@ -166,6 +166,7 @@ class TrackStream(Generic[Runtime]):
             scenario_id=np.array([f"{self._latest_s:.3f}"]),
             step_s=np.array([self._grid.measured_step_s]),
             num_observed=history.length,
+            recorded=np.array([history.length]),
             focal=ego if len(ego) else latest,
             tracks=tracks,
             track_scene=np.zeros(len(tracks), np.int64),

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, encode, require
 from trajpred.scenario import EGO_ID, Scenario, TrackCategory
 from trajpred.sources.argoverse1_map import city_map
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import (
     finite,
     of_tracks,
@@ -49,8 +50,8 @@ _PACK = {"seq_id": pa.int32(), "TIMESTAMP": pa.float64(), "TRACK_ID": pa.int32()
 _PACK |= {"x_dmm": pa.int32(), "y_dmm": pa.int32(), "CITY_NAME": _NAMES}
 
 
-def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the sequences of each split, by number; those of a pack as ``<split>.parquet/<id>``.
+def discover(raw: Path) -> dict[str, list[RawScenario]]:
+    """Return the sequences of each split, by number: files, or parts of a pack ``<split>.parquet``.
 
     Raises: DataError if there is no map folder.
     """
@@ -60,21 +61,31 @@ def discover(raw: Path) -> dict[str, list[Path]]:
     return found
 
 
+def read(raw: RawScenario) -> Scenario:
+    """Read one of :func:`discover`. Raises: DataError naming the file and the field at fault."""
+    return read_scenario(raw.path) if raw.part is None else read_packed(raw.path, raw.part)
+
+
 def read_scenario(path: Path) -> Scenario:
-    """Read a path from :func:`discover`. Raises: DataError naming the file and the field at fault."""
-    packed = path.parent.suffix == ".parquet"
-    folder = path.absolute().parent.parent
-    with readable(path, "parquet file" if packed else "CSV file"):
-        rows = _read_pack(path.parent, path.name) if packed else _read_csv(path)
-        return _scenario(rows, path.stem, (folder if packed else folder.parent) / "map_files")
+    """Read the file of a sequence. Raises: DataError naming the file and the field at fault."""
+    with readable(path, "CSV file"):
+        maps = path.absolute().parents[2] / "map_files"
+        return _scenario(_read_csv(path), path.stem, maps)
 
 
-def _sequences(raw: Path, split: str) -> list[Path]:
+def read_packed(pack: Path, seq_id: int) -> Scenario:
+    """Read a sequence of a pack. Raises: DataError naming the file and the field at fault."""
+    with readable(pack, "parquet file"):
+        return _scenario(_read_pack(pack, seq_id), str(seq_id), pack.absolute().parent / "map_files")
+
+
+def _sequences(raw: Path, split: str) -> list[RawScenario]:
     files = [path for folder in FOLDERS[split] for path in (raw / folder / "data").glob("*.csv")]
+    found = [RawScenario.of(path) for path in files]
     pack = raw / f"{split}.parquet"
     if not files and pack.is_file():
-        files = [pack / str(seq_id) for seq_id in _pack_ids(pack)]
-    return sorted(files, key=lambda path: (len(path.stem), path.stem))
+        found = [RawScenario(str(seq_id), pack, seq_id) for seq_id in _pack_ids(pack)]
+    return sorted(found, key=lambda one: (len(one.name), one.name))
 
 
 # ----------------------------------------------------------------------------------------------- files
@@ -115,13 +126,12 @@ def _index(pack: Path, modified_ns: int) -> tuple[NDArray[np.int32], NDArray[np.
     return seq_id, np.cumsum([0, *sizes])[:-1]
 
 
-def _read_pack(pack: Path, seq_id: str) -> pa.Table:
+def _read_pack(pack: Path, seq_id: int) -> pa.Table:
     """Return the rows of one sequence with the columns of a CSV file."""
-    require(seq_id.isdecimal() and len(seq_id) < 19, "seq_id", f"is not a number: {seq_id!r}")
-    wanted, modified_ns = int(seq_id), pack.stat().st_mtime_ns
+    modified_ns = pack.stat().st_mtime_ns
     ids, first = _index(pack, modified_ns)
-    start, stop = np.searchsorted(ids, [wanted, wanted + 1]).tolist()
-    require(start < stop, "seq_id", "is not in the pack")
+    start, stop = np.searchsorted(ids, [seq_id, seq_id + 1]).tolist()
+    require(start < stop, "seq_id", f"{seq_id} is not in the pack")
     group = int(np.searchsorted(first, start, side="right")) - 1
     rows = _row_group(pack, modified_ns, group).slice(start - int(first[group]), stop - start)
     number = pc.utf8_lpad(rows["TRACK_ID"].cast(pa.string()), 12, padding="0")

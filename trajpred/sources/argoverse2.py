@@ -20,6 +20,7 @@ from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
 from trajpred.sources.argoverse2_map import map_from
 from trajpred.sources.map_problems import MapProblems
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
@@ -55,9 +56,17 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 }
 
 
-def discover(raw: Path) -> dict[str, list[Path]]:
+def discover(raw: Path) -> dict[str, list[RawScenario]]:
     """Return the scenario folders of each split below ``raw``, by id."""
-    return {split: folders(raw / split) for split in SPLITS}
+    splits = {}
+    for split in SPLITS:
+        splits[split] = [RawScenario.of(folder) for folder in folders(raw / split)]
+    return splits
+
+
+def read(raw: RawScenario) -> Scenario:
+    """Read one of :func:`discover`. Raises: DataError naming the file and the field at fault."""
+    return read_scenario(raw.path)
 
 
 def read_scenario(folder: Path) -> Scenario:

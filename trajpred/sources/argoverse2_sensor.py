@@ -1,7 +1,8 @@
 """Cut forecasting scenarios out of Argoverse 2's Sensor logs: annotated boxes at 10 Hz, ego poses and a map.
 
 A log has ``annotations.feather`` (or ``annotations_with_ego.feather``), ``city_SE3_egovehicle.feather`` and
-``map/log_map_archive_*.json``. Windows of 110 frames begin every 1.5 s; those of a log share tracks.
+``map/log_map_archive_*.json``. Windows of 110 frames begin every 1.5 s, or as often as is asked for; those of
+a log share tracks.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import feather
 
-from trajpred.errors import DataError, require
+from trajpred.errors import require
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse2 import read_map
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import folders, only_file, readable
 from trajpred.sources.sensor_log import SensorLog, read_log
 from trajpred.splits import SPLITS
 
-#: Frames of a window, those that are observed, and those between the starts of two windows.
-FRAMES, OBSERVED, STRIDE = 110, 50, 15
+#: Frames of a window, and those that are observed, at 10 Hz.
+FRAMES, OBSERVED = 110, 50
+FRAME_S = 0.1
+#: Seconds, and frames, between the starts of two windows of a log, whose focal tracks are chosen together.
+EVERY_S = 1.5
+STRIDE = 15
 ANNOTATIONS, POSES = ("annotations.feather", "annotations_with_ego.feather"), "city_SE3_egovehicle.feather"
 #: Cities by their code in the name of a map file.
 _CITIES = {
@@ -48,48 +54,63 @@ _STAYING_M = 40.0
 _AROUND, _END = 2, 5
 
 
-def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the windows of the logs of each split below ``raw``."""
-    return {split: [path for log in folders(raw / split) for path in _windows(log)] for split in SPLITS}
+def discover(raw: Path, every_s: float = EVERY_S) -> dict[str, list[RawScenario]]:
+    """Return the windows of the logs of each split below ``raw``.
+
+    Args:
+        every_s: seconds between the starts of two windows, in whole frames, at least one.
+    """
+    splits: dict[str, list[RawScenario]] = {}
+    for split in SPLITS:
+        splits[split] = []
+        for log in folders(raw / split):
+            splits[split] += _windows(log, every_s)
+    return splits
 
 
-def _windows(log: Path) -> list[Path]:
-    """Name the windows of a log, as files within its annotations; one if these cannot be read."""
-    file = next((log / name for name in ANNOTATIONS if (log / name).is_file()), log / ANNOTATIONS[0])
+def _windows(log: Path, every_s: float) -> list[RawScenario]:
+    """List the windows of a log; one if its annotations cannot be read."""
     try:
-        frames = len(feather.read_table(file, columns=["timestamp_ns"])["timestamp_ns"].unique())
+        frames = len(feather.read_table(_annotations(log), columns=["timestamp_ns"])["timestamp_ns"].unique())
     except (pa.ArrowException, OSError, ValueError):
         frames = 0  # reading the window reports the reason
-    return [file / f"{log.name}_{start:03d}" for start in _starts(frames) or [0]]
+    starts = _starts(frames, max(1, round(every_s / FRAME_S))) or [0]
+    return [RawScenario(f"{log.name}_{start:03d}", log, start) for start in starts]
 
 
-def _starts(frames: int) -> range:
+def _annotations(log: Path) -> Path:
+    """Return the file of the boxes of a log, or where it should be."""
+    for name in ANNOTATIONS:
+        if (log / name).is_file():
+            return log / name
+    return log / ANNOTATIONS[0]
+
+
+def _starts(frames: int, stride: int) -> range:
     """Return the first frames of the windows of a log."""
-    return range(0, frames - FRAMES + 1, STRIDE)
+    return range(0, frames - FRAMES + 1, stride)
 
 
-def read_scenario(path: Path) -> Scenario:
-    """Read one window of a log. Raises: DataError naming the file and the field at fault."""
-    file, folder, number = path.parent, path.parent.parent, path.name.rpartition("_")[2]
-    if not number.isdecimal():
-        raise DataError("is no window of a Sensor log: LOG/annotations.feather/LOG_FRAME", file=path)
-    start = int(number)
-    archive = only_file(folder, "map/log_map_archive_*.json")
-    log, lane_map = read_log(file, folder / POSES), read_map(archive)
+def read(raw: RawScenario) -> Scenario:
+    """Read a window, or the first one of a log. Raises: DataError naming the file and the field at fault."""
+    log_folder = raw.path
+    start = raw.part or 0
+    archive = only_file(log_folder, "map/log_map_archive_*.json")
+    file = _annotations(log_folder)
+    log = read_log(file, log_folder / POSES)
+    lane_map = read_map(archive)
     with readable(file, "log"):
-        frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from a multiple of {STRIDE} on"
-        require(start in _starts(len(log.time_ns)), "timestamp_ns", frames)
+        frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from frame {start} on"
+        require(start in _starts(len(log.time_ns), 1), "timestamp_ns", frames)
         code = archive.stem.rpartition("____")[2].partition("_")[0]
-        return _scenario(log, start, lane_map, folder.name, _CITIES.get(code, code.lower()))
+        return _scenario(log, start, lane_map, log_folder.name, _CITIES.get(code, code.lower()))
 
 
 def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: str) -> Scenario:
     """Cut the window that begins at frame ``start``."""
-    starts, slopes = _starts(len(log.time_ns)), _slopes(log, len(log.time_ns))
-    windows = [_Window(log, first, slopes) for first in starts]
-    focal = _focal_tracks(np.stack([each.rank(lane_map) for each in windows]), log.object_type)
-    number = starts.index(start)
-    window, row = windows[number], focal[number]
+    slopes = _slopes(log, len(log.time_ns))
+    window = _Window(log, start, slopes)
+    row = _focal_track(log, start, slopes, lane_map)
     require(row >= 0, "track_uuid", f"no track qualifies as the focal one of the window at frame {start}")
     category, kept = window.categories(row)
     valid, key = window.valid[kept], f"av2-sensor-window:{name}:{log.time_ns[start]}"
@@ -110,6 +131,21 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
         ),
         map=lane_map,
     ).validate()
+
+
+def _focal_track(log: SensorLog, start: int, slopes: NDArray[np.float64], lane_map: LaneMap) -> int:
+    """Choose the focal track of the window that begins at frame ``start``; -1 if none qualifies.
+
+    It depends on the log and the frame alone, not on the windows that are cut beside it: the windows at
+    multiples of :data:`STRIDE` share the tracks among them, and any other takes its best one.
+    """
+    starts = _starts(len(log.time_ns), STRIDE)
+    if start not in starts:
+        rank = _Window(log, start, slopes).rank(lane_map)
+        best = int(rank.argmax())
+        return best if rank[best] >= 0 else -1
+    ranks = [_Window(log, first, slopes).rank(lane_map) for first in starts]
+    return _focal_tracks(np.stack(ranks), log.object_type)[starts.index(start)]
 
 
 def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> list[int]:

@@ -19,6 +19,7 @@ from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.sources.maps.commonroad import read as read_lanelets
 from trajpred.sources.maps.lanes import lane_map_of
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
@@ -31,8 +32,10 @@ from trajpred.sources.reading import (
 )
 from trajpred.splits import SPLITS
 
-#: Seconds of a window, those that are observed, those between the starts of two windows, and the fewest.
-WINDOW_S, OBSERVED_S, STRIDE_S, SHORTEST_S = 11.0, 5.0, 1.5, 2.0
+#: Seconds of a window, those that are observed, those of the shortest recording, and the usual ones between
+#: the starts of two windows.
+WINDOW_S, OBSERVED_S, SHORTEST_S = 11.0, 5.0, 2.0
+EVERY_S = 1.5
 #: A road user that moves this far (metres) between the first and the last recorded step is scored.
 MOVED_M = 2.0
 #: The object type of each type of obstacles; any other is ``unknown``.
@@ -45,38 +48,47 @@ OBJECT_TYPE = {
 _ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
 
 
-def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val."""
+def discover(raw: Path, every_s: float = EVERY_S) -> dict[str, list[RawScenario]]:
+    """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val.
+
+    Args:
+        every_s: seconds between the starts of two windows, in whole steps, at least one.
+    """
     files = {split: sorted((raw / split).glob("*.xml")) for split in SPLITS}
-    files = files if any(files.values()) else {"val": sorted(raw.glob("*.xml"))}
-    windows: dict[str, list[Path]] = {}
+    if not any(files.values()):
+        files = {"val": sorted(raw.glob("*.xml"))}
+    splits: dict[str, list[RawScenario]] = {}
     for split, recordings in files.items():
-        windows[split] = []
-        for recording in recordings:
-            windows[split] += _windows(recording)
-    return windows
+        splits[split] = []
+        for file in recordings:
+            splits[split] += _windows(file, every_s)
+    return splits
 
 
-def _windows(file: Path) -> list[Path]:
-    """Name the windows of a file, as files within it; one if it cannot be read."""
+def _windows(file: Path, every_s: float) -> list[RawScenario]:
+    """List the windows of a file; one if it cannot be read."""
     try:
         with readable(file, "recording"):
-            starts = list(_Recording.of(parse(read_bytes(file))).starts)
+            starts = [*_Recording.of(parse(read_bytes(file))).starts(every_s)]
     except DataError:
         starts = [0]  # reading the window reports the reason
-    return [file / f"{file.stem}_{start:03d}" for start in starts]
+    return [RawScenario(_window_name(file, start), file, start) for start in starts]
 
 
-def read_scenario(path: Path) -> Scenario:
+def _window_name(file: Path, start: int) -> str:
+    return f"{file.stem}_{start:03d}"
+
+
+def read(raw: RawScenario) -> Scenario:
     """Read a window, or the first one of a file. Raises: DataError naming the file and the field at fault."""
-    file, name = (path, f"{path.stem}_000") if path.suffix == ".xml" else (path.parent, path.name)
-    with readable(file, "recording"), np.errstate(all="ignore"):
-        root = parse(read_bytes(file))
+    start = raw.part or 0
+    with readable(raw.path, "recording"), np.errstate(all="ignore"):
+        root = parse(read_bytes(raw.path))
         require(root.tag == "commonRoad", "root", "is not that of a CommonRoad scenario")
         parts = read_lanelets(root)
-        start = integer(name.rpartition("_")[2], "window")
+        name = _window_name(raw.path, start)
         scenario = _Recording.of(root).window(start, name, lane_map_of(parts), _city(root))
-    parts.problems.warn(file)
+    parts.problems.warn(raw.path)
     return scenario
 
 
@@ -126,17 +138,16 @@ class _Recording:
         names = [obstacle.get("id", "") for obstacle in obstacles]
         return cls(step_s, names, kinds, is_static, table)
 
-    @property
-    def starts(self) -> range:
-        """The first steps of the windows. Raises: DataError if the recording is too short for one."""
+    def starts(self, every_s: float) -> range:
+        """Return the first steps of the windows. Raises: DataError if the recording is too short for one."""
         steps, window = self.state.shape[1], round(WINDOW_S / self.step_s)
         short = f"the obstacles are recorded for {steps * self.step_s:.1f} s, less than {SHORTEST_S:g} s"
         require(steps * self.step_s >= SHORTEST_S, "time", short)
-        return range(0, max(steps - window, 0) + 1, round(STRIDE_S / self.step_s))
+        return range(0, max(steps - window, 0) + 1, max(1, round(every_s / self.step_s)))
 
     def window(self, start: int, name: str, lane_map: LaneMap, city: str) -> Scenario:
         """Return the window from step ``start`` on. Raises: DataError if nobody can be its focal track."""
-        require(start in self.starts, "window", f"none begins at step {start}")
+        require(start in self.starts(self.step_s), "window", f"none begins at step {start}")
         steps = round(WINDOW_S / self.step_s)
         state = self.state[:, start : start + steps]
         missing = steps - state.shape[1]

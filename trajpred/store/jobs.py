@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario
 from trajpred.sources import Source, find_source
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.store.codec import encode_row
 from trajpred.store.shards import INDEX, is_intact, sealed, signed_name, unsealed, write_shard
 
@@ -40,7 +41,7 @@ class ShardJob(NamedTuple):
 
     Attributes:
         config: version, source and options of the store.
-        raw, paths: raw folder, and the scenarios in it that are the rows.
+        raw, scenarios: raw folder, and the scenarios in it that are the rows.
         record: file beside the shard that records its inputs and its name.
         scratch: folder of unfinished files.
         extend: applied to every scenario that was read.
@@ -48,7 +49,7 @@ class ShardJob(NamedTuple):
 
     config: dict[str, Any]
     raw: Path
-    paths: list[Path]
+    scenarios: list[RawScenario]
     record: Path
     scratch: Path
     extend: Extension | None = None
@@ -61,7 +62,8 @@ def is_finished(job: ShardJob) -> bool:
         if found | _task(job) != found or not is_intact(job.record.with_name(found["file"])):
             return False
         skipped = found["skipped"]
-        return bool(_read(job, [path for path in job.paths if path.name in skipped]) == skipped)
+        again = [raw for raw in job.scenarios if raw.name in skipped]
+        return bool(_read(job, again) == skipped)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
@@ -72,7 +74,7 @@ def make(job: ShardJob) -> None:
     The shard is named after its content, so that it never replaces one that readers of the store may use.
     """
     task = _task(job)
-    read = _read(job, job.paths)
+    read = _read(job, job.scenarios)
     rows = [row for row in read.values() if not isinstance(row, str)]
     record = {
         **task,
@@ -98,14 +100,15 @@ def make(job: ShardJob) -> None:
 
 def _task(job: ShardJob) -> dict[str, Any]:
     """Return the inputs of the shard as recorded."""
-    names = [path.name for path in job.paths]
-    return {**job.config, "paths": names, "fingerprints": [_fingerprint(path) for path in job.paths]}
+    names = [raw.name for raw in job.scenarios]
+    fingerprints = [_fingerprint(raw.path) for raw in job.scenarios]
+    return {**job.config, "paths": names, "fingerprints": fingerprints}
 
 
 def _fingerprint(path: Path) -> int:
     """Hash the sizes of a scenario's files; times are ignored, since copying changes them.
 
-    The files are ``path``, the files of that folder, or the pack of scenarios that contains ``path``.
+    The files are ``path``, or those of that folder.
     """
     sizes: list[Any] = []
     with suppress(OSError):  # unreadable files are reported when they are read
@@ -113,20 +116,20 @@ def _fingerprint(path: Path) -> int:
             with os.scandir(path) as files:
                 sizes = sorted((file.name, file.stat().st_size) for file in files if file.is_file())
         else:
-            sizes = [(path if path.exists() else path.parent).stat().st_size]
+            sizes = [path.stat().st_size]
     return zlib.crc32(repr(sizes).encode())
 
 
-def _read(job: ShardJob, paths: list[Path]) -> dict[str, dict[str, Any] | str]:
-    """Read scenarios: for each path name the encoded row, or the error message."""
+def _read(job: ShardJob, scenarios: list[RawScenario]) -> dict[str, dict[str, Any] | str]:
+    """Read scenarios: for each name the encoded row, or the error message."""
     # Not in the loop: a missing source must not be recorded as damaged scenarios.
     source = find_source(job.config["source"])
-    return {path.name: _row(job, source, path) for path in paths}
+    return {raw.name: _row(job, source, raw) for raw in scenarios}
 
 
-def _row(job: ShardJob, source: Source, path: Path) -> dict[str, Any] | str:
+def _row(job: ShardJob, source: Source, raw: RawScenario) -> dict[str, Any] | str:
     try:
-        scenario = source.read(path)
+        scenario = source.read(raw)
         scenario.validate()
     except Exception as error:
         return _problem(job, error)

@@ -16,6 +16,7 @@ from typing import Any
 from trajpred.errors import DataError, require
 from trajpred.progress import progress_bar
 from trajpred.sources import find_source
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.jobs import Extension, ShardJob, is_finished, make, sole_writer
 from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, listed
@@ -43,6 +44,7 @@ def prepare(
     scheduler: str | None = None,
     shard_size: int = 256,
     heights: bool = False,
+    every_s: float | None = None,
     extend: Extension | None = None,
     overwrite: bool = False,
     patience_s: float = 0.0,
@@ -62,6 +64,7 @@ def prepare(
         scheduler: address of a Dask scheduler whose workers are used instead; they need the same folders.
         shard_size: scenarios per shard.
         heights: keep the heights of map points.
+        every_s: seconds between the starts of windows, of sources that cut windows; by default their own.
         extend: lengthens the training scenarios, see :mod:`trajpred.predictors.continuation`.
         overwrite: allow the store to lose scenarios. By default splits that ``raw`` lacks are kept if they
             have the same options; otherwise the run is rejected.
@@ -80,20 +83,23 @@ def prepare(
     require(shard_size > 0, "shard_size", "must be positive")
     config: dict[str, Any] = {"version": COLUMNS_VERSION, "source": source}
     config |= {"heights": heights, "shard_size": shard_size}
+    spacing_s = find_source(source).spacing_s(every_s)
+    if spacing_s is not None:
+        config["every_s"] = spacing_s
     if extend is not None:
         config["extended"] = extend.facts
     config["config"] = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     config["version"] = VERSION  # after the hash, which identifies the content of scenarios
-    found = _discover(source, raw)
+    found = _discover(source, raw, every_s)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     try:
         with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as scratch:
             old = _manifest(store)
             splits = _kept(store, old, config, found, overwrite)
             jobs = {}
-            for split, paths in found.items():
+            for split, scenarios in found.items():
                 lengthen = extend if split == "train" else None
-                jobs[split] = _jobs(config, raw, paths, store / split, scratch, lengthen)
+                jobs[split] = _jobs(config, raw, scenarios, store / split, scratch, lengthen)
             _make_missing([*chain(*jobs.values())], run, progress)
             splits |= {split: _entry(store / split, own, overwrite) for split, own in jobs.items()}
             splits = dict(sorted(splits.items()))
@@ -109,12 +115,12 @@ def prepare(
     )
 
 
-def _discover(source: str, raw: Path) -> dict[str, list[Path]]:
+def _discover(source: str, raw: Path, every_s: float | None) -> dict[str, list[RawScenario]]:
     """Find the scenarios of each non-empty split. Raises: DataError, also if their names are not unique."""
-    found = find_source(source).scenarios(raw)
-    for split, paths in found.items():
+    found = find_source(source).scenarios(raw, every_s)
+    for split, scenarios in found.items():
         require(is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
-        name, count = Counter(path.name for path in paths).most_common(1)[0]
+        name, count = Counter(one.name for one in scenarios).most_common(1)[0]
         require(count == 1, "source", f"{count} scenarios of split {split!r} are called {name!r}")
     return found
 
@@ -139,17 +145,19 @@ def _kept(
 def _jobs(
     config: dict[str, Any],
     raw: Path,
-    paths: list[Path],
+    scenarios: list[RawScenario],
     folder: Path,
     scratch: Path,
     extend: Extension | None,
 ) -> list[ShardJob]:
     """List the shards of the split in ``folder``."""
     size: int = config["shard_size"]
-    return [
-        ShardJob(config, raw, paths[i : i + size], folder / f"shard-{i // size:05d}.json", scratch, extend)
-        for i in range(0, len(paths), size)
-    ]
+    jobs: list[ShardJob] = []
+    for start in range(0, len(scenarios), size):
+        rows = scenarios[start : start + size]
+        record = folder / f"shard-{start // size:05d}.json"
+        jobs.append(ShardJob(config, raw, rows, record, scratch, extend))
+    return jobs
 
 
 def _make_missing(jobs: list[ShardJob], run: Run, progress: bool) -> None:
@@ -159,11 +167,11 @@ def _make_missing(jobs: list[ShardJob], run: Run, progress: bool) -> None:
         missing = [job for job, finished in zip(jobs, checked, strict=True) if not finished]
     if not missing:
         return
-    total, left = (sum(len(job.paths) for job in group) for group in (jobs, missing))
+    total, left = (sum(len(job.scenarios) for job in group) for group in (jobs, missing))
     bar = progress_bar(total=total, initial=total - left, unit=" scenarios", shown=progress)
     with bar, closing(run(make, missing)) as results:
         for job, _ in zip(missing, results, strict=True):
-            bar.update(len(job.paths))
+            bar.update(len(job.scenarios))
 
 
 def _entry(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[str, Any]:

@@ -12,16 +12,16 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.store.decoder import decode, decode_batch
 from trajpred.store.shards import Shard, open_index, open_shard, unsealed
 
@@ -69,6 +69,7 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     """Return the command that prepares a store with the options of ``manifest``."""
     words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
     words += ["--heights"] if manifest.get("heights") else []
+    words += ["--every_s", manifest["every_s"]] if "every_s" in manifest else []
     words += ["--shard_size", manifest["shard_size"]] if manifest.get("shard_size", 256) != 256 else []
     if extended := manifest.get("extended"):
         words += ["--continue-s", extended["seconds"], "--teacher", extended["teacher"]]
@@ -82,6 +83,10 @@ class ScenarioStore:
         path: folder of the store.
         split: ``train``, ``val`` or ``test``.
 
+    Attributes:
+        half: one of :data:`~trajpred.splits.HALVES`; empty for the whole split.
+        observed_s: seconds of history, if they are not those of the recordings; else 0.
+
     Raises:
         DataError: no such store or split, another version, or a damaged shard.
 
@@ -93,6 +98,8 @@ class ScenarioStore:
 
     def __init__(self, path: str | Path, split: str) -> None:
         self.path, self.split = Path(path), split
+        self.half = ""
+        self.observed_s = 0.0
         splits: dict[str, Any] = read_manifest(self.path)["splits"]
         if split not in splits:
             raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
@@ -113,9 +120,20 @@ class ScenarioStore:
 
     def held_out(self, share: float) -> NDArray[np.bool_]:
         """Choose about a ``share`` of the scenarios, by their ids alone: ``[N]``."""
-        return np.array(
-            [crc32(f"hold out {one}".encode()) < share * 2**32 for one in self.scenario_ids], np.bool_
-        )
+        numbers = [draw(name, HOLD_OUT) for name in self.scenario_ids]
+        return np.array(numbers, np.float64) < share
+
+    def halved(self, half: Half) -> ScenarioStore:
+        """Return the scenarios of one half (:func:`~trajpred.splits.half_of`) as a store of their own.
+
+        Raises: DataError if there are none.
+        """
+        members = [half_of(name) == half for name in self.scenario_ids]
+        empty = f"no scenario of split {self.split!r} is in the {half} half; evaluate the whole split"
+        require(any(members), "half", empty)
+        other = self.subset(np.array(members, np.bool_))
+        other.half = half
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         # Every process opens its own memory maps.

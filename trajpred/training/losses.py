@@ -140,7 +140,7 @@ def average_displacement(trajectory: Tensor, target: Tensor, valid: Tensor) -> T
 def winner_takes_all(
     trajectory: Tensor, scale: Tensor, target: Tensor, weight: Tensor, best: Tensor
 ) -> Tensor:
-    """Average |x - μ| of mode ``best`` ``[A]`` plus the Laplace NLL of its scale over labelled steps: ``[A]``.
+    """Average |x - μ| of mode ``best`` ``[A]`` plus the Laplace NLL of its scale over labels: ``[A]``.
 
     μ is detached in the NLL. Trained through the NLL, its gradient would be scaled by 1/b, smallest where the
     error is largest: 150 epochs on the sample's training scenes end at a focal minFDE6 of 3.9 m that way, and

@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from trajpred.graph.data_module import SceneData
 from trajpred.metrics import columns
-from trajpred.store import ScenarioStore
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.record import RunHistory, epochs_done
 
@@ -148,7 +147,7 @@ def describe(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[
     yield "device", _device(trainer)
     data, scenes = getattr(trainer, "datamodule", None), ""
     if isinstance(data, SceneData):
-        train, val = data.training_scenes(), ScenarioStore(data.store, "val")
+        train, val = data.training_scenes(), data.validation_scenes()
         yield "scenes", f"{len(train):,} for training, {len(val):,} for validation"
         yield "store", str(data.store)
         size = data.batch_size * trainer.accumulate_grad_batches

@@ -184,15 +184,15 @@ def lock_run(trainer: pl.Trainer) -> Iterator[None]:
         yield
 
 
-def report(store: Path, checkpoint: Path, run: Path | None, history: RunHistory, scenes: int) -> None:
-    """Evaluate ``checkpoint`` on the validation split, print the outcome, and fill the run's folder.
+def report(rows: ScenarioStore, checkpoint: Path, run: Path | None, history: RunHistory, scenes: int) -> None:
+    """Evaluate ``checkpoint`` on the validation scenes, print the outcome, and fill the run's folder.
 
     Args:
+        rows: the validation scenes.
         run: the folder; None without a logger, when nothing is written.
         history: curves of the run.
         scenes: number of worst scenes to draw.
     """
-    rows = ScenarioStore(store, "val")
     print(f"\nEvaluating {checkpoint.name} on {len(rows):,} validation scenes", flush=True)
     predictor, constant_velocity = (load_predictor(name) for name in (checkpoint, "constant_velocity"))
     result, baseline = (evaluate(one, rows) for one in (predictor, constant_velocity))
@@ -208,7 +208,7 @@ def report(store: Path, checkpoint: Path, run: Path | None, history: RunHistory,
             scenario = rows[rows.index(name)]
             save_scene(draw_scene(scenario, predictor([scenario])[0]), run / WORST.format(number), dpi=DPI)
         _print_files(run, checkpoint)
-    options = shlex.join(["--checkpoint", str(checkpoint), *store_words(store)])
+    options = shlex.join(["--checkpoint", str(checkpoint), *store_words(rows.path)])
     print("Next:")
     print(f"  trajpred visualize {options} --out {shlex.quote(str((run or Path()) / 'pictures'))}")
     print(f"  trajpred evaluate {options} --by all")

@@ -222,7 +222,8 @@ def train(args: Sequence[str] | None = None) -> None:
     if cli.trainer.is_global_zero and checkpoint is not None:
         Path(checkpoint).with_name(PREVIOUS).unlink(missing_ok=True)
         run = folder if cli.trainer.loggers else None
-        report(cli.datamodule.store, Path(checkpoint), run, cli.history, cli.config.pictures.scenes)
+        rows = cli.datamodule.validation_scenes()
+        report(rows, Path(checkpoint), run, cli.history, cli.config.pictures.scenes)
 
 
 def _fit(cli: TrainCLI) -> None:
