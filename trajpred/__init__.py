@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trajpred.environment import limit_threads
-
 if TYPE_CHECKING:
     from trajpred.errors import DataError
     from trajpred.forecast import Forecast
@@ -47,7 +45,6 @@ def lazy_names(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], 
     return load, sorted(homes)
 
 
-limit_threads()
 __version__ = "0.1.0"
 __getattr__, __all__ = lazy_names(
     __name__,

@@ -1,4 +1,4 @@
-"""What this machine and this installation offer: cores, threads that wait quietly, optional packages."""
+"""What this machine and this installation offer: cores, OpenMP's wait policy, optional packages."""
 
 from __future__ import annotations
 
@@ -46,23 +46,19 @@ def processes(count: int) -> int:
     return count if count > 0 else max(1, cores() + 1 + count)
 
 
-def limit_threads(threads: int | None = None) -> None:
-    """Make the threads of torch give up their cores while they wait, and use no more of them than cores.
+def limit_threads(threads: int) -> None:
+    """Limit the threads of each process of a command, and let them give up their cores while they wait.
 
-    A thread that waits actively takes a core from the thread that it waits for: on busy cores two threads
-    were forty times slower than one. One that sleeps at once wakes too late on quiet cores, 20 % slower.
-    OpenMP reads these variables when torch is loaded; what the user has set stays.
-
-    Args:
-        threads: threads of each process; by default OpenMP's own number, unless a quota allows fewer.
+    Threads that wait actively steal the cores of those that they wait for: on busy cores two threads were
+    forty times slower than one. Threads that sleep at once wake too late on quiet cores, 20 % slower. OpenMP
+    reads these variables when torch is loaded; what the user has set stays.
     """
     if "torch" in sys.modules:
         return
     if not any(name in os.environ for name in WAITING):
         os.environ.update(WAITING)
-    allowed = threads or cores()
-    if not _CHOSEN and (threads or allowed < (os.cpu_count() or 1)):
-        os.environ[THREADS] = str(allowed)
+    if not _CHOSEN:
+        os.environ[THREADS] = str(threads)
 
 
 def threads_alone() -> int:

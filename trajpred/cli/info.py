@@ -117,6 +117,7 @@ def _checkpoint(path: Path) -> Rows:
         "recipe": training.get("recipe"),
         "epoch": training.get("epoch"),
         "training": format_training([training]),
+        "licence": pretrained.licence_of(path) or None,
     }
 
 

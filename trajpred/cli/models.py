@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from trajpred.cli import Positive
+from trajpred.cli.output import silence_libraries
 from trajpred.cli.scenarios import open_split
 from trajpred.environment import install_command
 from trajpred.errors import DataError, require
@@ -38,6 +39,7 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     check_settings(configs_first(words))  # before the import below, which takes seconds
     from trajpred.training.train import train as run
 
+    silence_libraries()
     run(words)
     return 0
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import shlex
 import signal
 import sys
-import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -201,7 +198,6 @@ def _require_unset(name: str, given: int, default: int, found: int) -> None:
 
 def train(args: Sequence[str] | None = None) -> None:
     """Train, then print the validation table of the best checkpoint beside constant velocity."""
-    _configure_output()
     cli = TrainCLI(
         LitForecaster,
         SceneData,
@@ -258,25 +254,3 @@ def _advice(checkpoint: Path) -> str:
     settings = [] if (run / "config.yaml").is_file() else ["..."]
     resume = ["--resume", str(run if checkpoint.name == LAST else checkpoint)]
     return f"Resume with:\n  trajpred train {shlex.join([*settings, *resume])}"
-
-
-def _report_in_threads(error: threading.ExceptHookArgs) -> None:
-    """Print the traceback of a thread, unless TensorBoard's cannot write: its next write raises the error."""
-    if not isinstance(error.exc_value, OSError):
-        threading.__excepthook__(error)
-
-
-def _configure_output() -> None:
-    """Silence messages of the libraries that a user cannot act on."""
-    threading.excepthook = _report_in_threads
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for message in (
-        "LightningCLI's args",
-        ".*does not have many workers",
-        ".*logging interval",
-        ".*LeafSpec",
-        "Checkpoint directory .* is not empty",  # a resumed run
-        "You're resuming from a checkpoint that ended before",  # SceneLoader resumes within the epoch
-    ):
-        warnings.filterwarnings("ignore", message)

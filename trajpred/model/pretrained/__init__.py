@@ -11,6 +11,9 @@ FOLDER = Path(__file__).parent
 #: In the folder of a run: the folder of its checkpoints, the best one, and the one to resume from.
 CHECKPOINTS, BEST, LAST = "checkpoints", "best.ckpt", "last.ckpt"
 
+#: Licence of the weights in this folder, which were learned from Argoverse 1.
+LICENCE = "CC BY-NC-SA 4.0, non-commercial use only"
+
 
 def list_models() -> list[str]:
     """List the names of the models that ship with the package, sorted."""
@@ -33,3 +36,10 @@ def locate(checkpoint: str | Path) -> Path:
     path = Path(checkpoint)
     found = (path / folder / name for folder in (CHECKPOINTS, "") for name in (BEST, LAST))
     return next((file for file in found if file.is_file()), path) if path.is_dir() else path
+
+
+def licence_of(checkpoint: str | Path) -> str:
+    """Return the licence of weights that ship with the package; empty for other checkpoints."""
+    if locate(checkpoint).parent == FOLDER:
+        return LICENCE
+    return ""
