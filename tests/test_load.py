@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.graph.scenes import with_tracks
+from tests.features.scenes import with_tracks
 from tests.predictors.saved import saved
 from tools.synthesize import make_scenario
 from trajpred.benchmark.timing import own_process

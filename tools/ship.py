@@ -22,9 +22,9 @@ from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.comparison import format_origin, format_table, markdown
 from trajpred.evaluation.report import worlds
+from trajpred.features.scene_graph import build_batch
 from trajpred.files import atomic_file
 from trajpred.geometry import norm
-from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, pretrained
 from trajpred.model.checkpoint import (
     CALIBRATION,

@@ -1,8 +1,8 @@
 """trajpred: trajectory prediction for self-driving.
 
-Data flow: raw files → ``sources`` → :class:`Scenario` → ``store`` → ``graph`` → ``model`` → :class:`Forecast`
-→ ``metrics``, ``evaluation``, ``viz``. Importing this package imports no library; each name below is imported
-when it is first used, and torch only by those that need it.
+Data flow: raw files → ``sources`` → :class:`Scenario` → ``store`` → ``features`` → ``model`` →
+:class:`Forecast` → ``metrics``, ``evaluation``, ``viz``. Importing this package imports no library; each name
+below is imported when it is first used, and torch only by those that need it.
 
 Example:
     >>> import trajpred

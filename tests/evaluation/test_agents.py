@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.evaluation.predictors import Scattered
-from tests.graph.scenes import straight
+from tests.features.scenes import straight
 from trajpred.errors import DataError
 from trajpred.evaluation.agents import MANOEUVRES, ScoredAgents, facts_of, groups_of, manoeuvres
 from trajpred.forecast import Forecast

@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
-from tests.graph.scenes import with_tracks
+from tests.features.scenes import with_tracks
 from tests.model.small import small_model
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.graph.data_module import SceneDataset
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.store import ScenarioStore, prepare
+from trajpred.training.data_module import SceneDataset
 
 
 def test_values_per_scenario_are_those_of_the_focal_agents(store: ScenarioStore) -> None:

@@ -7,7 +7,7 @@ import pytest
 import shapely
 from numpy.typing import NDArray
 
-from tests.graph.scenes import moved
+from tests.features.scenes import moved
 from trajpred.geometry import rotate
 from trajpred.metrics import collisions as collisions_module
 from trajpred.metrics.collisions import collisions

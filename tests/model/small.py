@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.graph.config import SceneConfig
-from trajpred.graph.scene_graph import build_batch
+from trajpred.features.config import SceneConfig
+from trajpred.features.scene_graph import build_batch
 from trajpred.model import Prediction
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.conftest import ROOT
-from tests.graph.scenes import moved, straight
+from tests.features.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
 from tests.model.test_published_encoders import each_system, small
 from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.features.scene_graph import SceneBatch, build_batch
 from trajpred.geometry import norm
-from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.model import Forecaster, Prediction
 from trajpred.model.pretrained import list_models

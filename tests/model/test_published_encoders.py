@@ -15,13 +15,13 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from tests.conftest import ROOT
-from tests.graph.scenes import moved
+from tests.features.scenes import moved
 from tests.model.small import batch_of
 from trajpred.errors import DataError
+from trajpred.features.channels import EDGE_POSE
+from trajpred.features.config import GraphConfig, SceneConfig
+from trajpred.features.scene_graph import build_batch
 from trajpred.geometry import POSE_SCALE, relative_pose
-from trajpred.graph.channels import EDGE_POSE
-from trajpred.graph.config import GraphConfig, SceneConfig
-from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, StarSceneEncoder, TransformerMSceneEncoder
 from trajpred.model.published_encoders import lane_topology
 from trajpred.model.star_encoder import Stars

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.model.small import batch_of, evaluate_as, small_config
 from trajpred.errors import DataError
-from trajpred.graph.channels import HISTORY, VALID
+from trajpred.features.channels import HISTORY, VALID
 from trajpred.model import SceneEncoder
 from trajpred.model.token_encoder import AgentEncoder, TokenEncoder
 from trajpred.model.token_graph import TokenGraph

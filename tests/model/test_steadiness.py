@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.graph.scenes import moved
+from tests.features.scenes import moved
+from trajpred.features.scene_graph import build_batch
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm
-from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster
 from trajpred.model.pretrained import list_models
 from trajpred.predictors.predictions_file import future_steps

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from tests.graph.scenes import alone, moved
+from tests.features.scenes import alone, moved
 from tests.onboard.conftest import with_sizes
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast

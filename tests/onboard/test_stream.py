@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.graph.scenes import moment
+from tests.features.scenes import moment
 from tests.onboard.test_lane_cache import bent, invalid_maps
 from tests.test_scenario import INVALID_NAMES
 from trajpred.lane_map import LaneMap

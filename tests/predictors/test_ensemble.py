@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.evaluation.predictors import Scattered
-from tests.graph.scenes import straight
+from tests.features.scenes import straight
 from trajpred.errors import DataError
 from trajpred.modes import cluster, join
 from trajpred.predictors import load_ensemble, load_predictor

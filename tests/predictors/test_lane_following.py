@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.graph.scenes import FAR, QUARTER, moved
+from tests.features.scenes import FAR, QUARTER, moved
+from trajpred.features.lane_paths import Routes, lane_paths
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose, norm, rotate, unit_vector
-from trajpred.graph.lane_paths import Routes, lane_paths
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.baselines import constant_velocity, lane_following
 from trajpred.scenario import Scenario

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.graph.scenes import straight
+from tests.features.scenes import straight
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.forecast import Forecast

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import equal, rejected
-from tests.graph.scenes import assert_same, features_of
+from tests.features.scenes import assert_same, features_of
 from tests.sources.argoverse1_files import HEADER, MAPS, SHIPPED, Row, made_map, made_rows, write, write_csv
 from trajpred.evaluation import evaluate
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap

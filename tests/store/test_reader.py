@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import SAMPLE, equal, rejected
-from tests.graph.scenes import assert_same
+from tests.features.scenes import assert_same
 from tests.store.scenarios import OPTIONS, full_map, index, made, shard
 from trajpred.errors import DataError
 from trajpred.scenario_batch import ScenarioBatch

@@ -1,3 +1,4 @@
-"""Fixtures of the graph and model tests serve here too."""
+"""Fixtures of the features and model tests serve here too."""
 
+from tests.features.conftest import scenario, scenes  # noqa: F401
 from tests.model.conftest import model, real, seed  # noqa: F401

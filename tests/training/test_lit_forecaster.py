@@ -15,11 +15,11 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.errors import DataError
-from trajpred.graph.config import SceneConfig
-from trajpred.graph.data_module import SceneData
-from trajpred.graph.transforms import AugmentConfig
+from trajpred.features.config import SceneConfig
 from trajpred.model import Forecaster
 from trajpred.scenario import Scenario
+from trajpred.training.augmentation import AugmentConfig
+from trajpred.training.data_module import SceneData
 from trajpred.training.lit_forecaster import RANDOM, LitForecaster
 
 #: Parameters whose gradient is zero: a constant added to all logits changes nothing.

@@ -22,8 +22,7 @@ from tests.conftest import ROOT
 from tests.model.small import TINY, small_model
 from tests.training.command import SignalAt, call, last_weights, signal_at, tiny
 from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
-from trajpred.graph.data_module import SceneData
-from trajpred.graph.transforms import AugmentConfig
+from trajpred.training.augmentation import AugmentConfig
 from trajpred.training.checkpoint_io import (
     SIGNALS,
     STOPPED,
@@ -32,6 +31,7 @@ from trajpred.training.checkpoint_io import (
     RunCheckpoint,
     StoppedError,
 )
+from trajpred.training.data_module import SceneData
 from trajpred.training.record import RunHistory
 
 pytestmark = pytest.mark.skipif(

@@ -12,14 +12,14 @@ import numpy as np
 
 from trajpred.benchmark.model import make_model, training_step
 from trajpred.benchmark.timing import median_ms, use_threads
-from trajpred.graph.config import SceneConfig
-from trajpred.graph.data_module import SceneDataset
+from trajpred.features.config import SceneConfig
 from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import read_map, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE, SAMPLE_RAW
 from trajpred.store.shards import write_shard
+from trajpred.training.data_module import SceneDataset
 
 #: Scenarios of a shard.
 SHARD = 256

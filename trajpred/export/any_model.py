@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from trajpred.graph.config import GraphConfig
-from trajpred.graph.relations import RELATIONS, relation_kinds
-from trajpred.graph.scene_graph import SceneBatch
+from trajpred.features.config import GraphConfig
+from trajpred.features.relations import RELATIONS, relation_kinds
+from trajpred.features.scene_graph import SceneBatch
 from trajpred.model import SceneDecoder, SceneTokens, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature

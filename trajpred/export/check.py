@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.export.precision import PrecisionRule
+from trajpred.features.scene_graph import build_batch
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm
-from trajpred.graph.scene_graph import build_batch
 from trajpred.lane_map import LaneMap
 from trajpred.model import Forecaster
 from trajpred.onboard.bundle import FUSED, SIGNATURES

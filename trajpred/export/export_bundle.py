@@ -26,8 +26,8 @@ from trajpred.export.graphs import Decoder, Encoder
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.trace import join, to_onnx
+from trajpred.features.channels import LANE_KINDS
 from trajpred.files import atomic_file, naming
-from trajpred.graph.channels import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.checkpoint import CONFIG, read_checkpoint

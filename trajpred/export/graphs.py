@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trajpred.geometry import Pose
-from trajpred.graph.config import GraphConfig
-from trajpred.graph.relations import (
+from trajpred.features.config import GraphConfig
+from trajpred.features.relations import (
     AGENT_TO_AGENT,
     AGENT_TO_LANE,
     EDGE_KINDS,
@@ -23,6 +22,7 @@ from trajpred.graph.relations import (
     edge_features,
     relation_kinds,
 )
+from trajpred.geometry import Pose
 from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trajpred import model as models
 from trajpred.errors import DataError, quoted, require
-from trajpred.graph.config import MAX_SIZE
+from trajpred.features.config import MAX_SIZE
 
 #: Limits on the plain values of a checkpoint: values in total, values within values, characters of a string.
 MAX_VALUES, MAX_DEPTH, MAX_TEXT = 100_000, 32, 1_000_000

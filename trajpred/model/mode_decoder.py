@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
+from trajpred.features.channels import LENGTH_SCALE
+from trajpred.features.lane_futures import MODES
+from trajpred.features.relations import edge_features
 from trajpred.geometry import Pose, direction, to_global
-from trajpred.graph.channels import LENGTH_SCALE
-from trajpred.graph.lane_futures import MODES
-from trajpred.graph.relations import edge_features
 from trajpred.model.heads import CurveHead
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias

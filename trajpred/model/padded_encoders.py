@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from trajpred.errors import require
+from trajpred.features.relations import EDGE_KINDS
 from trajpred.geometry import POSE_SCALE
-from trajpred.graph.relations import EDGE_KINDS
 from trajpred.model.published_encoders import lane_topology
 from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import TokenGraph

@@ -9,9 +9,15 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch_geometric.data import HeteroData
 
+from trajpred.features.channels import EDGE_POSE, HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
+from trajpred.features.relations import (
+    AGENT_TO_AGENT,
+    AGENT_TO_LANE,
+    EDGE_KINDS,
+    LANE_TO_AGENT,
+    edge_features,
+)
 from trajpred.geometry import Pose, direction, last_step, norm, relative_pose, rotate, unit_vector
-from trajpred.graph.channels import EDGE_POSE, HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
-from trajpred.graph.relations import AGENT_TO_AGENT, AGENT_TO_LANE, EDGE_KINDS, LANE_TO_AGENT, edge_features
 from trajpred.model.attention import Pairs
 from trajpred.model.token_encoder import SceneTokens, TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph

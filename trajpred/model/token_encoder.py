@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
+from trajpred.features.channels import HISTORY, LANE_KINDS, LANE_POINT, VALID
 from trajpred.forecast import Attention
-from trajpred.graph.channels import HISTORY, LANE_KINDS, LANE_POINT, VALID
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model.attention import Pairs, recorded, records
 from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
@@ -210,7 +210,7 @@ class TokenEncoder(nn.Module):
         return [Pairs(torch.cat((graph.index, loops.expand(2, -1)), 1), weight)]
 
     def encode(self, batch: HeteroData) -> SceneTokens:
-        """Encode all agents and lanes of a batch (:func:`trajpred.graph.scene_graph.scene_graph`)."""
+        """Encode all agents and lanes of a batch (:func:`trajpred.features.scene_graph.scene_graph`)."""
         agent, graph = batch["agent"], TokenGraph.of(batch)
         agents = self.agent(agent.history, agent.object_type)
         lanes = self.encode_lanes(batch)

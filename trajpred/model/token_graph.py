@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from trajpred.features.channels import edge_channels
+from trajpred.features.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, distances, edge_features
 from trajpred.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
-from trajpred.graph.channels import edge_channels
-from trajpred.graph.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, distances, edge_features
 from trajpred.nn import Padding
 
 #: Channels of :attr:`TokenGraph.features`.
@@ -52,7 +52,7 @@ class TokenGraph:
 
     @classmethod
     def of(cls, batch: HeteroData) -> TokenGraph:
-        """Build the graph of a batch of :func:`~trajpred.graph.scene_graph.scene_graph`."""
+        """Build the graph of a batch of :func:`~trajpred.features.scene_graph.scene_graph`."""
         agent, lane = batch["agent"], batch["lane"]
         start = {"agent": 0, "lane": agent.num_nodes}
         sender = [batch[relation].edge_index[0] + start[relation[0]] for relation in RELATIONS]

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, quoted, require
-from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT
-from trajpred.graph.config import MAX_NUMBER, MAX_SIZE, FeatureConfig
+from trajpred.features.channels import HISTORY, LANE_MARKS, LANE_POINT
+from trajpred.features.config import MAX_NUMBER, MAX_SIZE, FeatureConfig
 
 MANIFEST, EXAMPLE, INTERFACE = "bundle.json", "example.npz", "INTERFACE.md"
 #: ``format`` and ``version`` in ``bundle.json``; other values are rejected.
@@ -94,7 +94,7 @@ _EIGENVECTORS = Port(
     "lane_eigenvectors",
     "float32",
     ("L", "W"),
-    "eigenvectors of the Laplacian of the lane topology (trajpred.laplacian); zeros for padding",
+    "eigenvectors of the Laplacian of the lane topology (trajpred.features.laplacian); zeros for padding",
 )
 _MOTION = (
     Port("agent_velocity", "float32", ("A", 2), "m/s where last seen, own frame"),
@@ -106,7 +106,7 @@ _START = (
         "agent_anchors",
         "float32",
         ("A", "K", "F", 2),
-        "m, own frame: futures along the lanes, the most probable first (trajpred.graph.lane_futures)",
+        "m, own frame: futures along the lanes, the most probable first (trajpred.features.lane_futures)",
     ),
 )
 _SCENE_HEADING = Port("scene_heading", "float32", (), "rad, of the agent at the scene's origin")

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
+from trajpred.features.agents import AgentFeatures
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
-from trajpred.graph.agents import AgentFeatures
 from trajpred.onboard.bundle import GRAPHS
 from trajpred.onboard.encoder import LocalScene, OnboardEncoder, pad
 from trajpred.scenario import Scenario, Tracks

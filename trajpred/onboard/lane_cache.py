@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require, within
-from trajpred.graph.agents import AgentFeatures
-from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import (
+from trajpred.features.agents import AgentFeatures
+from trajpred.features.config import FeatureConfig
+from trajpred.features.lanes import (
     LaneLines,
     LaneShapes,
     lane_topology,

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
+from trajpred.features.lane_futures import lane_futures
+from trajpred.features.lane_paths import Routes
 from trajpred.forecast import Forecast
 from trajpred.geometry import STANDING_SPEED, Pose, arc, norm, wrap_angle
-from trajpred.graph.lane_futures import lane_futures
-from trajpred.graph.lane_paths import Routes
 from trajpred.scenario import Scenario
 
 #: Number of last steps that the turn rate is fitted to: 1 s at 10 Hz.
@@ -49,7 +49,7 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
 
 
 def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecast:
-    """Forecast the :func:`~trajpred.graph.lane_futures.lane_futures` of every track, the most probable first.
+    """Forecast the futures along the lanes (:mod:`trajpred.features.lane_futures`) of every track.
 
     Six futures per track, along the lanes and at several speeds. Args and errors: see
     :func:`constant_velocity`.

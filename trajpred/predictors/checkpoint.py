@@ -12,11 +12,11 @@ import torch
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import DataError, require
+from trajpred.features.mirror import mirrored
+from trajpred.features.scene_features import scene_features
+from trajpred.features.scene_graph import scene_graph
 from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import wrap_angle
-from trajpred.graph.features import scene_features
-from trajpred.graph.scene_graph import scene_graph
-from trajpred.graph.transforms import mirrored
 from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, PLAIN, read_checkpoint, training_facts
@@ -181,6 +181,6 @@ def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[At
 
 
 def _reflect(forecast: Forecast) -> Forecast:
-    """Reflect about the city's x axis, as :func:`trajpred.graph.transforms.mirrored` reflects scenes."""
+    """Reflect about the city's x axis, as :func:`trajpred.features.mirror.mirrored` reflects scenes."""
     path = forecast.trajectory * [1.0, -1.0]
     return replace(forecast, trajectory=path, heading=wrap_angle(-forecast.heading))

@@ -39,8 +39,8 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     """Load a predictor.
 
     Args:
-        checkpoint: a name in :data:`PREDICTORS` or of pretrained weights, or the path of a checkpoint, a bundle or
-            a predictions file.
+        checkpoint: a name in :data:`PREDICTORS` or of pretrained weights, or the path of a checkpoint, a
+            bundle or a predictions file.
         joint: mode k of all agents of a scene is one world, as always in a file of several tracks.
 
     Raises: DataError if there is no such predictor, or it has no joint futures.

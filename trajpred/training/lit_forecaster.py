@@ -13,8 +13,8 @@ from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
 from trajpred.evaluation.agents import agent_groups
+from trajpred.features.config import SceneConfig
 from trajpred.geometry import last_step, norm
-from trajpred.graph.config import SceneConfig
 from trajpred.metrics import ForecastMetrics
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG

@@ -14,8 +14,8 @@ from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
 from pytorch_lightning.loggers import TensorBoardLogger
 from tqdm import tqdm
 
-from trajpred.graph.data_module import SceneData
 from trajpred.metrics import columns
+from trajpred.training.data_module import SceneData
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.record import RunHistory, epochs_done
 

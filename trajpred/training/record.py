@@ -18,11 +18,11 @@ from trajpred.errors import DataError, require
 from trajpred.evaluation import evaluate, write_results
 from trajpred.evaluation.report import beside, show, tables, to_markdown
 from trajpred.evaluation.results import environment, store_facts
-from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import TRAINING
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import store_words
+from trajpred.training.data_module import SceneData
 from trajpred.viz.curves import draw_curves
 from trajpred.viz.scene import draw_scene, save_scene
 

@@ -21,7 +21,6 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
 from trajpred.files import naming
-from trajpred.graph.data_module import SceneData, without_held_out
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
 from trajpred.model.pretrained import LAST
 from trajpred.store import ScenarioStore
@@ -35,6 +34,7 @@ from trajpred.training.checkpoint_io import (
     StoppedError,
     newest_checkpoint,
 )
+from trajpred.training.data_module import SceneData, without_held_out
 from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress

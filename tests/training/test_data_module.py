@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.graph.scenes import equal_batches
+from tests.features.scenes import equal_batches
 from tools.synthesize import synthesize
 from trajpred.errors import DataError
-from trajpred.graph.batch_sampler import BatchKey
-from trajpred.graph.config import FeatureConfig, SceneConfig
-from trajpred.graph.data_module import SceneData, SceneDataset
-from trajpred.graph.scene_graph import SceneBatch, build_batch
-from trajpred.graph.transforms import AugmentConfig
+from trajpred.features.config import FeatureConfig, SceneConfig
+from trajpred.features.scene_graph import SceneBatch, build_batch
 from trajpred.store import ScenarioStore, prepare
+from trajpred.training.augmentation import AugmentConfig
+from trajpred.training.batch_sampler import BatchKey
+from trajpred.training.data_module import SceneData, SceneDataset
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)
 
@@ -181,7 +181,7 @@ import re, sys
 from pathlib import Path
 import torch
 from trajpred.benchmark.model import DEFAULT_MODEL
-from trajpred.graph.data_module import SceneData, SceneDataset
+from trajpred.training.data_module import SceneData, SceneDataset
 from trajpred.training.lit_forecaster import LitForecaster
 model = LitForecaster.build(DEFAULT_MODEL).train()
 optimizer, scenes = torch.optim.AdamW(model.parameters()), []

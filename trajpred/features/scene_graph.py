@@ -1,9 +1,9 @@
 """Build one graph with typed relations from the agents and lanes of many scenes.
 
 Every relation holds ``edge_index [2, E]`` (row 0 sender, row 1 receiver, sorted by receiver) and
-``edge_kind [E]``, an index into :data:`~trajpred.graph.relations.EDGE_KINDS`. Edge features are relative
+``edge_kind [E]``, an index into :data:`~trajpred.features.relations.EDGE_KINDS`. Edge features are relative
 poses; the model computes them once per forward from the nodes' poses
-(:func:`~trajpred.graph.relations.edge_features`), so a batch stays small.
+(:func:`~trajpred.features.relations.edge_features`), so a batch stays small.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.graph.config import GraphConfig, SceneConfig
-from trajpred.graph.features import SceneFeatures, scene_features
-from trajpred.graph.ragged import place_within, starts
-from trajpred.graph.relations import relation_kinds
-from trajpred.laplacian import laplacian_eigenvectors
+from trajpred.features.config import GraphConfig, SceneConfig
+from trajpred.features.laplacian import laplacian_eigenvectors
+from trajpred.features.ragged import place_within, starts
+from trajpred.features.relations import relation_kinds
+from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 

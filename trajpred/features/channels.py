@@ -1,7 +1,8 @@
 """Every feature channel that a model reads: its name, its unit, and its sign under reflection. NumPy only.
 
-To add a feature, add its channel here and its value where the array is filled (:mod:`~trajpred.graph.agents`,
-:mod:`~trajpred.graph.features`, :mod:`~trajpred.graph.relations`); encoder sizes and signatures follow.
+To add a feature, add its channel here and its value where the array is filled
+(:mod:`~trajpred.features.agents`, :mod:`~trajpred.features.lanes`, :mod:`~trajpred.features.relations`);
+encoder sizes and signatures follow.
 """
 
 from __future__ import annotations

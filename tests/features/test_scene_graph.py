@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from tests.graph.scenes import features_of, straight
-from trajpred.graph.channels import TOPOLOGY
-from trajpred.graph.config import FeatureConfig, GraphConfig, SceneConfig
-from trajpred.graph.features import scene_features
-from trajpred.graph.relations import EDGE_KINDS, LANE_TO_LANE, RELATIONS
-from trajpred.graph.scene_graph import build_batch, scene_graph
+from tests.features.scenes import features_of, straight
+from trajpred.features.channels import TOPOLOGY
+from trajpred.features.config import FeatureConfig, GraphConfig, SceneConfig
+from trajpred.features.relations import EDGE_KINDS, LANE_TO_LANE, RELATIONS
+from trajpred.features.scene_features import scene_features
+from trajpred.features.scene_graph import build_batch, scene_graph
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 

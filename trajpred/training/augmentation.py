@@ -1,29 +1,24 @@
-"""Random variations of training scenes, and reflection. NumPy only, applied before scenes become graphs."""
+"""Random variations of training scenes. NumPy only, applied before scenes become graphs."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import require
-from trajpred.graph.agents import AgentFeatures
-from trajpred.graph.channels import (
+from trajpred.features.agents import AgentFeatures
+from trajpred.features.channels import (
     BOUNDARIES,
-    HISTORY,
-    LANE_MARKS,
-    LANE_POINT,
-    PLANE,
-    TOPOLOGY,
     VALID,
-    other_side,
 )
-from trajpred.graph.config import ATTRIBUTES, FeatureConfig
-from trajpred.graph.features import LaneFeatures, SceneFeatures, topology_among
-from trajpred.graph.ragged import place_within
+from trajpred.features.config import ATTRIBUTES, FeatureConfig
+from trajpred.features.lanes import LaneFeatures, topology_among
+from trajpred.features.mirror import mirrored
+from trajpred.features.ragged import place_within
+from trajpred.features.scene_features import SceneFeatures
 from trajpred.lane_map import LANE_TYPES
 from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
@@ -31,13 +26,6 @@ from trajpred.scenario_batch import ScenarioBatch
 #: Keys of independent random numbers.
 _DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _RECUT, *_MORE = range(12)
 _NO_MAP, _ALONE, _GAP, _GAP_END, _GAP_LENGTH, _UNKNOWN = _MORE
-#: The channels of the fields that reflection changes, besides headings and the topology.
-REFLECTED = {
-    **dict.fromkeys(("origin", "position", "velocity", "anchors", "target"), PLANE),
-    "history": HISTORY,
-    "points": LANE_POINT,
-    "marks": LANE_MARKS,
-}
 #: The longest gap in a history, as a share of its steps.
 _LONGEST_GAP = 0.2
 
@@ -76,7 +64,7 @@ class AugmentConfig:
         no_agents: probability that a scene has no agents but the focal and the scored ones.
         no_map: probability that a scene has no map.
         unknown: probability, for each of the attributes that not all data have
-            (:data:`~trajpred.graph.config.ATTRIBUTES`), that a scene lacks it, and once more that a scene
+            (:data:`~trajpred.features.config.ATTRIBUTES`), that a scene lacks it, and once more that a scene
             lacks all of them.
         earlier_s, later_s: the forecast is made up to so many seconds earlier or later, in whole steps,
             uniformly; the labels are what was recorded after it.
@@ -204,29 +192,3 @@ def _last_step(agents: AgentFeatures) -> NDArray[np.int64]:
     """Return the last observed step ``[A]``."""
     steps = np.arange(agents.history.shape[1])
     return np.where(agents.history[..., VALID] > 0, steps, 0).max(axis=1, initial=0)
-
-
-def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
-    """Reflect the ``chosen`` scenes ``[S]`` about the city's x axis (y becomes -y).
-
-    Models read relative poses only, so any axis gives the same result. Mark types change sides and keep
-    their names: av2 names them from the lane outwards.
-    """
-    agents, lanes = scenes.agents, scenes.lanes
-    kind, on_chosen = lanes.topology_kind, chosen[lanes.scene][lanes.topology[1]]
-    kind = np.where(on_chosen, other_side(TOPOLOGY)[kind], kind)
-    return replace(
-        scenes,
-        **_reflected(scenes, chosen),
-        agents=replace(agents, **_reflected(agents, chosen[agents.scene])),
-        lanes=replace(lanes, **_reflected(lanes, chosen[lanes.scene]), topology_kind=kind),
-    )
-
-
-def _reflected(
-    record: SceneFeatures | AgentFeatures | LaneFeatures, chosen: NDArray[np.bool_]
-) -> dict[str, NDArray[Any]]:
-    """Return the fields of ``record`` that reflection changes, with the ``chosen`` rows reflected."""
-    own = [name for name in REFLECTED if hasattr(record, name)]
-    values = {name: REFLECTED[name].reflect(getattr(record, name), chosen) for name in own}
-    return {**values, "heading": np.where(chosen, -record.heading, record.heading)}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.graph.scenes import straight
+from tests.features.scenes import straight
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario
 

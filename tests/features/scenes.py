@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import SceneFeatures, scene_features
-from trajpred.graph.scene_graph import SceneBatch
+from trajpred.features.config import FeatureConfig
+from trajpred.features.scene_features import SceneFeatures, scene_features
+from trajpred.features.scene_graph import SceneBatch
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import EGO_ID, Scenario, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.graph.scenes import FAR, features_of, moved, other_future, straight
+from tests.features.scenes import FAR, features_of, moved, other_future, straight
 from trajpred.errors import DataError
+from trajpred.features.channels import LANE_KINDS, TOPOLOGY
+from trajpred.features.config import FeatureConfig
+from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.geometry import Pose
-from trajpred.graph.channels import LANE_KINDS, TOPOLOGY
-from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import SceneFeatures, scene_features
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.predictors.baselines import lane_following
 from trajpred.scenario import Scenario, TrackCategory

@@ -1,7 +1,7 @@
 """Six futures per agent, from paths along the lanes and accelerations; nothing is learned. NumPy only.
 
-All constants, here and in :mod:`~trajpred.graph.lane_paths`, are round numbers, chosen by hand on the focal
-tracks of 800 Argoverse 1 training sequences, not on validation scenes.
+All constants, here and in :mod:`~trajpred.features.lane_paths`, are round numbers, chosen by hand on the
+focal tracks of 800 Argoverse 1 training sequences, not on validation scenes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.features.lane_paths import POINTS, LanePaths, Routes, lane_paths
+from trajpred.features.ragged import place_within
 from trajpred.geometry import STANDING_SPEED, Pose, arc, direction, norm, unit_vector
-from trajpred.graph.lane_paths import POINTS, LanePaths, Routes, lane_paths
-from trajpred.graph.ragged import place_within
 from trajpred.scenario import OBJECT_TYPES
 
 #: Futures of each agent.

@@ -7,13 +7,14 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from tests.graph.scenes import features_of, in_a_mirror, straight
-from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import SceneFeatures, scene_features
-from trajpred.graph.transforms import AugmentConfig, augment, hashed, mirrored, recut, uniform
+from tests.features.scenes import features_of, in_a_mirror, straight
+from trajpred.features.config import FeatureConfig
+from trajpred.features.mirror import mirrored
+from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.predictors.perturbations import without_map
 from trajpred.scenario import Scenario, TrackCategory, Tracks
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut, uniform
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError
-from trajpred.graph.batch_sampler import (
+from trajpred.training.batch_sampler import (
     BLOCK,
     WINDOW,
     BatchKey,

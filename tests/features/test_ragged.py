@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajpred.graph.ragged import resample
+from trajpred.features.ragged import resample
 from trajpred.lane_map import Ragged
 
 

@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from trajpred.errors import require
-from trajpred.graph.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches, SceneSizes, TrainBatches
-from trajpred.graph.config import SceneConfig
-from trajpred.graph.features import scene_features
-from trajpred.graph.scene_graph import SceneBatch, scene_graph
-from trajpred.graph.transforms import AugmentConfig, augment, hashed, recut
+from trajpred.features.config import SceneConfig
+from trajpred.features.scene_features import scene_features
+from trajpred.features.scene_graph import SceneBatch, scene_graph
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.splits import Half
 from trajpred.store import ScenarioStore
+from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut
+from trajpred.training.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches, SceneSizes, TrainBatches
 
 
 class SceneDataset(Dataset[SceneBatch]):
     """Batches of scene graphs from one split of a store.
 
-    Index it with rows, or with a :class:`~trajpred.graph.batch_sampler.BatchKey` for a random variation. The
-    variation of a scene is a function of ``seed``, epoch and row alone, whichever worker computes it and (to
-    within rounding, since lanes are resampled along the whole batch) whichever batch it is in.
+    Index it with rows, or with a :class:`~trajpred.training.batch_sampler.BatchKey` for a random variation.
+    The variation of a scene is a function of ``seed``, epoch and row alone, whichever worker computes it and
+    (to within rounding, since lanes are resampled along the whole batch) whichever batch it is in.
 
     Example:
         >>> data = SceneDataset(ScenarioStore("/data/av2-store", "val"), SceneConfig())

@@ -10,9 +10,9 @@ import functools
 import torch
 from torch import Tensor
 
+from trajpred.features.channels import DISTANCES, TOPOLOGY
+from trajpred.features.config import GraphConfig
 from trajpred.geometry import POSE_SCALE
-from trajpred.graph.channels import DISTANCES, TOPOLOGY
-from trajpred.graph.config import GraphConfig
 
 LANE_TO_LANE = ("lane", "to", "lane")
 LANE_TO_AGENT = ("lane", "to", "agent")
@@ -113,7 +113,7 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
         kind: ``[...]`` int64 below ``kinds``.
 
     Returns:
-        The channels of :func:`~trajpred.graph.channels.edge_channels`: the sender's pose in the receiver's
+        The channels of :func:`~trajpred.features.channels.edge_channels`: the sender's pose in the receiver's
         frame, and the one-hot kind.
     """
     constants = _created_constants if torch.compiler.is_compiling() else _kept_constants

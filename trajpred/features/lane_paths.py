@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.features.ragged import interpolate, smallest
 from trajpred.geometry import Pose, direction, norm, rotate, wrap_angle
-from trajpred.graph.ragged import interpolate, smallest
 from trajpred.lane_map import LaneMap, Ragged
 
 #: Points of a path.

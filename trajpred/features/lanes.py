@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.features.agents import AgentFeatures
+from trajpred.features.channels import LENGTH_SCALE, TOPOLOGY
+from trajpred.features.config import FeatureConfig
+from trajpred.features.ragged import pairs, place_within, resample, smallest
 from trajpred.geometry import direction, norm, rotate, to_local
-from trajpred.graph.agents import AgentFeatures, agent_features, focal_poses
-from trajpred.graph.channels import LENGTH_SCALE, TOPOLOGY
-from trajpred.graph.config import FeatureConfig
-from trajpred.graph.ragged import pairs, place_within, resample, smallest
 from trajpred.lane_map import LANE_TYPES, MAP_ATTRIBUTES, LaneMap
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -57,9 +57,9 @@ class LaneShapes:
 
     Attributes:
         heading: ``[L]`` radians, the direction at the midpoint.
-        points: ``[L, P, C]`` (:data:`~trajpred.graph.channels.LANE_POINT`), own frame; zeros for an
+        points: ``[L, P, C]`` (:data:`~trajpred.features.channels.LANE_POINT`), own frame; zeros for an
             unknown boundary.
-        kind: ``[L]`` int64, index into :data:`~trajpred.graph.channels.LANE_KINDS`.
+        kind: ``[L]`` int64, index into :data:`~trajpred.features.channels.LANE_KINDS`.
         is_intersection: ``[L]`` int64, 0 or 1.
         marks: ``[L, 2]`` int64, left and right mark type.
     """
@@ -107,7 +107,7 @@ class LaneFeatures(LaneShapes):
         position: ``[L, 2]`` metres from the scene's origin.
         topology: ``[2, E]`` int64 (sender, receiver).
         topology_kind: ``[E]`` int64, what the sender is to the receiver, index into
-            :data:`~trajpred.graph.channels.TOPOLOGY`.
+            :data:`~trajpred.features.channels.TOPOLOGY`.
     """
 
     scene: NDArray[np.int64]
@@ -115,52 +115,6 @@ class LaneFeatures(LaneShapes):
     position: NDArray[np.float32]
     topology: NDArray[np.int64]
     topology_kind: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class SceneFeatures:
-    """Features of ``S`` scenes.
-
-    Attributes:
-        scenario_id: ``[S]`` strings.
-        origin: ``[S, 2]`` float64, city frame: the focal agent's last observed position.
-        heading: ``[S]`` the focal agent's last observed heading, radians, city frame.
-        step_s: ``[S]`` seconds between steps.
-        recorded: ``[S]`` int64, how many future steps were recorded; later ones may be continued labels.
-        agents, lanes: of all scenes, scene by scene.
-    """
-
-    scenario_id: NDArray[np.str_]
-    origin: NDArray[np.float64]
-    heading: NDArray[np.float32]
-    step_s: NDArray[np.float64]
-    recorded: NDArray[np.int64]
-    agents: AgentFeatures
-    lanes: LaneFeatures
-
-
-def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures:
-    """Compute the features of ``batch``; future states enter ``target`` alone.
-
-    Example:
-        >>> features = scene_features(ScenarioBatch.of([scenario]), FeatureConfig())
-        >>> features.agents.history.shape
-        (12, 50, 7)
-    """
-    batch = batch.window(config.history or batch.num_observed, config.future or batch.num_future)
-    focal = focal_poses(batch)
-    agents = agent_features(batch, focal.position, config)
-    lanes = lane_features(batch, focal.position, agents, config)
-    heading = focal.heading.astype(np.float32)
-    return SceneFeatures(
-        scenario_id=batch.scenario_id,
-        origin=focal.position,
-        heading=heading,
-        step_s=batch.step_s,
-        recorded=(batch.recorded - batch.num_observed).clip(0, batch.num_future),
-        agents=agents,
-        lanes=lanes,
-    )
 
 
 def lane_features(

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.features.channels import LENGTH_SCALE, SPEED_SCALE
+from trajpred.features.config import FeatureConfig
+from trajpred.features.lane_futures import MODES, lane_futures
+from trajpred.features.lane_paths import Routes
+from trajpred.features.ragged import smallest
 from trajpred.geometry import Pose, norm, relative_pose, rotate, to_local, unit_vector
-from trajpred.graph.channels import LENGTH_SCALE, SPEED_SCALE
-from trajpred.graph.config import FeatureConfig
-from trajpred.graph.lane_futures import MODES, lane_futures
-from trajpred.graph.lane_paths import Routes
-from trajpred.graph.ragged import smallest
 from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -28,10 +28,10 @@ class AgentFeatures:
         velocity: ``[A, 2]`` m/s in the own frame at the last observed state.
         elapsed_s: ``[A]`` seconds from the last observed state to the last observed step of the scenario.
         object_type: ``[A]`` int64; ``category``: ``[A]`` int64.
-        history: ``[A, observed, C]`` (:data:`~trajpred.graph.channels.HISTORY`), own frame; zeros where not
-            valid.
+        history: ``[A, observed, C]`` (:data:`~trajpred.features.channels.HISTORY`), own frame; zeros where
+            not valid.
         anchors: ``[A, 6, anchor_steps, 2]`` metres, own frame: futures along the lanes, the most probable
-            first (:func:`~trajpred.graph.lane_futures.lane_futures`).
+            first (:func:`~trajpred.features.lane_futures.lane_futures`).
         target: ``[A, future, 2]`` metres, own frame; ``target_mask``: ``[A, future]``.
     """
 
