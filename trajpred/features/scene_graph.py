@@ -18,10 +18,10 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.features.config import GraphConfig, SceneConfig
-from trajpred.features.laplacian import laplacian_eigenvectors
 from trajpred.features.ragged import place_within, starts
 from trajpred.features.relations import relation_kinds
 from trajpred.features.scene_features import SceneFeatures, scene_features
+from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.features.agents import AgentFeatures, agent_features, focal_poses
-from trajpred.features.laplacian import laplacian_eigenvectors
+from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES, Bundle
 from trajpred.onboard.lane_cache import LaneCache, SelectedLanes
 from trajpred.scenario_batch import ScenarioBatch

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.nn.parity.case import Case
-from trajpred.features.laplacian import normalized_laplacian
+from trajpred.laplacian import normalized_laplacian
 from trajpred.nn.published.graph_transformer_net import adjacency, laplacian_positional_encoding
 
 

@@ -13,7 +13,7 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 from torch_geometric.utils import to_undirected
 
 from tests.nn.published.operators import EDGES
-from trajpred.features.laplacian import normalized_laplacian
+from trajpred.laplacian import normalized_laplacian
 from trajpred.nn import (
     GraphTransformerNet,
     laplacian_positional_encoding,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import scatter, to_dense_adj
 
-from trajpred.features.laplacian import laplacian_eigenvectors
+from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.nn.published.graph_transformer import DwivediGraphTransformerEdgeLayer
 
 
@@ -175,7 +175,7 @@ def laplacian_positional_encoding(edge_index: Tensor, batch: Tensor, k: int) -> 
 
     Exactly one eigenvector is dropped, also for disconnected graphs. Signs, and the basis of a repeated
     eigenvalue, are arbitrary. A graph of n nodes has n - 1 columns; further columns are 0. Computed in
-    float64 by :func:`trajpred.features.laplacian.laplacian_eigenvectors`, which onboard bundles use, too.
+    float64 by :func:`trajpred.laplacian.laplacian_eigenvectors`, which onboard bundles use, too.
 
     Shapes: edge_index ``[2, E]`` of the flattened batch; batch ``[N]``, ascending, graph of each node ->
     ``[N, k]`` in torch's default dtype.
