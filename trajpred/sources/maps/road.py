@@ -90,11 +90,10 @@ class Road:
         elements = sorted(element.iterfind("lanes/laneSection"), key=lambda section: number(section, "s"))
         require(len(elements) > 0, "laneSection", f"is missing in road {name!r}")
         starts = [0.0, *(number(section, "s") for section in elements[1:]), length]
-        line = RoadLine.of(element, starts, frame)
         sections = []
         for section, (start, end) in zip(elements, pairwise(starts), strict=True):
             sections.append(Section.of(section, start, end))
-        return cls(name, element, line, sections)
+        return cls(name, element, RoadLine.of(element, starts, frame), sections)
 
     def place(self, end: bool, lane: int) -> Place:
         """Return where a lane of this number would be at an end of the road."""
