@@ -26,6 +26,12 @@ else:
 POSE_SCALE = 30.0
 #: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 STANDING_SPEED = 0.5
+#: Heading of a state without any, before the first movement of a track whose headings follow from positions.
+UNKNOWN_HEADING = 0.0
+#: Seconds between the steps of Argoverse, which are assumed of a single step.
+STEP_S = 0.1
+#: Steps whose velocities are fitted from the same sums; more steps would lose precision.
+BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -184,9 +190,31 @@ def causal_velocity(
         ``[A, T, 2]`` m/s; zero at invalid steps and where fewer than two steps of the window are valid.
     """
     A, T = valid.shape
-    time, window = np.arange(T) * step_s, max(2, round(window_s / step_s))
+    velocity = np.zeros((A, T, 2))
+    if not A * T:
+        return velocity
+    window = max(2, round(window_s / step_s))
+    block = max(BLOCK, 2 * window)
+    for start in range(0, T, block):
+        # Windows of a block's first steps begin in the block before.
+        before = max(start - window + 1, 0)
+        steps = slice(before, start + block)
+        slope = _window_slopes(position[:, steps], valid[:, steps], step_s, window)
+        velocity[:, start : start + block] = slope[:, start - before :]
+    return velocity
+
+
+def _window_slopes(
+    position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float, window: int
+) -> NDArray[np.float64]:
+    """Fit a line to the valid ones of the last ``window`` steps at each step; ``[A, T, 2]`` m/s.
+
+    Each window is the difference of two sums from the first step on, whose rounding grows with ``T``.
+    """
+    A, T = valid.shape
+    time = np.arange(T) * step_s
     # Centred on each track's first valid position, so that sums of squares stay small in any city frame.
-    first = position[np.arange(A), valid.argmax(axis=1)] if T else np.zeros((A, 2))
+    first = position[np.arange(A), valid.argmax(axis=1)]
     xy = np.where(valid[..., None], position - first[:, None], 0.0)
     weight = valid.astype(np.float64)
     terms = np.stack((weight, weight * time, weight * time**2), -1)
@@ -194,27 +222,40 @@ def causal_velocity(
     total = np.cumsum(terms, axis=1)
     total[:, window:] -= total[:, : max(T - window, 0)].copy()
     n, s_t, s_tt = total[..., 0:1], total[..., 1:2], total[..., 2:3]
+    fits = (n > 1) & valid[..., None]
     spread = n * s_tt - s_t**2
-    slope = (n * total[..., 5:7] - s_t * total[..., 3:5]) / np.where(spread > 1e-9, spread, 1.0)
-    return np.where((spread > 1e-9) & valid[..., None], slope, 0.0)
+    slope = (n * total[..., 5:7] - s_t * total[..., 3:5]) / np.where(fits, spread, 1.0)
+    return np.where(fits, slope, 0.0)
 
 
 def causal_heading(velocity: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the direction of travel ``[A, T]`` in radians, or the last one above :data:`STANDING_SPEED`.
 
-    ``velocity`` is ``[A, T, 2]`` in m/s. The heading is 0 before a track first moves.
+    ``velocity`` is ``[A, T, 2]`` in m/s. The heading is 0 before a track first moves: unknown, see
+    :func:`heading_known`.
     """
     moving = valid & (norm(velocity) > STANDING_SPEED)
-    return hold_last(direction(velocity), moving, 0.0)
+    return hold_last(direction(velocity), moving, UNKNOWN_HEADING)
+
+
+def heading_known(heading: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether headings ``[...]`` are known, of states with ``velocity`` ``[..., 2]``.
+
+    Those that :func:`causal_heading` sets before a track first moves are not.
+    """
+    moving: NDArray[np.bool_] = norm(velocity) > STANDING_SPEED
+    return moving | (heading != UNKNOWN_HEADING)
 
 
 def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.float64]:
     """Compute the mean seconds ``[...]`` between the observed steps of windows ``[..., T]``.
 
-    Future timestamps are ignored: they are unknown onboard. Returns 0.1 for one observed step.
+    Future timestamps are ignored, since they are unknown onboard, unless there is only one observed step.
+    Returns :data:`STEP_S` for a single step.
     """
-    stamps = timestamps_ns[..., :num_observed]
-    if stamps.shape[-1] < 2:
-        return np.full(stamps.shape[:-1], 0.1)
-    mean: NDArray[np.float64] = (stamps[..., -1] - stamps[..., 0]) / 1e9 / (stamps.shape[-1] - 1)
+    stamps = timestamps_ns if num_observed < 2 else timestamps_ns[..., :num_observed]
+    intervals = stamps.shape[-1] - 1
+    if intervals < 1:
+        return np.full(stamps.shape[:-1], STEP_S)
+    mean: NDArray[np.float64] = (stamps[..., -1] - stamps[..., 0]) / 1e9 / intervals
     return mean

@@ -14,6 +14,7 @@ from io import BytesIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from trajpred.clock import require_step_s, require_times, with_lost_frames
 from trajpred.errors import (
     as_array,
     as_names,
@@ -25,7 +26,7 @@ from trajpred.errors import (
     require_shape,
     within,
 )
-from trajpred.geometry import causal_heading, causal_velocity, mean_step_s
+from trajpred.geometry import STEP_S, causal_heading, causal_velocity, mean_step_s
 from trajpred.lane_map import LaneMap
 
 #: Typical (length, width) in metres of Argoverse 2's ten object types; the forecasting data have no boxes.
@@ -109,8 +110,13 @@ class Tracks:
         Steps that were never recorded are unknown. A track that was seen only at other steps stays, without a
         valid step.
         """
-        row, last = np.arange(len(self))[:, None], self.valid.shape[1] - 1
         step = np.broadcast_to(first, len(self))[:, None] + np.arange(steps)
+        return self.at(step)
+
+    def at(self, step: NDArray[np.int64]) -> Tracks:
+        """Select the states at ``step`` ``[A, S]``, or ``[S]`` of all tracks; unknown unless 0 to T - 1."""
+        row = np.arange(len(self))[:, None]
+        last = self.valid.shape[1] - 1
         recorded = (step >= 0) & (step <= last)
         step = step.clip(0, last)
         valid = self.valid[row, step] & recorded
@@ -137,6 +143,9 @@ class Tracks:
 class Scenario:
     """One recording window: tracks, map, and the track to predict.
 
+    Steps are regular. Frames that a recorder lost, as its timestamps show, are missing: the constructor adds
+    their steps, at which no track is valid.
+
     Attributes:
         scenario_id: unique within a split; see :func:`~trajpred.errors.require_names`.
         city: name of the city whose frame the coordinates are in, or "".
@@ -157,6 +166,18 @@ class Scenario:
     tracks: Tracks
     map: LaneMap
     continued: int = 0
+
+    def __post_init__(self) -> None:
+        """Add the steps of lost frames."""
+        regular = with_lost_frames(self.timestamps_ns, self.num_observed)
+        shape = (len(self.tracks), len(self.timestamps_ns))
+        tracks = (self.tracks.valid, self.tracks.heading, self.tracks.position, self.tracks.velocity)
+        fits = all(states.shape[:2] == shape for states in tracks)
+        if regular is None or not fits:
+            return
+        object.__setattr__(self, "timestamps_ns", regular.timestamps_ns)
+        object.__setattr__(self, "num_observed", regular.num_observed)
+        object.__setattr__(self, "tracks", self.tracks.at(regular.frame))
 
     def __repr__(self) -> str:
         tracks, lanes, now = len(self.tracks), len(self.map), self.num_observed
@@ -187,7 +208,7 @@ class Scenario:
 
     @property
     def step_s(self) -> float:
-        """Mean number of seconds between observed steps, see :func:`mean_step_s`."""
+        """Mean seconds between observed steps, see :func:`~trajpred.geometry.mean_step_s`."""
         return float(mean_step_s(self.timestamps_ns, self.num_observed))
 
     @property
@@ -222,8 +243,8 @@ class Scenario:
         self.map.validate()
         T = self.tracks.valid.shape[1]
         require(self.num_steps == T, "timestamps_ns", f"has {self.num_steps} steps, the tracks have {T}")
-        require(bool((np.diff(self.timestamps_ns) > 0).all()), "timestamps_ns", "must increase")
         require(0 < self.num_observed <= T, "num_observed", f"must be 1 to {T}, is {self.num_observed}")
+        require_times(self.timestamps_ns, self.num_observed)
         most = T - self.num_observed
         require(0 <= self.continued <= most, "continued", f"must be 0 to {most}, is {self.continued}")
         known = bool((self.tracks.track_id == self.focal_id).any())
@@ -255,7 +276,7 @@ class Scenario:
         Args:
             position: ``[A, T, 2]`` metres in any fixed frame; NaN marks a missing step.
             num_observed: number of steps that are input; the rest is the future, if any.
-            step_s: seconds between steps.
+            step_s: seconds between steps. A frame that was lost is a step of NaN.
             valid: ``[A, T]``; by default True where the position is not NaN.
             heading: ``[A, T]`` radians; by default :func:`~trajpred.geometry.causal_heading`.
             velocity: ``[A, T, 2]`` m/s; by default :func:`~trajpred.geometry.causal_velocity`.
@@ -279,7 +300,7 @@ class Scenario:
         xy = as_array(position, np.float64, "position")
         require(xy.ndim == 3 and xy.shape[2] == 2, "position", f"must be [A, T, 2], has shape {xy.shape}")
         A, T = xy.shape[:2]
-        require(0 < step_s < np.inf, "step_s", f"must be positive and finite, is {step_s}")
+        require_step_s(step_s)
         mask = as_array(~np.isnan(xy).any(-1) if valid is None else valid, np.bool_, "valid", (A, T))
         require(0 <= focal < A, "focal", f"must be a row of the {A} tracks, is {focal}")
         require_finite(xy[mask], "position")
@@ -304,5 +325,9 @@ class Scenario:
             velocity=np.where(mask[..., None], speed, 0.0),
         )
         lanes = map if isinstance(map, LaneMap) else LaneMap.from_centerlines([] if map is None else map)
+        if T == num_observed == 1 and step_s != STEP_S:
+            # One stamp does not say how long a step is: a step without states comes before it.
+            T = num_observed = 2
+            tracks = tracks.window(-1, T)
         stamps = np.round(np.arange(T) * step_s * 1e9).astype(np.int64)
         return cls(scenario_id, city, stamps, num_observed, names[focal], tracks, lanes).validate()

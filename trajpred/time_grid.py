@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.clock import GAP_STEPS
 from trajpred.errors import require
 from trajpred.forecast import Forecast
 from trajpred.geometry import unit_vector, wrap_angle
@@ -14,8 +15,6 @@ from trajpred.scenario import Scenario, Tracks
 
 #: Share of a step by which times may differ and still be the same.
 SAME_TIME = 0.01
-#: Recorded steps farther apart than this, in steps, have a gap between them.
-GAP_STEPS = 1.5
 
 
 def same_step(step_s: float, other_s: float) -> bool:
@@ -67,7 +66,10 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
     require(0 < step_s < np.inf, "step_s", f"must be a positive number of seconds, is {step_s}")
     now = scenario.num_observed - 1
     time = (scenario.timestamps_ns - scenario.timestamps_ns[now]) / 1e9
-    before, after = (int(seconds / step_s + SAME_TIME) for seconds in (-time[0], time[-1]))
+    before = int(-time[0] / step_s + SAME_TIME)
+    after = int(time[-1] / step_s + SAME_TIME)
+    if before == after == 0:
+        before = 1  # unknown: one stamp would not say how long a step is
     grid: NDArray[np.float64] = np.arange(-before, after + 1) * np.float64(step_s)
     states = _states(scenario.tracks, time, grid, GAP_STEPS * scenario.step_s, step_s)
     kept = states.valid.any(axis=1)

@@ -110,6 +110,8 @@ def prepare(
         print(f"{split}: {count} scenarios" + (f", {len(skipped)} skipped:" if skipped else ""))
         for name, problem in skipped.items():
             print(f"  {name}: {problem}", file=sys.stderr)
+    for split, problem in summary.mixed.items():
+        print(f"warning: {split} {problem}", file=sys.stderr)
     if not any(summary.scenarios.values()):
         raise DataError("no scenario could be read", file=raw)
     absent = [split for split in ("train", "val") if not summary.scenarios.get(split)]

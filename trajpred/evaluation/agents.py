@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.clock import SAME_STEP
 from trajpred.errors import require
 from trajpred.forecast import SAME_PROBABILITY, Forecast
 from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
 from trajpred.metrics.plausibility import Futures
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
 from trajpred.splits import GROUPS
+from trajpred.store.windows import ADVICE
 
 #: The groups whose futures together are worlds.
 WORLD_GROUPS = ("scored", "all")
@@ -121,9 +123,9 @@ class ScoredAgents(Futures):
 
 
 def require_step(step_s: float, usual: float, scenario_id: str) -> None:
-    """Raise :class:`DataError` unless time steps are equal up to 1 %: timestamps jitter."""
+    """Raise :class:`DataError` unless time steps are equal up to :data:`~trajpred.clock.SAME_STEP`."""
     problem = f"{scenario_id}: steps of {step_s:g} s and of {usual:g} s cannot be evaluated together"
-    require(abs(step_s - usual) < 0.01 * usual, "step_s", problem)
+    require(abs(step_s - usual) < SAME_STEP * usual, "step_s", f"{problem}; {ADVICE}")
 
 
 def agent_groups(category: Any, known: Any, whole: Any, distance: Any) -> dict[str, Any]:

@@ -105,6 +105,8 @@ def rule_forecast(
     Of more modes the most probable ones are kept; fewer are followed by copies of the last one with
     probability 0. Probabilities are raised to :data:`CONFIDENCE_POWER` and sum to 1.
     """
+    # Two steps or more, of which one stamp would not say how long they are.
+    scene = scene.window(max(scene.num_observed, 2), 0)
     tracks = Tracks(**{name: x[rows] for name, x in vars(scene.tracks).items()})
     stamps = np.round(np.arange(scene.num_observed) * scene.step_s[0] * 1e9).astype(np.int64)
     scene_id, focal = str(scene.scenario_id[0]), str(tracks.track_id[0])

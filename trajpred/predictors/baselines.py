@@ -11,11 +11,11 @@ from trajpred.errors import require
 from trajpred.features.lane_futures import lane_futures
 from trajpred.features.lane_paths import Routes
 from trajpred.forecast import Forecast
-from trajpred.geometry import STANDING_SPEED, Pose, arc, norm, wrap_angle
+from trajpred.geometry import STANDING_SPEED, Pose, arc, heading_known, norm, wrap_angle
 from trajpred.scenario import Scenario
 
-#: Number of last steps that the turn rate is fitted to: 1 s at 10 Hz.
-TURN_WINDOW = 10
+#: Last seconds that the turn rate is fitted to, the current step included.
+TURN_WINDOW_S = 1.0
 #: Limit of the turn rate (rad/s). A car at full lock turns more slowly; larger values are flipped headings.
 MAX_TURN_RATE = 1.0
 
@@ -83,13 +83,16 @@ def last_observed(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Fit the turn rate ``[N]`` in rad/s, within ±:data:`MAX_TURN_RATE`; 0 for a single known step."""
-    step = last[:, None] - np.arange(TURN_WINDOW)
-    inside = (step >= 0) & scenario.tracks.valid[rows[:, None], np.maximum(step, 0)]
-    heading = scenario.tracks.heading[rows[:, None], np.maximum(step, 0)]
+    """Fit the turn rate ``[N]`` in rad/s, within ±:data:`MAX_TURN_RATE`; 0 for a single known heading."""
+    tracks = scenario.tracks
+    window = max(2, round(TURN_WINDOW_S / scenario.step_s))
+    step = last[:, None] - np.arange(window)
+    states = rows[:, None], np.maximum(step, 0)
+    heading = tracks.heading[states]
+    inside = (step >= 0) & tracks.valid[states] & heading_known(heading, tracks.velocity[states])
     # Wrapped relative to the last heading, the angles are continuous: no track turns by π within the window.
     turn = np.where(inside, wrap_angle(heading - heading[:, :1]), 0.0)
-    time = np.where(inside, -np.arange(TURN_WINDOW) * scenario.step_s, 0.0)
+    time = np.where(inside, -np.arange(window) * scenario.step_s, 0.0)
     n = inside.sum(axis=1)
     spread = n * (time**2).sum(axis=1) - time.sum(axis=1) ** 2
     slope = n * (time * turn).sum(axis=1) - time.sum(axis=1) * turn.sum(axis=1)

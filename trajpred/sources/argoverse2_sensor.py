@@ -2,7 +2,8 @@
 
 A log has ``annotations.feather`` (or ``annotations_with_ego.feather``), ``city_SE3_egovehicle.feather`` and
 ``map/log_map_archive_*.json``. Windows of 110 frames begin every 1.5 s, or as often as is asked for; those of
-a log share tracks.
+a log share tracks. A sweep that was lost, as the times of its neighbours show, counts as a frame without any
+track.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse2 import read_map
 from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import folders, only_file, readable
-from trajpred.sources.sensor_log import SensorLog, read_log
+from trajpred.sources.sensor_log import SensorLog, read_log, steps_of_log
 from trajpred.splits import SPLITS
 
 #: Frames of a window, and those that are observed, at 10 Hz.
@@ -71,8 +72,9 @@ def discover(raw: Path, every_s: float = EVERY_S) -> dict[str, list[RawScenario]
 def _windows(log: Path, every_s: float) -> list[RawScenario]:
     """List the windows of a log; one if its annotations cannot be read."""
     try:
-        frames = len(feather.read_table(_annotations(log), columns=["timestamp_ns"])["timestamp_ns"].unique())
-    except (pa.ArrowException, OSError, ValueError):
+        times = feather.read_table(_annotations(log), columns=["timestamp_ns"])["timestamp_ns"].to_numpy()
+        frames = int(steps_of_log(np.unique(times))[-1]) + 1
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError):
         frames = 0  # reading the window reports the reason
     starts = _starts(frames, max(1, round(every_s / FRAME_S))) or [0]
     return [RawScenario(f"{log.name}_{start:03d}", log, start) for start in starts]
@@ -185,24 +187,33 @@ class _Window:
     def __init__(self, log: SensorLog, start: int, slopes: NDArray[np.float64]) -> None:
         frames = slice(start, start + FRAMES)
         self.log, self.valid = log, log.valid[:, frames]
+        self.recorded = log.recorded[frames]
         self.position, self.heading = log.position[:, frames], log.heading[:, frames]
         now = start + OBSERVED
         observed = _slopes(log, now)[:, start:]  # without later frames
         self.velocity = np.concatenate((observed, slopes[:, now : start + FRAMES]), axis=1)
-        self.whole = self.valid.all(axis=1)
+        self.whole = self.valid[:, self.recorded].all(axis=1) & self.recorded[OBSERVED - 1]
         self.ego = len(self.valid) - 1
-        turn = np.abs(wrap_angle(np.diff(self.heading, axis=1))).max(axis=1)
+        turn = np.abs(wrap_angle(np.diff(self.heading[:, self.recorded], axis=1))).max(axis=1, initial=0.0)
         scored = np.isin(log.object_type, _SCORED) & ~log.trailer & self.whole & (turn <= _JUMP)
         self.candidate = scored & (np.arange(len(scored)) != self.ego)
         self.now = self.position[:, OBSERVED - 1]
 
     def rank(self, lane_map: LaneMap) -> NDArray[np.float64]:
         """Rank the tracks ``[A]`` that may be focal by how much they turn and change speed; -1 for others."""
+        if not self.candidate.any():
+            return np.full(len(self.valid), -1.0)
         step_s = (self.log.time_ns[-1] - self.log.time_ns[0]) / 1e9 / (len(self.log.time_ns) - 1)
-        path, speed = norm(np.diff(self.position, axis=1)), norm(self.velocity)
-        last = OBSERVED - 1
-        steady = self.now + self.velocity[:, last] * step_s * (FRAMES - OBSERVED)
-        change = np.abs(speed[:, _SMOOTH:] - speed[:, :-_SMOOTH]).max(axis=1) / (_SMOOTH * step_s)
+        position = self.position[:, self.recorded]
+        heading = self.heading[:, self.recorded]
+        speed = norm(self.velocity[:, self.recorded])
+        path = norm(np.diff(position, axis=1))
+        # The last observed one of the recorded frames, and the steps from it to the last recorded frame.
+        last = int(self.recorded[:OBSERVED].sum()) - 1
+        ahead = int(np.flatnonzero(self.recorded).max(initial=0)) + 1 - OBSERVED
+        steady = self.now + self.velocity[:, OBSERVED - 1] * step_s * ahead
+        gain = np.abs(speed[:, _SMOOTH:] - speed[:, :-_SMOOTH]).max(axis=1, initial=0.0)
+        change = gain / (_SMOOTH * step_s)
         lanes = lane_map.centerline.values[:, :2]
         on_lane = np.array([norm(lanes - one).min(initial=np.inf) <= _ON_LANE_M for one in self.now])
         qualifies = (
@@ -212,9 +223,9 @@ class _Window:
             & (norm(self.now - self.now[self.ego]) <= _FROM_EGO_M)
             & (on_lane | (self.log.object_type != OBJECT_TYPES.index("vehicle")))
             & (change <= _ACCELERATION)
-            & (norm(steady - self.position[:, -1]) >= _ERROR_M)
+            & (norm(steady - position[:, -1]) >= _ERROR_M)
         )
-        turned = np.abs(wrap_angle(self.heading[:, -1] - self.heading[:, last]))
+        turned = np.abs(wrap_angle(heading[:, -1] - heading[:, last]))
         return np.where(qualifies, turned + np.abs(speed[:, -1] - speed[:, last]) / 10, -1.0)
 
     def categories(self, focal: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
@@ -228,7 +239,8 @@ class _Window:
         category[focal], category[self.ego] = TrackCategory.FOCAL, TrackCategory.UNSCORED
         centre = np.append(np.flatnonzero(category >= TrackCategory.SCORED), self.ego)
         mean = (self.position * self.valid[..., None]).sum(axis=1) / np.maximum(frames, 1)[:, None]
-        far = norm(mean[:, None, None] - self.position[centre]).min(axis=(1, 2)) > _STAYING_M
+        around = self.position[centre][:, self.recorded]
+        far = norm(mean[:, None, None] - around).min(axis=(1, 2)) > _STAYING_M
         kept = (frames >= _FEWEST_FRAMES) & ~(far & (moved < _MOVED_M))
         return category.astype(np.int8), np.flatnonzero(kept)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from trajpred.clock import require_nanoseconds
 from trajpred.environment import require_av2
 from trajpred.errors import DataError, encode
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
@@ -25,7 +26,8 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
     """Convert an ``ArgoverseScenario`` and an ``ArgoverseStaticMap``.
 
     av2's lane segments have no centrelines: av2 computes them from the boundaries, while our reader takes
-    those of the file. Steps are observed up to the last state that av2 marks as observed.
+    those of the file. Steps are observed up to the last state that av2 marks as observed, or 50 of 110 where
+    no track has a state around it. Frames that the timestamps show to be lost become steps without states.
 
     Args:
         static_map: None for no map.
@@ -42,6 +44,9 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
 
     file: Any = BytesIO()  # in place of a path
     try:
+        stamps = np.asarray(scenario.timestamps_ns)
+        first = float(stamps[0])
+        last = float(stamps[-1])
         serialize_argoverse_scenario_parquet(file, scenario)
         lane_map = LaneMap() if static_map is None else _lane_map(static_map)
     except AttributeError as error:
@@ -49,9 +54,9 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
         raise DataError(problem, field="scenario") from None
     except (pa.ArrowException, TypeError, ValueError, LookupError) as error:
         raise DataError(f"is not a valid ArgoverseScenario of av2 ({error})", field="scenario") from None
+    require_nanoseconds(first, last, len(stamps), "timestamps_ns")
     converted = scenario_from(pq.read_table(pa.BufferReader(file.getvalue())), lane_map)
-    stamps = np.round(np.asarray(scenario.timestamps_ns)).astype(np.int64)
-    return replace(converted, timestamps_ns=stamps).validate()
+    return replace(converted, timestamps_ns=np.round(stamps).astype(np.int64)).validate()
 
 
 def _lane_map(static_map: Any) -> LaneMap:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import feather
 
+from trajpred.clock import MAX_LOST, frame_steps, require_nanoseconds, stamps_of_steps
 from trajpred.errors import DataError, as_names, require
 from trajpred.geometry import direction
 from trajpred.scenario import EGO_ID, OBJECT_TYPES
@@ -41,13 +42,16 @@ _OBJECT_TYPE = {
 
 @dataclass(frozen=True)
 class SensorLog:
-    """``A`` tracks over all ``N`` frames of a log, the ego vehicle last; city frame.
+    """``A`` tracks over the ``N`` steps of a log, the ego vehicle last; city frame.
 
     Attributes:
+        time_ns: ``[N]``, regular steps.
+        recorded: ``[N]``, False for lost frames, at which no track is valid.
         trailer: ``[A]``, the tracks that are never scored.
     """
 
     time_ns: NDArray[np.int64]
+    recorded: NDArray[np.bool_]
     track_id: NDArray[np.str_]
     object_type: NDArray[np.int8]
     trailer: NDArray[np.bool_]
@@ -64,26 +68,33 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
     with readable(annotations, "feather file"):
         table = _read(annotations, ("timestamp_ns", "track_uuid", "category", *_ROTATION, *_TRANSLATION))
         table = table.filter(pc.not_equal(table["category"], "EGO_VEHICLE"))
-        time, step = np.unique(table["timestamp_ns"].to_numpy(), return_inverse=True)
+        frame_ns, frame = np.unique(table["timestamp_ns"].to_numpy(), return_inverse=True)
+        steps = steps_of_log(frame_ns)
+        time = stamps_of_steps(frame_ns, steps)
+        step = steps[frame]
+        recorded = np.isin(np.arange(len(time)), steps)
         row, names = text_codes(table, "track_uuid")
         kind, kinds = text_codes(table, "category")
         box_ahead, _, centre = _poses(table)
         valid = valid_states(row, step, len(names) + 1, len(time), "timestamp_ns")
-        valid[-1] = True
+        valid[-1] = recorded
     order = np.argsort(ego_ns, kind="stable")
     at = order[np.searchsorted(ego_ns[order], time).clip(max=len(order) - 1)]
-    if not np.array_equal(ego_ns[at], time):
-        raise DataError("has no pose at the time of an annotated frame", file=poses, field="timestamp_ns")
+    if not np.array_equal(ego_ns[at[steps]], frame_ns):
+        problem = "has no pose at the time of an annotated frame, in the nanoseconds of the annotations"
+        raise DataError(problem, file=poses, field="timestamp_ns")
     position, heading = np.zeros((*valid.shape, 2)), np.zeros(valid.shape)
     pose = at[step]
     position[row, step] = (rotation[pose] @ centre[..., None])[:, :2, 0] + translation[pose, :2]
     heading[row, step] = direction((rotation[pose] @ box_ahead[..., None])[:, :2, 0])
-    position[-1], heading[-1] = translation[at, :2], direction(ahead[at, :2])
+    position[-1, recorded] = translation[at[steps], :2]
+    heading[-1, recorded] = direction(ahead[at[steps], :2])
     types = [OBJECT_TYPES.index(_OBJECT_TYPE.get(name, "unknown")) for name in (*kinds, "REGULAR_VEHICLE")]
     first = np.full(len(valid), len(kinds))
     first[row[::-1]] = kind[::-1]
     return SensorLog(
         time_ns=time,
+        recorded=recorded,
         track_id=as_names([*names, EGO_ID], "track_uuid"),
         object_type=np.array(types, np.int8)[first],
         trailer=np.array(["TRAILER" in name for name in (*kinds, "")])[first],
@@ -93,12 +104,29 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
     )
 
 
+def steps_of_log(frame_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the steps ``[N]`` of the frames at the distinct times ``frame_ns``; lost sweeps leave gaps.
+
+    Raises: DataError if the times are not nanoseconds, or a pause is too long for a log.
+    """
+    first = int(frame_ns[0])
+    last = int(frame_ns[-1])
+    require_nanoseconds(first, last, len(frame_ns), "timestamp_ns")
+    steps = frame_steps(frame_ns, len(frame_ns))
+    lost = int(steps[-1]) + 1 - len(steps)
+    pause = f"{lost} frames are missing between others: divide the log at its pauses"
+    require(lost <= MAX_LOST, "timestamp_ns", pause)
+    return steps
+
+
 def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
     with pa.memory_map(str(path)) as file:
         schema = pa.ipc.open_file(file).schema
     require_columns(schema.names, columns)
     table = feather.read_table(path, columns=list(columns))
     require_values(table, columns)
+    dtype = table.schema.field("timestamp_ns").type
+    require(pa.types.is_integer(dtype), "timestamp_ns", f"must be nanoseconds as int64, has type {dtype}")
     return table
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require
 from trajpred.lane_map import Ragged
 from trajpred.scenario import Scenario
+from trajpred.store.windows import recorded_frames
 
 #: Version of the columns and their meaning; units of a position per metre; smallest ``velocity_unit``, m/s.
 COLUMNS_VERSION, PER_METRE, FINEST_VELOCITY = 3, 1000.0, 2.0**-14
@@ -88,7 +89,10 @@ def ends_within(lengths: Sequence[int], name: str) -> pa.Array:
 
 
 def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
-    """Encode one scenario; heights of the map are omitted unless ``heights``. Raises: DataError."""
+    """Encode one scenario; heights of the map are omitted unless ``heights``. Raises: DataError.
+
+    Besides the columns, the row has ``frames``, see :func:`~trajpred.store.windows.recorded_frames`.
+    """
     scenario.validate()  # users' own sources may not
     tracks, lane_map, observed = scenario.tracks, scenario.map, scenario.num_observed
     # A whole number of metres, so that rounding to millimetres is exact in city coordinates too.
@@ -101,6 +105,7 @@ def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
     row["continued"] = scenario.continued
     row |= {"origin_x": origin[0], "origin_y": origin[1]} | _states(scenario, origin)
     row |= {name: getattr(lane_map, name) for name in (*LANE_IDS, *OTHER_IDS, *LANE_CODES)}
+    row["frames"] = recorded_frames(scenario)
     row["is_intersection"] = lane_map.is_intersection.astype(np.int8)
     for name in POLYLINES:
         lines: Ragged = getattr(lane_map, name)

@@ -19,6 +19,7 @@ from trajpred.sources import Source, find_source
 from trajpred.sources.raw_scenario import RawScenario
 from trajpred.store.codec import encode_row
 from trajpred.store.shards import INDEX, is_intact, sealed, signed_name, unsealed, write_shard
+from trajpred.store.windows import windows_of_rows
 
 #: Empty file, locked by the current run; the operating system releases the lock when the process ends.
 LOCK = ".lock"
@@ -76,13 +77,16 @@ def make(job: ShardJob) -> None:
     task = _task(job)
     read = _read(job, job.scenarios)
     rows = [row for row in read.values() if not isinstance(row, str)]
+    windows, lost = windows_of_rows(rows)
     record = {
         **task,
         "scenarios": len(rows),
         "skipped": {name: row for name, row in read.items() if isinstance(row, str)},
-        "lengths": sorted({(row["num_observed"], len(row["timestamps_ns"])) for row in rows}),
+        "lengths": windows,
         **{name: [row[name] for row in rows] for name in INDEX.names},
     }
+    if lost:
+        record["lost"] = lost
     shard, text = job.scratch / uuid4().hex, job.scratch / uuid4().hex
     try:
         write_shard(shard, rows)

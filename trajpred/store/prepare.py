@@ -13,6 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trajpred.errors import DataError, require
 from trajpred.progress import progress_bar
 from trajpred.sources import find_source
@@ -21,6 +24,7 @@ from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.jobs import Extension, ShardJob, is_finished, make, sole_writer
 from trajpred.store.reader import MANIFEST, VERSION, ScenarioStore, is_plain, listed
 from trajpred.store.shards import INDEX, record_of, sealed, signed_name, unsealed, write_index
+from trajpred.store.windows import LostFrames, Window, common_windows, describe_mixture
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
 
@@ -29,10 +33,17 @@ _ALLOW = "allow the loss with --overwrite"
 
 @dataclass(frozen=True)
 class Summary:
-    """Number of scenarios in the store by split, and the messages about skipped ones by split and name."""
+    """What :func:`prepare` did.
+
+    Attributes:
+        scenarios: by split, the number of scenarios in the store.
+        skipped: by split and name, why scenarios were skipped.
+        mixed: by split, of which kinds its windows are, and what to do about it; only if there are several.
+    """
 
     scenarios: dict[str, int]
     skipped: dict[str, dict[str, str]]
+    mixed: dict[str, str]
 
 
 def prepare(
@@ -112,7 +123,29 @@ def prepare(
     return Summary(
         scenarios={name: split["scenarios"] for name, split in splits.items()},
         skipped={name: split["skipped"] for name, split in splits.items()},
+        mixed=_mixtures(store, splits, extended=extend is not None),
     )
+
+
+def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str, str]:
+    """Describe the windows of each split that has several kinds.
+
+    Those of train and val must be the same, unless the training scenarios were extended.
+    """
+    found: dict[str, str] = {}
+    windows: dict[str, list[Window]] = {}
+    steps: dict[str, NDArray[np.float64]] = {}
+    for split in splits:
+        try:
+            windows[split], steps[split] = ScenarioStore(store, split).windows()
+        except DataError:
+            continue  # a damaged split that this run has not made
+        found[split] = describe_mixture(windows[split], steps[split])
+    comparable = not extended and {"train", "val"} <= windows.keys()
+    if comparable and not found["train"] and not found["val"]:
+        both = np.concatenate((steps["train"], steps["val"]))
+        found["train and val"] = describe_mixture([*windows["train"], *windows["val"]], both)
+    return {split: problem for split, problem in found.items() if problem}
 
 
 def _discover(source: str, raw: Path, every_s: float | None) -> dict[str, list[RawScenario]]:
@@ -193,14 +226,28 @@ def _entry(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[str, Any
     write_index(new, **rows)
     index = signed_name("index", new)
     _put(new, folder / index)
-    windows = {(observed, steps) for record in records for observed, steps in record["lengths"]}
-    return {
+    entry = {
         "scenarios": len(ids),
         "index": index,
         "shards": [{"file": record["file"], "scenarios": record["scenarios"]} for record in records],
         "skipped": skipped,
-        "lengths": [list(window) for window in sorted(windows)],  # as JSON gives them back
+        "lengths": [],
     }
+    common, is_cut = _windows_of(records)
+    entry["lengths"] = [list(window) for window in common]  # as JSON gives them back
+    if is_cut:
+        entry["cut"] = True
+    return entry
+
+
+def _windows_of(records: list[dict[str, Any]]) -> tuple[list[Window], bool]:
+    """Return the windows of a split from the records of its shards, and whether any has to be cut."""
+    windows: list[Window] = []
+    lost: list[LostFrames] = []
+    for record in records:
+        windows += [Window(*window) for window in record["lengths"]]
+        lost += [LostFrames(Window(*window), Window(*frames)) for window, frames in record.get("lost", [])]
+    return common_windows(windows, lost)
 
 
 def _put(new: Path, path: Path) -> None:

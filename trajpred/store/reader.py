@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,11 +19,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
+from trajpred.geometry import mean_step_s
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.store.decoder import decode, decode_batch
-from trajpred.store.shards import Shard, open_index, open_shard, unsealed
+from trajpred.store.shards import Shard, open_index, open_shard, read_times, unsealed
+from trajpred.store.windows import ADVICE, Window, cut
 
 #: Version of the files of a store.
 VERSION = 4
@@ -105,7 +107,9 @@ class ScenarioStore:
             raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
         shards = splits[split]["shards"]
         self._index_file = self.path / split / splits[split]["index"]
-        self._lengths: list[list[int]] = splits[split]["lengths"]
+        self._lengths = [Window(*window) for window in splits[split]["lengths"]]
+        #: Whether some scenarios are longer than the others, since frames were lost.
+        self._is_cut: bool = splits[split].get("cut", False) and len(self._lengths) == 1
         self._shards = [self.path / split / shard["file"] for shard in shards]
         #: The first row of each shard, and the number of all rows.
         self._bounds = [0, *accumulate(shard["scenarios"] for shard in shards)]
@@ -144,11 +148,12 @@ class ScenarioStore:
         return self._bounds[-1] if self._rows is None else len(self._rows)
 
     def __repr__(self) -> str:
-        windows = " or ".join(f"{observed} + {steps - observed}" for observed, steps in self._lengths)
+        windows = " or ".join(map(str, self._lengths))
         return f"ScenarioStore({self.path}, {self.split}: {len(self):,} scenarios of {windows or 'no'} steps)"
 
     def __getitem__(self, index: int) -> Scenario:
-        return self._located(index, decode)
+        scenario = self._located(index, decode)
+        return cut(scenario, self._lengths[0]) if self._is_cut else scenario
 
     def __iter__(self) -> Iterator[Scenario]:
         return (self[i] for i in range(len(self)))
@@ -160,6 +165,8 @@ class ScenarioStore:
             DataError: no rows, differing window lengths, or a damaged shard.
             IndexError: a row out of range.
         """
+        if self._is_cut:
+            return ScenarioBatch.of([self[int(row)] for row in rows])
         parts = [self._located(int(row), list) for row in rows]
         try:
             return decode_batch(parts)
@@ -198,9 +205,22 @@ class ScenarioStore:
         if not self._lengths:
             raise DataError(f"split {self.split!r} holds no scenario", file=self.path)
         if len(self._lengths) != 1:
-            raise DataError(f"split {self.split!r} mixes window lengths: {self._lengths}", file=self.path)
+            kinds = ", ".join(f"{window} steps" for window in self._lengths)
+            raise DataError(f"split {self.split!r} mixes window lengths: {kinds}; {ADVICE}", file=self.path)
         observed, steps = self._lengths[0]
         return observed, steps - observed
+
+    def windows(self) -> tuple[list[Window], NDArray[np.float64]]:
+        """Return the window and the step in seconds ``[N]`` of each scenario of the whole split."""
+        windows: list[Window] = []
+        step_s: list[float] = []
+        for file, (start, end) in zip(self._shards, pairwise(self._bounds), strict=True):
+            observed, stamps = read_times(file, end - start)
+            for row in range(end - start):
+                window = Window(int(observed[row]), len(stamps[row]))
+                windows.append(self._lengths[0] if self._is_cut else window)
+                step_s.append(float(mean_step_s(stamps[row], window.observed)))
+        return windows, np.array(step_s)
 
     def index(self, scenario_id: str) -> int:
         """Return the row of a scenario. Raises: DataError if there is none."""

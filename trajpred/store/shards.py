@@ -76,6 +76,13 @@ def open_shard(path: Path, index: pa.RecordBatch) -> Shard:
         raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
 
 
+def read_times(path: Path, rows: int) -> tuple[NDArray[np.int32], list[NDArray[np.int64]]]:
+    """Read the observed steps ``[N]`` and the timestamps of all scenarios of a shard. Raises: DataError."""
+    batch = _mapped(path, rows, SHARD)
+    stamps = batch.column("timestamps_ns")
+    return batch.column("num_observed").to_numpy(), [row.values.to_numpy() for row in stamps]
+
+
 def _mapped(path: Path, rows: int, schema: pa.Schema) -> pa.RecordBatch:
     try:
         file = pa.ipc.open_file(pa.memory_map(str(path)))
