@@ -91,7 +91,9 @@ def prepare(
         with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as scratch:
             old = _manifest(store)
             splits = _kept(store, old, config, found, overwrite)
-            jobs = {name: _jobs(config, raw, each, store / name, scratch) for name, each in found.items()}
+            jobs = {}
+            for name, scenarios in found.items():
+                jobs[name] = _jobs(config, raw, scenarios, store / name, scratch)
             _make_missing([*chain(*jobs.values())], run, progress)
             splits |= {split: _entry(store / split, own, overwrite) for split, own in jobs.items()}
             splits = dict(sorted(splits.items()))
@@ -112,7 +114,7 @@ def _discover(source: str, raw: Path, every_s: float | None) -> dict[str, list[R
     found = find_source(source).scenarios(raw, every_s)
     for split, scenarios in found.items():
         require(is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
-        name, count = Counter(one.name for one in scenarios).most_common(1)[0]
+        name, count = Counter(scenario.name for scenario in scenarios).most_common(1)[0]
         require(count == 1, "source", f"{count} scenarios of split {split!r} are called {name!r}")
     return found
 
