@@ -37,7 +37,7 @@ def data_figures(raw: Path | None, repeats: int) -> dict[str, float]:
     raw = raw or SAMPLE_RAW
     folders: list[Path] = []
     for scenarios in SOURCES["argoverse2"].scenarios(raw).values():
-        folders += [one.path for one in scenarios]
+        folders += [scenario.path for scenario in scenarios]
     native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
     figures: dict[str, float] = {}
     for name, group in (("native", native), ("all", folders)):

@@ -84,10 +84,11 @@ def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: i
     splits = _discover(reader, raw, split)
     if not names:
         require(split in splits, "split", f"{raw} has no split {split!r}, only {', '.join(splits)}")
-        return [Choice(one.name, partial(reader.read, one)) for one in splits[split][:limit]]
+        listed = splits[split][:limit]
+        return [Choice(scenario.name, partial(reader.read, scenario)) for scenario in listed]
     scenarios: dict[str, RawScenario] = {}
     for name in sorted(splits, key=lambda name: name == split):  # ids of several splits are those of `split`
-        scenarios |= {one.name: one for one in splits[name]}
+        scenarios |= {scenario.name: scenario for scenario in splits[name]}
     ids = [complete_id(name, scenarios) for name in names]
     return [Choice(name, partial(reader.read, scenarios[name])) for name in ids]
 

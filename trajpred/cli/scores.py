@@ -137,10 +137,10 @@ def evaluate(
     for data in stores:
         results = [
             score(
-                one, data, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond, workers=workers,
-                check_with_av2=check_with_av2,
+                scored, data, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond,
+                workers=workers, check_with_av2=check_with_av2,
             )
-            for one in (*variants, *rivals)
+            for scored in (*variants, *rivals)
         ]  # fmt: skip
         runs.append(results)
     every = [result for results in runs for result in results]
@@ -152,8 +152,9 @@ def evaluate(
         report += degradation(results[: len(variants)], groups)
     pairs: list[tuple[Evaluation, Evaluation]] = []
     complete = True
+    compared = runs if against else []
     try:
-        for results in runs if against else ():
+        for results in compared:
             before, after = in_common(results[-1], results[0])
             report += changed([before], [after], scenes, (str(against), checkpoint))
             pairs.append((before, after))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trajpred.evaluation.agents import ScoredAgents, whole_seconds
 from trajpred.metrics import (
+    Metric,
     agent_metrics,
     columns,
     final_error,
@@ -31,10 +32,11 @@ def agent_scores(
     """
     heading, target_heading = tensors(agents, "heading", "target_heading")
     path, p, target, valid = tensors(agents)
-    found = agent_metrics(path, p, target, valid, ks, heading=heading, target_heading=target_heading)
-    scores = {name: x.float().numpy() for name, x in found.items()}
+    errors = agent_metrics(path, p, target, valid, ks, heading=heading, target_heading=target_heading)
+    scores = {name: x.float().numpy() for name, x in errors.items()}
     if plausibility:
-        scores |= {one.name: one.compute(agents.until()) for one in metrics_of("plausibility")}
+        whole = agents.until()
+        scores |= {metric.name: metric.compute(whole) for metric in metrics_of("plausibility")}
     return scores
 
 
@@ -52,8 +54,10 @@ class HorizonScores(NamedTuple):
 
 def horizon_columns(plausibility: bool = False) -> tuple[str, ...]:
     """List the metrics by seconds ahead, those of ``--beyond`` included where ``plausibility`` is."""
-    more = columns("seconds ahead") if plausibility else ()
-    return tuple(dict.fromkeys((*columns("breakdown"), *more)))
+    names = columns("breakdown")
+    if plausibility:
+        names += columns("seconds ahead")
+    return tuple(dict.fromkeys(names))
 
 
 def horizon_scores(agents: ScoredAgents, plausibility: bool = False) -> dict[str, HorizonScores]:
@@ -64,18 +68,19 @@ def horizon_scores(agents: ScoredAgents, plausibility: bool = False) -> dict[str
     """
     names = names_in("breakdown")
     headings: list[torch.Tensor] = []
+    more: list[Metric] = []
     if plausibility:
         names = tuple(dict.fromkeys((*names, *names_in("seconds ahead"))))
         headings = tensors(agents, "heading", "target_heading")
+        more = [metric for metric in metrics_of("plausibility") if "seconds ahead" in metric.tables]
     ends = whole_seconds(agents.valid.shape[1], agents.step_s)
     path, p, target, valid = tensors(agents)
     errors = horizon_metrics(path, p, target, valid, [*ends.values()], names, *headings)
     scores = {}
     for second, step in ends.items():
         columns_then = {name: x.float().numpy() for name, x in errors[step].items()}
-        for metric in metrics_of("plausibility") if plausibility else ():
-            if "seconds ahead" in metric.tables:
-                columns_then[metric.name] = metric.compute(agents.until(step))
+        for metric in more:
+            columns_then[metric.name] = metric.compute(agents.until(step))
         values = [columns_then[name] for name in horizon_columns(plausibility)]
         scores[f"{second:g} s"] = HorizonScores(agents.valid[:, step - 1], np.stack(values, axis=1))
     return scores

@@ -154,8 +154,8 @@ def _seconds_ahead(result: Evaluation, groups: Sequence[str]) -> Iterable[Table]
     names = columns("seconds ahead")
     title = "by seconds ahead: shares of the futures, headings, and drift of standing agents"
     for group in dict.fromkeys((*groups, "all")):
-        known = [name for means in result.horizons.values() for name in means[group]]
-        if any(metric.name in known for metric in metrics_of("plausibility")):
+        computed = {name for means in result.horizons.values() for name in means[group]}
+        if any(metric.name in computed for metric in metrics_of("plausibility")):
             yield from _parts(title, result.horizons, [group], names)
 
 
@@ -195,9 +195,10 @@ def _input_changes(results: Sequence[Evaluation], groups: Sequence[str]) -> Iter
     other agents than the first, as short histories do, have no pairs.
     """
     first = results[0]
-    for group in groups if len(results) > 1 else ():
+    paired = [group for group in groups if group in PAIRED_GROUPS]
+    for group in paired:
         rows = []
-        for variant in results[1:] if group in PAIRED_GROUPS else ():
+        for variant in results[1:]:
             if "minFDE6" in shared_columns([first, variant], group):
                 change = compare([variant], [first], "minFDE6", group)
                 rows.append([variant.predictor, *(f"{x:+.3f}" for x in change)])

@@ -81,12 +81,13 @@ def metrics_of(kind: Kind) -> list[Metric]:
 
 def columns(table: Table) -> tuple[str, ...]:
     """List the columns of a table, such as ``minADE6``, by K; metrics that have no K last."""
-    ks = sorted({k for one in metrics_of("displacement") for k in one.tables.get(table, ())})
+    errors = metrics_of("displacement")
+    ks = sorted({k for metric in errors for k in metric.tables.get(table, ())})
     names: list[str] = []
     for k in ks:
-        names += [f"{one.name}{k}" for one in metrics_of("displacement") if k in one.tables.get(table, ())]
+        names += [f"{metric.name}{k}" for metric in errors if k in metric.tables.get(table, ())]
     for kind in ("plausibility", "world", "streaming"):
-        names += [one.name for one in metrics_of(kind) if table in one.tables]
+        names += names_in(table, kind)
     return tuple(names)
 
 
@@ -97,7 +98,7 @@ def paired_columns() -> tuple[str, ...]:
 
 def names_in(table: Table, kind: Kind = "displacement") -> tuple[str, ...]:
     """List the names, without K, of the metrics of a kind in a table."""
-    return tuple(one.name for one in metrics_of(kind) if table in one.tables)
+    return tuple(metric.name for metric in metrics_of(kind) if table in metric.tables)
 
 
 def metric_of(column: str) -> Metric:

@@ -70,13 +70,14 @@ class Source:
         spacing_s = self.spacing_s(every_s)
         options = [] if spacing_s is None else [spacing_s]
         try:
-            splits = {name: list(found) for name, found in self.discover(raw, *options).items() if found}
+            discovered = self.discover(raw, *options)
+            splits = {name: list(scenarios) for name, scenarios in discovered.items() if scenarios}
         except DataError:
             raise
         except Exception as error:  # third-party sources may raise anything
             raise DataError(f"cannot be listed ({type(error).__name__}: {error})", file=raw) from None
-        for found in splits.values():
-            records = all(isinstance(one, RawScenario) for one in found)
+        for scenarios in splits.values():
+            records = all(isinstance(scenario, RawScenario) for scenario in scenarios)
             require(records, "source", "must discover RawScenario records, see docs/how-to/own-data.md")
         if not splits:
             expected = f"; expected {raw}/{self.layout}" if self.layout else ""

@@ -81,11 +81,11 @@ def read_packed(pack: Path, seq_id: int) -> Scenario:
 
 def _sequences(raw: Path, split: str) -> list[RawScenario]:
     files = [path for folder in FOLDERS[split] for path in (raw / folder / "data").glob("*.csv")]
-    found = [RawScenario.of(path) for path in files]
+    sequences = [RawScenario.of(path) for path in files]
     pack = raw / f"{split}.parquet"
     if not files and pack.is_file():
-        found = [RawScenario(str(seq_id), pack, seq_id) for seq_id in _pack_ids(pack)]
-    return sorted(found, key=lambda one: (len(one.name), one.name))
+        sequences = [RawScenario(str(seq_id), pack, seq_id) for seq_id in _pack_ids(pack)]
+    return sorted(sequences, key=lambda sequence: (len(sequence.name), sequence.name))
 
 
 # ----------------------------------------------------------------------------------------------- files

@@ -153,7 +153,7 @@ def _discover(source: str, raw: Path, every_s: float | None) -> dict[str, list[R
     found = find_source(source).scenarios(raw, every_s)
     for split, scenarios in found.items():
         require(is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
-        name, count = Counter(one.name for one in scenarios).most_common(1)[0]
+        name, count = Counter(scenario.name for scenario in scenarios).most_common(1)[0]
         require(count == 1, "source", f"{count} scenarios of split {split!r} are called {name!r}")
     return found
 
