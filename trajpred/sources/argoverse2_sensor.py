@@ -75,6 +75,9 @@ def read_scenario(path: Path) -> Scenario:
         raise DataError("is no window of a Sensor log: LOG/annotations.feather/LOG_FRAME", file=path)
     start = int(number)
     archive = only_file(folder, "map/log_map_archive_*.json")
+    if not file.is_file():
+        message = f"has no annotations ({' or '.join(ANNOTATIONS)}); those of the test split are not public"
+        raise DataError(message, file=folder)
     log, lane_map = read_log(file, folder / POSES), read_map(archive)
     with readable(file, "log"):
         frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from a multiple of {STRIDE} on"
