@@ -133,16 +133,20 @@ def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] |
 
 
 def as_number(value: ArrayLike, field: str) -> float:
-    """Return one number. Raises: DataError if it is none, see :func:`as_array`."""
+    """Return one number of Python, NumPy or torch. Raises: DataError if it is none."""
     import numpy as np
 
-    array = as_array(value, np.float64, field)
-    require(array.ndim == 0, field, f"must be one number, has shape {array.shape}")
+    try:
+        array = as_array(value, np.float64, field)
+    except DataError:
+        array = np.zeros(1)
+    if array.ndim or value is None or isinstance(value, (str, bytes)):
+        raise DataError(f"must be a number, is {quoted(value)}", field=field)
     return float(array)
 
 
 def as_whole_number(value: ArrayLike, field: str) -> int:
-    """Return one whole number. Raises: DataError if it is none, see :func:`as_array`."""
+    """Return one whole number. Raises: DataError if it is none."""
     number = as_number(value, field)
     require(number.is_integer(), field, f"must be a whole number, is {number}")
     return int(number)
