@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import as_array, require, require_finite, require_shape, within
+from trajpred.errors import as_array, quoted, require, require_rows, require_shape, within
 
 #: ``LaneMap.lane_type``, ``…_mark``, ``turn_direction`` and ``has_traffic_control`` index these tuples.
 LANE_TYPES = ("VEHICLE", "BIKE", "BUS")
@@ -65,12 +65,16 @@ class Ragged:
         Raises: DataError about ``name`` if a row has another shape.
         """
         empty = np.zeros((0,) if width is None else (0, width), dtype)
-        arrays = [as_array(row, dtype, name) for row in rows]
-        arrays = [array if array.size else empty for array in arrays]
-        for array in arrays:
+        arrays = [empty]
+        require(hasattr(rows, "__iter__"), name, f"must be a list of rows, is {quoted(rows)}")
+        for number, row in enumerate(rows):
+            array = as_array(row, dtype, name)
+            if not array.size:
+                array = empty
             fits = array.ndim == empty.ndim and array.shape[1:] == empty.shape[1:]
-            require(fits, name, f"contains a row of the wrong shape {array.shape}")
-        return cls.from_lengths(np.concatenate([empty, *arrays]), [len(array) for array in arrays])
+            require(fits, name, f"contains a row of the wrong shape {array.shape}: row {number}")
+            arrays.append(array)
+        return cls.from_lengths(np.concatenate(arrays), [len(array) for array in arrays[1:]])
 
     @classmethod
     def from_lengths(cls, values: NDArray[Any], lengths: ArrayLike) -> Ragged:
@@ -105,8 +109,11 @@ class Ragged:
         """Raise :class:`DataError` unless there are ``rows`` finite rows of at least ``shortest`` entries."""
         require(rows is None or len(self) == rows, name, f"must have {rows} rows, has {len(self)}")
         require(int(self.offsets[-1]) == len(self.values), name, "offsets do not end at the last value")
-        require(bool((self.lengths >= shortest).all()), name, f"contains a row shorter than {shortest}")
-        require_finite(self.values, name)
+        require_rows(self.lengths >= shortest, name, f"contains a row shorter than {shortest}")
+        wrong = np.nonzero(~np.isfinite(self.values))[0]
+        finite = np.ones(len(self), np.bool_)
+        finite[np.searchsorted(self.offsets, wrong, side="right") - 1] = False
+        require_rows(finite, name, "contains a non-finite value")
 
 
 def _empty(dtype: Any) -> Any:
@@ -192,19 +199,23 @@ class LaneMap:
 
         Raises: DataError about the argument that does not fit.
         """
-        L = len(centerlines)
+        text = isinstance(centerlines, (str, Path))
+        require(not text, "centerline", "is the name of a file: LaneMap.load reads map files")
+        lines = Ragged.from_rows(centerlines, 2, name="centerline")
+        L = len(lines)
         ids = as_array(range(L) if lane_id is None else lane_id, np.int64, "lane_id", (L,))
-        following = [[] for _ in range(L)] if successors is None else [list(row) for row in successors]
+        rows = [[]] * L if successors is None else successors
+        following = Ragged.from_rows(rows, dtype=np.int64, name="successors")
         require(len(following) == L, "successors", f"must have {L} rows, has {len(following)}")
         preceding: dict[int, list[int]] = {lane: [] for lane in ids.tolist()}
         for lane, row in zip(ids.tolist(), following, strict=True):
-            for successor in row:
+            for successor in row.tolist():
                 preceding.setdefault(successor, []).append(lane)
         return cls(
             lane_id=ids,
-            centerline=Ragged.from_rows(centerlines, 2, name="centerline"),
+            centerline=lines,
             predecessors=Ragged.from_rows([preceding[lane] for lane in ids.tolist()], dtype=np.int64),
-            successors=Ragged.from_rows(following, dtype=np.int64),
+            successors=following,
         )
 
     @classmethod

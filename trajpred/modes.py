@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import require
+from trajpred.errors import require, require_rows
 from trajpred.geometry import namespace
 
 if TYPE_CHECKING:
@@ -19,6 +19,12 @@ MIN_WEIGHT = 1e-9
 ROUNDS = 3
 #: Distance (metres, as :func:`cluster` measures it) below which :func:`join` treats modes as equally close.
 JOINED_M = 1.0
+
+
+def require_probabilities(values: NDArray[np.float64], field: str = "probability") -> None:
+    """Raise :class:`DataError` about ``field`` if an entry of ``[A, K]`` is negative or not finite."""
+    usable = np.isfinite(values) & (values >= 0)
+    require_rows(usable.all(axis=1), field, "contains a value that is negative or not finite")
 
 
 def cluster(
@@ -39,10 +45,11 @@ def cluster(
         ``[A, K, M]`` the share of each mode in each cluster, rows sum to 1 (a cluster left without members is
         the mode nearest to its centre, with probability 0); ``[A, K]`` the clusters' probabilities.
 
-    Raises: DataError if there are fewer modes than clusters.
+    Raises: DataError if there are fewer modes than clusters, or a probability is negative or not finite.
     """
     M = path.shape[1]
     require(count <= M, "modes", f"{M} futures cannot be merged to {count}")
+    require_probabilities(probability)
     end = _ends(path)
     centre = _first_centres(end, probability, count)
     for _ in range(ROUNDS):

@@ -1,7 +1,6 @@
 """The record of one recording window: :class:`Scenario` and its :class:`Tracks`.
 
-City frame throughout: metres, radians, m/s, seconds, float64. Masks are True where valid. Sizes: ``A``
-tracks, ``T`` steps, ``L`` lane segments.
+City frame, metres, radians, m/s, seconds, float64. Masks: True = valid. Sizes: ``A`` tracks, ``T`` steps.
 """
 
 from __future__ import annotations
@@ -18,11 +17,14 @@ from trajpred.clock import require_step_s, require_times, with_lost_frames
 from trajpred.errors import (
     as_array,
     as_names,
+    as_number,
+    as_whole_number,
     encode,
     quoted,
     require,
     require_finite,
     require_names,
+    require_rows,
     require_shape,
     within,
 )
@@ -132,11 +134,11 @@ class Tracks:
         for name, shape in {**shapes, "heading": (A, T), "velocity": (A, T, 2)}.items():
             require_shape(getattr(self, name), shape, name)
         for name in ("position", "heading", "velocity"):
-            require_finite(getattr(self, name)[self.valid], name)
+            require_finite(getattr(self, name), name, self.valid)
         require(within(self.object_type, len(OBJECT_TYPES)), "object_type", "must index OBJECT_TYPES")
         require(within(self.category, len(TrackCategory)), "category", "must be 0 to 3")
         require(len(np.unique(self.track_id)) == A, "track_id", "contains a duplicate")
-        require(bool(self.valid.any(axis=1).all()), "valid", "contains a track without a valid step")
+        require_rows(self.valid.any(axis=1), "valid", "contains a track without a valid step; leave it out")
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ class Scenario:
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
         require_names([self.scenario_id], "scenario_id")
-        require_names(filter(None, [self.city]), "city")
+        require_names([] if self.city == "" else [self.city], "city")
         require_names(self.tracks.track_id.tolist(), "track_id")
         self.tracks.validate()
         self.map.validate()
@@ -274,10 +276,10 @@ class Scenario:
         """Build a scenario from plain arrays, for your own data.
 
         Args:
-            position: ``[A, T, 2]`` metres in any fixed frame; NaN marks a missing step.
+            position: ``[A, T, 2]`` metres in any fixed frame; NaN or a NumPy mask marks a missing step.
             num_observed: number of steps that are input; the rest is the future, if any.
             step_s: seconds between steps. A frame that was lost is a step of NaN.
-            valid: ``[A, T]``; by default True where the position is not NaN.
+            valid: ``[A, T]`` True and False or 1 and 0; by default True where the position is not NaN.
             heading: ``[A, T]`` radians; by default :func:`~trajpred.geometry.causal_heading`.
             velocity: ``[A, T, 2]`` m/s; by default :func:`~trajpred.geometry.causal_velocity`.
             object_type: one of :data:`OBJECT_TYPES` for all tracks, or one for each.
@@ -290,35 +292,35 @@ class Scenario:
         Raises: DataError naming the argument with a wrong shape, an unknown type or a non-finite state.
 
         Example:
-            >>> import numpy as np
             >>> steps = np.arange(110) * 0.1
             >>> car = np.stack((10 * steps, 0 * steps), -1)
             >>> scenario = Scenario.from_arrays(car[None], num_observed=50, map=[[[-50, 0], [200, 0]]])
             >>> scenario.tracks.velocity[0, 49].round(3).tolist(), len(scenario.map)
             ([10.0, 0.0], 1)
         """
+        num_observed = as_whole_number(num_observed, "num_observed")
+        step_s = as_number(step_s, "step_s")
+        focal = as_whole_number(focal, "focal")
         xy = as_array(position, np.float64, "position")
         require(xy.ndim == 3 and xy.shape[2] == 2, "position", f"must be [A, T, 2], has shape {xy.shape}")
         A, T = xy.shape[:2]
         require_step_s(step_s)
         mask = as_array(~np.isnan(xy).any(-1) if valid is None else valid, np.bool_, "valid", (A, T))
         require(0 <= focal < A, "focal", f"must be a row of the {A} tracks, is {focal}")
-        require_finite(xy[mask], "position")
+        require_finite(xy, "position", mask)
         fitted = causal_velocity(xy, mask, step_s) if velocity is None else velocity
         speed = as_array(fitted, np.float64, "velocity", (A, T, 2))
         travel = causal_heading(speed, mask) if heading is None else heading
         angle = as_array(travel, np.float64, "heading", (A, T))
         given = np.full(A, TrackCategory.SCORED) if category is None else category
-        rank = as_array(given, np.int64, "category", (A,))
-        require(within(rank, len(TrackCategory)), "category", "must be 0 to 3")
-        rank = np.where(np.arange(A) == focal, TrackCategory.FOCAL, rank)
-        names = [str(i) for i in range(A)] if track_id is None else [str(name) for name in track_id]
-        require(len(names) == A, "track_id", f"must have {A} entries, has {len(names)}")
-        types = [object_type] * A if isinstance(object_type, str) else list(object_type)
+        rank = as_array(given, np.int8, "category", (A,))
+        rank[focal] = TrackCategory.FOCAL
+        names = as_names(range(A) if track_id is None else track_id, "track_id", A)
+        types = [object_type] * A if isinstance(object_type, (str, bytes)) else object_type
         tracks = Tracks(
-            track_id=as_names(names, "track_id"),
-            object_type=encode(types, OBJECT_TYPES, "object_type"),
-            category=rank.astype(np.int8),
+            track_id=names,
+            object_type=encode(as_names(types, "object_type", A).tolist(), OBJECT_TYPES, "object_type"),
+            category=rank,
             valid=mask,
             position=np.where(mask[..., None], xy, 0.0),
             heading=np.where(mask, angle, 0.0),
@@ -330,4 +332,4 @@ class Scenario:
             T = num_observed = 2
             tracks = tracks.window(-1, T)
         stamps = np.round(np.arange(T) * step_s * 1e9).astype(np.int64)
-        return cls(scenario_id, city, stamps, num_observed, names[focal], tracks, lanes).validate()
+        return cls(scenario_id, city, stamps, num_observed, str(names[focal]), tracks, lanes).validate()

@@ -72,7 +72,9 @@ def test_forecasts_that_do_not_fit_are_rejected(rows: list[Scenario]) -> None:
     )  # fmt: skip
     broken = replace(forecast, trajectory=forecast.trajectory.copy())
     broken.trajectory[:, 0, 30] = np.nan
-    for wrong, message in ((longer, "120 steps, 60 are known"), (broken, "not finite")):
+    unsure = replace(forecast, probability=np.full_like(forecast.probability, np.nan))
+    cases = ((longer, "120 steps, 60 are known"), (broken, "not finite"), (unsure, "probability.*not finite"))
+    for wrong, message in cases:
         with pytest.raises(DataError, match=message):
             ScoredAgents.of(rows[:1], [wrong])
 

@@ -186,6 +186,16 @@ def test_unusable_logs_are_described_in_one_sentence(
         argoverse2_sensor.read(argoverse2_sensor.discover(raw)["val"][0])
 
 
+def test_logs_of_the_test_split_have_no_annotations(tmp_path: Path) -> None:
+    log = tmp_path / "test" / "log"
+    (log / "map").mkdir(parents=True)
+    (log / "map" / "log_map_archive_log____PIT_city_1.json").write_text("{}")
+    (log / POSES).write_bytes(b"")
+    [window] = argoverse2_sensor.discover(tmp_path)["test"]
+    with pytest.raises(DataError, match=r"log: has no annotations \(annotations.feather"):
+        argoverse2_sensor.read_scenario(window)
+
+
 def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
     log = only_log(raw)
     [lane_map] = (log / "map").iterdir()

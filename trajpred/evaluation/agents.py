@@ -181,8 +181,9 @@ def _one(
     rows = np.flatnonzero(groups["all"] & (found >= 0))
     row = found[rows]
     K, F = forecast.trajectory.shape[1:3]
-    finite = bool(np.isfinite(forecast.trajectory[row]).all())
-    require(finite, "trajectory", f"{scenario.scenario_id}: forecast is not finite")
+    for name in ("trajectory", "probability"):
+        finite = bool(np.isfinite(getattr(forecast, name)[row]).all())
+        require(finite, name, f"{scenario.scenario_id}: forecast is not finite")
     real = np.arange(modes) < K
     mode = np.where(real, np.arange(modes), 0)
     scale = {} if forecast.scale is None else {"scale": forecast.scale[row][:, mode]}

@@ -53,7 +53,7 @@ class EdgeRelation:
 
     Attributes:
         index: ``[2, E]`` int64, row 0 sender j, row 1 receiver i, without duplicates.
-        bias: ``[E, H]``, added to the scores.
+        bias: ``[E, H]``, finite, added to the scores; pairs that may not attend are no edges.
         num_senders: S.
         num_receivers: R.
         features: ``[E, C]`` of the edges, for attention that reads them instead of the bias.
@@ -75,6 +75,10 @@ class EdgeRelation:
     features: Tensor | None = None
     complete: bool = False
     copies: int = 1
+
+    def __post_init__(self) -> None:
+        if self.bias.dtype == torch.bool:
+            raise ValueError("bias is added to the scores: leave out edges instead of masking them")
 
     @property
     def reached(self) -> Tensor | None:

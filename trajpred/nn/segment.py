@@ -20,7 +20,8 @@ def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tens
 
     .. math:: α_e = \frac{\exp(s_e)}{\sum_{e' \to i(e)} \exp(s_{e'})}
 
-    The maximum of each receiver is subtracted first; computed in float32 or wider.
+    The maximum of each receiver is subtracted first; computed in float32 or wider. A score of -inf excludes
+    an edge; a receiver all of whose edges are excluded gets 0.
 
     Args:
         score: ``[E, ...]``.
@@ -43,6 +44,7 @@ def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tens
     )
     weight = torch.exp(logits - highest.index_select(0, receiver))
     total = logits.new_zeros(shape).index_add(0, receiver, weight)
+    total = total.masked_fill(total == 0, 1)  # all edges are excluded, or there is none
     return (weight / total.index_select(0, receiver)).to(score.dtype)
 
 

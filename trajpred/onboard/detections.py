@@ -8,7 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import MAX_NAME, DataError, as_array, encode, is_name, quoted, require, shortened
+from trajpred.errors import (
+    MAX_NAME,
+    DataError,
+    as_array,
+    as_name,
+    encode,
+    is_name,
+    quoted,
+    require,
+    shortened,
+)
 from trajpred.geometry import norm, wrap_angle
 from trajpred.onboard.history import States
 from trajpred.onboard.lane_cache import MAX_COORDINATE
@@ -38,19 +48,29 @@ class Detections(NamedTuple):
     object_type: Sequence[str] | None = None
 
 
-def listed(names: Sequence[str]) -> list[str]:
-    """Return ids as text. Raises: TypeError if they are not a list; a text is a sequence of its letters."""
-    if isinstance(names, str):
-        raise TypeError(f"one text, {quoted(names)}")
-    return [str(name) for name in names]
+def listed(names: Sequence[str], field: str) -> list[str]:
+    """Return names as text, "" for what is no name. Raises: DataError if they are not a list."""
+    if isinstance(names, (str, bytes)):  # a sequence of its letters
+        raise DataError(f"must be a list of names, is {quoted(names)}", field=field)
+    try:
+        values = list(names)
+    except TypeError as error:
+        raise DataError(f"must be a list of names ({error})", field=field) from None
+    texts: list[str] = []
+    for value in values:
+        try:
+            texts.append(as_name(value, field))
+        except DataError:
+            texts.append("")
+    return texts
 
 
 def ids_of(detections: Detections, warnings: list[str]) -> list[str]:
     """Return the ids as text, or none with a warning if they are not a list."""
     try:
-        return listed(detections.track_id)
-    except TypeError as error:
-        warnings.append(f"detections omitted: track_id is not a list ({error})")
+        return listed(detections.track_id, "track_id")
+    except DataError as error:
+        warnings.append(f"detections omitted: {error}")
         return []
 
 
@@ -65,7 +85,7 @@ def validated(
         heading = _shaped(detections.heading, (N,), "heading")
         velocity = _shaped(detections.velocity, (N, 2), "velocity")
         object_type = _object_types(detections.object_type, N, warnings)
-    except (DataError, TypeError) as error:
+    except DataError as error:
         warnings.append(f"detections omitted: {error}")
         return None
     track_id = np.array([name if is_name(name) else "" for name in ids], np.str_)
@@ -90,7 +110,7 @@ def validated(
 
 def _object_types(names: Sequence[str] | None, count: int, warnings: list[str]) -> NDArray[np.int8]:
     """Return ``[N]`` indices into ``OBJECT_TYPES``; other names become ``unknown``. Raises: DataError."""
-    names = ["vehicle"] * count if names is None else [str(name) for name in names]
+    names = ["vehicle"] * count if names is None else listed(names, "object_type")
     if len(names) != count:
         raise DataError(f"has {len(names)} entries for {count} detections", field="object_type")
     other = sorted(set(names) - set(OBJECT_TYPES))

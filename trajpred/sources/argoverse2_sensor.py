@@ -99,6 +99,9 @@ def read(raw: RawScenario) -> Scenario:
     start = raw.part or 0
     archive = only_file(log_folder, "map/log_map_archive_*.json")
     file = _annotations(log_folder)
+    if not file.is_file():
+        message = f"has no annotations ({' or '.join(ANNOTATIONS)}); those of the test split are not public"
+        raise DataError(message, file=log_folder)
     log = read_log(file, log_folder / POSES)
     lane_map = read_map(archive)
     with readable(file, "log"):

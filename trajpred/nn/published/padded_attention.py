@@ -144,10 +144,13 @@ class PaddedAttention(nn.Module):
             z, key_mask = x, mask if key_mask is None else key_mask
         allowed = torch.ones(x.shape[0], x.shape[1], z.shape[1], dtype=torch.bool, device=x.device)
         if mask is not None:
+            require_bool(mask, "mask")
             allowed = allowed & mask[:, :, None]
         if key_mask is not None:
+            require_bool(key_mask, "key_mask")
             allowed = allowed & key_mask[:, None]
         if attention_mask is not None:
+            require_bool(attention_mask, "attention_mask")
             allowed = allowed & attention_mask
         allowed = allowed[:, None]
         query, key, value = (y.transpose(1, 2) for y in self._heads(x, z))
@@ -178,7 +181,9 @@ class BiasedAttention(nn.Module):
         α_{ij} = \mathrm{softmax}_j\, (q_i \cdot k_j / \sqrt{C} + Φ_{ij}), \quad
         o_i = W_o \sum_j α_{ij} v_j + b_o
 
-    Scores and softmax in float32, in float64 for float64 weights; dropout on α.
+    Scores and softmax in float32, in float64 for float64 weights; dropout on α. A bias of -inf excludes a
+    pair, and so does False in a bool bias, whose True adds nothing. A receiver all of whose pairs are
+    excluded gets α = 0 and o_i = b_o.
 
     Shapes: receivers ``[B, n, D]``, senders ``[B, m, D]``, bias ``[B, H, n, m]`` (or any that broadcasts, or
     None) -> ``[B, n, D]``, with ``return_attention`` also α ``[B, H, n, m]``.
@@ -206,15 +211,37 @@ class BiasedAttention(nn.Module):
         with torch.autocast(receiver.device.type, enabled=False):
             dtype = torch.promote_types(q.dtype, torch.float32)
             q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-            bias = None if bias is None else bias.to(dtype)
+            excluded = None
+            if bias is not None:
+                bias = additive(bias, dtype)
+                # Softmax of a row of -inf would be 0 / 0: it attends to everything and is zeroed afterwards.
+                excluded = (bias == -torch.inf).all(-1, keepdim=True)
+                bias = bias.masked_fill(excluded, 0)
             if return_attention:
                 score = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
                 weight = torch.softmax(score if bias is None else score + bias, -1)
+                if excluded is not None:
+                    weight = weight.masked_fill(excluded, 0)
                 pooled = dropout(weight, rate) @ v
             else:
                 pooled = scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=rate)
+            if excluded is not None:
+                pooled = pooled.masked_fill(excluded, 0)
         out = self.out(pooled.transpose(1, 2).flatten(2).to(receiver.dtype))
         return (out, weight) if return_attention else out
+
+
+def additive(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a bias as numbers to add to scores; of a bool one, True is 0 and False -inf."""
+    if bias.dtype != torch.bool:
+        return bias.to(dtype)
+    return torch.zeros_like(bias, dtype=dtype).masked_fill(~bias, -torch.inf)
+
+
+def require_bool(mask: Tensor, name: str) -> None:
+    """Raise ValueError about ``name`` unless it is a bool mask."""
+    if mask.dtype != torch.bool:
+        raise ValueError(f"{name} must be bool, True = valid, not {mask.dtype}")
 
 
 def masked_softmax(score: Tensor, allowed: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from trajpred.nn.attention import DropPath, GraphTransformerLayer
 from trajpred.nn.published.graph_structure import EdgeEncoding, GraphStructure
-from trajpred.nn.published.padded_attention import BiasedAttention
+from trajpred.nn.published.padded_attention import BiasedAttention, additive, require_bool
 from trajpred.nn.published.structural_bias import (
     GaussianDistanceKernel,
     Mode,
@@ -19,7 +19,6 @@ from trajpred.nn.published.structural_bias import (
     StructuralBias,
     pair_distances,
 )
-from trajpred.nn.segment import LOWEST
 
 Norm = Literal["pre", "post", "sandwich"]
 
@@ -98,9 +97,10 @@ class BiasedEncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, attn_bias: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         if mask is not None:
-            dtype = torch.promote_types(x.dtype, torch.float32)  # float16 cannot hold LOWEST
-            bias = x.new_zeros(1, 1, 1, 1, dtype=dtype) if attn_bias is None else attn_bias.to(dtype)
-            attn_bias = torch.where(mask[:, None, None], bias, LOWEST)
+            require_bool(mask, "mask")
+            dtype = torch.promote_types(x.dtype, torch.float32)
+            bias = x.new_zeros(1, 1, 1, 1, dtype=dtype) if attn_bias is None else additive(attn_bias, dtype)
+            attn_bias = torch.where(mask[:, None, None], bias, -torch.inf)
         return self.block(x, attn_bias)
 
 
