@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import feather
 
-from trajpred.errors import require
+from trajpred.errors import DataError, require
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
