@@ -77,7 +77,7 @@ def test_a_truncated_database_is_read_up_to_the_damage(
     found = times(drive)
     assert STEPS // 3 < len(found) < STEPS and found == stamps[: len(found)]
     [problem] = drive.problems
-    assert "damaged and ends early" in problem
+    assert "bag.db3 is damaged and ends early" in problem and ".recover" in problem
     database.write_bytes(content[:5000])
     with pytest.raises(DataError, match=r"sqlite3 .*\.recover") as refusal:
         RecordedDrive(database)

@@ -25,6 +25,9 @@ class Storage(Protocol):
     """An open bag, or one open file of it."""
 
     @property
+    def path(self) -> Path: ...
+
+    @property
     def connections(self) -> Collection[Connection]: ...
 
     def messages(self, connections: Collection[Connection]) -> Iterator[tuple[Connection, int, bytes]]: ...
@@ -71,7 +74,10 @@ class Bag:
                 for connection, _, data in storage.messages(connections=chosen):
                     yield connection, data
             except Exception as error:  # damaged files raise many types
-                self.problems[f"the recording is damaged and ends early ({reason(error)})"] += 1
+                cause = reason(error)
+                if isinstance(storage, (UnfinishedDatabase, UnfinishedMcap)):
+                    cause = f"{cause}; {storage.ADVICE}"
+                self.problems[f"{storage.path.name} is damaged and ends early ({cause})"] += 1
 
     def _open(self) -> list[Storage]:
         try:

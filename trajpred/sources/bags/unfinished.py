@@ -31,6 +31,7 @@ class UnfinishedDatabase:
     ADVICE: ClassVar[str] = "SQLite's shell repairs .db3 files: sqlite3 drive.db3 .recover"
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         mode = "mode=ro" if write_ahead_log(path) else "immutable=1"
         address = f"{path.resolve().as_uri()}?{mode}"
         self._database = sqlite3.connect(address, uri=True, check_same_thread=False)
@@ -78,7 +79,7 @@ class UnfinishedMcap:
     ADVICE: ClassVar[str] = "the command mcap recover repairs MCAP files"
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         schemas: dict[int, Schema] = {}
         channels: dict[int, Channel] = {}
         with suppress(Exception):  # what precedes the damage counts
@@ -106,7 +107,7 @@ class UnfinishedMcap:
     def _records(self) -> Iterator[McapRecord]:
         from mcap.stream_reader import StreamReader
 
-        with self._path.open("rb") as stream:
+        with self.path.open("rb") as stream:
             reader = StreamReader(stream, validate_crcs=True, record_size_limit=MAX_CHUNK_BYTES)
             yield from reader.records
 
