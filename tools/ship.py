@@ -99,9 +99,7 @@ def main(
         overwrite: Replace weights of that name.
     """
     try:
-        rows = open_split(store, split)
-        if part is not None:
-            rows = rows.halved(part)
+        rows = open_split(store, split, part)
         print(
             ship(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m, overwrite=overwrite)
         )
