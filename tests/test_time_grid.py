@@ -97,3 +97,10 @@ def test_a_forecast_on_another_grid_passes_the_same_places(step_s: float, steps:
     np.testing.assert_allclose(found.speed[0, 0], np.hypot(8, 1), atol=1e-9)
     np.testing.assert_allclose(found.scale[0, 0, :, 0], np.maximum(time, 0.1), atol=1e-9)
     assert np.array_equal(found.probability, p)
+
+
+@pytest.mark.parametrize("observed", [1, 4])
+def test_a_history_shorter_than_a_step_keeps_the_step(observed: int) -> None:
+    found = resample(steady(0.1, observed=observed, future=0), 0.5)
+    assert found.step_s == pytest.approx(0.5) and found.num_steps == found.num_observed
+    assert found.tracks.valid.sum(axis=1).tolist() == [1, 1]

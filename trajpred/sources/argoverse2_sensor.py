@@ -92,6 +92,8 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
     focal = _focal_tracks(np.stack([each.rank(lane_map) for each in windows]), log.object_type)
     number = starts.index(start)
     window, row = windows[number], focal[number]
+    lost = f"the sweep of the last observed frame of the window at frame {start} was lost"
+    require(bool(window.recorded[OBSERVED - 1]), "timestamp_ns", lost)
     require(row >= 0, "track_uuid", f"no track qualifies as the focal one of the window at frame {start}")
     category, kept = window.categories(row)
     valid, key = window.valid[kept], f"av2-sensor-window:{name}:{log.time_ns[start]}"
