@@ -15,6 +15,7 @@ from tests.conftest import equal
 from trajpred.errors import DataError
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap
+from trajpred.predictors.baselines import constant_velocity
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
 
 A, T, OBSERVED = 3, 20, 12
@@ -51,6 +52,18 @@ def test_defaults_of_from_arrays() -> None:
     assert tracks.category.tolist() == [TrackCategory.FOCAL, TrackCategory.SCORED, TrackCategory.SCORED]
     assert {OBJECT_TYPES[code] for code in tracks.object_type} == {"vehicle"}
     assert (made.num_observed, made.num_steps, made.step_s) == (OBSERVED, T, pytest.approx(0.5))
+
+
+@pytest.mark.parametrize("future", [0, 1, 12])
+@pytest.mark.parametrize("step_s", [0.04, 0.1, 0.5])
+def test_one_observed_step_keeps_the_step(step_s: float, future: int) -> None:
+    seconds = np.arange(1 + future) * step_s
+    position = np.stack((8 * seconds, 0 * seconds), -1)[None]
+    velocity = np.broadcast_to([8.0, 0.0], position.shape)
+    made = Scenario.from_arrays(position, num_observed=1, step_s=step_s, velocity=velocity)
+    assert made.step_s == pytest.approx(step_s) and made.num_steps - made.num_observed == future
+    path = constant_velocity(made, num_future=12).trajectory[0, 0]
+    np.testing.assert_allclose(path[:, 0], 8 * step_s * np.arange(1, 13), atol=1e-9)
 
 
 def test_given_values_are_kept_and_copied() -> None:

@@ -120,3 +120,10 @@ def test_a_recut_keeps_recorded_times_and_continues_them() -> None:
     assert np.array_equal(found.timestamps_ns[4:21], uneven.timestamps_ns)
     assert np.array_equal(np.diff(found.timestamps_ns)[[0, 1, 2, 3, 20, 21]], [100_000_000] * 6)
     assert found.tracks.valid.sum(axis=1).tolist() == [17, 17] and found.num_observed == 9
+
+
+@pytest.mark.parametrize("observed", [1, 4])
+def test_a_history_shorter_than_a_step_keeps_the_step(observed: int) -> None:
+    found = resample(steady(0.1, observed=observed, future=0), 0.5)
+    assert found.step_s == pytest.approx(0.5) and found.num_steps == found.num_observed
+    assert found.tracks.valid.sum(axis=1).tolist() == [1, 1]

@@ -89,6 +89,31 @@ def test_windows_of_several_lengths_are_rejected(
         evaluate(load_predictor("constant_velocity"), mixed, batch_size=batch_size, progress=False)
 
 
+def test_a_data_set_that_lost_frames_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cars at 15 m/s, recorded at 10 Hz, for which constant velocity is exact whatever was lost."""
+    lost = {"none": [], "past": [3, 30, 31], "future": [50, 80], "many": [*range(10, 20), *range(60, 70)]}
+
+    def read(path: Path) -> Scenario:
+        frames = np.delete(np.arange(110), lost[path.name])
+        position = np.stack((1.5 * frames, 0 * frames), -1)[None]
+        made = Scenario.from_arrays(
+            position,
+            num_observed=int((frames < 50).sum()),
+            velocity=np.broadcast_to([15.0, 0.0], position.shape),
+            scenario_id=path.name,
+        )
+        return replace(made, timestamps_ns=frames * 100_000_000)
+
+    found = {"val": [Path(name) for name in lost]}
+    monkeypatch.setitem(SOURCES, "made", Source(lambda _: found, read))
+    prepare("made", tmp_path, tmp_path / "store", workers=1, progress=False)
+    store = ScenarioStore(tmp_path / "store", "val")
+    scores = evaluate(load_predictor("constant_velocity"), store, progress=False)
+    focal = scores.metrics["focal"]
+    assert focal["count"] == 4 and focal["minFDE1"] == focal["minADE1"] == 0.0
+    assert scores.horizons["6 s"]["focal"]["minFDE6"] == 0.0
+
+
 class Gappy(ScenarioStore):
     """A store in which every third track, unless focal, is invisible at the last observed step."""
 

@@ -261,13 +261,47 @@ INVALID_TRACKS: list[tuple[str, Callable[[], pa.Table]]] = [
     ("focal_id", lambda: replaced("focal_track_id", ["other"] * ROWS)),
     ("start_timestamp", lambda: replaced("start_timestamp", [4e17] * ROWS)),
     ("end_timestamp", lambda: replaced("end_timestamp", [1e300] * ROWS)),
-    ("timestamps_ns", lambda: replaced("end_timestamp", TABLE["start_timestamp"].to_pylist())),
+    ("start_timestamp", lambda: replaced("end_timestamp", TABLE["start_timestamp"].to_pylist())),
 ]
 
 
 @pytest.mark.parametrize(("field", "table"), INVALID_TRACKS)
 def test_invalid_tracks_are_named(tmp_path: Path, field: str, table: Callable[[], pa.Table]) -> None:
     rejects("scenario_*.parquet", field, tmp_path, table())
+
+
+@pytest.mark.parametrize("per_second", [1, 10**3, 10**6, 10**7])
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.float64()])
+def test_timestamps_of_another_unit_are_named(tmp_path: Path, per_second: int, dtype: pa.DataType) -> None:
+    start = 315_973_159
+    table = replaced("start_timestamp", [start * per_second] * ROWS)
+    end = [(start + 1) * per_second] * ROWS
+    table = table.set_column(table.column_names.index("end_timestamp"), "end_timestamp", pa.array(end, dtype))
+    assert "nanoseconds" in rejects("scenario_*.parquet", "start_timestamp", tmp_path, table)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_timestamps_that_float32_has_rounded_are_named(tmp_path: Path, dtype: type) -> None:
+    table = TABLE
+    for name, nanoseconds in zip(TIME, (315_973_159_595_020_000, 315_973_193_595_020_000), strict=True):
+        values = np.full(ROWS, nanoseconds).astype(np.float32).astype(dtype)
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    assert "float32" in rejects("scenario_*.parquet", "start_timestamp", tmp_path, table)
+
+
+@pytest.mark.parametrize(
+    ("steps", "observed", "hidden"),
+    [(110, 50, range(45, 50)), (110, 50, range(50, 53)), (110, 50, range(40, 110)), (22, 10, range(9, 11))],
+)
+def test_the_boundary_is_that_of_argoverse_2_where_no_row_shows_it(
+    tmp_path: Path, steps: int, observed: int, hidden: range
+) -> None:
+    """The focal track alone, unseen around its last observed step; at 10 Hz and at 2 Hz."""
+    table = scenario_table(make_scenario(0, 2, steps=steps, observed=observed))
+    alone = pc.equal(table["track_id"], table["focal_track_id"])
+    table = table.filter(pc.and_(alone, pc.invert(pc.is_in(table["timestep"], pa.array(hidden)))))
+    found = read(tmp_path, table)
+    assert (found.num_observed, found.num_steps) == (observed, steps)
 
 
 @pytest.mark.parametrize("pattern", ["scenario_*.parquet", "log_map_archive_*.json"])

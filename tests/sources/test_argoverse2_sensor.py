@@ -88,6 +88,36 @@ def test_observed_states_use_no_later_frame(raw: Path) -> None:
     assert not np.array_equal(before.tracks.velocity[rows[0], 50], after.tracks.velocity[rows[1], 50])
 
 
+@pytest.mark.parametrize("lost", [[30], [20, 21, 22], [60, 100], [*range(110, 120)]])
+def test_a_lost_sweep_is_a_frame_without_tracks(raw: Path, lost: list[int]) -> None:
+    """Boxes of some sweeps are missing; what remains of each window is as in the whole log."""
+    paths = argoverse2_sensor.discover(raw)["val"]
+    before = [argoverse2_sensor.read_scenario(path) for path in paths]
+    sweeps = np.unique(feather.read_table(only_log(raw) / BOXES)["timestamp_ns"].to_numpy())
+    change(only_log(raw) / BOXES, lambda t: t.filter(~pc.is_in(t["timestamp_ns"], pa.array(sweeps[lost]))))
+    assert argoverse2_sensor.discover(raw)["val"] == paths
+    for path, whole in zip(paths, before, strict=True):
+        found = argoverse2_sensor.read_scenario(path)
+        assert (found.num_observed, found.num_steps) == (50, 110)
+        gone = np.isin(np.round(whole.timestamps_ns), sweeps[lost])
+        assert np.abs(found.timestamps_ns - whole.timestamps_ns)[gone].max(initial=0) < 4e6, "they jitter"
+        assert np.array_equal(found.timestamps_ns[~gone], whole.timestamps_ns[~gone])
+        assert not found.tracks.valid[:, gone].any()
+        shared = [name for name in found.tracks.track_id if name in whole.tracks.track_id]
+        rows = [[one.tracks.index(name) for name in shared] for one in (found, whole)]
+        for name in ("valid", "position", "heading"):
+            a, b = (getattr(one.tracks, name)[own] for one, own in zip((found, whole), rows, strict=True))
+            assert np.array_equal(a[:, ~gone], b[:, ~gone]), name
+
+
+def test_a_window_whose_last_observed_sweep_is_lost_is_described(raw: Path) -> None:
+    path = argoverse2_sensor.discover(raw)["val"][0]
+    sweeps = np.unique(feather.read_table(only_log(raw) / BOXES)["timestamp_ns"].to_numpy())
+    change(only_log(raw) / BOXES, lambda t: t.filter(pc.not_equal(t["timestamp_ns"], sweeps[49])))
+    with pytest.raises(DataError, match="sweep of the last observed frame of the window at frame 0 was lost"):
+        argoverse2_sensor.read_scenario(path)
+
+
 def test_a_store_of_windows(raw: Path, tmp_path: Path) -> None:
     (raw / "test/empty").mkdir(parents=True)
     found = prepare("argoverse2-sensor", raw, tmp_path / "store", workers=1, progress=False)
@@ -167,12 +197,32 @@ def constant(column: str, value: float) -> Callable[[pa.Table], pa.Table]:
     return changed
 
 
+def times(convert: Callable[[np.ndarray], np.ndarray]) -> Callable[[pa.Table], pa.Table]:
+    def changed(table: pa.Table) -> pa.Table:
+        values = pa.array(convert(table["timestamp_ns"].to_numpy()))
+        return table.set_column(table.schema.get_field_index("timestamp_ns"), "timestamp_ns", values)
+
+    return changed
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "problem"),
     [
         (BOXES, lambda t: t.drop_columns(["track_uuid"]), f"{BOXES}, field 'track_uuid': column is missing"),
         (BOXES, constant("qw", 3.0), "field 'qw': and qx, qy, qz must be unit quaternions"),
         (BOXES, constant("tx_m", np.nan), f"{BOXES}, field 'tx_m'"),
+        (BOXES, times(lambda ns: ns // 1000), f"{BOXES}, field 'timestamp_ns': must be nanoseconds"),
+        (
+            BOXES,
+            times(lambda ns: ns.astype(np.float32)),
+            f"{BOXES}, field 'timestamp_ns': must be nanoseconds",
+        ),
+        (POSES, times(lambda ns: ns.astype(str)), f"{POSES}, field 'timestamp_ns': must be nanoseconds"),
+        (
+            POSES,
+            times(lambda ns: ns // 1000),
+            "no pose at the time of an annotated frame, in the nanoseconds",
+        ),
         (BOXES, lambda t: t.slice(0, 4000), "has [0-9]+ frames, a window 110"),
         (BOXES, lambda t: t.slice(0, 0), "field 'timestamp_ns': the file has no rows"),
         (POSES, lambda t: t.slice(0, 50), "has no pose at the time of an annotated frame"),

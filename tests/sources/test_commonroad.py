@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import run
 from tests.sources.map_files import commonroad as content
 from trajpred import Scenario
 from trajpred.errors import DataError
@@ -160,3 +161,19 @@ def test_recorded_states_are_those_of_the_library(shared: Path) -> None:
         assert valid.sum() == states and scene.has_future and len(scene.map) > 12
         found = [*scene.tracks.position[valid].mean(axis=0), scene.tracks.heading[valid].mean()]
         assert np.allclose(found, means, atol=1e-9)
+
+
+def test_recordings_of_several_steps_are_reported_when_they_are_prepared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for step_s in ("0.04", "0.1", "0.2"):
+        recording = content(150).replace(b'timeStepSize="0.1"', f'timeStepSize="{step_s}"'.encode())
+        (raw / f"ZAM{step_s}.xml").write_bytes(recording)
+    store = tmp_path / "store"
+    assert run("prepare", "--source", "commonroad", "--raw", raw, "--store", store, "--workers", 1) == 0
+    warning = capsys.readouterr().err
+    for kind in ("125 + 150 steps of 0.04 s", "50 + 60 steps of 0.1 s", "25 + 30 steps of 0.2 s"):
+        assert kind in warning
+    assert "a raw folder of their own into a store of their own" in warning

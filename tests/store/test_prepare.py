@@ -7,15 +7,18 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import SAMPLE, equal, tree
 from tests.store.scenarios import OPTIONS, flip, made
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, prepare
@@ -377,3 +380,47 @@ def test_leftovers_are_removed_and_other_files_kept(sample_store: Path, copy: Pa
     (copy / "train" / "notes.txt").write_text("mine")
     prepare("argoverse2", SAMPLE, copy, **OPTIONS)
     assert tree(copy) == tree(sample_store) | {"train/notes.txt": b"mine"}
+
+
+def straight(name: str, observed: np.ndarray, future: np.ndarray) -> Scenario:
+    """Return a car at 15 m/s, recorded in the given tenths of a second."""
+    seconds = np.concatenate((observed, future)) / 10
+    position = np.stack((15 * seconds, 0 * seconds), -1)
+    made_ = Scenario.from_arrays(position[None], num_observed=len(observed), scenario_id=name)
+    return replace(made_, timestamps_ns=np.round(seconds * 1e9).astype(np.int64))
+
+
+def test_windows_with_lost_frames_are_read_like_the_others(raw: Raw, tmp_path: Path) -> None:
+    """Of sources that cut by time, whose windows have fewer frames, and by the number of frames."""
+    past, ahead = np.arange(50), np.arange(50, 110)
+    scenarios = [
+        straight("whole", past, ahead),
+        straight("fewer", np.delete(past, [7, 20]), np.delete(ahead, 9)),
+        straight("longer past", np.delete(np.arange(-2, 50), [7, 20]), ahead),
+        straight("longer future", past, np.delete(np.arange(50, 120), np.arange(20, 30))),
+    ]
+    summary = prepare("made", raw(scenarios), tmp_path / "store", **OPTIONS)
+    store = ScenarioStore(tmp_path / "store", "train")
+    assert summary.mixed == {} and store.lengths == (50, 60)
+    for found in store:
+        assert (found.num_observed, found.num_steps) == (50, 110)
+        seconds = (np.arange(110) - 49) / 10
+        now = found.tracks.position[0, 49, 0]
+        valid = found.tracks.valid[0]
+        np.testing.assert_allclose(found.tracks.position[0, valid, 0], now + 15 * seconds[valid], atol=1e-3)
+    assert equal(store.batch([3, 1]), ScenarioBatch.of([store[3], store[1]]))
+
+
+def test_windows_of_several_kinds_are_reported_with_a_remedy(raw: Raw, tmp_path: Path) -> None:
+    """The same numbers of steps of other lengths, and other numbers of steps."""
+    kinds = {
+        "8 + 4 steps of 0.1 s, 1 of 8 + 4 steps of 0.2 s": [made(scenario_id="b", step_s=0.2)],
+        "8 + 4 steps of 0.1 s, 1 of 7 + 5 steps of 0.1 s": [made(scenario_id="b", num_observed=7)],
+        "": [made(scenario_id="b", step_s=0.1004)],
+    }
+    for number, (words, others) in enumerate(kinds.items()):
+        store = tmp_path / f"store {number}"
+        summary = prepare("made", raw([made(scenario_id="a"), *others]), store, **OPTIONS)
+        assert summary.scenarios == {"train": 2}
+        problem = summary.mixed.get("train", "")
+        assert words in problem and ("a store of their own" in problem) == bool(words)

@@ -37,6 +37,7 @@ from trajpred.sources.reading import (
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
 #: Observed steps (2 s at 10 Hz), and observed and future steps together. Recorded timestamps jitter, and some
 #: frames are missing, but the task is defined in steps: 30 are to be predicted, whenever they were recorded.
+#: Elsewhere timestamps decide when a step is; here the official metrics do, which compare step with step.
 NUM_OBSERVED, NUM_STEPS = 20, 50
 #: A scenario contains the lanes within this distance of the box around the focal track's observed positions:
 #: more than a car at 30 m/s covers in the 3 s to predict.

@@ -115,6 +115,8 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
     """Cut the window that begins at frame ``start``."""
     slopes = _slopes(log, len(log.time_ns))
     window = _Window(log, start, slopes)
+    lost = f"the sweep of the last observed frame of the window at frame {start} was lost"
+    require(bool(window.recorded[OBSERVED - 1]), "timestamp_ns", lost)
     row = _focal_track(log, start, slopes, lane_map)
     require(row >= 0, "track_uuid", f"no track qualifies as the focal one of the window at frame {start}")
     category, kept = window.categories(row)

@@ -64,11 +64,12 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
     """Read the two feather files of a log. Raises: DataError naming the file and the field at fault."""
     with readable(poses, "feather file"):
         ego = _read(poses, ("timestamp_ns", *_ROTATION, *_TRANSLATION))
-        ego_ns, ahead, rotation, translation = ego["timestamp_ns"].to_numpy(), *_poses(ego)
+        ego_ns = _times(ego)
+        ahead, rotation, translation = _poses(ego)
     with readable(annotations, "feather file"):
         table = _read(annotations, ("timestamp_ns", "track_uuid", "category", *_ROTATION, *_TRANSLATION))
         table = table.filter(pc.not_equal(table["category"], "EGO_VEHICLE"))
-        frame_ns, frame = np.unique(table["timestamp_ns"].to_numpy(), return_inverse=True)
+        frame_ns, frame = np.unique(_times(table), return_inverse=True)
         steps = steps_of_log(frame_ns)
         time = stamps_of_steps(frame_ns, steps)
         step = steps[frame]
@@ -125,9 +126,16 @@ def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
     require_columns(schema.names, columns)
     table = feather.read_table(path, columns=list(columns))
     require_values(table, columns)
-    dtype = table.schema.field("timestamp_ns").type
-    require(pa.types.is_integer(dtype), "timestamp_ns", f"must be nanoseconds as int64, has type {dtype}")
     return table
+
+
+def _times(table: pa.Table) -> NDArray[np.int64]:
+    """Return the ``timestamp_ns`` of the rows ``[N]``. Raises: DataError unless they are int64 or float64."""
+    dtype = table.schema.field("timestamp_ns").type
+    precise = pa.types.is_integer(dtype) or pa.types.is_float64(dtype)
+    require(precise, "timestamp_ns", f"must be nanoseconds as int64, has type {dtype}")
+    times: NDArray[np.int64] = np.round(finite(table, "timestamp_ns")).astype(np.int64)
+    return times
 
 
 def _poses(table: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
