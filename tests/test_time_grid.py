@@ -122,8 +122,9 @@ def test_a_recut_keeps_recorded_times_and_continues_them() -> None:
     assert found.tracks.valid.sum(axis=1).tolist() == [17, 17] and found.num_observed == 9
 
 
-@pytest.mark.parametrize("observed", [1, 4])
-def test_a_history_shorter_than_a_step_keeps_the_step(observed: int) -> None:
+@pytest.mark.parametrize(("observed", "known"), [(1, 1), (4, 2)])
+def test_a_history_shorter_than_a_step_keeps_the_step(observed: int, known: int) -> None:
+    """The first of four states, 0.3 s earlier, counts for the time half a second earlier."""
     found = resample(steady(0.1, observed=observed, future=0), 0.5)
     assert found.step_s == pytest.approx(0.5) and found.num_steps == found.num_observed
-    assert found.tracks.valid.sum(axis=1).tolist() == [1, 1]
+    assert found.tracks.valid.sum(axis=1).tolist() == [known, known]

@@ -92,12 +92,12 @@ def test_observed_states_use_no_later_frame(raw: Path) -> None:
 def test_a_lost_sweep_is_a_frame_without_tracks(raw: Path, lost: list[int]) -> None:
     """Boxes of some sweeps are missing; what remains of each window is as in the whole log."""
     paths = argoverse2_sensor.discover(raw)["val"]
-    before = [argoverse2_sensor.read_scenario(path) for path in paths]
+    before = [argoverse2_sensor.read(path) for path in paths]
     sweeps = np.unique(feather.read_table(only_log(raw) / BOXES)["timestamp_ns"].to_numpy())
     change(only_log(raw) / BOXES, lambda t: t.filter(~pc.is_in(t["timestamp_ns"], pa.array(sweeps[lost]))))
     assert argoverse2_sensor.discover(raw)["val"] == paths
     for path, whole in zip(paths, before, strict=True):
-        found = argoverse2_sensor.read_scenario(path)
+        found = argoverse2_sensor.read(path)
         assert (found.num_observed, found.num_steps) == (50, 110)
         gone = np.isin(np.round(whole.timestamps_ns), sweeps[lost])
         assert np.abs(found.timestamps_ns - whole.timestamps_ns)[gone].max(initial=0) < 4e6, "they jitter"
@@ -115,7 +115,7 @@ def test_a_window_whose_last_observed_sweep_is_lost_is_described(raw: Path) -> N
     sweeps = np.unique(feather.read_table(only_log(raw) / BOXES)["timestamp_ns"].to_numpy())
     change(only_log(raw) / BOXES, lambda t: t.filter(pc.not_equal(t["timestamp_ns"], sweeps[49])))
     with pytest.raises(DataError, match="sweep of the last observed frame of the window at frame 0 was lost"):
-        argoverse2_sensor.read_scenario(path)
+        argoverse2_sensor.read(path)
 
 
 def test_a_store_of_windows(raw: Path, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_logs_of_the_test_split_have_no_annotations(tmp_path: Path) -> None:
     (log / POSES).write_bytes(b"")
     [window] = argoverse2_sensor.discover(tmp_path)["test"]
     with pytest.raises(DataError, match=r"log: has no annotations \(annotations.feather"):
-        argoverse2_sensor.read_scenario(window)
+        argoverse2_sensor.read(window)
 
 
 def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
