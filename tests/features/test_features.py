@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.conftest import equal
 from tests.features.scenes import FAR, features_of, moved, other_future, straight
 from trajpred.errors import DataError
 from trajpred.features.channels import LANE_KINDS, TOPOLOGY
@@ -15,7 +16,8 @@ from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.geometry import Pose
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.predictors.baselines import lane_following
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.predictors.perturbations import perturbation
+from trajpred.scenario import UNKNOWN_TYPE, Scenario, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
 DEFAULT = FeatureConfig()
@@ -206,3 +208,44 @@ def test_self_loops_are_omitted() -> None:
         (1, 0, "successor"),
         (0, 1, "predecessor"),
     }
+
+
+def test_omitted_attributes_are_not_read(scenario: Scenario) -> None:
+    """The features are those of the scenario without them, whatever the data have."""
+    bare = perturbation("no-boundaries+no-marks+no-lane-types+no-crossings")(scenario)
+    assert not equal(bare.map, scenario.map)
+    config = FeatureConfig(omit=["boundaries", "marks", "lane_types", "crossings"])
+    omitted = scene_features(ScenarioBatch.of([scenario]), config)
+    expected = scene_features(ScenarioBatch.of([bare]), FeatureConfig())
+    assert_equal_fields(omitted.lanes, expected.lanes)
+    assert_equal_fields(omitted.agents, expected.agents)
+    assert not equal(omitted.lanes.points, features_of(scenario, FeatureConfig()).lanes.points)
+
+
+def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(scenario: Scenario) -> None:
+    config = FeatureConfig(omit=["classes"], anchor_steps=20)
+    omitted = features_of(scenario, config)
+    read = features_of(scenario, FeatureConfig(anchor_steps=20))
+    assert (omitted.agents.object_type == UNKNOWN_TYPE).all()
+    assert (read.agents.object_type != UNKNOWN_TYPE).any()
+    assert np.array_equal(omitted.agents.anchors, read.agents.anchors)
+
+
+def test_an_unknown_attribute_is_refused() -> None:
+    with pytest.raises(DataError, match="must list any of boundaries, marks, lane_types, crossings, classes"):
+        FeatureConfig(omit=["colours"])
+
+
+def test_labels_after_the_recorded_steps_are_counted(scenario: Scenario) -> None:
+    """Of 60 future steps the last ten are continued; the window may move over them."""
+    batch = ScenarioBatch.of([replace(scenario, continued=10), scenario])
+    config = FeatureConfig()
+    assert scene_features(batch, config).recorded.tolist() == [50, 60]
+    later = batch.window(50, 60, np.array([15, 0]))
+    assert scene_features(later, config).recorded.tolist() == [35, 60]
+    assert scene_features(batch.window(50, 30), config).recorded.tolist() == [30, 30]
+
+
+def assert_equal_fields(a: object, b: object) -> None:
+    for name, values in vars(a).items():
+        assert np.array_equal(values, getattr(b, name)), name

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from tests.features.scenes import features_of, in_a_mirror, straight
+from trajpred.features.channels import BOUNDARIES
 from trajpred.features.config import FeatureConfig
 from trajpred.features.mirror import mirrored
 from trajpred.features.scene_features import SceneFeatures, scene_features
+from trajpred.lane_map import LANE_TYPES
 from trajpred.predictors.perturbations import without_map
-from trajpred.scenario import Scenario, TrackCategory, Tracks
+from trajpred.scenario import UNKNOWN_TYPE, Scenario, TrackCategory, Tracks
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut, uniform
 
@@ -163,6 +165,39 @@ def test_some_scenes_lose_their_map_and_some_their_neighbours(sample_scenarios: 
     alone = augment(features, AugmentConfig(no_agents=1.0), keys).agents
     assert (alone.category >= TrackCategory.SCORED).all()
     assert len(alone.scene) == (features.agents.category >= TrackCategory.SCORED).sum()
+
+
+def test_each_attribute_is_unknown_in_some_scenes_and_all_together_in_some(scenario: Scenario) -> None:
+    """With probability p for each and p for all together, an attribute stays with (1 - p)²."""
+    count = 400
+    config = FeatureConfig(max_agents=4, max_lanes=10_000, lane_radius_m=1e6)
+    single = scene_features(ScenarioBatch.of([scenario]), config)
+    lanes = single.lanes
+    known = {
+        "boundaries": bool(np.abs(lanes.points[lanes.kind < len(LANE_TYPES), :, BOUNDARIES]).sum() > 0),
+        "marks": bool(lanes.marks.any()),
+        "crossings": bool((lanes.kind == len(LANE_TYPES)).any()),
+        "classes": bool((single.agents.object_type != UNKNOWN_TYPE).any()),
+    }
+    assert known["boundaries"] and known["marks"] and known["classes"]
+    stays = dict.fromkeys(known, 0)
+    lacks_all = 0
+    for seed in range(count):
+        varied = augment(single, AugmentConfig(unknown=0.3), np.array([seed]))
+        of_lanes = varied.lanes.kind < len(LANE_TYPES)
+        found = {
+            "boundaries": bool(np.abs(varied.lanes.points[of_lanes, :, BOUNDARIES]).sum() > 0),
+            "marks": bool(varied.lanes.marks.any()),
+            "crossings": bool((~of_lanes).any()),
+            "classes": bool((varied.agents.object_type != UNKNOWN_TYPE).any()),
+        }
+        for name, value in found.items():
+            stays[name] += value
+        lacks_all += not any(found.values())
+    for name, is_known in known.items():
+        expected = 0.7**2 if is_known else 0.0
+        assert abs(stays[name] / count - expected) < 0.08, name
+    assert lacks_all / count > 0.3 - 0.07
 
 
 def test_lanes_and_agents_are_dropped_independently() -> None:

@@ -151,3 +151,24 @@ def test_another_number_of_processes_says_that_it_draws_other_random_numbers(
     assert "warning: processes: 2 before, 1 now" in capsys.readouterr().err
     model.on_load_checkpoint({})
     assert not capsys.readouterr().err
+
+
+class JointSteps(pl.Callback):
+    """The steps in which joint futures were trained."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        if module.forecaster.decoder.joint_mode.weight.grad is not None:
+            self.steps.append(trainer.global_step)
+
+
+def test_joint_futures_are_trained_in_every_so_many_steps(store_path: Path, tmp_path: Path) -> None:
+    model = LitForecaster.build(small_config(scene=SMALL_SCENES, joint_every=3))
+    joint = JointSteps()
+    data = SceneData(store_path, batch_size=2)
+    trainer(tmp_path, max_epochs=1, limit_val_batches=0, callbacks=[joint]).fit(model, data)
+    assert joint.steps == [0, 3]
+    with pytest.raises(DataError, match="joint_every"):
+        LitForecaster.build(small_config(joint_every=0))
