@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import require, require_shape
+from trajpred.errors import as_array, as_names, require, require_shape
 from trajpred.geometry import Pose, direction, hold_last, norm, to_global
 from trajpred.scenario import Scenario
 
@@ -51,14 +52,14 @@ class Forecast:
     def from_trajectories(
         cls,
         scenario_id: str,
-        track_id: NDArray[np.str_],
-        trajectory: NDArray[np.float64],
-        probability: NDArray[np.float64],
+        track_id: Iterable[Any],
+        trajectory: ArrayLike,
+        probability: ArrayLike,
         *,
-        origin: NDArray[np.float64],
-        origin_heading: NDArray[np.float64],
+        origin: ArrayLike,
+        origin_heading: ArrayLike,
         step_s: float,
-        scale: NDArray[np.float64] | None = None,
+        scale: ArrayLike | None = None,
     ) -> Forecast:
         """Derive the heading and speed along each mode from the steps of its trajectory.
 
@@ -69,16 +70,20 @@ class Forecast:
 
         Raises: DataError if a shape or value is invalid.
         """
-        _require_trajectory(trajectory)
-        A, K = trajectory.shape[:2]
-        require_shape(origin, (A, 2), "origin")
-        require_shape(origin_heading, (A,), "origin_heading")
-        start = np.broadcast_to(origin[:, None, None], (A, K, 1, 2))
-        step = np.diff(np.concatenate((start, trajectory), axis=2), axis=2)
+        path = as_array(trajectory, np.float64, "trajectory")
+        _require_trajectory(path)
+        A, K = path.shape[:2]
+        ids = as_names(track_id, "track_id", A)
+        weight = as_array(probability, np.float64, "probability")
+        here = as_array(origin, np.float64, "origin", (A, 2))
+        ahead = as_array(origin_heading, np.float64, "origin_heading", (A,))
+        spread = None if scale is None else as_array(scale, np.float64, "scale")
+        start = np.broadcast_to(here[:, None, None], (A, K, 1, 2))
+        step = np.diff(np.concatenate((start, path), axis=2), axis=2)
         length = norm(step)
-        heading = hold_last(direction(step), length > STILL_STEP, origin_heading[:, None, None])
+        heading = hold_last(direction(step), length > STILL_STEP, ahead[:, None, None])
         speed = length / step_s
-        return cls(scenario_id, track_id, trajectory, probability, heading, speed, scale).validate()
+        return cls(scenario_id, ids, path, weight, heading, speed, spread).validate()
 
     @classmethod
     def from_local(
