@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from trajpred.nn import PaddedAttention, merge_tensors, pad_samples
-from trajpred.nn.published.padded_attention import BiasedAttention
-from trajpred.nn.published.transformer_m import BiasedEncoderLayer
+from trajpred.nn.published.biased_attention import BiasedAttention, BiasedEncoderLayer
 
 HIDDEN, KEY_HIDDEN, HEADS = 6, 4, 2
 LENGTHS, KEY_LENGTHS = [3, 0, 5, 1, 2], [4, 2, 0, 1, 3]
