@@ -174,5 +174,5 @@ def test_heading_is_the_direction_of_travel_or_the_last_one() -> None:
 def test_the_mean_step_ignores_future_timestamps() -> None:
     stamps = np.array([0, 200, 400, 900, 5000]) * 10**6
     assert mean_step_s(stamps, 3) == pytest.approx(0.2) and mean_step_s(stamps, 4) == pytest.approx(0.3)
-    for windows in (stamps, stamps[:1]):
-        assert mean_step_s(windows, 1) == 0.1
+    assert mean_step_s(stamps, 1) == pytest.approx(1.25), "of all steps, if only one is observed"
+    assert mean_step_s(stamps[:1], 1) == 0.1

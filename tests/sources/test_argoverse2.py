@@ -261,7 +261,7 @@ INVALID_TRACKS: list[tuple[str, Callable[[], pa.Table]]] = [
     ("focal_id", lambda: replaced("focal_track_id", ["other"] * ROWS)),
     ("start_timestamp", lambda: replaced("start_timestamp", [4e17] * ROWS)),
     ("end_timestamp", lambda: replaced("end_timestamp", [1e300] * ROWS)),
-    ("timestamps_ns", lambda: replaced("end_timestamp", TABLE["start_timestamp"].to_pylist())),
+    ("start_timestamp", lambda: replaced("end_timestamp", TABLE["start_timestamp"].to_pylist())),
 ]
 
 

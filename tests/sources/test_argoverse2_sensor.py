@@ -20,7 +20,7 @@ from trajpred.geometry import wrap_angle
 from trajpred.scenario import TrackCategory
 from trajpred.sources import SOURCES, argoverse2, argoverse2_sensor
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.reader import prepare_command, read_manifest
+from trajpred.store.manifest import prepare_command, read_manifest
 
 BOXES, POSES = "annotations.feather", "city_SE3_egovehicle.feather"
 
@@ -193,7 +193,7 @@ def test_logs_of_the_test_split_have_no_annotations(tmp_path: Path) -> None:
     (log / POSES).write_bytes(b"")
     [window] = argoverse2_sensor.discover(tmp_path)["test"]
     with pytest.raises(DataError, match=r"log: has no annotations \(annotations.feather"):
-        argoverse2_sensor.read_scenario(window)
+        argoverse2_sensor.read(window)
 
 
 def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:

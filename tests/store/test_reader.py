@@ -152,7 +152,7 @@ def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path:
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(recorded))
     message = rejected(lambda: ScenarioStore(tmp_path, "train"), path).message
-    assert message.startswith("store version 1, this trajpred reads version 3; prepare it with: trajpred ")
+    assert message.startswith("store version 1, this trajpred reads version 4; prepare it with: trajpred ")
     assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights --shard_size 8")
 
 
