@@ -14,8 +14,9 @@ from trajpred.geometry import mean_step_s
 GAP_STEPS = 1.5
 #: Share by which the steps of two recordings may differ and still be the same: clocks jitter.
 SAME_STEP = 0.01
-#: Fewest and most seconds between the frames of a recording: any other number is of another unit.
+#: Fewest seconds between the frames of a recording: a lower number is of another unit.
 SHORTEST_STEP_S = 0.005
+#: Most seconds between the frames of a recording: a higher number is of another unit.
 LONGEST_STEP_S = 10.0
 #: Most lost frames of a scenario: a longer pause separates two recordings.
 MAX_LOST = 1000
@@ -48,7 +49,8 @@ def require_nanoseconds(first: float, last: float, frames: int, field: str) -> N
 
 def require_times(timestamps_ns: NDArray[np.int64], num_observed: int) -> None:
     """Raise :class:`DataError` unless the stamps ``[T]`` of a scenario are those of regular steps."""
-    field, stamps = "timestamps_ns", timestamps_ns
+    field = "timestamps_ns"
+    stamps = timestamps_ns
     require(stamps.dtype.kind == "i", field, f"must be nanoseconds as int64, are {stamps.dtype}")
     require(bool((np.diff(stamps) > 0).all()), field, "must increase, in nanoseconds")
     require_nanoseconds(int(stamps[0]), int(stamps[-1]), len(stamps), field)
@@ -99,9 +101,9 @@ def stamps_of_steps(timestamps_ns: NDArray[np.int64], steps: NDArray[np.int64]) 
         timestamps_ns: ``[T]`` of the frames.
         steps: ``[T]`` of the frames, ascending from 0, see :func:`frame_steps`.
     """
-    every = np.arange(steps[-1] + 1)
+    all_steps = np.arange(steps[-1] + 1)
     # float64 resolves the time since the first frame to nanoseconds, but not the time since 1970.
-    since = np.interp(every, steps, timestamps_ns - timestamps_ns[0])
+    since = np.interp(all_steps, steps, timestamps_ns - timestamps_ns[0])
     stamps: NDArray[np.int64] = timestamps_ns[0] + np.round(since).astype(np.int64)
     stamps[steps] = timestamps_ns
     return stamps

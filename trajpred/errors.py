@@ -16,8 +16,10 @@ if TYPE_CHECKING:  # the command line reports errors before NumPy is loaded
 MAX_CHARACTERS = 2**24
 #: Maximum number of characters of the name of a scenario, track or city.
 MAX_NAME = 256
-#: Maximum number of characters that a message quotes of a value, and of a whole message.
-MAX_QUOTED, MAX_MESSAGE = 80, 1_000
+#: Maximum number of characters that a message quotes of a value.
+MAX_QUOTED = 80
+#: Maximum number of characters of a message.
+MAX_MESSAGE = 1_000
 
 
 class DataError(ValueError):
@@ -25,7 +27,8 @@ class DataError(ValueError):
 
     Args:
         message: what is wrong, in one sentence.
-        file, field: the file or scenario, and the column, key or array at fault, where known.
+        file: the file or scenario at fault, where known.
+        field: the column, key or array at fault, where known.
 
     Example:
         >>> print(DataError("must be positive", file="config.yaml", field="steps"))
@@ -34,13 +37,21 @@ class DataError(ValueError):
 
     def __init__(self, message: str, *, file: str | Path | None = None, field: str | None = None) -> None:
         # Messages quoted from libraries may contain line breaks and whole values.
-        self.message, self.file, self.field = shortened(" ".join(message.splitlines())), file, field
+        one_line = " ".join(message.splitlines())
+        self.message = shortened(one_line)
+        self.file = file
+        self.field = field
         super().__init__(self.message, file, field)
 
     def __str__(self) -> str:
-        where = [shortened(str(self.file))] if self.file is not None else []
-        where += [f"field {shortened(self.field)!r}"] if self.field is not None else []
-        return f"{', '.join(where)}: {self.message}" if where else self.message
+        places: list[str] = []
+        if self.file is not None:
+            places.append(shortened(str(self.file)))
+        if self.field is not None:
+            places.append(f"field {shortened(self.field)!r}")
+        if not places:
+            return self.message
+        return f"{', '.join(places)}: {self.message}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return partial(DataError, file=self.file, field=self.field), (self.message,)
@@ -63,8 +74,9 @@ def quoted(value: object) -> str:
         return repr(shortened(value, MAX_QUOTED))
     if isinstance(value, int) and abs(value) >= 2**63:
         return "an integer of more than 64 bits"
-    simple = value is None or isinstance(value, (int, float))
-    return repr(value) if simple else f"a {type(value).__name__}"
+    if value is None or isinstance(value, (int, float)):
+        return repr(value)
+    return f"a {type(value).__name__}"
 
 
 def require(condition: bool, field: str, message: str) -> None:
@@ -105,9 +117,14 @@ def require_rows(correct: ArrayLike, field: str, message: str) -> None:
     import numpy as np
 
     rows = np.flatnonzero(np.logical_not(correct)).tolist()
-    names = ", ".join(map(str, rows[:3]))
-    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
-    require(not rows, field, f"{message}: row{'s' if len(rows) > 1 else ''} {names}{more}")
+    if not rows:
+        return
+    if len(rows) == 1:
+        raise DataError(f"{message}: row {rows[0]}", field=field)
+    names = ", ".join(str(row) for row in rows[:3])
+    if len(rows) > 3:
+        names += f" and {len(rows) - 3} more"
+    raise DataError(f"{message}: rows {names}", field=field)
 
 
 def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
@@ -162,7 +179,9 @@ def _plain(values: Any) -> Any:
         values = _without_gradient(values)
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)
-        values = np.where(mask, np.nan, values.data) if mask.any() else values.data
+        values = values.data
+        if mask.any():
+            values = np.where(mask, np.nan, values)
     if isinstance(values, (np.ndarray, np.generic)) and values.dtype.kind in "cMmV":
         raise TypeError(f"values are {values.dtype}")
     return values
@@ -184,7 +203,8 @@ def _converted(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.kind not in "biu":
         return np.array(values, dtype)
     # Of lists the values themselves: as an array of one type, texts and numbers would be alike.
-    array = np.array(values, object) if isinstance(values, list) else np.asarray(values)
+    kind = object if isinstance(values, list) else None
+    array = np.asarray(values, kind)
     if array.dtype.kind == "b":
         return array.astype(dtype)
     if array.dtype.kind in "OUS":
@@ -223,7 +243,8 @@ def as_name(value: Any, field: str) -> str:
     import numpy as np
 
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        value = None if value is np.ma.masked else value.item()
+        is_masked = value is np.ma.masked
+        value = None if is_masked else value.item()
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -258,10 +279,14 @@ def require_names(names: Iterable[str], field: str) -> None:
 
 
 def listed_names(values: Iterable[Any], field: str) -> list[str]:
-    """Return names as text, see :func:`as_name`. Raises: DataError if they are no list of names."""
-    one_text = isinstance(values, (str, bytes))  # which is a sequence of its letters
-    names = not one_text and hasattr(values, "__iter__") and getattr(values, "ndim", 1) == 1
-    require(names, field, f"must be a list of names, is {quoted(values)}")
+    """Return names as text, see :func:`as_name`.
+
+    Raises:
+        DataError: ``values`` are not a list of names.
+    """
+    is_text = isinstance(values, (str, bytes))  # which is a sequence of its letters
+    is_list = hasattr(values, "__iter__") and getattr(values, "ndim", 1) == 1
+    require(is_list and not is_text, field, f"must be a list of names, is {quoted(values)}")
     return [as_name(value, field) for value in values]
 
 
@@ -275,7 +300,7 @@ def as_names(values: Iterable[Any], field: str, count: int | None = None) -> NDA
     names = listed_names(values, field)
     require(count in (None, len(names)), field, f"must have {count} entries, has {len(names)}")
     require_names(names, field)
-    longest = max(map(len, names), default=0)
+    longest = max((len(name) for name in names), default=0)
     require(longest * len(names) <= MAX_CHARACTERS, field, f"contains a string of {longest} characters")
     return np.array(names, np.str_)
 
@@ -285,15 +310,18 @@ def within(values: NDArray[Any], size: int) -> bool:
     return bool(((values >= 0) & (values < size)).all())
 
 
-def encode(names: Sequence[Any], known: tuple[str, ...], field: str) -> NDArray[np.int8]:
-    """Return the index ``[M]`` of each name in ``known``. Raises: DataError on an unknown name."""
+def encode(names: Sequence[Any], categories: tuple[str, ...], field: str) -> NDArray[np.int8]:
+    """Return the index ``[M]`` of each name in ``categories``.
+
+    Raises:
+        DataError: a name is not among them.
+    """
     import numpy as np
 
-    index = {name: i for i, name in enumerate(known)}
+    index = {category: code for code, category in enumerate(categories)}
     try:
         return np.array([index[name] for name in names], np.int8)
     except (KeyError, TypeError):
-        unknown = next(name for name in names if name not in known)
-        raise DataError(
-            f"unknown value {shortened(repr(unknown), MAX_QUOTED)}; known: {', '.join(known)}", field=field
-        ) from None
+        unknown = next(name for name in names if name not in categories)
+        problem = f"unknown value {shortened(repr(unknown), MAX_QUOTED)}"
+        raise DataError(f"{problem}; known: {', '.join(categories)}", field=field) from None

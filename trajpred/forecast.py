@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,28 +107,34 @@ class Forecast:
             elapsed_s: ``[A]`` seconds from that pose to the last observed step.
             step_s: seconds between steps.
         """
-        path, weight, scales, speed, heading = (
-            np.asarray(x, np.float64) for x in (trajectory, probability, scale, velocity, pose.heading)
-        )
-        # Modes start at the last observed step; the track's own last observation may be earlier.
-        start = to_global(speed * np.asarray(elapsed_s, np.float64)[:, None], pose.position, heading)
+        path = np.asarray(trajectory, np.float64)
+        heading = np.asarray(pose.heading, np.float64)
+        # Modes start at the last observed step; the last observation of a track may be earlier.
+        elapsed = np.asarray(elapsed_s, np.float64)[:, None]
+        moved = np.asarray(velocity, np.float64) * elapsed
         return cls.from_trajectories(
             scenario_id,
             track_id,
             to_global(path, pose.position[:, None, None], heading[:, None, None]),
-            weight,
-            origin=start,
+            np.asarray(probability, np.float64),
+            origin=to_global(moved, pose.position, heading),
             origin_heading=heading,
             step_s=step_s,
-            scale=scales,
+            scale=np.asarray(scale, np.float64),
         )
 
     def validate(self) -> Forecast:
         """Check shapes, finiteness and probabilities; return self. Raises: DataError."""
         _require_trajectory(self.trajectory)
         A, K, F, _ = self.trajectory.shape
-        shapes = {"track_id": (A,), "trajectory": (A, K, F, 2), "probability": (A, K)}
-        shapes |= {"heading": (A, K, F), "speed": (A, K, F), "scale": (A, K, F, 2)}
+        shapes = {
+            "track_id": (A,),
+            "trajectory": (A, K, F, 2),
+            "probability": (A, K),
+            "heading": (A, K, F),
+            "speed": (A, K, F),
+            "scale": (A, K, F, 2),
+        }
         for name, values in self.arrays.items():
             require_shape(values, shapes[name], name)
             finite = name == "track_id" or bool(np.isfinite(values).all())
@@ -146,8 +152,16 @@ class Forecast:
     @property
     def arrays(self) -> dict[str, Any]:
         """The arrays by name, without the scales if there are none."""
-        values = {one.name: getattr(self, one.name) for one in fields(Forecast) if one.name != "scenario_id"}
-        return {name: array for name, array in values.items() if array is not None}
+        arrays: dict[str, Any] = {
+            "track_id": self.track_id,
+            "trajectory": self.trajectory,
+            "probability": self.probability,
+            "heading": self.heading,
+            "speed": self.speed,
+        }
+        if self.scale is not None:
+            arrays["scale"] = self.scale
+        return arrays
 
     @property
     def has_worlds(self) -> bool:
@@ -157,7 +171,7 @@ class Forecast:
     def world(self, rank: int) -> Forecast:
         """Select the most probable world (``rank`` 0), the second (1), …: one mode of every track.
 
-        Its probability is kept and not normalised to 1.
+        The probability is not renormalised.
 
         Raises: DataError if the forecast is not joint or has no tracks, or if ``rank`` is not in 0 … K - 1.
         """
@@ -165,12 +179,15 @@ class Forecast:
         require(len(self.track_id) > 0, "world", f"the forecast of {self.scenario_id} has no tracks")
         require(self.has_worlds, "world", "the forecast is not joint: its tracks differ in probabilities")
         require(0 <= rank < K, "world", f"must be 0 to {K - 1}, is {rank}")
-        mode = np.argsort(-self.probability[0], kind="stable")[rank : rank + 1]
-        return replace(self, **{name: x[:, mode] for name, x in self.arrays.items() if x.ndim > 1})
+        order = np.argsort(-self.probability[0], kind="stable")
+        mode = order[rank : rank + 1]
+        arrays = {name: array[:, mode] for name, array in self.arrays.items() if array.ndim > 1}
+        return replace(self, **arrays)
 
     def first(self, steps: int) -> Forecast:
         """Keep the first ``steps`` future steps."""
-        return replace(self, **{name: x[:, :, :steps] for name, x in self.arrays.items() if x.ndim > 2})
+        arrays = {name: array[:, :, :steps] for name, array in self.arrays.items() if array.ndim > 2}
+        return replace(self, **arrays)
 
     def rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
         """Return the row of each of ``track_id`` in this forecast, -1 for tracks without a prediction."""
@@ -180,7 +197,9 @@ class Forecast:
     def of(self, track_id: NDArray[np.str_]) -> Forecast:
         """Select the predicted ones among the tracks ``track_id``."""
         rows = self.rows(track_id)
-        return replace(self, **{name: x[rows[rows >= 0]] for name, x in self.arrays.items()})
+        predicted = rows[rows >= 0]
+        arrays = {name: array[predicted] for name, array in self.arrays.items()}
+        return replace(self, **arrays)
 
 
 class WithTruth(NamedTuple):
@@ -188,8 +207,10 @@ class WithTruth(NamedTuple):
 
     Attributes:
         rows: ``[R]`` of the scenario's tracks.
-        trajectory: ``[R, K, F, 2]`` metres; probability: ``[R, K]``.
-        truth: ``[R, F, 2]`` metres; valid: ``[R, F]``.
+        trajectory: ``[R, K, F, 2]`` metres.
+        probability: ``[R, K]``.
+        truth: ``[R, F, 2]`` metres.
+        valid: ``[R, F]``.
     """
 
     rows: NDArray[np.int64]
@@ -207,14 +228,21 @@ def with_truth(
     Args:
         step: at which the forecast was made; by default the last observed one.
     """
-    tracks, F = scenario.tracks, forecast.trajectory.shape[2]
+    tracks = scenario.tracks
     first = scenario.num_observed if step is None else step + 1
-    predicted, future = forecast.rows(tracks.track_id[rows]), slice(first, first + F)
-    both = (predicted >= 0) & tracks.valid[rows, future].any(axis=1)
-    rows, predicted = rows[both], predicted[both]
-    truth, valid = tracks.position[rows, future], tracks.valid[rows, future]
-    path = forecast.trajectory[predicted, :, : truth.shape[1]]
-    return WithTruth(rows, path, forecast.probability[predicted], truth, valid)
+    future = slice(first, first + forecast.trajectory.shape[2])
+    predicted = forecast.rows(tracks.track_id[rows])
+    has_both = (predicted >= 0) & tracks.valid[rows, future].any(axis=1)
+    rows = rows[has_both]
+    predicted = predicted[has_both]
+    truth = tracks.position[rows, future]
+    return WithTruth(
+        rows=rows,
+        trajectory=forecast.trajectory[predicted, :, : truth.shape[1]],
+        probability=forecast.probability[predicted],
+        truth=truth,
+        valid=tracks.valid[rows, future],
+    )
 
 
 def _require_trajectory(trajectory: NDArray[np.float64]) -> None:

@@ -104,13 +104,13 @@ class Tracks:
     def last_seen(self, num_observed: int) -> NDArray[np.int64]:
         """Return the last valid step ``[A]`` among the first ``num_observed``, -1 where there is none."""
         observed = self.valid[:, :num_observed]
-        return np.where(observed.any(axis=1), num_observed - 1 - observed[:, ::-1].argmax(axis=1), -1)
+        steps_ago = observed[:, ::-1].argmax(axis=1)
+        return np.where(observed.any(axis=1), num_observed - 1 - steps_ago, -1)
 
     def window(self, first: ArrayLike, steps: int) -> Tracks:
         """Select ``steps`` steps from step ``first`` on, one number or ``[A]``.
 
-        Steps that were never recorded are unknown. A track that was seen only at other steps stays, without a
-        valid step.
+        Steps that were never recorded are unknown. Tracks with no valid step in the window are kept.
         """
         step = np.broadcast_to(first, len(self))[:, None] + np.arange(steps)
         return self.at(step)
@@ -122,17 +122,25 @@ class Tracks:
         recorded = (step >= 0) & (step <= last)
         step = step.clip(0, last)
         valid = self.valid[row, step] & recorded
-        masks = {"position": valid[..., None], "velocity": valid[..., None], "heading": valid}
-        states = {name: getattr(self, name)[row, step] * mask for name, mask in masks.items()}
-        return replace(self, valid=valid, **states)
+        return replace(
+            self,
+            valid=valid,
+            position=self.position[row, step] * valid[..., None],
+            heading=self.heading[row, step] * valid,
+            velocity=self.velocity[row, step] * valid[..., None],
+        )
 
     def validate(self) -> None:
         """Raise :class:`DataError` naming the first field with an invalid shape or value."""
-        A, T = self.valid.shape if self.valid.ndim == 2 else (0, 0)
-        require(A * T > 0, "valid", f"must be [A, T] and not empty, has shape {self.valid.shape}")
-        shapes = {"track_id": (A,), "object_type": (A,), "category": (A,), "position": (A, T, 2)}
-        for name, shape in {**shapes, "heading": (A, T), "velocity": (A, T, 2)}.items():
-            require_shape(getattr(self, name), shape, name)
+        is_usable = self.valid.ndim == 2 and self.valid.size > 0
+        require(is_usable, "valid", f"must be [A, T] and not empty, has shape {self.valid.shape}")
+        A, T = self.valid.shape
+        require_shape(self.track_id, (A,), "track_id")
+        require_shape(self.object_type, (A,), "object_type")
+        require_shape(self.category, (A,), "category")
+        require_shape(self.position, (A, T, 2), "position")
+        require_shape(self.heading, (A, T), "heading")
+        require_shape(self.velocity, (A, T, 2), "velocity")
         for name in ("position", "heading", "velocity"):
             require_finite(getattr(self, name), name, self.valid)
         require(within(self.object_type, len(OBJECT_TYPES)), "object_type", "must index OBJECT_TYPES")
@@ -173,8 +181,8 @@ class Scenario:
         """Add the steps of lost frames."""
         regular = with_lost_frames(self.timestamps_ns, self.num_observed)
         shape = (len(self.tracks), len(self.timestamps_ns))
-        tracks = (self.tracks.valid, self.tracks.heading, self.tracks.position, self.tracks.velocity)
-        fits = all(states.shape[:2] == shape for states in tracks)
+        arrays = (self.tracks.valid, self.tracks.heading, self.tracks.position, self.tracks.velocity)
+        fits = all(states.shape[:2] == shape for states in arrays)
         if regular is None or not fits:
             return
         object.__setattr__(self, "timestamps_ns", regular.timestamps_ns)
@@ -182,16 +190,15 @@ class Scenario:
         object.__setattr__(self, "tracks", self.tracks.at(regular.frame))
 
     def __repr__(self) -> str:
-        tracks, lanes, now = len(self.tracks), len(self.map), self.num_observed
-        future = self.num_steps - self.continued - now
-        seconds = f"{now * self.step_s:.1f} s observed + {future * self.step_s:.1f} s"
+        future = self.num_steps - self.continued - self.num_observed
+        seconds = f"{self.num_observed * self.step_s:.1f} s observed + {future * self.step_s:.1f} s"
         if self.continued:
             seconds += f" + {self.continued * self.step_s:.1f} s continued"
         focal = self.tracks.object_type[self.tracks.track_id == self.focal_id]
         focal_type = " ".join(OBJECT_TYPES[i] for i in focal)
         return (
-            f"Scenario({self.scenario_id}, {self.city or 'no city'}: {seconds}, {tracks} tracks, "
-            f"focal {focal_type} {self.focal_id}, {lanes} lane segments)"
+            f"Scenario({self.scenario_id}, {self.city or 'no city'}: {seconds}, {len(self.tracks)} tracks, "
+            f"focal {focal_type} {self.focal_id}, {len(self.map)} lane segments)"
         )
 
     def _repr_png_(self) -> bytes:
@@ -239,7 +246,8 @@ class Scenario:
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
         require_names([self.scenario_id], "scenario_id")
-        require_names([] if self.city == "" else [self.city], "city")
+        if self.city != "":
+            require_names([self.city], "city")
         require_names(self.tracks.track_id.tolist(), "track_id")
         self.tracks.validate()
         self.map.validate()
@@ -249,8 +257,8 @@ class Scenario:
         require_times(self.timestamps_ns, self.num_observed)
         most = T - self.num_observed
         require(0 <= self.continued <= most, "continued", f"must be 0 to {most}, is {self.continued}")
-        known = bool((self.tracks.track_id == self.focal_id).any())
-        require(known, "focal_id", f"is not a track of this scenario: {quoted(self.focal_id)}")
+        has_focal = bool((self.tracks.track_id == self.focal_id).any())
+        require(has_focal, "focal_id", f"is not a track of this scenario: {quoted(self.focal_id)}")
         observed = bool(self.tracks.valid[self.focal, : self.num_observed].any())
         require(observed, "focal_id", f"focal track {self.focal_id!r} has no observed state")
         return self
@@ -287,7 +295,8 @@ class Scenario:
             focal: row of the track to predict.
             category: ``[A]`` :class:`TrackCategory`, by default SCORED; the focal track's is FOCAL.
             map: a :class:`LaneMap`, a list of centrelines ``[points, 2]``, or None for no map.
-            scenario_id, city: names.
+            scenario_id: name of the scenario.
+            city: name of the frame of the coordinates.
 
         Raises: DataError naming the argument with a wrong shape, an unknown type or a non-finite state.
 
@@ -305,18 +314,25 @@ class Scenario:
         require(xy.ndim == 3 and xy.shape[2] == 2, "position", f"must be [A, T, 2], has shape {xy.shape}")
         A, T = xy.shape[:2]
         require_step_s(step_s)
-        mask = as_array(~np.isnan(xy).any(-1) if valid is None else valid, np.bool_, "valid", (A, T))
+        if valid is None:
+            valid = ~np.isnan(xy).any(-1)
+        mask = as_array(valid, np.bool_, "valid", (A, T))
         require(0 <= focal < A, "focal", f"must be a row of the {A} tracks, is {focal}")
         require_finite(xy, "position", mask)
-        fitted = causal_velocity(xy, mask, step_s) if velocity is None else velocity
-        speed = as_array(fitted, np.float64, "velocity", (A, T, 2))
-        travel = causal_heading(speed, mask) if heading is None else heading
-        angle = as_array(travel, np.float64, "heading", (A, T))
-        given = np.full(A, TrackCategory.SCORED) if category is None else category
-        rank = as_array(given, np.int8, "category", (A,))
+        if velocity is None:
+            velocity = causal_velocity(xy, mask, step_s)
+        speed = as_array(velocity, np.float64, "velocity", (A, T, 2))
+        if heading is None:
+            heading = causal_heading(speed, mask)
+        angle = as_array(heading, np.float64, "heading", (A, T))
+        if category is None:
+            category = np.full(A, TrackCategory.SCORED)
+        rank = as_array(category, np.int8, "category", (A,))
         rank[focal] = TrackCategory.FOCAL
         names = as_names(range(A) if track_id is None else track_id, "track_id", A)
-        types = [object_type] * A if isinstance(object_type, (str, bytes)) else object_type
+        types = object_type
+        if isinstance(object_type, (str, bytes)):
+            types = [object_type] * A
         tracks = Tracks(
             track_id=names,
             object_type=encode(as_names(types, "object_type", A).tolist(), OBJECT_TYPES, "object_type"),
@@ -326,7 +342,12 @@ class Scenario:
             heading=np.where(mask, angle, 0.0),
             velocity=np.where(mask[..., None], speed, 0.0),
         )
-        lanes = map if isinstance(map, LaneMap) else LaneMap.from_centerlines([] if map is None else map)
+        if map is None:
+            lanes = LaneMap()
+        elif isinstance(map, LaneMap):
+            lanes = map
+        else:
+            lanes = LaneMap.from_centerlines(map)
         if T == num_observed == 1 and step_s != STEP_S:
             # One stamp does not say how long a step is: a step without states comes before it.
             T = num_observed = 2

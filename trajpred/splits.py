@@ -1,6 +1,6 @@
 """The splits of a data set, their parts, and the groups of agents that metrics are averaged over.
 
-Nothing but the standard library is imported.
+It imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from zlib import crc32
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
-#: The halves of a split: decisions are made on the first, what is published is of the second.
+#: The halves of a split: decisions are made on the first, published results come from the second.
 Half = Literal["deciding", "reporting"]
 HALVES: tuple[str, ...] = get_args(Half)
 #: The texts that are hashed, by purpose. CRC-32 is linear: texts *before* an id would only exchange the

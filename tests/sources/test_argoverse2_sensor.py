@@ -20,7 +20,7 @@ from trajpred.geometry import wrap_angle
 from trajpred.scenario import TrackCategory
 from trajpred.sources import SOURCES, argoverse2, argoverse2_sensor
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.reader import prepare_command, read_manifest
+from trajpred.store.manifest import prepare_command, read_manifest
 
 BOXES, POSES = "annotations.feather", "city_SE3_egovehicle.feather"
 

@@ -56,7 +56,7 @@ def print_rows(rows: Rows) -> None:
 def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
     """Return a title and the facts of whatever ``what`` names. Raises: DataError if it is nothing known."""
     from trajpred.onboard.bundle import is_bundle
-    from trajpred.store.reader import MANIFEST
+    from trajpred.store.manifest import MANIFEST
 
     path, checkpoint = Path(what), pretrained.locate(what)
     if (path / MANIFEST).is_file():
@@ -78,7 +78,7 @@ def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
 
 def _store(path: Path) -> Rows:
     from trajpred.store import ScenarioStore
-    from trajpred.store.reader import read_manifest
+    from trajpred.store.manifest import read_manifest
 
     manifest = read_manifest(path)
     rows: Rows = {"source": manifest.get("source")}

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.files import atomic_file
-from trajpred.store.reader import read_manifest
+from trajpred.store.manifest import read_manifest
 
 #: Version of the JSON files: it changes with the meaning of a key, not with new keys.
 VERSION = 5

@@ -42,7 +42,8 @@ class ShardJob(NamedTuple):
 
     Attributes:
         config: version, source and options of the store.
-        raw, scenarios: raw folder, and the scenarios in it that are the rows.
+        raw: raw folder.
+        scenarios: those of the raw folder that are the rows.
         record: file beside the shard that records its inputs and its name.
         scratch: folder of unfinished files.
         extend: applied to every scenario that was read.
@@ -59,42 +60,50 @@ class ShardJob(NamedTuple):
 def is_finished(job: ShardJob) -> bool:
     """Return whether shard and record are undamaged, of the same inputs, and skipped scenarios still fail."""
     try:
-        found = unsealed(job.record.read_text())
-        if found | _task(job) != found or not is_intact(job.record.with_name(found["file"])):
+        record = unsealed(job.record.read_text())
+        has_same_inputs = record | _task(job) == record
+        if not has_same_inputs or not is_intact(job.record.with_name(record["file"])):
             return False
-        skipped = found["skipped"]
-        again = [raw for raw in job.scenarios if raw.name in skipped]
-        return bool(_read(job, again) == skipped)
+        skipped = record["skipped"]
+        unreadable = [raw for raw in job.scenarios if raw.name in skipped]
+        return bool(_read(job, unreadable) == skipped)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
 def make(job: ShardJob) -> None:
-    """Write the shard and then its record. Raises: DataError if the source is unknown or writing fails.
+    """Write the shard and then its record.
 
     The shard is named after its content, so that it never replaces one that readers of the store may use.
+
+    Raises:
+        DataError: the source is unknown, or writing fails.
     """
-    task = _task(job)
-    read = _read(job, job.scenarios)
-    rows = [row for row in read.values() if not isinstance(row, str)]
+    record = _task(job)
+    rows: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    for name, row in _read(job, job.scenarios).items():
+        if isinstance(row, str):
+            skipped[name] = row
+        else:
+            rows.append(row)
     windows, lost = windows_of_rows(rows)
-    record = {
-        **task,
-        "scenarios": len(rows),
-        "skipped": {name: row for name, row in read.items() if isinstance(row, str)},
-        "lengths": windows,
-        **{name: [row[name] for row in rows] for name in INDEX.names},
-    }
+    record["scenarios"] = len(rows)
+    record["skipped"] = skipped
+    record["lengths"] = windows
+    for name in INDEX.names:
+        record[name] = [row[name] for row in rows]
     if lost:
         record["lost"] = lost
-    shard, text = job.scratch / uuid4().hex, job.scratch / uuid4().hex
+    new_shard = job.scratch / uuid4().hex
+    new_record = job.scratch / uuid4().hex
     try:
-        write_shard(shard, rows)
-        name = signed_name(job.record.stem, shard)
-        text.write_text(sealed({**record, "file": name}), newline="\n")
+        write_shard(new_shard, rows)
+        record["file"] = signed_name(job.record.stem, new_shard)
+        new_record.write_text(sealed(record), newline="\n")
         job.record.parent.mkdir(exist_ok=True)
-        shard.replace(job.record.with_name(name))
-        text.replace(job.record)
+        new_shard.replace(job.record.with_name(record["file"]))
+        new_record.replace(job.record)
     except DataError as error:
         raise error.located(job.record) from None
     except OSError as error:
@@ -104,9 +113,10 @@ def make(job: ShardJob) -> None:
 
 def _task(job: ShardJob) -> dict[str, Any]:
     """Return the inputs of the shard as recorded."""
-    names = [raw.name for raw in job.scenarios]
-    fingerprints = [_fingerprint(raw.path) for raw in job.scenarios]
-    return {**job.config, "paths": names, "fingerprints": fingerprints}
+    task = dict(job.config)
+    task["paths"] = [raw.name for raw in job.scenarios]
+    task["fingerprints"] = [_fingerprint(raw.path) for raw in job.scenarios]
+    return task
 
 
 def _fingerprint(path: Path) -> int:
@@ -148,7 +158,9 @@ def _row(job: ShardJob, source: Source, raw: RawScenario) -> dict[str, Any] | st
 
 def _problem(job: ShardJob, error: Exception) -> str:
     """Describe why a scenario is skipped; third-party readers may raise anything."""
-    problem = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+    problem = str(error)
+    if not isinstance(error, DataError):
+        problem = f"{type(error).__name__}: {error}"
     # The bytes of a store must not depend on the location of the raw folder.
     return problem.removeprefix(f"{job.raw}{os.sep}")
 
