@@ -38,7 +38,7 @@ from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
 from trajpred.sources import argoverse1, argoverse1_map, argoverse2, commonroad
 from trajpred.sources.av2_objects import map_archive
-from trajpred.sources.maps.lanes import faults
+from trajpred.sources.maps.segments import faults
 from trajpred.store import ScenarioStore, prepare
 
 SCENARIO = make_scenario(0, 2, steps=10, observed=5)

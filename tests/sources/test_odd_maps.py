@@ -12,7 +12,8 @@ from tests.conftest import equal
 from tests.sources.map_files import STRAIGHT, lane, opendrive, road, town
 from trajpred import LaneMap
 from trajpred.geometry import norm
-from trajpred.sources.maps.lanes import Line, faults
+from trajpred.sources.maps.lanes import Line
+from trajpred.sources.maps.segments import faults
 
 Load = Callable[..., LaneMap]
 #: The namespace of OpenDRIVE 1.8.

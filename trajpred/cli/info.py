@@ -185,7 +185,7 @@ def _map(path: Path) -> Rows:
 
     from trajpred.geometry import arc_length
     from trajpred.lane_map import LANE_TYPES
-    from trajpred.sources.maps.lanes import faults
+    from trajpred.sources.maps.segments import faults
 
     file = load_map(path)
     lanes = file.lanes

@@ -80,8 +80,10 @@ class Source:
             records = all(isinstance(scenario, RawScenario) for scenario in scenarios)
             require(records, "source", "must discover RawScenario records, see docs/how-to/own-data.md")
         if not splits:
-            expected = f"; expected {raw}/{self.layout}" if self.layout else ""
-            raise DataError(f"no scenarios{expected}", file=raw)
+            problem = "no scenarios"
+            if self.layout:
+                problem += f"; expected {raw}/{self.layout}"
+            raise DataError(problem, file=raw)
         return splits
 
 
@@ -106,9 +108,11 @@ def find_source(name: str) -> Source:
     if name in SOURCES:
         return SOURCES[name]
     registered = entry_points(group=GROUP)
-    known = ", ".join([*SOURCES, *sorted(registered.names - SOURCES.keys())])
-    require(":" in name or name in registered.names, "source", f"unknown source {name!r}; known: {known}")
-    return _load(EntryPoint(name, name, GROUP) if ":" in name else registered[name])
+    if ":" in name:
+        return _load(EntryPoint(name, name, GROUP))
+    names = ", ".join([*SOURCES, *sorted(registered.names - SOURCES.keys())])
+    require(name in registered.names, "source", f"unknown source {name!r}; known: {names}")
+    return _load(registered[name])
 
 
 @cache

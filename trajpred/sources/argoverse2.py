@@ -144,7 +144,8 @@ def _times(table: pa.Table, T: int) -> tuple[float, float]:
 
 def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
     """Return all tracks, sorted by id, and the number of observed steps."""
-    step, observed = table["timestep"].to_numpy(), table["observed"].to_numpy()
+    step = table["timestep"].to_numpy()
+    observed = table["observed"].to_numpy()
     require(within(step, T), "timestep", f"must be 0 to {T - 1}")
     require(bool(observed.any()), "observed", "is False in all rows")
     num_observed = _num_observed(step, observed, T)

@@ -55,7 +55,6 @@ def _without_broken(
     groups: dict[str, list[Any]], has_centerline: bool, problems: MapProblems
 ) -> dict[str, list[Any]]:
     """Select the records that can be read on their own, and whose ids do not occur before."""
-    nothing: dict[str, list[Any]] = {group: [] for group in groups}
     intact: dict[str, list[Any]] = {}
     for kind, group in _GROUPS.items():
         intact[group] = []
@@ -64,7 +63,9 @@ def _without_broken(
             record_id = record.get("id") if isinstance(record, dict) else None
             name = f"number {index + 1}" if record_id is None else str(record_id)
             with problems.leaving_out(kind, name):
-                _map_of({**nothing, group: [record]}, has_centerline)
+                alone: dict[str, list[Any]] = {name: [] for name in groups}
+                alone[group].append(record)
+                _map_of(alone, has_centerline)
                 require(record_id not in ids, f"{group}.id", "occurs twice")
                 ids.add(record_id)
                 intact[group].append(record)
@@ -79,11 +80,12 @@ def _map_of(groups: dict[str, list[Any]], has_centerline: bool) -> LaneMap:
     lane_id = lanes.integers("id")
     left = lanes.polylines("left_lane_boundary")
     right = lanes.polylines("right_lane_boundary")
+    centerline = lanes.polylines("centerline") if has_centerline else midlines(left, right)
     lane_map = LaneMap(
         lane_id=lane_id,
         lane_type=lanes.codes("lane_type", LANE_TYPES),
         is_intersection=lanes.flags("is_intersection"),
-        centerline=lanes.polylines("centerline") if has_centerline else midlines(left, right),
+        centerline=centerline,
         left_boundary=left,
         right_boundary=right,
         left_mark=lanes.codes("left_lane_mark_type", MARK_TYPES),
@@ -142,8 +144,8 @@ class _Records:
         except (KeyError, TypeError):
             raise DataError("is missing in at least one record", field=f"{self.group}.{key}") from None
 
-    def codes(self, key: str, known: tuple[str, ...]) -> NDArray[np.int8]:
-        return encode(self.column(key), known, f"{self.group}.{key}")
+    def codes(self, key: str, types: tuple[str, ...]) -> NDArray[np.int8]:
+        return encode(self.column(key), types, f"{self.group}.{key}")
 
     def flags(self, key: str) -> NDArray[np.bool_]:
         try:
@@ -153,11 +155,13 @@ class _Records:
 
     def integers(self, key: str, null: int | None = None) -> NDArray[np.int64]:
         values = self.column(key)
-        values = values if null is None else [null if value is None else value for value in values]
+        if null is not None:
+            values = [null if value is None else value for value in values]
         return _integers(values, f"{self.group}.{key}")
 
     def id_lists(self, key: str) -> Ragged:
-        rows, name = self.column(key), f"{self.group}.{key}"
+        rows = self.column(key)
+        name = f"{self.group}.{key}"
         try:
             ids = chain.from_iterable(_only(rows, list))
         except TypeError:
@@ -166,10 +170,13 @@ class _Records:
 
     def polylines(self, key: str) -> Ragged:
         """Convert lists of ``{"x", "y", "z"}`` objects to polylines with heights."""
-        rows, name = self.column(key), f"{self.group}.{key}"
+        rows = self.column(key)
+        name = f"{self.group}.{key}"
+        coordinates = itemgetter("x", "y", "z")
         try:
             points = chain.from_iterable(_only(rows, list))
-            numbers = _only(chain.from_iterable(map(itemgetter("x", "y", "z"), points)), int, float)
+            flat = chain.from_iterable(map(coordinates, points))
+            numbers = _only(flat, int, float)
             values = np.array(numbers, np.float64).reshape(-1, 3)
         except (KeyError, TypeError, OverflowError):
             raise DataError('must be lists of points {"x", "y", "z"} of numbers', field=name) from None

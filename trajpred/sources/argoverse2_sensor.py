@@ -24,35 +24,67 @@ from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse2 import read_map
 from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import folders, only_file, readable
-from trajpred.sources.sensor_log import SensorLog, read_log, steps_of_log
+from trajpred.sources.sensor_log import SensorLog, read_log, slopes_of, steps_of_log
 from trajpred.splits import SPLITS
 
-#: Frames of a window, and those that are observed, at 10 Hz.
-FRAMES, OBSERVED = 110, 50
+#: Frames of a window.
+FRAMES = 110
+#: Frames of a window that are observed.
+OBSERVED = 50
+#: Seconds between frames.
 FRAME_S = 0.1
-#: Seconds, and frames, between the starts of two windows of a log, whose focal tracks are chosen together.
+#: Seconds between the starts of two windows of a log.
 EVERY_S = 1.5
+#: Frames between the starts of two windows whose focal tracks are chosen together.
 STRIDE = 15
-ANNOTATIONS, POSES = ("annotations.feather", "annotations_with_ego.feather"), "city_SE3_egovehicle.feather"
+#: The files of the boxes, of which a log has one.
+ANNOTATIONS = ("annotations.feather", "annotations_with_ego.feather")
+#: The file of the ego poses.
+POSES = "city_SE3_egovehicle.feather"
 #: Cities by their code in the name of a map file.
 _CITIES = {
     "ATX": "austin", "DTW": "dearborn", "MIA": "miami", "PAO": "palo-alto", "PIT": "pittsburgh",
     "WDC": "washington-dc",
 }  # fmt: skip
-#: Types that can be scored, and the fewest frames of a track that is unscored, and of any.
-_SCORED = [OBJECT_TYPES.index(n) for n in ("vehicle", "bus", "pedestrian", "cyclist", "motorcyclist")]
-_UNSCORED_FRAMES, _FEWEST_FRAMES = 55, 10
-#: A focal track: metres of its path, metres from the ego vehicle, m/s² and metres of error at constant
-#: velocity; scored ones: metres moved, and from the focal track or the ego vehicle; both: radians per frame.
-_PATH_M, _FUTURE_M, _FROM_EGO_M, _ACCELERATION, _ERROR_M = 10.0, 5.0, 90.0, 4.5, 1.0
-_MOVED_M, _NEAR_M, _JUMP = 2.0, 60.0, 0.35
-#: A vehicle on a lane is this near to a centreline (metres); frames of a change of speed; windows whose focal
-#: tracks are chosen together.
-_ON_LANE_M, _SMOOTH, _TOGETHER = 3.0, 5, 4
+_PEDESTRIAN = OBJECT_TYPES.index("pedestrian")
+_BUS = OBJECT_TYPES.index("bus")
+_VEHICLE = OBJECT_TYPES.index("vehicle")
+#: Types that can be scored.
+_SCORED = [
+    _VEHICLE,
+    _BUS,
+    _PEDESTRIAN,
+    OBJECT_TYPES.index("cyclist"),
+    OBJECT_TYPES.index("motorcyclist"),
+]
+#: Fewest frames of an unscored track; tracks with fewer are fragments.
+_UNSCORED_FRAMES = 55
+#: Fewest frames of a track.
+_FEWEST_FRAMES = 10
+#: Shortest path of a focal track (metres).
+_PATH_M = 10.0
+#: Shortest future path of a focal track (metres).
+_FUTURE_M = 5.0
+#: Greatest distance of a focal track from the ego vehicle (metres).
+_FROM_EGO_M = 90.0
+#: Greatest acceleration of a focal track (m/s²).
+_ACCELERATION = 4.5
+#: Least final error of constant velocity for a focal track (metres).
+_ERROR_M = 1.0
+#: Least distance that a scored track moves (metres).
+_MOVED_M = 2.0
+#: Greatest distance of a scored track from the focal track or the ego vehicle (metres).
+_NEAR_M = 60.0
+#: Greatest change of heading of focal and scored tracks from frame to frame (radians).
+_JUMP = 0.35
+#: Greatest distance of a vehicle on a lane from a centreline (metres).
+_ON_LANE_M = 3.0
+#: Frames over which a change of speed is measured.
+_SMOOTH = 5
+#: Number of windows whose focal tracks are chosen together.
+_TOGETHER = 4
 #: Tracks that stay are omitted beyond this distance (metres) from the ego vehicle and every scored track.
 _STAYING_M = 40.0
-#: Frames on each side in the fit of a velocity, and those of a fit at the end of a track.
-_AROUND, _END = 2, 5
 
 
 def discover(raw: Path, every_s: float = EVERY_S) -> dict[str, list[RawScenario]]:
@@ -76,7 +108,8 @@ def _windows(log: Path, every_s: float) -> list[RawScenario]:
         frames = int(steps_of_log(np.unique(times))[-1]) + 1
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError):
         frames = 0  # reading the window reports the reason
-    starts = _starts(frames, max(1, round(every_s / FRAME_S))) or [0]
+    stride = max(1, round(every_s / FRAME_S))
+    starts = _starts(frames, stride) or [0]
     return [RawScenario(f"{log.name}_{start:03d}", log, start) for start in starts]
 
 
@@ -113,14 +146,15 @@ def read(raw: RawScenario) -> Scenario:
 
 def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: str) -> Scenario:
     """Cut the window that begins at frame ``start``."""
-    slopes = _slopes(log, len(log.time_ns))
+    slopes = slopes_of(log, len(log.time_ns))
     window = _Window(log, start, slopes)
     lost = f"the sweep of the last observed frame of the window at frame {start} was lost"
     require(bool(window.recorded[OBSERVED - 1]), "timestamp_ns", lost)
     row = _focal_track(log, start, slopes, lane_map)
     require(row >= 0, "track_uuid", f"no track qualifies as the focal one of the window at frame {start}")
     category, kept = window.categories(row)
-    valid, key = window.valid[kept], f"av2-sensor-window:{name}:{log.time_ns[start]}"
+    valid = window.valid[kept]
+    key = f"av2-sensor-window:{name}:{log.time_ns[start]}"
     return Scenario(
         scenario_id=str(uuid.uuid5(uuid.NAMESPACE_OID, key)),
         city=city,
@@ -164,7 +198,7 @@ def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> l
     focal = [-1] * len(rank)
     # Columns of no track, so that each of the windows has a choice.
     rank = np.pad(rank, ((0, 0), (0, _TOGETHER)), constant_values=-1.0)
-    rare = np.isin(object_type, [OBJECT_TYPES.index("pedestrian"), OBJECT_TYPES.index("bus")])
+    rare = np.isin(object_type, [_PEDESTRIAN, _BUS])
     best = np.where(rare, rank[:, : len(rare)], -1.0)
     if best.max() >= 0:
         number, walker = divmod(int(best.argmax()), best.shape[1])
@@ -191,15 +225,18 @@ class _Window:
 
     def __init__(self, log: SensorLog, start: int, slopes: NDArray[np.float64]) -> None:
         frames = slice(start, start + FRAMES)
-        self.log, self.valid = log, log.valid[:, frames]
+        self.log = log
+        self.valid = log.valid[:, frames]
         self.recorded = log.recorded[frames]
-        self.position, self.heading = log.position[:, frames], log.heading[:, frames]
+        self.position = log.position[:, frames]
+        self.heading = log.heading[:, frames]
         now = start + OBSERVED
-        observed = _slopes(log, now)[:, start:]  # without later frames
+        observed = slopes_of(log, now)[:, start:]  # without later frames
         self.velocity = np.concatenate((observed, slopes[:, now : start + FRAMES]), axis=1)
         self.whole = self.valid[:, self.recorded].all(axis=1) & self.recorded[OBSERVED - 1]
         self.ego = len(self.valid) - 1
-        turn = np.abs(wrap_angle(np.diff(self.heading[:, self.recorded], axis=1))).max(axis=1, initial=0.0)
+        change = wrap_angle(np.diff(self.heading[:, self.recorded], axis=1))
+        turn = np.abs(change).max(axis=1, initial=0.0)
         scored = np.isin(log.object_type, _SCORED) & ~log.trailer & self.whole & (turn <= _JUMP)
         self.candidate = scored & (np.arange(len(scored)) != self.ego)
         self.now = self.position[:, OBSERVED - 1]
@@ -220,28 +257,33 @@ class _Window:
         gain = np.abs(speed[:, _SMOOTH:] - speed[:, :-_SMOOTH]).max(axis=1, initial=0.0)
         change = gain / (_SMOOTH * step_s)
         lanes = lane_map.centerline.values[:, :2]
-        on_lane = np.array([norm(lanes - one).min(initial=np.inf) <= _ON_LANE_M for one in self.now])
+        lane_distance = np.array([norm(lanes - place).min(initial=np.inf) for place in self.now])
+        on_lane = lane_distance <= _ON_LANE_M
         qualifies = (
             self.candidate
             & (path.sum(axis=1) >= _PATH_M)
             & (path[:, last:].sum(axis=1) >= _FUTURE_M)
             & (norm(self.now - self.now[self.ego]) <= _FROM_EGO_M)
-            & (on_lane | (self.log.object_type != OBJECT_TYPES.index("vehicle")))
+            & (on_lane | (self.log.object_type != _VEHICLE))
             & (change <= _ACCELERATION)
             & (norm(steady - position[:, -1]) >= _ERROR_M)
         )
         turned = np.abs(wrap_angle(heading[:, -1] - heading[:, last]))
-        return np.where(qualifies, turned + np.abs(speed[:, -1] - speed[:, last]) / 10, -1.0)
+        sped_up = np.abs(speed[:, -1] - speed[:, last])
+        return np.where(qualifies, turned + sped_up / 10, -1.0)
 
     def categories(self, focal: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         """Return the category of each track, and the tracks that belong to the window."""
         frames = self.valid.sum(axis=1)
         moved = self._extent()
-        from_focal, from_ego = (norm(self.now - self.now[row]) for row in (focal, self.ego))
-        scored = self.candidate & (moved >= _MOVED_M) & (np.minimum(from_focal, from_ego) <= _NEAR_M)
+        from_focal = norm(self.now - self.now[focal])
+        from_ego = norm(self.now - self.now[self.ego])
+        is_near = np.minimum(from_focal, from_ego) <= _NEAR_M
+        scored = self.candidate & (moved >= _MOVED_M) & is_near
         category = np.where(frames >= _UNSCORED_FRAMES, TrackCategory.UNSCORED, TrackCategory.FRAGMENT)
         category = np.where(scored, TrackCategory.SCORED, category)
-        category[focal], category[self.ego] = TrackCategory.FOCAL, TrackCategory.UNSCORED
+        category[focal] = TrackCategory.FOCAL
+        category[self.ego] = TrackCategory.UNSCORED
         centre = np.append(np.flatnonzero(category >= TrackCategory.SCORED), self.ego)
         mean = (self.position * self.valid[..., None]).sum(axis=1) / np.maximum(frames, 1)[:, None]
         around = self.position[centre][:, self.recorded]
@@ -253,25 +295,3 @@ class _Window:
         """Return the greatest distance (metres) of each track from its first position in the window."""
         first = self.position[np.arange(len(self.valid)), self.valid.argmax(axis=1)]
         return np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)
-
-
-def _slopes(log: SensorLog, end: int) -> NDArray[np.float64]:
-    """Estimate the velocity at each of the first ``end`` frames ``[A, end, 2]`` from these frames alone.
-
-    The slope of a line through up to two frames on each side; at an end of a track, that of a quadratic
-    through five frames.
-    """
-    valid, steps = log.valid[:, :end], np.arange(end)
-    first, last = valid.argmax(axis=1)[:, None], end - 1 - valid[:, ::-1].argmax(axis=1)[:, None]
-    side = np.minimum(np.minimum(steps - first, last - steps), _AROUND)[..., None]
-    offset = np.arange(1 - _END, _END)
-    frame = (steps[:, None] + offset).clip(0, end - 1)
-    one_sided = np.where((steps == last)[..., None], offset <= 0, offset >= 0)
-    used = np.where(side > 0, np.abs(offset) <= side, one_sided)
-    used &= valid[:, frame] & (steps[:, None] + offset == frame)
-    time = (log.time_ns[frame] - log.time_ns[:end, None]) / 1e9
-    quadratic = (side == 0) & (used.sum(axis=2, keepdims=True) > 2)
-    terms = np.stack(np.broadcast_arrays(1.0, time, time**2 * quadratic), -1) * used[..., None]
-    near = log.position[:, :end][:, frame] - log.position[:, :end, None]
-    fit: NDArray[np.float64] = (np.linalg.pinv(terms) @ np.where(used[..., None], near, 0.0))[..., 1, :]
-    return np.where(valid[..., None], fit, 0.0)

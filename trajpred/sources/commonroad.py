@@ -18,7 +18,7 @@ from trajpred.geometry import norm, unit_vector
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.sources.maps.commonroad import read as read_lanelets
-from trajpred.sources.maps.lanes import lane_map_of
+from trajpred.sources.maps.segments import lane_map_of
 from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import (
     MAX_STATES,
@@ -32,19 +32,34 @@ from trajpred.sources.reading import (
 )
 from trajpred.splits import SPLITS
 
-#: Seconds of a window, those that are observed, those of the shortest recording, and the usual ones between
-#: the starts of two windows.
-WINDOW_S, OBSERVED_S, SHORTEST_S = 11.0, 5.0, 2.0
+#: Seconds of a window.
+WINDOW_S = 11.0
+#: Seconds of a window that are observed.
+OBSERVED_S = 5.0
+#: Seconds of the shortest recording.
+SHORTEST_S = 2.0
+#: Usual seconds between the starts of two windows.
 EVERY_S = 1.5
 #: A road user that moves this far (metres) between the first and the last recorded step is scored.
 MOVED_M = 2.0
 #: The object type of each type of obstacles; any other is ``unknown``.
 OBJECT_TYPE = {
-    **dict.fromkeys(("car", "truck", "taxi", "priorityVehicle", "parkedVehicle"), "vehicle"),
-    **{"bus": "bus", "motorcycle": "motorcyclist", "bicycle": "cyclist", "pedestrian": "pedestrian"},
-    **dict.fromkeys(("roadBoundary", "building", "pillar", "median_strip"), "static"),
+    "car": "vehicle",
+    "truck": "vehicle",
+    "taxi": "vehicle",
+    "priorityVehicle": "vehicle",
+    "parkedVehicle": "vehicle",
+    "bus": "bus",
+    "motorcycle": "motorcyclist",
+    "bicycle": "cyclist",
+    "pedestrian": "pedestrian",
+    "roadBoundary": "static",
+    "building": "static",
+    "pillar": "static",
+    "median_strip": "static",
     "constructionZone": "construction",
 }
+_OBSTACLES = ("obstacle", "dynamicObstacle", "staticObstacle")
 _ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
 
 
@@ -69,7 +84,8 @@ def _windows(file: Path, every_s: float) -> list[RawScenario]:
     """List the windows of a file; one if it cannot be read."""
     try:
         with readable(file, "recording"):
-            starts = [*_Recording.of(parse(read_bytes(file))).starts(every_s)]
+            recording = _Recording.of(parse(read_bytes(file)))
+            starts = list(recording.starts(every_s))
     except DataError:
         starts = [0]  # reading the window reports the reason
     return [RawScenario(_window_name(file, start), file, start) for start in starts]
@@ -103,7 +119,8 @@ class _Recording:
 
     Attributes:
         step_s: seconds between steps.
-        name, object_type: A strings.
+        name: A strings.
+        object_type: A strings.
         is_static: ``[A]``, whether the file says that an obstacle does not move.
         state: ``[A, N, 4]``: x, y (metres), heading (radians) and speed (m/s); NaN where unknown.
     """
@@ -119,10 +136,12 @@ class _Recording:
         """Read the obstacles of a scenario. Raises: DataError naming the element at fault."""
         step_s = number(root, "timeStepSize")
         require(0.01 <= step_s <= 1, "timeStepSize", f"must be 0.01 to 1 s, is {step_s}")
-        obstacles = [one for one in root if one.tag in ("obstacle", "dynamicObstacle", "staticObstacle")]
+        obstacles = [element for element in root if element.tag in _OBSTACLES]
         is_static = np.array([_is_static(obstacle) for obstacle in obstacles], np.bool_)
         states = [_states(obstacle) for obstacle in obstacles]
-        steps = [step for row in states for step, _ in row]
+        steps: list[int] = []
+        for path in states:
+            steps += [step for step, _ in path]
         first = min(steps, default=0)
         length = max(steps, default=-1) + 1 - first
         require(length <= MAX_STEPS, "time", f"spans {length} steps, more than {MAX_STEPS}")
@@ -131,7 +150,10 @@ class _Recording:
         table = np.full((len(obstacles), length, 4), np.nan)
         for row, path in enumerate(states):
             for step, values in path:
-                table[row, slice(None) if is_static[row] else step - first] = values
+                if is_static[row]:
+                    table[row, :] = values
+                else:
+                    table[row, step - first] = values
         speed = table[..., 3]
         speed[is_static[:, None] & np.isnan(speed) & np.isfinite(table[..., 0])] = 0.0
         kinds = [OBJECT_TYPE.get(obstacle.findtext("type", ""), "unknown") for obstacle in obstacles]
@@ -140,10 +162,13 @@ class _Recording:
 
     def starts(self, every_s: float) -> range:
         """Return the first steps of the windows. Raises: DataError if the recording is too short for one."""
-        steps, window = self.state.shape[1], round(WINDOW_S / self.step_s)
+        steps = self.state.shape[1]
+        window = round(WINDOW_S / self.step_s)
         short = f"the obstacles are recorded for {steps * self.step_s:.1f} s, less than {SHORTEST_S:g} s"
         require(steps * self.step_s >= SHORTEST_S, "time", short)
-        return range(0, max(steps - window, 0) + 1, max(1, round(every_s / self.step_s)))
+        last = max(steps - window, 0)
+        stride = max(1, round(every_s / self.step_s))
+        return range(0, last + 1, stride)
 
     def window(self, start: int, name: str, lane_map: LaneMap, city: str) -> Scenario:
         """Return the window from step ``start`` on. Raises: DataError if nobody can be its focal track."""
@@ -230,13 +255,21 @@ def _states(obstacle: Element) -> list[tuple[int, list[float]]]:
 
 def _state(state: Element) -> tuple[int, list[float]]:
     """Return the step of a state, and its x, y, heading and speed."""
-    xy = [as_number(state.findtext(f"position//{axis}"), f"position.{axis}") for axis in "xy"]
-    values = [*xy, _value(state, "orientation"), _value(state, "velocity")]
-    return integer(state.findtext("time/exact"), "time"), values
+    x = as_number(state.findtext("position//x"), "position.x")
+    y = as_number(state.findtext("position//y"), "position.y")
+    heading = _value(state, "orientation")
+    speed = _value(state, "velocity")
+    step = integer(state.findtext("time/exact"), "time")
+    return step, [x, y, heading, speed]
 
 
 def _value(state: Element, name: str) -> float:
     """Return an exact value, or the middle of an interval; NaN without either."""
-    found = [state.findtext(f"{name}/{part}") for part in ("exact", "intervalStart", "intervalEnd")]
-    known = [as_number(text, name) for text in found if text is not None]
-    return sum(known) / len(known) if known else np.nan
+    numbers: list[float] = []
+    for part in ("exact", "intervalStart", "intervalEnd"):
+        text = state.findtext(f"{name}/{part}")
+        if text is not None:
+            numbers.append(as_number(text, name))
+    if not numbers:
+        return np.nan
+    return sum(numbers) / len(numbers)

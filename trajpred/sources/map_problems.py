@@ -67,7 +67,9 @@ def require_lanes(count: int, problems: MapProblems) -> None:
         return
     sentence = "the map has no lane that road users drive on"
     reasons = "; ".join(problems.summaries())
-    raise DataError(f"{sentence}: {reasons}" if reasons else sentence, field="lanes")
+    if reasons:
+        sentence = f"{sentence}: {reasons}"
+    raise DataError(sentence, field="lanes")
 
 
 def _summary(kind: str, reasons: dict[str, str]) -> str:
@@ -77,5 +79,6 @@ def _summary(kind: str, reasons: dict[str, str]) -> str:
     if count == 1:
         return f"1 {kind} left out: {names[0]} ({reason})"
     listed = ", ".join(names[:MAX_NAMED])
-    more = ", …" if count > MAX_NAMED else ""
-    return f"{count} {kind}s left out: {listed}{more} ({names[0]}: {reason})"
+    if count > MAX_NAMED:
+        listed += ", …"
+    return f"{count} {kind}s left out: {listed} ({names[0]}: {reason})"

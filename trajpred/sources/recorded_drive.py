@@ -34,8 +34,10 @@ LABELS = (
     "unknown", "vehicle", "vehicle", "bus", "vehicle", "motorcyclist", "cyclist", "pedestrian", "unknown",
     "static", "static", "static",
 )  # fmt: skip
-#: Autoware's ``orientation_availability``; its third value is a known orientation.
-NO_ORIENTATION, UNSIGNED_ORIENTATION = 0, 1
+#: Autoware's ``orientation_availability`` without an orientation.
+NO_ORIENTATION = 0
+#: Autoware's ``orientation_availability`` of unknown sign; its third value is a known orientation.
+UNSIGNED_ORIENTATION = 1
 #: An object whose x axis is nearly vertical, or whose quaternion is zero, has no heading.
 _SHORTEST_AXIS = 1e-6
 
@@ -46,8 +48,9 @@ class TrackedObjects(NamedTuple):
     Attributes:
         time_ns: of the message's header, in nanoseconds.
         track_id: N ids, UUIDs in hexadecimal digits.
-        position: ``[N, 2]`` metres; heading: ``[N]`` radians; velocity: ``[N, 2]`` m/s; all in the frame of
-            the message's header. Heading and velocity are NaN where the orientation is unknown.
+        position: ``[N, 2]`` metres, in the frame of the message's header.
+        heading: ``[N]`` radians in that frame; NaN where the orientation is unknown.
+        velocity: ``[N, 2]`` m/s in that frame; NaN where the orientation is unknown.
         object_type: N names.
         size: ``[N, 3]`` metres, length, width and height.
         message: the message itself.
@@ -75,7 +78,8 @@ class RecordedDrive:
         frame: id of the map's frame, in which the objects must be.
 
     Attributes:
-        topic: that is read; num_messages: on it, as the recording says, or None if it does not.
+        topic: that is read.
+        num_messages: on the topic, as the recording says, or None if it does not.
         problems: number of times that each problem occurred.
 
     Raises: DataError if the recording or the topic cannot be read; while iterating, if the objects are in
@@ -102,17 +106,17 @@ class RecordedDrive:
     def _choose(self, topic: str | None) -> str:
         """Return the topic to read. Raises: DataError unless it is one with tracked objects."""
         tracked: set[str] = set()
-        others: dict[str, str] = {}
+        other_topics: dict[str, str] = {}
         for connection in self._bag.connections:
             if connection.msgtype in TRACKED:
                 tracked.add(connection.topic)
             else:
-                others[connection.topic] = connection.msgtype
+                other_topics[connection.topic] = connection.msgtype
         if topic in tracked:
             return topic
         topics = ", ".join(sorted(tracked))
         if not tracked:
-            present = ", ".join(f"{name} ({kind})" for name, kind in sorted(others.items()))
+            present = ", ".join(f"{name} ({kind})" for name, kind in sorted(other_topics.items()))
             message = f"no topic of type {' or '.join(TRACKED)}; topics: {present or 'none'}"
         elif topic is not None:
             message = f"must be one of these, is {quoted(topic)}: {topics}"
@@ -172,23 +176,31 @@ def tracked_objects(message: Any) -> TrackedObjects:
     poses = [item.pose_with_covariance.pose for item in motion]
     twists = [item.twist_with_covariance.twist.linear for item in motion]
     availability = np.array([item.orientation_availability for item in motion])
-    yaw = np.where(availability == NO_ORIENTATION, np.nan, _yaw([pose.orientation for pose in poses]))
-    twist = np.array([[v.x, v.y] for v in twists], np.float64).reshape(-1, 2)
+    yaw = _yaw([pose.orientation for pose in poses])
+    yaw = np.where(availability == NO_ORIENTATION, np.nan, yaw)
+    twist = _planar(twists)
     velocity = rotate(twist, yaw)
     backwards = (availability == UNSIGNED_ORIENTATION) & (twist[:, 0] < 0)
     heading = np.where(backwards, yaw + np.pi, yaw)
     dimensions = [item.shape.dimensions for item in objects]
+    sizes = [[extent.x, extent.y, extent.z] for extent in dimensions]
     stamp = message.header.stamp
     return TrackedObjects(
         time_ns=int(stamp.sec) * 10**9 + int(stamp.nanosec),
         track_id=[bytes(item.object_id.uuid).hex() for item in objects],
-        position=np.array([[p.position.x, p.position.y] for p in poses], np.float64).reshape(-1, 2),
+        position=_planar([pose.position for pose in poses]),
         heading=heading,
         velocity=velocity,
         object_type=[_object_type(item.classification) for item in objects],
-        size=np.array([[d.x, d.y, d.z] for d in dimensions], np.float64).reshape(-1, 3),
+        size=np.array(sizes, np.float64).reshape(-1, 3),
         message=message,
     )
+
+
+def _planar(vectors: list[Any]) -> NDArray[np.float64]:
+    """Return x and y of the vectors, ``[N, 2]``."""
+    rows = [[vector.x, vector.y] for vector in vectors]
+    return np.array(rows, np.float64).reshape(-1, 2)
 
 
 def _yaw(orientations: list[Any]) -> NDArray[np.float64]:

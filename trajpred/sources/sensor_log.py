@@ -24,19 +24,42 @@ from trajpred.sources.reading import (
     valid_states,
 )
 
-_ROTATION, _TRANSLATION = ("qw", "qx", "qy", "qz"), ("tx_m", "ty_m", "tz_m")
+_ROTATION = ("qw", "qx", "qy", "qz")
+_TRANSLATION = ("tx_m", "ty_m", "tz_m")
+#: Frames on each side in the fit of a velocity.
+_AROUND = 2
+#: Frames in the fit of a velocity at an end of a track.
+_END = 5
 #: The object type of each category of a box; any other is ``unknown``.
 _OBJECT_TYPE = {
-    **dict.fromkeys(("REGULAR_VEHICLE", "LARGE_VEHICLE", "BOX_TRUCK", "TRUCK", "TRUCK_CAB"), "vehicle"),
-    **dict.fromkeys(("VEHICULAR_TRAILER", "RAILED_VEHICLE"), "vehicle"),
-    **dict.fromkeys(("BUS", "SCHOOL_BUS", "ARTICULATED_BUS"), "bus"),
-    **dict.fromkeys(("PEDESTRIAN", "STROLLER", "WHEELCHAIR", "OFFICIAL_SIGNALER"), "pedestrian"),
-    **dict.fromkeys(("BICYCLIST", "WHEELED_RIDER"), "cyclist"),
+    "REGULAR_VEHICLE": "vehicle",
+    "LARGE_VEHICLE": "vehicle",
+    "BOX_TRUCK": "vehicle",
+    "TRUCK": "vehicle",
+    "TRUCK_CAB": "vehicle",
+    "VEHICULAR_TRAILER": "vehicle",
+    "RAILED_VEHICLE": "vehicle",
+    "BUS": "bus",
+    "SCHOOL_BUS": "bus",
+    "ARTICULATED_BUS": "bus",
+    "PEDESTRIAN": "pedestrian",
+    "STROLLER": "pedestrian",
+    "WHEELCHAIR": "pedestrian",
+    "OFFICIAL_SIGNALER": "pedestrian",
+    "BICYCLIST": "cyclist",
+    "WHEELED_RIDER": "cyclist",
     "MOTORCYCLIST": "motorcyclist",
-    **dict.fromkeys(("BICYCLE", "MOTORCYCLE", "WHEELED_DEVICE"), "riderless_bicycle"),
-    **dict.fromkeys(("CONSTRUCTION_CONE", "CONSTRUCTION_BARREL"), "construction"),
-    **dict.fromkeys(("BOLLARD", "SIGN", "STOP_SIGN", "MOBILE_PEDESTRIAN_CROSSING_SIGN"), "static"),
-    **dict.fromkeys(("MESSAGE_BOARD_TRAILER", "TRAFFIC_LIGHT_TRAILER"), "static"),
+    "BICYCLE": "riderless_bicycle",
+    "MOTORCYCLE": "riderless_bicycle",
+    "WHEELED_DEVICE": "riderless_bicycle",
+    "CONSTRUCTION_CONE": "construction",
+    "CONSTRUCTION_BARREL": "construction",
+    "BOLLARD": "static",
+    "SIGN": "static",
+    "STOP_SIGN": "static",
+    "MOBILE_PEDESTRIAN_CROSSING_SIGN": "static",
+    "MESSAGE_BOARD_TRAILER": "static",
+    "TRAFFIC_LIGHT_TRAILER": "static",
 }
 
 
@@ -80,17 +103,27 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
         valid = valid_states(row, step, len(names) + 1, len(time), "timestamp_ns")
         valid[-1] = recorded
     order = np.argsort(ego_ns, kind="stable")
-    at = order[np.searchsorted(ego_ns[order], time).clip(max=len(order) - 1)]
+    following = np.searchsorted(ego_ns[order], time).clip(max=len(order) - 1)
+    at = order[following]
     if not np.array_equal(ego_ns[at[steps]], frame_ns):
         problem = "has no pose at the time of an annotated frame, in the nanoseconds of the annotations"
         raise DataError(problem, file=poses, field="timestamp_ns")
-    position, heading = np.zeros((*valid.shape, 2)), np.zeros(valid.shape)
+    position = np.zeros((*valid.shape, 2))
+    heading = np.zeros(valid.shape)
     pose = at[step]
-    position[row, step] = (rotation[pose] @ centre[..., None])[:, :2, 0] + translation[pose, :2]
-    heading[row, step] = direction((rotation[pose] @ box_ahead[..., None])[:, :2, 0])
+    rotated_centre = (rotation[pose] @ centre[..., None])[:, :2, 0]
+    rotated_ahead = (rotation[pose] @ box_ahead[..., None])[:, :2, 0]
+    position[row, step] = rotated_centre + translation[pose, :2]
+    heading[row, step] = direction(rotated_ahead)
     position[-1, recorded] = translation[at[steps], :2]
     heading[-1, recorded] = direction(ahead[at[steps], :2])
-    types = [OBJECT_TYPES.index(_OBJECT_TYPE.get(name, "unknown")) for name in (*kinds, "REGULAR_VEHICLE")]
+    # The category of each track is that of its first box; the ego vehicle has none.
+    types: list[int] = []
+    trailers: list[bool] = []
+    for category in (*kinds, "REGULAR_VEHICLE"):
+        object_type = _OBJECT_TYPE.get(category, "unknown")
+        types.append(OBJECT_TYPES.index(object_type))
+        trailers.append("TRAILER" in category)
     first = np.full(len(valid), len(kinds))
     first[row[::-1]] = kind[::-1]
     return SensorLog(
@@ -98,7 +131,7 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
         recorded=recorded,
         track_id=as_names([*names, EGO_ID], "track_uuid"),
         object_type=np.array(types, np.int8)[first],
-        trailer=np.array(["TRAILER" in name for name in (*kinds, "")])[first],
+        trailer=np.array(trailers)[first],
         valid=valid,
         position=position,
         heading=heading,
@@ -140,14 +173,50 @@ def _times(table: pa.Table) -> NDArray[np.int64]:
 
 def _poses(table: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the x axes ``[N, 3]``, rotations ``[N, 3, 3]`` and translations ``[N, 3]`` of poses in 3-D."""
-    columns = [finite(table, name) for name in (*_ROTATION, *_TRANSLATION)]
-    length = np.sqrt(sum(x * x for x in columns[:4]))
+    quaternion = np.stack([finite(table, name) for name in _ROTATION])
+    translation = np.stack([finite(table, name) for name in _TRANSLATION], -1)
+    length = np.sqrt(sum(values * values for values in quaternion))
     require(bool((np.abs(length - 1) < 0.01).all()), "qw", "and qx, qy, qz must be unit quaternions")
-    w, x, y, z = (values / length for values in columns[:4])
+    w, x, y, z = quaternion / length
     rows = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
         [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
         [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
     ]
     rotation = np.moveaxis(np.array(rows), -1, 0)
-    return rotation[..., 0], rotation, np.stack(columns[4:], -1)
+    return rotation[..., 0], rotation, translation
+
+
+def slopes_of(log: SensorLog, end: int) -> NDArray[np.float64]:
+    """Estimate the velocity at each of the first ``end`` frames ``[A, end, 2]`` from these frames alone.
+
+    The slope of a line through up to two frames on each side; at an end of a track, that of a quadratic
+    through five frames.
+    """
+    valid = log.valid[:, :end]
+    position = log.position[:, :end]
+    steps = np.arange(end)
+    first = valid.argmax(axis=1)[:, None]
+    last = end - 1 - valid[:, ::-1].argmax(axis=1)[:, None]
+    # The frames on each side that a track has, [A, end, 1]: none at its ends.
+    side = np.minimum(np.minimum(steps - first, last - steps), _AROUND)[..., None]
+
+    # The frames of each fit, [A, end, 9], some of which are used.
+    offset = np.arange(1 - _END, _END)
+    wanted = steps[:, None] + offset
+    frame = wanted.clip(0, end - 1)
+    is_last = (steps == last)[..., None]
+    one_sided = np.where(is_last, offset <= 0, offset >= 0)
+    used = np.where(side > 0, np.abs(offset) <= side, one_sided)
+    used &= valid[:, frame] & (wanted == frame)
+
+    # Least squares with the terms 1, t and, for quadratics, t²; frames that are not used are rows of 0.
+    time = (log.time_ns[frame] - log.time_ns[:end, None]) / 1e9
+    is_quadratic = (side == 0) & (used.sum(axis=2, keepdims=True) > 2)
+    square = time**2 * is_quadratic
+    terms = np.stack(np.broadcast_arrays(1.0, time, square), -1) * used[..., None]
+    displacement = position[:, frame] - position[:, :, None]
+    displacement = np.where(used[..., None], displacement, 0.0)
+    factors = np.linalg.pinv(terms) @ displacement
+    slope: NDArray[np.float64] = factors[..., 1, :]
+    return np.where(valid[..., None], slope, 0.0)

@@ -13,7 +13,7 @@ from trajpred.lane_map import LaneMap
 from trajpred.sources.argoverse2_map import map_from
 from trajpred.sources.map_problems import MapProblems, require_lanes
 from trajpred.sources.maps import commonroad, lanelet2, opendrive
-from trajpred.sources.maps.lanes import lane_map_of
+from trajpred.sources.maps.segments import lane_map_of
 from trajpred.sources.reading import parse, read_bytes, readable
 
 #: The root element of each XML format: its name, and the function that returns the parts of a map.

@@ -66,16 +66,26 @@ def _add_lanelet(parts: MapParts, element: Element, lanelet: int, turns: dict[in
     if is_crossing:
         parts.add_crossing(left, right)
         return
+    center = None
+    if len(left) == len(right):
+        center = (left + right) / 2  # the points of both bounds belong together
+    lane_type = "VEHICLE"
+    for name, lane_kind in LANE_TYPE.items():
+        if name in types:
+            lane_type = lane_kind
+            break
+    is_intersection = None
+    if lanelet in turns or "intersection" in types:
+        is_intersection = True
     lane = Lane(
         left,
         right,
-        # The points of both bounds belong together.
-        center=(left + right) / 2 if len(left) == len(right) else None,
-        lane_type=next((kind for name, kind in LANE_TYPE.items() if name in types), "VEHICLE"),
+        center=center,
+        lane_type=lane_type,
         # Files name the left one of two lines first.
         left_mark=mark_type(_mark(element, "leftBound"), near_first=False),
         right_mark=mark_type(_mark(element, "rightBound")),
-        is_intersection=True if lanelet in turns or "intersection" in types else None,
+        is_intersection=is_intersection,
         turn_direction=turns.get(lanelet),
         lane_id=lanelet,
     )
@@ -105,13 +115,22 @@ def _link(parts: MapParts, element: Element, lanelet: int, lanelets: set[int]) -
     right = refs("adjacentRight[@drivingDir='same']")
     forward = parts.lanes[lanelet, True]
     forward.successors = [(other, True) for other in successors]
-    forward.left_neighbor = (left[0], True) if left else None
-    forward.right_neighbor = (right[0], True) if right else None
+    forward.left_neighbor = None
+    forward.right_neighbor = None
+    if left:
+        forward.left_neighbor = (left[0], True)
+    if right:
+        forward.right_neighbor = (right[0], True)
     backward = parts.lanes.get((lanelet, False))
-    if backward is not None:
-        backward.successors = [(other, False) for other in predecessors]
-        backward.left_neighbor = (right[0], False) if right else None
-        backward.right_neighbor = (left[0], False) if left else None
+    if backward is None:
+        return
+    backward.successors = [(other, False) for other in predecessors]
+    backward.left_neighbor = None
+    backward.right_neighbor = None
+    if right:
+        backward.left_neighbor = (right[0], False)
+    if left:
+        backward.right_neighbor = (left[0], False)
 
 
 def _line(lanelet: Element, side: str) -> Line:
@@ -121,7 +140,9 @@ def _line(lanelet: Element, side: str) -> Line:
 
 
 def _point(point: Element) -> list[float]:
-    return [as_number(point.findtext(axis), f"point.{axis}") for axis in "xy"]
+    x = as_number(point.findtext("x"), "point.x")
+    y = as_number(point.findtext("y"), "point.y")
+    return [x, y]
 
 
 def _mark(lanelet: Element, side: str) -> str:

@@ -22,11 +22,15 @@ from trajpred.sources.reading import integer
 
 #: The lane type of each subtype of lanelets that road users drive on; others are left out.
 LANE_TYPE = {
-    **dict.fromkeys(("road", "highway", "play_street", "exit"), "VEHICLE"),
+    "road": "VEHICLE",
+    "highway": "VEHICLE",
+    "play_street": "VEHICLE",
+    "exit": "VEHICLE",
     "bicycle_lane": "BIKE",
     "bus_lane": "BUS",
 }
-_YES, _NO = ("yes", "true", "1"), ("no", "false", "0")
+_YES = ("yes", "true", "1")
+_NO = ("no", "false", "0")
 
 
 def read(root: Element, origin: tuple[float, float] | None = None, crs: str | None = None) -> MapParts:
@@ -73,11 +77,13 @@ def _lanelets(root: Element, parts: MapParts) -> list[Element]:
 
 def _add(parts: MapParts, lanelet: Lanelet, bounds: dict[Hashable, Bounds]) -> None:
     """Add a lanelet to the lanes, in both directions if it is used so, or to the crossings."""
-    left, right = lanelet.left, lanelet.right
+    left = lanelet.left
+    right = lanelet.right
     if lanelet.is_crossing:
         parts.add_crossing(left.line, right.line)
         return
-    number, tags = lanelet.number, lanelet.tags
+    number = lanelet.number
+    tags = lanelet.tags
     require((number, True) not in parts.lanes, "relation.id", f"{number} occurs twice")
     lane = Lane(
         left.line,
@@ -101,7 +107,9 @@ def _turn(tags: Tags) -> str | None:
     turn = tags.get("turn_direction", "").upper()
     if turn == "STRAIGHT":
         return "NONE"
-    return turn if turn in TURN_DIRECTIONS else None
+    if turn in TURN_DIRECTIONS:
+        return turn
+    return None
 
 
 def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> tuple[dict[str, Way], str]:
@@ -160,7 +168,9 @@ def _coordinate(text: str | None, largest: float = np.inf) -> float:
         value = float(text or "nan")
     except ValueError:
         return np.nan
-    return value if math.isfinite(value) and abs(value) <= largest else np.nan
+    if math.isfinite(value) and abs(value) <= largest:
+        return value
+    return np.nan
 
 
 def _lanelet(relation: Element, ways: dict[str, Way]) -> Lanelet:
@@ -189,11 +199,27 @@ def _lane_type(tags: Tags) -> str | None:
 
     Participants that are named replace those of the subtype, which is ``road`` by default.
     """
-    kind = LANE_TYPE.get(tags.get("subtype", "road"))
-    named = {key: value.lower() in _YES for key, value in tags.items() if key.startswith("participant:")}
-    if not named or any(allowed and key.startswith("participant:vehicle") for key, allowed in named.items()):
-        return kind or ("VEHICLE" if named else None)
-    return "BIKE" if named.get("participant:bicycle") else None
+    lane_type = LANE_TYPE.get(tags.get("subtype", "road"))
+    has_participants = False
+    is_for_vehicles = False
+    is_for_cyclists = False
+    for key, value in tags.items():
+        if not key.startswith("participant:"):
+            continue
+        has_participants = True
+        if value.lower() not in _YES:
+            continue
+        if key.startswith("participant:vehicle"):
+            is_for_vehicles = True
+        elif key == "participant:bicycle":
+            is_for_cyclists = True
+    if not has_participants:
+        return lane_type
+    if is_for_vehicles:
+        return lane_type or "VEHICLE"
+    if is_for_cyclists:
+        return "BIKE"
+    return None
 
 
 def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, Bounds]) -> None:
@@ -244,7 +270,8 @@ def _origin(degrees: NDArray[np.float64], origin: tuple[float, float] | None) ->
     valid = degrees[np.isfinite(degrees).all(-1)]
     require(len(valid) > 0, "node.lat", "is missing in all nodes")
     middle = (valid.min(axis=0) + valid.max(axis=0)) / 2
-    lat, lon = as_array(middle if origin is None else origin, np.float64, "origin", (2,)).tolist()
+    point = middle if origin is None else origin
+    lat, lon = as_array(point, np.float64, "origin", (2,)).tolist()
     require(abs(lat) <= 84 and abs(lon) <= 180, "origin", f"must be latitude and longitude, is {lat}, {lon}")
     return lat, lon
 
@@ -258,7 +285,7 @@ def _utm(lat: float, lon: float) -> str:
 
 def _elements(root: Element, kind: str) -> list[Element]:
     """Return the elements of a kind, except those that an editor has marked as deleted."""
-    return [one for one in root.iterfind(kind) if one.get("action") != "delete"]
+    return [element for element in root.iterfind(kind) if element.get("action") != "delete"]
 
 
 def _tags(element: Element) -> Tags:

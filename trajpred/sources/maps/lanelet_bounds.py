@@ -46,8 +46,8 @@ class Way:
         """Return the mark on one side of a lane; subtypes name the left one of two lines first."""
         if self.tags.get("type") not in ("line_thin", "line_thick"):
             return "NONE"
-        name, color = self.tags.get("subtype", ""), self.tags.get("color")
-        return mark_type(name, color, near_first=is_left != self.forward)
+        name = self.tags.get("subtype", "")
+        return mark_type(name, self.tags.get("color"), near_first=is_left != self.forward)
 
 
 Bounds = tuple[Way, Way]
@@ -114,7 +114,8 @@ def _is_parallel(lanelet: Lanelet, ends: Counter[Ends]) -> bool:
     opposite = sum(ends[pair] - 1 for pair in lanelet.opposite_ends)
     if same != opposite:
         return same > opposite
-    left, right = lanelet.left.line, lanelet.right.line
+    left = lanelet.left.line
+    right = lanelet.right.line
     is_simple = _is_simple(left, right)
     if is_simple != _is_simple(left, right[::-1]):
         return is_simple

@@ -18,15 +18,27 @@ from trajpred.sources.reading import integer, number
 
 #: The lane type of each type of lanes that road users drive on; others are left out.
 LANE_TYPE = {
-    **dict.fromkeys(("driving", "entry", "exit", "onRamp", "offRamp", "connectingRamp"), "VEHICLE"),
-    **dict.fromkeys(("slipLane", "bidirectional", "HOV", "taxi", "mwyEntry", "mwyExit"), "VEHICLE"),
+    "driving": "VEHICLE",
+    "entry": "VEHICLE",
+    "exit": "VEHICLE",
+    "onRamp": "VEHICLE",
+    "offRamp": "VEHICLE",
+    "connectingRamp": "VEHICLE",
+    "slipLane": "VEHICLE",
+    "bidirectional": "VEHICLE",
+    "HOV": "VEHICLE",
+    "taxi": "VEHICLE",
+    "mwyEntry": "VEHICLE",
+    "mwyExit": "VEHICLE",
     "biking": "BIKE",
     "bus": "BUS",
 }
 #: Lanes that are nowhere wider (metres) than this are left out, and so are crosswalks.
 NARROW_M = 0.1
-#: The ends of a road along its reference line.
-START, END = False, True
+#: The first end of a road along its reference line.
+START = False
+#: The last end of a road along its reference line.
+END = True
 #: A lane: road, section, number.
 Place = tuple[str, int, int]
 
@@ -53,7 +65,8 @@ class Section:
         borders = {0: center}
         for side in (1, -1):
             inner = center
-            for lane in sorted((lane for lane in self.lanes if lane * side > 0), key=abs):
+            lanes = [lane for lane in self.lanes if lane * side > 0]
+            for lane in sorted(lanes, key=abs):
                 inner = self._border(lane, s, center, inner)
                 borders[lane] = inner
         return borders
@@ -70,7 +83,9 @@ class Section:
         outward = side * (center + offset - inner).mean()
         outward_mirrored = side * (center - offset - inner).mean()
         is_unsigned = outward < -NARROW_M and outward_mirrored > NARROW_M
-        return center - offset if is_unsigned else center + offset
+        if is_unsigned:
+            return center - offset
+        return center + offset
 
 
 @dataclass(frozen=True)
@@ -137,13 +152,15 @@ def lanes_of(road: Road, problems: MapProblems) -> Iterator[tuple[Hashable, Lane
                 continue
             with problems.leaving_out("lane", f"{number} of section {index} of road {road.name}"):
                 require(width.max() >= NARROW_M, "lane.border", "is on the inner side of the lane")
+                left_line = line.aside(borders[upper])
+                right_line = line.aside(borders[lower])
                 lane = Lane(
-                    line.aside(borders[upper]),
-                    line.aside(borders[lower]),
-                    (line.aside(borders[upper]) + line.aside(borders[lower])) / 2,
-                    kind,
-                    _mark(road, section, upper, number, problems),
-                    _mark(road, section, lower, number, problems),
+                    left_line,
+                    right_line,
+                    center=(left_line + right_line) / 2,
+                    lane_type=kind,
+                    left_mark=_mark(road, section, upper, number, problems),
+                    right_mark=_mark(road, section, lower, number, problems),
                 )
                 lane.is_intersection = road.element.get("junction", "-1") != "-1"
                 for forward in road.directions(number, element):
@@ -163,10 +180,11 @@ def _record_no_length(road: Road, index: int, problems: MapProblems) -> None:
 
 def _beside(order: list[int], lane: int, forward: bool) -> tuple[int | None, int | None]:
     """Return the lanes to the left and right of one, of the lanes ``order`` from left to right."""
-    numbers = [None, *(other for other in order if other), None]
-    at = numbers.index(lane)
-    left = numbers[at - 1]
-    right = numbers[at + 1]
+    lanes = [number for number in order if number != 0]
+    numbers = [None, *lanes, None]
+    index = numbers.index(lane)
+    left = numbers[index - 1]
+    right = numbers[index + 1]
     return (left, right) if forward else (right, left)
 
 

@@ -47,8 +47,9 @@ def _link_lane(road: Road, place: Place, element: Element, roads: dict[str, Road
             name = f"{tag} of lane {place[2]} of road {road.name}"
             with parts.problems.leaving_out("link", name):
                 other = integer(link.get("id"), f"lane.{tag}.id")
-                others = _ends_beyond(road, LaneEnd(place, end), other, roads, parts)
-                _connect(parts.lanes, [LaneEnd(place, end)], others)
+                lane_end = LaneEnd(place, end)
+                ends_beyond = _ends_beyond(road, lane_end, other, roads, parts)
+                _connect(parts.lanes, [lane_end], ends_beyond)
 
 
 def _ends_beyond(
