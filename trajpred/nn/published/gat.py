@@ -202,7 +202,9 @@ class GATEncoder(nn.Module):
         """Return all nodes ``[N, H · channels]`` after the last layer, and the attention of each layer."""
         if x.shape[1] != self.in_channels:
             raise ValueError(f"nodes must have {self.in_channels} channels, not {x.shape[1]}")
-        expected = (edge_index.shape[1], self.edge_channels) if self.edge_channels else None
+        expected = None
+        if self.edge_channels:
+            expected = (edge_index.shape[1], self.edge_channels)
         shape = None if edge_attr is None else tuple(edge_attr.shape)
         if shape != expected:
             raise ValueError(f"edge_attr must have the shape {expected}, not {shape}")

@@ -75,7 +75,9 @@ class ClampedAttention(nn.Module):
         q = self._by_head(self.query(x_receiver))
         k = self._by_head(self.key(x_sender))
         v = self._by_head(self.value(x_sender))
-        edge = None if self.edge is None else self._by_head(self.edge(edge_attr))
+        edge = None
+        if self.edge is not None:
+            edge = self._by_head(self.edge(edge_attr))
         # Exponentials and sums over many edges stay out of half precision.
         with torch.autocast(q.device.type, enabled=False):
             dtype = torch.promote_types(q.dtype, torch.float32)
