@@ -36,8 +36,8 @@ from trajpred.sources.reading import (
 #: Folders of each split: as the archives unpack, or under its plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
 # Recorded timestamps jitter, and some frames are missing, but the task is defined in steps: 30 are to be
-# predicted, whenever they were recorded. Elsewhere timestamps decide when a step is; here the official metrics
-# do, which compare step with step.
+# predicted, whenever they were recorded. Elsewhere timestamps decide when a step is; here the official
+# metrics do, which compare step with step.
 #: Observed steps (2 s at 10 Hz).
 NUM_OBSERVED = 20
 #: Observed and future steps together.
