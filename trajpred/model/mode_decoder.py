@@ -246,11 +246,22 @@ class ModeDecoder(SceneDecoder):
         repeats = size // max(agents.shape[0], 1)
         modes, owner = padding.repeat(repeats), agents.repeat_interleave(repeats)
         index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
-        bias = (self.bias[stage](features) + fading).T
+        bias = self.scene_bias(stage, features, fading).T
         edges = EdgeRelation(
             index, bias, graph.num_nodes, size, (graph.poses, poses), features.T, complete=True
         )
         return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)
+
+    def scene_bias(self, stage: int, features: Tensor, fading: Tensor) -> Tensor:
+        """Compute the bias ``[heads, ...]`` of the attention of modes to the scene, in batches and exported.
+
+        Args:
+            stage: 0 propose, 1 refine.
+            features: ``[C, ...]`` of the edges.
+            fading: ``[...]`` term that fades edges out towards the radius.
+        """
+        bias: Tensor = self.bias[stage](features) + fading
+        return bias
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
         """Relation from mode k of an agent's neighbours to its own mode k, at the agents' poses."""
