@@ -13,6 +13,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from tests.conftest import ROOT
 from tools.synthesize import synthesize
+from trajpred.cli.training_report import report
 from trajpred.errors import DataError
 from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
 from trajpred.predictors import load_predictor
@@ -40,7 +41,10 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     (tmp_path / "my_model.yaml").write_text(config, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
-    train.train([f"--config={tmp_path / 'my_model.yaml'}", f"--data.store={store_path}", runs, *SHORT])
+    settings = [f"--config={tmp_path / 'my_model.yaml'}", f"--data.store={store_path}", runs, *SHORT]
+    trained = train.train(settings)
+    assert trained is not None
+    report(trained)
     out = capsys.readouterr().out
     assert "Validation, 5 scenarios" in out and "scored (41)" in out
     checkpoint = tmp_path / "runs" / "forecaster" / "version_0" / "checkpoints" / "best.ckpt"

@@ -37,10 +37,13 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
 
     words = ["--help" if word in ("--help_all", "--help-all") else word for word in settings]
     check_settings(configs_first(words))  # before the import below, which takes seconds
+    from trajpred.cli.training_report import report
     from trajpred.training.train import train as run
 
     silence_libraries()
-    run(words)
+    trained = run(words)
+    if trained is not None:
+        report(trained)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,17 +59,28 @@ def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
 
 def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig) -> AgentFeatures:
     """Compute the agents of all scenes; ``origin``: ``[S, 2]`` metres, city frame."""
-    tracks, now = batch.tracks, batch.num_observed
+    tracks = batch.tracks
+    now = batch.num_observed
     keep, last, elapsed = _select(batch, origin, config)
-    scene, valid = batch.track_scene[keep], tracks.valid[keep]
-    position, heading = tracks.position[keep, last], tracks.heading[keep, last]
+    scene = batch.track_scene[keep]
+    valid = tracks.valid[keep]
+    position = tracks.position[keep, last]
+    heading = tracks.heading[keep, last]
 
     frame = Pose(position[:, None], heading[:, None])
-    past = relative_pose(Pose(tracks.position[keep, :now], tracks.heading[keep, :now]), frame)
+    observed_poses = Pose(tracks.position[keep, :now], tracks.heading[keep, :now])
+    past = relative_pose(observed_poses, frame)
     velocity = rotate(tracks.velocity[keep, :now], -frame.heading)
     observed = valid[:, :now, None]
-    state = past.position / LENGTH_SCALE, velocity / SPEED_SCALE, unit_vector(past.heading)
-    history = np.concatenate((*state, observed), -1)
+    history = np.concatenate(
+        (
+            past.position / LENGTH_SCALE,
+            velocity / SPEED_SCALE,
+            unit_vector(past.heading),
+            observed,
+        ),
+        -1,
+    )
     future = to_local(tracks.position[keep, now:], frame.position, frame.heading)
     return AgentFeatures(
         scene=scene,
@@ -99,32 +111,53 @@ def _anchors(
 ) -> NDArray[np.float32]:
     """Predict the tracks ``keep`` from their steps ``last`` along the lanes: ``[A, 6, steps, 2]``."""
     anchors = np.zeros((len(keep), MODES, steps, 2), np.float32)
-    tracks, scene = batch.tracks, batch.track_scene[keep]
+    if steps == 0:
+        return anchors
+    tracks = batch.tracks
+    track_scene = batch.track_scene[keep]
     gap = batch.num_observed - 1 - last
-    time = (gap[:, None] + np.arange(steps + 1)) * batch.step_s[scene, None]
-    for one in np.unique(scene) if steps else ():
-        own = np.flatnonzero(scene == one)
-        rows, at = keep[own], last[own]
-        pose = Pose(tracks.position, tracks.heading)[rows, at]
-        velocity, lanes = tracks.velocity[rows, at], Routes.of(batch.map)
+    time = (gap[:, None] + np.arange(steps + 1)) * batch.step_s[track_scene, None]
+    poses = Pose(tracks.position, tracks.heading)
+    for scene in np.unique(track_scene):
+        agents = np.flatnonzero(track_scene == scene)
+        rows = keep[agents]
+        step = last[agents]
+        pose = poses[rows, step]
+        velocity = tracks.velocity[rows, step]
+        lanes = Routes.of(batch.map)
         if len(batch) > 1:
-            lanes = lanes.take(np.flatnonzero(batch.lane_scene == one))
-        path, _ = lane_futures(lanes, pose, velocity, tracks.object_type[rows], time[own])
-        anchors[own] = to_local(path[:, :, 1:], pose.position[:, None, None], pose.heading[:, None, None])
+            lanes = lanes.take(np.flatnonzero(batch.lane_scene == scene))
+        path, _ = lane_futures(lanes, pose, velocity, tracks.object_type[rows], time[agents])
+        origin = pose.position[:, None, None]
+        heading = pose.heading[:, None, None]
+        anchors[agents] = to_local(path[:, :, 1:], origin, heading)
     return anchors
+
+
+def is_recent(
+    elapsed_s: NDArray[np.floating[Any]], step_s: float | NDArray[np.float64], memory_s: float
+) -> NDArray[np.bool_]:
+    """Return whether tracks last observed ``elapsed_s`` ago are recent enough to be agents.
+
+    Clocks jitter (ten steps may take 1.00002 s), so a tenth of a step is tolerated.
+    """
+    recent: NDArray[np.bool_] = elapsed_s <= memory_s + step_s / 10
+    return recent
 
 
 def _select(
     batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Return the tracks that become agents, their last observed steps, and the seconds since then."""
-    tracks, last = batch.tracks, batch.tracks.last_seen(batch.num_observed)
+    tracks = batch.tracks
+    last = tracks.last_seen(batch.num_observed)
     step_s = batch.step_s[batch.track_scene]
     elapsed = (batch.num_observed - 1 - last) * step_s
     scored = tracks.category >= TrackCategory.SCORED
-    recent = elapsed <= config.memory_s + step_s / 10  # clocks jitter: ten steps may take 1.00002 s
+    recent = is_recent(elapsed, step_s, config.memory_s)
     keep = np.flatnonzero((last >= 0) & (scored | recent))
     scene = batch.track_scene[keep]
+    is_other = keep != batch.focal[scene]
     distance = norm(tracks.position[keep, last[keep]] - origin[scene])
-    keep = keep[smallest(scene, config.max_agents, keep != batch.focal[scene], ~scored[keep], distance)]
+    keep = keep[smallest(scene, config.max_agents, is_other, ~scored[keep], distance)]
     return keep, last[keep], elapsed[keep]

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from trajpred.geometry import POSE_SCALE
 from trajpred.lane_map import LANE_TYPES
 
-#: Positions and speeds are divided by these (m, m/s), so that most features lie within a few units.
-LENGTH_SCALE, SPEED_SCALE = 10.0, 10.0
+#: Positions are divided by this length (m), so that most features lie within a few units.
+LENGTH_SCALE = 10.0
+#: Speeds are divided by this speed (m/s), for the same reason.
+SPEED_SCALE = 10.0
 #: Centres (m) of the Gaussian kernels of an edge's length.
 DISTANCES = (0.0, 2.0, 5.0, 10.0, 18.0, 30.0, 50.0, 80.0)
 
@@ -68,7 +70,11 @@ class Channels:
 
     def describe(self) -> str:
         """Return the names and units, separated by commas."""
-        return ", ".join(f"{c.name} ({c.unit})" if c.unit else c.name for c in self.channels)
+        texts: list[str] = []
+        for channel in self.channels:
+            unit = f" ({channel.unit})" if channel.unit else ""
+            texts.append(channel.name + unit)
+        return ", ".join(texts)
 
     @cached_property
     def _sign(self) -> NDArray[np.int64]:
@@ -84,7 +90,11 @@ class Channels:
 def other_side(names: Sequence[str]) -> NDArray[np.int64]:
     """Return for each name the index of its counterpart on the other side, or its own if it has no side."""
     swap = {"left": "right", "right": "left"}
-    return np.array([names.index(re.sub("left|right", lambda side: swap[side[0]], name)) for name in names])
+    counterparts: list[int] = []
+    for name in names:
+        counterpart = re.sub("left|right", lambda side: swap[side[0]], name)
+        counterparts.append(names.index(counterpart))
+    return np.array(counterparts)
 
 
 def _vector(x: str, y: str, unit: str = "") -> Channels:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from trajpred.errors import quoted, require
 from trajpred.lane_map import MAP_ATTRIBUTES
 
-#: Largest integer and largest real number in the description of a model, against damaged or hostile files.
-MAX_SIZE, MAX_NUMBER = 10_000, 1e6
-
+#: Largest integer in the description of a model, against damaged or hostile files.
+MAX_SIZE = 10_000
+#: Largest real number in it.
+MAX_NUMBER = 1e6
 
 #: What a model may be built to ignore, or has to do without in some data.
 ATTRIBUTES = (*MAP_ATTRIBUTES, "classes")
@@ -22,7 +23,8 @@ def _require_range(config: FeatureConfig | GraphConfig) -> None:
         if option.name == "omit":
             continue
         if isinstance(option.default, int):
-            valid, kind = type(value) is int and 0 <= value <= MAX_SIZE, f"an integer from 0 to {MAX_SIZE}"
+            valid = type(value) is int and 0 <= value <= MAX_SIZE
+            kind = f"an integer from 0 to {MAX_SIZE}"
         else:
             valid = type(value) in (int, float) and 0 <= value <= MAX_NUMBER
             kind = f"a number from 0 to {MAX_NUMBER:g}"
@@ -39,8 +41,9 @@ class FeatureConfig:
         max_lanes: maximum number of lane segments and crossings; the nearest to any agent are kept.
         lane_radius_m: lanes farther than this from every agent are omitted.
         lane_points: points per polyline, even.
-        history, future: observed and future steps of a model's input, those of the data if 0; missing ones
-            are unknown, others are left out. Taken from the model.
+        history: observed steps of a model's input; 0 for the length of the data. Shorter data are padded with
+            invalid steps, longer data are cut. Taken from the model.
+        future: future steps, likewise.
         anchor_steps: future steps of the agents' anchors, 0 for none; taken from the decoder.
         omit: the :data:`ATTRIBUTES` that the model does not read, whether or not the data have them. A model
             that was trained without an attribute has learned nothing about it. Rules that start from

@@ -16,20 +16,26 @@ from trajpred.scenario import OBJECT_TYPES
 
 #: Futures of each agent.
 MODES = 6
-#: Accelerations (m/s²) for the next ACCELERATING_S seconds, and their weights. They are not proportional to
-#: the speed: positions after 3 s are equally uncertain (±4 m, quartiles) at 3 and at 12 m/s.
+#: Accelerations (m/s²) of the futures. They are not proportional to the speed: positions after 3 s are
+#: equally uncertain (±4 m, quartiles) at 3 and at 12 m/s.
 ACCELERATIONS = np.array([0.0, -1.0, 1.0, -2.0, 2.0, -4.0])
+#: Weights of these accelerations.
 ACCELERATION_WEIGHTS = np.array([0.4, 0.2, 0.2, 0.08, 0.08, 0.04])
+#: Seconds for which they act.
 ACCELERATING_S = 3.0
-#: Turn rates (rad/s) of paths off the lanes, and their weights beside the lanes' (at most 1).
+#: Turn rates (rad/s) of paths off the lanes.
 TURN_RATES = np.array([0.0, 0.15, -0.15])
+#: Weights of these turn rates, beside those of the lanes (at most 1).
 TURN_WEIGHTS = np.array([0.04, 0.01, 0.01])
-#: The offset to the centreline fades out over this time at the present speed, or at least this distance.
-FADE_S, MIN_FADE_M = 5.0, 20.0
+#: The offset to the centreline fades out over this time at the present speed …
+FADE_S = 5.0
+#: … or at least over this distance (m).
+MIN_FADE_M = 20.0
 #: Futures that end closer than this (metres) are merged.
 SAME_END_M = 3.0
-#: Types that follow lanes. Others go straight or turn, and change speed less by this factor.
+#: Types that follow lanes, by index. Others go straight or turn.
 DRIVERS = np.isin(OBJECT_TYPES, ("vehicle", "motorcyclist", "cyclist", "bus", "unknown"))
+#: Factor of the accelerations of the other types.
 WALKER_SHARE = 0.25
 
 
@@ -55,14 +61,17 @@ def lane_futures(
     Returns:
         Positions ``[A, 6, T, 2]`` metres, frame of the map, and probabilities ``[A, 6]``, in order of choice.
     """
-    drives, speed = DRIVERS[object_type], norm(velocity)
+    drives = DRIVERS[object_type]
+    speed = norm(velocity)
     share = np.where(drives, 1.0, WALKER_SHARE)
     course = np.where(speed > STANDING_SPEED, direction(velocity), agents.heading)
     distance = _distances(speed, share[:, None] * ACCELERATIONS, time)
     reach = distance.max(axis=(1, 2))
     curve, path_weight = _paths(lanes, Pose(agents.position, course), speed, drives, reach)
     # All pairs of path and acceleration are N futures: their endpoints decide which ones are chosen.
-    path, change = (index.ravel() for index in np.indices((curve.shape[1], len(ACCELERATIONS))))
+    combinations = np.indices((curve.shape[1], len(ACCELERATIONS)))
+    path = combinations[0].ravel()
+    change = combinations[1].ravel()
     end = _positions(curve, path[None], distance[:, change, -1:], reach)[:, :, 0]
     weight = path_weight[:, path] * ACCELERATION_WEIGHTS[change]
     chosen, probability = _choose(end, weight, SAME_END_M * share)
@@ -77,13 +86,16 @@ def _distances(
 
     ``acceleration`` ``[A, M]`` acts from the first ``time`` ``[A, T]`` on, for :data:`ACCELERATING_S`.
     """
-    v, a = speed[:, None, None], acceleration[..., None]
+    v = speed[:, None, None]
+    a = acceleration[..., None]
     until_standing = v / np.maximum(-a, 1e-9)
     duration = np.where(a < 0, np.minimum(until_standing, ACCELERATING_S), ACCELERATING_S)
     elapsed = (time - time[:, :1])[:, None]
     changing = np.minimum(elapsed, duration)
     # The speed in the middle of the change is its mean speed.
-    changed = (v + a * changing / 2) * changing + (v + a * changing) * (elapsed - changing)
+    mean_speed = v + a * changing / 2
+    final_speed = v + a * changing
+    changed = mean_speed * changing + final_speed * (elapsed - changing)
     metres: NDArray[np.float64] = v * time[:, None, :1] + changed
     return metres
 
@@ -99,7 +111,8 @@ def _paths(
 
     C is the largest number of paths of an agent; other agents have further ones of weight 0.
     """
-    driver, fade = np.flatnonzero(drives), np.maximum(FADE_S * speed, MIN_FADE_M)
+    driver = np.flatnonzero(drives)
+    fade = np.maximum(FADE_S * speed, MIN_FADE_M)
     along = lane_paths(lanes, pose[driver], reach[driver], fade[driver])
     steady = _steady_paths(pose, speed, reach)
     agent = np.concatenate((driver[along.agent], steady.agent))
@@ -121,7 +134,8 @@ def _steady_paths(
     # Below 1 m/s a given turn rate would be a turn on the spot.
     curvature = np.tile(TURN_RATES, len(speed)) / np.maximum(speed[agent], 1.0)
     distance = reach[agent, None] * np.linspace(0, 1, POINTS)
-    curve = pose.position[agent, None] + arc(unit_vector(pose.heading[agent]), curvature, distance)
+    ahead = unit_vector(pose.heading[agent])
+    curve = pose.position[agent, None] + arc(ahead, curvature, distance)
     return LanePaths(agent, curve, np.tile(TURN_WEIGHTS, len(speed)))
 
 
@@ -137,10 +151,17 @@ def _positions(
     """
     at = (POINTS - 1) * distance / reach[:, None, None]
     before = np.minimum(at.astype(np.int64), POINTS - 2)
-    # As complex numbers: one gather takes both coordinates.
-    row, line = np.arange(len(curve))[:, None, None], curve.view(np.complex128)[..., 0]
-    start, end = (line[row, path[..., None], before + i] for i in (0, 1))
-    return (start + (at - before) * (end - start)).view(np.float64).reshape(*at.shape, 2)
+    share = at - before
+    # Rows of the points, as if all paths of all agents were one list.
+    agent = np.arange(len(curve))[:, None]
+    first_point = (agent * curve.shape[1] + path) * POINTS
+    row = first_point[..., None] + before
+    points = np.empty((*at.shape, 2))
+    for axis in (0, 1):
+        values = curve[..., axis].ravel()
+        start = values[row]
+        points[..., axis] = start + share * (values[row + 1] - start)
+    return points
 
 
 def _choose(
@@ -151,14 +172,15 @@ def _choose(
     If there are fewer than K such futures, the most probable others follow, with hardly any probability.
     ``end`` is ``[A, N, 2]``, ``weight`` ``[A, N]``, positive for at least K, ``same_end`` ``[A]`` metres.
     """
-    row, left = np.arange(len(end)), weight.copy()
-    place = end.view(np.complex128)[..., 0]
+    row = np.arange(len(end))
+    left = weight.copy()
     chosen = np.zeros((len(end), MODES), np.int64)
     covered = np.zeros((len(end), MODES))
     for k in range(MODES):
         best = left.argmax(axis=1)
-        same = np.abs(place - place[row, best, None]) < same_end[:, None]
-        chosen[:, k], covered[:, k] = best, (left * same).sum(axis=1)
+        same = norm(end - end[row, best, None]) < same_end[:, None]
+        chosen[:, k] = best
+        covered[:, k] = (left * same).sum(axis=1)
         left = np.where(same, 1e-6 * left, left)
         left[row, best] = 0.0
     # Ordered by these probabilities, futures would change places when one more future ends nearby.

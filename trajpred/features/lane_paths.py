@@ -16,13 +16,21 @@ from trajpred.lane_map import LaneMap, Ragged
 
 #: Points of a path.
 POINTS = 64
-#: A lane matches if its centreline is this near (metres) in a direction this near (radians): adjacent lanes,
-#: 3 to 4 m aside, match too, as lane changes.
-MATCH_RADIUS_M, MATCH_ANGLE = 5.0, np.pi / 4
-#: Standard deviations of both, and of the turn of a path after a fork (radians), which weigh the paths.
-OFFSET_SD_M, ANGLE_SD, TURN_SD = 1.5, 0.3, 1.0
-#: How many of the best matching lanes are followed, and how many paths from each.
-MAX_LANES, MAX_PATHS = 4, 8
+#: A lane matches if its centreline is this near (m): adjacent lanes, 3 to 4 m aside, match too, as lane
+#: changes.
+MATCH_RADIUS_M = 5.0
+#: Its direction must also be this near (radians).
+MATCH_ANGLE = np.pi / 4
+#: Standard deviation (m) of the distance to the centreline, which weighs the paths.
+OFFSET_SD_M = 1.5
+#: Standard deviation (radians) of the difference of directions.
+ANGLE_SD = 0.3
+#: Standard deviation (radians) of the turn of a path after a fork.
+TURN_SD = 1.0
+#: Number of best matching lanes that are followed.
+MAX_LANES = 4
+#: Number of paths from each of them.
+MAX_PATHS = 8
 
 
 class Routes(NamedTuple):
@@ -81,16 +89,19 @@ def lane_paths(
     match: list[int] = []
     fork_after = np.zeros(len(agents))
     for i, (agent, lane) in enumerate(zip(agents.tolist(), starts.tolist(), strict=True)):
-        branches = list(islice(_walk(lane, alongs[i] + reach[agent], lengths, following), MAX_PATHS))
+        metres = alongs[i] + reach[agent]
+        branches = list(islice(_walk(lane, metres, lengths, following), MAX_PATHS))
         chains += branches
         match += [i] * len(branches)
         if alone[i]:
             fork_after[i] = _common_length(branches, lengths) - alongs[i]
     if not chains:
         return LanePaths(agents, np.zeros((0, POINTS, 2)), weights)
-    agents, alongs = agents[match], alongs[match]
+    agents = agents[match]
+    alongs = alongs[match]
     distance = reach[agents, None] * np.linspace(0, 1, POINTS)
-    center = _points_along(*_join(lanes, chains), alongs[:, None] + distance)
+    lines, line_start, line_end = _join(lanes, chains)
+    center = _points_along(lines, line_start, line_end, alongs[:, None] + distance)
     heading = direction(np.gradient(center, axis=1))
     offset = rotate(pose.position[agents] - center[:, 0], -heading[:, 0])
     x = np.clip(1 - distance / fade[agents, None], 0, 1)
@@ -172,8 +183,10 @@ def _within_reach(
     """Return the rows of the lanes that paths can touch, since the map may be a whole city's."""
     if not len(lanes.lane_id):
         return np.zeros(0, np.int64)
-    xy, first = lanes.centerline.values[:, :2], lanes.centerline.offsets[:-1]
-    low, high = np.minimum.reduceat(xy, first), np.maximum.reduceat(xy, first)
+    xy = lanes.centerline.values[:, :2]
+    first = lanes.centerline.offsets[:-1]
+    low = np.minimum.reduceat(xy, first)
+    high = np.maximum.reduceat(xy, first)
     gap = np.maximum(low - position[:, None], position[:, None] - high).clip(0)
     return np.flatnonzero((norm(gap) <= reach[:, None] + MATCH_RADIUS_M).any(axis=0))
 
@@ -182,31 +195,39 @@ def _match(
     lanes: Routes, pose: Pose[np.ndarray]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Match each agent with the best lanes: ``[N]`` agents, lanes, metres along the lane, and weights."""
-    xy, owner = (
-        lanes.centerline.values[:, :2],
-        np.repeat(np.arange(len(lanes.lane_id)), lanes.centerline.lengths),
-    )
+    xy = lanes.centerline.values[:, :2]
+    lane = np.repeat(np.arange(len(lanes.lane_id)), lanes.centerline.lengths)
     step = np.diff(xy, axis=0)
-    real = np.flatnonzero((owner[1:] == owner[:-1]) & (norm(step) > 1e-6))  # others have no direction
-    start, step, owner = xy[real], step[real], owner[real]
-    size, heading = norm(step), direction(step)
+    # Steps from one lane to the next are no segments; steps without a length have no direction.
+    real = np.flatnonzero((lane[1:] == lane[:-1]) & (norm(step) > 1e-6))
+    start = xy[real]
+    step = step[real]
+    lane = lane[real]
+    size = norm(step)
+    heading = direction(step)
     # A square around each start leaves few pairs of agent and segment.
     within = MATCH_RADIUS_M + size
     beside = np.abs(pose.position[:, None] - start) <= within[:, None]
     agent, segment = np.nonzero(beside.all(axis=-1))
-    to_agent, ahead = pose.position[agent] - start[segment], step[segment]
+    to_agent = pose.position[agent] - start[segment]
+    ahead = step[segment]
     share = np.clip((to_agent * ahead).sum(-1) / size[segment] ** 2, 0, 1)
-    gap, angle = norm(to_agent - share[:, None] * ahead), wrap_angle(pose.heading[agent] - heading[segment])
+    gap = norm(to_agent - share[:, None] * ahead)
+    angle = wrap_angle(pose.heading[agent] - heading[segment])
     near = (gap <= MATCH_RADIUS_M) & (np.abs(angle) <= MATCH_ANGLE)
     agent = agent[near]
     segment = segment[near]
     share = share[near]
     cost = (gap[near] / OFFSET_SD_M) ** 2 + (angle[near] / ANGLE_SD) ** 2
-    best = smallest(agent * max(len(lanes.lane_id), 1) + owner[segment], 1, cost)
+    agent_and_lane = agent * max(len(lanes.lane_id), 1) + lane[segment]
+    best = smallest(agent_and_lane, 1, cost)
     best = best[smallest(agent[best], MAX_LANES, cost[best])]
-    agent, segment, share = agent[best], segment[best], share[best]
+    agent = agent[best]
+    segment = segment[best]
+    share = share[best]
     along = _arc(lanes)[real[segment]] + share * size[segment]
-    return agent, owner[segment], along, np.exp(-0.5 * cost[best])
+    weight = np.exp(-0.5 * cost[best])
+    return agent, lane[segment], along, weight
 
 
 def _arc(lanes: Routes) -> NDArray[np.float64]:
@@ -221,20 +242,24 @@ def _walk(lane: int, reach: float, length: list[float], following: list[list[int
     stack = [([lane], reach - length[lane])]
     while stack:
         chain, left = stack.pop()
-        onward = [i for i in following[chain[-1]] if i not in chain] if left > 0 else []
+        onward: list[int] = []
+        if left > 0:
+            onward = [successor for successor in following[chain[-1]] if successor not in chain]
         if not onward:
             yield chain
-        stack += [([*chain, i], left - length[i]) for i in reversed(onward)]
+        stack += [([*chain, successor], left - length[successor]) for successor in reversed(onward)]
 
 
 def _join(
     lanes: Routes, chains: list[list[int]]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Join the centrelines of N chains to one array ``[Q, 2]``, with the first and last row ``[N]``."""
-    lane, chain_size = np.array([i for chain in chains for i in chain], np.int64), [len(c) for c in chains]
+    lane = np.concatenate([np.array(chain, np.int64) for chain in chains])
+    chain_size = [len(chain) for chain in chains]
     joined = lanes.centerline.take(lane)
     end = joined.offsets[np.cumsum(chain_size)]
-    return joined.values[:, :2], np.concatenate((np.zeros(1, np.int64), end[:-1])), end - 1
+    first = np.concatenate((np.zeros(1, np.int64), end[:-1]))
+    return joined.values[:, :2], first, end - 1
 
 
 def _points_along(

@@ -15,7 +15,7 @@ from trajpred.features.agents import AgentFeatures
 from trajpred.features.channels import LENGTH_SCALE, TOPOLOGY
 from trajpred.features.config import FeatureConfig
 from trajpred.features.ragged import pairs, place_within, resample, smallest
-from trajpred.geometry import direction, norm, rotate, to_local
+from trajpred.geometry import Pose, direction, norm, rotate, to_local
 from trajpred.lane_map import LANE_TYPES, MAP_ATTRIBUTES, LaneMap
 from trajpred.scenario_batch import ScenarioBatch
 
@@ -25,8 +25,10 @@ class LaneLines:
     """All lane segments of a map, then all crossings, as polylines of ``P`` points; city frame, metres.
 
     Attributes:
-        center, left, right: ``[M, P, 2]`` float64; known: ``[2, M]``, False for missing left or
-            right boundaries.
+        center: ``[M, P, 2]`` float64.
+        left: ``[M, P, 2]`` float64, the left boundary.
+        right: ``[M, P, 2]`` float64, the right boundary.
+        known: ``[2, M]``, False for missing left or right boundaries.
         midpoint: ``[M, 2]``.
     """
 
@@ -39,14 +41,15 @@ class LaneLines:
     @classmethod
     def of(cls, lane_map: LaneMap, points: int) -> LaneLines:
         """Resample every line to ``points`` evenly spaced points."""
-        edges = [resample(edge, points) for edge in (lane_map.crossing_edge1, lane_map.crossing_edge2)]
-        center = np.concatenate((resample(lane_map.centerline, points), (edges[0] + edges[1]) / 2))
-        sides = (lane_map.left_boundary, lane_map.right_boundary)
-        left, right = (
-            np.concatenate((resample(side, points), edge)) for side, edge in zip(sides, edges, strict=True)
-        )
-        always = np.ones(len(edges[0]), np.bool_)
-        known = np.stack([np.concatenate((side.lengths > 0, always)) for side in sides])
+        edge1 = resample(lane_map.crossing_edge1, points)
+        edge2 = resample(lane_map.crossing_edge2, points)
+        center = np.concatenate((resample(lane_map.centerline, points), (edge1 + edge2) / 2))
+        left = np.concatenate((resample(lane_map.left_boundary, points), edge1))
+        right = np.concatenate((resample(lane_map.right_boundary, points), edge2))
+        of_crossings = np.ones(len(edge1), np.bool_)
+        left_known = np.concatenate((lane_map.left_boundary.lengths > 0, of_crossings))
+        right_known = np.concatenate((lane_map.right_boundary.lengths > 0, of_crossings))
+        known = np.stack((left_known, right_known))
         midpoint = (center[:, points // 2 - 1] + center[:, points // 2]) / 2
         return cls(center, left, right, known, midpoint)
 
@@ -73,16 +76,21 @@ class LaneShapes:
     @classmethod
     def of(cls, lane_map: LaneMap, lines: LaneLines, rows: NDArray[np.int64]) -> LaneShapes:
         """Compute the shapes of the given ``rows`` of ``lines``, the lines of ``lane_map``."""
-        center, P = lines.center[rows], lines.center.shape[1]
+        center = lines.center[rows]
+        P = center.shape[1]
         heading = direction(center[:, P // 2] - center[:, P // 2 - 1])
-        frame = (lines.midpoint[rows, None], heading[:, None])
-        xy, ahead = to_local(center, *frame), np.gradient(center, axis=1)
-        ahead = rotate(ahead, -heading[:, None])
+        frame = Pose(lines.midpoint[rows, None], heading[:, None])
+        xy = to_local(center, frame.position, frame.heading)
+        ahead = rotate(np.gradient(center, axis=1), -frame.heading)
         ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
-        sides = [
-            np.where(known[rows, None, None], to_local(side[rows], *frame) - xy, 0.0)
-            for side, known in zip((lines.left, lines.right), lines.known, strict=True)
-        ]
+
+        def from_center(side: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+            offset = to_local(side[rows], frame.position, frame.heading) - xy
+            return np.where(known[rows, None, None], offset, 0.0)
+
+        left = from_center(lines.left, lines.known[0])
+        right = from_center(lines.right, lines.known[1])
+        points = np.concatenate((xy / LENGTH_SCALE, ahead, left, right), -1)
         none = np.zeros(len(lane_map.crossing_id), np.int64)
 
         def of_lanes(values: NDArray[np.generic], crossing: NDArray[np.int64] = none) -> NDArray[np.int64]:
@@ -90,7 +98,7 @@ class LaneShapes:
 
         return cls(
             heading=heading.astype(np.float32),
-            points=np.concatenate((xy / LENGTH_SCALE, ahead, *sides), -1).astype(np.float32),
+            points=points.astype(np.float32),
             kind=of_lanes(lane_map.lane_type, none + len(LANE_TYPES)),
             is_intersection=of_lanes(lane_map.is_intersection),
             marks=np.stack((of_lanes(lane_map.left_mark), of_lanes(lane_map.right_mark)), -1),
@@ -170,20 +178,28 @@ def lane_topology(
 
     A pair related in two ways keeps the first; self loops are omitted.
     """
-    own = np.arange(len(lane_map))
-    related = [
-        (lane_map.successors.values, np.repeat(own, lane_map.successors.lengths)),
-        (lane_map.predecessors.values, np.repeat(own, lane_map.predecessors.lengths)),
-        (lane_map.left_neighbor, own),
-        (lane_map.right_neighbor, own),
-    ]
-    ids, lane = (np.concatenate(column) for column in zip(*related, strict=True))
-    kind = np.repeat(np.arange(len(TOPOLOGY)), [len(column) for column, _ in related])
-    other = _lane_rows(lane_map, lane_scene, lane_scene[lane], ids)
-    known = np.flatnonzero((other >= 0) & (other != lane))
-    _, first = np.unique(other[known] * len(own) + lane[known], return_index=True)
-    known = known[np.sort(first)]
-    return np.stack((other[known], lane[known])), kind[known]
+    row = np.arange(len(lane_map))
+    # In the order of TOPOLOGY.
+    related_ids = (
+        lane_map.successors.values,
+        lane_map.predecessors.values,
+        lane_map.left_neighbor,
+        lane_map.right_neighbor,
+    )
+    receivers = (
+        np.repeat(row, lane_map.successors.lengths),
+        np.repeat(row, lane_map.predecessors.lengths),
+        row,
+        row,
+    )
+    receiver = np.concatenate(receivers)
+    kind = np.repeat(np.arange(len(TOPOLOGY)), [len(ids) for ids in related_ids])
+    sender = _lane_rows(lane_map, lane_scene, lane_scene[receiver], np.concatenate(related_ids))
+    edge = np.flatnonzero((sender >= 0) & (sender != receiver))
+    pair = sender[edge] * len(row) + receiver[edge]
+    _, first = np.unique(pair, return_index=True)
+    edge = edge[np.sort(first)]
+    return np.stack((sender[edge], receiver[edge])), kind[edge]
 
 
 def topology_among(
@@ -205,9 +221,11 @@ def _lane_rows(
     if not len(ids):
         return np.full(len(lane_id), -1)
     # Scene and rank of the id make one integer key, however large the ids are.
-    known = lane_scene * len(ids) + code
-    order = np.argsort(known)
+    key = lane_scene * len(ids) + code
+    order = np.argsort(key)
+    ascending = key[order]
     rank = np.minimum(np.searchsorted(ids, lane_id), len(ids) - 1)
-    at = np.minimum(np.searchsorted(known[order], scene * len(ids) + rank), len(known) - 1)
-    found = (ids[rank] == lane_id) & (known[order][at] == scene * len(ids) + rank)
-    return np.where(found, order[at], -1)
+    wanted = scene * len(ids) + rank
+    place = np.minimum(np.searchsorted(ascending, wanted), len(key) - 1)
+    exists = (ids[rank] == lane_id) & (ascending[place] == wanted)
+    return np.where(exists, order[place], -1)

@@ -15,7 +15,11 @@ from trajpred.features.scene_features import SceneFeatures
 
 #: The channels of the fields that reflection changes, besides headings and the topology.
 REFLECTED = {
-    **dict.fromkeys(("origin", "position", "velocity", "anchors", "target"), PLANE),
+    "origin": PLANE,
+    "position": PLANE,
+    "velocity": PLANE,
+    "anchors": PLANE,
+    "target": PLANE,
     "history": HISTORY,
     "points": LANE_POINT,
     "marks": LANE_MARKS,
@@ -29,7 +33,9 @@ def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
     their names: av2 names them from the lane outwards.
     """
     agents, lanes = scenes.agents, scenes.lanes
-    kind, on_chosen = lanes.topology_kind, chosen[lanes.scene][lanes.topology[1]]
+    kind = lanes.topology_kind
+    receiver = lanes.topology[1]
+    on_chosen = chosen[lanes.scene][receiver]
     kind = np.where(on_chosen, other_side(TOPOLOGY)[kind], kind)
     return replace(
         scenes,
@@ -43,6 +49,8 @@ def _reflected(
     record: SceneFeatures | AgentFeatures | LaneFeatures, chosen: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]]:
     """Return the fields of ``record`` that reflection changes, with the ``chosen`` rows reflected."""
-    own = [name for name in REFLECTED if hasattr(record, name)]
-    values = {name: REFLECTED[name].reflect(getattr(record, name), chosen) for name in own}
-    return {**values, "heading": np.where(chosen, -record.heading, record.heading)}
+    values: dict[str, NDArray[Any]] = {"heading": np.where(chosen, -record.heading, record.heading)}
+    for name, channels in REFLECTED.items():
+        if hasattr(record, name):
+            values[name] = channels.reflect(getattr(record, name), chosen)
+    return values

@@ -38,7 +38,8 @@ def pairs(
     count = np.diff(start)[scene]
     begin = np.cumsum(count) - count
     row = np.repeat(np.arange(len(scene)), count)
-    return row, np.arange(len(row)) - (begin - start[scene])[row], begin
+    shift = begin - start[scene]
+    return row, np.arange(len(row)) - shift[row], begin
 
 
 def resample(lines: Ragged, points: int) -> NDArray[np.float64]:
@@ -51,13 +52,15 @@ def resample(lines: Ragged, points: int) -> NDArray[np.float64]:
     if not len(filled):
         return out
     xy = lines.values[:, :2]
-    start, end = lines.offsets[filled], lines.offsets[filled + 1] - 1
+    start = lines.offsets[filled]
+    end = lines.offsets[filled + 1] - 1
     # One arc length over all polylines, separated by gaps of 1 m, so that one interpolation covers them all.
     gap = np.zeros(len(xy))
     gap[1:] = norm(np.diff(xy, axis=0))
     gap[start] = 1.0
     arc = np.cumsum(gap)
-    along = arc[start, None] + (arc[end] - arc[start])[:, None] * np.linspace(0, 1, points)
+    length = arc[end] - arc[start]
+    along = arc[start, None] + length[:, None] * np.linspace(0, 1, points)
     out[filled] = interpolate(along, arc, xy)
     return out
 
@@ -66,6 +69,7 @@ def interpolate(
     at: NDArray[np.float64], arc: NDArray[np.float64], xy: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the points ``[..., 2]`` at the lengths ``at`` ``[...]`` of a line ``xy`` ``[Q, 2]``."""
-    # As complex numbers: both coordinates take one search.
+    # np.interp takes a single column; x and y as the parts of a complex one need one search instead of two.
     line = np.ascontiguousarray(xy, np.float64).view(np.complex128)[:, 0]
-    return np.interp(at, arc, line).view(np.float64).reshape(*at.shape, 2)
+    points = np.interp(at, arc, line)
+    return points.view(np.float64).reshape(*at.shape, 2)

@@ -31,7 +31,8 @@ _NEAR = 0.1
 
 def distances(receiver: Tensor, sender: Tensor) -> Tensor:
     """Compute metres between positions ``[..., R, 2]`` and ``[..., S, 2]``: ``[..., R, S]``."""
-    x, y = (sender[..., None, :, i] - receiver[..., :, None, i] for i in (0, 1))
+    x = sender[..., None, :, 0] - receiver[..., :, None, 0]
+    y = sender[..., None, :, 1] - receiver[..., :, None, 1]
     return x.mul_(x).add_(y.mul_(y)).sqrt_()  # in place: fresh memory costs more than the arithmetic
 
 
@@ -53,7 +54,8 @@ def nearest(distance: Tensor, k: int, radius: float) -> Tensor:
     near = distance <= kth.clamp(max=min(radius, torch.finfo(distance.dtype).max))
     if torch.compiler.is_exporting() or bool((near.sum(-1, dtype=torch.int32) > k).any()):
         # Several senders at the k-th distance, which is rare: keep the first ones.
-        closer, tied = distance < kth, distance == kth
+        closer = distance < kth
+        tied = distance == kth
         room = k - closer.sum(-1, keepdim=True, dtype=torch.int32)
         near = near & (closer | (tied & (tied.cumsum(-1, dtype=torch.int32) <= room)))
     return near
@@ -70,8 +72,10 @@ def relation_kinds(
     """Build the adjacency matrices of all relations; no node is its own neighbour.
 
     Args:
-        agent, lane: ``[..., A, 2]`` and ``[..., L, 2]`` metres.
-        agent_valid, lane_valid: ``[..., A]`` and ``[..., L]``, False for padding, which gets no edges.
+        agent: ``[..., A, 2]`` metres.
+        agent_valid: ``[..., A]``, False for padding, which gets no edges.
+        lane: ``[..., L, 2]`` metres.
+        lane_valid: ``[..., L]``, likewise.
         topology: ``[..., L, L]`` integers, receiver by sender: 0, or 1 + index into ``TOPOLOGY``. Related
             lanes are connected at any distance and beyond ``lane_lane_k``.
 
@@ -79,7 +83,7 @@ def relation_kinds(
         For each of :data:`RELATIONS` ``[..., receivers, senders]`` of the type of ``topology``: index into
         :data:`EDGE_KINDS`.
     """
-    # Padding lies at infinity: too far from everything, and NaN metres from other padding.
+    # Padding lies at infinity: beyond every radius, and NaN metres (inf - inf) from other padding.
     position = {
         "agent": torch.where(agent_valid[..., None], agent, torch.inf),
         "lane": torch.where(lane_valid[..., None], lane, torch.inf),
@@ -104,6 +108,17 @@ def relation_kinds(
     return kinds
 
 
+def edges_of(kinds: Tensor) -> tuple[Tensor, ...]:
+    """List the edges of an adjacency matrix ``[..., R, S]`` of :func:`relation_kinds`.
+
+    Returns:
+        The index of each axis ``[E]``, of which the last two are receiver and sender, then the kind ``[E]``;
+        sorted by receiver.
+    """
+    place = kinds.nonzero().unbind(1)
+    return (*place, kinds[place])
+
+
 def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) -> Tensor:
     """Compute edge features ``[C, ...]``, invariant to moving and rotating the whole scene.
 
@@ -119,11 +134,14 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
     constants = _created_constants if torch.compiler.is_compiling() else _kept_constants
     centre, slope, place, number = constants(sender.device, sender.dtype, kinds, kind.ndim)
     # Displacement and direction of the sender, turned into the receiver's frame.
-    moved, cos, sin = sender - receiver * place, receiver[2], receiver[3]
-    x, y = moved[0::2], moved[1::2]
-    position, heading_vector = torch.stack(
-        (torch.addcmul(x * cos, y, sin), torch.addcmul(y * cos, x, sin, value=-1)), 1
-    )
+    moved = sender - receiver * place
+    cos = receiver[2]
+    sin = receiver[3]
+    x = moved[0::2]
+    y = moved[1::2]
+    forward = torch.addcmul(x * cos, y, sin)
+    left = torch.addcmul(y * cos, x, sin, value=-1)
+    position, heading_vector = torch.stack((forward, left), 1)
     distance = position[0].hypot(position[1])  # vectorised, unlike a norm over the first axis
     gap = (distance - centre).mul_(slope)
     parts = (
@@ -141,9 +159,12 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
 def _created_constants(device: torch.device, dtype: torch.dtype, kinds: int, ndim: int) -> tuple[Tensor, ...]:
     """Return centres (m) of the Gaussian kernels, 1 / (√2 · width), which rows of poses are positions, and
     the numbers of the kinds: ``[C, 1, ...]`` to be broadcast over ``ndim`` axes."""
-    values = DISTANCES, [0.5**0.5 / width for width in _WIDTHS], (1.0, 1.0, 0.0, 0.0), range(kinds)
+    shape = (-1, *[1] * ndim)
+    slopes = [0.5**0.5 / width for width in _WIDTHS]
+    is_position = (1.0, 1.0, 0.0, 0.0)
+    constants = (DISTANCES, slopes, is_position, range(kinds))
     with torch.inference_mode(False):  # what inference created could not be used in training
-        return tuple(torch.tensor(x, device=device, dtype=dtype).view(-1, *[1] * ndim) for x in values)
+        return tuple(torch.tensor(x, device=device, dtype=dtype).view(shape) for x in constants)
 
 
 #: Copied to each device once, because every copy to a GPU holds it up.

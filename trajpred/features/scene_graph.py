@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from trajpred.features.agents import AgentFeatures
 from trajpred.features.config import GraphConfig, SceneConfig
+from trajpred.features.lanes import LaneFeatures
 from trajpred.features.ragged import place_within, starts
-from trajpred.features.relations import relation_kinds
+from trajpred.features.relations import edges_of, relation_kinds
 from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.scenario import Scenario
@@ -53,7 +55,8 @@ class SceneBatch(HeteroData):
         return [str(name) for name in np.hstack(self.scenario_id)]
 
     def __repr__(self) -> str:
-        agents, lanes = (self[kind].num_nodes for kind in ("agent", "lane"))
+        agents = self["agent"].num_nodes
+        lanes = self["lane"].num_nodes
         return (
             f"SceneBatch({self.num_graphs} scenes: {agents} agents, {lanes} lanes, {self.num_edges:,} edges)"
         )
@@ -68,47 +71,66 @@ def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
     """Build the graph of featurised scenes, without duplicate edges and self loops."""
     data = SceneBatch()
     data.scenario_id = scenes.scenario_id.tolist()
-    for name in ("origin", "heading", "recorded"):
-        data[name] = torch.from_numpy(getattr(scenes, name))
+    data.origin = torch.from_numpy(scenes.origin)
+    data.heading = torch.from_numpy(scenes.heading)
+    data.recorded = torch.from_numpy(scenes.recorded)
     data.step_s = torch.from_numpy(scenes.step_s.astype(np.float32))
-    for node, features in (("agent", scenes.agents), ("lane", scenes.lanes)):
-        data[node].update(_tensors(features))
-        data[node].batch = torch.from_numpy(features.scene)
-        data[node].ptr = torch.from_numpy(starts(features.scene, data.num_graphs))
-        data[node].num_nodes = len(features.scene)
-        # Where PyG's collation notes the nodes of each scene: on the host, even if the batch is not.
-        data[node]._num_nodes = np.bincount(features.scene, minlength=data.num_graphs).tolist()
+    _add_nodes(data, "agent", scenes.agents)
+    _add_nodes(data, "lane", scenes.lanes)
     topology = _topology(scenes)
     if config.eigenvectors:
-        graphs = zip(topology.numpy(), data["lane"]._num_nodes, strict=True)
-        found = [laplacian_eigenvectors(graph[:n, :n] > 0, config.eigenvectors) for graph, n in graphs]
-        data["lane"].eigenvectors = torch.from_numpy(np.concatenate(found).astype(np.float32))
-    for relation, kind in _adjacency(scenes, topology, config).items():
-        scene, receiver, sender = at = kind.nonzero(as_tuple=True)  # sorted by receiver
-        first, second = (data[node].ptr[scene] for node in relation[::2])
-        data[relation].edge_index = torch.stack((sender + first, receiver + second))
-        data[relation].edge_kind = kind[at].long()
+        sizes = data["lane"]._num_nodes
+        data["lane"].eigenvectors = _eigenvectors(topology, sizes, config.eigenvectors)
+    for relation, kinds in _adjacency(scenes, topology, config).items():
+        sender_type, _, receiver_type = relation
+        scene, receiver, sender, kind = edges_of(kinds)
+        sender = sender + data[sender_type].ptr[scene]
+        receiver = receiver + data[receiver_type].ptr[scene]
+        data[relation].edge_index = torch.stack((sender, receiver))
+        data[relation].edge_kind = kind.long()
     return data
 
 
-def _tensors(features: Any) -> dict[str, Any]:
+def _add_nodes(data: SceneBatch, node: str, features: AgentFeatures | LaneFeatures) -> None:
+    """Add the agents or lanes of all scenes to the graph."""
+    store = data[node]
+    store.update(_tensors(features))
+    store.batch = torch.from_numpy(features.scene)
+    store.ptr = torch.from_numpy(starts(features.scene, data.num_graphs))
+    store.num_nodes = len(features.scene)
+    # Where PyG's collation notes the nodes of each scene: on the host, even if the batch is not.
+    store._num_nodes = np.bincount(features.scene, minlength=data.num_graphs).tolist()
+
+
+def _tensors(features: AgentFeatures | LaneFeatures) -> dict[str, Any]:
     """Convert the fields of a record to tensors, except strings, the scene index and topology."""
-    return {
-        name: value if value.dtype.kind in "OUT" else torch.from_numpy(value)
-        for name, value in vars(features).items()
-        if name != "scene" and not name.startswith("topology")
-    }
+    tensors: dict[str, Any] = {}
+    for name, value in vars(features).items():
+        if name == "scene" or name.startswith("topology"):
+            continue
+        is_text = value.dtype.kind in "OUT"
+        tensors[name] = value if is_text else torch.from_numpy(value)
+    return tensors
+
+
+def _eigenvectors(topology: Tensor, sizes: list[int], count: int) -> Tensor:
+    """Compute ``count`` eigenvectors of each scene's topology: ``[L, count]``."""
+    vectors: list[NDArray[np.float64]] = []
+    for graph, size in zip(topology.numpy(), sizes, strict=True):
+        vectors.append(laplacian_eigenvectors(graph[:size, :size] > 0, count))
+    return torch.from_numpy(np.concatenate(vectors).astype(np.float32))
 
 
 def _topology(scenes: SceneFeatures) -> Tensor:
     """Return the topology of all lanes, padded: ``[S, most, most]`` int8 as for ``relation_kinds``."""
-    S, lanes = len(scenes.scenario_id), scenes.lanes
+    S = len(scenes.scenario_id)
+    lanes = scenes.lanes
     most = int(np.bincount(lanes.scene, minlength=S).max())
-    topology = torch.zeros((S, most, most), dtype=torch.int8)
-    place, (sender, receiver) = place_within(lanes.scene), lanes.topology
-    at = (lanes.scene[receiver], place[receiver], place[sender])
-    topology.numpy()[at] = 1 + lanes.topology_kind
-    return topology
+    topology = np.zeros((S, most, most), np.int8)
+    place = place_within(lanes.scene)
+    sender, receiver = lanes.topology
+    topology[lanes.scene[receiver], place[receiver], place[sender]] = 1 + lanes.topology_kind
+    return torch.from_numpy(topology)
 
 
 def _adjacency(
@@ -116,14 +138,17 @@ def _adjacency(
 ) -> dict[tuple[str, str, str], Tensor]:
     """Build the relations of all scenes, padded to the largest: ``[S, receivers, senders]`` int8."""
     S = len(scenes.scenario_id)
-    agent, lane = (_padded(nodes.position, nodes.scene, S) for nodes in (scenes.agents, scenes.lanes))
-    return relation_kinds(*agent, *lane, topology, config)
+    agent, agent_valid = _padded(scenes.agents.position, scenes.agents.scene, S)
+    lane, lane_valid = _padded(scenes.lanes.position, scenes.lanes.scene, S)
+    return relation_kinds(agent, agent_valid, lane, lane_valid, topology, config)
 
 
 def _padded(position: NDArray[np.float32], scene: NDArray[np.int64], scenes: int) -> tuple[Tensor, Tensor]:
     """Pad the nodes of each scene to the largest one: positions ``[S, most, 2]``, validity ``[S, most]``."""
     most = int(np.bincount(scene, minlength=scenes).max())
-    padded, valid = np.zeros((scenes, most, 2), np.float32), np.zeros((scenes, most), np.bool_)
-    at = scene, place_within(scene)
-    padded[at], valid[at] = position, True
+    padded = np.zeros((scenes, most, 2), np.float32)
+    valid = np.zeros((scenes, most), np.bool_)
+    place = place_within(scene)
+    padded[scene, place] = position
+    valid[scene, place] = True
     return torch.from_numpy(padded), torch.from_numpy(valid)

@@ -256,7 +256,7 @@ class ModeDecoder(SceneDecoder):
         index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
         edges = EdgeRelation(
             index=index,
-            bias=(self.bias[stage](features) + fading).T,
+            bias=self.scene_bias(stage, features, fading).T,
             num_senders=graph.num_nodes,
             num_receivers=num_poses,
             poses=(graph.poses, poses),
@@ -266,6 +266,17 @@ class ModeDecoder(SceneDecoder):
         if self.evaluation == "edges":
             return edges
         return DenseRelation.of(edges, graph.padding, modes)
+
+    def scene_bias(self, stage: int, features: Tensor, fading: Tensor) -> Tensor:
+        """Compute the bias ``[heads, ...]`` of the attention of modes to the scene, in batches and exported.
+
+        Args:
+            stage: 0 propose, 1 refine.
+            features: ``[C, ...]`` of the edges.
+            fading: ``[...]`` term that fades edges out towards the radius.
+        """
+        bias: Tensor = self.bias[stage](features) + fading
+        return bias
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
         """Relate mode k of an agent's neighbours to its own mode k, at the agents' poses."""

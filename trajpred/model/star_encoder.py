@@ -127,8 +127,6 @@ class StarSceneEncoder(TokenEncoder):
         x = self._cross_attend_over("lanes", x, lanes, self.to_lane, batch, LANE_TO_AGENT)
         return SceneTokens(x, lanes, graph)
 
-    forward = encode
-
     def attended(self, name: str, weight: Any, graph: TokenGraph, batch: HeteroData) -> list[Pairs]:
         if name == "everyone":
             return [Pairs.of_scenes(weight, graph.agents, graph.num_agents)]

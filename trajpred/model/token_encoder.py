@@ -243,7 +243,8 @@ class TokenEncoder(nn.Module):
         x = self.interact(torch.cat((agents, lanes)), graph)
         return SceneTokens(x[: graph.num_agents], x[graph.num_agents :], graph)
 
-    forward = encode
+    def forward(self, batch: HeteroData) -> SceneTokens:
+        return self.encode(batch)
 
     def encode_lanes(self, batch: HeteroData) -> Tensor:
         """Encode each lane of a batch on its own, ``[L, dim]``; tokens that it already holds are returned."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +35,9 @@ class SelectedLanes(NamedTuple):
 
     Attributes:
         row: ``[L]`` rows of the map: lane segments, then crossings.
-        token: ``[L, D]``; position: ``[L, 2]`` metres from the origin; heading: ``[L]`` radians.
+        token: ``[L, D]``.
+        position: ``[L, 2]`` metres from the origin.
+        heading: ``[L]`` radians.
         topology: ``[L, L]`` int64, as in the encoder's signature.
     """
 
@@ -62,10 +63,13 @@ class LaneCache:
     """
 
     def __init__(self, encode: Callable[..., NDArray[np.float32]], dim: int, config: FeatureConfig) -> None:
-        self.encode, self.dim, self.config = encode, dim, config
+        self.encode = encode
+        self.dim = dim
+        self.config = config
         self.encoded = 0
         self._keys: list[bytes] = []
-        self._tokens, self._has_token = np.zeros((0, dim), np.float32), np.zeros(0, np.bool_)
+        self._tokens = np.zeros((0, dim), np.float32)
+        self._has_token = np.zeros(0, np.bool_)
         self.set_map(LaneMap())
 
     def set_map(self, lane_map: LaneMap) -> None:
@@ -85,15 +89,19 @@ class LaneCache:
             raise
         except (TypeError, AttributeError, IndexError, ValueError) as error:
             raise DataError(f"not a LaneMap ({error})", field="map") from None
-        self.map, self._midpoint, self._shapes, self._topology = lane_map, lines.midpoint, shapes, topology
-        tokens = dict(zip(compress(self._keys, self._has_token), self._tokens[self._has_token], strict=True))
-        arrays = [np.ascontiguousarray(getattr(shapes, name)) for name in LANE_INPUTS]
-        inputs = (b"".join(map(bytes, lane)) for lane in zip(*arrays, strict=True))
-        self._keys = [hashlib.blake2b(one, digest_size=16).digest() for one in inputs]
-        self._has_token = np.array([key in tokens for key in self._keys], np.bool_)
+        self.map = lane_map
+        self._midpoint = lines.midpoint
+        self._shapes = shapes
+        self._topology = topology
+        encoded = np.flatnonzero(self._has_token).tolist()
+        tokens = {self._keys[row]: self._tokens[row] for row in encoded}
+        self._keys = _lane_keys(shapes)
+        self._has_token = np.zeros(len(self._keys), np.bool_)
         self._tokens = np.zeros((len(self._keys), self.dim), np.float32)
-        for row in np.flatnonzero(self._has_token):
-            self._tokens[row] = tokens[self._keys[row]]
+        for row, key in enumerate(self._keys):
+            if key in tokens:
+                self._has_token[row] = True
+                self._tokens[row] = tokens[key]
 
     def select(self, agents: AgentFeatures, origin: NDArray[np.float64]) -> SelectedLanes:
         """Select the lanes near the agents, and encode those without a token.
@@ -117,6 +125,16 @@ class LaneCache:
     def lane_inputs(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Return the lane encoder's inputs for ``rows`` of the map, by name."""
         return {name: getattr(self._shapes, name)[rows] for name in LANE_INPUTS}
+
+
+def _lane_keys(shapes: LaneShapes) -> list[bytes]:
+    """Return a hash of each lane's inputs."""
+    arrays = [np.ascontiguousarray(getattr(shapes, name)) for name in LANE_INPUTS]
+    keys: list[bytes] = []
+    for lane in zip(*arrays, strict=True):
+        content = b"".join(bytes(values) for values in lane)
+        keys.append(hashlib.blake2b(content, digest_size=16).digest())
+    return keys
 
 
 def _validate(lane_map: LaneMap) -> None:

@@ -5,7 +5,7 @@ Every update returns a result, with a reason for each road user that has none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -106,15 +106,17 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
         if names is not None:
             reasons = {name: reasons.get(name, "not detected recently") for name in names}
         predicted = set(forecast.track_id.tolist())
-        missing = {name: reason for name, reason in reasons.items() if name not in predicted}
+        missing = _without(reasons, predicted)
         if self.fallback is not None and missing:
             forecast = self._complete(forecast, self.fallback, missing, warnings)
         completed = set(forecast.track_id.tolist()) - predicted
+        not_predicted = _without(missing, completed)
+        fallback = _without(missing, not_predicted.keys())
         return OnboardForecast(
             **vars(forecast),
             timestamp_s=self._latest_s,
-            not_predicted={name: reason for name, reason in missing.items() if name not in completed},
-            fallback={name: reason for name, reason in missing.items() if name in completed},
+            not_predicted=not_predicted,
+            fallback=fallback,
             warnings=tuple(warnings),
             stage_ms=stage_ms,
         )
@@ -134,7 +136,8 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
     ) -> Forecast:
         """Add the futures that ``rule`` gives to those ``missing`` that were detected recently."""
         rows = np.flatnonzero(self._recent() & np.isin(self.history.track_id, list(missing)))
-        scene, modes, horizon = self._scene(), *forecast.trajectory.shape[1:3]
+        scene = self._scene()
+        _, modes, horizon, _ = forecast.trajectory.shape
         if scene is None or not len(rows):
             return forecast
         try:
@@ -168,7 +171,12 @@ class StreamingEncoder(TrackStream[OnboardEncoder]):
         return StreamedTokens(
             **vars(tokens),
             timestamp_s=self._latest_s,
-            not_encoded={name: why for name, why in (reasons | rejected).items() if name not in encoded},
+            not_encoded=_without(reasons | rejected, encoded),
             warnings=tuple(warnings),
             stage_ms=stage_ms,
         )
+
+
+def _without(reasons: dict[str, str], names: Collection[str]) -> dict[str, str]:
+    """Return the reasons of all ids but ``names``."""
+    return {name: reason for name, reason in reasons.items() if name not in names}

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, quoted
+from trajpred.features.agents import is_recent
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.clock import seconds_of
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, validated
@@ -39,7 +40,8 @@ class TrackStream(Generic[Runtime]):
     """
 
     def __init__(self, runtime: Runtime, lane_map: LaneMap | None = None, ego_id: str = EGO_ID) -> None:
-        self.runtime, self.ego_id = runtime, ego_id
+        self.runtime = runtime
+        self.ego_id = ego_id
         bundle = runtime.bundle
         self.history = HistoryTable(bundle.history, bundle.step_s, MAX_TRACKS)
         self._grid = TimeGrid(bundle.step_s)
@@ -116,9 +118,12 @@ class TrackStream(Generic[Runtime]):
     ) -> tuple[Result, dict[str, str], dict[str, float]]:
         """Call the runtime with the scene of this moment; ``empty`` is the result if there is none.
 
-        Returns the result, why each remembered track may have none, and the milliseconds of each stage.
+        Returns:
+            The result, why each remembered track may have none, and the milliseconds of each stage.
         """
-        result, reasons, scene = empty, self._reasons(), self._scene()
+        result = empty
+        reasons = self._reasons()
+        scene = self._scene()
         if scene is None:
             return result, reasons, dict.fromkeys(self.runtime.STAGES, 0.0)
         try:
@@ -131,7 +136,8 @@ class TrackStream(Generic[Runtime]):
 
     def _scene(self) -> ScenarioBatch | None:
         """Return the histories as a scene around the ego, or None if no track is recent."""
-        history, recent = self.history, self._recent()
+        history = self.history
+        recent = self._recent()
         if not recent.any():
             return None
         tracks = history.tracks()
@@ -152,14 +158,17 @@ class TrackStream(Generic[Runtime]):
 
     def _recent(self) -> NDArray[np.bool_]:
         """Return ``[A]`` whether each track was detected recently enough to be an agent."""
-        step_s, memory_s = self.history.step_s, self.runtime.bundle.features.memory_s
-        recent: NDArray[np.bool_] = self.history.steps_since_seen() * step_s <= memory_s + step_s / 10
-        return recent
+        step_s = self.history.step_s
+        elapsed_s = self.history.steps_since_seen() * step_s
+        return is_recent(elapsed_s, step_s, self.runtime.bundle.features.memory_s)
 
     def _reasons(self) -> dict[str, str]:
         """Return why each remembered track would have no result."""
         limit = self.runtime.bundle.features.max_agents
         excess = f"not among the nearest {limit} agents, the bundle's limit"
-        seconds = (self.history.steps_since_seen() * self.history.step_s).tolist()
-        tracks = zip(self.history.track_id.tolist(), seconds, self._recent().tolist(), strict=True)
-        return {name: excess if recent else f"not seen for {ago:.1f} s" for name, ago, recent in tracks}
+        elapsed_s = (self.history.steps_since_seen() * self.history.step_s).tolist()
+        names = self.history.track_id.tolist()
+        reasons: dict[str, str] = {}
+        for name, ago_s, recent in zip(names, elapsed_s, self._recent().tolist(), strict=True):
+            reasons[name] = excess if recent else f"not seen for {ago_s:.1f} s"
+        return reasons

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import require
 from trajpred.features.agents import AgentFeatures
-from trajpred.features.channels import (
-    BOUNDARIES,
-    VALID,
-)
+from trajpred.features.channels import BOUNDARIES, VALID
 from trajpred.features.config import ATTRIBUTES, FeatureConfig
 from trajpred.features.lanes import LaneFeatures, topology_among
 from trajpred.features.mirror import mirrored
@@ -23,9 +21,24 @@ from trajpred.lane_map import LANE_TYPES
 from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
-#: Keys of independent random numbers.
-_DROP_AGENT, _DROP_LANE, _TRUNCATE, _FIRST_STEP, _MIRROR, _RECUT, *_MORE = range(12)
-_NO_MAP, _ALONE, _GAP, _GAP_END, _GAP_LENGTH, _UNKNOWN = _MORE
+
+class _Draw(IntEnum):
+    """Keys of independent random numbers."""
+
+    DROP_AGENT = 0
+    DROP_LANE = 1
+    TRUNCATE = 2
+    FIRST_STEP = 3
+    MIRROR = 4
+    RECUT = 5
+    NO_MAP = 6
+    ALONE = 7
+    GAP = 8
+    GAP_END = 9
+    GAP_LENGTH = 10
+    UNKNOWN = 11
+
+
 #: The longest gap in a history, as a share of its steps.
 _LONGEST_GAP = 0.2
 
@@ -66,8 +79,9 @@ class AugmentConfig:
         unknown: probability, for each of the attributes that not all data have
             (:data:`~trajpred.features.config.ATTRIBUTES`), that a scene lacks it, and once more that a scene
             lacks all of them.
-        earlier_s, later_s: the forecast is made up to so many seconds earlier or later, in whole steps,
-            uniformly; the labels are what was recorded after it.
+        earlier_s: the forecast is made at most this many seconds earlier, in whole steps, uniformly; the
+            labels are what was recorded after it.
+        later_s: likewise, at most this many seconds later.
     """
 
     drop_agents: float = 0.0
@@ -83,8 +97,13 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            most, kind = (math.inf, "0 or a number of seconds") if name.endswith("_s") else (1, "0 to 1")
-            require(0 <= value <= most and value < math.inf, f"augment.{name}", f"must be {kind}")
+            if name.endswith("_s"):
+                valid = 0 <= value < math.inf
+                kind = "0 or a number of seconds"
+            else:
+                valid = 0 <= value <= 1
+                kind = "0 to 1"
+            require(valid, f"augment.{name}", f"must be {kind}")
 
 
 def recut(
@@ -96,35 +115,47 @@ def recut(
     agent would have no history, or no future, keep their time. Some scenes lose their map.
     """
     if config.no_map:
-        batch = batch.without_map(uniform(keys, _NO_MAP) < config.no_map)
+        batch = batch.without_map(uniform(keys, _Draw.NO_MAP) < config.no_map)
     if not config.earlier_s and not config.later_s:
         return batch
-    before, after = ((s / batch.step_s + 0.1).astype(np.int64) for s in (config.earlier_s, config.later_s))
-    later = (uniform(keys, _RECUT) * (before + after + 1)).astype(np.int64) - before
-    focal, now = batch.tracks.valid[batch.focal], (batch.num_observed + later)[:, None]
+    before = (config.earlier_s / batch.step_s + 0.1).astype(np.int64)
+    after = (config.later_s / batch.step_s + 0.1).astype(np.int64)
+    later = (uniform(keys, _Draw.RECUT) * (before + after + 1)).astype(np.int64) - before
+    now = (batch.num_observed + later)[:, None]
+    focal = batch.tracks.valid[batch.focal]
     step = np.arange(focal.shape[1])
-    usable = (focal & (step < now)).any(1) & (focal & (step >= now)).any(1)
-    observed, future = window.history or batch.num_observed, window.future or batch.num_future
-    return batch.window(observed, future, np.where(usable, later, 0))
+    has_history = (focal & (step < now)).any(1)
+    has_future = (focal & (step >= now)).any(1)
+    observed = window.history or batch.num_observed
+    future = window.future or batch.num_future
+    return batch.window(observed, future, np.where(has_history & has_future, later, 0))
 
 
 def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
     """Vary ``scenes``; the variation of each is a function of its number in ``keys`` ``[S]`` alone."""
 
-    def draw(scene: NDArray[np.int64], purpose: int) -> NDArray[np.float64]:
+    def draw(scene: NDArray[np.int64], purpose: _Draw) -> NDArray[np.float64]:
         return uniform(keys[scene], purpose, place_within(scene))
 
     scenes = _leave_out(scenes, config, keys)
-    agents, lanes = scenes.agents, scenes.lanes
-    agents = _truncate(agents, config, draw(agents.scene, _TRUNCATE), draw(agents.scene, _FIRST_STEP))
+    agents = scenes.agents
+    chance = draw(agents.scene, _Draw.TRUNCATE)
+    first_step = draw(agents.scene, _Draw.FIRST_STEP)
+    agents = _truncate(agents, config, chance, first_step)
     if config.gap:
-        agents = _hide(agents, config, *(draw(agents.scene, x) for x in (_GAP, _GAP_END, _GAP_LENGTH)))
+        chance = draw(agents.scene, _Draw.GAP)
+        end = draw(agents.scene, _Draw.GAP_END)
+        length = draw(agents.scene, _Draw.GAP_LENGTH)
+        agents = _hide(agents, config, chance, end, length)
     scored = agents.category >= TrackCategory.SCORED
-    alone = (uniform(keys, _ALONE) < config.no_agents)[agents.scene]
-    keep = scored | (~alone & (draw(agents.scene, _DROP_AGENT) >= config.drop_agents))
+    alone = (uniform(keys, _Draw.ALONE) < config.no_agents)[agents.scene]
+    stays = draw(agents.scene, _Draw.DROP_AGENT) >= config.drop_agents
+    keep = scored | (~alone & stays)
     agents = AgentFeatures(**{name: x[keep] for name, x in vars(agents).items()})
-    lanes = _take_lanes(lanes, draw(lanes.scene, _DROP_LANE) >= config.drop_lanes)
-    return mirrored(replace(scenes, agents=agents, lanes=lanes), uniform(keys, _MIRROR) < config.mirror)
+    lanes = scenes.lanes
+    lanes = _take_lanes(lanes, draw(lanes.scene, _Draw.DROP_LANE) >= config.drop_lanes)
+    scenes = replace(scenes, agents=agents, lanes=lanes)
+    return mirrored(scenes, uniform(keys, _Draw.MIRROR) < config.mirror)
 
 
 def _leave_out(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
@@ -132,10 +163,11 @@ def _leave_out(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.in
     if not config.unknown:
         return scenes
     attribute = np.arange(len(ATTRIBUTES) + 1)
-    chosen = uniform(keys[:, None], _UNKNOWN, attribute) < config.unknown
+    chosen = uniform(keys[:, None], _Draw.UNKNOWN, attribute) < config.unknown
     chosen = chosen[:, :-1] | chosen[:, -1:]
     lacks = dict(zip(ATTRIBUTES, chosen.T, strict=True))
-    agents, lanes = scenes.agents, scenes.lanes
+    agents = scenes.agents
+    lanes = scenes.lanes
 
     object_type = np.where(lacks["classes"][agents.scene], UNKNOWN_TYPE, agents.object_type)
     agents = replace(agents, object_type=object_type)
@@ -165,7 +197,8 @@ def _truncate(
     agents: AgentFeatures, config: AugmentConfig, chance: NDArray[np.float64], where: NDArray[np.float64]
 ) -> AgentFeatures:
     """Mask the steps before a random one; the last tenth and the last observed state always stay."""
-    T, last = agents.history.shape[1], _last_step(agents)
+    T = agents.history.shape[1]
+    last = _last_step(agents)
     first = np.floor(where * max(1, T - T // 10))
     first = np.where(chance < config.truncate_history, np.minimum(first, last), 0)
     visible = np.arange(T) >= first[:, None]
@@ -180,7 +213,8 @@ def _hide(
     length: NDArray[np.float64],
 ) -> AgentFeatures:
     """Mask a run of steps; half of the gaps end right before the last observed state, which always stays."""
-    T, last = agents.history.shape[1], _last_step(agents)
+    T = agents.history.shape[1]
+    last = _last_step(agents)
     end = np.where(where < 0.5, last, np.floor((2 * where - 1) * last))[:, None]
     start = end - np.ceil(length * _LONGEST_GAP * T)[:, None]
     steps = np.arange(T)

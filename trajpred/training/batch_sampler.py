@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -23,13 +22,23 @@ from torch.utils.data import Sampler
 
 from trajpred.errors import require
 
-#: Rows that stay close in the stream (one shard of a store), and rows that are mixed freely.
-BLOCK, WINDOW = 256, 4096
-#: Minimum number of batches of a group; there are at most ``MAX_SLABS ** 2`` groups.
-BATCHES_PER_GROUP, MAX_SLABS = 8, 8
-#: Peak memory of a training step, fitted to measurements of the default model in float32: bytes per padded
-#: pair of tokens, agent and lane, and of the process itself.
-PAIR_BYTES, AGENT_BYTES, LANE_BYTES, PROCESS_BYTES = 250, 650_000, 100_000, 700_000_000
+#: Rows that stay close in the stream: one shard of a store.
+BLOCK = 256
+#: Rows that are mixed freely.
+WINDOW = 4096
+#: Minimum number of batches of a group.
+BATCHES_PER_GROUP = 8
+#: There are at most ``MAX_SLABS ** 2`` groups.
+MAX_SLABS = 8
+# Peak memory of a training step, fitted to measurements of the default model in float32.
+#: Bytes per padded pair of tokens.
+PAIR_BYTES = 250
+#: Bytes per padded agent.
+AGENT_BYTES = 650_000
+#: Bytes per padded lane.
+LANE_BYTES = 100_000
+#: Bytes of the process itself.
+PROCESS_BYTES = 700_000_000
 #: Mode tokens of each agent in the decoder, at most: six in each of two groups.
 MODES = 12
 
@@ -49,7 +58,8 @@ class SceneSizes(NamedTuple):
 
     def bytes_per_scene(self, rows: NDArray[np.int64]) -> int:
         """Estimate the memory of a training step per scene of ``rows``, padded to the largest of them."""
-        agents, lanes = int(self.agents[rows].max()), int(self.lanes[rows].max())
+        agents = int(self.agents[rows].max())
+        lanes = int(self.lanes[rows].max())
         tokens = agents + lanes
         pairs = tokens * (tokens + MODES * agents)
         return PAIR_BYTES * pairs + AGENT_BYTES * agents + LANE_BYTES * lanes
@@ -57,7 +67,9 @@ class SceneSizes(NamedTuple):
     def limit(self, rows: NDArray[np.int64], batch_size: int, max_bytes: float, world: int) -> int:
         """Return the number of scenes that a step of ``world`` processes may hold, at least one for each."""
         fits = max_bytes / self.bytes_per_scene(rows)
-        return batch_size if fits * world >= batch_size else world * max(1, int(fits))
+        if fits * world >= batch_size:
+            return batch_size
+        return world * max(1, int(fits))
 
 
 class TrainBatches(Sampler[BatchKey]):
@@ -71,7 +83,8 @@ class TrainBatches(Sampler[BatchKey]):
         batch_size: maximum number of scenarios per step, of all processes together.
         max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. If only one
             fits and the scenes cannot be divided evenly, some processes get a second one.
-        rank, world: index of this process and number of processes.
+        rank: index of this process.
+        world: number of processes.
 
     Attributes:
         epoch: set by Lightning (:meth:`set_epoch`).
@@ -95,12 +108,19 @@ class TrainBatches(Sampler[BatchKey]):
         world: int = 1,
     ) -> None:
         _check(sizes, batch_size, world, "training")
-        self.sizes, self.seed, self.rank, self.world = sizes, seed, rank, world
-        self.epoch = self.start = 0
+        self.sizes = sizes
+        self.seed = seed
+        self.rank = rank
+        self.world = world
+        self.epoch = 0
+        self.start = 0
         self.group = _groups(sizes, batch_size)
-        members = (np.flatnonzero(self.group == i) for i in range(int(self.group.max()) + 1))
-        steps = (_split(rows, sizes.limit(rows, batch_size, max_bytes, world), world) for rows in members)
-        self._lengths = np.array([len(step) for step in chain.from_iterable(steps)])
+        lengths: list[int] = []
+        for group in range(int(self.group.max()) + 1):
+            rows = np.flatnonzero(self.group == group)
+            limit = sizes.limit(rows, batch_size, max_bytes, world)
+            lengths += [len(step) for step in _split(rows, limit, world)]
+        self._lengths = np.array(lengths)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -113,8 +133,9 @@ class TrainBatches(Sampler[BatchKey]):
         for rows in self.steps(self.epoch)[self.start :]:
             # Divided by size, so that processes take equally long; then sorted as in the store.
             size = self.sizes.agents[rows] + self.sizes.lanes[rows]
-            own = rows[np.argsort(size, kind="stable")][self.rank :: self.world]
-            yield BatchKey(np.sort(own), self.epoch)
+            by_size = rows[np.argsort(size, kind="stable")]
+            share = by_size[self.rank :: self.world]
+            yield BatchKey(np.sort(share), self.epoch)
 
     def steps(self, epoch: int) -> list[NDArray[np.int64]]:
         """Return the rows of every step of an epoch, for all processes together."""
@@ -133,11 +154,10 @@ class OrderedBatches(Sampler[BatchKey]):
         self, sizes: SceneSizes, batch_size: int, max_bytes: float = math.inf, rank: int = 0, world: int = 1
     ) -> None:
         _check(sizes, batch_size, world, "validation")
-        self.batches = [
-            step[rank::world]
-            for rows in _split(np.arange(len(sizes.agents)), batch_size, world)
-            for step in _split(rows, sizes.limit(rows, batch_size, max_bytes, world), world)
-        ]
+        self.batches: list[NDArray[np.int64]] = []
+        for rows in _split(np.arange(len(sizes.agents)), batch_size, world):
+            limit = sizes.limit(rows, batch_size, max_bytes, world)
+            self.batches += [step[rank::world] for step in _split(rows, limit, world)]
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -150,14 +170,16 @@ def _check(sizes: SceneSizes, batch_size: int, world: int, purpose: str) -> None
     few = f"must be at least the number of processes, {world}, is {batch_size}"
     require(batch_size >= world, "data.batch_size", few)
     count = len(sizes.agents)
-    advice = f", too few for {world} processes: give --trainer.devices {count}" if count else ""
-    require(count >= world, "store", f"holds {count} scenarios for {purpose}{advice}")
+    problem = f"holds {count} scenarios for {purpose}"
+    if count:
+        problem += f", too few for {world} processes: give --trainer.devices {count}"
+    require(count >= world, "store", problem)
 
 
 def _groups(sizes: SceneSizes, batch: int) -> NDArray[np.int64]:
     """Assign scenarios to groups ``[N]``; all groups but the last, of few agents, fill whole batches."""
     count = len(sizes.agents)
-    batches = -(-count // batch)
+    batches = math.ceil(count / batch)
     slabs = min(max(1, math.isqrt(batches // BATCHES_PER_GROUP)), MAX_SLABS)
     by_agents = np.argsort(-sizes.agents, kind="stable")
     slab = np.empty(count, np.int64)
@@ -171,10 +193,12 @@ def _groups(sizes: SceneSizes, batch: int) -> NDArray[np.int64]:
 
 def _split(rows: NDArray[np.int64], limit: int, world: int) -> list[NDArray[np.int64]]:
     """Divide rows into few steps of similar length: at most ``limit`` scenarios, one or more per process."""
-    return np.array_split(rows, min(-(-len(rows) // limit), len(rows) // world))
+    steps = min(math.ceil(len(rows) / limit), len(rows) // world)
+    return np.array_split(rows, steps)
 
 
 def _stream(count: int, random: np.random.Generator) -> NDArray[np.int64]:
     """Permute all rows: blocks in random order, then rows within windows of several blocks."""
-    block = random.permutation(-(-count // BLOCK))[np.arange(count) // BLOCK]
+    blocks = math.ceil(count / BLOCK)
+    block = random.permutation(blocks)[np.arange(count) // BLOCK]
     return np.argsort(block * BLOCK // WINDOW + random.random(count))

@@ -45,19 +45,25 @@ class SceneDataset(Dataset[SceneBatch]):
         variation: AugmentConfig | None = None,
         seed: int = 0,
     ) -> None:
-        self.store, self.config, self.variation, self.seed = store, config, variation, seed
+        self.store = store
+        self.config = config
+        self.variation = variation
+        self.seed = seed
 
     def __len__(self) -> int:
         return len(self.store)
 
     def __getitem__(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch:
         rows = key.rows if isinstance(key, BatchKey) else np.asarray(key)
-        batch, features = self.store.batch(rows), self.config.features
+        batch = self.store.batch(rows)
+        features = self.config.features
         if self.variation is None or not isinstance(key, BatchKey):
             return scene_graph(scene_features(batch, features), self.config.graph)
         keys = hashed(self.seed, key.epoch, rows).view(np.int64)
-        scenes = scene_features(recut(batch, self.variation, features, keys), features)
-        return scene_graph(augment(scenes, self.variation, keys), self.config.graph)
+        batch = recut(batch, self.variation, features, keys)
+        scenes = scene_features(batch, features)
+        scenes = augment(scenes, self.variation, keys)
+        return scene_graph(scenes, self.config.graph)
 
 
 class SceneLoader(DataLoader[SceneBatch]):
@@ -100,9 +106,15 @@ class MixedScenarios:
 
     def __init__(self, parts: Sequence[ScenarioStore], times: Sequence[int]) -> None:
         self.parts = parts
-        #: Store and row of each scenario.
-        self.part = np.repeat(np.arange(len(parts)), [len(p) * n for p, n in zip(parts, times, strict=True)])
-        self.row = np.concatenate([np.tile(np.arange(len(p)), n) for p, n in zip(parts, times, strict=True)])
+        part_of_row: list[NDArray[np.int64]] = []
+        rows: list[NDArray[np.int64]] = []
+        for index, (part, repeats) in enumerate(zip(parts, times, strict=True)):
+            part_of_row.append(np.full(len(part) * repeats, index))
+            rows.append(np.tile(np.arange(len(part)), repeats))
+        #: Index of the store of each scenario.
+        self.part = np.concatenate(part_of_row)
+        #: Row of each scenario in its store.
+        self.row = np.concatenate(rows)
 
     def __len__(self) -> int:
         return len(self.row)
@@ -113,19 +125,33 @@ class MixedScenarios:
     @property
     def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the observed tracks ``[N]`` and the lanes and crossings ``[N]`` of each scenario."""
-        tracks, lanes = zip(*(part.sizes for part in self.parts), strict=True)
-        rows = self.row + np.array([0, *np.cumsum([len(part) for part in self.parts])[:-1]])[self.part]
+        tracks: list[NDArray[np.int32]] = []
+        lanes: list[NDArray[np.int32]] = []
+        first_rows: list[int] = []
+        count = 0
+        for part in self.parts:
+            part_tracks, part_lanes = part.sizes
+            tracks.append(part_tracks)
+            lanes.append(part_lanes)
+            first_rows.append(count)
+            count += len(part)
+        rows = self.row + np.array(first_rows)[self.part]
         return np.concatenate(tracks)[rows], np.concatenate(lanes)[rows]
 
     def batch(self, rows: NDArray[np.int64]) -> ScenarioBatch:
         """Read the scenarios of ``rows``, ascending, in the window that holds those of each store."""
-        found = [(self.parts[part], rows[self.part[rows] == part]) for part in np.unique(self.part[rows])]
-        return ScenarioBatch.joined([store.batch(self.row[own]) for store, own in found])
+        batches: list[ScenarioBatch] = []
+        for part in np.unique(self.part[rows]):
+            of_part = rows[self.part[rows] == part]
+            batches.append(self.parts[part].batch(self.row[of_part]))
+        return ScenarioBatch.joined(batches)
 
 
 def without_held_out(split: ScenarioStore, hold_out: float) -> ScenarioStore:
     """Leave the share ``hold_out`` of its scenarios out of a training split."""
-    return split.subset(~split.held_out(hold_out)) if hold_out else split
+    if not hold_out:
+        return split
+    return split.subset(~split.held_out(hold_out))
 
 
 def _start_session(worker: int) -> None:
@@ -169,18 +195,22 @@ class SceneData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         require(0 <= hold_out < 1, "hold_out", f"must be at least 0 and less than 1, is {hold_out}")
-        self.hold_out = hold_out
         require(batch_size > 0, "batch_size", "must be positive")
         require(workers >= 0, "workers", "must not be negative")
         require(all(n > 0 for n in (stores or {}).values()), "stores", "must come at least once per epoch")
         require(window is None or min(window) > 0, "window", "must be two positive numbers of steps")
-        self.memory_gb = memory_gb
         self.max_bytes = math.inf if memory_gb is None else memory_gb * 1e9 - PROCESS_BYTES
         require(self.max_bytes > 0, "memory_gb", f"must be more than {PROCESS_BYTES / 1e9}")
-        self.store, self.augment = Path(store), augment
-        self.stores, self.window = stores or {}, window
+        self.store = Path(store)
+        self.augment = augment
+        self.batch_size = batch_size
+        self.workers = workers
+        self.seed = seed
+        self.memory_gb = memory_gb
+        self.hold_out = hold_out
+        self.stores = stores or {}
+        self.window = window
         self.val_half = val_half
-        self.batch_size, self.workers, self.seed = batch_size, workers, seed
         self.scene = SceneConfig()
 
     def setup(self, stage: str | None = None) -> None:
@@ -201,10 +231,8 @@ class SceneData(pl.LightningDataModule):
     def training_scenes(self) -> MixedScenarios:
         """Open the training splits, without the scenarios held out."""
         times = {self.store: 1} | {Path(path): count for path, count in self.stores.items()}
-        return MixedScenarios(
-            [without_held_out(ScenarioStore(path, "train"), self.hold_out) for path in times],
-            [*times.values()],
-        )
+        parts = [without_held_out(ScenarioStore(path, "train"), self.hold_out) for path in times]
+        return MixedScenarios(parts, list(times.values()))
 
     def validation_scenes(self) -> ScenarioStore:
         """Open the validation split, or the half of it that decides."""
@@ -220,8 +248,9 @@ class SceneData(pl.LightningDataModule):
     def val_dataloader(self) -> SceneLoader:
         """Load all validation scenes in the order of the store."""
         data = SceneDataset(self.validation_scenes(), self.scene)
-        sizes, process = self._sizes(data.store), self._process()
-        sampler = OrderedBatches(sizes, self.batch_size, self.max_bytes, *process)
+        sizes = self._sizes(data.store)
+        rank, world = self._process()
+        sampler = OrderedBatches(sizes, self.batch_size, self.max_bytes, rank, world)
         return SceneLoader(data, sampler, self.workers)
 
     def on_before_batch_transfer(self, batch: SceneBatch, dataloader_idx: int) -> SceneBatch:
@@ -236,9 +265,13 @@ class SceneData(pl.LightningDataModule):
         return self.trainer.fit_loop.batch_idx + 1 if self.trainer else 0
 
     def _sizes(self, store: ScenarioStore | MixedScenarios) -> SceneSizes:
-        limits, (tracks, lanes) = self.scene.features, store.sizes
-        return SceneSizes(np.minimum(tracks, limits.max_agents), np.minimum(lanes, limits.max_lanes))
+        limits = self.scene.features
+        tracks, lanes = store.sizes
+        agents = np.minimum(tracks, limits.max_agents)
+        return SceneSizes(agents, np.minimum(lanes, limits.max_lanes))
 
     def _process(self) -> tuple[int, int]:
         """Return the rank of this process and the number of processes."""
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        if self.trainer is None:
+            return 0, 1
+        return self.trainer.global_rank, self.trainer.world_size

@@ -21,13 +21,16 @@ class LossConfig:
     """Weights of the losses, and of the agents by category.
 
     Attributes:
-        proposal, refinement: error and scale of the winning mode, before and after refinement.
+        proposal: error and scale of the winning mode before refinement.
+        refinement: error and scale of the winning mode after refinement.
         mode: end-point mixture NLL, which trains the probabilities.
         joint: all three losses of the joint futures, if the decoder has them.
-        regularization, completion: auxiliary losses of some encoders (L2 penalty, masked-trajectory
-            completion).
+        regularization: auxiliary loss of some encoders, an L2 penalty.
+        completion: auxiliary loss of some encoders, the completion of masked trajectories.
         continued: weight of a future step that was not recorded but continued by a model.
-        focal, scored, others: weight of an agent of that category.
+        focal: weight of a focal agent.
+        scored: weight of a scored agent.
+        others: weight of any other agent.
     """
 
     proposal: float = 1.0
@@ -64,7 +67,9 @@ def prediction_losses(
         joint: select one winning world per scene instead of one mode per agent.
         agents: rows of ``batch`` that ``prediction`` contains; all by default.
     """
-    agent, p, groups = batch["agent"], prediction.separate(), prediction.groups
+    agent = batch["agent"]
+    modes = prediction.separate()
+    groups = prediction.groups
     rows = torch.arange(len(agent.target), device=agent.target.device) if agents is None else agents
     rows = rows.repeat_interleave(groups)
     target = agent.target[rows]
@@ -83,22 +88,25 @@ def prediction_losses(
         error = average_displacement(trajectory, target, valid)
         best = (scene_weighted(error) if joint else error).argmin(1)
         nll = winner_takes_all(trajectory, scale, target, step_weight, best)
-        return (nll * mean_weight).sum(), (error.gather(1, best[:, None])[:, 0] * mean_weight).sum()
+        best_error = error.gather(1, best[:, None])[:, 0]
+        return (nll * mean_weight).sum(), (best_error * mean_weight).sum()
 
     last = last_step(valid)
-    end = endpoint_nll(p.trajectory, p.scale, target, last)
-    mixture = mixture_nll(p.logits, scene_weighted(end) if joint else end)
+    end = endpoint_nll(modes.trajectory, modes.scale, target, last)
+    mixture = mixture_nll(modes.logits, scene_weighted(end) if joint else end)
     mixture = mixture * step_weight.gather(1, last[:, None])[:, 0]
-    refinement, error = stage(p.trajectory, p.scale)
+    refinement, error = stage(modes.trajectory, modes.scale)
     losses = {"refinement": refinement, "mode": (mixture * mean_weight).sum()}
-    if p.proposal is not None and p.proposal_scale is not None:
-        losses["proposal"] = stage(p.proposal, p.proposal_scale)[0]
-    total = torch.stack([getattr(config, name) * value for name, value in losses.items()]).sum()
+    if modes.proposal is not None and modes.proposal_scale is not None:
+        losses["proposal"], _ = stage(modes.proposal, modes.proposal_scale)
+    weighted = [getattr(config, name) * value for name, value in losses.items()]
+    total = torch.stack(weighted).sum()
     if groups == 1:
-        return {**losses, "loss": total, "minADE": error}
-    # Groups that learn alone differ as the members of an ensemble; together they learn to be merged.
+        return losses | {"loss": total, "minADE": error}
+    # The losses of each group keep the groups diverse; the merged loss trains what is returned.
     merged = prediction_losses(prediction.merged(), batch, config, joint, agents)
-    return {**losses, "merged": merged["loss"], "loss": total + merged["loss"], "minADE": merged["minADE"]}
+    losses["merged"] = merged["loss"]
+    return losses | {"loss": total + merged["loss"], "minADE": merged["minADE"]}
 
 
 def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
@@ -149,7 +157,8 @@ def winner_takes_all(
     Shapes as :func:`average_displacement`; weight ``[A, F]`` as of :func:`label_weight`.
     """
     row = torch.arange(len(best), device=best.device)
-    location, spread = trajectory[row, best], scale[row, best]
+    location = trajectory[row, best]
+    spread = scale[row, best]
     error = (target - location).abs().sum(-1)
     values = error + laplace_nll(location.detach(), spread, target)
     labelled = (weight > 0).sum(-1).clamp(min=1)
@@ -162,7 +171,8 @@ def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, last: Tensor
     Shapes as :func:`average_displacement`.
     """
     row = torch.arange(len(last), device=last.device)
-    end, spread = trajectory.detach()[row, :, last], scale.detach()[row, :, last]
+    end = trajectory.detach()[row, :, last]
+    spread = scale.detach()[row, :, last]
     return laplace_nll(end, spread, target[row, last][:, None])
 
 

@@ -10,12 +10,10 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import reduce
-from itertools import pairwise, starmap
-from operator import or_
+from itertools import pairwise
 from pathlib import Path
 from pydoc import locate
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Union, cast
 
 import yaml
 
@@ -24,12 +22,25 @@ from trajpred.errors import DataError
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-_LINES = [line.split() for line in Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines()]
-_KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "NoneType": None}
+_KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "NoneType": type(None)}
+
+
+def _read_types() -> dict[str, Any]:
+    """Read the name of every setting, and its type if it is a number or a switch (else None)."""
+    types: dict[str, Any] = {}
+    for line in Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines():
+        name, *kinds = line.split()
+        types[name] = None
+        if kinds:
+            types[name] = Union[tuple(_KINDS[kind] for kind in kinds)]  # noqa: UP007 (kinds are data)
+    return types
+
+
+_ALL_TYPES = _read_types()
 #: The names of all settings, without those of the classes that are chosen by their path.
-NAMES = tuple(name for name, *_ in _LINES)
+NAMES = tuple(_ALL_TYPES)
 #: The types of those that are numbers or switches.
-TYPES: dict[str, Any] = {name: reduce(or_, map(_KINDS.get, kinds)) for name, *kinds in _LINES if kinds}
+TYPES: dict[str, Any] = {name: kind for name, kind in _ALL_TYPES.items() if kind is not None}
 #: Settings that are taken from others: which one, and how it is converted.
 LINKED: dict[str, tuple[str, Any]] = {
     "data.seed": ("seed_everything", int),
@@ -42,8 +53,16 @@ _CLASS = re.compile(r"given class_path '([\w.]+)'")
 _VALUE = re.compile(r"(?:Got|Given) value: ?(.*)")
 _EXPECTED = re.compile(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\]|tuple with (\d+) elements)")
 #: Types in words.
-_WORDS = {"int": "an integer", "float": "a number", "bool": "true or false", "NoneType": "null"}
-_WORDS |= {"str": "text", "dict": "a mapping", **dict.fromkeys(("list", "tuple"), "a list")}
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "NoneType": "null",
+    "str": "text",
+    "dict": "a mapping",
+    "list": "a list",
+    "tuple": "a list",
+}
 #: What the command takes besides settings.
 OPTIONS = ("config", "help", "print_config")
 
@@ -57,15 +76,7 @@ def check_settings(args: Sequence[str]) -> None:
     for file in _configs(args):
         if file.is_fifo():
             continue  # it can be read once
-        content = read_yaml(file)
-        if not isinstance(content, dict):
-            raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
-        for key, value in _items(content):
-            if problem := _problem_of(key):
-                raise DataError(problem, file=file, field=key)
-            if key in TYPES:
-                flow = yaml.safe_dump(value, default_flow_style=True)
-                values.append(f"--{key}={value if isinstance(value, str) else flow.splitlines()[0]}")
+        values += _checked_values(file)
     if args and not args[0].startswith("-"):
         raise DataError(f"unexpected argument {args[0]!r}: settings are written --NAME VALUE")
     for word in args:
@@ -73,8 +84,27 @@ def check_settings(args: Sequence[str]) -> None:
             flag = word.partition("=")[0].rstrip("+")
             if problem := _problem_of(_plain(flag[2:]), "--"):
                 raise DataError(f"{flag}: {problem}")
-    values += [f"{flag}={x}" for flag, x in pairwise(spelled(args)) if flag.removeprefix("--") in TYPES]
+    for flag, value in pairwise(spelled(args)):
+        if flag.removeprefix("--") in TYPES:
+            values.append(f"{flag}={value}")
     _check_values(values, args)
+
+
+def _checked_values(file: Path) -> list[str]:
+    """Check the names in a config file; return its numbers and switches as ``--NAME=VALUE``."""
+    content = read_yaml(file)
+    if not isinstance(content, dict):
+        raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
+    values: list[str] = []
+    for key, value in _items(content):
+        if problem := _problem_of(key):
+            raise DataError(problem, file=file, field=key)
+        if key in TYPES:
+            text = value
+            if not isinstance(value, str):
+                text = yaml.safe_dump(value, default_flow_style=True).splitlines()[0]
+            values.append(f"--{key}={text}")
+    return values
 
 
 def _check_values(values: Sequence[str], args: Sequence[str]) -> None:
@@ -92,27 +122,38 @@ def _check_values(values: Sequence[str], args: Sequence[str]) -> None:
 
 def spelled(args: Sequence[str]) -> list[str]:
     """Spell ``--name=value`` as the two words ``--name value``."""
-    return [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    words: list[str] = []
+    for word in args:
+        if word.startswith("--"):
+            words += word.split("=", 1)
+        else:
+            words.append(word)
+    return words
 
 
 def _problem_of(key: str, prefix: str = "") -> str | None:
     """Return what is wrong with the name of a setting, or with a group of settings or a part of one."""
     if key in LINKED:
         return f"is taken from {LINKED[key][0]}: set that instead"
-    known = any(f"{name}.".startswith(f"{key}.") or key.startswith(f"{name}.") for name in (*OPTIONS, *NAMES))
-    return None if known else f"no such setting; {_suggest(nearest(key, NAMES), prefix)}"
+    for name in (*OPTIONS, *NAMES):
+        is_setting_or_group = f"{name}.".startswith(f"{key}.")
+        is_part = key.startswith(f"{name}.")
+        if is_setting_or_group or is_part:
+            return None
+    return f"no such setting; {_suggest(nearest(key, NAMES), prefix)}"
 
 
 def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataError:
     """Turn what jsonargparse reports about the arguments ``args`` into one sentence."""
     key = ".".join(_KEY.findall(problem))
     value = _VALUE.search(problem)
-    expected = dict.fromkeys(starmap(_in_words, _EXPECTED.findall(problem)))
+    expected = dict.fromkeys(_in_words(*match) for match in _EXPECTED.findall(problem))
     classes = _CLASS.findall(problem)
-    if classes and (found := _UNKNOWN_OPTION.search(problem)):
-        key, chosen = f"{key}.{found[1]}", classes[0].rpartition(".")[2]
-        known = inspect.signature(cast(Any, locate(classes[0]))).parameters
-        problem = f"no such setting of {chosen}; {_suggest(nearest(found[1], known))}"
+    if classes and (option := _UNKNOWN_OPTION.search(problem)):
+        key = f"{key}.{option[1]}"
+        class_name = classes[0].rpartition(".")[2]
+        parameters = inspect.signature(cast(Any, locate(classes[0]))).parameters
+        problem = f"no such setting of {class_name}; {_suggest(nearest(option[1], parameters))}"
     elif value and value[1].startswith("NestedArg"):
         problem = f"no class that has this setting is chosen: give --{key} CLASS first"
     elif wrong := _NO_CLASS.search(problem):
@@ -131,14 +172,14 @@ def _in_words(kind: str, values: str, count: str) -> str:
     return f"a list of {count} values" if count else _WORDS.get(kind, kind)
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the most similar of the dotted names ``known``, or else the one whose last part is."""
-    names = list(known)
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the most similar of the dotted names ``candidates``, or else the one whose last part is."""
+    names = list(candidates)
     if close := get_close_matches(name, names, 1, 0.8):
         return close[0]
-    last = {one.rpartition(".")[2]: one for one in reversed(names)}
-    found = get_close_matches(name.rpartition(".")[2], last, 1, 0.7)
-    return last[found[0]] if found else None
+    by_last_part = {candidate.rpartition(".")[2]: candidate for candidate in reversed(names)}
+    close = get_close_matches(name.rpartition(".")[2], by_last_part, 1, 0.7)
+    return by_last_part[close[0]] if close else None
 
 
 def _suggest(close: str | None, prefix: str = "") -> str:
@@ -171,15 +212,21 @@ def configs_first(args: Sequence[str]) -> list[str]:
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", "-c", action="append", nargs="?", default=[])
-    given, settings = parser.parse_known_args(args)
-    if None in given.config:
+    options, settings = parser.parse_known_args(args)
+    files: list[str | None] = options.config
+    if None in files:
         return list(args)  # the parser of the settings reports that the file is missing
     parser.add_argument("--resume", type=Path, nargs="?")
     resume: Path | None = parser.parse_known_args(settings)[0].resume
-    if resume is not None and not given.config:
-        own = (resume if resume.is_dir() else resume.parent.parent) / "config.yaml"
-        given.config = [str(own)] if own.is_file() else []
-    return [word for file in given.config for word in ("--config", file)] + settings
+    if resume is not None and not files:
+        run = resume if resume.is_dir() else resume.parent.parent
+        config = run / "config.yaml"
+        if config.is_file():
+            files = [str(config)]
+    words: list[str] = []
+    for file in files:
+        words += ["--config", str(file)]
+    return words + settings
 
 
 def read_yaml(file: Path) -> Any:
@@ -202,9 +249,13 @@ def _plain(key: str) -> str:
 
 def _items(content: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted keys and nested values, without ``init_args``; items of a list have its key."""
-    for item in content if isinstance(content, list) else ():
-        yield from _items(item, prefix)
-    for name, value in content.items() if isinstance(content, dict) else ():
+    if isinstance(content, list):
+        for item in content:
+            yield from _items(item, prefix)
+        return
+    if not isinstance(content, dict):
+        return
+    for name, value in content.items():
         inner = prefix if name == "init_args" else f"{prefix}.{name}".strip(".")
         yield inner, value
         yield from _items(value, inner)
