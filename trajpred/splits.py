@@ -20,7 +20,7 @@ HOLD_OUT = "hold out {}"
 HALF = "{} half"
 CALIBRATION_PART = "{} calibration"
 PERTURBATION = "{}"
-#: Focal agents; scored ones, focal included; those that move; all. See ``agent_groups`` in ``evaluation``.
+#: Focal agents; scored ones, focal included; those that move; all. See ``agent_groups`` in ``metrics``.
 Group = Literal["focal", "scored", "moving", "all"]
 GROUPS: tuple[str, ...] = get_args(Group)
 #: Groups by which models are compared scenario by scenario.

@@ -13,15 +13,14 @@ from trajpred.clock import SAME_STEP
 from trajpred.errors import require
 from trajpred.forecast import SAME_PROBABILITY, Forecast
 from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
+from trajpred.metrics.groups import agent_groups
 from trajpred.metrics.plausibility import Futures
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.splits import GROUPS
 from trajpred.store.windows import ADVICE
 
 #: The groups whose futures together are worlds.
 WORLD_GROUPS = ("scored", "all")
-#: Moving agents end at least this far (metres) from their last observed position.
-MOVING_M = 3.0
 #: Neighbours are the other agents within this distance (metres) at the last observed step.
 NEIGHBOUR_M = 30.0
 #: Upper bounds of the intervals of numeric facts; the last interval is open.
@@ -126,23 +125,6 @@ def require_step(step_s: float, usual: float, scenario_id: str) -> None:
     """Raise :class:`DataError` unless time steps are equal up to :data:`~trajpred.clock.SAME_STEP`."""
     problem = f"{scenario_id}: steps of {step_s:g} s and of {usual:g} s cannot be evaluated together"
     require(abs(step_s - usual) < SAME_STEP * usual, "step_s", f"{problem}; {ADVICE}")
-
-
-def agent_groups(category: Any, known: Any, whole: Any, distance: Any) -> dict[str, Any]:
-    """Return the members ``[A]`` of each of :data:`GROUPS`; NumPy arrays or tensors ``[A]``.
-
-    Args:
-        category: :class:`~trajpred.scenario.TrackCategory` of each agent.
-        known: observed at the last observed step, with a true future position.
-        whole: every step of the future is known.
-        distance: metres between the last observed and the last future position.
-    """
-    return {
-        "focal": known & (category == TrackCategory.FOCAL),
-        "scored": known & (category >= TrackCategory.SCORED),
-        "moving": known & whole & (distance >= MOVING_M),
-        "all": known,
-    }
 
 
 def whole_seconds(steps: int, step_s: float) -> dict[int, int]:

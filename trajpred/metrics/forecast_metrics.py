@@ -12,7 +12,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from trajpred.metrics.compute import agent_metrics
-from trajpred.metrics.registry import columns, metric_of
+from trajpred.metrics.layout import columns
+from trajpred.metrics.registry import metric_of
 from trajpred.splits import GROUPS
 
 

@@ -12,10 +12,9 @@ from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
-from trajpred.evaluation.agents import agent_groups
 from trajpred.features.config import SceneConfig
 from trajpred.geometry import last_step, norm
-from trajpred.metrics import ForecastMetrics
+from trajpred.metrics import ForecastMetrics, agent_groups
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG
 from trajpred.model.forecaster import Forecaster
