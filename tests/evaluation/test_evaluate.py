@@ -93,18 +93,18 @@ def test_a_data_set_that_lost_frames_is_evaluated(tmp_path: Path, monkeypatch: p
     """Cars at 15 m/s, recorded at 10 Hz, for which constant velocity is exact whatever was lost."""
     lost = {"none": [], "past": [3, 30, 31], "future": [50, 80], "many": [*range(10, 20), *range(60, 70)]}
 
-    def read(path: Path) -> Scenario:
-        frames = np.delete(np.arange(110), lost[path.name])
+    def read(raw: RawScenario) -> Scenario:
+        frames = np.delete(np.arange(110), lost[raw.name])
         position = np.stack((1.5 * frames, 0 * frames), -1)[None]
         made = Scenario.from_arrays(
             position,
             num_observed=int((frames < 50).sum()),
             velocity=np.broadcast_to([15.0, 0.0], position.shape),
-            scenario_id=path.name,
+            scenario_id=raw.name,
         )
         return replace(made, timestamps_ns=frames * 100_000_000)
 
-    found = {"val": [Path(name) for name in lost]}
+    found = {"val": [RawScenario(name, tmp_path) for name in lost]}
     monkeypatch.setitem(SOURCES, "made", Source(lambda _: found, read))
     prepare("made", tmp_path, tmp_path / "store", workers=1, progress=False)
     store = ScenarioStore(tmp_path / "store", "val")

@@ -21,7 +21,7 @@ from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore, find_scenarios, prepare
 from trajpred.store.codec import SCHEMA
 from trajpred.store.decoder import views
-from trajpred.store.reader import VERSION
+from trajpred.store.manifest import VERSION
 from trajpred.store.shards import SHARD, is_intact, row_checksum, sealed, unsealed
 
 Raw = Callable[..., Path]
