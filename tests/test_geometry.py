@@ -117,7 +117,7 @@ def random_tracks(seed: int, tracks: int = 6, steps: int = 60) -> tuple[np.ndarr
     return position, valid
 
 
-@pytest.mark.parametrize(("window", "steps"), [(2, 60), (3, 60), (10, 60), (100, 60), (10, 600), (300, 700)])
+@pytest.mark.parametrize(("window", "steps"), [(2, 60), (3, 60), (10, 60), (100, 60), (10, 600), (150, 400)])
 def test_velocity_is_the_slope_of_a_line_fit(window: int, steps: int) -> None:
     position, valid = random_tracks(0, steps=steps)
     expected = np.zeros_like(position)

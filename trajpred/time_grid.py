@@ -72,7 +72,7 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
     before = int(-time[0] / step_s + SAME_TIME)
     after = int(time[-1] / step_s + SAME_TIME)
     if before == after == 0:
-        before = 1  # unknown: one stamp would not say how long a step is
+        before = 1  # one stamp would not say how long a step is
     grid: NDArray[np.float64] = np.arange(-before, after + 1) * np.float64(step_s)
     gap_s = GAP_STEPS * scenario.step_s
     states = _states(scenario.tracks, time, grid, gap_s=gap_s, step_s=step_s)

@@ -172,7 +172,8 @@ def test_update_with_an_invalid_time_is_omitted(stream: StreamingForecaster, tim
     "time_s",
     [
         *(None, "now", "0.95", b"0.95", [0.95], {}, np.array([0.95]), 1j),
-        *(np.datetime64("2026-11-25T12:00:00"), np.datetime64("NaT"), np.timedelta64(1, "s"), datetime.now()),
+        *(np.datetime64("2026-11-25T12:00:00"), np.datetime64("NaT"), np.timedelta64(1, "s")),
+        datetime(2026, 11, 25, 12),
         *(torch.tensor([0.95]), torch.tensor(np.nan), np.float32(1.7e9), torch.tensor(1.7e9)),
     ],
     ids=repr,
