@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import as_array, as_names, require, require_shape
+from trajpred.errors import as_array, listed_names, require, require_shape
 from trajpred.geometry import Pose, direction, hold_last, norm, to_global
 from trajpred.scenario import Scenario
 
@@ -73,7 +73,7 @@ class Forecast:
         path = as_array(trajectory, np.float64, "trajectory")
         _require_trajectory(path)
         A, K = path.shape[:2]
-        ids = as_names(track_id, "track_id", A)
+        ids = np.array(listed_names(track_id, "track_id"), np.str_)
         weight = as_array(probability, np.float64, "probability")
         here = as_array(origin, np.float64, "origin", (A, 2))
         ahead = as_array(origin_heading, np.float64, "origin_heading", (A,))
