@@ -91,7 +91,7 @@ def prediction_losses(
         best_error = error.gather(1, best[:, None])[:, 0]
         return (nll * mean_weight).sum(), (best_error * mean_weight).sum()
 
-    last = last_step(valid)
+    last = last_label(batch)[rows]
     end = endpoint_nll(modes.trajectory, modes.scale, target, last)
     mixture = mixture_nll(modes.logits, scene_weighted(end) if joint else end)
     mixture = mixture * step_weight.gather(1, last[:, None])[:, 0]
@@ -122,10 +122,27 @@ def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
 def label_weight(batch: HeteroData, config: LossConfig) -> Tensor:
     """Return the weights of the labels ``[A, F]``: 1 if recorded, 0 without one, ``continued`` otherwise."""
     agent = batch["agent"]
-    step = torch.arange(agent.target_mask.shape[1], device=agent.target.device)
-    is_recorded = step < batch.recorded[agent.batch][:, None]
-    weight = torch.full_like(agent.target[..., 0], config.continued).masked_fill(is_recorded, 1.0)
+    weight = torch.full_like(agent.target[..., 0], config.continued)
+    weight = weight.masked_fill(_is_recorded(batch), 1.0)
     return weight * agent.target_mask
+
+
+def last_label(batch: HeteroData) -> Tensor:
+    """Return the last recorded future step ``[A]`` of each agent, or the last continued one without any.
+
+    Probabilities are learned there: a continued step was drawn from a model, which knows no better than this one
+    which future comes true.
+    """
+    valid = batch["agent"].target_mask
+    recorded = valid & _is_recorded(batch)
+    return last_step(recorded).where(recorded.any(1), last_step(valid))
+
+
+def _is_recorded(batch: HeteroData) -> Tensor:
+    """Return whether each future step ``[A, F]`` lies before the continued ones."""
+    agent = batch["agent"]
+    step = torch.arange(agent.target_mask.shape[1], device=agent.target.device)
+    return step < batch.recorded[agent.batch][:, None]
 
 
 def laplace_nll(location: Tensor, scale: Tensor, target: Tensor) -> Tensor:
