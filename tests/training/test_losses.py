@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from trajpred.training.losses import (
     LossConfig,
     agent_weight,
     average_displacement,
+    draw_agents,
     endpoint_nll,
     mixture_nll,
     prediction_losses,
@@ -144,6 +146,62 @@ def test_continued_labels_weigh_less_and_recorded_ones_as_before(
     assert float(everything.abs().max()) > 0
     torch.testing.assert_close(some[:, :, :45], everything[:, :, :45])
     torch.testing.assert_close(some[:, :, 45:], 0.25 * everything[:, :, 45:])
+
+
+def test_probabilities_are_learned_from_the_last_recorded_label(
+    batch: HeteroData, prediction: Prediction
+) -> None:
+    """Continued labels change nothing, unless an agent has no others."""
+
+    def loss() -> float:
+        return float(prediction_losses(prediction, batch, CONFIG)["mode"])
+
+    batch.recorded = torch.full((batch.num_graphs,), 45)
+    before = loss()
+    batch["agent"].target[:, 45:] += 100.0
+    assert loss() == before
+
+    batch["agent"].target_mask[:, :45] = False
+    only_continued = loss()
+    batch["agent"].target[:, 45:] -= 100.0
+    assert loss() != pytest.approx(only_continued)
+
+
+def test_standing_agents_that_are_drawn_count_for_those_that_are_not(batch: HeteroData) -> None:
+    agent = batch["agent"]
+    labelled = agent.target_mask.any(1)
+    distance = (agent.target.norm(dim=-1) * agent.target_mask).amax(1)
+    moves = labelled & (distance >= 3.0)
+    stands = labelled & (distance < 3.0)
+    assert moves.any() and int(stands.sum()) > 20
+
+    agents, importance = draw_agents(batch, 1.0)
+    assert agents.tolist() == labelled.nonzero()[:, 0].tolist()
+    assert set(importance.tolist()) == {1.0}
+
+    draws = 400
+    total = torch.zeros_like(agent.heading)
+    for _ in range(draws):
+        agents, importance = draw_agents(batch, 0.25)
+        total[agents] += importance / draws
+    torch.testing.assert_close(total[moves], torch.ones(int(moves.sum())))
+    assert not total[~labelled].any()
+    error = math.sqrt(3.0 / (draws * int(stands.sum())))  # variance (1 - share) / share of each draw
+    assert float(total[stands].mean()) == pytest.approx(1.0, abs=4 * error)
+
+
+def test_the_loss_of_drawn_agents_is_that_of_all_in_expectation(
+    batch: HeteroData, prediction: Prediction
+) -> None:
+    """An agent of importance 4 counts as four copies of it."""
+    agents = torch.arange(len(prediction.trajectory))
+    importance = torch.ones(len(agents))
+    importance[::3] = 4.0
+    weighed = prediction_losses(prediction, batch, CONFIG, importance=importance)
+    copies = agents.repeat_interleave(importance.long())
+    repeated = Prediction(**{name: x[copies] for name, x in prediction.tensors.items()})
+    expected = prediction_losses(repeated, batch, CONFIG, agents=copies)
+    torch.testing.assert_close(weighed["loss"], expected["loss"])
 
 
 @each_kind

@@ -10,7 +10,6 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +53,11 @@ class Continuation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(0 < self.seconds <= 60, "continue_s", f"must be 0 to 60 seconds, is {self.seconds}")
+        require(
+            0 < self.seconds <= 60,
+            "continue_s",
+            f"must be more than 0 and at most 60 seconds, is {self.seconds}",
+        )
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -84,10 +87,13 @@ class Continuation:
         return replace(result, continued=scenario.continued + steps)
 
     def _keys(self, scenario: Scenario) -> NDArray[np.float64]:
-        """Return a random number in [0, 1) for each track ``[A]``."""
-        prefix = f"continue {self.seed} {scenario.scenario_id} {scenario.num_steps}"
-        hashes = [crc32(f"{prefix} {track}".encode()) for track in scenario.tracks.track_id]
-        return np.array(hashes) / 2**32
+        """Return a random number in [0, 1) for each track ``[A]``, independent of those of other tracks."""
+        keys = np.zeros(len(scenario.tracks))
+        for row, track_id in enumerate(scenario.tracks.track_id):
+            text = f"{self.seed} {scenario.scenario_id} {scenario.num_steps} {track_id}"
+            digest = hashlib.blake2b(text.encode(), digest_size=6).digest()
+            keys[row] = int.from_bytes(digest, "big") / 2**48
+        return keys
 
 
 @lru_cache(maxsize=1)

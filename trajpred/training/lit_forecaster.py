@@ -22,7 +22,7 @@ from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.training import distributed
 from trajpred.training.checkpoint_io import warn
-from trajpred.training.losses import LossConfig, prediction_losses
+from trajpred.training.losses import LossConfig, draw_agents, prediction_losses
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
 #: Key in a checkpoint of the states of torch's random generators, one dict for each process.
@@ -42,6 +42,7 @@ class LitForecaster(pl.LightningModule):
         optimizer: learning rate and schedule.
         joint_every: joint futures, if the decoder has them, are trained every ``joint_every`` steps: they
             cost as much as the marginal ones.
+        standing_share: share of the standing agents that a training step decodes; each counts the more.
     """
 
     def __init__(
@@ -54,10 +55,14 @@ class LitForecaster(pl.LightningModule):
         loss: LossConfig = LossConfig(),
         optimizer: OptimizerConfig = OptimizerConfig(),
         joint_every: int = 1,
+        standing_share: float = 1.0,
     ) -> None:
         super().__init__()
         require(joint_every > 0, "joint_every", "must be positive")
+        share = f"must be more than 0 and at most 1, is {standing_share}"
+        require(0 < standing_share <= 1, "standing_share", share)
         self.joint_every = joint_every
+        self.standing_share = standing_share
         self.forecaster = Forecaster(encoder, decoder, history, step_s, scene)
         self.loss = loss
         self.optimizer_config = optimizer
@@ -103,10 +108,10 @@ class LitForecaster(pl.LightningModule):
         """
         decoder = self.forecaster.decoder
         tokens = self.forecaster.encoder.encode(batch)
-        # Agents without a labelled future are encoded but not decoded.
-        labelled = batch["agent"].target_mask.any(1).nonzero()[:, 0]
-        prediction = decoder(tokens, batch, agents=labelled)
-        losses = prediction_losses(prediction, batch, self.loss, agents=labelled)
+        # The other agents are encoded but not decoded.
+        agents, importance = draw_agents(batch, self.standing_share)
+        prediction = decoder(tokens, batch, agents=agents)
+        losses = prediction_losses(prediction, batch, self.loss, agents=agents, importance=importance)
         if decoder.joint and joint:
             worlds = decoder(tokens, batch, joint=True)
             joint_losses = prediction_losses(worlds, batch, self.loss, joint=True)

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require_not_negative
-from trajpred.geometry import last_step
+from trajpred.geometry import last_step, norm
 from trajpred.metrics import average_error
+from trajpred.metrics.groups import MOVING_M
 from trajpred.model.scene_decoder import Prediction, scene_mean
 from trajpred.scenario import TrackCategory
 from trajpred.training.distributed import process_count, sum_over_processes
@@ -54,6 +55,7 @@ def prediction_losses(
     config: LossConfig,
     joint: bool = False,
     agents: Tensor | None = None,
+    importance: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Compute ``proposal``, ``refinement``, ``mode``, their weighted sum ``loss``, and ``minADE`` for logs.
 
@@ -66,16 +68,20 @@ def prediction_losses(
     Args:
         joint: select one winning world per scene instead of one mode per agent.
         agents: rows of ``batch`` that ``prediction`` contains; all by default.
+        importance: factor of the weight of each of these agents; 1 by default. See :func:`draw_agents`.
     """
     agent = batch["agent"]
     modes = prediction.separate()
     groups = prediction.groups
-    rows = torch.arange(len(agent.target), device=agent.target.device) if agents is None else agents
-    rows = rows.repeat_interleave(groups)
+    if agents is None:
+        agents = torch.arange(len(agent.target), device=agent.target.device)
+    if importance is None:
+        importance = torch.ones_like(agent.heading[agents])
+    rows = agents.repeat_interleave(groups)
     target = agent.target[rows]
     valid = agent.target_mask[rows]
     step_weight = label_weight(batch, config)[rows]
-    weight = agent_weight(batch, config)[rows]
+    weight = agent_weight(batch, config)[rows] * importance.repeat_interleave(groups)
     scene = agent.batch[rows]
     mean_weight = process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
 
@@ -104,9 +110,30 @@ def prediction_losses(
     if groups == 1:
         return losses | {"loss": total, "minADE": error}
     # The losses of each group keep the groups diverse; the merged loss trains what is returned.
-    merged = prediction_losses(prediction.merged(), batch, config, joint, agents)
+    merged = prediction_losses(prediction.merged(), batch, config, joint, agents, importance)
     losses["merged"] = merged["loss"]
     return losses | {"loss": total + merged["loss"], "minADE": merged["minADE"]}
+
+
+def draw_agents(batch: HeteroData, standing_share: float) -> tuple[Tensor, Tensor]:
+    """Draw the agents of a training step: all that move, and a random share of those that stand.
+
+    The agents that stand are the many and teach the least. Each that is drawn counts for those that are not,
+    so that the expectation of the loss is that over all agents.
+
+    Returns: rows ``[B]`` of agents with labels, ascending, and the importance ``[B]`` of each.
+    """
+    agent = batch["agent"]
+    distance = norm(agent.target).masked_fill(~agent.target_mask, 0.0).amax(1)
+    stands = distance < MOVING_M
+    labelled = agent.target_mask.any(1)
+    if standing_share == 1:
+        drawn = labelled
+    else:
+        draw = torch.rand(stands.shape, device=stands.device)
+        drawn = labelled & (~stands | (draw < standing_share))
+    importance = torch.where(stands, 1 / standing_share, 1.0)
+    return drawn.nonzero()[:, 0], importance[drawn]
 
 
 def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
@@ -130,8 +157,8 @@ def label_weight(batch: HeteroData, config: LossConfig) -> Tensor:
 def last_label(batch: HeteroData) -> Tensor:
     """Return the last recorded future step ``[A]`` of each agent, or the last continued one without any.
 
-    Probabilities are learned there: a continued step was drawn from a model, which knows no better than this one
-    which future comes true.
+    Probabilities are learned there: a continued step was drawn from a model and tells nothing of which future
+    comes true.
     """
     valid = batch["agent"].target_mask
     recorded = valid & _is_recorded(batch)
