@@ -33,10 +33,10 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     Args:
         settings: --NAME VALUE or --NAME=VALUE, as they stand in the YAML files of configs/.
     """
-    from trajpred.training.settings import check_settings, configs_first
+    from trajpred.training.settings import check_files, configs_first
 
     words = ["--help" if word in ("--help_all", "--help-all") else word for word in settings]
-    check_settings(configs_first(words))  # before the import below, which takes seconds
+    check_files(configs_first(words))  # before the import below, which takes seconds
     from trajpred.cli.training_report import report
     from trajpred.training.train import train as run
 

@@ -41,7 +41,7 @@ from trajpred.training.distributed import check_precision, choose_devices, is_lo
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run
-from trajpred.training.settings import LINKED, check_settings, configs_first, explain
+from trajpred.training.settings import LINKED, check_files, configs_first, explain
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,18 @@ class TrainCLI(LightningCLI):
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
-        for target, (source, convert) in LINKED.items():
-            parser.link_arguments(source, target, compute_fn=convert)
+        for target, source in LINKED.items():
+            parser.link_arguments(source, target)
         parser.set_defaults(DEFAULTS)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.args: list[str] = args
         args = configs_first(args)
-        check_settings(args)
+        check_files(args)
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
-            raise explain(str(error), parser, args) from None
+            raise explain(error, parser, args) from None
         seed = self.config.seed_everything
         accumulate = self.config.trainer.accumulate_grad_batches
         require(0 <= seed < 2**32, "seed_everything", f"must be 0 to {2**32 - 1}, is {seed}")
