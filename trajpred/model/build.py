@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
-from math import isfinite, prod
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn.modules import module as registration
 
 from trajpred import model as models
 from trajpred.errors import DataError, quoted, require
@@ -95,7 +95,7 @@ def build(cls: type[Model], config: dict[str, Any], state: dict[str, Tensor] | N
     largest = MAX_SIZE
     limit: AbstractContextManager[Any] = nullcontext()
     if state is not None:
-        limit = _SizeLimit(state)
+        limit = _size_limit(state)
         for weight in state.values():
             largest = max([largest, *weight.shape])
     builder = _Builder(largest)
@@ -110,25 +110,34 @@ def build(cls: type[Model], config: dict[str, Any], state: dict[str, Tensor] | N
     return model
 
 
-class _SizeLimit(TorchDispatchMode):
-    """Refuse to allocate many more tensors, or much larger ones, than the weights of a checkpoint.
+@contextmanager
+def _size_limit(state: dict[str, Tensor]) -> Iterator[None]:
+    """Refuse models of many more modules, or of many more or larger tensors, than the weights ``state``.
 
-    The margins are for buffers that are not saved, and for intermediate values of constructors.
+    A tensor is counted when a module registers it, before it is initialised. The margins are for buffers that
+    are not saved.
     """
+    items_left = 1_000 + 10 * len(state)
+    values_left = 10_000_000 + 4 * sum(weight.numel() for weight in state.values())
 
-    def __init__(self, state: dict[str, Tensor]) -> None:
-        super().__init__()
-        self.tensors = 1_000 + 10 * len(state)
-        self.values = 10_000_000 + 4 * sum(weight.numel() for weight in state.values())
+    def count(module: nn.Module, name: str, item: object) -> None:
+        nonlocal items_left, values_left
+        items_left -= 1
+        if isinstance(item, Tensor):
+            values_left -= item.numel()
+        fits = items_left > 0 and values_left > 0
+        require(fits, "model", "describes a much larger model than the checkpoint's weights")
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        shape = args[0] if args else None
-        if isinstance(shape, list) and all(isinstance(size, int) for size in shape):  # a new tensor
-            self.tensors -= 1
-            self.values -= prod(shape)
-            small = self.tensors > 0 and self.values > 0
-            require(small, "model", "describes a much larger model than the checkpoint's weights")
-        return func(*args, **(kwargs or {}))
+    hooks = [
+        registration.register_module_module_registration_hook(count),
+        registration.register_module_parameter_registration_hook(count),
+        registration.register_module_buffer_registration_hook(count),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class _Builder:
