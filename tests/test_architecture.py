@@ -89,6 +89,15 @@ def test_no_circle_of_files() -> None:
     assert not graph
 
 
+def test_what_tests_share_is_in_modules_without_tests() -> None:
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.parent.name == "onboard":  # still shares helpers of two test modules
+            continue
+        text = path.read_text("utf-8")
+        imports = re.findall(r"^(?:from|import) tests\.(?:\w+\.)*test_.*", text, re.MULTILINE)
+        assert not imports, path
+
+
 def test_the_table_of_promises_names_tests_that_exist() -> None:
     page = (ROOT / "tests" / "README.md").read_text("utf-8")
     paths = set(re.findall(r"`([\w/]+(?:/|\.py))`", page))

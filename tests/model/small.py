@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,3 +65,12 @@ def assert_same(found: Prediction, expected: Prediction, rows: Tensor | slice = 
 def largest_change(found: Prediction, expected: Prediction) -> float:
     """Metres between two predictions at most."""
     return float((found.trajectory - expected.trajectory).abs().max())
+
+
+def checkpoint_of(model: LitForecaster, path: Path, prefix: str = "") -> Path:
+    """Save ``model`` as Lightning would, with the weights whose names start with ``prefix`` only."""
+    weights = {name: value for name, value in model.state_dict().items() if name.startswith(prefix)}
+    content = {"state_dict": weights}
+    model.on_save_checkpoint(content)
+    torch.save(content, path)
+    return path

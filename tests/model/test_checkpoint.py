@@ -9,8 +9,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 import torch
 
-from tests.model.small import small_config, small_model
-from tests.model.test_scene_encoder import checkpoint_of
+from tests.model.small import checkpoint_of, small_config, small_model
 from trajpred.errors import DataError
 from trajpred.model import Forecaster
 from trajpred.model.build import build

@@ -17,7 +17,7 @@ from torch import Tensor
 from tests.conftest import ROOT
 from tests.features.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
-from tests.model.test_published_encoders import each_system, small
+from tests.model.systems import each_system, small
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.features.scene_graph import SceneBatch, build_batch
 from trajpred.geometry import norm

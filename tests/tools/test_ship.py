@@ -10,8 +10,7 @@ import torch
 import yaml
 
 from tests.conftest import run
-from tests.model.small import largest_change, small_model
-from tests.model.test_scene_encoder import checkpoint_of
+from tests.model.small import checkpoint_of, largest_change, small_model
 from tools.ship import changes, in_half, main, ship
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate

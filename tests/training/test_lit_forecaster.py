@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
+from tests.training.runs import SMALL_SCENES, trainer
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.errors import DataError
 from trajpred.features.config import SceneConfig
@@ -24,14 +24,6 @@ from trajpred.training.lit_forecaster import RANDOM, LitForecaster
 
 #: Parameters whose gradient is zero: a constant added to all logits changes nothing.
 WITHOUT_EFFECT = {"forecaster.decoder.logit_head.2.bias"}
-#: Small scenes make training cheap.
-SMALL_SCENES = {"features": {"max_agents": 8, "max_lanes": 24}, "graph": {"lane_agent_k": 8}}
-
-
-def trainer(folder: Path, **options: Any) -> pl.Trainer:
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
-    off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    return pl.Trainer(default_root_dir=folder, accelerator="cpu", **(off | options))
 
 
 @pytest.mark.parametrize(

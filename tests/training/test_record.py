@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.model.small import small_model
-from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
+from tests.training.runs import SMALL_SCENES, trainer
 from trajpred.errors import DataError
 from trajpred.model.checkpoint import TRAINING, read_checkpoint
 from trajpred.training.data_module import SceneData
