@@ -149,7 +149,7 @@ def last_step(valid: Array) -> Array:
     return valid.cumsum(1).argmax(1)  # the first of equal counts
 
 
-def arc(
+def displacement_on_arc(
     velocity: NDArray[np.float64], turn_rate: NDArray[np.float64], time: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the displacement ``[N, F, 2]`` after ``time`` ``[N, F]`` from ``velocity`` ``[N, 2]``."""

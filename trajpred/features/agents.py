@@ -12,7 +12,7 @@ from trajpred.features.channels import LENGTH_SCALE, SPEED_SCALE
 from trajpred.features.config import FeatureConfig
 from trajpred.features.lane_futures import MODES, lane_futures
 from trajpred.features.lane_paths import Routes
-from trajpred.features.ragged import smallest
+from trajpred.features.ragged import smallest_in_scene
 from trajpred.geometry import Pose, norm, relative_pose, rotate, to_local, unit_vector
 from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
@@ -159,5 +159,5 @@ def _select(
     scene = batch.track_scene[keep]
     is_other = keep != batch.focal[scene]
     distance = norm(tracks.position[keep, last[keep]] - origin[scene])
-    keep = keep[smallest(scene, config.max_agents, is_other, ~scored[keep], distance)]
+    keep = keep[smallest_in_scene(scene, config.max_agents, is_other, ~scored[keep], distance)]
     return keep, last[keep], elapsed[keep]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.features.lane_paths import POINTS, LanePaths, Routes, lane_paths
-from trajpred.features.ragged import place_within
-from trajpred.geometry import STANDING_SPEED, Pose, arc, direction, norm, unit_vector
+from trajpred.features.ragged import rank_in_scene
+from trajpred.geometry import STANDING_SPEED, Pose, direction, displacement_on_arc, norm, unit_vector
 from trajpred.scenario import OBJECT_TYPES
 
 #: Futures of each agent.
@@ -118,7 +118,7 @@ def _paths(
     agent = np.concatenate((driver[along.agent], steady.agent))
     order = np.argsort(agent, kind="stable")
     agent = agent[order]
-    slot = place_within(agent)
+    slot = rank_in_scene(agent)
     curve = np.zeros((len(speed), int(slot.max(initial=-1)) + 1, POINTS, 2))
     weight = np.zeros(curve.shape[:2])
     curve[agent, slot] = np.concatenate((along.curve, steady.curve))[order]
@@ -135,7 +135,7 @@ def _steady_paths(
     curvature = np.tile(TURN_RATES, len(speed)) / np.maximum(speed[agent], 1.0)
     distance = reach[agent, None] * np.linspace(0, 1, POINTS)
     ahead = unit_vector(pose.heading[agent])
-    curve = pose.position[agent, None] + arc(ahead, curvature, distance)
+    curve = pose.position[agent, None] + displacement_on_arc(ahead, curvature, distance)
     return LanePaths(agent, curve, np.tile(TURN_WEIGHTS, len(speed)))
 
 

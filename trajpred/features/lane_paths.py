@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.features.ragged import interpolate, smallest
+from trajpred.features.ragged import interpolate, smallest_in_scene
 from trajpred.geometry import Pose, direction, norm, rotate, wrap_angle
 from trajpred.lane_map import LaneMap, Ragged
 
@@ -220,8 +220,8 @@ def _match(
     share = share[near]
     cost = (gap[near] / OFFSET_SD_M) ** 2 + (angle[near] / ANGLE_SD) ** 2
     agent_and_lane = agent * max(len(lanes.lane_id), 1) + lane[segment]
-    best = smallest(agent_and_lane, 1, cost)
-    best = best[smallest(agent[best], MAX_LANES, cost[best])]
+    best = smallest_in_scene(agent_and_lane, 1, cost)
+    best = best[smallest_in_scene(agent[best], MAX_LANES, cost[best])]
     agent = agent[best]
     segment = segment[best]
     share = share[best]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from trajpred.features.agents import AgentFeatures
 from trajpred.features.channels import LENGTH_SCALE, TOPOLOGY
 from trajpred.features.config import FeatureConfig
-from trajpred.features.ragged import pairs, place_within, resample, smallest
+from trajpred.features.ragged import pairs_in_scenes, rank_in_scene, resample, smallest_in_scene
 from trajpred.geometry import Pose, direction, norm, rotate, to_local
 from trajpred.lane_map import LANE_TYPES, MAP_ATTRIBUTES, LaneMap
 from trajpred.scenario_batch import ScenarioBatch
@@ -143,7 +143,7 @@ def lane_features(
     topology, topology_kind = topology_among(keep, index, kind, len(scene))
     return LaneFeatures(
         scene=scene[keep],
-        row=place_within(scene[order])[near],
+        row=rank_in_scene(scene[order])[near],
         position=local[keep].astype(np.float32),
         **vars(shapes),
         topology=topology,
@@ -165,10 +165,10 @@ def lanes_near(
     """Select the ``max_lanes`` lanes of each scene that are nearest to an agent, within the radius."""
     if not len(scene):
         return np.zeros(0, np.int64)
-    lane, agent, begin = pairs(scene, agents.scene, int(agents.scene[-1]) + 1)
+    lane, agent, begin = pairs_in_scenes(scene, agents.scene, int(agents.scene[-1]) + 1)
     distance = np.minimum.reduceat(norm(midpoint[lane] - agents.position[agent]), begin)
     keep = np.flatnonzero(distance <= config.lane_radius_m)
-    return keep[smallest(scene[keep], config.max_lanes, distance[keep])]
+    return keep[smallest_in_scene(scene[keep], config.max_lanes, distance[keep])]
 
 
 def lane_topology(

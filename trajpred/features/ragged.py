@@ -14,20 +14,20 @@ def starts(scene: NDArray[np.int64], scenes: int) -> NDArray[np.int64]:
     return np.searchsorted(scene, np.arange(scenes + 1)).astype(np.int64)
 
 
-def place_within(scene: NDArray[np.int64]) -> NDArray[np.int64]:
+def rank_in_scene(scene: NDArray[np.int64]) -> NDArray[np.int64]:
     """Number the rows of each scene 0, 1, 2 …; ``scene`` ``[N]`` is ascending."""
     return np.arange(len(scene)) - np.searchsorted(scene, scene)
 
 
-def smallest(
+def smallest_in_scene(
     scene: NDArray[np.int64], count: int, *keys: NDArray[np.float64 | np.bool_]
 ) -> NDArray[np.int64]:
     """Select the ``count`` smallest rows of each scene by ``keys``, most significant first; ascending."""
     order = np.lexsort((*reversed(keys), scene))
-    return np.sort(order[place_within(scene[order]) < count])
+    return np.sort(order[rank_in_scene(scene[order]) < count])
 
 
-def pairs(
+def pairs_in_scenes(
     scene: NDArray[np.int64], other: NDArray[np.int64], scenes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Pair every row of ``scene`` with every row of ``other`` of the same scene; both ascending.

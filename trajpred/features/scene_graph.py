@@ -20,7 +20,7 @@ from torch_geometric.data import HeteroData
 from trajpred.features.agents import AgentFeatures
 from trajpred.features.config import GraphConfig, SceneConfig
 from trajpred.features.lanes import LaneFeatures
-from trajpred.features.ragged import place_within, starts
+from trajpred.features.ragged import rank_in_scene, starts
 from trajpred.features.relations import edges_of, relation_kinds
 from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.laplacian import laplacian_eigenvectors
@@ -127,7 +127,7 @@ def _topology(scenes: SceneFeatures) -> Tensor:
     lanes = scenes.lanes
     most = int(np.bincount(lanes.scene, minlength=S).max())
     topology = np.zeros((S, most, most), np.int8)
-    place = place_within(lanes.scene)
+    place = rank_in_scene(lanes.scene)
     sender, receiver = lanes.topology
     topology[lanes.scene[receiver], place[receiver], place[sender]] = 1 + lanes.topology_kind
     return torch.from_numpy(topology)
@@ -148,7 +148,7 @@ def _padded(position: NDArray[np.float32], scene: NDArray[np.int64], scenes: int
     most = int(np.bincount(scene, minlength=scenes).max())
     padded = np.zeros((scenes, most, 2), np.float32)
     valid = np.zeros((scenes, most), np.bool_)
-    place = place_within(scene)
+    place = rank_in_scene(scene)
     padded[scene, place] = position
     valid[scene, place] = True
     return torch.from_numpy(padded), torch.from_numpy(valid)

@@ -11,7 +11,7 @@ from trajpred.errors import require
 from trajpred.features.lane_futures import lane_futures
 from trajpred.features.lane_paths import Routes
 from trajpred.forecast import Forecast
-from trajpred.geometry import STANDING_SPEED, Pose, arc, heading_known, norm, wrap_angle
+from trajpred.geometry import STANDING_SPEED, Pose, displacement_on_arc, heading_known, norm, wrap_angle
 from trajpred.scenario import Scenario
 
 #: Last seconds that the turn rate is fitted to, the current step included.
@@ -105,7 +105,7 @@ def _follow_arc(
     """Forecast the observed tracks from ``velocity`` ``[N, 2]`` at ``turn_rate`` ``[N]``."""
     rows, last = last_observed(scenario)
     time = time_ahead(scenario, last, num_future)
-    path = scenario.tracks.position[rows, last][:, None] + arc(velocity, turn_rate, time)
+    path = scenario.tracks.position[rows, last][:, None] + displacement_on_arc(velocity, turn_rate, time)
     return as_forecast(scenario, path[:, None], np.ones((len(rows), 1)))
 
 

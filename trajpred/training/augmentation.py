@@ -15,7 +15,7 @@ from trajpred.features.channels import BOUNDARIES, VALID
 from trajpred.features.config import ATTRIBUTES, FeatureConfig
 from trajpred.features.lanes import LaneFeatures, topology_among
 from trajpred.features.mirror import mirrored
-from trajpred.features.ragged import place_within
+from trajpred.features.ragged import rank_in_scene
 from trajpred.features.scene_features import SceneFeatures
 from trajpred.lane_map import LANE_TYPES
 from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
@@ -135,7 +135,7 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
     """Vary ``scenes``; the variation of each is a function of its number in ``keys`` ``[S]`` alone."""
 
     def draw(scene: NDArray[np.int64], purpose: _Draw) -> NDArray[np.float64]:
-        return uniform(keys[scene], purpose, place_within(scene))
+        return uniform(keys[scene], purpose, rank_in_scene(scene))
 
     scenes = _leave_out(scenes, config, keys)
     agents = scenes.agents
@@ -146,7 +146,7 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
         chance = draw(agents.scene, _Draw.GAP)
         end = draw(agents.scene, _Draw.GAP_END)
         length = draw(agents.scene, _Draw.GAP_LENGTH)
-        agents = _hide(agents, config, chance, end, length)
+        agents = _add_gaps(agents, config, chance, end, length)
     scored = agents.category >= TrackCategory.SCORED
     alone = (uniform(keys, _Draw.ALONE) < config.no_agents)[agents.scene]
     stays = draw(agents.scene, _Draw.DROP_AGENT) >= config.drop_agents
@@ -205,7 +205,7 @@ def _truncate(
     return replace(agents, history=agents.history * visible[..., None].astype(np.float32))
 
 
-def _hide(
+def _add_gaps(
     agents: AgentFeatures,
     config: AugmentConfig,
     chance: NDArray[np.float64],

@@ -40,7 +40,7 @@ LANE_BYTES = 100_000
 #: Bytes of the process itself.
 PROCESS_BYTES = 700_000_000
 #: Mode tokens of each agent in the decoder, at most: six in each of two groups.
-MODES = 12
+DECODED_MODES = 12
 
 
 class BatchKey(NamedTuple):
@@ -61,7 +61,7 @@ class SceneSizes(NamedTuple):
         agents = int(self.agents[rows].max())
         lanes = int(self.lanes[rows].max())
         tokens = agents + lanes
-        pairs = tokens * (tokens + MODES * agents)
+        pairs = tokens * (tokens + DECODED_MODES * agents)
         return PAIR_BYTES * pairs + AGENT_BYTES * agents + LANE_BYTES * lanes
 
     def limit(self, rows: NDArray[np.int64], batch_size: int, max_bytes: float, world: int) -> int:
