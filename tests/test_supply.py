@@ -28,7 +28,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 #: Used without an import statement: TensorBoard through torch, programs, types, for Python 3.10, the build.
 NOT_IMPORTED = {"tensorboard", "ruff", "mypy", "pytest-xdist", "types-pyyaml", "tomli", "hatchling"}
 NOT_IMPORTED |= {"mkdocs", "mkdocs-material", "mkdocstrings", "nbconvert", "ipykernel", "ipywidgets"}
-NOT_IMPORTED |= {"latex2mathml"}
+NOT_IMPORTED |= {"latex2mathml", "nlohmann-json"}  # the second has headers for C++
 #: Imported but not declared: an optional fuzzer; tomllib belongs to Python from 3.11 on.
 NOT_DECLARED = {"atheris", "tomllib"}
 GUARDED = socket.socket.connect.__name__ == "guard"
@@ -105,7 +105,7 @@ import sys, trajpred
 assert not {"torch", "matplotlib", "numpy", "pyarrow"} & set(sys.modules)
 trajpred.Scenario
 assert "numpy" in sys.modules and not {"torch", "matplotlib", "pyarrow"} & set(sys.modules)
-import trajpred.forecast, trajpred.sources, trajpred.store, trajpred.graph.features, trajpred.cli.main
+import trajpred.forecast, trajpred.sources, trajpred.store, trajpred.features.lanes, trajpred.cli.main
 import trajpred.onboard.forecaster
 assert not {"torch", "av2"} & set(sys.modules)
 """

@@ -206,7 +206,7 @@ def test_invalid_input_has_the_same_reasons(
     said = "; ".join(warnings)
     for part in ("map rejected", "is expected", "duplicate ids", "treated as unknown", "more than 2,000"):
         assert part in said
-    for part in ("timestamp nan", "went back by 0.", "went back by 5", "no update for"):
+    for part in ("is not finite, is nan", "went back by 0.", "went back by 5", "no update for"):
         assert part in said
 
 

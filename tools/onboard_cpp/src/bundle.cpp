@@ -1,5 +1,6 @@
 #include "trajpred_onboard/bundle.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +45,18 @@ double number_of(const json& values, const std::string& name) {
   return number;
 }
 
+std::set<std::string> omit_of(const json& values) {
+  require(values.is_array(), "omit", "must be a list");
+  std::set<std::string> omit;
+  for (const json& value : values) {
+    const std::string name = value.is_string() ? value.get<std::string>() : "";
+    const bool is_known = std::count(ATTRIBUTES.begin(), ATTRIBUTES.end(), name) > 0;
+    require(is_known, "omit", "has an entry that is not known to this version of the library");
+    omit.insert(name);
+  }
+  return omit;
+}
+
 FeatureConfig features_of(const json& values) {
   FeatureConfig config;
   // An option that this version does not know would change the features.
@@ -56,6 +69,7 @@ FeatureConfig features_of(const json& values) {
     else if (name == "history") config.history = size_of(values, name, 0);
     else if (name == "future") config.future = size_of(values, name, 0);
     else if (name == "anchor_steps") config.anchor_steps = size_of(values, name, 0);
+    else if (name == "omit") config.omit = omit_of(value);
     else throw DataError("is not known to this version of the library", name);
   }
   require(config.lane_points % 2 == 0, "lane_points", "must be even and positive");

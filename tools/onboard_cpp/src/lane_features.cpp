@@ -124,6 +124,23 @@ bool is_outside(Point point, const Box& box, double margin) {
 
 }  // namespace
 
+LaneMap visible_map(const LaneMap& map, const FeatureConfig& config) {
+  LaneMap visible = map;
+  for (LaneSegment& lane : visible.lanes) {
+    if (config.omits("boundaries")) {
+      lane.left_boundary.clear();
+      lane.right_boundary.clear();
+    }
+    if (config.omits("marks")) {
+      lane.left_mark = 0;
+      lane.right_mark = 0;
+    }
+    if (config.omits("lane_types")) lane.lane_type = 0;
+  }
+  if (config.omits("crossings")) visible.crossings.clear();
+  return visible;
+}
+
 std::vector<LaneLines> lane_lines(const LaneMap& map, std::size_t points) {
   std::vector<LaneLines> lines;
   for (const LaneSegment& lane : map.lanes) lines.push_back(lines_of(lane, points));

@@ -25,6 +25,15 @@ struct Candidate {
   double cost;
 };
 
+// A path beside the others of its group, before they are weighed against each other.
+struct Alternative {
+  Path path;
+  // The first match of the group: lanes beside an agent that leave one fork are one group.
+  std::size_t group;
+  // Half the square of the turn since the fork, in standard deviations.
+  double turn_cost;
+};
+
 // Several lanes, one after another, as one polyline.
 struct Joined {
   Polyline line;
@@ -185,8 +194,30 @@ Point unit(Point vector) {
   return (1 / length) * vector;
 }
 
-// Follows a chain of lanes from the agent's position.
-Path follow(const Joined& lanes, const Traveller& agent, const Match& start) {
+// Returns the first match of the group of match `i`: those that leave the same fork.
+std::size_t group_of(const std::vector<Match>& matches, std::size_t i, const Routes& lanes) {
+  const std::size_t fork = lanes.routes[matches[i].lane].fork;
+  if (fork == NO_FORK) return i;
+  for (std::size_t other = 0; other < i; ++other) {
+    if (lanes.routes[matches[other].lane].fork == fork) return other;
+  }
+  return i;
+}
+
+// Returns the metres from the start of the chains to where the first one leaves the others.
+double common_length(const std::vector<Rows>& chains, const Routes& lanes) {
+  double common = 0.0;
+  for (std::size_t place = 0;; ++place) {
+    for (const Rows& chain : chains) {
+      if (place >= chain.size() || place >= chains[0].size()) return common;
+      if (chain[place] != chains[0][place]) return common;
+    }
+    common += lanes.routes[chains[0][place]].arc.back();
+  }
+}
+
+// Follows a chain of lanes from the agent's position; branches part `fork_after_m` metres ahead.
+Alternative follow(const Joined& lanes, const Traveller& agent, const Match& start, double fork_after_m) {
   std::array<double, POINTS> distance;
   std::array<double, POINTS> along;
   for (std::size_t i = 0; i < POINTS; ++i) {
@@ -195,7 +226,6 @@ Path follow(const Joined& lanes, const Traveller& agent, const Match& start) {
   }
   const auto center = points_along(lanes.line.data(), lanes.arc.data(), lanes.line.size(), along);
   const double first_heading = direction(gradient(center, 0));
-  const double last_heading = direction(gradient(center, POINTS - 1));
   const Point offset = Rotation(-first_heading)(agent.pose.position - center[0]);
   std::array<Point, POINTS> curve;
   for (std::size_t i = 0; i < POINTS; ++i) {
@@ -209,14 +239,59 @@ Path follow(const Joined& lanes, const Traveller& agent, const Match& start) {
   std::array<double, POINTS> arc;
   arc[0] = 0.0;
   for (std::size_t i = 1; i < POINTS; ++i) arc[i] = arc[i - 1] + norm(curve[i] - curve[i - 1]);
-  const double turn = wrap_angle(last_heading - first_heading) / TURN_SD;
   // Resample to equal distances: the offset has changed the length.
   const auto resampled = points_along(curve.data(), arc.data(), POINTS, distance);
-  return {resampled, start.weight * std::exp(-0.5 * turn * turn)};
+
+  const double last = POINTS - 1;
+  const double fork_place = std::clamp(std::nearbyint(fork_after_m / agent.reach_m * last), 0.0, last);
+  const double fork_heading = direction(gradient(center, static_cast<std::size_t>(fork_place)));
+  const double last_heading = direction(gradient(center, POINTS - 1));
+  const double turn = wrap_angle(last_heading - fork_heading) / TURN_SD;
+  return {{resampled, start.weight}, 0, 0.5 * turn * turn};
+}
+
+// Weighs the paths of an agent by their turns, relative to the straightest path of their group.
+std::vector<Path> weighed(const std::vector<Alternative>& alternatives) {
+  std::vector<Path> paths;
+  for (const Alternative& alternative : alternatives) {
+    double straightest = alternative.turn_cost;
+    for (const Alternative& other : alternatives) {
+      if (other.group == alternative.group) straightest = std::min(straightest, other.turn_cost);
+    }
+    Path path = alternative.path;
+    path.weight *= std::exp(straightest - alternative.turn_cost);
+    paths.push_back(path);
+  }
+  return paths;
+}
+
+// Returns the paths of an agent along the lanes beside it.
+std::vector<Path> paths_of(const Traveller& agent, const Routes& lanes, WithinReach& within_reach,
+                           Joined& joined) {
+  const std::vector<Match> matches = match(lanes, agent.pose);
+  Rows group(matches.size());
+  Rows group_size(matches.size(), 0);
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    group[i] = group_of(matches, i, lanes);
+    ++group_size[group[i]];
+  }
+  std::vector<Alternative> alternatives;
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    const Match& start = matches[i];
+    const auto chains = walk(start.lane, start.along_m + agent.reach_m, lanes, within_reach);
+    double fork_after_m = 0.0;
+    if (group_size[group[i]] == 1) fork_after_m = common_length(chains, lanes) - start.along_m;
+    for (const Rows& chain : chains) {
+      join(lanes, chain, joined);
+      alternatives.push_back(follow(joined, agent, start, fork_after_m));
+      alternatives.back().group = group[i];
+    }
+  }
+  return weighed(alternatives);
 }
 
 Route route_of(const Polyline& centerline) {
-  Route route{&centerline, arc_length(centerline), {}, centerline[0], centerline[0], {}};
+  Route route{&centerline, arc_length(centerline), {}, centerline[0], centerline[0], {}, NO_FORK};
   for (std::size_t i = 0; i < centerline.size(); ++i) {
     const Point point = centerline[i];
     route.low = {std::min(route.low.x, point.x), std::min(route.low.y, point.y)};
@@ -247,6 +322,8 @@ Routes Routes::of(std::shared_ptr<const LaneMap> map) {
       const bool repeated = std::count(following.begin(), following.end(), entry->second) > 0;
       if (!repeated) following.push_back(entry->second);
     }
+    if (result.map->lanes[i].successors.size() < 2) continue;
+    for (std::size_t next : following) result.routes[next].fork = i;
   }
   return result;
 }
@@ -256,13 +333,7 @@ std::vector<std::vector<Path>> lane_paths(const Routes& lanes, const std::vector
   WithinReach within_reach(lanes, agents);
   Joined joined;
   for (std::size_t i = 0; i < agents.size(); ++i) {
-    for (const Match& start : match(lanes, agents[i].pose)) {
-      const double reach_m = start.along_m + agents[i].reach_m;
-      for (const Rows& chain : walk(start.lane, reach_m, lanes, within_reach)) {
-        join(lanes, chain, joined);
-        paths[i].push_back(follow(joined, agents[i], start));
-      }
-    }
+    paths[i] = paths_of(agents[i], lanes, within_reach, joined);
   }
   return paths;
 }

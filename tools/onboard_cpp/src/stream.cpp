@@ -69,20 +69,35 @@ Reasons TrackStream::add(double timestamp_s, const Detections& detections, Warni
   pending_warnings_.clear();
   Reasons omitted;
   for (const std::string& name : detections.track_id) omitted[name] = "its update was omitted";
+  if (!std::isfinite(timestamp_s)) {
+    const DataError error("is not finite, is " + time_text(timestamp_s), "timestamp_s");
+    warnings.push_back(std::string("update omitted: ") + error.what());
+    return omitted;
+  }
+  const bool repeated = timestamp_s == latest_s_;
   if (!advance(timestamp_s, warnings)) return omitted;
   const std::optional<Validated> accepted = validated(detections, warnings);
   if (!accepted) return omitted;
+  if (repeated && detected_now(accepted->states)) {
+    warnings.push_back("time did not advance: these detections replace those of the last update");
+  }
   for (const std::string& name : history_.add(accepted->states, MAX_SPEED, MAX_JUMP_M)) {
     warnings.push_back("track " + name + " jumped: its earlier history was dropped");
   }
   return accepted->rejected;
 }
 
-bool TrackStream::advance(double timestamp_s, Warnings& warnings) {
-  if (!std::isfinite(timestamp_s)) {
-    warnings.push_back("timestamp " + time_text(timestamp_s) + " is not finite: update omitted");
-    return false;
+bool TrackStream::detected_now(const std::vector<Detection>& states) const {
+  std::set<std::string> names;
+  for (const Detection& state : states) names.insert(state.track_id);
+  for (std::size_t row = 0; row < history_.size(); ++row) {
+    const bool is_current = history_.steps_since_seen(row) == 0;
+    if (is_current && names.count(history_.track_id(row)) > 0) return true;
   }
+  return false;
+}
+
+bool TrackStream::advance(double timestamp_s, Warnings& warnings) {
   const double memory_s = static_cast<double>(history_.length()) * history_.step_s();
   const double passed_s = timestamp_s - latest_s_;
   if (-memory_s < passed_s && passed_s < 0) {

@@ -1,4 +1,4 @@
-// Lane segments and crossings in their own frames: the lanes of trajpred/graph/features.py.
+// Lane segments and crossings in their own frames: the lanes of trajpred/features/lanes.py.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,9 @@ struct LaneLines {
   bool has_right;
   Point midpoint;
 };
+
+// Returns the map without the attributes that the model does not read.
+LaneMap visible_map(const LaneMap& map, const FeatureConfig& config);
 
 // Resamples all lane segments of a map, then all crossings, to `points` points each.
 std::vector<LaneLines> lane_lines(const LaneMap& map, std::size_t points);

@@ -75,6 +75,9 @@ class TrackStream {
   double latest_s() const { return latest_s_; }
 
  private:
+  // Says whether any of these tracks has a detection in the current step.
+  bool detected_now(const std::vector<Detection>& states) const;
+
   // Advances the histories; returns false if the update has to be omitted.
   bool advance(double timestamp_s, Warnings& warnings);
 
