@@ -20,10 +20,12 @@ from hypothesis import settings
 from tests.offline import offline
 from tests.without_av2 import skip_its_users
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap, Ragged
-from trajpred.scenario import Scenario, Tracks
+from trajpred.lane_map import LaneMap
+from trajpred.ragged import Ragged
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources.argoverse2 import discover, read_scenario
+from trajpred.tracks import Tracks
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "datasets" / "argoverse2" / "sample"

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from trajpred.errors import DataError, as_array, as_name, as_names, encode, require_rows, within
+from trajpred.arrays import as_array
+from trajpred.errors import DataError, require_rows, within
+from trajpred.names import as_name, as_names, encode
 
 
 @pytest.mark.parametrize(

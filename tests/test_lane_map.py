@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from trajpred.errors import DataError
-from trajpred.lane_map import NO_LANE, LaneMap, Ragged
+from trajpred.lane_map import NO_LANE, LaneMap
+from trajpred.ragged import Ragged
 
 LINES = [[[0, 0], [1, 0]], [[1, 0], [2, 0]], [[2, 0], [3, 1], [4, 1]]]
 

@@ -16,7 +16,8 @@ from trajpred.errors import DataError
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.baselines import constant_velocity
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
 A, T, OBSERVED = 3, 20, 12
 

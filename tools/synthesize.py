@@ -27,9 +27,10 @@ from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 from trajpred.geometry import norm, to_local, unit_vector, wrap_angle
 from trajpred.progress import progress_bar
-from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Scenario, TrackCategory, Tracks
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import STATE, TEXT
 from trajpred.sources.av2_objects import map_archive
+from trajpred.tracks import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, TrackCategory, Tracks
 
 #: Nanoseconds of the first step; all stamps are multiples of 256 and therefore exact in float64.
 EPOCH_NS, STEP_S = 315_964_800 * 10**9, 0.1

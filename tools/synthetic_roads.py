@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.geometry import arc_length, direction, norm, points_along, rotate, unit_vector, wrap_angle
-from trajpred.lane_map import MARK_TYPES, NO_LANE, LaneMap, Ragged
+from trajpred.lane_map import MARK_TYPES, NO_LANE, LaneMap
+from trajpred.ragged import Ragged
 
 LANE_WIDTH, SHOULDER, ARM_LENGTH, SEGMENT_LENGTH = 3.5, 2.6, 100.0, 25.0
 #: Spacing of the points of paths; speed limit, m/s; comfortable lateral and longitudinal acceleration, m/s².

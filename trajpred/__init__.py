@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trajpred.errors import DataError
     from trajpred.forecast import Forecast
-    from trajpred.lane_map import LaneMap, Ragged
+    from trajpred.lane_map import LaneMap
     from trajpred.model.forecaster import from_pretrained
     from trajpred.model.pretrained import list_models
     from trajpred.predictors import Predictor, load_predictor
-    from trajpred.scenario import Scenario, Tracks
+    from trajpred.ragged import Ragged
+    from trajpred.scenario import Scenario
     from trajpred.sources.av2_objects import from_av2, to_av2
     from trajpred.sources.maps import read_map
     from trajpred.time_grid import resample
+    from trajpred.tracks import Tracks
     from trajpred.viz import draw_scene, plot_scenario
 
 
@@ -51,14 +53,16 @@ __getattr__, __all__ = lazy_names(
     {
         "errors": "DataError",
         "forecast": "Forecast",
-        "lane_map": "LaneMap Ragged",
+        "lane_map": "LaneMap",
         "model.forecaster": "from_pretrained",
         "model.pretrained": "list_models",
         "predictors": "Predictor load_predictor",
-        "scenario": "Scenario Tracks",
+        "ragged": "Ragged",
+        "scenario": "Scenario",
         "sources.av2_objects": "from_av2 to_av2",
         "sources.maps": "read_map",
         "time_grid": "resample",
+        "tracks": "Tracks",
         "viz": "draw_scene plot_scenario",
     },
 )

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import as_array, listed_names, require, require_shape
+from trajpred.arrays import as_array
+from trajpred.errors import require, require_shape
 from trajpred.geometry import Pose, direction, hold_last, norm, to_global
+from trajpred.names import listed_names
 from trajpred.scenario import Scenario
 
 #: Steps shorter than this (metres) keep the previous heading.

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import require
-from trajpred.lane_map import LaneMap, Ragged
-from trajpred.scenario import Scenario, Tracks
+from trajpred.lane_map import LaneMap
+from trajpred.ragged import Ragged
+from trajpred.scenario import Scenario
+from trajpred.tracks import Tracks
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from trajpred.clock import GAP_STEPS
 from trajpred.errors import require
 from trajpred.forecast import Forecast
 from trajpred.geometry import unit_vector, wrap_angle
-from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario import Scenario
+from trajpred.tracks import Tracks
 
 #: Share of a step by which times may differ and still be the same.
 SAME_TIME = 0.01

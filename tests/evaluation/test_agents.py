@@ -14,7 +14,8 @@ from trajpred.errors import DataError
 from trajpred.evaluation.agents import MANOEUVRES, ScoredAgents, facts_of, groups_of, manoeuvres
 from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
 STEPS = np.arange(1, 61) / 60
 Path2 = tuple[NDArray[np.float64], NDArray[np.float64]]

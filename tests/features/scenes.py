@@ -12,9 +12,11 @@ from torch import Tensor
 from trajpred.features.config import FeatureConfig
 from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.features.scene_graph import SceneBatch
-from trajpred.lane_map import LaneMap, Ragged
-from trajpred.scenario import EGO_ID, Scenario, TrackCategory
+from trajpred.lane_map import LaneMap
+from trajpred.ragged import Ragged
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tracks import EGO_ID, TrackCategory
 
 #: A translation by 10 km and a quarter turn.
 FAR, QUARTER = (6000.0, -8000.0), np.pi / 2

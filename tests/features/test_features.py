@@ -14,11 +14,13 @@ from trajpred.features.channels import LANE_KINDS, TOPOLOGY
 from trajpred.features.config import FeatureConfig
 from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.geometry import Pose
-from trajpred.lane_map import LaneMap, Ragged
+from trajpred.lane_map import LaneMap
 from trajpred.predictors.baselines import lane_following
 from trajpred.predictors.perturbations import perturbation
-from trajpred.scenario import UNKNOWN_TYPE, Scenario, TrackCategory
+from trajpred.ragged import Ragged
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tracks import UNKNOWN_TYPE, TrackCategory
 
 DEFAULT = FeatureConfig()
 #: Keeps every lane and crossing, so row i is lane i.

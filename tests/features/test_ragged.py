@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trajpred.features.ragged import resample
-from trajpred.lane_map import Ragged
+from trajpred.ragged import Ragged
 
 
 def one(line: np.ndarray, points: int) -> np.ndarray:

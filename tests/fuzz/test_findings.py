@@ -15,7 +15,8 @@ import pytest
 from tests.fuzz.readers import READERS, SCENARIO, raw_store
 from tests.sources.argoverse1_files import made_map
 from tools.synthesize import scenario_table, write_scenario
-from trajpred.errors import DataError, as_names
+from trajpred.errors import DataError
+from trajpred.names import as_names
 from trajpred.sources import argoverse1_map, argoverse2, reading
 from trajpred.sources.reading import MAX_STEPS
 from trajpred.store import prepare

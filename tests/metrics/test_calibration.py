@@ -17,7 +17,7 @@ from trajpred.metrics.calibration import (
     laplace_levels,
     reliability,
 )
-from trajpred.scenario import OBJECT_TYPES
+from trajpred.tracks import OBJECT_TYPES
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from trajpred.lane_map import LaneMap, Ragged
+from trajpred.lane_map import LaneMap
 from trajpred.metrics.map_compliance import (
     HALF_LANE_WIDTH_M,
     is_road_vehicle,
@@ -17,7 +17,9 @@ from trajpred.metrics.map_compliance import (
     road_area,
     wrong_way,
 )
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.ragged import Ragged
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
 
 #: A street along x with one lane each way, 3.5 m apart.
 STREET = LaneMap.from_centerlines([[[0, 0], [50, 0], [100, 0]], [[100, 3.5], [0, 3.5]]])

@@ -13,7 +13,8 @@ from trajpred.metrics import collisions as collisions_module
 from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle
 from trajpred.metrics.plausibility import KINEMATIC_LIMITS, infeasible, kinematics
-from trajpred.scenario import TYPICAL_SIZES, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import TYPICAL_SIZES
 
 Floats = NDArray[np.float64]
 TIME = np.arange(1, 61) * 0.1

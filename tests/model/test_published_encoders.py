@@ -28,7 +28,8 @@ from trajpred.model.star_encoder import Stars
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import flatten_stars, laplacian_positional_encoding
 from trajpred.nn.published.graph_structure import UNREACHABLE
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
 
 
 @each_config

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap, Ragged
+from trajpred.lane_map import LaneMap
 from trajpred.onboard import OnboardForecaster
+from trajpred.ragged import Ragged
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 

@@ -18,7 +18,8 @@ from trajpred.predictors.perturbations import (
     short_history,
     without,
 )
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
 
 @pytest.fixture

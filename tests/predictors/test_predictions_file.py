@@ -23,8 +23,8 @@ from trajpred.predictors import FilePredictor, load_predictor
 from trajpred.predictors.baselines import constant_velocity
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import problems_of, read_predictions
-from trajpred.scenario import TrackCategory
 from trajpred.store import ScenarioStore
+from trajpred.tracks import TrackCategory
 
 COLUMNS = ["scenario_id", "track_id", "probability", "predicted_trajectory_x", "predicted_trajectory_y"]
 X, Y = COLUMNS[3:]

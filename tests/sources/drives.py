@@ -14,8 +14,9 @@ from mcap_ros2.decoder import DecoderFactory
 from mcap_ros2.writer import Writer
 
 from trajpred.onboard.replay import detections
-from trajpred.scenario import TYPICAL_SIZE, Scenario
+from trajpred.scenario import Scenario
 from trajpred.sources.recorded_drive import LABELS, TRACKED_OBJECTS, ros_types
+from trajpred.tracks import TYPICAL_SIZE
 
 TOPIC = "/perception/object_recognition/tracking/objects"
 #: The label that each object type of the sample is written as.

@@ -23,11 +23,12 @@ from tests.sources.argoverse1_files import HEADER, MAPS, SHIPPED, Row, made_map,
 from trajpred.evaluation import evaluate
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap
 from trajpred.predictors import load_predictor
-from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
+from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, RawScenario
 from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read, read_packed, read_scenario
 from trajpred.sources.argoverse1_map import city_map, read_city_map
 from trajpred.store import ScenarioStore, prepare
+from trajpred.tracks import EGO_ID, OBJECT_TYPES, TrackCategory, Tracks
 
 # -------------------------------------------------------------------------------------------- parity
 

@@ -22,7 +22,7 @@ from tests.conftest import SAMPLE, equal, rejected
 from tools.synthesize import make_scenario, scenario_table
 from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, RawScenario
 from trajpred.sources.argoverse2 import read_map, read_scenario
 from trajpred.sources.argoverse2_map import map_from
@@ -30,6 +30,7 @@ from trajpred.sources.av2_objects import map_archive
 from trajpred.sources.map_problems import MapProblems
 from trajpred.sources.reading import MAX_STEPS
 from trajpred.splits import SPLITS
+from trajpred.tracks import OBJECT_TYPES
 
 TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
 STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")

@@ -17,10 +17,10 @@ from tests.conftest import run
 from trajpred.cli.info import describe
 from trajpred.errors import DataError
 from trajpred.geometry import wrap_angle
-from trajpred.scenario import TrackCategory
 from trajpred.sources import SOURCES, argoverse2, argoverse2_sensor
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.manifest import prepare_command, read_manifest
+from trajpred.tracks import TrackCategory
 
 BOXES, POSES = "annotations.feather", "city_SE3_egovehicle.feather"
 

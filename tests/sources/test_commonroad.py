@@ -14,9 +14,9 @@ from tests.sources.map_files import commonroad as content
 from trajpred import Scenario
 from trajpred.errors import DataError
 from trajpred.lane_map import TURN_DIRECTIONS
-from trajpred.scenario import OBJECT_TYPES, TrackCategory
 from trajpred.sources import SOURCES, commonroad
 from trajpred.sources.commonroad import discover
+from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
 Read = Callable[[bytes], list[Scenario]]
 

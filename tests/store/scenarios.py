@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trajpred.lane_map import LaneMap, Ragged
+from trajpred.lane_map import LaneMap
+from trajpred.ragged import Ragged
 from trajpred.scenario import Scenario
 
 ORIGIN = np.array([1e7, -1e7])

@@ -14,12 +14,14 @@ import pytest
 from tests.conftest import SAMPLE
 from tests.store.scenarios import ORIGIN, full_map, made
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap, Ragged
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.lane_map import LaneMap
+from trajpred.ragged import Ragged
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import discover, read
 from trajpred.store.codec import POLYLINES, encode_batch, encode_row
 from trajpred.store.decoder import decode, views
 from trajpred.store.shards import open_index, open_shard, signed_name, write_index, write_shard
+from trajpred.tracks import OBJECT_TYPES
 
 #: Half a millimetre plus the resolution of float64 at 1e7 m.
 HALF_MM = 0.5e-3 + 4e-9

@@ -14,8 +14,9 @@ from trajpred.features.mirror import mirrored
 from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.lane_map import LANE_TYPES
 from trajpred.predictors.perturbations import without_map
-from trajpred.scenario import UNKNOWN_TYPE, Scenario, TrackCategory, Tracks
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tracks import UNKNOWN_TYPE, TrackCategory, Tracks
 from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut, uniform
 
 

@@ -15,7 +15,8 @@ from torch_geometric.data import HeteroData
 from tests.model.small import batch_of, small_model
 from trajpred.geometry import last_step
 from trajpred.model import Prediction
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario import Scenario
+from trajpred.tracks import TrackCategory
 from trajpred.training.losses import (
     LossConfig,
     agent_weight,

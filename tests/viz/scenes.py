@@ -10,7 +10,8 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from trajpred.forecast import Forecast
-from trajpred.lane_map import MARK_TYPES, LaneMap, Ragged
+from trajpred.lane_map import MARK_TYPES, LaneMap
+from trajpred.ragged import Ragged
 from trajpred.scenario import Scenario
 
 #: Far from the origin, as city coordinates are.

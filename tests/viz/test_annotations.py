@@ -15,7 +15,8 @@ from av2.datasets.motion_forecasting.eval.metrics import (
 
 from tests.viz.scenes import OBSERVED, artists, make_forecast, make_scenario, marginal, text
 from trajpred.forecast import Forecast
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
 from trajpred.viz import draw_scene
 from trajpred.viz.annotations import describe_metrics
 

@@ -26,10 +26,11 @@ from trajpred.metrics import final_error
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedPredictor
 from trajpred.predictors.perturbations import road_users, without
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.time_grid import earlier as seen_earlier
+from trajpred.tracks import TrackCategory
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.page import SCRIPTS, page_colors, write_page
 from trajpred.viz.page.scene_data import (

@@ -29,7 +29,8 @@ from tests.viz.scenes import (
 )
 from trajpred.errors import DataError
 from trajpred.forecast import Attention, Forecast
-from trajpred.scenario import TYPICAL_SIZE, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import TYPICAL_SIZE
 from trajpred.viz import draw_scene, plot_scenario, save_scene
 from trajpred.viz.agent_layer import RECTANGLE, place
 from trajpred.viz.overlays import WhatIf

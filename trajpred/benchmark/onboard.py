@@ -19,9 +19,10 @@ from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.replay import detections
 from trajpred.onboard.stream import StreamingForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW
+from trajpred.tracks import Tracks
 
 #: Scenarios of the sample: a native one, and the most crowded of those cut from sensor logs.
 NATIVE, CROWDED = "0a1e6f0a-1817-4a98-b02e-db8c9327d151", "24974b9d-e379-5c70-af2a-d86881ce0ded"

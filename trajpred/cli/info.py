@@ -276,7 +276,7 @@ def _raw(path: Path) -> tuple[str, Rows]:
 
 
 def _scenario(one: Scenario) -> Rows:
-    from trajpred.scenario import OBJECT_TYPES, TrackCategory
+    from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
     now, tracks = one.num_observed, one.tracks
     focal_type = OBJECT_TYPES[tracks.object_type[tracks.index(one.focal_id)]]

@@ -132,7 +132,7 @@ def calibrate(
     require_writable(out)
     rows = open_split(store, split, half)
     from trajpred.evaluation.calibrate import calibrate as fit
-    from trajpred.scenario import OBJECT_TYPES
+    from trajpred.tracks import OBJECT_TYPES
 
     found = fit(checkpoint, rows, out, coverage, group, batch_size, workers)
     print(f"temperature {found.temperature:.3f}, fitted on {found.agents[0]} {group} agents")

@@ -15,9 +15,10 @@ from trajpred.forecast import SAME_PROBABILITY, Forecast
 from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
 from trajpred.metrics.groups import agent_groups
 from trajpred.metrics.plausibility import Futures
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
 from trajpred.splits import GROUPS
 from trajpred.store.windows import ADVICE
+from trajpred.tracks import OBJECT_TYPES
 
 #: The groups whose futures together are worlds.
 WORLD_GROUPS = ("scored", "all")

@@ -24,8 +24,9 @@ from trajpred.onboard.encoder import OnboardEncoder, pad
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.progress import progress_bar
-from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tracks import Tracks
 
 #: Limit on differences of probabilities, for precisions with a limit on every agent.
 MAX_PROBABILITY_CHANGE = 1e-3

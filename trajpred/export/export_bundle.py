@@ -36,7 +36,8 @@ from trajpred.onboard.encoder import OnboardEncoder
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.progress import stage
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
 
 #: The oldest operator set that has all operators of the graphs, and the newest that was tested.
 OPSETS = (20, 23)

@@ -14,8 +14,8 @@ from trajpred.features.lane_futures import MODES, lane_futures
 from trajpred.features.lane_paths import Routes
 from trajpred.features.ragged import smallest_in_scene
 from trajpred.geometry import Pose, norm, relative_pose, rotate, to_local, unit_vector
-from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tracks import UNKNOWN_TYPE, TrackCategory
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from trajpred.features.lane_paths import POINTS, LanePaths, Routes, lane_paths
 from trajpred.features.ragged import rank_in_scene
 from trajpred.geometry import STANDING_SPEED, Pose, direction, displacement_on_arc, norm, unit_vector
-from trajpred.scenario import OBJECT_TYPES
+from trajpred.tracks import OBJECT_TYPES
 
 #: Futures of each agent.
 MODES = 6

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from trajpred.features.ragged import interpolate, smallest_in_scene
 from trajpred.geometry import Pose, direction, norm, rotate, wrap_angle
-from trajpred.lane_map import LaneMap, Ragged
+from trajpred.lane_map import LaneMap
+from trajpred.ragged import Ragged
 
 #: Points of a path.
 POINTS = 64

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.geometry import norm
-from trajpred.lane_map import Ragged
+from trajpred.ragged import Ragged
 
 
 def starts(scene: NDArray[np.int64], scenes: int) -> NDArray[np.int64]:

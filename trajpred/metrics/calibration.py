@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import DataError, as_array, require, require_rows
+from trajpred.arrays import as_array
+from trajpred.errors import DataError, require, require_rows
 from trajpred.geometry import norm
 from trajpred.modes import require_probabilities
-from trajpred.scenario import OBJECT_TYPES
+from trajpred.tracks import OBJECT_TYPES
 
 #: Smaller probabilities count as this: the cost of an excluded mode that comes true is bounded.
 MIN_PROBABILITY = 1e-12

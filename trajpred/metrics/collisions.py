@@ -40,7 +40,7 @@ def collisions(
     Args:
         trajectory: ``[A, K, F, 2]`` metres, all agents of a scene in one frame.
         heading: ``[A, K, F]`` radians.
-        size: ``[A, 2]`` (length, width) metres, such as :data:`trajpred.scenario.TYPICAL_SIZES`.
+        size: ``[A, 2]`` (length, width) metres, such as :data:`trajpred.tracks.TYPICAL_SIZES`.
         scene: ``[A]``, agents with the same number share a scene.
         origin, origin_heading: ``[A, 2]`` and ``[A]``, the last observed poses.
         box_scale: factor on ``size``; 1 where sizes are known.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trajpred.scenario import TrackCategory
+from trajpred.tracks import TrackCategory
 
 #: Moving agents end at least this far (metres) from their last observed position.
 MOVING_M = 3.0
@@ -14,7 +14,7 @@ def agent_groups(category: Any, known: Any, whole: Any, distance: Any) -> dict[s
     """Return the members ``[A]`` of each of :data:`~trajpred.splits.GROUPS`.
 
     Args:
-        category: :class:`~trajpred.scenario.TrackCategory` of each agent: a NumPy array or a tensor ``[A]``,
+        category: :class:`~trajpred.tracks.TrackCategory` of each agent: a NumPy array or a tensor ``[A]``,
             as are the other arguments.
         known: observed at the last observed step, with a true future position.
         whole: every step of the future is known.

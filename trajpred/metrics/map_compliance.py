@@ -14,8 +14,9 @@ import shapely
 from numpy.typing import NDArray
 
 from trajpred.geometry import direction, norm, wrap_angle
-from trajpred.lane_map import LaneMap, Ragged
-from trajpred.scenario import OBJECT_TYPES
+from trajpred.lane_map import LaneMap
+from trajpred.ragged import Ragged
+from trajpred.tracks import OBJECT_TYPES
 
 #: Types that are bound to the road; pedestrians and cyclists are not.
 ROAD_VEHICLES = ("vehicle", "bus", "motorcyclist")

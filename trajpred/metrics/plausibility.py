@@ -18,7 +18,7 @@ from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
 from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle, off_road, on_road, road_area, wrong_way
-from trajpred.scenario import TYPICAL_SIZES
+from trajpred.tracks import TYPICAL_SIZES
 
 #: Motion is computed from three points this far apart (seconds). Position errors of 0.1 m then disturb
 #: accelerations by 0.25 m/s², differences of single steps of 0.1 s by 25. Half a second suffices for

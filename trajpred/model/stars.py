@@ -12,7 +12,7 @@ from torch_geometric.data import HeteroData
 from trajpred.features.channels import LENGTH_SCALE, SPEED_SCALE, STATE
 from trajpred.features.relations import AGENT_TO_AGENT
 from trajpred.geometry import Pose, direction, last_step, norm, relative_pose, rotate, unit_vector
-from trajpred.scenario import OBJECT_TYPES
+from trajpred.tracks import OBJECT_TYPES
 
 
 def state_channels(sectors: int) -> int:

@@ -19,7 +19,7 @@ from trajpred.model.attention import Pairs, recorded, records
 from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import mlp
-from trajpred.scenario import OBJECT_TYPES
+from trajpred.tracks import OBJECT_TYPES
 
 #: How histories with missing steps are read, see :class:`AgentEncoder`.
 Missing = Literal["zeros", "masked"]

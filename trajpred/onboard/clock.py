@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trajpred.errors import as_number, require
+from trajpred.arrays import as_number
+from trajpred.errors import require
 
 #: Binary digits of the fraction of the types that may be too coarse for times.
 _DIGITS = {"float32": 23, "float16": 10, "bfloat16": 7}

@@ -14,8 +14,9 @@ from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
 from trajpred.onboard.bundle import GRAPHS
 from trajpred.onboard.encoder import LocalScene, OnboardEncoder, pad
-from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tracks import Tracks
 
 #: Forecasts the observed tracks of a scenario for a number of steps, such as
 #: :func:`trajpred.predictors.baselines.lane_following`.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.geometry import causal_heading, causal_velocity, norm
-from trajpred.scenario import TrackCategory, Tracks
+from trajpred.tracks import TrackCategory, Tracks
 
 #: Share of its offset from an update by which the time grid moves towards that update.
 FOLLOW = 0.1

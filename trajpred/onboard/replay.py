@@ -15,7 +15,8 @@ import numpy as np
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.stream import Detections, OnboardForecast, StreamingForecaster
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
 
 #: The stages before the graphs run.
 PREPARING = ("features", "lanes")

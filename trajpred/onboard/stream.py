@@ -17,7 +17,7 @@ from trajpred.onboard.detections import Detections, listed
 from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
 from trajpred.onboard.forecaster import OnboardForecaster, Rule, joined, rule_forecast
 from trajpred.onboard.track_stream import TrackStream
-from trajpred.scenario import EGO_ID
+from trajpred.tracks import EGO_ID
 
 
 @dataclass(frozen=True, repr=False)

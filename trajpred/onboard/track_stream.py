@@ -15,8 +15,8 @@ from trajpred.onboard.clock import seconds_of
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, validated
 from trajpred.onboard.encoder import OnboardEncoder
 from trajpred.onboard.history import HistoryTable, TimeGrid
-from trajpred.scenario import EGO_ID
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tracks import EGO_ID
 
 #: Distance (m) that a track may jump at any speed: detections are noisy.
 MAX_JUMP_M = 5.0

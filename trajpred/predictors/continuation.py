@@ -19,8 +19,9 @@ from trajpred.forecast import Forecast
 from trajpred.geometry import STANDING_SPEED, causal_velocity, direction, hold_last, norm
 from trajpred.model.pretrained import locate
 from trajpred.predictors.checkpoint import CheckpointPredictor, display_name
-from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario import Scenario
 from trajpred.time_grid import same_step
+from trajpred.tracks import Tracks
 
 #: Road users that moved less than STANDING_M in the last STANDING_S seconds stand. They stay exactly where
 #: they are if the future that was drawn for them ends within STAYS_M: noise of a tracker is no motion.

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from trajpred.errors import require
 from trajpred.geometry import causal_heading, causal_velocity, norm
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import OBJECT_TYPES, UNKNOWN_TYPE, Scenario, TrackCategory, Tracks
+from trajpred.scenario import Scenario
 from trajpred.splits import PERTURBATION, hashed_id
+from trajpred.tracks import OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks
 
 #: Length of a gap in seconds, share of the other agents removed, standard deviation of position noise in
 #: metres.

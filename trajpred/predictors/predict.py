@@ -18,8 +18,9 @@ from trajpred.forecast import Forecast
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.prediction_rows import SCHEMA
 from trajpred.predictors.predictor import Predictor
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
+from trajpred.tracks import TrackCategory
 
 Agents = Literal["focal", "scored"]
 #: Scenarios per row group: what is held in memory while writing.

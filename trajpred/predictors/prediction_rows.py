@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_names, require, require_names
+from trajpred.errors import DataError, require
 from trajpred.forecast import SAME_PROBABILITY
+from trajpred.names import as_names, require_names
 
 X, Y = "predicted_trajectory_x", "predicted_trajectory_y"
 #: The columns of the Argoverse 2 challenges.

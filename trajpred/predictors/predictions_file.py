@@ -18,7 +18,8 @@ from trajpred.forecast import Forecast
 from trajpred.predictors.baselines import last_observed
 from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
 from trajpred.predictors.predictor import Predictor
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario import Scenario
+from trajpred.tracks import TrackCategory
 
 
 @dataclass(frozen=True)

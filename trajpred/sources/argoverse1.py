@@ -18,8 +18,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, encode, require
-from trajpred.scenario import EGO_ID, Scenario, TrackCategory
+from trajpred.errors import DataError, require
+from trajpred.names import encode
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse1_map import city_map
 from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import (
@@ -32,6 +33,7 @@ from trajpred.sources.reading import (
     text_codes,
     valid_states,
 )
+from trajpred.tracks import EGO_ID, TrackCategory
 
 #: Folders of each split: as the archives unpack, or under its plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}

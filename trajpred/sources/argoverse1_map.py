@@ -14,8 +14,11 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, as_array, encode, require, require_finite
-from trajpred.lane_map import NO_LANE, TURN_DIRECTIONS, LaneMap, Ragged
+from trajpred.arrays import as_array
+from trajpred.errors import DataError, require, require_finite
+from trajpred.lane_map import NO_LANE, TURN_DIRECTIONS, LaneMap
+from trajpred.names import encode
+from trajpred.ragged import Ragged
 from trajpred.sources.reading import parse, read_bytes, readable
 
 #: The number in each city's file name.

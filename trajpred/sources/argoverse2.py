@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trajpred.clock import require_nanoseconds
-from trajpred.errors import as_names, encode, require, within
+from trajpred.errors import require, within
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
+from trajpred.names import as_names, encode
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2_map import map_from
 from trajpred.sources.map_problems import MapProblems
 from trajpred.sources.raw_scenario import RawScenario
@@ -39,6 +40,7 @@ from trajpred.sources.reading import (
     valid_states,
 )
 from trajpred.splits import SPLITS
+from trajpred.tracks import OBJECT_TYPES, Tracks
 
 
 def _is_time(dtype: pa.DataType) -> bool:

@@ -11,15 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError, encode, require, require_finite
+from trajpred.errors import DataError, require, require_finite
 from trajpred.geometry import arc_length, points_along
-from trajpred.lane_map import (
-    LANE_TYPES,
-    MARK_TYPES,
-    NO_LANE,
-    LaneMap,
-    Ragged,
-)
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
+from trajpred.names import encode
+from trajpred.ragged import Ragged
 from trajpred.sources.map_problems import MapProblems, require_lanes
 
 #: Largest distance (metres) between the points of a computed centreline.

@@ -20,12 +20,13 @@ from pyarrow import feather
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_map
 from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import folders, only_file, readable
 from trajpred.sources.sensor_log import SensorLog, read_log, slopes_of, steps_of_log
 from trajpred.splits import SPLITS
+from trajpred.tracks import OBJECT_TYPES, TrackCategory, Tracks
 
 #: Frames of a window.
 FRAMES = 110

@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 
 from trajpred.clock import require_nanoseconds
 from trajpred.environment import require_av2
-from trajpred.errors import DataError, encode
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.errors import DataError
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
+from trajpred.names import encode
+from trajpred.ragged import Ragged
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import scenario_from
+from trajpred.tracks import OBJECT_TYPES
 
 
 def from_av2(scenario: Any, static_map: Any = None) -> Scenario:

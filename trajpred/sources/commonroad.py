@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, unit_vector
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario import Scenario
 from trajpred.sources.maps.commonroad import read as read_lanelets
 from trajpred.sources.maps.segments import lane_map_of
 from trajpred.sources.raw_scenario import RawScenario
@@ -31,6 +31,7 @@ from trajpred.sources.reading import (
     readable,
 )
 from trajpred.splits import SPLITS
+from trajpred.tracks import TrackCategory
 
 #: Seconds of a window.
 WINDOW_S = 11.0

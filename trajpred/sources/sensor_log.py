@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pyarrow import feather
 
 from trajpred.clock import MAX_LOST, frame_steps, require_nanoseconds, stamps_of_steps
-from trajpred.errors import DataError, as_names, require
+from trajpred.errors import DataError, require
 from trajpred.geometry import direction
-from trajpred.scenario import EGO_ID, OBJECT_TYPES
+from trajpred.names import as_names
 from trajpred.sources.reading import (
     finite,
     readable,
@@ -23,6 +23,7 @@ from trajpred.sources.reading import (
     text_codes,
     valid_states,
 )
+from trajpred.tracks import EGO_ID, OBJECT_TYPES
 
 _ROTATION = ("qw", "qx", "qy", "qz")
 _TRANSLATION = ("tx_m", "ty_m", "tz_m")

@@ -13,7 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
-from trajpred.lane_map import LaneMap, Ragged
+from trajpred.lane_map import LaneMap
+from trajpred.ragged import Ragged
 from trajpred.scenario import Scenario
 from trajpred.store.windows import recorded_frames
 

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.geometry import mean_step_s
-from trajpred.lane_map import LaneMap, Ragged
-from trajpred.scenario import Scenario, Tracks
+from trajpred.lane_map import LaneMap
+from trajpred.ragged import Ragged
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import codec
 from trajpred.store.codec import ID_ROWS, LANE_CODES, LANE_IDS, OTHER_IDS, POLYLINES, SCHEMA, TRACK_CODES
+from trajpred.tracks import Tracks
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.clock import SAME_STEP
-from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario import Scenario
 from trajpred.time_grid import recut
+from trajpred.tracks import Tracks
 
 #: What to do about windows of several kinds.
 ADVICE = (

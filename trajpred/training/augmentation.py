@@ -18,8 +18,8 @@ from trajpred.features.mirror import mirrored
 from trajpred.features.ragged import rank_in_scene
 from trajpred.features.scene_features import SceneFeatures
 from trajpred.lane_map import LANE_TYPES
-from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tracks import UNKNOWN_TYPE, TrackCategory
 
 
 class _Draw(IntEnum):

@@ -13,7 +13,7 @@ from trajpred.geometry import last_step, norm
 from trajpred.metrics import average_error
 from trajpred.metrics.groups import MOVING_M
 from trajpred.model.scene_decoder import Prediction, scene_mean
-from trajpred.scenario import TrackCategory
+from trajpred.tracks import TrackCategory
 from trajpred.training.distributed import process_count, sum_over_processes
 
 

@@ -14,7 +14,8 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 
 from trajpred.forecast import Forecast, with_truth
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
 from trajpred.viz.agent_layer import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, OUTLINES, roles
 from trajpred.viz.forecast_layer import DASHES
 from trajpred.viz.overlays import WhatIf

@@ -15,7 +15,8 @@ from trajpred.errors import require
 from trajpred.files import atomic_file
 from trajpred.forecast import Attention, Forecast
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario import Scenario
+from trajpred.tracks import TrackCategory
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
 from trajpred.viz.annotations import caption_line, draw_caption, draw_color_bar, draw_legend, draw_scale_bar
 from trajpred.viz.forecast_layer import draw_modes, draw_truth

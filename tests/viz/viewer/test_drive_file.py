@@ -16,8 +16,9 @@ from tests.sources.drives import identity, read_back, write_drive
 from trajpred.forecast import Forecast
 from trajpred.onboard import OnboardForecast
 from trajpred.predictors.baselines import lane_following
-from trajpred.scenario import EGO_ID, Scenario, TrackCategory
+from trajpred.scenario import Scenario
 from trajpred.sources.recorded_drive import RecordedDrive, TrackedObjects
+from trajpred.tracks import EGO_ID, TrackCategory
 from trajpred.viz.viewer import DriveFile, save_mcap
 from trajpred.viz.viewer.drive_file import OBJECTS, ROAD, SCENE, VIEW
 from trajpred.viz.viewer.messages import MAX_POSES

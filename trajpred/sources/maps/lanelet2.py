@@ -13,8 +13,9 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.arrays import as_array
 from trajpred.environment import install_command
-from trajpred.errors import DataError, as_array, require, require_finite
+from trajpred.errors import DataError, require, require_finite
 from trajpred.lane_map import TURN_DIRECTIONS
 from trajpred.sources.maps.lanelet_bounds import Bounds, Lanelet, Tags, Way, oriented
 from trajpred.sources.maps.lanes import Lane, MapParts

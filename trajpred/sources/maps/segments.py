@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.geometry import arc_length, direction, norm, points_along, wrap_angle
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, TURN_DIRECTIONS, LaneMap, Ragged
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, TURN_DIRECTIONS, LaneMap
+from trajpred.ragged import Ragged
 from trajpred.sources.map_problems import require_lanes
 from trajpred.sources.maps.lanes import CONNECTED_M, MAX_ID, Lane, Line, MapParts
 

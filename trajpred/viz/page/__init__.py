@@ -23,7 +23,8 @@ from trajpred.predictors.perturbations import road_users
 from trajpred.predictors.perturbations import without as remove_tracks
 from trajpred.predictors.predictor import Predictor
 from trajpred.progress import progress_bar
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
 from trajpred.viz.agent_layer import DRAWN_SIZES
 from trajpred.viz.page.scene_data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
 from trajpred.viz.style import THEMES, Role, Theme

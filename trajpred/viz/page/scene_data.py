@@ -23,7 +23,8 @@ from trajpred.geometry import arc_length, norm
 from trajpred.lane_map import LaneMap
 from trajpred.metrics import agent_metrics, columns, final_error
 from trajpred.predictors.derived import StreamedForecast
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.map_layer import boundaries, crossings, lane_tints, middle_pose, offset_line, polylines

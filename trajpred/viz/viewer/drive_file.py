@@ -15,8 +15,9 @@ from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
 from trajpred.lane_map import LaneMap
 from trajpred.onboard.stream import OnboardForecast
-from trajpred.scenario import EGO_ID, Scenario, Tracks
+from trajpred.scenario import Scenario
 from trajpred.sources.recorded_drive import TrackedObjects, ros_types
+from trajpred.tracks import EGO_ID, Tracks
 from trajpred.viz.scene import future_rows
 from trajpred.viz.viewer.messages import SceneMessages, predicted_objects
 

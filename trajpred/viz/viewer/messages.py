@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
-from trajpred.scenario import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Tracks
 from trajpred.sources.recorded_drive import TrackedObjects, ros_messages
+from trajpred.tracks import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Tracks
 from trajpred.viz.style import DARK, Role
 
 #: Autoware's limit of poses in a path.

@@ -1,0 +1,107 @@
+"""Conversion of arrays and numbers of any package, with a :class:`DataError` for what is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trajpred.errors import DataError, quoted, require, require_shape
+
+
+def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+    """Copy ``values`` to an array: those of NumPy or another package, or lists of numbers or of arrays.
+
+    Masked values become NaN, and tensors lose their gradient. Nothing is rounded: booleans are True, False, 1
+    or 0, and integers whole numbers.
+
+    Raises: DataError on ragged lists, values that are not numbers or would change, and shapes other than
+        ``shape``.
+    """
+    try:
+        array = _converted(_plain(values), np.dtype(dtype))
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        kinds = {"b": "True and False", "i": "whole numbers"}
+        kind = kinds.get(np.dtype(dtype).kind, "numbers")
+        raise DataError(f"is not an array of {kind} ({error})", field=field) from None
+    if shape is not None:
+        require_shape(array, shape, field)
+    return array
+
+
+def as_number(value: ArrayLike, field: str) -> float:
+    """Return one number of Python, NumPy or torch. Raises: DataError if it is none."""
+    try:
+        array = as_array(value, np.float64, field)
+    except DataError:
+        array = np.zeros(1)
+    if array.ndim or value is None or isinstance(value, (str, bytes)):
+        raise DataError(f"must be a number, is {quoted(value)}", field=field)
+    return float(array)
+
+
+def as_whole_number(value: ArrayLike, field: str) -> int:
+    """Return one whole number. Raises: DataError if it is none."""
+    number = as_number(value, field)
+    require(number.is_integer(), field, f"must be a whole number, is {number}")
+    return int(number)
+
+
+def _plain(values: Any) -> Any:
+    """Replace masked values by NaN and tensors by arrays, also in lists. Raises: TypeError if no number."""
+    if isinstance(values, (list, tuple)):
+        return [_plain(value) for value in values]
+    if hasattr(values, "detach"):
+        values = _without_gradient(values)
+    if isinstance(values, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(values)
+        values = values.data
+        if mask.any():
+            values = np.where(mask, np.nan, values)
+    if isinstance(values, (np.ndarray, np.generic)) and values.dtype.kind in "cMmV":
+        raise TypeError(f"values are {values.dtype}")
+    return values
+
+
+def _without_gradient(tensor: Any) -> NDArray[Any]:
+    """Return a tensor's values; NumPy has no bfloat16."""
+    values = tensor.detach().cpu()
+    if "bfloat16" in str(values.dtype):
+        values = values.float()
+    array: NDArray[Any] = values.numpy()
+    return array
+
+
+def _converted(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Copy plain values to an array of ``dtype``. Raises: ValueError if one of them would change."""
+    if dtype.kind not in "biu":
+        return np.array(values, dtype)
+    # Of lists the values themselves: as an array of one type, texts and numbers would be alike.
+    kind = object if isinstance(values, list) else None
+    array = np.asarray(values, kind)
+    if array.dtype.kind == "b":
+        return array.astype(dtype)
+    if array.dtype.kind in "OUS":
+        convert = _boolean if dtype.kind == "b" else _whole
+        items = [convert(value) for value in array.ravel().tolist()]
+        return np.array(items, dtype).reshape(array.shape)
+    with np.errstate(invalid="ignore"):
+        converted = array.astype(dtype)
+    changed = converted != array
+    if changed.any():
+        raise ValueError(f"contains {array[changed].flat[0]}")
+    return converted
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, (str, bytes)) or value not in (0, 1):
+        raise ValueError(f"contains {quoted(value)}")
+    return bool(value)
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if not isinstance(value, (str, bytes)) and number != value:
+        raise ValueError(f"contains {quoted(value)}")
+    return number
