@@ -40,7 +40,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "CMAKE_COMPILE_WARNING_AS_ERROR": "ON",
         "ONNXRUNTIME_ROOT": root,
     }
-    done = run("cmake", "-S", SOURCE, "-B", folder, *(f"-D{name}={value}" for name, value in options.items()))
+    done = run(
+        "cmake",
+        "-S",
+        SOURCE,
+        "-B",
+        folder,
+        *(f"-D{name}={value}" for name, value in options.items()),
+    )
     for reason in MISSING:
         if reason in done.stderr and not root:
             pytest.skip(f"the C++ example cannot be built: {reason} (ONNXRUNTIME_ROOT is not set)")
@@ -130,7 +137,10 @@ def rewrite(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None
         (lambda file: file.write_bytes(file.read_bytes()[:-1]), "too short"),
         (rewrite(lambda values: values.astype(np.float64)), "not of type '<f4'"),
         (rewrite(np.asfortranarray), "not in C order"),
-        (rewrite(lambda x: np.pad(x, ((0, 0), (0, 1), (0, 0)))), "Got invalid dimensions for input: history"),
+        (
+            rewrite(lambda x: np.pad(x, ((0, 0), (0, 1), (0, 0)))),
+            "Got invalid dimensions for input: history",
+        ),
     ],
 )
 def test_invalid_input_is_named(

@@ -17,11 +17,15 @@ from trajpred.scenario import EGO_ID, Scenario, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
 #: A translation by 10 km and a quarter turn.
-FAR, QUARTER = (6000.0, -8000.0), np.pi / 2
+FAR = (6000.0, -8000.0)
+QUARTER = np.pi / 2
 
 
 def moved(
-    scenario: Scenario, shift: tuple[float, float] = FAR, angle: float = QUARTER, map_too: bool = True
+    scenario: Scenario,
+    shift: tuple[float, float] = FAR,
+    angle: float = QUARTER,
+    map_too: bool = True,
 ) -> Scenario:
     """Rotate ``scenario`` by ``angle`` about the city's origin, then translate it by ``shift``."""
     turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
@@ -29,7 +33,8 @@ def moved(
     def place(xy: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate((xy[:, :2] @ turn + shift, xy[:, 2:]), 1)
 
-    tracks, valid = scenario.tracks, scenario.tracks.valid
+    tracks = scenario.tracks
+    valid = scenario.tracks.valid
     position = tracks.position.copy()
     position[valid] = place(position[valid])
     heading = np.where(valid, (tracks.heading + angle + np.pi) % (2 * np.pi) - np.pi, 0.0)
@@ -46,7 +51,9 @@ def moved(
 
 def in_a_mirror(scenario: Scenario) -> Scenario:
     """Reflect ``scenario``: y becomes -y and left becomes right; other attributes of lanes are unchanged."""
-    up, tracks, m = np.array([1.0, -1.0]), scenario.tracks, scenario.map
+    up = np.array([1.0, -1.0])
+    tracks = scenario.tracks
+    m = scenario.map
 
     def polylines(lines: Ragged) -> Ragged:
         return Ragged.from_rows([[(x, -y) for x, y in line[:, :2].tolist()] for line in lines], 2)
@@ -54,7 +61,10 @@ def in_a_mirror(scenario: Scenario) -> Scenario:
     return replace(
         scenario,
         tracks=replace(
-            tracks, position=tracks.position * up, heading=-tracks.heading, velocity=tracks.velocity * up
+            tracks,
+            position=tracks.position * up,
+            heading=-tracks.heading,
+            velocity=tracks.velocity * up,
         ),
         map=replace(
             m,
@@ -73,8 +83,10 @@ def in_a_mirror(scenario: Scenario) -> Scenario:
 
 def other_future(scenario: Scenario) -> Scenario:
     """Replace the future and keep the past."""
-    random, now = np.random.default_rng(3), scenario.num_observed
-    tracks, shape = scenario.tracks, scenario.tracks.valid[:, now:].shape
+    random = np.random.default_rng(3)
+    now = scenario.num_observed
+    tracks = scenario.tracks
+    shape = scenario.tracks.valid[:, now:].shape
 
     def changed(past: NDArray[Any], future: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate((past[:, :now], future.astype(past.dtype)), 1)

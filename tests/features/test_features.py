@@ -42,7 +42,8 @@ def local_truth(scenario: Scenario, features: SceneFeatures) -> dict[str, np.nda
     rows: dict[str, list[np.ndarray]] = {name: [] for name in ("position", "velocity", "turn", "valid")}
     for track in features.agents.track:
         last = max(t for t in range(scenario.num_observed) if scenario.tracks.valid[track, t])
-        place, velocity = (as_complex(x[track]) for x in (scenario.tracks.position, scenario.tracks.velocity))
+        place = as_complex(scenario.tracks.position[track])
+        velocity = as_complex(scenario.tracks.velocity[track])
         back = np.exp(-1j * scenario.tracks.heading[track, last])
         rows["position"].append((place - place[last]) * back)
         rows["velocity"].append(velocity * back)
@@ -70,9 +71,15 @@ def test_anchors_are_lane_following_in_the_agents_own_frames(scenario: Scenario)
 
 def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:
     features = features_of(scenario, DEFAULT)
-    truth, now = local_truth(scenario, features), scenario.num_observed
+    truth = local_truth(scenario, features)
+    now = scenario.num_observed
     valid = truth["valid"][..., None]
-    history = (as_xy(truth["position"]) / 10, as_xy(truth["velocity"]) / 10, as_xy(truth["turn"]), valid)
+    history = (
+        as_xy(truth["position"]) / 10,
+        as_xy(truth["velocity"]) / 10,
+        as_xy(truth["turn"]),
+        valid,
+    )
     history = np.where(valid, np.concatenate(history, -1), 0)[:, :now]
     target = np.where(valid, as_xy(truth["position"]), 0)[:, now:]
     np.testing.assert_allclose(features.agents.history, history, rtol=0, atol=1e-4)
@@ -91,7 +98,8 @@ def test_features_are_invariant_to_moving_and_rotating_the_scene(
     before = features_of(scenario, DEFAULT)
     after = features_of(moved(scenario, shift, angle), DEFAULT)
     for name in LOCAL_AGENT:
-        a, b = getattr(before.agents, name), getattr(after.agents, name)
+        a = getattr(before.agents, name)
+        b = getattr(after.agents, name)
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-4, err_msg=name)
     for name in SAME_AGENT:
         assert np.array_equal(getattr(before.agents, name), getattr(after.agents, name)), name
@@ -106,9 +114,11 @@ def test_features_are_invariant_to_moving_and_rotating_the_scene(
 
 
 def test_the_future_enters_the_target_alone(scenario: Scenario) -> None:
-    before, after = (features_of(s, DEFAULT) for s in (scenario, other_future(scenario)))
+    before = features_of(scenario, DEFAULT)
+    after = features_of(other_future(scenario), DEFAULT)
     for part in ("agents", "lanes"):
-        a, b = getattr(before, part), getattr(after, part)
+        a = getattr(before, part)
+        b = getattr(after, part)
         for name in a.__dataclass_fields__:
             same = np.array_equal(getattr(a, name), getattr(b, name))
             assert same != name.startswith("target"), name
@@ -117,7 +127,8 @@ def test_the_future_enters_the_target_alone(scenario: Scenario) -> None:
 @pytest.mark.parametrize("step_s", [0.09999, 0.1, 0.10001])
 def test_unobserved_tracks_are_omitted_unless_scored(step_s: float) -> None:
     """Whatever the jitter of the clock; tracks of the future alone are always omitted."""
-    scored, unscored = TrackCategory.SCORED, TrackCategory.UNSCORED
+    scored = TrackCategory.SCORED
+    unscored = TrackCategory.UNSCORED
     last = np.array([49, 39, 38, 20, 20, 109])  # 1.0 s ago is recent, 1.1 s is not
     valid = np.arange(110) <= last[:, None]
     valid[5, :50] = False
@@ -143,7 +154,10 @@ def test_the_nearest_lanes_are_kept(scenario: Scenario) -> None:
     distance = np.array(
         [min(np.hypot(*(lane - agent)) for agent in every.agents.position) for lane in every.lanes.position]
     )
-    for config in (FeatureConfig(max_lanes=20), FeatureConfig(lane_radius_m=15.0, max_lanes=10_000)):
+    for config in (
+        FeatureConfig(max_lanes=20),
+        FeatureConfig(lane_radius_m=15.0, max_lanes=10_000),
+    ):
         expected = np.flatnonzero(distance <= config.lane_radius_m)
         expected = np.sort(expected[np.argsort(distance[expected], kind="stable")[: config.max_lanes]])
         lanes = features_of(scenario, config).lanes
@@ -156,7 +170,8 @@ def test_the_nearest_lanes_are_kept(scenario: Scenario) -> None:
 
 
 def test_topology_equals_the_lane_ids_of_the_map(scenario: Scenario) -> None:
-    lanes, m = features_of(scenario, ALL_LANES).lanes, scenario.map
+    lanes = features_of(scenario, ALL_LANES).lanes
+    m = scenario.map
     ids = m.lane_id.tolist()
     found = {
         (ids[s], ids[r], TOPOLOGY[k])
@@ -185,7 +200,8 @@ def test_points_of_a_lane_and_a_crossing_are_the_closed_form() -> None:
     )
     lanes = features_of(straight(1, map=lane), ALL_LANES).lanes
     along = np.linspace(-45, 45, 10)
-    zeros, ones = np.zeros(10), np.ones(10)
+    zeros = np.zeros(10)
+    ones = np.ones(10)
     street = np.stack((along / 10, zeros, ones, zeros, zeros, 2 * ones, zeros, zeros), -1)
     zebra = np.stack((along / 100, zeros, ones, zeros, zeros, -2 * ones, zeros, 2 * ones), -1)
     np.testing.assert_allclose(lanes.points, [street, zebra], atol=1e-6)
@@ -222,7 +238,9 @@ def test_omitted_attributes_are_not_read(scenario: Scenario) -> None:
     assert not equal(omitted.lanes.points, features_of(scenario, FeatureConfig()).lanes.points)
 
 
-def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(scenario: Scenario) -> None:
+def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(
+    scenario: Scenario,
+) -> None:
     config = FeatureConfig(omit=["classes"], anchor_steps=20)
     omitted = features_of(scenario, config)
     read = features_of(scenario, FeatureConfig(anchor_steps=20))

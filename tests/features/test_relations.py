@@ -18,7 +18,11 @@ HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)
 lengths = st.lists(st.one_of(st.integers(0, 4), st.just(float("inf"))), max_size=8)
 
 
-@given(st.lists(lengths, min_size=1, max_size=4), st.integers(0, 10), st.sampled_from([0.5, 2.5, torch.inf]))
+@given(
+    st.lists(lengths, min_size=1, max_size=4),
+    st.integers(0, 10),
+    st.sampled_from([0.5, 2.5, torch.inf]),
+)
 def test_nearest_are_the_first_k_of_a_stable_sort(rows: list[list[float]], k: int, radius: float) -> None:
     columns = max(map(len, rows))
     distance = torch.full((len(rows), columns), torch.inf)
@@ -39,8 +43,12 @@ def test_edge_features_are_the_closed_form() -> None:
     kernels = [
         np.exp(-((abs(relative) - c) ** 2) / (2 * w**2)) for c, w in zip(DISTANCES, width, strict=True)
     ]
-    bearing, heading = relative / abs(relative), np.exp(1j * (turn - face))
-    parts = [*kernels, *(f(x) for x in (relative / 30, bearing, heading) for f in (np.real, np.imag))]
+    bearing = relative / abs(relative)
+    heading = np.exp(1j * (turn - face))
+    parts = [
+        *kernels,
+        *(f(x) for x in (relative / 30, bearing, heading) for f in (np.real, np.imag)),
+    ]
     expected = np.concatenate((np.stack(parts, -1), np.eye(KINDS)[kind]), -1)
 
     def pose(place: np.ndarray, angle: np.ndarray) -> Pose[torch.Tensor]:
@@ -56,6 +64,7 @@ def test_rotating_both_ends_changes_nothing(apart: float) -> None:
     """Including coinciding ends, where atan2 would depend on the sign of zero."""
     ahead = torch.tensor([apart, 0.0], dtype=torch.float64).expand(len(HEADINGS), 2)
     place = torch.tensor([3.0, -4.0], dtype=torch.float64).expand(len(HEADINGS), 2)
-    receiver, sender = Pose(place, HEADINGS), Pose(place + rotate(ahead, HEADINGS), HEADINGS + 0.5)
+    receiver = Pose(place, HEADINGS)
+    sender = Pose(place + rotate(ahead, HEADINGS), HEADINGS + 0.5)
     features = edge_features(sender.rows, receiver.rows, torch.zeros(len(HEADINGS), dtype=torch.int64), KINDS)
     torch.testing.assert_close(features, features[:, :1].expand_as(features), rtol=0, atol=1e-9)

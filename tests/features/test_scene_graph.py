@@ -34,13 +34,15 @@ def pairs(index: Tensor) -> list[tuple[int, int]]:
 
 def check_form(graph: HeteroData) -> None:
     for relation in RELATIONS:
-        index, kind = graph[relation].edge_index, graph[relation].edge_kind
+        index = graph[relation].edge_index
+        kind = graph[relation].edge_kind
         assert index.dtype == torch.int64 and len(kind) == index.shape[1]
         assert (index[1].diff() >= 0).all(), "not sorted by receiver"
         assert len(set(pairs(index))) == index.shape[1], "a duplicate edge"
         assert relation[0] != relation[2] or not (index[0] == index[1]).any(), "a self loop"
         assert (index < torch.tensor([[graph[relation[0]].num_nodes], [graph[relation[2]].num_nodes]])).all()
-        near, topology = EDGE_KINDS.index(f"{relation[0]}_{relation[2]}"), EDGE_KINDS.index(TOPOLOGY[0])
+        near = EDGE_KINDS.index(f"{relation[0]}_{relation[2]}")
+        topology = EDGE_KINDS.index(TOPOLOGY[0])
         assert ((kind == near) | ((relation == LANE_TO_LANE) & (kind >= topology))).all()
 
 
@@ -51,7 +53,8 @@ def test_edges_are_sorted_unique_and_of_a_valid_kind(scenario: Scenario) -> None
 
 @pytest.mark.parametrize("ends", BOUNDS)
 def test_edges_respect_number_and_radius(scenario: Scenario, ends: tuple[str, str]) -> None:
-    graph, (k, radius) = build_batch([scenario], SceneConfig(graph=DENSE)), BOUNDS[ends]
+    graph = build_batch([scenario], SceneConfig(graph=DENSE))
+    k, radius = BOUNDS[ends]
     store = graph[ends[0], "to", ends[1]]
     place = {name: graph[name].position.double().numpy() for name in ends}
     near = (store.edge_kind == EDGE_KINDS.index(f"{ends[0]}_{ends[1]}")).numpy()
@@ -101,7 +104,8 @@ TIGHT = FeatureConfig(max_agents=9, max_lanes=30, lane_radius_m=50.0)
 @pytest.mark.parametrize("config", [FeatureConfig(), TIGHT], ids=["default", "tight"])
 def test_features_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario], config: FeatureConfig) -> None:
     together = scene_features(ScenarioBatch.of(scenes), config)
-    edges, kinds = together.lanes.topology, together.lanes.topology_kind
+    edges = together.lanes.topology
+    kinds = together.lanes.topology_kind
     order = np.argsort(together.lanes.scene[edges[1]], kind="stable")  # they come kind by kind
     all_lanes = replace(together.lanes, topology=edges[:, order], topology_kind=kinds[order])
     alone = [features_of(scenario, config) for scenario in scenes]
@@ -111,7 +115,8 @@ def test_features_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario], con
         "topology": [len(one.lanes.kind) for one in alone],
     }
     first = {name: np.cumsum([0, *each[:-1]]) for name, each in counts.items()}
-    agents, lanes = [one.agents for one in alone], [one.lanes for one in alone]
+    agents = [one.agents for one in alone]
+    lanes = [one.lanes for one in alone]
     for found, parts in ((together, alone), (together.agents, agents), (all_lanes, lanes)):
         for name in {f.name for f in fields(found)} - {"agents", "lanes"}:
             each = [getattr(part, name) for part in parts]
