@@ -16,7 +16,7 @@ from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import EGO_ID, Scenario, TrackCategory
 from trajpred.scenario_batch import ScenarioBatch
 
-#: A translation by 10 km and a quarter turn.
+#: A translation by 10 km.
 FAR = (6000.0, -8000.0)
 QUARTER = np.pi / 2
 
@@ -39,14 +39,15 @@ def moved(
     position[valid] = place(position[valid])
     heading = np.where(valid, (tracks.heading + angle + np.pi) % (2 * np.pi) - np.pi, 0.0)
     tracks = replace(tracks, position=position, heading=heading, velocity=tracks.velocity @ turn)
-    polylines = {
-        f.name: Ragged(place(line.values), line.offsets)
-        for f in fields(LaneMap)
-        if isinstance(line := getattr(scenario.map, f.name), Ragged) and line.values.ndim == 2
-    }
-    return replace(
-        scenario, tracks=tracks, map=replace(scenario.map, **polylines) if map_too else scenario.map
-    )
+    lanes = scenario.map
+    if map_too:
+        moved_lines = {}
+        for field in fields(LaneMap):
+            line = getattr(lanes, field.name)
+            if isinstance(line, Ragged) and line.values.ndim == 2:
+                moved_lines[field.name] = Ragged(place(line.values), line.offsets)
+        lanes = replace(lanes, **moved_lines)
+    return replace(scenario, tracks=tracks, map=lanes)
 
 
 def in_a_mirror(scenario: Scenario) -> Scenario:
@@ -56,7 +57,7 @@ def in_a_mirror(scenario: Scenario) -> Scenario:
     m = scenario.map
 
     def polylines(lines: Ragged) -> Ragged:
-        return Ragged.from_rows([[(x, -y) for x, y in line[:, :2].tolist()] for line in lines], 2)
+        return Ragged.from_rows([line[:, :2] * up for line in lines], 2)
 
     return replace(
         scenario,
@@ -105,7 +106,7 @@ def other_future(scenario: Scenario) -> Scenario:
 
 def with_tracks(scenario: Scenario, rows: NDArray[np.int64]) -> Scenario:
     """Select tracks, in this order."""
-    chosen = {f.name: getattr(scenario.tracks, f.name)[rows] for f in fields(scenario.tracks)}
+    chosen = {field.name: getattr(scenario.tracks, field.name)[rows] for field in fields(scenario.tracks)}
     return replace(scenario, tracks=replace(scenario.tracks, **chosen))
 
 
@@ -136,10 +137,12 @@ def straight(cars: int = 3, gap_m: float = 20.0, **options: Any) -> Scenario:
 
 def equal_batches(a: SceneBatch, b: SceneBatch) -> bool:
     """Return whether two batches are equal, bit by bit."""
-    return all(
-        set(one.keys()) == set(two.keys()) and all(_equal(value, two[name]) for name, value in one.items())
-        for one, two in zip(a.stores, b.stores, strict=True)
-    )
+    for store, other in zip(a.stores, b.stores, strict=True):
+        if set(store.keys()) != set(other.keys()):
+            return False
+        if not all(_equal(value, other[name]) for name, value in store.items()):
+            return False
+    return True
 
 
 def _equal(a: object, b: object) -> bool:

@@ -12,7 +12,7 @@ from tests.features.scenes import FAR, features_of, moved, other_future, straigh
 from trajpred.errors import DataError
 from trajpred.features.channels import LANE_KINDS, TOPOLOGY
 from trajpred.features.config import FeatureConfig
-from trajpred.features.scene_features import SceneFeatures, scene_features
+from trajpred.features.scene_features import LaneFeatures, SceneFeatures, scene_features
 from trajpred.geometry import Pose
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.predictors.baselines import lane_following
@@ -39,9 +39,9 @@ def as_xy(z: np.ndarray) -> np.ndarray:
 
 def local_truth(scenario: Scenario, features: SceneFeatures) -> dict[str, np.ndarray]:
     """Compute every agent in the frame of its last observed pose, with complex numbers in a loop."""
-    rows: dict[str, list[np.ndarray]] = {name: [] for name in ("position", "velocity", "turn", "valid")}
+    rows: dict[str, list[np.ndarray]] = {"position": [], "velocity": [], "turn": [], "valid": []}
     for track in features.agents.track:
-        last = max(t for t in range(scenario.num_observed) if scenario.tracks.valid[track, t])
+        last = np.flatnonzero(scenario.tracks.valid[track, : scenario.num_observed])[-1]
         place = as_complex(scenario.tracks.position[track])
         velocity = as_complex(scenario.tracks.velocity[track])
         back = np.exp(-1j * scenario.tracks.heading[track, last])
@@ -56,14 +56,14 @@ def test_anchors_are_lane_following_in_the_agents_own_frames(scenario: Scenario)
     other = moved(scenario, FAR, 1.0)
     features = scene_features(ScenarioBatch.of([other, scenario]), FeatureConfig(anchor_steps=60))
     for scene, source in enumerate((other, scenario)):
-        own = features.agents.scene == scene
-        expected = lane_following(source).of(features.agents.track_id[own])
+        rows_here = features.agents.scene == scene
+        expected = lane_following(source).of(features.agents.track_id[rows_here])
         rows = [source.tracks.index(name) for name in expected.track_id]
         pose = Pose(source.tracks.position, source.tracks.heading)[rows, source.last_seen[rows]]
         back = np.exp(-1j * pose.heading)[:, None, None]
         path = as_complex(expected.trajectory - pose.position[:, None, None]) * back
         # The same futures in another order: of choice, not of probability.
-        gap = np.abs(features.agents.anchors[own][:, :, None] - as_xy(path)[:, None]).max((3, 4))
+        gap = np.abs(features.agents.anchors[rows_here][:, :, None] - as_xy(path)[:, None]).max((3, 4))
         order = gap.argmin(2)
         assert (np.sort(order, 1) == np.arange(6)).all() and gap.min(2).max() < 2e-3
     assert features_of(scenario, DEFAULT).agents.anchors.shape[1:] == (6, 0, 2)
@@ -151,42 +151,53 @@ def test_focal_then_scored_then_nearest_agents_are_kept(most: int) -> None:
 
 def test_the_nearest_lanes_are_kept(scenario: Scenario) -> None:
     every = features_of(scenario, ALL_LANES)
-    distance = np.array(
-        [min(np.hypot(*(lane - agent)) for agent in every.agents.position) for lane in every.lanes.position]
-    )
+    apart = every.lanes.position[:, None] - every.agents.position
+    distance = np.hypot(apart[..., 0], apart[..., 1]).min(axis=1)
     for config in (
         FeatureConfig(max_lanes=20),
         FeatureConfig(lane_radius_m=15.0, max_lanes=10_000),
     ):
         expected = np.flatnonzero(distance <= config.lane_radius_m)
-        expected = np.sort(expected[np.argsort(distance[expected], kind="stable")[: config.max_lanes]])
+        order = np.argsort(distance[expected], kind="stable")
+        expected = np.sort(expected[order[: config.max_lanes]])
         lanes = features_of(scenario, config).lanes
         assert np.array_equal(lanes.position, every.lanes.position[expected])
         # Topology between kept lanes is kept.
         row = {old: new for new, old in enumerate(expected.tolist())}
-        whole = zip(*every.lanes.topology.tolist(), every.lanes.topology_kind.tolist(), strict=True)
-        left = [(row[s], row[r], k) for s, r, k in whole if s in row and r in row]
-        assert list(zip(*lanes.topology.tolist(), lanes.topology_kind.tolist(), strict=True)) == left
+        left = []
+        for sender, receiver, kind in topology(every.lanes):
+            if sender in row and receiver in row:
+                left.append((row[sender], row[receiver], kind))
+        assert topology(lanes) == left
+
+
+def topology(lanes: LaneFeatures) -> list[tuple[int, int, int]]:
+    """Return sender, receiver and kind of each pair."""
+    senders, receivers = lanes.topology.tolist()
+    return list(zip(senders, receivers, lanes.topology_kind.tolist(), strict=True))
 
 
 def test_topology_equals_the_lane_ids_of_the_map(scenario: Scenario) -> None:
     lanes = features_of(scenario, ALL_LANES).lanes
     m = scenario.map
     ids = m.lane_id.tolist()
-    found = {
-        (ids[s], ids[r], TOPOLOGY[k])
-        for s, r, k in zip(*lanes.topology.tolist(), lanes.topology_kind.tolist(), strict=True)
-    }
+    related = set()
+    for sender, receiver, kind in topology(lanes):
+        related.add((ids[sender], ids[receiver], TOPOLOGY[kind]))
     expected = set()
-    for i, own in enumerate(ids):
-        for senders, kind in (
-            (m.successors[i].tolist(), "successor"),
-            (m.predecessors[i].tolist(), "predecessor"),
-            ([int(m.left_neighbor[i])], "left"),
-            ([int(m.right_neighbor[i])], "right"),
-        ):
-            expected |= {(sender, own, kind) for sender in senders if sender in ids and sender != own}
-    assert found == expected and {kind for *_, kind in found} == set(TOPOLOGY)
+    for row, lane_id in enumerate(ids):
+        senders = {
+            "successor": m.successors[row].tolist(),
+            "predecessor": m.predecessors[row].tolist(),
+            "left": [int(m.left_neighbor[row])],
+            "right": [int(m.right_neighbor[row])],
+        }
+        for kind in TOPOLOGY:
+            for sender in senders[kind]:
+                if sender in ids and sender != lane_id:
+                    expected.add((sender, lane_id, kind))
+    assert related == expected
+    assert {kind for _, _, kind in related} == set(TOPOLOGY)
 
 
 def test_points_of_a_lane_and_a_crossing_are_the_closed_form() -> None:
@@ -218,11 +229,10 @@ def test_odd_numbers_of_points_are_rejected() -> None:
 def test_self_loops_are_omitted() -> None:
     circle = 9 * np.stack((np.cos(np.linspace(0, 6, 30)), np.sin(np.linspace(0, 6, 30))), -1)
     lanes = LaneMap.from_centerlines([circle, circle + 20], successors=[[0, 1], []])
-    found = features_of(straight(1, map=lanes), ALL_LANES).lanes
-    kinds = [TOPOLOGY[kind] for kind in found.topology_kind]
-    assert set(zip(*found.topology.tolist(), kinds, strict=True)) == {
-        (1, 0, "successor"),
-        (0, 1, "predecessor"),
+    features = features_of(straight(1, map=lanes), ALL_LANES).lanes
+    assert set(topology(features)) == {
+        (1, 0, TOPOLOGY.index("successor")),
+        (0, 1, TOPOLOGY.index("predecessor")),
     }
 
 
@@ -250,7 +260,7 @@ def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(
 
 
 def test_an_unknown_attribute_is_refused() -> None:
-    with pytest.raises(DataError, match="must list any of boundaries, marks, lane_types, crossings, classes"):
+    with pytest.raises(DataError, match="boundaries, marks, lane_types, crossings, classes"):
         FeatureConfig(omit=["colours"])
 
 
