@@ -84,11 +84,21 @@ def test_a_healthy_installation_has_no_problem(store_path: Path, capsys: pytest.
         ("1.9", "", "problem", ["too old", "1.9", 'pip install "']),
         ("2.0", "", "ok", ["2.0 (<4,>=2)"]),
         ("4.0", "", "note", ["newer than the tested versions"]),
-        ("3", "raise OSError('no thing.so\\nat all')", "problem", ["no thing.so)", "--force-reinstall"]),
+        (
+            "3",
+            "raise OSError('no thing.so\\nat all')",
+            "problem",
+            ["no thing.so)", "--force-reinstall"],
+        ),
     ],
 )
 def test_versions_are_checked_and_packages_imported(
-    version: str, code: str, level: str, words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str,
+    code: str,
+    level: str,
+    words: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = f"thing{abs(hash((version, code)))}"
     (tmp_path / f"{name}-{version}.dist-info").mkdir()

@@ -56,7 +56,8 @@ def exported(scenes: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -
 @contextmanager
 def traced_before(bundle: Path, names: Sequence[str] = GRAPHS) -> Iterator[None]:
     """Replace the tracing of the graphs ``names`` by those of ``bundle``, which has the same weights."""
-    graphs, trace = {name: onnx.load(bundle / f"{name}.onnx") for name in names}, module.to_onnx
+    graphs = {name: onnx.load(bundle / f"{name}.onnx") for name in names}
+    trace = module.to_onnx
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "to_onnx", lambda *given: graphs.get(given[1]) or trace(*given))
         yield

@@ -90,7 +90,8 @@ def settings(encoder: type[nn.Module], decoder: type[nn.Module] | None = None) -
 
 def test_targets_are_rows_of_the_agents_that_are_left_without_padding() -> None:
     scene = RealScene(SIGNATURES["decoder"].inputs, GraphConfig())
-    ports, sizes = scene.signature.inputs, {"F": 3, "D": 4, "K": 6, "W": 1, "T": 5}
+    ports = scene.signature.inputs
+    sizes = {"F": 3, "D": 4, "K": 6, "W": 1, "T": 5}
     values = dict(zip((port.name for port in ports), traced_inputs(ports, sizes), strict=True))
     values["agent_valid"] = torch.tensor([False, True, False, True, True, False, True])
     values["target"] = torch.tensor([6, 1, 4, 3, 6])
@@ -108,7 +109,8 @@ def test_own_encoder_and_decoder(
     checkpoint = save_model(tmp_path / "own.ckpt", settings(AverageEncoder, StraightDecoder))
     result = export_bundle(checkpoint, tmp_path / "bundle", scenes[:2], sizes=sizes, progress=False)
     assert result.summary() and len(result.cases) == 5
-    onboard, predictor = OnboardForecaster(tmp_path / "bundle"), CheckpointPredictor(checkpoint)
+    onboard = OnboardForecaster(tmp_path / "bundle")
+    predictor = CheckpointPredictor(checkpoint)
     [expected] = predictor(scenes[:1])
     names = expected.track_id[::-1][:3].tolist()
     found = onboard.forecast(ScenarioBatch.of(scenes[:1]), names)
@@ -120,9 +122,18 @@ def test_own_encoder_and_decoder(
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (SizeOfData, r"SizeOfData in test_any_model.py, line \d+, `return .*int\(graph.kind.max.*cannot be"),
-        (LengthOfTensor, r"LengthOfTensor in .*`return x \+ torch.zeros\(len.*: len fixes a size of the sc"),
-        (Accumulated, r"Accumulated accumulates with index_put, which onnxruntime computes wrongly"),
+        (
+            SizeOfData,
+            r"SizeOfData in test_any_model.py, line \d+, `return .*int\(graph.kind.max.*cannot be",
+        ),
+        (
+            LengthOfTensor,
+            r"LengthOfTensor in .*`return x \+ torch.zeros\(len.*: len fixes a size of the sc",
+        ),
+        (
+            Accumulated,
+            r"Accumulated accumulates with index_put, which onnxruntime computes wrongly",
+        ),
         (Eigenvalues, r"Eigenvalues uses the operation aten\.\w*eig\w*(\.\w+)?, which ONNX lacks$"),
     ],
 )
@@ -155,12 +166,19 @@ def config(name: str) -> dict[str, Any]:
 def test_every_config_is_exported_scored_and_replayed(
     name: str, scenes: list[Scenario], tmp_path: Path
 ) -> None:
-    checkpoint, bundle = save_model(tmp_path / "model.ckpt", config(name)), tmp_path / "bundle"
+    checkpoint = save_model(tmp_path / "model.ckpt", config(name))
+    bundle = tmp_path / "bundle"
     export_bundle(checkpoint, bundle, scenes[:2], progress=False)
     assert run("evaluate", "--checkpoint", bundle) == 0
     assert run("replay", "--bundle", bundle) == 0
     export_bundle(
-        checkpoint, bundle, scenes[:2], sizes=(64, 256), precision="fp16", part="encoder", progress=False
+        checkpoint,
+        bundle,
+        scenes[:2],
+        sizes=(64, 256),
+        precision="fp16",
+        part="encoder",
+        progress=False,
     )
     assert OnboardEncoder(bundle).encode(ScenarioBatch.of(scenes[:1])).agent.shape == (64, 16)
 

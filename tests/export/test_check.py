@@ -25,7 +25,8 @@ def test_equal_bundle_passes_with_the_focal_errors_of_all_cases(
     bundle: Path, predictor: CheckpointPredictor, scenes: list[Scenario]
 ) -> None:
     """Of the scene, its focal agent alone, without a map, and both."""
-    scene, empty = scenes[0], LaneMap()
+    scene = scenes[0]
+    empty = LaneMap()
     cases = [scene, alone(scene), replace(scene, map=empty), replace(alone(scene), map=empty)]
     ends = [f.trajectory[f.rows(np.array([scene.focal_id]))[0], :, -1] for f in predictor(cases)]
     truth = scene.tracks.position[scene.focal, -1]
@@ -52,7 +53,12 @@ def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[
 @pytest.mark.parametrize(
     ("differences", "min_fde", "tolerance_m", "message"),
     [
-        ((0.005, 0.006, 0.0), 1.0, None, "99 % of the agents are within 0.005 m, the limit is 0.001"),
+        (
+            (0.005, 0.006, 0.0),
+            1.0,
+            None,
+            "99 % of the agents are within 0.005 m, the limit is 0.001",
+        ),
         ((0.0005, 0.02, 0.0), 1.0, None, "largest distance is 0.02 m, the limit is 0.01"),
         ((0.0005, 0.02, 0.002), 1.0, 0.1, "a probability differs by 0.002, the limit is 0.001"),
         ((0.0, 0.0, 0.0), 1.01, None, "focal minFDE increases to 1.01 m, the limit is 1.002"),
@@ -79,6 +85,7 @@ def test_exceeded_limit_is_named(
 def test_scenes_of_any_window_and_rate_are_compared(
     bundle: Path, predictor: CheckpointPredictor, scenes: list[Scenario]
 ) -> None:
-    slow, short = resample(scenes[0], 0.5), replace(scenes[0], num_observed=8)
+    slow = resample(scenes[0], 0.5)
+    short = replace(scenes[0], num_observed=8)
     found = check(bundle, predictor, predictor.on_model_steps([slow, short]), RULE)
     assert len(found.cases) == 5 and found.scored == 4  # the short one ends beyond the model's horizon

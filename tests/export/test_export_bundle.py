@@ -58,12 +58,14 @@ def test_manifest_describes_the_bundle(
         assert inputs == [port.name for port in SIGNATURES[name].inputs if port.name in inputs]
     check = info["check"]
     assert check["usual"] <= check["limit"] == 1e-3 and len(check["cases"]) == len(scenes) + 3
-    agents, lanes = ([case[name] for case in check["cases"]] for name in ("agents", "lanes"))
+    agents = [case["agents"] for case in check["cases"]]
+    lanes = [case["lanes"] for case in check["cases"]]
     assert min(agents) == 1 and max(agents) > 50 and min(lanes) == 0
 
 
 def test_interface_page_lists_every_tensor(bundle: Path) -> None:
-    info, page = Bundle(bundle).info, (bundle / INTERFACE).read_text()
+    info = Bundle(bundle).info
+    page = (bundle / INTERFACE).read_text()
     for name, graph in info["graphs"].items():
         assert f"## {name}.onnx" in page
         assert all(f"`{port['name']}`" in page for port in graph["inputs"] + graph["outputs"])
@@ -102,7 +104,8 @@ def test_failed_check_leaves_nothing_and_keeps_the_bundle_before(
 
 
 def test_a_faulty_disk_loses_no_bundle(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, new = (shutil.copytree(bundle, tmp_path / name / "bundle") for name in ("out", "new"))
+    target = shutil.copytree(bundle, tmp_path / "out" / "bundle")
+    new = shutil.copytree(bundle, tmp_path / "new" / "bundle")
     (target / "mark").touch()
     rename = Path.rename
 
@@ -118,7 +121,8 @@ def test_a_faulty_disk_loses_no_bundle(bundle: Path, tmp_path: Path, monkeypatch
 
 
 def test_other_files_are_not_overwritten(checkpoint: Path, scenes: list[Scenario], tmp_path: Path) -> None:
-    folder, file = tmp_path / "work", tmp_path / "work.zip"
+    folder = tmp_path / "work"
+    file = tmp_path / "work.zip"
     folder.mkdir()
     for path in (folder / "thesis.txt", file):
         path.write_text("years")
@@ -151,7 +155,11 @@ class AnchorDecoder(SceneDecoder):
     anchor_steps = property(lambda self: self.horizon)
 
     def forward(
-        self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
+        self,
+        tokens: SceneTokens,
+        batch: HeteroData,
+        joint: bool = False,
+        agents: Tensor | None = None,
     ) -> Prediction:
         path = batch["agent"].anchors
         path = path if agents is None else path.index_select(0, agents)
@@ -191,7 +199,8 @@ def test_anchors_are_an_input_of_the_decoder(
 
 
 def test_encoder_alone(encoder_bundle: Path, scenes: list[Scenario]) -> None:
-    info, page = Bundle(encoder_bundle).info, (encoder_bundle / INTERFACE).read_text()
+    info = Bundle(encoder_bundle).info
+    page = (encoder_bundle / INTERFACE).read_text()
     files = {f"{name}.onnx" for name in ENCODER_GRAPHS}
     assert files == {path.name for path in encoder_bundle.iterdir() if path.suffix == ".onnx"}
     assert "decoder.onnx" not in page and "Encoder without decoder: tokens of 16 channels" in page
@@ -228,7 +237,8 @@ def test_largest_scenes_are_checked() -> None:
     store: Any = Store()
     assert checked_rows(store, 3) == [0, 2, 3]
     assert sorted(checked_rows(store, 20)) == [0, 1, 2, 3, 4]
-    Store.sizes, Store.__len__ = (np.zeros(0), np.zeros(0)), lambda self: 0
+    Store.sizes = (np.zeros(0), np.zeros(0))
+    Store.__len__ = lambda self: 0
     assert checked_rows(store, 3) == []
 
 
@@ -242,10 +252,13 @@ def test_pretrained_weights_export_in_every_way(
     sample_scenarios: list[Scenario], tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """Each way meets its tolerance; fixed sizes do not change the forecast of a scene that fits."""
-    scenes, out = sample_scenarios[:6], tmp_path / "bundle.zip"
+    scenes = sample_scenarios[:6]
+    out = tmp_path / "bundle.zip"
     result = export_bundle("argoverse-nano", out, scenes, **options)
     assert result.usual <= result.limit
-    onboard, predictor, fitting = OnboardForecaster(out), CheckpointPredictor("argoverse-nano"), 0
+    onboard = OnboardForecaster(out)
+    predictor = CheckpointPredictor("argoverse-nano")
+    fitting = 0
     assert onboard.bundle.sizes == options.get("sizes")
     for scene in scenes if "sizes" in options else ():
         [expected] = predictor([scene])

@@ -16,5 +16,6 @@ def test_temperature_divides_the_logits(predictor: CheckpointPredictor) -> None:
     torch.manual_seed(0)
     sizes = {"T": 50, "D": 16, "K": 6, "F": 60, "W": 1, "A": 3, "L": 5, "B": 2}
     inputs = traced_inputs(ports, sizes)
-    one, two = (Decoder(predictor.model.decoder, temperature)(*inputs)[-1] for temperature in (1.0, 2.0))
+    one = Decoder(predictor.model.decoder, 1.0)(*inputs)[-1]
+    two = Decoder(predictor.model.decoder, 2.0)(*inputs)[-1]
     torch.testing.assert_close(two, one.sqrt() / one.sqrt().sum(-1, keepdim=True))

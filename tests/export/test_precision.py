@@ -47,7 +47,8 @@ def test_int8_quantises_products(bundle: Path) -> None:
     before = model.SerializeToString()
     small = to_int8(model)
     assert {n.op_type for n in small.graph.node} >= {"MatMulInteger", "DynamicQuantizeLinear"}
-    [exact], [found] = outputs(model, bundle, "lane_encoder"), outputs(small, bundle, "lane_encoder")
+    [exact] = outputs(model, bundle, "lane_encoder")
+    [found] = outputs(small, bundle, "lane_encoder")
     assert 0 < np.abs(found - exact).max() < 0.3 * np.abs(exact).max()
     assert model.SerializeToString() == before
 

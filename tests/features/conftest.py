@@ -20,5 +20,13 @@ def scenario(sample_scenarios: list[Scenario], request: pytest.FixtureRequest) -
 @pytest.fixture(scope="session")
 def scenes(sample_scenarios: list[Scenario]) -> list[Scenario]:
     """Return real scenes, one without a map, two with the same lane ids."""
-    crowded, sparse = sample_scenarios[0], sample_scenarios[-1]
-    return [crowded, replace(sparse, map=LaneMap()), sparse, straight(3), crowded, sample_scenarios[5]]
+    crowded = sample_scenarios[0]
+    sparse = sample_scenarios[-1]
+    return [
+        crowded,
+        replace(sparse, map=LaneMap()),
+        sparse,
+        straight(3),
+        crowded,
+        sample_scenarios[5],
+    ]

@@ -18,12 +18,16 @@ from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.tracks import EGO_ID, TrackCategory
 
-#: A translation by 10 km and a quarter turn.
-FAR, QUARTER = (6000.0, -8000.0), np.pi / 2
+#: A translation by 10 km.
+FAR = (6000.0, -8000.0)
+QUARTER = np.pi / 2
 
 
 def moved(
-    scenario: Scenario, shift: tuple[float, float] = FAR, angle: float = QUARTER, map_too: bool = True
+    scenario: Scenario,
+    shift: tuple[float, float] = FAR,
+    angle: float = QUARTER,
+    map_too: bool = True,
 ) -> Scenario:
     """Rotate ``scenario`` by ``angle`` about the city's origin, then translate it by ``shift``."""
     turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
@@ -31,32 +35,39 @@ def moved(
     def place(xy: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate((xy[:, :2] @ turn + shift, xy[:, 2:]), 1)
 
-    tracks, valid = scenario.tracks, scenario.tracks.valid
+    tracks = scenario.tracks
+    valid = scenario.tracks.valid
     position = tracks.position.copy()
     position[valid] = place(position[valid])
     heading = np.where(valid, (tracks.heading + angle + np.pi) % (2 * np.pi) - np.pi, 0.0)
     tracks = replace(tracks, position=position, heading=heading, velocity=tracks.velocity @ turn)
-    polylines = {
-        f.name: Ragged(place(line.values), line.offsets)
-        for f in fields(LaneMap)
-        if isinstance(line := getattr(scenario.map, f.name), Ragged) and line.values.ndim == 2
-    }
-    return replace(
-        scenario, tracks=tracks, map=replace(scenario.map, **polylines) if map_too else scenario.map
-    )
+    lanes = scenario.map
+    if map_too:
+        moved_lines = {}
+        for field in fields(LaneMap):
+            line = getattr(lanes, field.name)
+            if isinstance(line, Ragged) and line.values.ndim == 2:
+                moved_lines[field.name] = Ragged(place(line.values), line.offsets)
+        lanes = replace(lanes, **moved_lines)
+    return replace(scenario, tracks=tracks, map=lanes)
 
 
 def in_a_mirror(scenario: Scenario) -> Scenario:
     """Reflect ``scenario``: y becomes -y and left becomes right; other attributes of lanes are unchanged."""
-    up, tracks, m = np.array([1.0, -1.0]), scenario.tracks, scenario.map
+    up = np.array([1.0, -1.0])
+    tracks = scenario.tracks
+    m = scenario.map
 
     def polylines(lines: Ragged) -> Ragged:
-        return Ragged.from_rows([[(x, -y) for x, y in line[:, :2].tolist()] for line in lines], 2)
+        return Ragged.from_rows([line[:, :2] * up for line in lines], 2)
 
     return replace(
         scenario,
         tracks=replace(
-            tracks, position=tracks.position * up, heading=-tracks.heading, velocity=tracks.velocity * up
+            tracks,
+            position=tracks.position * up,
+            heading=-tracks.heading,
+            velocity=tracks.velocity * up,
         ),
         map=replace(
             m,
@@ -75,8 +86,10 @@ def in_a_mirror(scenario: Scenario) -> Scenario:
 
 def other_future(scenario: Scenario) -> Scenario:
     """Replace the future and keep the past."""
-    random, now = np.random.default_rng(3), scenario.num_observed
-    tracks, shape = scenario.tracks, scenario.tracks.valid[:, now:].shape
+    random = np.random.default_rng(3)
+    now = scenario.num_observed
+    tracks = scenario.tracks
+    shape = scenario.tracks.valid[:, now:].shape
 
     def changed(past: NDArray[Any], future: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate((past[:, :now], future.astype(past.dtype)), 1)
@@ -95,7 +108,7 @@ def other_future(scenario: Scenario) -> Scenario:
 
 def with_tracks(scenario: Scenario, rows: NDArray[np.int64]) -> Scenario:
     """Select tracks, in this order."""
-    chosen = {f.name: getattr(scenario.tracks, f.name)[rows] for f in fields(scenario.tracks)}
+    chosen = {field.name: getattr(scenario.tracks, field.name)[rows] for field in fields(scenario.tracks)}
     return replace(scenario, tracks=replace(scenario.tracks, **chosen))
 
 
@@ -126,10 +139,12 @@ def straight(cars: int = 3, gap_m: float = 20.0, **options: Any) -> Scenario:
 
 def equal_batches(a: SceneBatch, b: SceneBatch) -> bool:
     """Return whether two batches are equal, bit by bit."""
-    return all(
-        set(one.keys()) == set(two.keys()) and all(_equal(value, two[name]) for name, value in one.items())
-        for one, two in zip(a.stores, b.stores, strict=True)
-    )
+    for store, other in zip(a.stores, b.stores, strict=True):
+        if set(store.keys()) != set(other.keys()):
+            return False
+        if not all(_equal(value, other[name]) for name, value in store.items()):
+            return False
+    return True
 
 
 def _equal(a: object, b: object) -> bool:

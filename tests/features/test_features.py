@@ -12,7 +12,7 @@ from tests.features.scenes import FAR, features_of, moved, other_future, straigh
 from trajpred.errors import DataError
 from trajpred.features.channels import LANE_KINDS, TOPOLOGY
 from trajpred.features.config import FeatureConfig
-from trajpred.features.scene_features import SceneFeatures, scene_features
+from trajpred.features.scene_features import LaneFeatures, SceneFeatures, scene_features
 from trajpred.geometry import Pose
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.baselines import lane_following
@@ -41,10 +41,11 @@ def as_xy(z: np.ndarray) -> np.ndarray:
 
 def local_truth(scenario: Scenario, features: SceneFeatures) -> dict[str, np.ndarray]:
     """Compute every agent in the frame of its last observed pose, with complex numbers in a loop."""
-    rows: dict[str, list[np.ndarray]] = {name: [] for name in ("position", "velocity", "turn", "valid")}
+    rows: dict[str, list[np.ndarray]] = {"position": [], "velocity": [], "turn": [], "valid": []}
     for track in features.agents.track:
-        last = max(t for t in range(scenario.num_observed) if scenario.tracks.valid[track, t])
-        place, velocity = (as_complex(x[track]) for x in (scenario.tracks.position, scenario.tracks.velocity))
+        last = np.flatnonzero(scenario.tracks.valid[track, : scenario.num_observed])[-1]
+        place = as_complex(scenario.tracks.position[track])
+        velocity = as_complex(scenario.tracks.velocity[track])
         back = np.exp(-1j * scenario.tracks.heading[track, last])
         rows["position"].append((place - place[last]) * back)
         rows["velocity"].append(velocity * back)
@@ -57,14 +58,14 @@ def test_anchors_are_lane_following_in_the_agents_own_frames(scenario: Scenario)
     other = moved(scenario, FAR, 1.0)
     features = scene_features(ScenarioBatch.of([other, scenario]), FeatureConfig(anchor_steps=60))
     for scene, source in enumerate((other, scenario)):
-        own = features.agents.scene == scene
-        expected = lane_following(source).of(features.agents.track_id[own])
+        rows_here = features.agents.scene == scene
+        expected = lane_following(source).of(features.agents.track_id[rows_here])
         rows = [source.tracks.index(name) for name in expected.track_id]
         pose = Pose(source.tracks.position, source.tracks.heading)[rows, source.last_seen[rows]]
         back = np.exp(-1j * pose.heading)[:, None, None]
         path = as_complex(expected.trajectory - pose.position[:, None, None]) * back
         # The same futures in another order: of choice, not of probability.
-        gap = np.abs(features.agents.anchors[own][:, :, None] - as_xy(path)[:, None]).max((3, 4))
+        gap = np.abs(features.agents.anchors[rows_here][:, :, None] - as_xy(path)[:, None]).max((3, 4))
         order = gap.argmin(2)
         assert (np.sort(order, 1) == np.arange(6)).all() and gap.min(2).max() < 2e-3
     assert features_of(scenario, DEFAULT).agents.anchors.shape[1:] == (6, 0, 2)
@@ -72,9 +73,15 @@ def test_anchors_are_lane_following_in_the_agents_own_frames(scenario: Scenario)
 
 def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:
     features = features_of(scenario, DEFAULT)
-    truth, now = local_truth(scenario, features), scenario.num_observed
+    truth = local_truth(scenario, features)
+    now = scenario.num_observed
     valid = truth["valid"][..., None]
-    history = (as_xy(truth["position"]) / 10, as_xy(truth["velocity"]) / 10, as_xy(truth["turn"]), valid)
+    history = (
+        as_xy(truth["position"]) / 10,
+        as_xy(truth["velocity"]) / 10,
+        as_xy(truth["turn"]),
+        valid,
+    )
     history = np.where(valid, np.concatenate(history, -1), 0)[:, :now]
     target = np.where(valid, as_xy(truth["position"]), 0)[:, now:]
     np.testing.assert_allclose(features.agents.history, history, rtol=0, atol=1e-4)
@@ -93,7 +100,8 @@ def test_features_are_invariant_to_moving_and_rotating_the_scene(
     before = features_of(scenario, DEFAULT)
     after = features_of(moved(scenario, shift, angle), DEFAULT)
     for name in LOCAL_AGENT:
-        a, b = getattr(before.agents, name), getattr(after.agents, name)
+        a = getattr(before.agents, name)
+        b = getattr(after.agents, name)
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-4, err_msg=name)
     for name in SAME_AGENT:
         assert np.array_equal(getattr(before.agents, name), getattr(after.agents, name)), name
@@ -108,9 +116,11 @@ def test_features_are_invariant_to_moving_and_rotating_the_scene(
 
 
 def test_the_future_enters_the_target_alone(scenario: Scenario) -> None:
-    before, after = (features_of(s, DEFAULT) for s in (scenario, other_future(scenario)))
+    before = features_of(scenario, DEFAULT)
+    after = features_of(other_future(scenario), DEFAULT)
     for part in ("agents", "lanes"):
-        a, b = getattr(before, part), getattr(after, part)
+        a = getattr(before, part)
+        b = getattr(after, part)
         for name in a.__dataclass_fields__:
             same = np.array_equal(getattr(a, name), getattr(b, name))
             assert same != name.startswith("target"), name
@@ -119,7 +129,8 @@ def test_the_future_enters_the_target_alone(scenario: Scenario) -> None:
 @pytest.mark.parametrize("step_s", [0.09999, 0.1, 0.10001])
 def test_unobserved_tracks_are_omitted_unless_scored(step_s: float) -> None:
     """Whatever the jitter of the clock; tracks of the future alone are always omitted."""
-    scored, unscored = TrackCategory.SCORED, TrackCategory.UNSCORED
+    scored = TrackCategory.SCORED
+    unscored = TrackCategory.UNSCORED
     last = np.array([49, 39, 38, 20, 20, 109])  # 1.0 s ago is recent, 1.1 s is not
     valid = np.arange(110) <= last[:, None]
     valid[5, :50] = False
@@ -142,38 +153,53 @@ def test_focal_then_scored_then_nearest_agents_are_kept(most: int) -> None:
 
 def test_the_nearest_lanes_are_kept(scenario: Scenario) -> None:
     every = features_of(scenario, ALL_LANES)
-    distance = np.array(
-        [min(np.hypot(*(lane - agent)) for agent in every.agents.position) for lane in every.lanes.position]
-    )
-    for config in (FeatureConfig(max_lanes=20), FeatureConfig(lane_radius_m=15.0, max_lanes=10_000)):
+    apart = every.lanes.position[:, None] - every.agents.position
+    distance = np.hypot(apart[..., 0], apart[..., 1]).min(axis=1)
+    for config in (
+        FeatureConfig(max_lanes=20),
+        FeatureConfig(lane_radius_m=15.0, max_lanes=10_000),
+    ):
         expected = np.flatnonzero(distance <= config.lane_radius_m)
-        expected = np.sort(expected[np.argsort(distance[expected], kind="stable")[: config.max_lanes]])
+        order = np.argsort(distance[expected], kind="stable")
+        expected = np.sort(expected[order[: config.max_lanes]])
         lanes = features_of(scenario, config).lanes
         assert np.array_equal(lanes.position, every.lanes.position[expected])
         # Topology between kept lanes is kept.
         row = {old: new for new, old in enumerate(expected.tolist())}
-        whole = zip(*every.lanes.topology.tolist(), every.lanes.topology_kind.tolist(), strict=True)
-        left = [(row[s], row[r], k) for s, r, k in whole if s in row and r in row]
-        assert list(zip(*lanes.topology.tolist(), lanes.topology_kind.tolist(), strict=True)) == left
+        left = []
+        for sender, receiver, kind in topology(every.lanes):
+            if sender in row and receiver in row:
+                left.append((row[sender], row[receiver], kind))
+        assert topology(lanes) == left
+
+
+def topology(lanes: LaneFeatures) -> list[tuple[int, int, int]]:
+    """Return sender, receiver and kind of each pair."""
+    senders, receivers = lanes.topology.tolist()
+    return list(zip(senders, receivers, lanes.topology_kind.tolist(), strict=True))
 
 
 def test_topology_equals_the_lane_ids_of_the_map(scenario: Scenario) -> None:
-    lanes, m = features_of(scenario, ALL_LANES).lanes, scenario.map
+    lanes = features_of(scenario, ALL_LANES).lanes
+    m = scenario.map
     ids = m.lane_id.tolist()
-    found = {
-        (ids[s], ids[r], TOPOLOGY[k])
-        for s, r, k in zip(*lanes.topology.tolist(), lanes.topology_kind.tolist(), strict=True)
-    }
+    related = set()
+    for sender, receiver, kind in topology(lanes):
+        related.add((ids[sender], ids[receiver], TOPOLOGY[kind]))
     expected = set()
-    for i, own in enumerate(ids):
-        for senders, kind in (
-            (m.successors[i].tolist(), "successor"),
-            (m.predecessors[i].tolist(), "predecessor"),
-            ([int(m.left_neighbor[i])], "left"),
-            ([int(m.right_neighbor[i])], "right"),
-        ):
-            expected |= {(sender, own, kind) for sender in senders if sender in ids and sender != own}
-    assert found == expected and {kind for *_, kind in found} == set(TOPOLOGY)
+    for row, lane_id in enumerate(ids):
+        senders = {
+            "successor": m.successors[row].tolist(),
+            "predecessor": m.predecessors[row].tolist(),
+            "left": [int(m.left_neighbor[row])],
+            "right": [int(m.right_neighbor[row])],
+        }
+        for kind in TOPOLOGY:
+            for sender in senders[kind]:
+                if sender in ids and sender != lane_id:
+                    expected.add((sender, lane_id, kind))
+    assert related == expected
+    assert {kind for _, _, kind in related} == set(TOPOLOGY)
 
 
 def test_points_of_a_lane_and_a_crossing_are_the_closed_form() -> None:
@@ -187,7 +213,8 @@ def test_points_of_a_lane_and_a_crossing_are_the_closed_form() -> None:
     )
     lanes = features_of(straight(1, map=lane), ALL_LANES).lanes
     along = np.linspace(-45, 45, 10)
-    zeros, ones = np.zeros(10), np.ones(10)
+    zeros = np.zeros(10)
+    ones = np.ones(10)
     street = np.stack((along / 10, zeros, ones, zeros, zeros, 2 * ones, zeros, zeros), -1)
     zebra = np.stack((along / 100, zeros, ones, zeros, zeros, -2 * ones, zeros, 2 * ones), -1)
     np.testing.assert_allclose(lanes.points, [street, zebra], atol=1e-6)
@@ -204,11 +231,10 @@ def test_odd_numbers_of_points_are_rejected() -> None:
 def test_self_loops_are_omitted() -> None:
     circle = 9 * np.stack((np.cos(np.linspace(0, 6, 30)), np.sin(np.linspace(0, 6, 30))), -1)
     lanes = LaneMap.from_centerlines([circle, circle + 20], successors=[[0, 1], []])
-    found = features_of(straight(1, map=lanes), ALL_LANES).lanes
-    kinds = [TOPOLOGY[kind] for kind in found.topology_kind]
-    assert set(zip(*found.topology.tolist(), kinds, strict=True)) == {
-        (1, 0, "successor"),
-        (0, 1, "predecessor"),
+    features = features_of(straight(1, map=lanes), ALL_LANES).lanes
+    assert set(topology(features)) == {
+        (1, 0, TOPOLOGY.index("successor")),
+        (0, 1, TOPOLOGY.index("predecessor")),
     }
 
 
@@ -224,7 +250,9 @@ def test_omitted_attributes_are_not_read(scenario: Scenario) -> None:
     assert not equal(omitted.lanes.points, features_of(scenario, FeatureConfig()).lanes.points)
 
 
-def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(scenario: Scenario) -> None:
+def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(
+    scenario: Scenario,
+) -> None:
     config = FeatureConfig(omit=["classes"], anchor_steps=20)
     omitted = features_of(scenario, config)
     read = features_of(scenario, FeatureConfig(anchor_steps=20))
@@ -234,7 +262,7 @@ def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(sc
 
 
 def test_an_unknown_attribute_is_refused() -> None:
-    with pytest.raises(DataError, match="must list any of boundaries, marks, lane_types, crossings, classes"):
+    with pytest.raises(DataError, match="boundaries, marks, lane_types, crossings, classes"):
         FeatureConfig(omit=["colours"])
 
 

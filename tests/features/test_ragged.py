@@ -10,12 +10,15 @@ from trajpred.features.ragged import resample
 from trajpred.ragged import Ragged
 
 
-def one(line: np.ndarray, points: int) -> np.ndarray:
+def interpolated(line: np.ndarray, points: int) -> np.ndarray:
     if not len(line):
         return np.zeros((points, 2))
-    arc = np.concatenate(([0.0], np.cumsum(np.linalg.norm(np.diff(line, axis=0), axis=1))))
+    lengths = np.linalg.norm(np.diff(line, axis=0), axis=1)
+    arc = np.concatenate(([0.0], np.cumsum(lengths)))
     at = np.linspace(0, arc[-1], points)
-    return np.stack([np.interp(at, arc, line[:, axis]) for axis in (0, 1)], -1)
+    x = np.interp(at, arc, line[:, 0])
+    y = np.interp(at, arc, line[:, 1])
+    return np.stack((x, y), -1)
 
 
 point = st.tuples(st.integers(-100, 100), st.integers(-100, 100))
@@ -25,6 +28,6 @@ point = st.tuples(st.integers(-100, 100), st.integers(-100, 100))
 def test_resampling_equals_interpolation_per_polyline(
     lines: list[list[tuple[int, int]]], points: int
 ) -> None:
-    found = resample(Ragged.from_rows(lines, 2), points)
-    expected = [one(np.array(line, float).reshape(-1, 2), points) for line in lines]
-    np.testing.assert_allclose(found, np.array(expected).reshape(-1, points, 2), atol=1e-8)
+    resampled = resample(Ragged.from_rows(lines, 2), points)
+    expected = [interpolated(np.array(line, float).reshape(-1, 2), points) for line in lines]
+    np.testing.assert_allclose(resampled, np.array(expected).reshape(-1, points, 2), atol=1e-8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,14 +35,19 @@ def pairs(index: Tensor) -> list[tuple[int, int]]:
 
 def check_form(graph: HeteroData) -> None:
     for relation in RELATIONS:
-        index, kind = graph[relation].edge_index, graph[relation].edge_kind
+        sender, _, receiver = relation
+        index = graph[relation].edge_index
+        kind = graph[relation].edge_kind
         assert index.dtype == torch.int64 and len(kind) == index.shape[1]
         assert (index[1].diff() >= 0).all(), "not sorted by receiver"
         assert len(set(pairs(index))) == index.shape[1], "a duplicate edge"
-        assert relation[0] != relation[2] or not (index[0] == index[1]).any(), "a self loop"
-        assert (index < torch.tensor([[graph[relation[0]].num_nodes], [graph[relation[2]].num_nodes]])).all()
-        near, topology = EDGE_KINDS.index(f"{relation[0]}_{relation[2]}"), EDGE_KINDS.index(TOPOLOGY[0])
-        assert ((kind == near) | ((relation == LANE_TO_LANE) & (kind >= topology))).all()
+        assert sender != receiver or not (index[0] == index[1]).any(), "a self loop"
+        assert (index[0] < graph[sender].num_nodes).all()
+        assert (index[1] < graph[receiver].num_nodes).all()
+        valid = kind == EDGE_KINDS.index(f"{sender}_{receiver}")
+        if relation == LANE_TO_LANE:
+            valid |= kind >= EDGE_KINDS.index(TOPOLOGY[0])
+        assert valid.all()
 
 
 def test_edges_are_sorted_unique_and_of_a_valid_kind(scenario: Scenario) -> None:
@@ -51,17 +57,21 @@ def test_edges_are_sorted_unique_and_of_a_valid_kind(scenario: Scenario) -> None
 
 @pytest.mark.parametrize("ends", BOUNDS)
 def test_edges_respect_number_and_radius(scenario: Scenario, ends: tuple[str, str]) -> None:
-    graph, (k, radius) = build_batch([scenario], SceneConfig(graph=DENSE)), BOUNDS[ends]
+    graph = build_batch([scenario], SceneConfig(graph=DENSE))
+    k, radius = BOUNDS[ends]
     store = graph[ends[0], "to", ends[1]]
-    place = {name: graph[name].position.double().numpy() for name in ends}
+    of_senders = graph[ends[0]].position.double().numpy()
+    of_receivers = graph[ends[1]].position.double().numpy()
     near = (store.edge_kind == EDGE_KINDS.index(f"{ends[0]}_{ends[1]}")).numpy()
     sender, receiver = store.edge_index.numpy()
-    distance = np.linalg.norm(place[ends[0]][sender] - place[ends[1]][receiver], axis=1)
-    count = np.bincount(receiver[near], minlength=graph[ends[1]].num_nodes)
+    distance = np.linalg.norm(of_senders[sender] - of_receivers[receiver], axis=1)
+    count = np.bincount(receiver[near], minlength=len(of_receivers))
     assert distance[near].max() <= radius + 1e-3 and count.max() == k
     # Receivers attend to every sender within the radius, up to k.
-    every = np.linalg.norm(place[ends[1]][:, None] - place[ends[0]], axis=-1)
-    around = (every <= radius).sum(1) - (ends[0] == ends[1])
+    every = np.linalg.norm(of_receivers[:, None] - of_senders, axis=-1)
+    around = (every <= radius).sum(1)
+    if ends[0] == ends[1]:
+        around -= 1  # itself
     topology = np.bincount(receiver[~near], minlength=len(count))
     assert (count + topology >= np.minimum(around, k)).all()
 
@@ -71,15 +81,15 @@ def test_related_lanes_are_connected_at_any_distance(scenario: Scenario) -> None
     features = features_of(scenario, config)
     graph = scene_graph(features, GraphConfig(lane_lane_k=1, lane_radius_m=0.5))
     store = graph[LANE_TO_LANE]
-    kinds = {
-        pair: EDGE_KINDS[kind]
-        for pair, kind in zip(pairs(store.edge_index), store.edge_kind.tolist(), strict=True)
-    }
-    expected: dict[tuple[int, int], set[str]] = {}
-    for s, r, k in zip(*features.lanes.topology.tolist(), features.lanes.topology_kind.tolist(), strict=True):
-        expected.setdefault((s, r), set()).add(TOPOLOGY[k])
-    assert expected and all(kinds[pair] in names for pair, names in expected.items())
-    assert all(kinds[pair] == "lane_lane" for pair in kinds.keys() - expected.keys())
+    related: dict[tuple[int, int], set[str]] = {}
+    topology = features.lanes.topology.T.tolist()
+    for (sender, receiver), kind in zip(topology, features.lanes.topology_kind, strict=True):
+        related.setdefault((sender, receiver), set()).add(TOPOLOGY[kind])
+    connected = set()
+    for pair, kind in zip(pairs(store.edge_index), store.edge_kind, strict=True):
+        assert EDGE_KINDS[kind] in related.get(pair, {"lane_lane"})
+        connected.add(pair)
+    assert related and related.keys() <= connected
 
 
 @pytest.mark.parametrize("cars", [1, 3])
@@ -101,26 +111,39 @@ TIGHT = FeatureConfig(max_agents=9, max_lanes=30, lane_radius_m=50.0)
 @pytest.mark.parametrize("config", [FeatureConfig(), TIGHT], ids=["default", "tight"])
 def test_features_of_a_batch_are_those_of_its_scenes(scenes: list[Scenario], config: FeatureConfig) -> None:
     together = scene_features(ScenarioBatch.of(scenes), config)
-    edges, kinds = together.lanes.topology, together.lanes.topology_kind
+    edges = together.lanes.topology
+    kinds = together.lanes.topology_kind
     order = np.argsort(together.lanes.scene[edges[1]], kind="stable")  # they come kind by kind
     all_lanes = replace(together.lanes, topology=edges[:, order], topology_kind=kinds[order])
     alone = [features_of(scenario, config) for scenario in scenes]
+    agents = [features.agents for features in alone]
+    lanes = [features.lanes for features in alone]
+    # Rows of a batch are numbered on from scene to scene.
     counts = {
         "scene": [1] * len(scenes),
         "track": [len(scenario.tracks) for scenario in scenes],
-        "topology": [len(one.lanes.kind) for one in alone],
+        "topology": [len(part.kind) for part in lanes],
     }
-    first = {name: np.cumsum([0, *each[:-1]]) for name, each in counts.items()}
-    agents, lanes = [one.agents for one in alone], [one.lanes for one in alone]
-    for found, parts in ((together, alone), (together.agents, agents), (all_lanes, lanes)):
-        for name in {f.name for f in fields(found)} - {"agents", "lanes"}:
-            each = [getattr(part, name) for part in parts]
-            if name in first:
-                each = [x + start for x, start in zip(each, first[name], strict=True)]
-            expected = np.concatenate(each, axis=-1 if name == "topology" else 0)
-            assert getattr(found, name).dtype == expected.dtype
-            if name == "points":  # interpolated along another arc length
-                np.testing.assert_allclose(found.points, expected, rtol=0, atol=1e-6)
-            else:
-                np.testing.assert_array_equal(getattr(found, name), expected, err_msg=name)
+    check_parts(together, alone, counts)
+    check_parts(together.agents, agents, counts)
+    check_parts(all_lanes, lanes, counts)
     assert edges.shape[1] > 0
+
+
+def check_parts(batch: Any, parts: list[Any], counts: dict[str, list[int]]) -> None:
+    """Check that every field of the batch joins those of its scenes."""
+    for field in fields(batch):
+        name = field.name
+        if name in ("agents", "lanes"):
+            continue
+        values = [getattr(part, name) for part in parts]
+        if name in counts:
+            first = np.cumsum([0, *counts[name][:-1]])
+            values = [value + start for value, start in zip(values, first, strict=True)]
+        expected = np.concatenate(values, axis=-1 if name == "topology" else 0)
+        joined = getattr(batch, name)
+        assert joined.dtype == expected.dtype
+        if name == "points":  # interpolated along another arc length
+            np.testing.assert_allclose(joined, expected, rtol=0, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(joined, expected, err_msg=name)

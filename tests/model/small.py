@@ -17,14 +17,23 @@ from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 #: The fields of a Prediction, and how far float32 lets them differ (metres, nats).
-TOLERANCE = {"proposal": 2e-3, "proposal_scale": 2e-3, "trajectory": 2e-3, "scale": 2e-3, "logits": 1e-3}
+TOLERANCE = {
+    "proposal": 2e-3,
+    "proposal_scale": 2e-3,
+    "trajectory": 2e-3,
+    "scale": 2e-3,
+    "logits": 1e-3,
+}
 
 
 #: The settings of a still smaller model, for exports and trainings.
 SIZES = {"dim": 16, "heads": 2}
 TINY: dict[str, Any] = {
     "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**SIZES, "layers": 1}},
-    "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "propose_layers": 1}},
+    "decoder": {
+        "class_path": "trajpred.model.ModeDecoder",
+        "init_args": {**SIZES, "propose_layers": 1},
+    },
 }
 
 
@@ -33,7 +42,10 @@ def small_config(**model: Any) -> dict[str, Any]:
     sizes = {"dim": 32, "heads": 4}
     decoder = {**sizes, "propose_layers": 1, "joint": True}
     return {
-        "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**sizes, "layers": 2}},
+        "encoder": {
+            "class_path": "trajpred.model.SceneEncoder",
+            "init_args": {**sizes, "layers": 2},
+        },
         "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": decoder},
         **model,
     }
@@ -58,7 +70,8 @@ def evaluate_as(model: LitForecaster, evaluation: str) -> LitForecaster:
 def assert_same(found: Prediction, expected: Prediction, rows: Tensor | slice = slice(None)) -> None:
     """``found`` equals ``rows`` of ``expected`` to within :data:`TOLERANCE`."""
     for name, tolerance in TOLERANCE.items():
-        a, b = getattr(found, name), getattr(expected, name)[rows]
+        a = getattr(found, name)
+        b = getattr(expected, name)[rows]
         torch.testing.assert_close(a, b, rtol=0, atol=tolerance, msg=lambda text, n=name: f"{n}: {text}")
 
 

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 from torch_geometric.loader import DataLoader
 
 from tests.features.scenes import FAR, QUARTER, moved, other_future, straight, with_tracks
-from tests.model.small import assert_same, batch_of, evaluate_as, largest_change, small_config, small_model
+from tests.model.small import (
+    assert_same,
+    batch_of,
+    evaluate_as,
+    largest_change,
+    small_config,
+    small_model,
+)
 from trajpred.errors import DataError
 from trajpred.features.scene_graph import build_batch
 from trajpred.lane_map import LaneMap
@@ -29,7 +36,8 @@ def test_moving_and_turning_the_scene_moves_and_turns_the_forecast(
     model: LitForecaster, real: list[Scenario], evaluation: str, angle: float
 ) -> None:
     forecaster = evaluate_as(model, evaluation).forecaster
-    before, after = (batch_of(s) for s in (real, [moved(s, FAR, angle) for s in real]))
+    before = batch_of(real)
+    after = batch_of([moved(s, FAR, angle) for s in real])
     for joint in (False, True):
         with torch.inference_mode():
             assert_same(forecaster(after, joint), forecaster(before, joint))
@@ -61,7 +69,8 @@ def test_relative_poses_enter_where_the_config_says(real: list[Scenario], pose: 
         config[part]["init_args"] |= {"pose": pose}
     config["decoder"]["init_args"] |= {"refine_layers": 0, "propose_radius_m": 1e6}
     torch.manual_seed(0)
-    model, batch = LitForecaster.build(config).eval(), batch_of(real[:1])
+    model = LitForecaster.build(config).eval()
+    batch = batch_of(real[:1])
     with torch.inference_mode():
         before = model(batch)
         batch["agent"].heading[1] += 0.5
@@ -71,7 +80,8 @@ def test_relative_poses_enter_where_the_config_says(real: list[Scenario], pose: 
 
 def test_the_future_does_not_enter_the_prediction(model: LitForecaster, real: list[Scenario]) -> None:
     with torch.inference_mode():
-        before, after = (model(batch_of(s)) for s in (real, [other_future(s) for s in real]))
+        before = model(batch_of(real))
+        after = model(batch_of([other_future(s) for s in real]))
     assert largest_change(after, before) == 0
 
 
@@ -79,7 +89,8 @@ def test_the_future_does_not_enter_the_prediction(model: LitForecaster, real: li
 def test_dense_and_edge_evaluation_agree_in_values_and_gradients(
     model: LitForecaster, real: list[Scenario], joint: bool
 ) -> None:
-    found, batch = {}, batch_of(real)
+    found = {}
+    batch = batch_of(real)
     for evaluation in ("edges", "dense"):
         model.zero_grad()
         prediction = evaluate_as(model, evaluation).forecaster(batch, joint)
@@ -109,12 +120,14 @@ def test_a_batch_gives_what_its_scenes_give_one_by_one(
 
 def test_the_order_of_agents_does_not_matter(model: LitForecaster, real: list[Scenario]) -> None:
     order = np.random.default_rng(0).permutation(len(real[0].tracks))
-    before, after = batch_of(real[:1]), batch_of([with_tracks(real[0], order)])
+    before = batch_of(real[:1])
+    after = batch_of([with_tracks(real[0], order)])
     row = [before["agent"].track_id.tolist().index(name) for name in after["agent"].track_id.tolist()]
     assert row != sorted(row)
     with torch.inference_mode():
         for joint in (False, True):
-            found, expected = model.forecaster(after, joint), model.forecaster(before, joint)
+            found = model.forecaster(after, joint)
+            expected = model.forecaster(before, joint)
             assert_same(found, expected, torch.tensor(row))
 
 
@@ -128,7 +141,8 @@ def test_zero_offsets_predict_constant_velocity_in_the_city_frame(real: list[Sce
         row = expected.rows(forecast.track_id)
         assert scenario.focal_id in forecast.track_id and forecast.scenario_id == scenario.scenario_id
         for name in ("trajectory", "speed"):
-            a, b = getattr(forecast, name), getattr(expected, name)[row]
+            a = getattr(forecast, name)
+            b = getattr(expected, name)[row]
             np.testing.assert_allclose(a, np.broadcast_to(b, a.shape), rtol=0, atol=5e-3, err_msg=name)
         turn = np.exp(1j * forecast.heading) / np.exp(1j * expected.heading[row])
         np.testing.assert_allclose(turn, 1, atol=0.05)

@@ -73,7 +73,8 @@ def test_constant_velocity_counts_from_the_last_observation_in_each_scene_s_step
     valid[1, 30:50] = False  # last observed 2 s before the last observed step
     x = np.stack((np.arange(110.0), np.zeros(110)), -1)[None]  # a metre per step
     found = constant_velocity_of(
-        batch_of([straight(2, valid=valid), Scenario.from_arrays(x, num_observed=50, step_s=0.2)]), 60
+        batch_of([straight(2, valid=valid), Scenario.from_arrays(x, num_observed=50, step_s=0.2)]),
+        60,
     )
     steps = torch.arange(1, 61) * 0.1
     expected = torch.stack((10 * steps, 10 * (steps + 2.0), 10 * steps))
@@ -84,9 +85,11 @@ def test_constant_velocity_counts_from_the_last_observation_in_each_scene_s_step
 def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agent(
     real: list[Scenario],
 ) -> None:
-    forecaster, batch = small_model().forecaster, batch_of(real)
+    forecaster = small_model().forecaster
+    batch = batch_of(real)
     with torch.inference_mode():
-        marginal, joint = (forecaster(batch, kind) for kind in (False, True))
+        marginal = forecaster(batch, False)
+        joint = forecaster(batch, True)
     scene = batch["agent"].batch
     for i in range(3):
         rows = joint.logits[scene == i]
@@ -95,7 +98,12 @@ def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agen
     assert (marginal.logits[scene == 0].std(0) > 0).all()
     assert (marginal.trajectory - joint.trajectory).abs().max() > 0.02
     values = torch.tensor([[1.0, 2], [3, 6], [7, 8]])
-    assert scene_mean(values, torch.tensor([0, 0, 2]), 4).tolist() == [[2, 4], [0, 0], [7, 8], [0, 0]]
+    assert scene_mean(values, torch.tensor([0, 0, 2]), 4).tolist() == [
+        [2, 4],
+        [0, 0],
+        [7, 8],
+        [0, 0],
+    ]
 
 
 @pytest.mark.parametrize("evaluation", ["dense", "edges"])
@@ -103,7 +111,9 @@ def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agen
 def test_a_subset_of_agents_is_predicted_as_within_all(
     real: list[Scenario], evaluation: str, rows: list[int]
 ) -> None:
-    model, batch, subset = small_model(), batch_of(real), torch.tensor(rows, dtype=torch.long)
+    model = small_model()
+    batch = batch_of(real)
+    subset = torch.tensor(rows, dtype=torch.long)
     decoder = evaluate_as(model, evaluation).forecaster.decoder
     with torch.inference_mode():
         tokens = model.forecaster.encoder.encode(batch)
@@ -129,17 +139,22 @@ def test_values_out_of_range_are_rejected_by_name(options: dict[str, Any], probl
 
 
 def test_without_refinement_layers_the_proposal_is_the_prediction(real: list[Scenario]) -> None:
-    batch, decoder = batch_of(real[:1]), ModeDecoder(dim=32, heads=4, refine_layers=0, joint=True).eval()
+    batch = batch_of(real[:1])
+    decoder = ModeDecoder(dim=32, heads=4, refine_layers=0, joint=True).eval()
     tokens = SceneEncoder(32, 4, 1).eval().encode(batch)
     with torch.inference_mode():
-        marginal, joint = (decoder(tokens, batch, kind) for kind in (False, True))
+        marginal = decoder(tokens, batch, False)
+        joint = decoder(tokens, batch, True)
     assert marginal.proposal is None and marginal.trajectory.shape[1:] == (6, 60, 2)
     assert not [name for name, _ in decoder.named_parameters() if "refine" in name or "bias.1" in name]
     assert not torch.equal(marginal.trajectory, joint.trajectory)
 
 
-def test_the_refinement_does_not_train_the_proposal_and_its_scales_are_bounded(real: list[Scenario]) -> None:
-    model, batch = small_model(), batch_of(real[:1])
+def test_the_refinement_does_not_train_the_proposal_and_its_scales_are_bounded(
+    real: list[Scenario],
+) -> None:
+    model = small_model()
+    batch = batch_of(real[:1])
     for parameter in model.forecaster.decoder.refine_head.parameters():
         parameter.data *= 100
     prediction = model(batch)
@@ -214,7 +229,9 @@ def test_groups_start_from_the_lanes_and_from_constant_velocity(real: list[Scena
     torch.testing.assert_close(modes.trajectory[:, 6:], steady, rtol=0, atol=1e-5)
 
 
-def test_groups_learn_as_agents_of_their_own_and_as_what_they_are_merged_to(real: list[Scenario]) -> None:
+def test_groups_learn_as_agents_of_their_own_and_as_what_they_are_merged_to(
+    real: list[Scenario],
+) -> None:
     """The loss is the mean of the groups' losses and the loss of the merged forecast."""
     model = anchored_model(starts=["lanes", "velocity"])
     batch = build_batch(real[:2], model.scene)
@@ -226,7 +243,12 @@ def test_groups_learn_as_agents_of_their_own_and_as_what_they_are_merged_to(real
     torch.testing.assert_close(merged.logits.exp().sum(1), torch.ones(len(merged.logits)))
     whole, last, *parts = (prediction_losses(x, batch, LossConfig()) for x in (modes, merged, *groups))
     mean = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
-    expected = {**mean, "merged": last["loss"], "loss": mean["loss"] + last["loss"], "minADE": last["minADE"]}
+    expected = {
+        **mean,
+        "merged": last["loss"],
+        "loss": mean["loss"] + last["loss"],
+        "minADE": last["minADE"],
+    }
     assert whole.keys() == expected.keys()
     for name, value in whole.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-5, msg=name)

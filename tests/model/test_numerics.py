@@ -31,7 +31,8 @@ from trajpred.training.lit_forecaster import LitForecaster
 
 #: Farther from the origin than any city frame, metres.
 VERY_FAR = (1e7, -1e7)
-STEPS, OBSERVED = 110, 50
+STEPS = 110
+OBSERVED = 50
 
 
 def trained(name: str) -> tuple[Forecaster, list[Scenario]]:
@@ -57,7 +58,8 @@ def test_shipped_models_are_exact_and_the_same_ten_thousand_kilometres_away(name
     model, here = trained(name)
     there = [moved(scenario, VERY_FAR, 0.0) for scenario in here]
     batch = build_batch(here, model.scene)
-    found, exact = model(batch), in_double(model, batch)
+    found = model(batch)
+    exact = in_double(model, batch)
     assert exact.trajectory.dtype == exact.logits.dtype == torch.float64
     future = here[0].num_steps - here[0].num_observed
     error = norm(found.trajectory - exact.trajectory)[:, :, :future].amax((1, 2))  # of each agent
@@ -97,15 +99,19 @@ SIDES = ("none", "left", "right", "both")
 def lanes(sides: list[str], random: np.random.Generator) -> LaneMap:
     """Build a lane for each of ``sides``; every other one has no length."""
     centers = [random.normal(0, 20 * (i % 2), (3, 2)) + random.normal(0, 20, 2) for i in range(len(sides))]
-    left, right = (
-        Ragged.from_rows(
-            [
-                c + np.array([0, dy]) if side in (name, "both") else []
-                for c, side in zip(centers, sides, strict=True)
-            ],
-            2,
-        )
-        for name, dy in (("left", 1.7), ("right", -1.7))
+    left = Ragged.from_rows(
+        [
+            c + np.array([0, 1.7]) if side in ("left", "both") else []
+            for c, side in zip(centers, sides, strict=True)
+        ],
+        2,
+    )
+    right = Ragged.from_rows(
+        [
+            c + np.array([0, -1.7]) if side in ("right", "both") else []
+            for c, side in zip(centers, sides, strict=True)
+        ],
+        2,
     )
     following = [[(i + 1) % len(sides)] for i in range(len(sides))]  # one lane alone follows itself
     bare = LaneMap.from_centerlines(centers, successors=following)
@@ -119,14 +125,18 @@ def crowd(seed: int) -> Scenario:
     step = random.normal(0, 1, (len(valid), STEPS, 2)) * random.integers(2, size=(len(valid), 1, 1))
     track = random.normal(0, 20, (len(valid), 1, 2)) + step.cumsum(1)  # half of the agents are stationary
     return Scenario.from_arrays(
-        track[valid.any(1)], valid=valid[valid.any(1)], num_observed=OBSERVED, map=lanes([*SIDES], random)
+        track[valid.any(1)],
+        valid=valid[valid.any(1)],
+        num_observed=OBSERVED,
+        map=lanes([*SIDES], random),
     )
 
 
 def assert_finite(model: LitForecaster, batch: SceneBatch) -> None:
     """Predictions, losses and the gradients of all weights are finite."""
     model.zero_grad()
-    prediction, losses = model(batch), model.losses(batch)
+    prediction = model(batch)
+    losses = model.losses(batch)
     losses["loss"].backward()
     values = [*prediction.tensors.values()]
     assert all(x.isfinite().all() for x in (*values, *losses.values()))
@@ -164,7 +174,8 @@ def test_so_does_every_system_and_it_computes_in_float64_on_request(
 
 
 def test_training_on_a_crowded_scene_keeps_few_bytes_for_the_gradients() -> None:
-    random, kept = np.random.default_rng(0), dict[int, int]()
+    random = np.random.default_rng(0)
+    kept = dict[int, int]()
 
     def keep(x: Tensor) -> Tensor:
         kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()

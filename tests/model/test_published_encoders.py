@@ -69,7 +69,10 @@ def test_predictions_are_invariant_and_scenes_of_a_batch_independent(
     if path.stem == "graph_transformer":  # eigenvectors are defined up to sign and rotation
         model.forecaster.encoder.positional = None
     lonely = torch.arange(110.0)[:, None] * torch.tensor([1.0, 0.2])
-    scenes = [*real[:2], Scenario.from_arrays(lonely[None].numpy(), num_observed=50)]  # one agent, no map
+    scenes = [
+        *real[:2],
+        Scenario.from_arrays(lonely[None].numpy(), num_observed=50),
+    ]  # one agent, no map
     there = [moved(scene, (8000.0, -6000.0), math.pi / 2) for scene in scenes]
     with torch.inference_mode():
         together = model(build_batch(scenes, model.scene))
@@ -93,7 +96,8 @@ def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario]
         if (i, sector) not in nearest or distance < nearest[i, sector][0]:
             nearest[i, sector] = distance, torch.tensor([x, y]), j
     assert stars.present[:, 1:].nonzero().tolist() == [list(key) for key in sorted(nearest)]
-    state, sender = stars.state[:, 1:][stars.present[:, 1:]], stars.agent[:, 1:][stars.present[:, 1:]]
+    state = stars.state[:, 1:][stars.present[:, 1:]]
+    sender = stars.agent[:, 1:][stars.present[:, 1:]]
     expected = torch.stack([nearest[key][1] for key in sorted(nearest)])
     torch.testing.assert_close(10 * state[:, :2], expected, rtol=0, atol=1e-3)
     assert sender.tolist() == [nearest[key][2] for key in sorted(nearest)]
@@ -117,11 +121,13 @@ STARS = [pytest.param(path, id=path.stem) for path in CONFIGS if path.stem.endsw
 @pytest.mark.parametrize("path", STARS)
 def test_the_past_of_a_neighbour_reaches_its_star(path: Path, real: list[Scenario]) -> None:
     """Not only its present state: of the output of the GAT layers, exactly the stars it is in change."""
-    encoder, batch = small(path).forecaster.encoder.eval(), batch_of(real[:2])
+    encoder = small(path).forecaster.encoder.eval()
+    batch = batch_of(real[:2])
     found: list[Tensor] = []
     encoder.stars.register_forward_hook(lambda module, args, out: found.append(out))
     encoder.encode(batch)
-    stars, changed = Stars.of(batch, encoder.neighbors), copy.copy(batch)
+    stars = Stars.of(batch, encoder.neighbors)
+    changed = copy.copy(batch)
     agent = int((stars.present[:, 1:].sum(1)).argmax())
     neighbor = int(stars.agent[agent, 1:][stars.present[agent, 1:]][0])
     history = changed["agent"].history = batch["agent"].history.clone()
@@ -133,13 +139,16 @@ def test_the_past_of_a_neighbour_reaches_its_star(path: Path, real: list[Scenari
 
 
 def test_edges_of_stars_hold_the_sender_in_the_frame_of_the_receiver(real: list[Scenario]) -> None:
-    batch, encoder = batch_of(real[:2]), StarSceneEncoder(16, 2, 1, relative_pose=True)
+    batch = batch_of(real[:2])
+    encoder = StarSceneEncoder(16, 2, 1, relative_pose=True)
     given: list[tuple[Tensor, ...]] = []
     encoder.stars.register_forward_pre_hook(lambda module, args: given.append(args))
     encoder.encode(batch)
-    (_, edges, _, features), stars = given[0], Stars.of(batch, encoder.neighbors)
+    _, edges, _, features = given[0]
+    stars = Stars.of(batch, encoder.neighbors)
     sender, receiver = stars.agent[stars.present][edges].numpy()
-    position, heading = (batch["agent"][name].double().numpy() for name in ("position", "heading"))
+    position = batch["agent"]["position"].double().numpy()
+    heading = batch["agent"]["heading"].double().numpy()
     plane = np.array([1, 1j])
     seen = (position[sender] - position[receiver]) @ plane * np.exp(-1j * heading[receiver])
     first = EDGE_POSE.index("x")
@@ -167,8 +176,10 @@ def test_eigenvectors_come_with_the_batch_and_get_signs_in_training(
     real: list[Scenario], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forecaster = small(ROOT / "configs" / "model" / "graph_transformer.yaml").forecaster.eval()
-    encoder, batch = forecaster.encoder, build_batch(real, forecaster.scene)
-    graph, given = TokenGraph.of(batch), batch["lane"].eigenvectors
+    encoder = forecaster.encoder
+    batch = build_batch(real, forecaster.scene)
+    graph = TokenGraph.of(batch)
+    given = batch["lane"].eigenvectors
     edges = lane_topology(graph)[0] - graph.num_agents
     expected = laplacian_positional_encoding(edges, batch["lane"].batch, 8)
     torch.testing.assert_close(given, expected, rtol=0, atol=1e-6)
@@ -188,7 +199,8 @@ def test_eigenvectors_come_with_the_batch_and_get_signs_in_training(
 def test_transformer_m_reads_scaled_positions_and_paths_of_so_many_hops(
     real: list[Scenario], max_hops: int
 ) -> None:
-    encoder, batch = TransformerMSceneEncoder(16, 2, 1, max_hops=max_hops).eval(), batch_of(real[:1])
+    encoder = TransformerMSceneEncoder(16, 2, 1, max_hops=max_hops).eval()
+    batch = batch_of(real[:1])
     given: list[dict[str, Any]] = []
     hook = encoder.encoder.register_forward_pre_hook
     hook(lambda module, args, options: given.append(options), with_kwargs=True)
@@ -205,7 +217,8 @@ def test_stars_attend_to_nothing_that_is_missing(
 ) -> None:
     """Steps that were not observed and sectors without a neighbour change no token."""
     encoder = small(ROOT / "configs" / "model" / "gat_star.yaml").forecaster.encoder.eval()
-    batch, stars_of = batch_of(real[:2]), Stars.of
+    batch = batch_of(real[:2])
+    stars_of = Stars.of
     history = batch["agent"].history
     before = encoder.encode(batch)
     missing = history[..., -1:] == 0
@@ -224,7 +237,8 @@ def test_stars_attend_to_nothing_that_is_missing(
 
 
 def test_the_regularisation_is_part_of_the_training_loss(real: list[Scenario]) -> None:
-    model, batch = small(ROOT / "configs" / "model" / "multi_head_attention.yaml").eval(), batch_of(real[:1])
+    model = small(ROOT / "configs" / "model" / "multi_head_attention.yaml").eval()
+    batch = batch_of(real[:1])
     kernels = [p for n, p in model.named_parameters() if ".convs." in n and p.ndim == 2]
     losses = model.losses(batch)
     expected = 1e-5 * sum(float(p.detach().square().sum()) for p in kernels)
@@ -242,14 +256,16 @@ def test_reported_attention_says_who_matters(path: Path, real: list[Scenario]) -
     found = encoder.attention_weights(batch)
     assert torch.equal(encoder.encode(batch).agent, before), "reading attention leaves no trace"
     for one, scenario in zip(found, real, strict=False):
-        A, total = len(one.track_id), one.weight.sum(-1)
+        A = len(one.track_id)
+        total = one.weight.sum(-1)
         assert one.scenario_id == scenario.scenario_id and one.weight.shape[3] == A + len(one.lane)
         reached = one.weight.any(-1)
         if path.stem == "transformer_m":  # the rest goes to the graph token
             assert ((total > 0) & (total < 1)).all()
         else:
             np.testing.assert_allclose(total[reached], 1, atol=1e-5)
-    lanes, checked = batch["lane"].ptr.tolist(), 0
+    lanes = batch["lane"].ptr.tolist()
+    checked = 0
     for row in range(0, lanes[-1], 7):
         s = int(row >= lanes[1])
         changed = copy.copy(batch)

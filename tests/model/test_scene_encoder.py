@@ -23,7 +23,8 @@ from trajpred.training.lit_forecaster import LitForecaster
 def test_an_encoder_loads_from_a_checkpoint_without_its_decoder(
     model: LitForecaster, real: list[Scenario], tmp_path: Path
 ) -> None:
-    path, batch = checkpoint_of(model, tmp_path / "a.ckpt", "forecaster.encoder."), batch_of(real[:1])
+    path = checkpoint_of(model, tmp_path / "a.ckpt", "forecaster.encoder.")
+    batch = batch_of(real[:1])
     encoder = SceneEncoder.from_checkpoint(path)
     assert not encoder.training
     assert torch.equal(encoder.encode(batch).nodes, model.forecaster.encoder.encode(batch).nodes)
@@ -39,9 +40,11 @@ def test_an_encoder_loads_from_a_checkpoint_without_its_decoder(
 @pytest.mark.parametrize("steps", [1, 2, 19, 50])
 def test_steps_that_were_never_observed_change_nothing_where_they_are_masked(steps: int) -> None:
     """Truth: the same history without the steps; with all steps both ways read the same."""
-    masked, zeros = AgentEncoder(32, "masked").double(), AgentEncoder(32, "zeros").double()
+    masked = AgentEncoder(32, "masked").double()
+    zeros = AgentEncoder(32, "zeros").double()
     zeros.load_state_dict(masked.state_dict())
-    history, types = torch.randn(6, steps, len(HISTORY), dtype=torch.float64), torch.arange(6)
+    history = torch.randn(6, steps, len(HISTORY), dtype=torch.float64)
+    types = torch.arange(6)
     history[..., VALID] = 1.0
     torch.testing.assert_close(masked(history, types), zeros(history, types))
     history[0, : steps // 2] = history[1, steps // 3 : -1] = 0.0
@@ -56,7 +59,9 @@ def test_steps_that_were_never_observed_change_nothing_where_they_are_masked(ste
 def test_a_token_depends_on_what_lies_within_as_many_edges_as_layers(
     real: list[Scenario], layers: int
 ) -> None:
-    encoder, batch, source = SceneEncoder(dim=32, heads=4, layers=layers).eval(), batch_of(real[-1:]), 0
+    encoder = SceneEncoder(dim=32, heads=4, layers=layers).eval()
+    batch = batch_of(real[-1:])
+    source = 0
     index = TokenGraph.of(batch).index
     with torch.inference_mode():
         before = encoder.encode(batch).nodes
@@ -73,7 +78,8 @@ def test_a_token_depends_on_what_lies_within_as_many_edges_as_layers(
 def test_agent_encoder_accepts_any_history_and_uses_its_last_step(steps: int) -> None:
     encoder = AgentEncoder(32).eval()
     channels = encoder.halve[0].conv.in_channels
-    history, kind = torch.randn(3, steps, channels, requires_grad=True), torch.tensor([0, 1, 9])
+    history = torch.randn(3, steps, channels, requires_grad=True)
+    kind = torch.tensor([0, 1, 9])
     out: Tensor = encoder(history, kind)
     (gradient,) = torch.autograd.grad((out * torch.randn(3, 32)).sum(), history)
     assert out.shape == (3, 32) and (gradient[:, -1].abs().sum(-1) > 0).all()
@@ -84,15 +90,16 @@ def test_agent_encoder_accepts_any_history_and_uses_its_last_step(steps: int) ->
 def test_reported_attention_sums_to_one_and_is_that_of_either_evaluation(
     model: LitForecaster, real: list[Scenario]
 ) -> None:
-    encoder, batch = model.forecaster.encoder, batch_of(real)
+    encoder = model.forecaster.encoder
+    batch = batch_of(real)
     before = encoder.encode(batch).nodes
-    dense, edges = (
-        evaluate_as(model, x).forecaster.encoder.attention_weights(batch) for x in ("dense", "edges")
-    )
+    dense = evaluate_as(model, "dense").forecaster.encoder.attention_weights(batch)
+    edges = evaluate_as(model, "edges").forecaster.encoder.attention_weights(batch)
     assert torch.equal(evaluate_as(model, "dense").forecaster.encoder.encode(batch).nodes, before)
     assert not any(module._forward_pre_hooks for module in model.modules())
     for scenario, one, other in zip(real, dense, edges, strict=True):
-        A, L = len(one.track_id), len(one.lane)
+        A = len(one.track_id)
+        L = len(one.lane)
         assert one.scenario_id == scenario.scenario_id and one.weight.shape == (2, 4, A, A + L)
         np.testing.assert_allclose(one.weight, other.weight, atol=1e-5)
         np.testing.assert_allclose(one.weight.sum(-1), 1, atol=1e-5)
@@ -112,7 +119,10 @@ def test_reported_lanes_are_rows_of_the_scenario_s_map(model: LitForecaster, rea
             if row < len(lanes):
                 line = lanes.centerline[row][:, :2]
             else:
-                edges = (lanes.crossing_edge1[row - len(lanes)], lanes.crossing_edge2[row - len(lanes)])
+                edges = (
+                    lanes.crossing_edge1[row - len(lanes)],
+                    lanes.crossing_edge2[row - len(lanes)],
+                )
                 line = np.stack([(a + b) / 2 for a, b in zip(*(e[[0, -1], :2] for e in edges), strict=True)])
             fine = np.concatenate([np.linspace(a, b, 50) for a, b in pairwise(line)])
             assert np.hypot(*(fine - next(middles)).T).min() < 0.5

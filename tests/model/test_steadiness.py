@@ -28,7 +28,9 @@ from trajpred.store.decoder import PARTS, decode, views
 
 #: Share of agents of which a future moves by more than 0.5 m, or a probability by more than 0.05. Measured on
 #: all scenes, with any of the shipped weights: at most 0.0007 and 0.0005.
-FAR_M, LIKELY, MAX_SHARE = 0.5, 0.05, 0.002
+FAR_M = 0.5
+LIKELY = 0.05
+MAX_SHARE = 0.002
 
 
 def stored(scenario: Scenario) -> Scenario:
@@ -59,7 +61,9 @@ def shares(model: Forecaster, scenes: Sequence[Scenario], roundings: int = 1) ->
 
     Scenes are shifted by different parts of a millimetre for each of the ``roundings``.
     """
-    before, far, likely = forecasts(model, scenes), [], []
+    before = forecasts(model, scenes)
+    far = []
+    likely = []
     for i in range(roundings):
         shift = 0.37e-3 * i * np.array([1.0, 0.8])
         after = forecasts(model, [stored(moved(scene, (shift[0], shift[1]), 0.0)) for scene in scenes])

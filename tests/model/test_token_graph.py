@@ -14,7 +14,8 @@ from trajpred.scenario import Scenario
 
 def test_the_token_graph_holds_all_relations_with_agents_before_lanes(real: list[Scenario]) -> None:
     batch = batch_of(real)
-    graph, A = TokenGraph.of(batch), batch["agent"].num_nodes
+    graph = TokenGraph.of(batch)
+    A = batch["agent"].num_nodes
     start = {"agent": 0, "lane": A}
     expected = [
         (j + start[r[0]], i + start[r[2]], k)
@@ -23,7 +24,8 @@ def test_the_token_graph_holds_all_relations_with_agents_before_lanes(real: list
     ]
     assert list(zip(*graph.index.tolist(), graph.kind.tolist(), strict=True)) == expected
     assert torch.equal(graph.poses.position[A:], batch["lane"].position)
-    padded, ptr = graph.padding.pad(graph.poses.heading), batch["agent"].ptr
+    padded = graph.padding.pad(graph.poses.heading)
+    ptr = batch["agent"].ptr
     for scene in range(3):
         agents = batch["agent"].heading[ptr[scene] : ptr[scene + 1]]
         assert torch.equal(padded[scene, : len(agents)], agents)
@@ -40,7 +42,8 @@ def test_a_mode_is_connected_to_its_agent_and_to_its_scene_within_the_radius(
     real: list[Scenario], per_agent: int
 ) -> None:
     batch = batch_of(real)
-    graph, agent = TokenGraph.of(batch), batch["agent"]
+    graph = TokenGraph.of(batch)
+    agent = batch["agent"]
     owner = torch.arange(graph.num_agents).repeat_interleave(per_agent)
     shifted = agent.position[owner] + 30 * torch.randn(len(owner), 2)
     anchors = Pose(shifted, agent.heading[owner])

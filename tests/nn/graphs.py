@@ -8,7 +8,8 @@ from torch import Tensor
 from trajpred.geometry import Pose
 from trajpred.nn import DenseRelation, EdgeRelation, Padding, Relation
 
-HEADS, CHANNELS = 2, 4
+HEADS = 2
+CHANNELS = 4
 #: Senders and receivers of each scene: sizes differ, some scenes have none of a kind.
 RAGGED = ((3, 2), (0, 4), (5, 1), (1, 3))
 #: Forms of a relation: flattened edges; dense scene by scene (CPU) and all together (GPU); one matrix.
@@ -33,7 +34,8 @@ def ragged(
     together = scene_of[1][:, None] == scene_of[0]
     receiver, sender = (together & (torch.rand(together.shape) < share)).nonzero(as_tuple=True)
     bias = torch.randn(len(sender), heads, dtype=dtype)
-    S, R = len(scene_of[0]), len(scene_of[1])
+    S = len(scene_of[0])
+    R = len(scene_of[1])
     ends = poses(S, dtype), poses(R, dtype)
     return EdgeRelation(torch.stack((sender, receiver)), bias, S, R, ends), senders, receivers
 

@@ -16,7 +16,8 @@ from trajpred.geometry import POSE_SCALE, Pose, rotate
 from trajpred.nn import EdgeBias, GraphAttention, GraphTransformerLayer, Relation
 from trajpred.nn.attention import DropPath
 
-DIM, HEADS = 32, 4
+DIM = 32
+HEADS = 4
 each_form = pytest.mark.parametrize("form", ["edges", "dense", "padded", "matrix"])
 Setting = tuple[Graph, GraphAttention, Tensor, Tensor]
 
@@ -25,7 +26,8 @@ def setting(form: str, dtype: torch.dtype = torch.float64, share: float = 0.5) -
     """A graph, an attention with weights of order one, receivers and senders."""
     graph = ragged(((6, 5),) if form == "matrix" else RAGGED, share, dtype, HEADS)
     attention = GraphAttention(DIM, HEADS).to(dtype)
-    x, z = (torch.randn(n, DIM, dtype=dtype) for n in (graph[0].num_receivers, graph[0].num_senders))
+    x = torch.randn(graph[0].num_receivers, DIM, dtype=dtype)
+    z = torch.randn(graph[0].num_senders, DIM, dtype=dtype)
     return graph, attention, x, z
 
 
@@ -36,11 +38,12 @@ def moved(graph: Graph, **changes: object) -> Graph:
 @each_form
 def test_equals_its_formula_edge_by_edge(form: str) -> None:
     graph, attention, x, z = setting(form)
-    index, bias, (sender, receiver) = graph[0].index, graph[0].bias, graph[0].poses
-    q, k, v = (
-        layer(y).unflatten(-1, (HEADS, -1))
-        for layer, y in ((attention.query, x), (attention.key, z), (attention.value, z))
-    )
+    index = graph[0].index
+    bias = graph[0].bias
+    sender, receiver = graph[0].poses
+    q = attention.query(x).unflatten(-1, (HEADS, -1))
+    k = attention.key(z).unflatten(-1, (HEADS, -1))
+    v = attention.value(z).unflatten(-1, (HEADS, -1))
     expected = []
     for i in range(len(x)):
         # For one receiver, the pose of every sender in its frame is a plain value.
@@ -63,9 +66,9 @@ def test_without_poses_places_have_no_effect() -> None:
     graph, _, x, z = setting("edges")
     attention = GraphAttention(DIM, HEADS, poses=False).double()
     elsewhere = (poses(len(z), torch.float64), poses(len(x), torch.float64))
-    before, after, none = (
-        attention(x, z, replace(graph[0], poses=p)) for p in (graph[0].poses, elsewhere, None)
-    )
+    before = attention(x, z, replace(graph[0], poses=graph[0].poses))
+    after = attention(x, z, replace(graph[0], poses=elsewhere))
+    none = attention(x, z, replace(graph[0], poses=None))
     assert torch.equal(before, after) and torch.equal(before, none)
 
 
@@ -86,8 +89,10 @@ def test_poses_and_softmax_stay_in_float32_under_autocast(form: str, dtype: torc
 
 
 def test_edge_bias_of_edges_and_of_all_pairs() -> None:
-    bias, features = EdgeBias(5, HEADS, hidden=7, skip=2), torch.randn(3, 4, 5)
-    first, last = bias.net[0], bias.net[2]
+    bias = EdgeBias(5, HEADS, hidden=7, skip=2)
+    features = torch.randn(3, 4, 5)
+    first = bias.net[0]
+    last = bias.net[2]
     expected = gelu(features[..., 2:] @ first.weight.T + first.bias) @ last.weight.T
     assert_close(bias(features[0].T), expected[0].T)
     assert_close(bias(features.permute(2, 0, 1)), expected.permute(2, 0, 1))
@@ -120,7 +125,8 @@ def formula(
         return layer_norm(x, (DIM,), norm.weight, norm.bias)
 
     def feed_forward(x: Tensor) -> Tensor:
-        first, last = layer.feed_forward[0], layer.feed_forward[-1]
+        first = layer.feed_forward[0]
+        last = layer.feed_forward[-1]
         return gelu(x @ first.weight.T + first.bias) @ last.weight.T + last.bias
 
     if layer.pre:
@@ -134,15 +140,18 @@ def formula(
 @each_norm
 @pytest.mark.parametrize("bipartite", [False, True])
 def test_formula(norm: Norm, bipartite: bool) -> None:
-    layer, relation = layer_of(norm), ragged(SQUARE, heads=HEADS)[0]
-    x, z = torch.randn(9, DIM), torch.randn(9, DIM) if bipartite else None
+    layer = layer_of(norm)
+    relation = ragged(SQUARE, heads=HEADS)[0]
+    x = torch.randn(9, DIM)
+    z = torch.randn(9, DIM) if bipartite else None
     assert_close(layer(x, relation, z), formula(layer, x, relation, z))
 
 
 @each_norm
 @pytest.mark.parametrize("form", ["edges", "dense", "padded"])
 def test_a_receiver_without_edges_keeps_its_own_features(norm: Norm, form: str) -> None:
-    layer, relation = layer_of(norm), in_form(ragged(SQUARE, share=0.0, heads=HEADS), form)
+    layer = layer_of(norm)
+    relation = in_form(ragged(SQUARE, share=0.0, heads=HEADS), form)
     x = torch.randn(9, DIM, requires_grad=True)
     found = layer(x, relation)
     assert_close(found, formula(layer, x, relation, attended=0))
@@ -153,7 +162,8 @@ def test_a_receiver_without_edges_keeps_its_own_features(norm: Norm, form: str) 
 @each_norm
 def test_dropped_paths_omit_branches_of_receivers(norm: Norm) -> None:
     """Each receiver is one of four: with or without either branch, which count double where they stay."""
-    relation, x = ragged(((40, 40),), heads=HEADS)[0], torch.randn(40, DIM)
+    relation = ragged(((40, 40),), heads=HEADS)[0]
+    x = torch.randn(40, DIM)
     layer = layer_of(norm, drop_path=0.5)
     assert_close(layer(x, relation), formula(layer, x, relation))  # no path is dropped in evaluation
     found = layer.train()(x, relation)
@@ -165,7 +175,8 @@ def test_dropped_paths_omit_branches_of_receivers(norm: Norm) -> None:
 
 
 def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
-    x, drop = torch.ones(4000, 3, 2), DropPath(0.25)
+    x = torch.ones(4000, 3, 2)
+    drop = DropPath(0.25)
     out = drop(x)
     assert ((out == 0).all((1, 2)) | (out == 1 / 0.75).all((1, 2))).all()
     assert out.mean() == pytest.approx(1, abs=0.05)

@@ -19,14 +19,18 @@ each_operator = pytest.mark.parametrize("operator", get_args(Operator))
 def example(operator: Operator) -> tuple[EdgeAttention, Tensor, Tensor, EdgeRelation]:
     edges, _, _ = ragged()
     edges.features = torch.randn(edges.index.shape[1], 3)
-    receiver, sender = torch.randn(edges.num_receivers, 8), torch.randn(edges.num_senders, 8)
+    receiver = torch.randn(edges.num_receivers, 8)
+    sender = torch.randn(edges.num_senders, 8)
     return EdgeAttention(operator, 8, heads=2, edge_channels=3), receiver, sender, edges
 
 
 @each_operator
-def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(operator: Operator) -> None:
+def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(
+    operator: Operator,
+) -> None:
     attention, receiver, sender, edges = example(operator)
-    (j, i), number = edges.index, torch.arange(edges.index.shape[1])
+    j, i = edges.index
+    number = torch.arange(edges.index.shape[1])
     count = torch.bincount(i, minlength=edges.num_receivers)
     assert (count == 0).any() and (count > 1).any()
 
@@ -66,8 +70,10 @@ def test_repeated_receivers_and_copies_get_what_one_gets(operator: Operator) -> 
 
 @each_operator
 def test_groups_are_complete_graphs(operator: Operator) -> None:
-    attention, x = EdgeAttention(operator, 8, heads=2), torch.randn(6, 8)
-    together, groups = attention(x, x, GroupRelation(3)), x.split(3)
+    attention = EdgeAttention(operator, 8, heads=2)
+    x = torch.randn(6, 8)
+    together = attention(x, x, GroupRelation(3))
+    groups = x.split(3)
     alone = torch.cat([attention(group, group, GroupRelation(3)) for group in groups])
     torch.testing.assert_close(together, alone)
     everyone = {(j, i) for i in range(3) for j in range(3)}

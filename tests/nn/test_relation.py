@@ -20,7 +20,8 @@ def inputs(relation: EdgeRelation, times: int = 1) -> tuple[Tensor, Tensor, Tens
     def make(count: int, width: int) -> Tensor:
         return torch.randn(count, HEADS, width, dtype=relation.bias.dtype, requires_grad=True)
 
-    S, R = relation.num_senders, relation.num_receivers * times
+    S = relation.num_senders
+    R = relation.num_receivers * times
     return make(R, CHANNELS), make(S, CHANNELS), make(S, VALUES)
 
 
@@ -29,7 +30,10 @@ def values_and_gradients(out: Tensor, reached: Tensor, wanted: tuple[Tensor, ...
     out = torch.where(reached[..., None], out, 0.0)
     weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
     gradients = torch.autograd.grad((weight * out).sum(), wanted, allow_unused=True)
-    return [out, *(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, wanted, strict=True))]
+    return [
+        out,
+        *(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, wanted, strict=True)),
+    ]
 
 
 @each_form
@@ -44,7 +48,8 @@ def test_values_and_gradients_equal_a_loop(
 ) -> None:
     graph = ragged(scenes, share, torch.float64)
     edges = replace(graph[0], bias=graph[0].bias.requires_grad_())
-    relation, qkv = in_form((edges, *graph[1:]), form), inputs(edges)
+    relation = in_form((edges, *graph[1:]), form)
+    qkv = inputs(edges)
     reached = torch.bincount(edges.index[1], minlength=edges.num_receivers)[:, None] > 0
     assert relation.reached is not None and torch.equal(relation.reached, reached)
     if not edges.num_senders and form == "matrix":
@@ -61,7 +66,8 @@ def test_values_and_gradients_equal_a_loop(
 @pytest.mark.parametrize("form", FORMS[:3])
 def test_half_precision_is_near(form: str, dtype: torch.dtype) -> None:
     graph = ragged()
-    relation, qkv = in_form(graph, form), [x.detach() for x in inputs(graph[0])]
+    relation = in_form(graph, form)
+    qkv = [x.detach() for x in inputs(graph[0])]
     expected = relation.attend(*qkv) * relation.reached[..., None]
     half = replace(relation, bias=relation.bias.to(dtype)) if form == "edges" else relation
     found = half.attend(*(x.to(dtype) for x in qkv)) * relation.reached[..., None]
@@ -75,7 +81,8 @@ def scenes_of(form: str) -> Graph:
 
 @each_form
 def test_repeated_receivers_share_their_edges(form: str) -> None:
-    graph, times = scenes_of(form), 6
+    graph = scenes_of(form)
+    times = 6
     relation = in_form(graph, form)
     repeated = relation.repeat_receivers(2).repeat_receivers(3)
     query, k, v = inputs(graph[0], times)
@@ -90,8 +97,10 @@ def test_repeated_receivers_share_their_edges(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS[:3])
 def test_copies_of_a_graph_are_separate(form: str) -> None:
-    graph, times = ragged(), 3
-    relation, copied = (in_form((e, *graph[1:]), form) for e in (graph[0], graph[0].with_copies(times)))
+    graph = ragged()
+    times = 3
+    relation = in_form((graph[0], *graph[1:]), form)
+    copied = in_form((graph[0].with_copies(times), *graph[1:]), form)
     copies = [inputs(graph[0]) for _ in range(times)]
     found = copied.attend(*(torch.cat(x, 1) for x in zip(*copies, strict=True)))
     expected = torch.cat([relation.attend(*one) for one in copies], 1)
@@ -101,7 +110,8 @@ def test_copies_of_a_graph_are_separate(form: str) -> None:
 
 def test_weights_are_those_that_values_are_summed_with() -> None:
     graph = ragged()
-    edges, (q, k, v) = graph[0], inputs(graph[0])
+    edges = graph[0]
+    q, k, v = inputs(graph[0])
     sender, receiver = edges.index
     weight = edges.weights(q, k)
     assert torch.equal(weight, DenseRelation.of(*graph).weights(q, k))

@@ -33,24 +33,41 @@ def made_rows(steps: int = 50) -> list[Row]:
             places["unseen", "OTHERS"] = (100, 60)
         if k >= 15:
             places["late", "OTHERS"] = (100, 55 - k)
-        rows += [[repr(stamp), name, kind, x, y, "MIA"] for (name, kind), (x, y) in places.items()]
+        for (name, kind), (x, y) in places.items():
+            rows.append([repr(stamp), name, kind, x, y, "MIA"])
     return rows
 
 
 def made_map() -> str:
     """Return a map of three lanes along x: 12 succeeds 11; 13 is 500 m away."""
-    lanes = {11: ((80, 50), (120, 50)), 12: ((120, 50), (150, 51), (180, 52)), 13: ((700, 50), (740, 50))}
+    lanes = {
+        11: ((80, 50), (120, 50)),
+        12: ((120, 50), (150, 51), (180, 52)),
+        13: ((700, 50), (740, 50)),
+    }
     tags = {
-        11: {"turn_direction": "LEFT", "successor": "12", "l_neighbor_id": "13", "is_intersection": "True"},
+        11: {
+            "turn_direction": "LEFT",
+            "successor": "12",
+            "l_neighbor_id": "13",
+            "is_intersection": "True",
+        },
         12: {"predecessor": "11", "has_traffic_control": "True", "r_neighbor_id": "99"},
         13: {"turn_direction": "RIGHT"},
     }
-    default = dict.fromkeys(("has_traffic_control", "is_intersection"), "False")
-    default |= {"turn_direction": "NONE", "l_neighbor_id": "None", "r_neighbor_id": "None"}
-    nodes, ways = [], []
+    default = {
+        "has_traffic_control": "False",
+        "is_intersection": "False",
+        "turn_direction": "NONE",
+        "l_neighbor_id": "None",
+        "r_neighbor_id": "None",
+    }
+    nodes = []
+    ways = []
     for lane_id, points in lanes.items():
         ways.append(f'<way lane_id="{lane_id}">')
-        ways += [f'<tag k="{k}" v="{v}" />' for k, v in (default | tags[lane_id]).items()]
+        for key, value in (default | tags[lane_id]).items():
+            ways.append(f'<tag k="{key}" v="{value}" />')
         for x, y in points:
             ways.append(f'<nd ref="{7 * len(nodes)}" />')
             nodes.append(f'<node id="{7 * len(nodes)}" x="{x}" y="{y}" />')
@@ -61,17 +78,45 @@ def made_map() -> str:
 def write_csv(path: Path, rows: list[Row] | str | bytes) -> None:
     """Write rows below a header, or text and bytes unchanged."""
     if isinstance(rows, list):
-        rows = "".join(",".join(map(str, line)) + "\n" for line in [HEADER, *rows])
-    path.write_bytes(rows if isinstance(rows, bytes) else rows.encode())
+        rows = text_of([HEADER, *rows])
+    if isinstance(rows, str):
+        rows = rows.encode()
+    path.write_bytes(rows)
+
+
+def text_of(lines: list[Row]) -> str:
+    """Return lines of comma-separated values."""
+    text = ""
+    for line in lines:
+        text += ",".join(str(cell) for cell in line) + "\n"
+    return text
 
 
 def write(
     raw: Path, rows: list[Row] | str | bytes, map_xml: str | bytes | None = None, split: str = "val"
 ) -> Path:
     """Write a sequence, whose path is returned, and Miami's map to a raw folder."""
-    path, xml = raw / split / "data" / "7.csv", made_map() if map_xml is None else map_xml
+    path = raw / split / "data" / "7.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_csv(path, rows)
-    (raw / "map_files").mkdir(exist_ok=True)
-    (raw / "map_files" / MAPS["MIA"]).write_bytes(xml if isinstance(xml, bytes) else xml.encode())
+    if map_xml is None:
+        map_xml = made_map()
+    if isinstance(map_xml, str):
+        map_xml = map_xml.encode()
+    map_of(raw).parent.mkdir(exist_ok=True)
+    map_of(raw).write_bytes(map_xml)
     return path
+
+
+def map_of(raw: Path) -> Path:
+    """Return the path of the small map of Miami in a raw folder."""
+    return raw / "map_files" / MAPS["MIA"]
+
+
+def with_pack(raw: Path) -> Path:
+    """Return a raw folder with the shipped pack and a small map for both cities."""
+    (raw / "map_files").mkdir(parents=True)
+    for name in MAPS.values():
+        (raw / "map_files" / name).write_text(made_map())
+    (raw / "val.parquet").write_bytes((SHIPPED / "val.parquet").read_bytes())
+    return raw

@@ -30,11 +30,14 @@ def identity(track_id: str) -> bytes:
 
 def tracked(scenario: Scenario, step: int, *, frame: str = "map", orientation: int = 2) -> dict[str, Any]:
     """Return the message of one step: velocities in the object's frame, as Autoware has them; no zeros."""
-    seen, objects = detections(scenario, step), []
+    seen = detections(scenario, step)
+    objects = []
     for row, name in enumerate(seen.track_id):
         heading = float(np.asarray(seen.heading)[row])
-        (x, y), (vx, vy) = np.asarray(seen.position)[row], np.asarray(seen.velocity)[row]
-        cos, sin = math.cos(heading), math.sin(heading)
+        x, y = np.asarray(seen.position)[row]
+        vx, vy = np.asarray(seen.velocity)[row]
+        cos = math.cos(heading)
+        sin = math.sin(heading)
         kind = (seen.object_type or [])[row]
         length, width = TYPICAL_SIZE[kind]
         point = {"x": float(x), "y": float(y), "z": 1.5}
@@ -57,7 +60,10 @@ def tracked(scenario: Scenario, step: int, *, frame: str = "map", orientation: i
             }
         )
     sec, nanosec = divmod(int(scenario.timestamps_ns[step]), 10**9)
-    return {"header": {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame}, "objects": objects}
+    return {
+        "header": {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame},
+        "objects": objects,
+    }
 
 
 def write_drive(scenario: Scenario, path: Path, steps: int | None = None, **look: Any) -> Path:

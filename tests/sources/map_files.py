@@ -33,27 +33,46 @@ def opendrive(*roads: str, header: str = "", junctions: str = "") -> bytes:
 def town() -> bytes:
     """Return a junction: road 1 along x leads to road 3 by the connecting road 2; all kinds of geometry."""
     onward = '<predecessor elementType="road" elementId="{}" contactPoint="end"/>'
-    curve = '<geometry s="0" x="40" y="0" hdg="0" length="10"><arc curvature="0.05"/></geometry>'
-    turn = '<geometry s="0" x="49.58851" y="2.44835" hdg="0.5" length="{}">{}</geometry>'
-    linked = ('<predecessor id="-1"/>', '<successor id="-1"/>')
-    rest = [
-        (10, '<spiral curvStart="0" curvEnd="0.1"/>'),
-        (10, '<poly3 a="0" b="0" c="0.01" d="0"/>'),
-        (10, '<paramPoly3 aU="0" bU="10" cU="0" dU="0" aV="0" bV="0" cV="1" dV="0" pRange="normalized"/>'),
-    ]
+    to_3 = '<successor elementType="road" elementId="3" contactPoint="start"/>'
+    before = '<predecessor id="-1"/>'
+    after = '<successor id="-1"/>'
     crossing = '<object type="crosswalk" s="20" t="0" hdg="0" length="3" width="8"/>'
-    return opendrive(
-        road("1", link='<successor elementType="junction" elementId="J"/>', objects=crossing,
-             extra='<laneOffset s="0" a="0" b="0" c="0.001" d="0"/>'
-                   '<laneOffset s="20" a="0" b="0" c="0" d="0"/>'),
-        road("2", curve, 10, right=lane(-1, link="".join(linked)), attributes='junction="J"',
-             link=onward.format(1) + '<successor elementType="road" elementId="3" contactPoint="start"/>'),
-        *(road(str(i + 3), turn.format(*one), one[0], left=lane(1), link=onward.format(2),
-               right=lane(-1, link=linked[0]) + lane(-2, "biking"))
-          for i, one in enumerate(rest)),
-        junctions='<junction id="J"><connection incomingRoad="1" connectingRoad="2" contactPoint="start">'
-                  '<laneLink from="-1" to="-1"/></connection></junction>',
-    )  # fmt: skip
+    offsets = '<laneOffset s="0" a="0" b="0" c="0.001" d="0"/><laneOffset s="20" a="0" b="0" c="0" d="0"/>'
+    first = road(
+        "1",
+        link='<successor elementType="junction" elementId="J"/>',
+        objects=crossing,
+        extra=offsets,
+    )
+    connecting = road(
+        "2",
+        '<geometry s="0" x="40" y="0" hdg="0" length="10"><arc curvature="0.05"/></geometry>',
+        10,
+        right=lane(-1, link=before + after),
+        attributes='junction="J"',
+        link=onward.format(1) + to_3,
+    )
+    exits = []
+    shapes = (
+        '<spiral curvStart="0" curvEnd="0.1"/>',
+        '<poly3 a="0" b="0" c="0.01" d="0"/>',
+        '<paramPoly3 aU="0" bU="10" cU="0" dU="0" aV="0" bV="0" cV="1" dV="0" pRange="normalized"/>',
+    )
+    for i, shape in enumerate(shapes):
+        onwards = road(
+            str(i + 3),
+            f'<geometry s="0" x="49.58851" y="2.44835" hdg="0.5" length="10">{shape}</geometry>',
+            10,
+            left=lane(1),
+            right=lane(-1, link=before) + lane(-2, "biking"),
+            link=onward.format(2),
+        )
+        exits.append(onwards)
+    junction = (
+        '<junction id="J"><connection incomingRoad="1" connectingRoad="2" contactPoint="start">'
+        '<laneLink from="-1" to="-1"/></connection></junction>'
+    )
+    return opendrive(first, connecting, *exits, junctions=junction)
 
 
 def lanelet2(local: bool = False) -> bytes:
@@ -61,61 +80,90 @@ def lanelet2(local: bool = False) -> bytes:
 
     In metres the lanes are 30 m long along x and 3 m wide.
     """
-    places = {(column, row): 100 * column + row for column in range(3) for row in range(4)}
+    places = {}
+    for column in range(3):
+        for row in range(4):
+            places[column, row] = 100 * column + row
     nodes = []
     for (column, row), name in places.items():
-        x, y = 30 * column, 3 * row
+        x = 30 * column
+        y = 3 * row
         tags = f'<tag k="local_x" v="{x}"/><tag k="local_y" v="{y}"/>' if local else ""
         nodes.append(f'<node id="{name}" lat="{48 + y / 111200}" lon="{9 + x / 74600}">{tags}</node>')
     ends = {10: ((0, 3), (1, 3)), 11: ((0, 2), (1, 2)), 12: ((1, 1), (0, 1))}
     ends |= {13: ((1, 3), (2, 3)), 14: ((1, 2), (2, 2))}
     ways = []
     for way, points in ends.items():
-        refs = "".join(f'<nd ref="{places[point]}"/>' for point in points)
+        refs = ""
+        for point in points:
+            refs += f'<nd ref="{places[point]}"/>'
         style = {11: "solid_dashed", 12: "dashed"}.get(way, "solid")
         tags = f'<tag k="type" v="line_thin"/><tag k="subtype" v="{style}"/>'
         ways.append(f'<way id="{way}">{refs}{tags}</way>')
     kinds = {
-        1: (10, 11, "road", "yes"), 2: (13, 14, "road", "yes"), 3: (11, 12, "bicycle_lane", "yes"),
-        4: (14, 12, "road", "no"), 5: (10, 12, "crosswalk", "no"), 6: (10, 12, "walkway", "no"),
-    }  # fmt: skip
-    relations = [
-        f'<relation id="{name}"><member type="way" ref="{left}" role="left"/>\n'
-        f'<member type="way" ref="{right}" role="right"/>\n<tag k="type" v="lanelet"/>\n'
-        f'<tag k="subtype" v="{kind}"/>\n<tag k="one_way" v="{one_way}"/></relation>'
-        for name, (left, right, kind, one_way) in kinds.items()
-    ]
+        1: (10, 11, "road", "yes"),
+        2: (13, 14, "road", "yes"),
+        3: (11, 12, "bicycle_lane", "yes"),
+        4: (14, 12, "road", "no"),
+        5: (10, 12, "crosswalk", "no"),
+        6: (10, 12, "walkway", "no"),
+    }
+    relations = []
+    for name, (left, right, kind, one_way) in kinds.items():
+        relations.append(
+            f'<relation id="{name}"><member type="way" ref="{left}" role="left"/>\n'
+            f'<member type="way" ref="{right}" role="right"/>\n<tag k="type" v="lanelet"/>\n'
+            f'<tag k="subtype" v="{kind}"/>\n<tag k="one_way" v="{one_way}"/></relation>'
+        )
     return "\n".join(["<osm>", *nodes, *ways, *relations, "</osm>"]).encode()
+
+
+def _bound(side: str, y: float, x: float, mark: str) -> str:
+    """Return three points 10 m apart."""
+    points = ""
+    for i in range(3):
+        points += f"<point><x>{x + 10 * i}</x>\n<y>{y}</y></point>"
+    return f"<{side}>{points}<lineMarking>{mark}</lineMarking></{side}>"
+
+
+def _lanelet(name: int, x: float, link: str, kind: str = "urban") -> str:
+    left = _bound("leftBound", 2, x, "solid_dashed")
+    right = _bound("rightBound", -2, x, "broad_solid")
+    return f'<lanelet id="{name}">{left}{right}\n{link}<laneletType>{kind}</laneletType></lanelet>\n'
+
+
+def _state(tag: str, step: int, rate: float) -> str:
+    """Return a state at 8 m/s along x, which departs from it by ``rate`` metres per step squared."""
+    x = 8 * 0.1 * step
+    y = rate * step**2
+    heading = 0.01 * step
+    return (
+        f"<{tag}><position><point><x>{x}</x><y>{y}</y></point></position><orientation><exact>{heading}</exact>"
+        f"</orientation><time><exact>{step}</exact></time>\n<velocity><exact>8</exact></velocity></{tag}>\n"
+    )
+
+
+def _obstacle(name: int, kind: str, rate: float, steps: int, tag: str = "dynamicObstacle") -> str:
+    path = ""
+    for step in range(1, steps):
+        path += _state("state", step, rate)
+    if path:
+        path = f"<trajectory>{path}</trajectory>"
+    first = _state("initialState", 0, rate)
+    return f'<{tag} id="{name}"><type>{kind}</type>{first}{path}</{tag}>'
 
 
 def commonroad(steps: int = 30) -> bytes:
     """Return two lanelets in a row with a crosswalk, a car that turns, a cyclist, a parked car."""
-
-    def bound(side: str, y: float, x: float, mark: str) -> str:
-        points = "".join(f"<point><x>{x + 10 * i}</x>\n<y>{y}</y></point>" for i in range(3))
-        return f"<{side}>{points}<lineMarking>{mark}</lineMarking></{side}>"
-
-    def lanelet(name: int, x: float, link: str, kind: str = "urban") -> str:
-        sides = bound("leftBound", 2, x, "solid_dashed") + bound("rightBound", -2, x, "broad_solid")
-        return f'<lanelet id="{name}">{sides}\n{link}<laneletType>{kind}</laneletType></lanelet>\n'
-
-    def state(tag: str, step: int, x: float, y: float, heading: float) -> str:
-        return (
-            f"<{tag}><position><point><x>{x}</x><y>{y}</y></point></position><orientation><exact>{heading}</exact>"
-            f"</orientation><time><exact>{step}</exact></time>\n<velocity><exact>8</exact></velocity></{tag}>\n"
-        )
-
-    def obstacle(name: int, kind: str, rate: float, steps: int, tag: str = "dynamicObstacle") -> str:
-        rows = [(8 * 0.1 * i, rate * i**2, 0.01 * i) for i in range(steps)]
-        path = "".join(state("state", i, *row) for i, row in enumerate(rows) if i)
-        path = f"<trajectory>{path}</trajectory>" if path else ""
-        return f'<{tag} id="{name}"><type>{kind}</type>{state("initialState", 0, *rows[0])}{path}</{tag}>'
-
-    return "".join([
+    parts = [
         '<commonRoad timeStepSize="0.1" benchmarkID="ZAM_Test-1_1_T-1">\n',
-        lanelet(1, 0, '<successor ref="2"/>'), lanelet(2, 20, '<predecessor ref="1"/>'),
-        lanelet(3, 10, "", "crosswalk"),
+        _lanelet(1, 0, '<successor ref="2"/>'),
+        _lanelet(2, 20, '<predecessor ref="1"/>'),
+        _lanelet(3, 10, "", "crosswalk"),
         '<intersection id="9"><incoming id="8"><successorsLeft ref="2"/></incoming></intersection>',
-        obstacle(11, "bicycle", 0, steps), obstacle(12, "car", 0.01, steps),
-        obstacle(13, "parkedVehicle", 0, 1, "staticObstacle"), "</commonRoad>",
-    ]).encode()  # fmt: skip
+        _obstacle(11, "bicycle", 0, steps),
+        _obstacle(12, "car", 0.01, steps),
+        _obstacle(13, "parkedVehicle", 0, 1, "staticObstacle"),
+        "</commonRoad>",
+    ]
+    return "".join(parts).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +17,14 @@ from tests.conftest import run
 from trajpred.cli.info import describe
 from trajpred.errors import DataError
 from trajpred.geometry import wrap_angle
+from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, argoverse2, argoverse2_sensor
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.manifest import prepare_command, read_manifest
 from trajpred.tracks import TrackCategory
 
-BOXES, POSES = "annotations.feather", "city_SE3_egovehicle.feather"
+BOXES = "annotations.feather"
+POSES = "city_SE3_egovehicle.feather"
 
 
 @pytest.fixture
@@ -45,26 +47,46 @@ def only_log(raw: Path) -> Path:
 def test_windows_equal_those_that_were_cut_by_the_same_rules(logs: Path) -> None:
     """Truth: the twelve windows beside the logs, rounded to 1 mm, 1e-4 rad and 1 mm/s."""
     windows = argoverse2_sensor.discover(logs)
-    assert {split: len(found) for split, found in windows.items()} == {"train": 8, "val": 4, "test": 0}
+    numbers = {split: len(listed) for split, listed in windows.items()}
+    assert numbers == {"train": 8, "val": 4, "test": 0}
     surplus = 0
-    for split, found in windows.items():
-        for one in map(argoverse2_sensor.read, found):
-            folder = logs.parent / "from_sensor_logs" / split / one.scenario_id
-            other = argoverse2.read_scenario(folder)
-            rows = [one.tracks.index(name) for name in other.tracks.track_id]
-            surplus += len(one.tracks) - len(rows)
-            a, b = one.tracks, other.tracks
-            assert one.focal_id == other.focal_id and one.city == other.city
-            for name in ("category", "object_type", "valid"):
-                assert np.array_equal(getattr(a, name)[rows], getattr(b, name)), name
-            assert np.abs(a.position[rows] - b.position).max() < 1e-3
-            assert np.abs(wrap_angle(a.heading[rows] - b.heading)).max() < 1e-4
-            assert np.abs(a.velocity[rows] - b.velocity).max() < 1e-3
-            assert one.timestamps_ns[[0, -1]] == pytest.approx(other.timestamps_ns[[0, -1]], abs=500)
-            assert np.array_equal(one.map.centerline.lengths, other.map.centerline.lengths)
-            centre = one.map.centerline.values[:, :2] - other.map.centerline.values[:, :2]
-            assert np.abs(centre).max() < 0.02 and np.array_equal(one.map.lane_id, other.map.lane_id)
+    for split, listed in windows.items():
+        for window in listed:
+            scenario = argoverse2_sensor.read(window)
+            folder = logs.parent / "from_sensor_logs" / split / scenario.scenario_id
+            expected = argoverse2.read_scenario(folder)
+            surplus += len(scenario.tracks) - len(expected.tracks)
+            check_window(scenario, expected)
     assert surplus <= 3, "tracks that stay far away"
+
+
+def check_window(scenario: Scenario, expected: Scenario) -> None:
+    assert scenario.focal_id == expected.focal_id and scenario.city == expected.city
+    ends = expected.timestamps_ns[[0, -1]]
+    assert scenario.timestamps_ns[[0, -1]] == pytest.approx(ends, abs=500)
+    rows = rows_of(scenario, expected.tracks.track_id)
+    tracks = scenario.tracks
+    truth = expected.tracks
+    for name in ("category", "object_type", "valid"):
+        assert np.array_equal(getattr(tracks, name)[rows], getattr(truth, name)), name
+    assert np.abs(tracks.position[rows] - truth.position).max() < 1e-3
+    assert np.abs(wrap_angle(tracks.heading[rows] - truth.heading)).max() < 1e-4
+    assert np.abs(tracks.velocity[rows] - truth.velocity).max() < 1e-3
+    line = scenario.map.centerline
+    true_line = expected.map.centerline
+    assert np.array_equal(line.lengths, true_line.lengths)
+    assert np.abs(line.values[:, :2] - true_line.values[:, :2]).max() < 0.02
+    assert np.array_equal(scenario.map.lane_id, expected.map.lane_id)
+
+
+def rows_of(scenario: Scenario, names: Iterable[str]) -> list[int]:
+    return [scenario.tracks.index(name) for name in names]
+
+
+def shared_rows(a: Scenario, b: Scenario) -> tuple[list[int], list[int]]:
+    """Return the rows of the tracks that both scenarios have."""
+    names = [name for name in a.tracks.track_id if name in b.tracks.track_id]
+    return rows_of(a, names), rows_of(b, names)
 
 
 def test_observed_states_use_no_later_frame(raw: Path) -> None:
@@ -80,12 +102,13 @@ def test_observed_states_use_no_later_frame(raw: Path) -> None:
 
     change(log / BOXES, later_frames_move)
     after = argoverse2_sensor.read(window)
-    shared = [name for name in after.tracks.track_id if name in before.tracks.track_id]
-    rows = [[one.tracks.index(name) for name in shared] for one in (before, after)]
+    rows, rows_after = shared_rows(before, after)
     for name in ("position", "heading", "velocity", "valid"):
-        a, b = (getattr(one.tracks, name)[own] for one, own in zip((before, after), rows, strict=True))
-        assert np.array_equal(a[:, :50], b[:, :50]), name
-    assert not np.array_equal(before.tracks.velocity[rows[0], 50], after.tracks.velocity[rows[1], 50])
+        values = getattr(before.tracks, name)[rows]
+        values_after = getattr(after.tracks, name)[rows_after]
+        assert np.array_equal(values[:, :50], values_after[:, :50]), name
+    first_future = before.tracks.velocity[rows, 50]
+    assert not np.array_equal(first_future, after.tracks.velocity[rows_after, 50])
 
 
 @pytest.mark.parametrize("lost", [[30], [20, 21, 22], [60, 100], [*range(110, 120)]])
@@ -102,17 +125,18 @@ def test_a_lost_sweep_is_a_frame_without_tracks(raw: Path, lost: list[int]) -> N
     change(only_log(raw) / BOXES, without_lost)
     assert argoverse2_sensor.discover(raw)["val"] == paths
     for path, whole in zip(paths, before, strict=True):
-        found = argoverse2_sensor.read(path)
-        assert (found.num_observed, found.num_steps) == (50, 110)
+        scenario = argoverse2_sensor.read(path)
+        assert (scenario.num_observed, scenario.num_steps) == (50, 110)
         gone = np.isin(np.round(whole.timestamps_ns), sweeps[lost])
-        assert np.abs(found.timestamps_ns - whole.timestamps_ns)[gone].max(initial=0) < 4e6, "they jitter"
-        assert np.array_equal(found.timestamps_ns[~gone], whole.timestamps_ns[~gone])
-        assert not found.tracks.valid[:, gone].any()
-        shared = [name for name in found.tracks.track_id if name in whole.tracks.track_id]
-        rows = [[one.tracks.index(name) for name in shared] for one in (found, whole)]
+        apart = np.abs(scenario.timestamps_ns - whole.timestamps_ns)
+        assert apart[gone].max(initial=0) < 4e6, "they jitter"
+        assert not apart[~gone].any()
+        assert not scenario.tracks.valid[:, gone].any()
+        rows, rows_whole = shared_rows(scenario, whole)
         for name in ("valid", "position", "heading"):
-            a, b = (getattr(one.tracks, name)[own] for one, own in zip((found, whole), rows, strict=True))
-            assert np.array_equal(a[:, ~gone], b[:, ~gone]), name
+            values = getattr(scenario.tracks, name)[rows]
+            expected = getattr(whole.tracks, name)[rows_whole]
+            assert np.array_equal(values[:, ~gone], expected[:, ~gone]), name
 
 
 def test_a_window_whose_last_observed_sweep_is_lost_is_described(raw: Path) -> None:
@@ -125,13 +149,14 @@ def test_a_window_whose_last_observed_sweep_is_lost_is_described(raw: Path) -> N
 
 def test_a_store_of_windows(raw: Path, tmp_path: Path) -> None:
     (raw / "test/empty").mkdir(parents=True)
-    found = prepare("argoverse2-sensor", raw, tmp_path / "store", workers=1, progress=False)
-    assert found.scenarios["val"] == 4 and found.scenarios.get("test", 0) == 0
-    [(name, problem)] = found.skipped["test"].items()
+    summary = prepare("argoverse2-sensor", raw, tmp_path / "store", workers=1, progress=False)
+    assert summary.scenarios["val"] == 4 and summary.scenarios.get("test", 0) == 0
+    [(name, problem)] = summary.skipped["test"].items()
     assert name == "empty_000" and "map/log_map_archive_*.json" in problem
     store = ScenarioStore(tmp_path / "store", "val")
-    assert len({one.focal_id for one in store}) == 4
-    assert all((one.tracks.category == TrackCategory.FOCAL).sum() == 1 for one in store)
+    assert len({scenario.focal_id for scenario in store}) == 4
+    for scenario in store:
+        assert (scenario.tracks.category == TrackCategory.FOCAL).sum() == 1
 
 
 def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: Path) -> None:
@@ -139,7 +164,8 @@ def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: P
     frames = 157
     usual = argoverse2_sensor.discover(raw)["val"]
     often = argoverse2_sensor.discover(raw, 0.5)["val"]
-    assert [one.part for one in often] == [*range(0, frames - 109, 5)] and {*usual} < {*often}
+    assert [window.part for window in often] == [*range(0, frames - 109, 5)]
+    assert {*usual} < {*often}
     assert argoverse2_sensor.discover(raw, 0.01)["val"][1].part == 1, "every frame at most"
     summary = prepare("argoverse2-sensor", raw, tmp_path / "store", every_s=0.5, workers=1, progress=False)
     assert summary.scenarios == {"val": len(often)} and summary.skipped == {"val": {}}
@@ -185,13 +211,13 @@ def test_a_log_with_fewer_movers_than_windows_gives_those_that_have_one(raw: Pat
     windows = argoverse2_sensor.discover(raw)["val"]
     kept = [argoverse2_sensor.read(window).focal_id for window in windows[:2]]
     change(only_log(raw) / BOXES, lambda t: t.filter(pc.is_in(t["track_uuid"], pa.array(kept))))
-    found = []
+    focal = []
     for window in windows:
         try:
-            found.append(argoverse2_sensor.read(window).focal_id)
+            focal.append(argoverse2_sensor.read(window).focal_id)
         except DataError as error:
-            assert "no track qualifies as the focal one of the window" in str(error)
-    assert sorted(found) == sorted(kept)
+            assert "no track qualifies as the focal one" in str(error)
+    assert sorted(focal) == sorted(kept)
 
 
 def constant(column: str, value: float) -> Callable[[pa.Table], pa.Table]:
@@ -213,16 +239,28 @@ def times(convert: Callable[[np.ndarray], np.ndarray]) -> Callable[[pa.Table], p
 @pytest.mark.parametrize(
     ("file", "damage", "problem"),
     [
-        (BOXES, lambda t: t.drop_columns(["track_uuid"]), f"{BOXES}, field 'track_uuid': column is missing"),
+        (
+            BOXES,
+            lambda t: t.drop_columns(["track_uuid"]),
+            f"{BOXES}, field 'track_uuid': column is missing",
+        ),
         (BOXES, constant("qw", 3.0), "field 'qw': and qx, qy, qz must be unit quaternions"),
         (BOXES, constant("tx_m", np.nan), f"{BOXES}, field 'tx_m'"),
-        (BOXES, times(lambda ns: ns // 1000), f"{BOXES}, field 'timestamp_ns': must be nanoseconds"),
+        (
+            BOXES,
+            times(lambda ns: ns // 1000),
+            f"{BOXES}, field 'timestamp_ns': must be nanoseconds",
+        ),
         (
             BOXES,
             times(lambda ns: ns.astype(np.float32)),
             f"{BOXES}, field 'timestamp_ns': must be nanoseconds",
         ),
-        (POSES, times(lambda ns: ns.astype(str)), f"{POSES}, field 'timestamp_ns': must be nanoseconds"),
+        (
+            POSES,
+            times(lambda ns: ns.astype(str)),
+            f"{POSES}, field 'timestamp_ns': must be nanoseconds",
+        ),
         (
             POSES,
             times(lambda ns: ns // 1000),

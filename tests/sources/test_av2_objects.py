@@ -19,23 +19,29 @@ from trajpred.sources.argoverse2 import read_scenario
 
 def load(folder: Path) -> tuple[Any, Any]:
     """Read a scenario folder with av2's own loaders."""
-    tracks, lanes = (next(folder.glob(p)) for p in ("scenario_*.parquet", "log_map_archive_*.json"))
+    tracks = next(folder.glob("scenario_*.parquet"))
+    lanes = next(folder.glob("log_map_archive_*.json"))
     return load_argoverse_scenario_parquet(tracks), ArgoverseStaticMap.from_json(lanes)
 
 
-def test_av2_objects_equal_what_our_reader_reads_and_return_unchanged(sample_folders: list[Path]) -> None:
+def test_av2_objects_equal_what_our_reader_reads_and_return_unchanged(
+    sample_folders: list[Path],
+) -> None:
     for folder in sample_folders[::4]:
         theirs, their_map = load(folder)
-        found, ours = from_av2(theirs, their_map), read_scenario(folder)
+        scenario = from_av2(theirs, their_map)
+        ours = read_scenario(folder)
         # av2 keeps no centrelines: it computes them from the boundaries.
-        lines = [their_map.get_lane_segment_centerline(lane) for lane in ours.map.lane_id.tolist()]
-        np.testing.assert_array_equal(found.map.centerline.values, np.concatenate(lines))
-        assert equal(replace(found, map=replace(found.map, centerline=ours.map.centerline)), ours)
-        again, again_map = to_av2(found)
+        for lane, line in zip(ours.map.lane_id.tolist(), scenario.map.centerline, strict=True):
+            theirs_line = their_map.get_lane_segment_centerline(lane)
+            np.testing.assert_array_equal(line, theirs_line)
+        same_lines = replace(scenario.map, centerline=ours.map.centerline)
+        assert equal(replace(scenario, map=same_lines), ours)
+        again, again_map = to_av2(scenario)
         assert again.tracks == theirs.tracks and again.focal_track_id == theirs.focal_track_id
         np.testing.assert_array_equal(again.timestamps_ns, np.round(theirs.timestamps_ns))
         assert again_map == their_map
-        assert equal(from_av2(again, again_map), found)
+        assert equal(from_av2(again, again_map), scenario)
 
 
 def test_scenarios_without_a_map_and_uneven_times_are_kept() -> None:
@@ -51,18 +57,19 @@ def test_frames_that_an_object_lacks_are_steps_without_states() -> None:
     theirs, _ = to_av2(whole)
     kept = np.delete(np.arange(110), [12, 13, 70])
     theirs.timestamps_ns = theirs.timestamps_ns[kept]
-    step = {old: new for new, old in enumerate(kept.tolist())}
+    frames = kept.tolist()
     for track in theirs.tracks:
-        track.object_states = [state for state in track.object_states if state.timestep in step]
-        for state in track.object_states:
-            state.timestep = step[state.timestep]
-    found = from_av2(theirs)
-    assert (found.num_observed, found.num_steps) == (50, 110)
-    rows = [whole.tracks.index(name) for name in found.tracks.track_id]
-    assert not found.tracks.valid[:, [12, 13, 70]].any()
+        states = [state for state in track.object_states if state.timestep in frames]
+        for state in states:
+            state.timestep = frames.index(state.timestep)
+        track.object_states = states
+    scenario = from_av2(theirs)
+    assert (scenario.num_observed, scenario.num_steps) == (50, 110)
+    rows = [whole.tracks.index(name) for name in scenario.tracks.track_id]
+    assert not scenario.tracks.valid[:, [12, 13, 70]].any()
     for name in ("valid", "position", "heading", "velocity"):
         states = getattr(whole.tracks, name)[rows][:, kept]
-        np.testing.assert_array_equal(getattr(found.tracks, name)[:, kept], states)
+        np.testing.assert_array_equal(getattr(scenario.tracks, name)[:, kept], states)
 
 
 def test_times_of_another_unit_are_named() -> None:

@@ -8,7 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sources.map_files import LINE, STRAIGHT, commonroad, lane, lanelet2, opendrive, road, town
+from tests.sources.map_files import (
+    LINE,
+    STRAIGHT,
+    commonroad,
+    lane,
+    lanelet2,
+    opendrive,
+    road,
+    town,
+)
 from trajpred import LaneMap
 from trajpred.cli.info import describe
 from trajpred.errors import DataError
@@ -143,7 +152,11 @@ BROKEN = {
     ),
     "point": (
         commonroad(),
-        inserted(commonroad(), b"<lanelet ", b'<lanelet id="9">%s</lanelet>' % POINTS.replace(b"5", b"?", 1)),
+        inserted(
+            commonroad(),
+            b"<lanelet ",
+            b'<lanelet id="9">%s</lanelet>' % POINTS.replace(b"5", b"?", 1),
+        ),
         "1 lanelet left out: 9",
         "point.x",
     ),
@@ -222,7 +235,10 @@ def test_many_broken_parts_are_counted_and_the_first_ones_named(tmp_path: Path) 
             re.sub(rb"<x>.*?</x>\n<y>.*?</y>", b"<x>1</x><y>1</y>", commonroad()),
             "3 lanelets left out: 1, 2, 3",
         ),
-        (re.sub(rb' v="\d+"', b' v="1"', lanelet2(local=True)), "5 lanelets left out: 1, 2, 3, 4, 5"),
+        (
+            re.sub(rb' v="\d+"', b' v="1"', lanelet2(local=True)),
+            "5 lanelets left out: 1, 2, 3, 4, 5",
+        ),
     ],
 )
 def test_maps_without_a_lane_that_is_left_are_refused(content: bytes, problem: str, tmp_path: Path) -> None:

@@ -39,9 +39,7 @@ def straight_roads(attributes: str = "", first: str = "start", second: str = "en
     """Return road 1 along x to (40, 0), and road 2 from there on, linked at the named contact points."""
     onward = '<{} elementType="road" elementId="{}" contactPoint="{}"/>'
     roads = road(
-        "1",
-        right=lane(-1, link='<successor id="-1"/>'),
-        link=onward.format("successor", 2, first),
+        "1", right=lane(-1, link='<successor id="-1"/>'), link=onward.format("successor", 2, first)
     ) + road(
         "2",
         STRAIGHT.replace('x="0"', 'x="40"'),
@@ -58,10 +56,13 @@ def test_lanes_are_linked_where_they_touch(first: str, second: str, direction: s
     """Converters write contact points that contradict the positions of the roads."""
     lane_map = load(straight_roads(f'direction="{direction}"', first, second))
     successors = [row.tolist() for row in lane_map.successors]
-    ahead = [0 if line[0, 0] < 39 else 1 for line in lane_map.centerline if line[-1, 0] > line[0, 0]]
-    assert ahead == [0, 1] and faults(lane_map) == []
-    # Without direction: road 1 leads to road 2; with both, the other lanes lead back.
-    assert successors == ([[1], []] if direction == "standard" else [[2], [], [], [1]])
+    starts = [line[0, 0] for line in lane_map.centerline if line[-1, 0] > line[0, 0]]
+    assert np.allclose(starts, [0, 40]), "lanes along x are in the order of their roads"
+    assert faults(lane_map) == []
+    if direction == "standard":
+        assert successors == [[1], []]
+    else:  # the other lanes lead back
+        assert successors == [[2], [], [], [1]]
 
 
 def test_lanes_in_both_directions_are_two_lanes(load: Load) -> None:
@@ -87,7 +88,13 @@ def test_lanes_in_both_directions_are_linked_through_junctions(contact: str, loa
     content = opendrive(
         road("1"),
         road("2", STRAIGHT.replace('x="0"', 'x="80"')),
-        road("3", STRAIGHT.replace('x="0"', 'x="40"'), right=right, link=link, attributes='junction="J"'),
+        road(
+            "3",
+            STRAIGHT.replace('x="0"', 'x="40"'),
+            right=right,
+            link=link,
+            attributes='junction="J"',
+        ),
         junctions=f'<junction id="J">{connection.format(1, contact, lanes_linked)}'
         f"{connection.format(2, contact, lanes_linked)}</junction>",
     )
@@ -130,25 +137,36 @@ def test_crossings_lead_across_their_road(along: float, across: float, turned: b
     )
 
 
+def some_reversed(bits: int, left: Line, right: Line) -> tuple[Line, Line]:
+    """Return the bounds of a lanelet, the left one reversed with bit 0, the right one with bit 1."""
+    if bits & 1:
+        left = left[::-1]
+    if bits & 2:
+        right = right[::-1]
+    return left, right
+
+
 def local_lanelets(bounds: dict[int, tuple[Line, Line]]) -> bytes:
     """Return lanelets by their numbers; points at the same place are one node."""
     names: dict[tuple[float, ...], int] = {}
     ways = []
     relations = []
     for number, sides in bounds.items():
-        members = []
+        members = ""
         for side, line in zip(("left", "right"), sides, strict=True):
-            refs = [names.setdefault(tuple(point), 1000 + len(names)) for point in line.round(9).tolist()]
+            references = ""
+            for point in line.round(9).tolist():
+                node = names.setdefault(tuple(point), 1000 + len(names))
+                references += f'<nd ref="{node}"/>'
             way = 100 + len(ways)
-            ways.append(f'<way id="{way}">{"".join(f"<nd ref={str(ref)!r}/>" for ref in refs)}</way>')
-            members.append(f'<member type="way" ref="{way}" role="{side}"/>')
+            ways.append(f'<way id="{way}">{references}</way>')
+            members += f'<member type="way" ref="{way}" role="{side}"/>'
         tags = '<tag k="type" v="lanelet"/><tag k="subtype" v="road"/>'
-        relations.append(f'<relation id="{number}">{"".join(members)}{tags}</relation>')
-    tag = '<tag k="local_{}" v="{}"/>'
-    nodes = [
-        f'<node id="{name}" lat="0" lon="0">{tag.format("x", x)}{tag.format("y", y)}</node>'
-        for (x, y), name in names.items()
-    ]
+        relations.append(f'<relation id="{number}">{members}{tags}</relation>')
+    nodes = []
+    for (x, y), name in names.items():
+        tags = f'<tag k="local_x" v="{x}"/><tag k="local_y" v="{y}"/>'
+        nodes.append(f'<node id="{name}" lat="0" lon="0">{tags}</node>')
     return "".join(["<osm>", *nodes, *ways, *relations, "</osm>"]).encode()
 
 
@@ -159,7 +177,7 @@ def test_sharp_turns_are_oriented_by_the_nodes_they_share(reversed_ways: int, lo
     outer = 4 * np.stack((np.cos(angle), np.sin(angle)), -1).round(9)
     inner = np.array([[0, 0.1], [-0.2, 0.0], [0.0, -0.1]])
     back = np.array([-30.0, 0.0])
-    turn = (inner[::-1] if reversed_ways & 1 else inner, outer[::-1] if reversed_ways & 2 else outer)
+    turn = some_reversed(reversed_ways, inner, outer)
     before = (np.stack((inner[0] + back, inner[0])), np.stack((outer[0] + back, outer[0])))
     after = (np.stack((inner[-1], inner[-1] + back)), np.stack((outer[-1], outer[-1] + back)))
     lane_map = load(local_lanelets({1: before, 2: turn, 3: after}))
@@ -175,9 +193,11 @@ def test_turns_without_neighbours_have_an_outline_that_does_not_cross_itself(
     """The ends of the outer bound are nearer to the opposite ends of the inner one."""
     inner = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
     outer = np.array([[-1.2, 1.6], [-1.2, -5.0], [9.0, -5.0], [9.0, 7.0], [-1.0, 7.0], [-1.0, 1.5]])
-    sides = (inner[::-1] if reversed_ways & 1 else inner, outer[::-1] if reversed_ways & 2 else outer)
+    sides = some_reversed(reversed_ways, inner, outer)
     lane_map = load(local_lanelets({1: sides}))
-    assert norm(inner[[0, -1]] - outer[[0, -1]]).sum() > norm(inner[[0, -1]] - outer[[-1, 0]]).sum()
+    apart = norm(inner[[0, -1]] - outer[[0, -1]])
+    crosswise = norm(inner[[0, -1]] - outer[[-1, 0]])
+    assert apart.sum() > crosswise.sum()
     np.testing.assert_allclose(lane_map.left_boundary[0], inner)
     np.testing.assert_allclose(lane_map.right_boundary[0], outer)
 
@@ -187,7 +207,7 @@ def test_bounds_may_share_the_nodes_at_their_ends(reversed_ways: int, load: Load
     """Between a fork and the next merge, a lanelet begins and ends at a point."""
     left = np.array([[0.0, 0.0], [10.0, 2.0], [20.0, 0.0]])
     right = left * [1.0, -1.0]
-    sides = (left[::-1] if reversed_ways & 1 else left, right[::-1] if reversed_ways & 2 else right)
+    sides = some_reversed(reversed_ways, left, right)
     lane_map = load(local_lanelets({1: sides}))
     np.testing.assert_allclose(lane_map.left_boundary[0], left)
     np.testing.assert_allclose(lane_map.right_boundary[0], right)

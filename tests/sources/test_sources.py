@@ -62,13 +62,15 @@ def raw_folder(folder: Path) -> Path:
 
 
 def test_the_documented_example_works(tmp_path: Path) -> None:
-    [*_, code], [toml] = blocks("python"), blocks("toml")
+    [*_, code] = blocks("python")
+    [toml] = blocks("toml")
     assert len(code.splitlines()) <= 40
     points = toml.split("\n", 1)[1].replace('"', "")
     site = install(tmp_path / "site", "my_lab", {}, points)
     (site / "my_lab").mkdir()
     (site / "my_lab" / "trajectories.py").write_text(code)
-    raw, store = raw_folder(tmp_path / "raw"), tmp_path / "store"
+    raw = raw_folder(tmp_path / "raw")
+    store = tmp_path / "store"
     command = [sys.executable, ROOT / "tools" / "prepare.py", "--source", "my-lab", "--raw", raw]
     command += ["--store", store, "--workers", "1"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
@@ -100,7 +102,10 @@ def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Pa
             "unknown source 'other'; known: argoverse1, argoverse2, argoverse2-sensor, commonroad, "
             "absent, broken, gone, mine",
         ),
-        ("gone", "'absent_module:X' cannot be loaded (ModuleNotFoundError: No module named 'absent_module')"),
+        (
+            "gone",
+            "'absent_module:X' cannot be loaded (ModuleNotFoundError: No module named 'absent_module')",
+        ),
         ("broken", "'broken_one:X' cannot be loaded (RuntimeError: no licence)"),
         ("absent", "'good_one:ABSENT' cannot be loaded (AttributeError"),
         ("text", "'good_one:TEXT' is not a trajpred.sources.Source"),

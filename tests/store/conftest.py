@@ -30,6 +30,12 @@ def copy(sample_store: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def raw_copy(tmp_path: Path) -> Path:
+    """A copy of the sample's raw data that may be modified."""
+    return Path(shutil.copytree(SAMPLE, tmp_path / "raw"))
+
+
+@pytest.fixture
 def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Return a function from scenarios to the raw folder of source "made", with them as split "train".
 
@@ -42,8 +48,8 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
         content = {f"{i:03}": scenario for i, scenario in enumerate(scenarios)}
         listed = [RawScenario(name, path / name) for name in content]
 
-        def read(one: RawScenario) -> Scenario:
-            scenario = content[one.name]
+        def read(item: RawScenario) -> Scenario:
+            scenario = content[item.name]
             if isinstance(scenario, Exception):
                 raise scenario
             return scenario

@@ -29,14 +29,14 @@ def made(**changes: Any) -> Scenario:
 
 def shard(split: Path, number: int = 0) -> Path:
     """Return a shard of a split; its name ends with a checksum."""
-    [found] = split.glob(f"shard-{number:05}-*.arrow")
-    return found
+    [path] = split.glob(f"shard-{number:05}-*.arrow")
+    return path
 
 
 def index(split: Path) -> Path:
     """Return the index of a split; its name ends with a checksum."""
-    [found] = split.glob("index-*.arrow")
-    return found
+    [path] = split.glob("index-*.arrow")
+    return path
 
 
 def flip(path: Path) -> None:
@@ -49,8 +49,11 @@ def flip(path: Path) -> None:
 def full_map() -> LaneMap:
     """Return a map with every element, heights, and 64-bit ids."""
     lines = Ragged.from_rows([[[0, 0, 1.5], [5, 0, -2]], [[5, 0, 3], [6, 1, 3], [7, 1, 3]]], 3)
+    lanes = LaneMap.from_centerlines(
+        [[[0, 0], [1, 0]]] * 2, lane_id=[2**62, -(2**62)], successors=[[7], [8, 9]]
+    )
     return replace(
-        LaneMap.from_centerlines([[[0, 0], [1, 0]]] * 2, lane_id=[2**62, -(2**62)], successors=[[7], [8, 9]]),
+        lanes,
         centerline=lines,
         left_boundary=lines,
         is_intersection=np.array([True, False]),

@@ -21,7 +21,7 @@ from trajpred.sources.argoverse2 import discover, read
 from trajpred.store.codec import POLYLINES, encode_batch, encode_row
 from trajpred.store.decoder import decode, views
 from trajpred.store.shards import open_index, open_shard, signed_name, write_index, write_shard
-from trajpred.tracks import OBJECT_TYPES
+from trajpred.tracks import OBJECT_TYPES, Tracks
 
 #: Half a millimetre plus the resolution of float64 at 1e7 m.
 HALF_MM = 0.5e-3 + 4e-9
@@ -29,44 +29,55 @@ HEADING = 4.8e-5
 Through = Callable[..., list[Scenario]]
 
 
-def same(found: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(found, expected)
-    assert found.dtype.kind == expected.dtype.kind
-    assert found.dtype.kind == "U" or found.dtype == expected.dtype
+def same(values: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(values, expected)
+    assert values.dtype.kind == expected.dtype.kind
+    assert values.dtype.kind == "U" or values.dtype == expected.dtype
 
 
-def near(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
-    assert found.dtype == expected.dtype == np.float64
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+def near(values: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    assert values.dtype == expected.dtype == np.float64
+    np.testing.assert_allclose(values, expected, rtol=0, atol=tolerance)
 
 
-def check(found: Scenario, given: Scenario, heights: bool = False) -> None:
-    """Compare every field of ``found`` with ``given``."""
+def check(decoded: Scenario, original: Scenario, heights: bool = False) -> None:
+    """Compare every field of a decoded scenario with the original."""
     for name in ("scenario_id", "city", "num_observed", "focal_id"):
-        assert getattr(found, name) == getattr(given, name), name
-    same(found.timestamps_ns, given.timestamps_ns)
-    for name in ("track_id", "object_type", "category", "valid"):
-        same(getattr(found.tracks, name), getattr(given.tracks, name))
-    near(found.tracks.position, given.tracks.position, HALF_MM)
-    turned = found.tracks.heading - given.tracks.heading
-    near(np.remainder(turned + np.pi, 2 * np.pi), np.full(turned.shape, np.pi), HEADING)
-    fastest = np.abs(given.tracks.velocity).max()
-    near(found.tracks.velocity, given.tracks.velocity, 0.98e-3 if fastest < 63.9 else fastest / 32767)
-    assert not found.tracks.velocity[given.tracks.velocity == 0].any()
+        assert getattr(decoded, name) == getattr(original, name), name
+    same(decoded.timestamps_ns, original.timestamps_ns)
+    check_tracks(decoded.tracks, original.tracks)
     for field in fields(LaneMap):
-        one, two = getattr(found.map, field.name), getattr(given.map, field.name)
-        if not isinstance(one, Ragged):
-            same(one, two)
+        values = getattr(decoded.map, field.name)
+        expected = getattr(original.map, field.name)
+        if not isinstance(values, Ragged):
+            same(values, expected)
             continue
-        same(one.offsets, two.offsets)
-        if field.name not in POLYLINES:
-            same(one.values, two.values)
-            continue
-        near(one.values[:, :2], two.values[:, :2], HALF_MM)
-        kept = heights and two.values.shape[1] == 3 and len(two.values) > 0
-        expected = two.values[:, 2 : 3 if kept else 2]
-        same(one.values[:, 2:], expected.astype(np.float32).astype(np.float64))
-    assert found.validate() is found
+        same(values.offsets, expected.offsets)
+        if field.name in POLYLINES:
+            check_points(values.values, expected.values, heights)
+        else:
+            same(values.values, expected.values)
+    assert decoded.validate() is decoded
+
+
+def check_tracks(decoded: Tracks, original: Tracks) -> None:
+    for name in ("track_id", "object_type", "category", "valid"):
+        same(getattr(decoded, name), getattr(original, name))
+    near(decoded.position, original.position, HALF_MM)
+    turned = decoded.heading - original.heading
+    near(np.remainder(turned + np.pi, 2 * np.pi), np.full(turned.shape, np.pi), HEADING)
+    fastest = np.abs(original.velocity).max()
+    tolerance = 0.98e-3 if fastest < 63.9 else fastest / 32767
+    near(decoded.velocity, original.velocity, tolerance)
+    assert not decoded.velocity[original.velocity == 0].any()
+
+
+def check_points(decoded: np.ndarray, original: np.ndarray, heights: bool) -> None:
+    near(decoded[:, :2], original[:, :2], HALF_MM)
+    if heights and original.shape[1] == 3 and len(original) > 0:
+        same(decoded[:, 2:], original[:, 2:].astype(np.float32).astype(np.float64))
+    else:
+        assert decoded.shape[1] == 2
 
 
 @pytest.fixture
@@ -75,8 +86,10 @@ def through(tmp_path: Path) -> Through:
 
     def round_trip(*scenarios: Scenario, heights: bool = False) -> list[Scenario]:
         rows = [encode_row(scenario, heights) for scenario in scenarios]
-        columns: list[Any] = [[row[name] for row in rows] for name in ("scenario_id", "tracks", "lanes")]
-        write_index(tmp_path / "new", *columns)
+        ids: list[Any] = [row["scenario_id"] for row in rows]
+        tracks: list[Any] = [row["tracks"] for row in rows]
+        lanes: list[Any] = [row["lanes"] for row in rows]
+        write_index(tmp_path / "new", ids, tracks, lanes)
         index = (tmp_path / "new").rename(tmp_path / signed_name("index", tmp_path / "new"))
         write_shard(tmp_path / "shard", rows)
         shard = open_shard(tmp_path / "shard", open_index(index, len(rows)))
@@ -85,11 +98,18 @@ def through(tmp_path: Path) -> Through:
     return round_trip
 
 
+def check_all(through: Through, scenarios: list[Scenario], heights: bool) -> None:
+    decoded = through(*scenarios, heights=heights)
+    for scenario, original in zip(decoded, scenarios, strict=True):
+        check(scenario, original, heights)
+
+
 @pytest.mark.parametrize("heights", [False, True], ids=["flat", "heights"])
 def test_real_scenarios(through: Through, heights: bool) -> None:
-    given = [read(one) for found in discover(SAMPLE).values() for one in found[:3]]
-    for found, expected in zip(through(*given, heights=heights), given, strict=True):
-        check(found, expected, heights)
+    scenarios: list[Scenario] = []
+    for folders in discover(SAMPLE).values():
+        scenarios += [read(folder) for folder in folders[:3]]
+    check_all(through, scenarios, heights)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -115,16 +135,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("heights", [False, True], ids=["flat", "heights"])
 def test_constructed_scenarios_share_a_shard(through: Through, heights: bool) -> None:
-    given = [made(**changes) for changes in VARIANTS.values()]
-    for found, expected in zip(through(*given, heights=heights), given, strict=True):
-        check(found, expected, heights)
+    check_all(through, [made(**changes) for changes in VARIANTS.values()], heights)
 
 
 def test_whole_millimetres_stay_exact_wherever_the_focal_track_is(through: Through) -> None:
     """The origin is a whole number of metres, so that their grid is that of the city."""
     x = 1234 + np.array([[0.00043] * 12, 1e-3 * np.arange(0, 1200, 100)])  # the focal track is on no grid
-    [found] = through(made(position=np.stack((x, -x), -1), map=None))
-    np.testing.assert_allclose(found.tracks.position[1], np.stack((x, -x), -1)[1], rtol=0, atol=1e-9)
+    position = np.stack((x, -x), -1)
+    [scenario] = through(made(position=position, map=None))
+    np.testing.assert_allclose(scenario.tracks.position[1], position[1], rtol=0, atol=1e-9)
 
 
 def test_offsets_that_start_below_zero_are_refused() -> None:

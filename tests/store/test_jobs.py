@@ -26,7 +26,9 @@ posix = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no POSIX processes
 
 def fill_up(patch: pytest.MonkeyPatch, complete: int | str) -> None:
     """Fill the disk after ``complete`` shards, or when the manifest is written."""
-    write, write_text, calls = jobs.write_shard, Path.write_text, []
+    write = jobs.write_shard
+    write_text = Path.write_text
+    calls = []
 
     def full(path: Path, *rest: Any) -> None:
         calls.append(path)
@@ -84,7 +86,10 @@ def test_a_worker_that_outlives_its_run_changes_nothing(sample_store: Path, copy
 
 
 def test_one_run_at_a_time_writes_a_store(copy: Path) -> None:
-    with sole_writer(copy, 0), pytest.raises(DataError, match="another prepare is writing this store"):
+    with (
+        sole_writer(copy, 0),
+        pytest.raises(DataError, match="another prepare is writing this store"),
+    ):
         prepare("argoverse2", SAMPLE, copy, **OPTIONS)
     prepare("argoverse2", SAMPLE, copy, **OPTIONS)
 
@@ -123,9 +128,6 @@ def test_a_killed_run_resumes_to_the_same_bytes(sample_store: Path, tmp_path: Pa
     assert tree(tmp_path) == tree(sample_store)
 
 
-# ------------------------------------------------------------------------------------------ real processes
-
-
 def start(store: Path) -> subprocess.Popen[str]:
     """Start the tool in a process group of its own."""
     options = ["--raw", SAMPLE, "--store", store, "--shard_size", "2", "--workers", "2"]
@@ -149,8 +151,11 @@ def assert_ended(group: int) -> None:
     deadline = time.monotonic() + 10
     while True:
         listed = subprocess.run(["ps", "-eo", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
-        rows = [line.split() for line in listed.stdout.splitlines()]
-        alive = [pid for pid, pgid, state in rows if int(pgid) == group and not state.startswith("Z")]
+        alive = []
+        for line in listed.stdout.splitlines():
+            pid, pgid, state = line.split()
+            if int(pgid) == group and not state.startswith("Z"):
+                alive.append(pid)
         if not alive:
             return
         assert time.monotonic() < deadline, alive
@@ -172,14 +177,16 @@ def test_ctrl_c_prints_one_line_and_leaves_no_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 @posix
 def test_forty_kills_end_with_the_same_bytes(tmp_path: Path) -> None:
-    store, random_ = tmp_path / "store", random.Random(1)
+    store = tmp_path / "store"
+    generator = random.Random(1)
     for kill in range(40):
         process = start(store)
         if kill % 3:
-            wait_for_shards(store, process, min(len(list(store.glob("*/shard-*.json"))) + 1, 8))
-            time.sleep(random_.uniform(0, 0.15))
+            complete = len(list(store.glob("*/shard-*.json")))
+            wait_for_shards(store, process, min(complete + 1, 8))
+            time.sleep(generator.uniform(0, 0.15))
         else:
-            time.sleep(random_.uniform(0, 2.5))
+            time.sleep(generator.uniform(0, 2.5))
         if kill % 8:
             os.killpg(process.pid, signal.SIGKILL)
         else:  # the workers end with their parent

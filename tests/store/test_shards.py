@@ -22,8 +22,10 @@ from trajpred.store.shards import write_shard
 
 
 def test_bytes_per_argoverse_2_scenario(tmp_path: Path) -> None:
-    found = [one for split in discover(SAMPLE).values() for one in split if one.name in SAMPLE_NATIVE]
-    rows = [encode_row(read(one), heights=False) for one in found]
+    rows = []
+    for folders in discover(SAMPLE).values():
+        native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
+        rows += [encode_row(read(folder), heights=False) for folder in native]
     write_shard(tmp_path / "shard", rows * 8)
     assert (tmp_path / "shard").stat().st_size / (8 * len(rows)) < 52_000
 
@@ -31,14 +33,15 @@ def test_bytes_per_argoverse_2_scenario(tmp_path: Path) -> None:
 def test_the_documented_example_reads_a_shard(sample_store: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "concepts" / "store.md"
     example = page.read_text("utf-8").split("```python")[-1].split("```")[0]
-    found: dict[str, Any] = {}
-    exec(example.replace("/data/av2-store", str(sample_store)), found)
+    shown: dict[str, Any] = {}
+    exec(example.replace("/data/av2-store", str(sample_store)), shown)
     expected = ScenarioStore(sample_store, "train")[2]
-    np.testing.assert_array_equal(found["valid"], expected.tracks.valid)
+    np.testing.assert_array_equal(shown["valid"], expected.tracks.valid)
     states = expected.tracks.position[expected.tracks.valid]
-    np.testing.assert_allclose(found["position"][found["valid"]], states, atol=1e-6)
-    lanes = [np.round(1000 * (lane - lane[0])).astype(int).tolist() for lane in expected.map.centerline]
-    assert [(lane - lane[0]).tolist() for lane in found["lanes"]] == lanes
+    np.testing.assert_allclose(shown["position"][shown["valid"]], states, atol=1e-6)
+    for lane, line in zip(shown["lanes"], expected.map.centerline, strict=True):
+        millimetres = np.round(1000 * (line - line[0]))
+        np.testing.assert_array_equal(lane - lane[0], millimetres)
 
 
 #: Prints how many bytes of files become resident when one row of a shard is read.
@@ -64,7 +67,7 @@ def test_reading_a_row_does_not_read_the_whole_shard(raw: Callable[..., Path], t
         ten = [replace(scenario, scenario_id=str(i)) for i in range(10)]
         prepare("made", raw([*ten]), tmp_path / name, workers=1, progress=False)
     [shard] = (tmp_path / "large").rglob("shard-*.arrow")
-    stores = [str(tmp_path / name) for name in ("large", "small")]
-    run = subprocess.run([sys.executable, "-c", RESIDENT, *stores], capture_output=True, text=True)
+    command = [sys.executable, "-c", RESIDENT, str(tmp_path / "large"), str(tmp_path / "small")]
+    run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert shard.stat().st_size > 25e6 and int(run.stdout) < 0.35 * shard.stat().st_size

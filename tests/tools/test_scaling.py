@@ -11,7 +11,9 @@ from tools.scaling import draw, fit, main, table
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, write_results
 
-FULL, FACTOR, EXPONENT = 8_000, 9.0, 0.21
+FULL = 8_000
+FACTOR = 9.0
+EXPONENT = 0.21
 SHARES = (0.125, 0.25, 0.5, 1.0)
 LEVELS = [FACTOR * (share * FULL) ** -EXPONENT for share in SHARES]
 

@@ -59,15 +59,18 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     assert "half precision" in capsys.readouterr().out
     assert pretrained.list_models() == [NAME]
     assert (folder / f"{NAME}.pt").stat().st_size < 0.65 * checkpoint.stat().st_size
-    model, batch = Forecaster.from_pretrained(NAME), build_batch(list(val), Forecaster.load(checkpoint).scene)
+    model = Forecaster.from_pretrained(NAME)
+    batch = build_batch(list(val), Forecaster.load(checkpoint).scene)
     assert {p.dtype for p in model.parameters()} == {torch.float32} and not model.training
-    encoder, expected = SceneEncoder.from_checkpoint(NAME), SceneEncoder.from_checkpoint(checkpoint)
+    encoder = SceneEncoder.from_checkpoint(NAME)
+    expected = SceneEncoder.from_checkpoint(checkpoint)
     with torch.inference_mode():
         assert 0 < largest_change(model(batch), model_of()(batch)) < 0.05
         tokens = [one.encode(batch).agent for one in (encoder, expected)]
     torch.testing.assert_close(*tokens, rtol=0, atol=0.05)
     predictor = load_predictor(NAME)
-    forecast, original = (one([val[0]])[0] for one in (predictor, load_predictor(checkpoint)))
+    forecast = predictor([val[0]])[0]
+    original = load_predictor(checkpoint)([val[0]])[0]
     np.testing.assert_allclose(forecast.trajectory, original.trajectory, atol=0.05)
     card = (folder / f"{NAME}.md").read_text()
     for part in (f"# {NAME}", "A toy.", "60 steps", "CC BY-NC-SA 4.0", "non-commercial", "seed 7"):
@@ -104,11 +107,13 @@ def test_what_must_not_ship_is_rejected_and_nothing_written(
 
 
 def test_changes_are_those_between_the_predictions(val: ScenarioStore) -> None:
-    one, other = model_of(0), model_of(1)
+    one = model_of(0)
+    other = model_of(1)
     found = changes(one.config, one.state_dict(), other.state_dict(), val)
     batch = build_batch(list(val), one.forecaster.scene)
     with torch.inference_mode():
-        a, b = one(batch), other(batch)
+        a = one(batch)
+        b = other(batch)
     moved = (a.trajectory - b.trajectory).norm(dim=-1).flatten(1).amax(1).numpy()
     shifted = (a.logits.softmax(-1) - b.logits.softmax(-1)).abs().max()
     assert found == pytest.approx((np.quantile(moved, 0.99), moved.max(), float(shifted)), abs=1e-3)
@@ -117,5 +122,10 @@ def test_changes_are_those_between_the_predictions(val: ScenarioStore) -> None:
 def test_weights_that_half_precision_cannot_represent_stay_in_float32() -> None:
     assert in_half(torch.tensor([1.0, -0.3, 1e-9])).dtype == torch.float16
     assert in_half(torch.zeros(3)).dtype == torch.float16
-    for values in (torch.tensor([1.0, 7e4]), torch.tensor([1e-7, 3e-8]), torch.tensor([3]), torch.ones(0)):
+    for values in (
+        torch.tensor([1.0, 7e4]),
+        torch.tensor([1e-7, 3e-8]),
+        torch.tensor([3]),
+        torch.ones(0),
+    ):
         assert in_half(values) is values

@@ -26,22 +26,31 @@ def test_reading_returns_what_was_generated(folder: Path) -> None:
     generated = {one.scenario_id: one for one in (make_scenario(3, i) for i in range(10))}
     for split, found in discover(folder).items():
         for one in found:
-            read, made = read_scenario(one.path), generated.pop(one.name)
-            assert (read.num_observed, read.num_steps, read.has_future) == (50, 110, split != "test")
+            read = read_scenario(one.path)
+            made = generated.pop(one.name)
+            assert (read.num_observed, read.num_steps, read.has_future) == (
+                50,
+                110,
+                split != "test",
+            )
             assert equal(read, made) or split == "test"
     assert not generated
 
 
 def test_bytes_depend_on_the_seed_and_the_index_alone(folder: Path, tmp_path: Path) -> None:
     synthesize(tmp_path / "few", 3, 3, val=0.0, test=0.0, workers=1, progress=False)
-    few, many = tree(tmp_path / "few" / "train"), tree(folder / "train")
+    few = tree(tmp_path / "few" / "train")
+    many = tree(folder / "train")
     assert len(few) == 6 and few.items() <= many.items()
     assert not np.array_equal(make_scenario(4, 0).tracks.position, make_scenario(3, 0).tracks.position)
 
 
 def test_numbers_out_of_range_and_used_folders_are_rejected(folder: Path, tmp_path: Path) -> None:
     before = tree(folder)
-    for out, field, numbers in ((tmp_path / "a", "limit", (0, 0)), (tmp_path / "a", "seed", (1, -1))):
+    for out, field, numbers in (
+        (tmp_path / "a", "limit", (0, 0)),
+        (tmp_path / "a", "seed", (1, -1)),
+    ):
         with pytest.raises(DataError) as caught:
             synthesize(out, *numbers)
         assert caught.value.field == field and not out.exists()
@@ -55,14 +64,18 @@ def test_roads_are_connected_and_drivable() -> None:
     for lanes in (make_scenario(5, i).map for i in range(4 * len(KINDS))):
         outlines = [Outline(area[:, :2]) for area in lanes.drivable_area]
         for i in range(len(lanes)):
-            line, left = lanes.centerline[i][:, :2], lanes.left_boundary[i][:, :2]
+            line = lanes.centerline[i][:, :2]
+            left = lanes.left_boundary[i][:, :2]
             for j in lanes.successors[i].tolist():  # ids are rows
                 following = lanes.centerline[j][:, :2]
                 assert i in lanes.predecessors[j]
                 np.testing.assert_allclose(line[-1], following[0], atol=0.02)
                 bend = direction(following[1] - following[0]) - direction(line[-1] - line[-2])
                 assert abs(wrap_angle(bend)) < 0.25
-            for side, back in (("left_neighbor", "right_neighbor"), ("right_neighbor", "left_neighbor")):
+            for side, back in (
+                ("left_neighbor", "right_neighbor"),
+                ("right_neighbor", "left_neighbor"),
+            ):
                 other = getattr(lanes, side)[i]
                 assert other == -1 or getattr(lanes, back)[other] == i
             np.testing.assert_allclose((left + lanes.right_boundary[i][:, :2]) / 2, line, atol=0.02)

@@ -35,13 +35,17 @@ def tiny(store: Path, runs: Path, *args: str, **trainer: object) -> list[str]:
     parts = {"encoder": "layers=1", "decoder": "propose_layers=1"}
     model = [f"{part}.init_args.{x}" for part, own in parts.items() for x in (own, "dim=16", "heads=2")]
     given = {"accelerator": "cpu", "logger.init_args.save_dir": runs, **trainer}
-    settings = [*(f"--model.{x}" for x in model), *(f"--trainer.{name}={x}" for name, x in given.items())]
+    settings = [
+        *(f"--model.{x}" for x in model),
+        *(f"--trainer.{name}={x}" for name, x in given.items()),
+    ]
     return [*settings, f"--data.store={store}", *args]
 
 
 def signal_at(step: int, name: str, rank: int = 0) -> list[str]:
     """Return the options that add a ``SignalAt``."""
-    option, values = "--trainer.callbacks", {"step": step, "name": name, "rank": rank}
+    option = "--trainer.callbacks"
+    values = {"step": step, "name": name, "rank": rank}
     arguments = [f"{option}.init_args.{key}={value}" for key, value in values.items()]
     return [f"{option}=tests.training.command.SignalAt", *arguments]
 
@@ -59,5 +63,11 @@ def environment() -> dict[str, str]:
 
 def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
+        command,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=ROOT,
     )

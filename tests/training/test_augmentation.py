@@ -70,7 +70,8 @@ def test_kept_lanes_keep_their_topology(features: SceneFeatures) -> None:
 
 
 def test_truncation_masks_the_beginning(features: SceneFeatures) -> None:
-    before, after = features.agents.history, vary(features, truncate_history=1.0).agents.history
+    before = features.agents.history
+    after = vary(features, truncate_history=1.0).agents.history
     starts = []
     for old, new in zip(before, after, strict=True):
         changed = np.flatnonzero((old != new).any(1))
@@ -81,7 +82,9 @@ def test_truncation_masks_the_beginning(features: SceneFeatures) -> None:
     assert 0 < max(starts) <= 45 and len(set(starts)) > 5
 
 
-def test_truncation_keeps_the_last_state_of_agents_that_were_seen_earlier(features: SceneFeatures) -> None:
+def test_truncation_keeps_the_last_state_of_agents_that_were_seen_earlier(
+    features: SceneFeatures,
+) -> None:
     history = features.agents.history.copy()
     history[:, 20:] = 0  # nobody is seen in the last three of five seconds
     given = replace(features, agents=replace(features.agents, history=history))
@@ -94,7 +97,9 @@ def test_truncation_keeps_the_last_state_of_agents_that_were_seen_earlier(featur
 
 
 def test_histories_get_gaps_and_keep_their_last_state(features: SceneFeatures) -> None:
-    before, lengths, at_the_end = features.agents.history, [], 0
+    before = features.agents.history
+    lengths = []
+    at_the_end = 0
     for seed in range(20):
         after = vary(features, seed, gap=1.0).agents.history
         hidden = (after != before).any(2)
@@ -116,7 +121,8 @@ def test_a_recording_is_cut_at_any_step_and_everything_recorded_stays_known(
 ) -> None:
     """Truth: the states of the recording at the same times, wherever the forecast is made."""
     batch = ScenarioBatch.of(sample_scenarios[:3])
-    window, config = FeatureConfig(history=60, future=100), AugmentConfig(earlier_s=4.0, later_s=4.0)
+    window = FeatureConfig(history=60, future=100)
+    config = AugmentConfig(earlier_s=4.0, later_s=4.0)
     moves = set()
     for key in range(12):
         cut = recut(batch, config, window, np.arange(3) + key)
@@ -136,7 +142,9 @@ def test_a_recording_is_cut_at_any_step_and_everything_recorded_stays_known(
     assert min(moves) < -20 and max(moves) > 20
 
 
-def test_a_scene_whose_focal_agent_was_not_seen_earlier_stays(sample_scenarios: list[Scenario]) -> None:
+def test_a_scene_whose_focal_agent_was_not_seen_earlier_stays(
+    sample_scenarios: list[Scenario],
+) -> None:
     scenario = sample_scenarios[3]
     valid = scenario.tracks.valid.copy()
     valid[scenario.focal, : scenario.num_observed - 1] = False
@@ -150,12 +158,16 @@ def test_a_scene_whose_focal_agent_was_not_seen_earlier_stays(sample_scenarios: 
 def spans(cut: ScenarioBatch, batch: ScenarioBatch, later: int) -> list[tuple[Tracks, int, int]]:
     """The steps of a recording of 50 + 60 steps in the window 60 + 100 of a forecast made ``later`` steps."""
     start = 10 - later
-    first, last = max(start, 0), min(start + 110, 160)
+    first = max(start, 0)
+    last = min(start + 110, 160)
     return [(cut.tracks, first, last), (batch.tracks, first - start, last - start)]
 
 
-def test_some_scenes_lose_their_map_and_some_their_neighbours(sample_scenarios: list[Scenario]) -> None:
-    batch, keys = ScenarioBatch.of(sample_scenarios[:4]), np.arange(4)
+def test_some_scenes_lose_their_map_and_some_their_neighbours(
+    sample_scenarios: list[Scenario],
+) -> None:
+    batch = ScenarioBatch.of(sample_scenarios[:4])
+    keys = np.arange(4)
     bare = recut(batch, AugmentConfig(no_map=0.5), FeatureConfig(), keys)
     kept = [scene for scene in range(4) if (bare.lane_scene == scene).any()]
     assert 0 < len(kept) < 4
@@ -168,7 +180,9 @@ def test_some_scenes_lose_their_map_and_some_their_neighbours(sample_scenarios: 
     assert len(alone.scene) == (features.agents.category >= TrackCategory.SCORED).sum()
 
 
-def test_each_attribute_is_unknown_in_some_scenes_and_all_together_in_some(scenario: Scenario) -> None:
+def test_each_attribute_is_unknown_in_some_scenes_and_all_together_in_some(
+    scenario: Scenario,
+) -> None:
     """With probability p for each and p for all together, an attribute stays with (1 - p)²."""
     count = 400
     config = FeatureConfig(max_agents=4, max_lanes=10_000, lane_radius_m=1e6)
@@ -225,7 +239,8 @@ def assert_close(a: SceneFeatures, b: SceneFeatures, atol: float = 0.0) -> None:
     assert edges(a) == edges(b)
     for x, y in ((a, b), (a.agents, b.agents), (a.lanes, b.lanes)):
         for name in {f.name for f in fields(x)} - {"agents", "lanes", "topology", "topology_kind"}:
-            one, two = getattr(x, name), getattr(y, name)
+            one = getattr(x, name)
+            two = getattr(y, name)
             assert one.dtype == two.dtype, name
             if one.dtype.kind == "f":
                 np.testing.assert_allclose(one, two, rtol=0, atol=atol, err_msg=name)
@@ -254,7 +269,8 @@ def test_anchors_are_reflected(scenes: list[Scenario]) -> None:
 
 
 def test_scenes_are_reflected_with_the_given_probability_by_their_keys() -> None:
-    many, keys = features_of_all([straight(2)] * 400), np.arange(400)
+    many = features_of_all([straight(2)] * 400)
+    keys = np.arange(400)
     many = replace(many, heading=np.ones(400, np.float32))
 
     def turned(mirror: float, keys: np.ndarray = keys) -> np.ndarray:
@@ -272,7 +288,8 @@ def test_hash_equals_splitmix64() -> None:
 
 def test_numbers_are_uniform_and_uncorrelated() -> None:
     """Four standard errors of 10^5 draws, for neighbouring keys."""
-    row, item = np.arange(1000)[:, None], np.arange(100)[None]
+    row = np.arange(1000)[:, None]
+    item = np.arange(100)[None]
     numbers = uniform(row, 5, item)
     assert numbers.shape == (1000, 100) and numbers.min() >= 0 and numbers.max() < 1
     assert abs(numbers.mean() - 0.5) < 4 * np.sqrt(1 / 12 / numbers.size)

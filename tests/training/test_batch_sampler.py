@@ -54,7 +54,8 @@ def padded_pairs(sizes: SceneSizes, steps: Sequence[NDArray[np.int64]]) -> float
 def test_every_epoch_holds_every_scenario_once_over_all_processes(
     count: int, batch_size: int, world: int, gigabytes: float, seed: int
 ) -> None:
-    sizes, limit = sizes_of(count, seed), 1e9 * gigabytes
+    sizes = sizes_of(count, seed)
+    limit = 1e9 * gigabytes
     if min(count, batch_size) < world:
         with pytest.raises(DataError, match=f"devices {count}$|batch_size"):
             TrainBatches(sizes, batch_size, seed, limit, 0, world)
@@ -136,7 +137,8 @@ def test_only_single_scenes_exceed_the_memory_limit(limit: float, ordered: bool)
 
 @pytest.mark.parametrize("start", [0, 1, 7, 25])
 def test_an_epoch_can_resume_at_any_step(start: int) -> None:
-    whole, rest = TrainBatches(sizes_of(99), 4), TrainBatches(sizes_of(99), 4)
+    whole = TrainBatches(sizes_of(99), 4)
+    rest = TrainBatches(sizes_of(99), 4)
     rest.start = start
     assert rows_of(list(rest)) == rows_of(list(whole))[start:]
     assert len(rest) == len(whole) == 25, "Lightning counts from the beginning of the epoch"
@@ -162,7 +164,9 @@ def test_processes_divide_the_steps_of_one(count: int) -> None:
 
 def test_processes_get_scenes_of_similar_size_in_every_step() -> None:
     sizes = sizes_of(4992)  # all steps are full
-    size, apart, by_chance = sizes.agents + sizes.lanes, [], []
+    size = sizes.agents + sizes.lanes
+    apart = []
+    by_chance = []
     for a, b in zip(*(TrainBatches(sizes, 64, rank=rank, world=2) for rank in (0, 1)), strict=True):
         assert abs(size[a.rows].sum() - size[b.rows].sum()) < 0.05 * size[a.rows].sum()
         apart.append(np.abs(np.sort(size[a.rows]) - np.sort(size[b.rows])).mean())

@@ -52,7 +52,8 @@ def test_a_full_disk_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_last_checkpoint_exists_between_the_two_renamings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    path, replace = tmp_path / "last.ckpt", Path.replace
+    path = tmp_path / "last.ckpt"
+    replace = Path.replace
 
     def stop_after(old: Path, new: Path) -> None:
         replace(old, new)
@@ -98,7 +99,8 @@ def test_the_previous_checkpoint_stands_in_for_a_damaged_one(
 
 
 def test_a_run_without_a_complete_checkpoint_is_rejected(tmp_path: Path) -> None:
-    best, last = tmp_path / "best.ckpt", tmp_path / "last.ckpt"
+    best = tmp_path / "best.ckpt"
+    last = tmp_path / "last.ckpt"
     save(best, 1)
     save(last, 1, 2)
     best.write_bytes(b"")
@@ -109,7 +111,10 @@ def test_a_run_without_a_complete_checkpoint_is_rejected(tmp_path: Path) -> None
     with pytest.raises(DataError, match="previous"):
         newest_checkpoint(tmp_path)
     (tmp_path / "empty").mkdir()
-    for name, problem in (("empty", "holds no last.ckpt to resume from"), ("absent", "no such run")):
+    for name, problem in (
+        ("empty", "holds no last.ckpt to resume from"),
+        ("absent", "no such run"),
+    ):
         with pytest.raises(DataError, match=problem):
             newest_checkpoint(tmp_path / name)
 
@@ -120,9 +125,12 @@ def best_of(folder: Path, cls: type[ModelCheckpoint] = RunCheckpoint) -> ModelCh
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_moved_run_knows_its_best_checkpoint_if_it_is_there(tmp_path: Path, kept: bool) -> None:
-    before, path = best_of(tmp_path / "before"), str(tmp_path / "before" / "best.ckpt")
-    before.best_k_models, before.kth_best_model_path = {path: torch.tensor(1.5)}, path
-    before.best_model_path, before.best_model_score = path, torch.tensor(1.5)
+    before = best_of(tmp_path / "before")
+    path = str(tmp_path / "before" / "best.ckpt")
+    before.best_k_models = {path: torch.tensor(1.5)}
+    before.kth_best_model_path = path
+    before.best_model_path = path
+    before.best_model_score = torch.tensor(1.5)
     folder = tmp_path / "now"
     folder.mkdir()
     now = best_of(folder)

@@ -44,7 +44,8 @@ def names(batches: list[SceneBatch]) -> list[str]:
 
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_load_the_same_batches(store_path: Path, start: str) -> None:
-    alone, two = epochs(store_path), epochs(store_path, workers=2, start=start)
+    alone = epochs(store_path)
+    two = epochs(store_path, workers=2, start=start)
     for a, b in zip(alone, two, strict=True):
         assert len(a) == len(b) == 3 and all(map(equal_batches, a, b))
     first, second = map(names, alone)
@@ -54,7 +55,8 @@ def test_workers_load_the_same_batches(store_path: Path, start: str) -> None:
 
 def test_scenes_that_are_held_out_are_never_trained_on(store_path: Path) -> None:
     store = ScenarioStore(store_path, "train")
-    everything, out = store.scenario_ids, {*store.subset(store.held_out(0.4)).scenario_ids}
+    everything = store.scenario_ids
+    out = {*store.subset(store.held_out(0.4)).scenario_ids}
     loader = SceneData(store_path, VARIED, batch_size=4, hold_out=0.4).train_dataloader()
     for epoch in range(2):
         loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
@@ -64,12 +66,14 @@ def test_scenes_that_are_held_out_are_never_trained_on(store_path: Path) -> None
 
 def test_several_stores_are_mixed_in_one_window(store_path: Path, tmp_path: Path) -> None:
     """Truth: the scenes of each store alone, in the same window."""
-    raw, short = tmp_path / "raw", tmp_path / "short"
+    raw = tmp_path / "raw"
+    short = tmp_path / "short"
     synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
     prepare("argoverse2", raw, short, workers=1, progress=False)
     data = SceneData(store_path, batch_size=4, stores={str(short): 2}, window=(30, 40))
     data.scene = SceneConfig(FeatureConfig(history=30, future=40))
-    own, other = (ScenarioStore(path, "train") for path in (store_path, short))
+    own = ScenarioStore(store_path, "train")
+    other = ScenarioStore(short, "train")
     expected = sorted([*own.scenario_ids, *2 * other.scenario_ids])
     loader = data.train_dataloader()
     assert sorted(names(list(loader))) == expected
@@ -83,10 +87,12 @@ def test_several_stores_are_mixed_in_one_window(store_path: Path, tmp_path: Path
     for name in ("history", "target", "position", "object_type"):
         whole = torch.cat([part["agent"][name] for part in parts])
         torch.testing.assert_close(found["agent"][name], whole, atol=1e-5, rtol=0)
-    first, second = (mixed[BatchKey(np.array([row]), 1)] for row in (len(own), len(own) + 3))
+    first = mixed[BatchKey(np.array([len(own)]), 1)]
+    second = mixed[BatchKey(np.array([len(own) + 3]), 1)]
     mixed.variation = VARIED
     assert equal_batches(first, second), "the same scene twice"
-    first, second = (mixed[BatchKey(np.array([row]), 1)] for row in (len(own), len(own) + 3))
+    first = mixed[BatchKey(np.array([len(own)]), 1)]
+    second = mixed[BatchKey(np.array([len(own) + 3]), 1)]
     assert not equal_batches(first, second), "varied anew each time"
 
 
@@ -151,7 +157,8 @@ def key(*rows: int, epoch: int = 0) -> BatchKey:
 
 
 def test_batches_hold_the_scenarios_of_their_rows(store: ScenarioStore) -> None:
-    data, config = SceneDataset(store, SceneConfig()), SceneConfig()
+    data = SceneDataset(store, SceneConfig())
+    config = SceneConfig()
     assert len(data) == len(store) == 10
     expected = build_batch([store[row] for row in (7, 2)], config)
     assert equal_batches(data[7, 2], expected) and equal_batches(data[key(7, 2)], expected)

@@ -23,7 +23,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or not distributed.is_available(), reason="needs Linux"),
 ]
 #: Ten scenes: four, three and three to a step, so that with two processes most steps are shared unevenly.
-STEPS, EPOCHS = 3, 2
+STEPS = 3
+EPOCHS = 2
 LOST = "another process has ended or hangs"
 
 
@@ -68,12 +69,14 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
     assert two.returncode == 0, two.stderr
     for printed in ("CPU, 2 processes", f"epoch {EPOCHS}/{EPOCHS} ", "Results in "):
         assert two.stdout.count(printed) == 1, "the first process alone prints"
-    alone, together = curves(folder(tmp_path / "one")), curves(folder(tmp_path / "two"))
+    alone = curves(folder(tmp_path / "one"))
+    together = curves(folder(tmp_path / "two"))
     assert alone.keys() == together.keys() >= {"train/loss", "train/mode", "update/grad_norm", "val/loss"}
     assert len(alone["train/loss"]) == STEPS * EPOCHS and len(alone["val/loss"]) == EPOCHS
     for name, values in alone.items():
         assert together[name] == pytest.approx(values, rel=2e-5), name
-    a, b = last_weights(tmp_path / "one"), last_weights(tmp_path / "two")
+    a = last_weights(tmp_path / "one")
+    b = last_weights(tmp_path / "two")
     for name in a.keys() - {"forecaster.decoder.logit_head.2.bias"}:
         torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-5, msg=name)
 
@@ -91,7 +94,10 @@ def test_a_process_ends_with_a_message_when_another_is_killed(
 
 
 def test_a_hanging_process_is_abandoned_after_the_timeout(store_path: Path, tmp_path: Path) -> None:
-    stop = [*signal_at(STEPS + 1, "SIGSTOP", rank=1), "--trainer.strategy.init_args.timeout=00:00:20"]
+    stop = [
+        *signal_at(STEPS + 1, "SIGSTOP", rank=1),
+        "--trainer.strategy.init_args.timeout=00:00:20",
+    ]
     # Lightning's own launcher; torchrun waits half a minute more for the hanging process. `call` returns
     # when no process holds its output any more, so the hanging one must have ended too.
     done = call([sys.executable, *command(tmp_path, store_path, 2, *stop, "--trainer.max_epochs=1000")])
@@ -115,5 +121,6 @@ def test_processes_stop_together_and_resume_each_with_its_own_dropout(
     assert content["global_step"] == STEPS + 2 and len(states) == 2
     assert not torch.equal(*states), "dropout differs between processes"
     assert start("stopped", f"--resume={path}").returncode == 0
-    a, b = last_weights(tmp_path / "whole"), last_weights(tmp_path / "stopped")
+    a = last_weights(tmp_path / "whole")
+    b = last_weights(tmp_path / "stopped")
     assert all(torch.equal(a[name], b[name]) for name in a)

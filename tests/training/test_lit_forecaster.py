@@ -60,7 +60,8 @@ def test_a_compiled_training_step_is_the_plain_one(real: list[Scenario]) -> None
     model = LitForecaster.build(config).train()
     compiled = torch.compile(model.losses, backend="aot_eager", dynamic=True)
     for scenes in (real[:2], real[2:5]):
-        batch, found = batch_of(scenes), []
+        batch = batch_of(scenes)
+        found = []
         for losses in (model.losses, compiled):
             model.zero_grad()
             loss = losses(batch)["loss"]
@@ -75,12 +76,15 @@ def test_a_checkpoint_of_lightning_predicts_what_the_trained_model_does(
 ) -> None:
     saver = ModelCheckpoint(tmp_path)
     run = trainer(tmp_path, max_steps=2, limit_val_batches=0, callbacks=[saver])
-    model, data = small_model(seed=4, scene=SMALL_SCENES).train(), SceneData(store_path, batch_size=5)
+    model = small_model(seed=4, scene=SMALL_SCENES).train()
+    data = SceneData(store_path, batch_size=5)
     run.fit(model, data)
     assert data.scene == model.forecaster.scene != SceneConfig(), "data are built as the model asks"
-    loaded, [batch] = Forecaster.load(saver.best_model_path), data.val_dataloader()
+    loaded = Forecaster.load(saver.best_model_path)
+    [batch] = data.val_dataloader()
     assert loaded.scene == data.scene and loaded.config == model.config and not loaded.training
-    found, expected = loaded(batch), model.eval()(batch)
+    found = loaded(batch)
+    expected = model.eval()(batch)
     assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in TOLERANCE)
     fresh = small_model(seed=4).state_dict()
     assert any(not torch.equal(value, fresh[name]) for name, value in model.state_dict().items())
@@ -112,7 +116,8 @@ def test_the_default_model_does_not_diverge(
 ) -> None:
     """A hundred steps with all variations, from several seeds and in bfloat16."""
     torch.manual_seed(seed)
-    losses, model = Losses(), LitForecaster.build(DEFAULT_MODEL).train()
+    losses = Losses()
+    model = LitForecaster.build(DEFAULT_MODEL).train()
     options = {"gradient_clip_val": 1.0, "limit_val_batches": 0, "enable_checkpointing": False}
     run = trainer(tmp_path, max_epochs=34, precision=precision, callbacks=[losses], **options)
     augment = AugmentConfig(drop_agents=0.1, drop_lanes=0.1, truncate_history=0.2, mirror=0.5)
@@ -125,7 +130,8 @@ def test_the_default_model_does_not_diverge(
 def test_an_auxiliary_loss_that_the_config_lacks_has_weight_1(
     real: list[Scenario], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, batch = small_model(), batch_of(real[:1])
+    model = small_model()
+    batch = batch_of(real[:1])
     found = [model.losses(batch)]
     monkeypatch.setattr(
         model.forecaster.encoder, "auxiliary_losses", lambda batch: {"own": torch.tensor(0.25)}
@@ -138,7 +144,8 @@ def test_an_auxiliary_loss_that_the_config_lacks_has_weight_1(
 def test_another_number_of_processes_says_that_it_draws_other_random_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    model, state = small_model(), torch.get_rng_state()
+    model = small_model()
+    state = torch.get_rng_state()
     model.on_load_checkpoint({RANDOM: [{"cpu": state, "cuda": []}] * 2})
     assert "warning: processes: 2 before, 1 now" in capsys.readouterr().err
     model.on_load_checkpoint({})

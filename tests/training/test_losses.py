@@ -28,7 +28,9 @@ from trajpred.training.losses import (
     winner_takes_all,
 )
 
-A, K, F = 5, 3, 7
+A = 5
+K = 3
+F = 7
 CONFIG = LossConfig(proposal=0.5, refinement=2.0, mode=3.0, focal=1.5, scored=1.0, others=0.25)
 each_kind = pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])
 
@@ -47,8 +49,12 @@ def target() -> Tensor:
 def valid() -> Tensor:
     """All steps, some, the first only, all but the last, none."""
     valid = torch.rand(A, F) < 0.5
-    valid[0], valid[2], valid[3], valid[4] = True, False, True, False
-    valid[2, 0], valid[3, -1] = True, False
+    valid[0] = True
+    valid[2] = False
+    valid[3] = True
+    valid[4] = False
+    valid[2, 0] = True
+    valid[3, -1] = False
     return valid
 
 
@@ -74,7 +80,8 @@ def test_winner_takes_all_is_the_error_and_the_likelihood_of_the_scale(
     for a, k in enumerate(best.tolist()):
         steps = valid[a].nonzero()[:, 0]
         share = 1 / max(1, len(steps))
-        error, b = (location[a, k, steps] - target[a, steps]).detach(), scale[a, k, steps].detach()
+        error = (location[a, k, steps] - target[a, steps]).detach()
+        b = scale[a, k, steps].detach()
         expected = (error.abs() - Laplace(0.0, b).log_prob(error)).sum() * share
         torch.testing.assert_close(found[a].detach(), expected)
         # The gradient of a location does not depend on its scale.
@@ -96,7 +103,8 @@ def test_endpoint_nll_is_torch_s_at_the_last_valid_step(
 
 
 def test_mixture_nll_is_torch_s_with_the_posterior_as_gradient() -> None:
-    location, scale = torch.randn(A, K), 0.1 + torch.rand(A, K)
+    location = torch.randn(A, K)
+    scale = 0.1 + torch.rand(A, K)
     logits = torch.randn(A, K, requires_grad=True)
     law = MixtureSameFamily(Categorical(logits=logits), Laplace(location, scale))
     nll = -Laplace(location, scale).log_prob(torch.ones(A, 1))
@@ -210,8 +218,10 @@ def test_losses_are_weighted_means_over_agents(
     batch: HeteroData, prediction: Prediction, joint: bool
 ) -> None:
     """Each agent has its winner; with joint futures, each scene."""
-    p, agent = prediction, batch["agent"]
-    weight, truth = agent_weight(batch, CONFIG).numpy(), (agent.target, agent.target_mask)
+    p = prediction
+    agent = batch["agent"]
+    weight = agent_weight(batch, CONFIG).numpy()
+    truth = (agent.target, agent.target_mask)
 
     def over_scene(values: np.ndarray) -> np.ndarray:
         out = values.copy()
@@ -252,11 +262,11 @@ def test_steps_without_truth_change_nothing(batch: HeteroData, prediction: Predi
 
 
 def test_the_losses_of_joint_futures_are_added_with_their_weight(real: list[Scenario]) -> None:
-    batch, model = batch_of(real[:1]), small_model(loss={"joint": 0.3})
+    batch = batch_of(real[:1])
+    model = small_model(loss={"joint": 0.3})
     found = model.losses(batch)
-    marginal, joint = (
-        prediction_losses(model.forecaster(batch, kind), batch, model.loss, kind) for kind in (False, True)
-    )
+    marginal = prediction_losses(model.forecaster(batch, False), batch, model.loss, False)
+    joint = prediction_losses(model.forecaster(batch, True), batch, model.loss, True)
     torch.testing.assert_close(found["loss"], marginal["loss"] + 0.3 * joint["loss"])
     model.forecaster.decoder.joint = False
     torch.testing.assert_close(model.losses(batch)["loss"], marginal["loss"])

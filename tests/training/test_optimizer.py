@@ -27,7 +27,8 @@ POISONED = "forecaster.encoder.layers.1.attention.value.weight"
 
 def rates(config: OptimizerConfig, total: int, more: int = 0) -> list[float]:
     configured = configure(nn.Linear(2, 2), config, total)
-    optimizer, scheduler = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
+    optimizer = configured["optimizer"]
+    scheduler = configured["lr_scheduler"]["scheduler"]
     assert configured["lr_scheduler"]["interval"] == "step"
     found = []
     for _ in range(total + more):
@@ -69,7 +70,8 @@ class HarmAt(pl.Callback):
     """Damage model or batch before one step; record the scenarios of its batches, and the gradient norms."""
 
     def __init__(self, step: int = -1, harm: Callable[[LitForecaster, HeteroData], None] | None = None):
-        self.step, self.harm = step, harm
+        self.step = step
+        self.harm = harm
         self.scenarios: list[str] = []
         self.before: list[float] = []
         self.after: list[float] = []

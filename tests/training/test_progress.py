@@ -74,7 +74,10 @@ def test_scenes_that_are_held_out_are_not_counted(store_path: Path) -> None:
 
 
 def test_the_loss_is_the_mean_of_the_epoch_and_long_epochs_print_more_lines(
-    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "LINE_S", 0.0)
     losses: list[float] = []
@@ -94,7 +97,10 @@ def test_the_loss_is_the_mean_of_the_epoch_and_long_epochs_print_more_lines(
 
 
 def test_a_terminal_shows_one_bar_of_its_width_for_all_epochs(
-    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")

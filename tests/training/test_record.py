@@ -18,7 +18,12 @@ from trajpred.training.record import TrainingRecord, batch_order
 
 
 def train(
-    store: Path, folder: Path, steps: int, resume: Path | None = None, accumulate: int = 1, **data: Any
+    store: Path,
+    folder: Path,
+    steps: int,
+    resume: Path | None = None,
+    accumulate: int = 1,
+    **data: Any,
 ) -> Path:
     """Train to ``steps`` steps, four of three scenes per epoch, and return the checkpoint."""
     run = trainer(
@@ -30,13 +35,18 @@ def train(
         callbacks=[TrainingRecord()],
         limit_val_batches=0,
     )
-    run.fit(small_model(scene=SMALL_SCENES), SceneData(store, **{"batch_size": 3, **data}), ckpt_path=resume)
+    run.fit(
+        small_model(scene=SMALL_SCENES),
+        SceneData(store, **{"batch_size": 3, **data}),
+        ckpt_path=resume,
+    )
     run.save_checkpoint(folder / f"{steps}.ckpt", weights_only=False)
     return folder / f"{steps}.ckpt"
 
 
 def test_a_run_resumes_within_an_epoch_with_the_same_batches_only(store_path: Path, tmp_path: Path) -> None:
-    within, whole = train(store_path, tmp_path, 2), train(store_path, tmp_path, 4)
+    within = train(store_path, tmp_path, 2)
+    whole = train(store_path, tmp_path, 4)
     record = read_checkpoint(within)[TRAINING]
     assert (record["steps"], record["batch_size"], record["seed"]) == (2, 3, 0)
     others: list[dict[str, Any]] = [{"seed": 1}, {"batch_size": 2}, {"memory_gb": 8.0}]

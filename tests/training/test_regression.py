@@ -33,7 +33,8 @@ def _plain(value: Any) -> float | None:
 
 @pytest.mark.parametrize("name", TOLERANCE)
 def test_figures_on_the_sample_stay(name: str, store_path: Path) -> None:
-    expected, found = json.loads(EXPECTED.read_text("utf-8"))[name], figures(name, store_path)
+    expected = json.loads(EXPECTED.read_text("utf-8"))[name]
+    found = figures(name, store_path)
     assert found.keys() == expected.keys() and len(expected["focal"]) > 8
     for group, values in expected.items():
         assert found[group] == pytest.approx(values, abs=TOLERANCE[name]), group

@@ -74,7 +74,10 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
     ("options", "stops"),
     [
         ({"check_val_every_n_epoch": 2}, (1, 3)),  # the last step of an epoch without a validation
-        ({"accumulate_grad_batches": 2, "val_check_interval": 2}, (0, 1)),  # validated within epochs
+        (
+            {"accumulate_grad_batches": 2, "val_check_interval": 2},
+            (0, 1),
+        ),  # validated within epochs
     ],
 )
 def test_a_run_that_is_stopped_twice_ends_with_the_same_files(
@@ -88,7 +91,9 @@ def test_a_run_that_is_stopped_twice_ends_with_the_same_files(
         return [RunHistory(), best, last]
 
     expected, _ = fit(store_path, tmp_path / "whole", callbacks=kept(tmp_path / "whole"), **options)
-    folder, saved, steps = tmp_path / "stopped", None, list[list[str]]()
+    folder = tmp_path / "stopped"
+    saved = None
+    steps = list[list[str]]()
     for step in (*stops, None):
         stop = None if step is None else SignalAt(step, "SIGTERM")
         found, saved = fit(store_path, folder, saved, kept(folder), stop, **options)
@@ -96,9 +101,8 @@ def test_a_run_that_is_stopped_twice_ends_with_the_same_files(
     assert steps == expected.steps
     assert_same_weights(found.weights, expected.weights)
     for name in ("best", "last"):
-        a, b = (
-            torch.load(tmp_path / run / f"{name}.ckpt", weights_only=True) for run in ("stopped", "whole")
-        )
+        a = torch.load(tmp_path / "stopped" / f"{name}.ckpt", weights_only=True)
+        b = torch.load(tmp_path / "whole" / f"{name}.ckpt", weights_only=True)
         assert_same_weights(a["state_dict"], b["state_dict"])
         assert a["optimizer_states"][0]["param_groups"] == b["optimizer_states"][0]["param_groups"]
         assert (a["epoch"], a["global_step"]) == (b["epoch"], b["global_step"])
@@ -114,14 +118,19 @@ def average() -> list[pl.Callback]:
 
 
 @pytest.mark.parametrize(
-    "stop", [SignalAt(4, "SIGTERM", VALIDATING), pytest.param(SignalAt(5, "SIGTERM"), marks=pytest.mark.slow)]
+    "stop",
+    [
+        SignalAt(4, "SIGTERM", VALIDATING),
+        pytest.param(SignalAt(5, "SIGTERM"), marks=pytest.mark.slow),
+    ],
 )
 def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_training(
     store_path: Path, whole: tuple[Record, Path], tmp_path: Path, stop: SignalAt
 ) -> None:
     before, saved = fit(store_path, tmp_path, callbacks=average(), stop=stop)
     after, _ = fit(store_path, tmp_path / "rest", saved, average())
-    found, (expected, folder) = before + after, whole
+    found = before + after
+    expected, folder = whole
     assert found.steps == expected.steps
     end = torch.load(tmp_path / "rest" / "8.ckpt", weights_only=True)
     assert_same_weights(end["current_model_state"], expected.weights)
@@ -153,7 +162,8 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     runs = tmp_path / "killed"
     assert train(store_path, runs, *signal_at(5, "SIGKILL")).returncode == -signal.SIGKILL
     folder = runs / "forecaster" / "version_0"
-    last, previous = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous"))
+    last = folder / "checkpoints" / f"{'last'}.ckpt"
+    previous = folder / "checkpoints" / f"{'previous'}.ckpt"
     assert torch.load(last, weights_only=True)["global_step"] in (4, 5)
     last.write_bytes(last.read_bytes()[:-1000])  # as a disk may damage it
     done = train(store_path, runs, f"--resume={folder}", "--trainer.callbacks=null")

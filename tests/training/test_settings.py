@@ -20,9 +20,15 @@ CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ("--model.encoder.init_args.layer 3", "layer: no such setting of SceneEncoder; did you mean layers?"),
+        (
+            "--model.encoder.init_args.layer 3",
+            "layer: no such setting of SceneEncoder; did you mean layers?",
+        ),
         ("--model.encoder.layers=x", "\"layers\": Expected a <class 'int'>. Got value: x"),
-        ("--model.encoder Scene", '"model.encoder": - Expected a path but Scene either not accessible'),
+        (
+            "--model.encoder Scene",
+            '"model.encoder": - Expected a path but Scene either not accessible',
+        ),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
         ("--trainer.max_epochs ten", '"trainer.max_epochs": Does not validate against'),
         ("--data.window=[50]", '"data.window": Does not validate against'),
@@ -33,9 +39,15 @@ CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
         ("--trainer.accelerator cup", "`accelerator='cup'`"),
         ("--trainer.devices x", "`devices`"),
         ("--batch_size 3", "--batch_size: no such setting; did you mean --data.batch_size?"),
-        (f"--config {CPU} --data.seed 1", "--data.seed: is taken from --seed_everything: set that instead"),
+        (
+            f"--config {CPU} --data.seed 1",
+            "--data.seed: is taken from --seed_everything: set that instead",
+        ),
         ("--seed_everything -1", "'seed_everything': must be 0 to 4294967295, is -1"),
-        ("--trainer.accumulate_grad_batches 0", "'trainer.accumulate_grad_batches': must be positive, is 0"),
+        (
+            "--trainer.accumulate_grad_batches 0",
+            "'trainer.accumulate_grad_batches': must be positive, is 0",
+        ),
         ("--model.loss.others -1", "'others': must be 0 or more and finite, is -1"),
         ("--nonsense", "--nonsense: no such setting; train --help_all lists all"),
         ("extra", "unexpected argument 'extra'"),
@@ -52,7 +64,10 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("data: {batch_sise: 3}", "field 'data.batch_sise': no such setting; did you mean data.batch_size?"),
+        (
+            "data: {batch_sise: 3}",
+            "field 'data.batch_sise': no such setting; did you mean data.batch_size?",
+        ),
         (
             "model: {encoder: {class_path: trajpred.model.SceneEncoder, init_args: {layer: 3}}}",
             "field 'model.encoder.layer': no such setting of SceneEncoder; did you mean layers?",
@@ -73,7 +88,8 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
     ],
 )
 def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path: Path) -> None:
-    right, wrong = tmp_path / "right.yaml", tmp_path / "wrong.yaml"
+    right = tmp_path / "right.yaml"
+    wrong = tmp_path / "wrong.yaml"
     right.write_text("trainer: {max_epochs: 1}")
     wrong.write_text(content)
     with pytest.raises(DataError) as error:
@@ -125,7 +141,8 @@ def test_values_that_only_yaml_can_write_are_answered_in_one_sentence(
 def test_the_command_line_overrides_configs_wherever_they_are_named(
     words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first = tmp_path / "first.yaml"
+    second = tmp_path / "second.yaml"
     first.write_text("{trainer: {max_epochs: 1}, data: {batch_size: 5}, resume: null}\n")
     second.write_text("{trainer: {max_epochs: 2}, data: {batch_size: 6}}\n")
     with pytest.raises(SystemExit) as end:

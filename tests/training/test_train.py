@@ -22,7 +22,11 @@ from trajpred.training import record, train
 
 #: Settings of two steps and a validation of one batch.
 SHORT = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.accelerator=cpu"]
-SHORT += ["--pictures.scenes=0", "--trainer.check_val_every_n_epoch=1", "--trainer.limit_val_batches=1"]
+SHORT += [
+    "--pictures.scenes=0",
+    "--trainer.check_val_every_n_epoch=1",
+    "--trainer.limit_val_batches=1",
+]
 
 
 def blocks(language: str) -> list[str]:
@@ -33,7 +37,10 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
-    store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     module, *_ = blocks("python")
     [config] = blocks("yaml")
@@ -41,7 +48,12 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     (tmp_path / "my_model.yaml").write_text(config, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
-    settings = [f"--config={tmp_path / 'my_model.yaml'}", f"--data.store={store_path}", runs, *SHORT]
+    settings = [
+        f"--config={tmp_path / 'my_model.yaml'}",
+        f"--data.store={store_path}",
+        runs,
+        *SHORT,
+    ]
     trained = train.train(settings)
     assert trained is not None
     report(trained)
@@ -63,18 +75,26 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
 def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raw, short = tmp_path / "raw", tmp_path / "short"
+    raw = tmp_path / "raw"
+    short = tmp_path / "short"
     synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
     prepare("argoverse2", raw, short, workers=1, progress=False)
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
     recipe = [f"--config={ROOT / 'configs' / name}" for name in ("recipes/argoverse.yaml", "model/nano.yaml")]
-    data = [f"--data.store={store_path}", f'--data.stores={{"{short}": 2}}', "--data.window=[40, 70]"]
+    data = [
+        f"--data.store={store_path}",
+        f'--data.stores={{"{short}": 2}}',
+        "--data.window=[40, 70]",
+    ]
     data += ["--data.hold_out=0", "--data.val_half=null", "--data.workers=0"]
     train.train([*recipe, *data, runs, *SHORT])
     assert "16 for training, 5 for validation" in capsys.readouterr().out
     predictor = load_predictor(tmp_path / "runs/argoverse/version_0/checkpoints/last.ckpt")
     assert (predictor.model.history, predictor.horizon) == (40, 70)
-    assert predictor.training["stores"] == {str(short): 2} and predictor.training["window"] == (40, 70)
+    assert predictor.training["stores"] == {str(short): 2} and predictor.training["window"] == (
+        40,
+        70,
+    )
     for store, split, steps in ((store_path, "val", 60), (short, "train", 30)):
         [forecast] = predictor([ScenarioStore(store, split)[0]])
         assert forecast.trajectory.shape[2] == steps

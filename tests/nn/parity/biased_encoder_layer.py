@@ -7,7 +7,8 @@ from trajpred.nn.published.biased_attention import BiasedEncoderLayer
 
 
 def load_layer(layer: BiasedEncoderLayer, case: Case, prefix: str = "") -> None:
-    attention, feed_forward = layer.block.attention.attention, layer.block.feed_forward
+    attention = layer.block.attention.attention
+    feed_forward = layer.block.feed_forward
     for name in ("query", "key", "value", "out"):
         case.load_linear(getattr(attention, name), name, prefix)
     case.load_linear(feed_forward[0], "ff_1", prefix)
@@ -23,7 +24,8 @@ def load_layer(layer: BiasedEncoderLayer, case: Case, prefix: str = "") -> None:
 def check(case: Case) -> None:
     options = case.options
     sizes = options["dim"], options["ffn_dim"], options["num_heads"]
-    norm, activation = options["norm"], options["activation"]
+    norm = options["norm"]
+    activation = options["activation"]
     mask = ~case["padding_mask"]
     assert mask.sum(1).tolist() == options["sizes"]
     given = options["with_bias"]

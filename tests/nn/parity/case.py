@@ -33,7 +33,8 @@ class Case:
 
     def __init__(self, path: Path) -> None:
         description = json.loads(path.read_text())
-        self.path, self.layer = path, path.parent.name
+        self.path = path
+        self.layer = path.parent.name
         self.options = Options(description["options"])
         self.tolerance: dict[str, float] = description["tolerance"]
         with np.load(path.with_suffix(".npz")) as arrays:

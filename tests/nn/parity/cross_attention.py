@@ -28,7 +28,8 @@ def check(case: Case) -> None:
 
 def check_attention(case: Case, key: Tensor | None, key_mask: Tensor | None) -> None:
     """With and without the reference's key bias; masked by rows and by pairs; with and without weights."""
-    x, mask = case["x_padded"], mask_of(case["lengths"], case["x_padded"])
+    x = case["x_padded"]
+    mask = mask_of(case["lengths"], case["x_padded"])
     assert mask.equal(case["valid"])
     allowed = case["attention_mask"].bool()
     reached = allowed.any(-1)  # the reference lets a query without any valid key attend to the padding

@@ -21,7 +21,9 @@ def check(case: Case) -> None:
         layer.norm1.eps = layer.norm2.eps = options["layer_norm_eps"]
     case.load_linear(encoder.out[0], "fc")
 
-    x, edge_index, target = case["x"], case["edge_index"], case["target_index"]
+    x = case["x"]
+    edge_index = case["edge_index"]
+    target = case["target_index"]
     case.close(encoder.encode(x, edge_index)[0], "out_nodes")
     case.close(encoder(x, edge_index, target), "out_target")
     x = x.repeat(1, encoder.repeats)

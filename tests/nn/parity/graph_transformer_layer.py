@@ -11,7 +11,16 @@ from trajpred.nn.published.graph_transformer import (
     StreamUpdate,
 )
 
-CONSTRUCTOR = "in_dim", "out_dim", "num_heads", "dropout", "layer_norm", "batch_norm", "residual", "use_bias"
+CONSTRUCTOR = (
+    "in_dim",
+    "out_dim",
+    "num_heads",
+    "dropout",
+    "layer_norm",
+    "batch_norm",
+    "residual",
+    "use_bias",
+)
 
 
 def check(case: Case) -> None:

@@ -14,7 +14,8 @@ def check(case: Case) -> None:
     options = case.options
     assert options["normalization"] == "sym" and options["drop_first"]
     options.ignore("isolated", "self_loops")  # seen in edge_index
-    n, k = options["num_nodes"], options["k"]
+    n = options["num_nodes"]
+    k = options["k"]
     batch = torch.zeros(n, dtype=torch.int64)
     directed = adjacency(case["edge_index"], batch)[0][0]
     laplacian = torch.from_numpy(normalized_laplacian(directed.numpy()))
@@ -29,7 +30,8 @@ def check(case: Case) -> None:
 
 def check_columns(case: Case, found: Tensor, laplacian: Tensor) -> None:
     """Columns of simple eigenvalues up to sign; of the others, that they are eigenvectors and orthonormal."""
-    expected, tolerance = case["lap_pe"].double(), case.tolerance
+    expected = case["lap_pe"].double()
+    tolerance = case.tolerance
     simple = case["column_is_simple"]
     sign = (found * expected).sum(0).sign()
     torch.testing.assert_close((found * sign)[:, simple], expected[:, simple], **tolerance)

@@ -11,7 +11,14 @@ from tests.nn.parity.case import Case
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 
 #: Options that are constructor arguments of the same name.
-SAME = ("num_heads", "per_head_channels", "use_bias", "attention_activation", "activation", "transform_keys")
+SAME = (
+    "num_heads",
+    "per_head_channels",
+    "use_bias",
+    "attention_activation",
+    "activation",
+    "transform_keys",
+)
 SAME += ("share_key_transform", "score_scaling", "transform_values_after_pooling")
 
 
@@ -27,7 +34,8 @@ def check(case: Case) -> None:
 
 
 def inputs(case: Case) -> tuple[tuple[Tensor | None, Tensor], dict[str, Tensor]]:
-    o, of_context = case.options, case.options["receiver"] == "CONTEXT"
+    o = case.options
+    of_context = case.options["receiver"] == "CONTEXT"
     separate = o["separate_receiver_feature"] and not of_context
     receiver = case["context" if of_context else "x_receiver" if separate else "x"]
     over = {"nodes": "batch", "edges": "edge_batch"}[o["over"]]

@@ -12,7 +12,9 @@ def check(case: Case) -> None:
     n = case.options["num_nodes"]
     assert case.options["unreachable_value"] == UNREACHABLE
     case.options.ignore("isolated")
-    edges, dense, spd = case["edge_index"], case["edge_type_dense"], case["spd"]
+    edges = case["edge_index"]
+    dense = case["edge_type_dense"]
+    spd = case["spd"]
     # The publication gives each column of edge types its own range of rows and counts them from 2.
     types = case["edge_attr"] + 2 + 512 * torch.arange(case["edge_attr"].shape[1])
     padding = Padding.of_counts([n])
@@ -24,7 +26,8 @@ def check(case: Case) -> None:
     case.close(structure.out_degree[0], "degree")
     case.close(structure.in_degree[0], "degree")
     case.close(
-        GraphStructure.of(edges, types, padding, edge_type="single").edges[0, :, :, 0], "edge_type_dense"
+        GraphStructure.of(edges, types, padding, edge_type="single").edges[0, :, :, 0],
+        "edge_type_dense",
     )
 
     # Where there is one shortest path only, it is the publication's. Its recursion takes node 0 in the
@@ -36,7 +39,8 @@ def check(case: Case) -> None:
 def _path_counts(dense: Tensor, spd: Tensor) -> Tensor:
     """Number of shortest paths: walks of ``spd`` steps."""
     adjacency = (dense > 0).any(-1).double()
-    counts, walks = torch.zeros_like(adjacency), torch.eye(len(spd), dtype=torch.double)
+    counts = torch.zeros_like(adjacency)
+    walks = torch.eye(len(spd), dtype=torch.double)
     for hop in range(len(spd)):
         counts = torch.where(spd == hop, walks, counts)
         walks = walks @ adjacency

@@ -19,11 +19,16 @@ from trajpred.nn.segment import LOWEST
 
 def check(case: Case) -> None:
     options = case.options
-    heads, K, edge_type = options["num_heads"], options["K"], options["edge_type"]
-    cut, max_spd, dim = options["multi_hop_max_dist"], options["spatial_pos_max"], options["embed_dim"]
+    heads = options["num_heads"]
+    K = options["K"]
+    edge_type = options["edge_type"]
+    cut = options["multi_hop_max_dist"]
+    max_spd = options["spatial_pos_max"]
+    dim = options["embed_dim"]
     options.ignore("isolated")
     assert case["num_nodes"].tolist() == options["sizes"]
-    mask, structure = ~case["padding_mask"], structure_of(case, edge_type)
+    mask = ~case["padding_mask"]
+    structure = structure_of(case, edge_type)
     _check_raw_graphs(case, structure)
 
     bias = structural_bias(case, heads, K, cut, max_spd, "2d+3d", edge_type)
@@ -108,7 +113,8 @@ def load_nodes(nodes: NodeEncoding, case: Case) -> None:
 
 def _check_raw_graphs(case: Case, expected: GraphStructure) -> None:
     """Hop counts and degrees of the whole batch from its raw graphs, where they are given."""
-    sizes, n = case["num_nodes"], case["padding_mask"].shape[1]
+    sizes = case["num_nodes"]
+    n = case["padding_mask"].shape[1]
     if "graph0_edge_index" not in case:
         return
     pointer = torch.cat((torch.zeros(1, dtype=torch.long), sizes.cumsum(0)))

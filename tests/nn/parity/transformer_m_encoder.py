@@ -11,7 +11,8 @@ from trajpred.nn.segment import LOWEST
 
 
 def check(case: Case) -> None:
-    mask, structure = ~case["padding_mask"], structure_of(case, "multi_hop")
+    mask = ~case["padding_mask"]
+    structure = structure_of(case, "multi_hop")
     assert mask.sum(1).tolist() == case.options["sizes"] == case["num_nodes"].tolist()
     case.options.ignore("isolated")
     inputs = {"pair_type": case.get("pair_type"), "return_states": True}
@@ -31,8 +32,10 @@ def check(case: Case) -> None:
 
 def _check_one_input_path(case: Case) -> None:
     """Without positions, or without a graph, the weights for both are those for one."""
-    mask, both = ~case["padding_mask"], encoder_of(case, True)
-    structure, last = structure_of(case, "multi_hop"), {"pair_type": case["pair_type"]}
+    mask = ~case["padding_mask"]
+    both = encoder_of(case, True)
+    structure = structure_of(case, "multi_hop")
+    last = {"pair_type": case["pair_type"]}
     alone = {mode: encoder_of(case, True, mode) for mode in ("2d", "3d")}
     torch.testing.assert_close(
         both(case["node_index"], mask, structure), alone["2d"](case["node_index"], mask, structure)

@@ -19,7 +19,8 @@ from trajpred.nn import (
     TransformerConv,
 )
 
-DIM, EDGE = 4, 4
+DIM = 4
+EDGE = 4
 #: Node 0 has a loop and two parallel edges, 4 only sends, 5 has no edge; columns in no order.
 EDGES = torch.tensor([[1, 2, 0, 0, 3, 4, 4, 2], [0, 0, 0, 1, 2, 2, 3, 0]])
 NODES = 6
@@ -86,21 +87,49 @@ def multi_head(name: str, **options: Any) -> Operator:
 OPERATORS = [
     transformer_conv("gated", out=2, ein=EDGE, heads=2, gating=True),
     transformer_conv(
-        "mean", out=4, ein=EDGE, heads=2, concat=False, skip_connection=True, ff_channels=5, batch_norm=True
+        "mean",
+        out=4,
+        ein=EDGE,
+        heads=2,
+        concat=False,
+        skip_connection=True,
+        ff_channels=5,
+        batch_norm=True,
     ),
     transformer_conv(
-        "loops", out=2, heads=2, add_self_loops=True, root_weight=False, skip_connection=True, ff_channels=5
+        "loops",
+        out=2,
+        heads=2,
+        add_self_loops=True,
+        root_weight=False,
+        skip_connection=True,
+        ff_channels=5,
     ),
     multi_head("default"),
     multi_head("raw keys", transform_keys=False, score_scaling="none"),
     multi_head("shared keys", share_key_transform=True, attention_activation="tanh"),
     multi_head("pooled", transform_values_after_pooling=True, score_scaling="trainable_elup1"),
-    Operator("Dwivedi", lambda: DwivediGraphTransformerLayer(DIM, DIM, 2, use_bias=True), plain, edges=False),
-    Operator("Dwivedi edges", lambda: DwivediGraphTransformerEdgeLayer(DIM, DIM, 2, layer_norm=True), plain),
+    Operator(
+        "Dwivedi",
+        lambda: DwivediGraphTransformerLayer(DIM, DIM, 2, use_bias=True),
+        plain,
+        edges=False,
+    ),
+    Operator(
+        "Dwivedi edges",
+        lambda: DwivediGraphTransformerEdgeLayer(DIM, DIM, 2, layer_norm=True),
+        plain,
+    ),
     Operator(
         "GraphTransformerNet",
         lambda: GraphTransformerNet(
-            hidden_dim=DIM, out_dim=DIM, n_heads=2, L=1, in_dim=DIM, edge_dim=EDGE, lap_pos_enc=False
+            hidden_dim=DIM,
+            out_dim=DIM,
+            n_heads=2,
+            L=1,
+            in_dim=DIM,
+            edge_dim=EDGE,
+            lap_pos_enc=False,
         ),
         net_nodes,
         bipartite=False,

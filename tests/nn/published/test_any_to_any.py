@@ -11,11 +11,21 @@ from torch.testing import assert_close
 from torch_geometric.data import HeteroData
 
 from tests.nn.published.operators import EDGES
-from trajpred.nn import CONTEXT, SOURCE, TARGET, MultiHeadAttentionConv, ReceiverTag, segment_softmax
+from trajpred.nn import (
+    CONTEXT,
+    SOURCE,
+    TARGET,
+    MultiHeadAttentionConv,
+    ReceiverTag,
+    segment_softmax,
+)
 from trajpred.nn.published.any_to_any import AnyToAnyConvolution
 from trajpred.nn.segment import REDUCE_TYPES, reduce_items
 
-N, NODE, EDGE, CONTEXT_WIDTH = 7, 5, 3, 4
+N = 7
+NODE = 5
+EDGE = 3
+CONTEXT_WIDTH = 4
 BATCH = torch.tensor([0, 0, 0, 1, 1, 3, 3])  # graph 2 is empty
 BY_EDGE: dict[str, Any] = {"sender_edge_feature": "hidden_state"}
 OVER_EDGES: dict[str, Any] = {"sender_node_feature": None, **BY_EDGE}
@@ -32,8 +42,10 @@ def features() -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.fixture
 def graph() -> HeteroData:
-    data, (x, edge_attr, context) = HeteroData(), features()
-    data["paper"].hidden_state, data["paper"].x = x, torch.randn(N, 2)
+    data = HeteroData()
+    x, edge_attr, context = features()
+    data["paper"].hidden_state = x
+    data["paper"].x = torch.randn(N, 2)
     data["paper"].batch = BATCH
     data["paper", "cites", "paper"].edge_index = EDGES[:, [0, 2, 5, 7]]
     data["paper", "cites", "paper"].hidden_state = edge_attr[:4]
@@ -43,7 +55,8 @@ def graph() -> HeteroData:
 
 def test_tag_at_construction_or_call() -> None:
     assert (SOURCE, TARGET, CONTEXT) == (0, 1, 2)
-    (x, *_), conv = features(), make()
+    x, *_ = features()
+    conv = make()
     with pytest.raises(ValueError, match="neither"):
         conv(x, EDGES)
     expected = conv(x, EDGES, receiver_tag=TARGET)
@@ -58,7 +71,9 @@ def test_tag_at_construction_or_call() -> None:
 
 
 def test_context_is_a_node_with_an_edge_from_every_item() -> None:
-    (x, edge_attr, context), nodes, edges = features(), make(), make(**OVER_EDGES)
+    x, edge_attr, context = features()
+    nodes = make()
+    edges = make(**OVER_EDGES)
     star = torch.stack((torch.arange(N), BATCH))
     found = nodes((x, context), batch=BATCH, receiver_tag=CONTEXT)
     assert_close(found, nodes((x, context), star, receiver_tag=TARGET))
@@ -72,15 +87,19 @@ def test_context_is_a_node_with_an_edge_from_every_item() -> None:
 
 
 def test_a_graph_and_its_tensors_give_the_same(graph: HeteroData) -> None:
-    x, context, edges = graph["paper"].hidden_state, graph["context"].hidden_state, graph["cites"]
-    both, other = make(**BY_EDGE), make(receiver_feature="x")
+    x = graph["paper"].hidden_state
+    context = graph["context"].hidden_state
+    edges = graph["cites"]
+    both = make(**BY_EDGE)
+    other = make(receiver_feature="x")
     for tag in (TARGET, SOURCE):
         expected = both(x, edges.edge_index, edges.hidden_state, receiver_tag=tag)
         for name in ("cites", ("paper", "cites", "paper")):
             assert_close(both(graph, edge_set_name=name, receiver_tag=tag), expected)
     expected = other((x, graph["paper"].x), edges.edge_index, receiver_tag=TARGET)
     assert_close(other(graph, edge_set_name="cites", receiver_tag=TARGET), expected)
-    nodes, pool = make(receiver_tag=CONTEXT), make(receiver_tag=CONTEXT, **OVER_EDGES)
+    nodes = make(receiver_tag=CONTEXT)
+    pool = make(receiver_tag=CONTEXT, **OVER_EDGES)
     assert_close(nodes(graph, node_set_name="paper"), nodes((x, context), batch=BATCH))
     of_edge = BATCH[edges.edge_index[0]]
     for edge_batch in (None, of_edge.flip(0)):  # that of the source node, or its own
@@ -117,7 +136,8 @@ def test_names_that_do_not_fit_the_tag(
 def test_tensors_that_do_not_fit() -> None:
     x, edge_attr, context = features()
     edge_batch = torch.zeros(EDGES.shape[1], dtype=torch.int64)
-    target, by_context = make(receiver_tag=TARGET), make(receiver_tag=CONTEXT)
+    target = make(receiver_tag=TARGET)
+    by_context = make(receiver_tag=CONTEXT)
     wrong: list[tuple[MultiHeadAttentionConv, tuple[Any, ...], dict[str, Any]]] = [
         (target, (x,), {}),
         (target, (x, EDGES), {"batch": BATCH}),
@@ -152,7 +172,8 @@ def test_a_convolution_of_the_user() -> None:
 
 @pytest.mark.parametrize("kind", REDUCE_TYPES)
 def test_every_reduce_type(kind: str) -> None:
-    value, receiver = torch.tensor([[1.0, 5.0], [-3.0, 2.0], [4.0, 4.0]]), torch.tensor([0, 0, 2])
+    value = torch.tensor([[1.0, 5.0], [-3.0, 2.0], [4.0, 4.0]])
+    receiver = torch.tensor([0, 0, 2])
     found = reduce_items(value, receiver, 3, kind)
     name = kind.partition("_")[0]
     function = {"max": "amax", "min": "amin"}.get(name, name)

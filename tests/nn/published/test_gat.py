@@ -11,7 +11,8 @@ from torch.testing import assert_close
 
 from trajpred.nn import GATEncoder, flatten_stars, star_edges
 
-CHANNELS, HEADS = 4, 3
+CHANNELS = 4
+HEADS = 3
 each_conv = pytest.mark.parametrize("conv", ["gat", "gatv2"])
 
 
@@ -29,7 +30,8 @@ def stars() -> tuple[Tensor, Tensor, Tensor]:
 
 @each_conv
 def test_targets_are_rows_of_all_nodes_and_attention_sums_to_one(conv: str) -> None:
-    model, (x, index, target) = encoder(conv), stars()
+    model = encoder(conv)
+    x, index, target = stars()
     nodes, _ = model.encode(x, index)
     found, attention = model(x, index, target, return_attention=True)
     assert_close(found, model.out(nodes[target]))
@@ -42,14 +44,17 @@ def test_targets_are_rows_of_all_nodes_and_attention_sums_to_one(conv: str) -> N
 
 @each_conv
 def test_the_duplicate_loop_of_the_published_star_changes_nothing(conv: str) -> None:
-    model, x, first = encoder(conv), torch.randn(9, CHANNELS).double(), torch.zeros(1).long()
+    model = encoder(conv)
+    x = torch.randn(9, CHANNELS).double()
+    first = torch.zeros(1).long()
     duplicate = torch.cat((star_edges(), torch.zeros(2, 1).long()), 1)
     assert_close(model(x, duplicate, first), model(x, star_edges(), first))
 
 
 @each_conv
 def test_plain_layers_are_the_convolutions_alone(conv: str) -> None:
-    model, (x, index, target) = encoder(conv, plain=True, edge_channels=2), stars()
+    model = encoder(conv, plain=True, edge_channels=2)
+    x, index, target = stars()
     edges = torch.randn(index.shape[1], 2).double()
     nodes = x
     for layer in model.layers:
@@ -60,11 +65,15 @@ def test_plain_layers_are_the_convolutions_alone(conv: str) -> None:
 
 @pytest.mark.parametrize("option", ["dropout", "attention_dropout"])
 def test_each_dropout_applies_in_training_only(option: str) -> None:
-    model, graph = encoder(**{option: 0.5}), stars()
+    model = encoder(**{option: 0.5})
+    graph = stars()
     assert not torch.equal(model(*graph), model(*graph))
     model.eval()
     assert torch.equal(model(*graph), model(*graph))
-    rates = {layer.conv.dropout for layer in model.layers}, {layer.dropout.p for layer in model.layers}
+    rates = (
+        {layer.conv.dropout for layer in model.layers},
+        {layer.dropout.p for layer in model.layers},
+    )
     assert rates == (({0.0}, {0.5}) if option == "dropout" else ({0.5}, {0.0}))
 
 

@@ -17,7 +17,8 @@ SIZES = [6, 1, 9, 4]
 
 def search(edges: Tensor, start: int) -> dict[int, int]:
     """Hops from ``start`` to every reachable node."""
-    found, front = {start: 0}, [start]
+    found = {start: 0}
+    front = [start]
     while front:
         node = front.pop(0)
         for sender, receiver in edges.T.tolist():
@@ -29,7 +30,8 @@ def search(edges: Tensor, start: int) -> dict[int, int]:
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1.0])
 def test_hops_and_paths_are_those_of_a_plain_search(share: float) -> None:
-    edges, padding = random_edges(SIZES, share), Padding.of_counts(SIZES)
+    edges = random_edges(SIZES, share)
+    padding = Padding.of_counts(SIZES)
     hops, first = shortest_paths(edges, padding)
     path = path_edges(first, edges, padding, length=8)
     for i in range(sum(SIZES)):
@@ -44,23 +46,28 @@ def test_hops_and_paths_are_those_of_a_plain_search(share: float) -> None:
 
 
 def test_paths_are_cut_off_and_far_nodes_unreachable() -> None:
-    edges, padding = torch.stack((torch.arange(5), torch.arange(1, 6))), Padding.of_counts([6])
+    edges = torch.stack((torch.arange(5), torch.arange(1, 6)))
+    padding = Padding.of_counts([6])
     assert path_edges(shortest_paths(edges, padding)[1], edges, padding, 2)[0, 5].tolist() == [0, 1]
     near = shortest_paths(edges, padding, max_hops=2)[0][0]
     assert near.tolist() == [0, 1, 2, UNREACHABLE, UNREACHABLE, UNREACHABLE]
 
 
 def test_parallel_edges_self_loops_and_padding() -> None:
-    edges, types, padding = (
-        torch.tensor([[0, 0, 1, 0], [1, 1, 1, 1]]),
-        torch.arange(5, 9),
-        Padding.of_counts([2, 1]),
-    )
+    edges = torch.tensor([[0, 0, 1, 0], [1, 1, 1, 1]])
+    types = torch.arange(5, 9)
+    padding = Padding.of_counts([2, 1])
     assert direct_edges(edges, padding)[:2].tolist() == [[-1, 3], [-1, 2]]
     many = GraphStructure.of(edges, types, padding)
     assert many.hops.tolist() == [[[0, 1], [UNREACHABLE, 0]], [[0, -1], [-1, -1]]]
-    assert many.edges.shape == (2, 2, 2, 5, 1) and many.edges[0, :, :, 0, 0].tolist() == [[0, 8], [0, 0]]
-    assert many.out_degree.tolist() == [[1, 1], [0, -1]] and many.in_degree.tolist() == [[0, 2], [0, -1]]
+    assert many.edges.shape == (2, 2, 2, 5, 1) and many.edges[0, :, :, 0, 0].tolist() == [
+        [0, 8],
+        [0, 0],
+    ]
+    assert many.out_degree.tolist() == [[1, 1], [0, -1]] and many.in_degree.tolist() == [
+        [0, 2],
+        [0, -1],
+    ]
     single = GraphStructure.of(edges, types, padding, edge_type="single")
     assert single.edges[0, :, :, 0, 0].tolist() == [[0, 8], [0, 7]]
     wrong: Any = "two"

@@ -12,7 +12,9 @@ from tests.nn.published.operators import EDGES
 from trajpred.nn import DwivediGraphTransformerEdgeLayer, DwivediGraphTransformerLayer
 from trajpred.nn.published.graph_transformer import clamped_softmax
 
-DIM, N, E = 6, 6, EDGES.shape[1]
+DIM = 6
+N = 6
+E = EDGES.shape[1]
 each_layer = pytest.mark.parametrize("kind", [DwivediGraphTransformerLayer, DwivediGraphTransformerEdgeLayer])
 
 
@@ -35,7 +37,8 @@ def test_errors(kind: type) -> None:
 
 
 def test_edge_features_need_an_edge_stream_and_it_needs_them() -> None:
-    x, e = torch.randn(N, DIM), torch.randn(E, DIM)
+    x = torch.randn(N, DIM)
+    e = torch.randn(E, DIM)
     with pytest.raises(ValueError, match="no edge stream"):
         DwivediGraphTransformerLayer(DIM, DIM, 2)(x, EDGES, e)
     with pytest.raises(ValueError, match="edge_attr is required"):
@@ -56,7 +59,8 @@ def test_clamped_scores_have_no_gradient() -> None:
 
 @each_layer
 def test_pairs_of_different_widths_and_attention_on_request(kind: type) -> None:
-    layer, pair = kind((4, DIM), DIM, 2), (torch.randn(N, 4), torch.randn(N, DIM))
+    layer = kind((4, DIM), DIM, 2)
+    pair = (torch.randn(N, 4), torch.randn(N, DIM))
     *found, weight = outputs(layer, pair, return_attention=True)
     assert_close(tuple(found), outputs(layer, pair))
     total = torch.zeros(N, 2).index_add(0, EDGES[1], weight)
@@ -66,7 +70,8 @@ def test_pairs_of_different_widths_and_attention_on_request(kind: type) -> None:
 
 @each_layer
 def test_dropout_applies_in_training_and_follows_the_seed(kind: type) -> None:
-    layer, x = kind(DIM, DIM, 2, dropout=0.5, batch_norm=False), torch.randn(N, DIM)
+    layer = kind(DIM, DIM, 2, dropout=0.5, batch_norm=False)
+    x = torch.randn(N, DIM)
     for first, again, other in zip(*(outputs(layer, x, seed=seed) for seed in (1, 1, 2)), strict=True):
         assert first.equal(again) and not first.equal(other)
     layer.eval()

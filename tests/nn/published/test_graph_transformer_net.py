@@ -24,7 +24,8 @@ from trajpred.nn.published.graph_transformer_net import adjacency
 NO_EDGES = torch.zeros(2, 0, dtype=torch.int64)
 #: Graphs of very different sizes; a random graph has simple eigenvalues, a complete one has not.
 SIZES = (7, 1, 12, 2, 5)
-NODE_TYPE, EDGE_TYPE = torch.tensor([0, 4, 2, 1, 3, 0]), torch.tensor([0, 3, 1, 2, 2, 0, 1, 1])
+NODE_TYPE = torch.tensor([0, 4, 2, 1, 3, 0])
+EDGE_TYPE = torch.tensor([0, 3, 1, 2, 2, 0, 1, 1])
 BATCH = torch.zeros(6, dtype=torch.int64)
 
 
@@ -57,7 +58,10 @@ def alone(nodes: int) -> Tensor:
 def test_net_errors() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         *(({"readout": "median"}, "readout"), ({"L": 0}, "L must"), ({"out_dim": 4}, "residual")),
-        *(({"edge_dim": 3}, "num_atom_type or in_dim"), ({"in_dim": 3}, "num_bond_type or edge_dim")),
+        *(
+            ({"edge_dim": 3}, "num_atom_type or in_dim"),
+            ({"in_dim": 3}, "num_bond_type or edge_dim"),
+        ),
         ({"out_dim": 2, "residual": False}, "halved"),
     ]
     for options, message in wrong:
@@ -84,7 +88,8 @@ def test_net_adds_its_positional_encoding_after_the_dropout_of_the_nodes() -> No
     inputs = NODE_TYPE, EDGES, EDGE_TYPE, BATCH
     assert model.position is not None
     encoding = model.position.eval()(EDGES, BATCH)
-    found, expected = (model.eval().encode(*inputs, pos_enc=given) for given in (None, encoding))
+    found = model.eval().encode(*inputs, pos_enc=None)
+    expected = model.eval().encode(*inputs, pos_enc=encoding)
     assert found.equal(expected)
     assert not found.allclose(model.encode(*inputs, pos_enc=0 * encoding))
     dropped = model.train().encode(*inputs, pos_enc=encoding)
@@ -100,7 +105,8 @@ def test_laplacian_encoding_of_a_batch_is_that_of_each_graph(k: int) -> None:
     assert encoding.shape == (sum(SIZES), k)
     for i, (graph, n) in enumerate(zip(graphs, SIZES, strict=True)):
         laplacian = torch.from_numpy(normalized_laplacian(adjacency(graph, alone(n))[0][0].numpy()))
-        found, columns = encoding[batch == i], min(k, n - 1)
+        found = encoding[batch == i]
+        columns = min(k, n - 1)
         values = torch.linalg.eigvalsh(laplacian)[1 : columns + 1]
         # Orthonormal eigenvectors of the right eigenvalues: equal up to signs and bases of eigenspaces.
         vectors = found[:, :columns]
@@ -115,7 +121,8 @@ def test_laplacian_encoding_of_a_batch_is_that_of_each_graph(k: int) -> None:
 
 def test_laplacian_of_directed_parallel_and_loop_edges_and_of_padding() -> None:
     # A directed edge counts in both directions, parallel edges count twice, a loop is kept.
-    edge_index, batch = torch.tensor([[0, 0, 1], [1, 1, 1]]), torch.tensor([0, 0, 0, 2, 2])
+    edge_index = torch.tensor([[0, 0, 1], [1, 1, 1]])
+    batch = torch.tensor([0, 0, 0, 2, 2])
     either = torch.tensor([[0.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]]).double()
     scale = torch.tensor([2.0, 3.0, 1.0]).double().rsqrt()
     count, mask = adjacency(edge_index, batch)

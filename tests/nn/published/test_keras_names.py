@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from trajpred.nn.published.keras_names import INITIALIZERS, activation_of, initializer_of, regularizer_of
+from trajpred.nn.published.keras_names import (
+    INITIALIZERS,
+    activation_of,
+    initializer_of,
+    regularizer_of,
+)
 
 
 def test_activations_that_differ_from_torch() -> None:
@@ -33,7 +38,8 @@ def test_initialisers_have_the_variance_of_their_names(name: str) -> None:
 
 @pytest.mark.parametrize("given", ["l1_l2", {"l1": 0.01, "l2": 0.01}])
 def test_regularisers(given: str | dict[str, float]) -> None:
-    weight, penalty = torch.tensor([[1.0, -2.0]]), regularizer_of(given)
+    weight = torch.tensor([[1.0, -2.0]])
+    penalty = regularizer_of(given)
     assert penalty is not None and penalty(weight) == pytest.approx(0.01 * (3 + 5))
     assert regularizer_of("l2")(weight) == pytest.approx(0.05)  # type: ignore[misc]
     assert regularizer_of(None) is None and regularizer_of(torch.sum) is torch.sum

@@ -13,7 +13,9 @@ from torch.testing import assert_close
 from tests.nn.published.operators import EDGES as EDGE_INDEX
 from trajpred.nn import MultiHeadAttentionConv
 
-N, NODE, EDGE = 7, 5, 3
+N = 7
+NODE = 5
+EDGE = 3
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"transform_keys": False, "score_scaling": "none"},
@@ -46,8 +48,17 @@ def inputs() -> tuple[Tensor, Tensor, Tensor]:
 
 def test_errors() -> None:
     wrong: list[dict[str, Any]] = [
-        *({"num_heads": 0}, {"per_head_channels": -1}, {"edge_dropout": 1.5}, {"inputs_dropout": -0.1}),
-        *({"activation": "unknown"}, {"kernel_initializer": "unknown"}, {"kernel_regularizer": "l3"}),
+        *(
+            {"num_heads": 0},
+            {"per_head_channels": -1},
+            {"edge_dropout": 1.5},
+            {"inputs_dropout": -0.1},
+        ),
+        *(
+            {"activation": "unknown"},
+            {"kernel_initializer": "unknown"},
+            {"kernel_regularizer": "l3"},
+        ),
         *({"activation": 123}, {"kernel_initializer": 123}, {"kernel_regularizer": 123}),
         {"kernel_initializer": {"class_name": "Constant", "config": {"values": 1.0}}},
         {"kernel_initializer": {"class_name": "Best", "config": {}}},
@@ -97,12 +108,20 @@ def test_penalty_is_that_of_every_kernel_and_no_bias() -> None:
 
 def test_edge_dropout_is_per_edge_and_head() -> None:
     # One receiver, all values one: the sum over the edges of a head is that of its weights after dropout.
-    E, H, p = 400, 3, 0.25
-    options = {"edge_dropout": p, "activation": None, "use_bias": False, "sender_edge_feature": None}
+    E = 400
+    H = 3
+    p = 0.25
+    options = {
+        "edge_dropout": p,
+        "activation": None,
+        "use_bias": False,
+        "sender_edge_feature": None,
+    }
     conv = make(**options, num_heads=H, per_head_channels=1, receiver_channels=1, sender_node_channels=1)
     assert conv.value_node is not None
     nn.init.ones_(conv.value_node.weight)
-    x, index = torch.ones(E, 1), torch.stack((torch.arange(E), torch.zeros(E, dtype=torch.int64)))
+    x = torch.ones(E, 1)
+    index = torch.stack((torch.arange(E), torch.zeros(E, dtype=torch.int64)))
     out, attention = conv.train()((x, x[:1]), index, return_attention=True)
     assert_close(attention, torch.full((E, H), 1 / E))
     kept = out[0] * E * (1 - p)
@@ -113,7 +132,8 @@ def test_edge_dropout_is_per_edge_and_head() -> None:
 
 
 def test_inputs_dropout_applies_in_training_only() -> None:
-    conv, graph = with_weights(inputs_dropout=0.5, activation=None), inputs()
+    conv = with_weights(inputs_dropout=0.5, activation=None)
+    graph = inputs()
     expected = conv(*graph)
     assert torch.equal(conv(*graph), expected)
     assert not torch.equal(conv(*graph, training=True), expected)
@@ -122,7 +142,8 @@ def test_inputs_dropout_applies_in_training_only() -> None:
 
 
 def test_receivers_without_items_get_the_activation_of_zero_or_of_the_bias() -> None:
-    (x, index, edge_attr), rest = inputs(), [5, 6]
+    x, index, edge_attr = inputs()
+    rest = [5, 6]
     assert not with_weights(activation=None)(x, index, edge_attr)[rest].any()
     conv = with_weights(activation="sigmoid", transform_values_after_pooling=True)
     assert conv.value_pooled is not None
@@ -131,8 +152,10 @@ def test_receivers_without_items_get_the_activation_of_zero_or_of_the_bias() -> 
 
 
 def test_extra_dimensions_are_carried_along() -> None:
-    conv, (x, index, edge_attr) = with_weights(), inputs()
-    x, edge_attr = torch.stack((x, -x), 1), torch.stack((edge_attr, 2 * edge_attr), 1)
+    conv = with_weights()
+    x, index, edge_attr = inputs()
+    x = torch.stack((x, -x), 1)
+    edge_attr = torch.stack((edge_attr, 2 * edge_attr), 1)
     out = conv(x, index, edge_attr)
     for i in range(2):
         assert_close(out[:, i], conv(x[:, i], index, edge_attr[:, i]))

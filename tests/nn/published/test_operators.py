@@ -18,7 +18,8 @@ GRAPHS = [(NODES, EDGES), (1, EDGES[:, :0]), (3, EDGES[:, :4]), (0, EDGES[:, :0]
 @each_operator
 def test_a_receiver_depends_on_itself_and_its_senders_only(operator: Operator) -> None:
     """The Jacobian has a block exactly for each edge sender → receiver and for each node itself."""
-    module, (x, index, e) = operator.make().eval(), operator.inputs()
+    module = operator.make().eval()
+    x, index, e = operator.inputs()
     jacobian = torch.autograd.functional.jacobian(lambda x: operator(module, x, index, e), x)
     found = jacobian.abs().amax((1, 3)) > 0
     expected = torch.zeros(NODES, NODES, dtype=torch.bool)
@@ -36,15 +37,18 @@ def test_a_receiver_depends_on_itself_and_its_senders_only(operator: Operator) -
 
 @each_operator
 def test_order_of_nodes_and_edges_does_not_matter(operator: Operator) -> None:
-    module, (x, index, e) = operator.make(), operator.inputs()
-    nodes, edges = torch.randperm(NODES), torch.randperm(index.shape[1])
+    module = operator.make()
+    x, index, e = operator.inputs()
+    nodes = torch.randperm(NODES)
+    edges = torch.randperm(index.shape[1])
     found = operator(module, x[nodes], nodes.argsort()[index[:, edges]], None if e is None else e[edges])
     assert_close(found, operator(module, x, index, e)[nodes])
 
 
 @each_operator
 def test_a_flattened_batch_equals_its_graphs_one_by_one(operator: Operator) -> None:
-    module, graphs = operator.make().eval(), [operator.inputs(*graph) for graph in GRAPHS]
+    module = operator.make().eval()
+    graphs = [operator.inputs(*graph) for graph in GRAPHS]
     apart = torch.cat([operator(module, *graph) for graph in graphs])
     offsets = torch.tensor([0, *(len(x) for x, _, _ in graphs)]).cumsum(0)
     index = torch.cat([index + offset for (_, index, _), offset in zip(graphs, offsets, strict=False)], 1)
@@ -60,7 +64,8 @@ def test_a_flattened_batch_equals_its_graphs_one_by_one(operator: Operator) -> N
 def test_any_graph_is_finite_forward_and_backward(
     operator: Operator, nodes: int, index: Tensor, training: bool
 ) -> None:
-    module, inputs = operator.make().train(training), operator.inputs(nodes, index)
+    module = operator.make().train(training)
+    inputs = operator.inputs(nodes, index)
     out = operator(module, *inputs)
     out.square().sum().backward()
     assert out.shape[0] == nodes and out.isfinite().all()
@@ -71,7 +76,8 @@ def test_any_graph_is_finite_forward_and_backward(
 
 @pytest.mark.parametrize("operator", [o for o in OPERATORS if o.bipartite], ids=lambda o: o.name)
 def test_senders_and_receivers_may_be_separate(operator: Operator) -> None:
-    module, (x, index, e) = operator.make().eval(), operator.inputs()
+    module = operator.make().eval()
+    x, index, e = operator.inputs()
     whole = operator(module, x, index, e)
     assert_close(operator(module, (x, x.clone()), index, e), whole)
     assert_close(operator(module, (x, x[:4]), index, e), whole[:4])  # edges reach the first four only
@@ -80,9 +86,11 @@ def test_senders_and_receivers_may_be_separate(operator: Operator) -> None:
 @each_operator
 @pytest.mark.filterwarnings("ignore:attention_activation")
 def test_half_precision_is_near_and_seeds_repeat_the_weights(operator: Operator) -> None:
-    module, inputs = operator.make().float().eval(), operator.inputs()
+    module = operator.make().float().eval()
+    inputs = operator.inputs()
     x, index, e = (None if value is None else value.detach() for value in inputs)
-    x, e = x.float(), None if e is None else e.float()
+    x = x.float()
+    e = None if e is None else e.float()
     with torch.autocast("cpu", torch.bfloat16):
         found = operator(module, x, index, e)
     assert_close(found.float(), operator(module, x, index, e), rtol=0.1, atol=0.1)

@@ -12,8 +12,11 @@ from torch.testing import assert_close
 from trajpred.nn import PaddedAttention, merge_tensors, pad_samples
 from trajpred.nn.published.biased_attention import BiasedAttention, BiasedEncoderLayer
 
-HIDDEN, KEY_HIDDEN, HEADS = 6, 4, 2
-LENGTHS, KEY_LENGTHS = [3, 0, 5, 1, 2], [4, 2, 0, 1, 3]
+HIDDEN = 6
+KEY_HIDDEN = 4
+HEADS = 2
+LENGTHS = [3, 0, 5, 1, 2]
+KEY_LENGTHS = [4, 2, 0, 1, 3]
 fused_or_not = pytest.mark.parametrize("return_attention", [False, True])
 
 
@@ -55,7 +58,8 @@ def test_a_padded_batch_equals_its_samples_alone(cross: bool, return_attention: 
 def test_lists_without_padding_equal_padded_ones() -> None:
     attend = PaddedAttention(HIDDEN, 5, HEADS, key_hidden_size=KEY_HIDDEN).double()
     counts = torch.tensor([3, 0, 1, 4])
-    x, z = torch.randn(4, HIDDEN).double(), torch.randn(8, KEY_HIDDEN).double()
+    x = torch.randn(4, HIDDEN).double()
+    z = torch.randn(8, KEY_HIDDEN).double()
     padded, key_mask = pad_samples(z, counts)
     expected, weight = attend(x[:, None], padded, key_mask=key_mask, return_attention=True)
     order = torch.randperm(8)
@@ -65,7 +69,8 @@ def test_lists_without_padding_equal_padded_ones() -> None:
 
 
 def test_attention_is_zero_where_masked_and_sums_to_one() -> None:
-    attend, (x, mask) = PaddedAttention(HIDDEN, None, HEADS).double(), ragged(LENGTHS, HIDDEN)
+    attend = PaddedAttention(HIDDEN, None, HEADS).double()
+    x, mask = ragged(LENGTHS, HIDDEN)
     weight = attend(x, mask=mask, return_attention=True)[1]
     assert not weight.masked_select(~(mask[:, None, :, None] & mask[:, None, None])).any()
     assert_close(weight.sum(-1), mask[:, None].double().expand(-1, HEADS, -1))
@@ -76,7 +81,8 @@ def test_attention_is_zero_where_masked_and_sums_to_one() -> None:
 def test_empty_batches_queries_and_keys(shape: tuple[int, int, int], return_attention: bool) -> None:
     B, n, m = shape
     attend = PaddedAttention(HIDDEN, None, HEADS, key_hidden_size=KEY_HIDDEN)
-    x, z = torch.randn(B, n, HIDDEN, requires_grad=True), torch.randn(B, m, KEY_HIDDEN)
+    x = torch.randn(B, n, HIDDEN, requires_grad=True)
+    z = torch.randn(B, m, KEY_HIDDEN)
     masks = {"mask": torch.ones(B, n).bool(), "key_mask": torch.ones(B, m).bool()}
     out = run(attend, x, z, **masks, return_attention=return_attention)
     out.sum().backward()
@@ -87,8 +93,10 @@ def test_empty_batches_queries_and_keys(shape: tuple[int, int, int], return_atte
 @fused_or_not
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_masks_exactly(dtype: torch.dtype, return_attention: bool) -> None:
-    attend, (x, mask) = PaddedAttention(HIDDEN, None, HEADS).to(dtype), ragged(LENGTHS, HIDDEN)
-    x, reference = (20 * x).to(dtype), PaddedAttention(HIDDEN, None, HEADS).double()
+    attend = PaddedAttention(HIDDEN, None, HEADS).to(dtype)
+    x, mask = ragged(LENGTHS, HIDDEN)
+    x = (20 * x).to(dtype)
+    reference = PaddedAttention(HIDDEN, None, HEADS).double()
     reference.load_state_dict(attend.state_dict())
     out = run(attend, x, mask=mask, return_attention=return_attention)
     assert out.dtype == dtype and not out[~mask].any()

@@ -16,7 +16,12 @@ from trajpred.nn.segment import LOWEST
 
 HEADS = 2
 K = 6
-SMALL: dict[str, Any] = {"num_edges": TYPES, "num_spatial": 8, "num_edge_dis": 5, "num_3d_bias_kernel": K}
+SMALL: dict[str, Any] = {
+    "num_edges": TYPES,
+    "num_spatial": 8,
+    "num_edge_dis": 5,
+    "num_3d_bias_kernel": K,
+}
 each_edge_type = pytest.mark.parametrize("edge_type", ["multi_hop", "single"])
 
 
@@ -32,7 +37,9 @@ def test_errors() -> None:
 
 
 def test_kernel_before_training_and_in_half_precision() -> None:
-    kernel, pair, distance = GaussianDistanceKernel(K, 3), torch.zeros(1, 4, 4, 2).long(), torch.rand(1, 4, 4)
+    kernel = GaussianDistanceKernel(K, 3)
+    pair = torch.zeros(1, 4, 4, 2).long()
+    distance = torch.rand(1, 4, 4)
     assert (kernel.scale[pair].sum(-1) == 2).all() and not kernel.offset.any()
     assert (kernel.mean >= 0).all() and (kernel.mean <= 3).all() and kernel.std.std() > 0
     with torch.autocast("cpu", torch.bfloat16):
@@ -49,7 +56,8 @@ def test_far_hop_counts_share_a_row() -> None:
 
 @each_edge_type
 def test_pairs_without_edges_have_no_edge_bias_and_no_gradient(edge_type: Any) -> None:
-    bias, (_, structure) = EdgeBias2D(HEADS, TYPES, edge_type), random_graph([5, 3], edge_type=edge_type)
+    bias = EdgeBias2D(HEADS, TYPES, edge_type)
+    _, structure = random_graph([5, 3], edge_type=edge_type)
     out = bias(structure.hops, structure.edges)
     none = (structure.edges == 0).all(-1).all(-1)
     assert none.any() and not out.permute(0, 2, 3, 1)[none].any() and out.any()
@@ -60,7 +68,11 @@ def test_pairs_without_edges_have_no_edge_bias_and_no_gradient(edge_type: Any) -
 
 def test_max_spd_masks_far_pairs_but_never_the_token() -> None:
     mask, structure = random_graph([6])
-    for max_spd, far in ((2, structure.hops >= 2), (None, structure.hops < 0), (511, structure.hops < 0)):
+    for max_spd, far in (
+        (2, structure.hops >= 2),
+        (None, structure.hops < 0),
+        (511, structure.hops < 0),
+    ):
         hidden = StructuralBias(HEADS, **SMALL, max_spd=max_spd)(mask, structure) == LOWEST
         assert (hidden[..., 1:, 1:] == far[:, None]).all()
         assert not hidden[..., 0].any() and not hidden[..., 0, :].any()

@@ -9,21 +9,30 @@ from torch.testing import assert_close
 from tests.nn.published.operators import EDGES
 from trajpred.nn import TransformerConv, routing_block
 
-N, E = 6, EDGES.shape[1]
+N = 6
+E = EDGES.shape[1]
 
 
 def test_errors() -> None:
     for options, words in (
         ({"in_": 4, "out": 2, "ein": 1, "add_self_loops": True}, "self_loops"),
         ({"in_": 4, "out": 3, "heads": 2, "skip_connection": True}, "skip_connection"),
-        ({"in_": 4, "out": 2, "heads": 2, "concat": False, "skip_connection": True}, "skip_connection"),
-        ({"in_": (4, 3), "out": 4, "skip_connection": True}, "skip_connection"),  # receivers have three
+        (
+            {"in_": 4, "out": 2, "heads": 2, "concat": False, "skip_connection": True},
+            "skip_connection",
+        ),
+        (
+            {"in_": (4, 3), "out": 4, "skip_connection": True},
+            "skip_connection",
+        ),  # receivers have three
     ):
         with pytest.raises(ValueError, match=words):
             TransformerConv(**options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="multiple"):
         routing_block(7, heads=2)
-    x, e, loops = torch.randn(N, 4), torch.randn(E, 3), TransformerConv(4, 2, add_self_loops=True)
+    x = torch.randn(N, 4)
+    e = torch.randn(E, 3)
+    loops = TransformerConv(4, 2, add_self_loops=True)
     with pytest.raises(ValueError, match="loop"):
         loops(x, EDGES, e)
     with pytest.raises(ValueError, match="same nodes"):
@@ -56,7 +65,8 @@ def test_routing_block_is_attention_and_feed_forward_with_batch_norm() -> None:
 
 
 def test_attention_stays_in_float32_under_autocast() -> None:
-    conv, x = TransformerConv(4, 2, heads=2), torch.randn(N, 4)
+    conv = TransformerConv(4, 2, heads=2)
+    x = torch.randn(N, 4)
     with torch.autocast("cpu", torch.bfloat16):
         assert conv(x, EDGES, return_attention=True)[1].dtype == torch.float32
     assert conv.bfloat16()(x.bfloat16(), EDGES).dtype == torch.bfloat16

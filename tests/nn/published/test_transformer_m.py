@@ -13,9 +13,17 @@ from tests.nn.published.random_graphs import random_graph
 from trajpred.nn import BiasedEncoderLayer, GraphStructure, Padding, TransformerMEncoder
 from trajpred.nn.published.transformer_m import probabilities
 
-DIM, HEADS, TYPES = 8, 2, 3
+DIM = 8
+HEADS = 2
+TYPES = 3
 SMALL: dict[str, Any] = {
-    **{"num_atoms": TYPES, "num_in_degree": 6, "num_out_degree": 6, "num_edges": 4, "num_spatial": 8},
+    **{
+        "num_atoms": TYPES,
+        "num_in_degree": 6,
+        "num_out_degree": 6,
+        "num_edges": 4,
+        "num_spatial": 8,
+    },
     **{"num_edge_dis": 5, "num_encoder_layers": 2, "embedding_dim": DIM, "ffn_embedding_dim": 12},
     **{"num_attention_heads": HEADS, "num_3d_bias_kernel": 6, "activation_fn": "gelu"},
 }
@@ -72,7 +80,9 @@ def test_errors(wrong: dict[str, Any]) -> None:
 
 
 def test_scores_and_softmax_stay_in_float32_under_half_precision() -> None:
-    layer, x, bias = layer_of().float().eval(), torch.randn(2, 5, DIM), torch.full((2, HEADS, 5, 5), 1000.0)
+    layer = layer_of().float().eval()
+    x = torch.randn(2, 5, DIM)
+    bias = torch.full((2, HEADS, 5, 5), 1000.0)
     bias[..., 0] = 1001.0  # bfloat16 cannot represent 1001
     with torch.autocast("cpu", torch.bfloat16):
         found = layer(x, bias, MASK)
@@ -82,7 +92,8 @@ def test_scores_and_softmax_stay_in_float32_under_half_precision() -> None:
 
 @each_norm
 def test_the_layer_never_attends_to_padding(norm: str) -> None:
-    layer, bias = layer_of(norm), torch.randn(2, HEADS, 5, 5).double()
+    layer = layer_of(norm)
+    bias = torch.randn(2, HEADS, 5, 5).double()
     x = torch.randn(2, 5, DIM).double().requires_grad_()
     assert_close(layer(x, bias, MASK)[1:, :3], layer(x[1:, :3], bias[1:, :, :3, :3]))
     assert_close(layer(x, None, MASK)[1:, :3], layer(x[1:, :3]))
@@ -90,14 +101,16 @@ def test_the_layer_never_attends_to_padding(norm: str) -> None:
     (gradient,) = torch.autograd.grad(out.sum(), x)
     assert out.isfinite().all() and gradient.isfinite().all()
     assert layer(x[:, :0], bias[..., :0, :0], MASK[:, :0]).shape == (2, 0, DIM)
-    small, mask = x[:1, :3].detach().requires_grad_(), torch.tensor([[True, True, False]])
+    small = x[:1, :3].detach().requires_grad_()
+    mask = torch.tensor([[True, True, False]])
     inputs = small, bias[:1, :, :3, :3].clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda x, b: layer(x, b, mask)[:, :2], inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("rate", ["dropout", "droppath_prob", "attention_dropout", "activation_dropout"])
 def test_dropout_applies_in_training_only(rate: str) -> None:
-    layer, x = layer_of(**{rate: 0.5}), torch.randn(2, 5, DIM).double()
+    layer = layer_of(**{rate: 0.5})
+    x = torch.randn(2, 5, DIM).double()
     assert not torch.allclose(layer.train()(x), layer(x))
     assert torch.equal(layer.eval()(x), layer(x))
     if rate in ("dropout", "droppath_prob"):  # of both residual branches
@@ -110,7 +123,8 @@ def test_dropout_applies_in_training_only(rate: str) -> None:
 )
 def test_a_batch_equals_its_graphs_one_by_one(dim: int, options: dict[str, Any]) -> None:
     sizes = [5, 1, 3]
-    encoder, batch = encoder_of(**options), batch_of(sizes, dim)
+    encoder = encoder_of(**options)
+    batch = batch_of(sizes, dim)
     out = encoder(**batch)
     assert out.shape == (3, 6, DIM) and out.isfinite().all()
     for b, n in enumerate(sizes):
@@ -118,7 +132,9 @@ def test_a_batch_equals_its_graphs_one_by_one(dim: int, options: dict[str, Any])
 
 
 def test_order_of_nodes_and_rigid_motion_do_not_matter() -> None:
-    encoder, batch, order = encoder_of(), batch_of([6]), torch.randperm(6)
+    encoder = encoder_of()
+    batch = batch_of([6])
+    order = torch.randperm(6)
     expected = encoder(**batch)[:, torch.cat((torch.zeros(1).long(), order + 1))]
     assert_close(encoder(**cut(batch, 0, order)), expected)
     turn = torch.linalg.qr(torch.randn(3, 3).double()).Q
@@ -126,7 +142,8 @@ def test_order_of_nodes_and_rigid_motion_do_not_matter() -> None:
 
 
 def test_default_mask_features_and_pair_types() -> None:
-    encoder, batch = encoder_of(), batch_of([5, 3])
+    encoder = encoder_of()
+    batch = batch_of([5, 3])
     expected = encoder(**batch)
     assert_close(encoder(**(batch | {"mask": None})), expected)
     types = batch["node_type"][..., 0]
@@ -142,7 +159,9 @@ def test_default_mask_features_and_pair_types() -> None:
 
 
 def test_training_draws_a_mode_for_every_graph() -> None:
-    encoder, one, repeat = encoder_of(mode_prob=(0.5, 0.3, 0.2)), batch_of([4]), 2000
+    encoder = encoder_of(mode_prob=(0.5, 0.3, 0.2))
+    one = batch_of([4])
+    repeat = 2000
     many = {name: x.expand(repeat, *x.shape[1:]) for name, x in one.items() if name != "structure"}
     many["structure"] = GraphStructure(*(x.expand(repeat, *x.shape[1:]) for x in one["structure"]))
     drawn = encoder.train()(**many)[:, 0]
@@ -155,11 +174,14 @@ def test_training_draws_a_mode_for_every_graph() -> None:
 
 @pytest.mark.parametrize("sizes", [[1], [0, 2], []])
 def test_isolated_nodes_in_one_place_and_empty_graphs(sizes: list[int]) -> None:
-    padding, B, n = Padding.of_counts(sizes), len(sizes), max(sizes, default=0)
+    padding = Padding.of_counts(sizes)
+    B = len(sizes)
+    n = max(sizes, default=0)
     mask = torch.arange(n) < torch.tensor(sizes)[:, None]
     isolated = GraphStructure.of(torch.zeros(2, 0).long(), torch.zeros(0, 1).long(), padding)
     assert isolated.hops.shape == (B, n, n) and not isolated.edges.any()
-    encoder, positions = encoder_of(max_spd=3).train(), torch.zeros(B, n, 3).double().requires_grad_()
+    encoder = encoder_of(max_spd=3).train()
+    positions = torch.zeros(B, n, 3).double().requires_grad_()
     out = encoder(mask.long(), mask, isolated, positions)
     out.sum().backward()
     assert out.shape == (B, n + 1, DIM) and out.isfinite().all()

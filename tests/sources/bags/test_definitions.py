@@ -80,7 +80,13 @@ module geometry_msgs { module msg {
   };
 }; };
 """
-NAMES = "TrackedObjects", "TrackedObject", "ObjectClassification", "TrackedObjectKinematics", "Shape"
+NAMES = (
+    "TrackedObjects",
+    "TrackedObject",
+    "ObjectClassification",
+    "TrackedObjectKinematics",
+    "Shape",
+)
 
 
 def recorded_idl() -> str:
@@ -105,7 +111,11 @@ def test_the_earlier_layout_is_read_by_its_own_definition(
     scenario = sample_scenarios[0]
     types = earlier_types()
     newer = write_drive(scenario, tmp_path / "newer.mcap", steps=3)
-    text = {"ros2idl": recorded_idl(), "ros2msg": types.generate_msgdef(EARLIER, ros_version=2)[0], "": ""}
+    text = {
+        "ros2idl": recorded_idl(),
+        "ros2msg": types.generate_msgdef(EARLIER, ros_version=2)[0],
+        "": "",
+    }
     path = tmp_path / "earlier.mcap"
     with newer.open("rb") as source, path.open("wb") as target:
         writer = Writer(target)
