@@ -20,8 +20,8 @@ from torch import Tensor
 from trajpred.cli.scenarios import open_split
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate
-from trajpred.evaluation.comparison import format_origin, format_table, markdown
-from trajpred.evaluation.report import worlds
+from trajpred.evaluation.report import markdown, worlds
+from trajpred.evaluation.report.of_recipes import format_origin, format_table
 from trajpred.features.scene_graph import build_batch
 from trajpred.files import atomic_file
 from trajpred.geometry import norm

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tests.evaluation.made_results import MACHINE, STORE, result, seeds
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, bootstrap, by_recipe, compare, format_table
-from trajpred.evaluation.comparison import changes, format_intervals, format_origin, format_recipes
+from trajpred.evaluation.comparison import changes
+from trajpred.evaluation.report.of_recipes import format_intervals, format_origin, format_recipes
 
 
 def scored(

@@ -17,7 +17,7 @@ from tests.evaluation.made_results import result, seeds
 from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.evaluation import by_recipe, format_table, read_results, write_results
-from trajpred.evaluation.comparison import format_recipes
+from trajpred.evaluation.report.of_recipes import format_recipes
 from trajpred.evaluation.results import commit, cpu_model, environment, store_facts
 
 

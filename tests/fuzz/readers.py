@@ -27,7 +27,7 @@ from tests.sources import map_files
 from tests.sources.argoverse1_files import made_map, made_rows, write
 from tools.synthesize import make_scenario, write_scenario
 from trajpred.errors import DataError
-from trajpred.evaluation.comparison import by_recipe, format_recipes
+from trajpred.evaluation.report.of_recipes import by_recipe, format_recipes
 from trajpred.evaluation.results import read_results
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap

@@ -139,7 +139,7 @@ def _store(path: Path) -> Rows:
 
 
 def _checkpoint(path: Path) -> Rows:
-    from trajpred.evaluation.comparison import format_training
+    from trajpred.evaluation.report.of_recipes import format_training
     from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
 
     # The model is not built: that needs its classes, which may be of another program.
@@ -163,7 +163,7 @@ def _checkpoint(path: Path) -> Rows:
 
 
 def _bundle(path: Path) -> Rows:
-    from trajpred.evaluation.comparison import format_training
+    from trajpred.evaluation.report.of_recipes import format_training
     from trajpred.onboard.bundle import Bundle
 
     bundle = Bundle(path)
@@ -183,7 +183,7 @@ def _bundle(path: Path) -> Rows:
 
 def _results(path: Path) -> Rows:
     from trajpred.evaluation import read_results
-    from trajpred.evaluation.comparison import format_origin
+    from trajpred.evaluation.report.of_recipes import format_origin
     from trajpred.metrics import columns
 
     rows: Rows = {}

@@ -197,8 +197,13 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
         group: Agents of the table of means; intervals and differences are those of focal and moving agents.
         scenes: Number of most improved and most degraded scenarios of two recipes to list.
     """
-    from trajpred.evaluation.comparison import by_recipe, format_intervals, format_origin, format_recipes
     from trajpred.evaluation.report import changed, show
+    from trajpred.evaluation.report.of_recipes import (
+        by_recipe,
+        format_intervals,
+        format_origin,
+        format_recipes,
+    )
     from trajpred.evaluation.results import read_results
 
     recipes = by_recipe([one for path in results for one in read_results(path)])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require
 from trajpred.evaluation.agents import FACTS
 from trajpred.evaluation.av2_check import Av2Check
-from trajpred.evaluation.comparison import bootstrap_columns
+from trajpred.evaluation.intervals import bootstrap_columns
 from trajpred.evaluation.results import Evaluation, environment, store_facts
 from trajpred.evaluation.scores import Scores
 from trajpred.evaluation.updates import changes

@@ -1,0 +1,19 @@
+"""Evaluations as tables, in the terminal or as Markdown."""
+
+from trajpred.evaluation.report.of_changes import beside, changed, degradation
+from trajpred.evaluation.report.of_result import fact_name, tables, worlds
+from trajpred.evaluation.report.tables import CONVENTIONS, Table, markdown, show, to_markdown
+
+__all__ = [
+    "CONVENTIONS",
+    "Table",
+    "beside",
+    "changed",
+    "degradation",
+    "fact_name",
+    "markdown",
+    "show",
+    "tables",
+    "to_markdown",
+    "worlds",
+]
