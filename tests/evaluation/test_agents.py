@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from tests.evaluation.predictors import Scattered
 from tests.features.scenes import straight
 from trajpred.errors import DataError
-from trajpred.evaluation.agents import MANOEUVRES, ScoredAgents, facts_of, groups_of, manoeuvres
+from trajpred.evaluation.agent_truth import MANOEUVRES, facts_of, groups_of, manoeuvres
+from trajpred.evaluation.agents import ScoredAgents
 from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario

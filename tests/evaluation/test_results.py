@@ -17,8 +17,8 @@ from tests.evaluation.made_results import result, seeds
 from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.evaluation import by_recipe, format_table, read_results, write_results
+from trajpred.evaluation.origin import commit, cpu_model, environment, store_facts
 from trajpred.evaluation.report.of_recipes import format_recipes
-from trajpred.evaluation.results import commit, cpu_model, environment, store_facts
 
 
 def test_files_contain_everything_and_values_per_scenario_on_one_line(tmp_path: Path) -> None:

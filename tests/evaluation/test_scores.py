@@ -13,7 +13,8 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
 from tests.features.scenes import straight
 from trajpred.evaluation.agent_scores import agent_scores, horizon_columns, horizon_scores
-from trajpred.evaluation.agents import FACTS, ScoredAgents, groups_of, whole_seconds
+from trajpred.evaluation.agent_truth import FACTS, groups_of
+from trajpred.evaluation.agents import ScoredAgents, whole_seconds
 from trajpred.evaluation.scores import LEVELS, Scores
 from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor

@@ -1,4 +1,4 @@
-"""The scored agents: their forecasts, their true futures, and the facts that results are broken down by."""
+"""The scored agents: their forecasts beside their true futures."""
 
 from __future__ import annotations
 
@@ -11,36 +11,15 @@ from numpy.typing import NDArray
 
 from trajpred.clock import SAME_STEP
 from trajpred.errors import require
+from trajpred.evaluation.agent_truth import facts_of_columns, groups_of, truth_of
 from trajpred.forecast import SAME_PROBABILITY, Forecast
-from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
-from trajpred.metrics.groups import agent_groups
 from trajpred.metrics.plausibility import Futures
 from trajpred.scenario import Scenario
 from trajpred.splits import GROUPS
 from trajpred.store.windows import ADVICE
-from trajpred.tracks import OBJECT_TYPES
 
 #: The groups whose futures together are worlds.
 WORLD_GROUPS = ("scored", "all")
-#: Neighbours are the other agents within this distance (metres) at the last observed step.
-NEIGHBOUR_M = 30.0
-#: Upper bounds of the intervals of numeric facts; the last interval is open.
-BOUNDS: dict[str, tuple[float, ...]] = {
-    "speed (m/s)": (0.5, 5.0, 10.0, 15.0),
-    "neighbours (within 30 m)": (1, 5, 10, 20),
-    "error of constant velocity (m)": (1.0, 3.0, 6.0, 12.0),
-}
-#: What results can be broken down by.
-FACTS = ("class", "city", "manoeuvre", *BOUNDS)
-#: In order of precedence; ``straight`` is what remains.
-MANOEUVRES = ("stationary", "U-turn", "left turn", "right turn", "lane change", "straight")
-#: A stationary agent stays within this distance (metres) of its origin.
-STATIONARY_M = 2.0
-#: Changes of heading (radians) beyond which a future is a turn, or a U-turn.
-TURN, U_TURN = np.deg2rad(30.0), np.deg2rad(135.0)
-#: A lane change ends more than this far aside (metres), at a slope below one in four, with less than this
-#: change of heading (radians).
-ASIDE_M, SLOPE, PARALLEL = 2.5, 0.25, np.deg2rad(10.0)
 
 
 @dataclass(frozen=True)
@@ -80,7 +59,8 @@ class ScoredAgents(Futures):
         """Match forecasts with true futures.
 
         Args:
-            scenarios: with futures; forecasts: one for each.
+            scenarios: with futures.
+            forecasts: one for each scenario.
             joint: whether forecasts whose agents share their probabilities are worlds.
 
         Raises: DataError if a forecast is longer than its scenario or not finite, or if numbers of steps or
@@ -95,20 +75,24 @@ class ScoredAgents(Futures):
             longer = f"{scenario.scenario_id}: forecast of {min(steps)} steps, {known} are known"
             require(known >= min(steps), "trajectory", longer)
             require_step(scenario.step_s, scenarios[0].step_s, scenario.scenario_id)
-        groups = [groups_of(scenario, *steps) for scenario in scenarios]
-        parts = [_one(*each, modes) for each in zip(scenarios, forecasts, groups, strict=True)]
-        columns: dict[str, Any] = {"scale": None}
-        scaled = all("scale" in part for part in parts)
-        columns |= {n: np.concatenate([p[n] for p in parts]) for n in parts[0] if scaled or n != "scale"}
+        groups = [groups_of(scenario, min(steps)) for scenario in scenarios]
+        parts: list[dict[str, NDArray[Any]]] = []
+        for scenario, forecast, members in zip(scenarios, forecasts, groups, strict=True):
+            parts.append(_columns(scenario, forecast, members, modes))
+        columns = _concatenated(parts)
         scene = np.repeat(np.arange(len(parts)), [len(part["track_id"]) for part in parts])
-        columns["facts"] = _facts(scenarios, scene, columns)
+        facts = facts_of_columns(scenarios, scene, columns)
         del columns["neighbours"]
-        member = {name: columns.pop(name) for name in GROUPS}
-        expected = {group: np.array([one[group].sum() for one in groups]) for group in GROUPS}
-        found = {g: np.bincount(scene[member[g]], minlength=len(parts)) for g in WORLD_GROUPS}
-        complete = {group: found[group] == expected[group] for group in WORLD_GROUPS}
-        p = columns["probability"]
-        worlds = {g: _in_world(scene, member[g] & complete[g][scene] & joint, p) for g in WORLD_GROUPS}
+        member = {group: columns.pop(group) for group in GROUPS}
+        expected = {group: _counts(groups, group) for group in GROUPS}
+        worlds: dict[str, NDArray[np.bool_]] = {}
+        incomplete: dict[str, int] = {}
+        for group in WORLD_GROUPS:
+            forecast_count = np.bincount(scene[member[group]], minlength=len(parts))
+            complete = forecast_count == expected[group]
+            candidate = member[group] & complete[scene] & joint
+            worlds[group] = _in_world(scene, candidate, columns["probability"])
+            incomplete[group] = int((~complete).sum())
         return cls(
             scene=scene,
             maps=[scenario.map for scenario in scenarios],
@@ -117,7 +101,8 @@ class ScoredAgents(Futures):
             in_world=worlds["scored"],
             worlds=worlds,
             missing={group: int(expected[group].sum() - member[group].sum()) for group in GROUPS},
-            incomplete={group: int((~each).sum()) for group, each in complete.items()},
+            incomplete=incomplete,
+            facts=facts,
             **columns,
         )
 
@@ -130,73 +115,52 @@ def require_step(step_s: float, usual: float, scenario_id: str) -> None:
 
 def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
     """Map the whole seconds within ``steps`` to numbers of steps; seconds between two steps are omitted."""
-    count = {s: round(s / step_s) for s in range(1, int(1.01 * steps * step_s) + 1)}
-    return {s: n for s, n in count.items() if n <= steps and abs(n * step_s - s) < 0.01 * s}
+    counts: dict[int, int] = {}
+    for second in range(1, int(1.01 * steps * step_s) + 1):
+        count = round(second / step_s)
+        if count <= steps and abs(count * step_s - second) < 0.01 * second:
+            counts[second] = count
+    return counts
 
 
-def groups_of(scenario: Scenario, steps: int | None = None) -> dict[str, NDArray[np.bool_]]:
-    """Return the tracks ``[A]`` of each group: those visible at the last observed step that have a future.
-
-    Of the future the first ``steps`` count, by default all.
-    """
-    tracks, now = scenario.tracks, scenario.num_observed
-    last = scenario.num_steps if steps is None else now + steps
-    future = tracks.valid[:, now:last]
-    distance = norm(tracks.position[:, last - 1] - tracks.position[:, now - 1])
-    known = tracks.valid[:, now - 1] & future.any(axis=1)
-    return agent_groups(tracks.category, known, future.all(axis=1), distance)
-
-
-def facts_of(scenario: Scenario) -> dict[str, dict[str, str]]:
-    """Return :data:`FACTS` by track, for the group ``all`` over the whole future; no forecast is needed."""
-    rows = np.flatnonzero(groups_of(scenario)["all"])
-    columns = _truth(scenario, rows, scenario.num_steps - scenario.num_observed)
-    facts = _facts([scenario], np.zeros(len(rows), np.int64), columns)
-    ids = columns["track_id"].tolist()
-    return {name: {fact: str(values[i]) for fact, values in facts.items()} for i, name in enumerate(ids)}
-
-
-def _one(
+def _columns(
     scenario: Scenario, forecast: Forecast, groups: dict[str, NDArray[np.bool_]], modes: int
 ) -> dict[str, NDArray[Any]]:
     """Build the columns of one scenario's scored agents, with their modes filled up to ``modes``."""
-    found = forecast.rows(scenario.tracks.track_id)
-    rows = np.flatnonzero(groups["all"] & (found >= 0))
-    row = found[rows]
-    K, F = forecast.trajectory.shape[1:3]
+    row = forecast.rows(scenario.tracks.track_id)
+    tracks = np.flatnonzero(groups["all"] & (row >= 0))
+    row = row[tracks]
+    count = forecast.trajectory.shape[1]
+    steps = forecast.trajectory.shape[2]
     for name in ("trajectory", "probability"):
         finite = bool(np.isfinite(getattr(forecast, name)[row]).all())
         require(finite, name, f"{scenario.scenario_id}: forecast is not finite")
-    real = np.arange(modes) < K
-    mode = np.where(real, np.arange(modes), 0)
-    scale = {} if forecast.scale is None else {"scale": forecast.scale[row][:, mode]}
-    return {
-        **{name: group[rows] for name, group in groups.items()},
-        **scale,
-        **_truth(scenario, rows, F),
-        "trajectory": forecast.trajectory[row][:, mode],
-        "modes": np.full(len(rows), K),
-        "probability": forecast.probability[row][:, mode] * real,
-        "heading": forecast.heading[row][:, mode],
-    }
+    is_real = np.arange(modes) < count
+    mode = np.where(is_real, np.arange(modes), 0)
+    columns: dict[str, NDArray[Any]] = {group: members[tracks] for group, members in groups.items()}
+    columns |= truth_of(scenario, tracks, steps)
+    columns["trajectory"] = forecast.trajectory[row][:, mode]
+    columns["modes"] = np.full(len(tracks), count)
+    columns["probability"] = forecast.probability[row][:, mode] * is_real
+    columns["heading"] = forecast.heading[row][:, mode]
+    if forecast.scale is not None:
+        columns["scale"] = forecast.scale[row][:, mode]
+    return columns
 
 
-def _truth(scenario: Scenario, rows: NDArray[np.int64], steps: int) -> dict[str, NDArray[Any]]:
-    """Build the columns that do not depend on a forecast, and the number of ``neighbours``."""
-    tracks, now = scenario.tracks, scenario.num_observed - 1
-    future, seen = slice(now + 1, now + 1 + steps), tracks.valid[:, now]
-    apart = norm(tracks.position[rows, None, now] - tracks.position[None, seen, now])
-    return {
-        "neighbours": (apart <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
-        "track_id": tracks.track_id[rows],
-        "target": tracks.position[rows, future],
-        "target_heading": tracks.heading[rows, future],
-        "valid": tracks.valid[rows, future],
-        "object_type": tracks.object_type[rows],
-        "origin": tracks.position[rows, now],
-        "origin_heading": tracks.heading[rows, now],
-        "velocity": tracks.velocity[rows, now],
-    }
+def _counts(groups: Sequence[dict[str, NDArray[np.bool_]]], group: str) -> NDArray[np.int64]:
+    """Count the agents of a group in each scenario."""
+    return np.array([members[group].sum() for members in groups])
+
+
+def _concatenated(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, Any]:
+    """Concatenate the columns of all scenarios; scales are None unless all have them."""
+    columns: dict[str, Any] = {}
+    for name in parts[0]:
+        if all(name in part for part in parts):
+            columns[name] = np.concatenate([part[name] for part in parts])
+    columns.setdefault("scale", None)
+    return columns
 
 
 def _in_world(
@@ -210,59 +174,3 @@ def _in_world(
     first = np.searchsorted(scene[rows], scene[rows])  # of each agent's scene
     differ = np.abs(probability[rows] - probability[rows][first]).max(axis=1, initial=0.0) > SAME_PROBABILITY
     return candidate & ~np.isin(scene, scene[rows][differ])
-
-
-def _facts(
-    scenarios: Sequence[Scenario], scene: NDArray[np.int64], columns: dict[str, Any]
-) -> dict[str, NDArray[np.str_]]:
-    """Return each of :data:`FACTS` ``[A]`` as text."""
-    frame = Pose(columns["origin"][:, None], columns["origin_heading"][:, None])
-    local = relative_pose(Pose(columns["target"], columns["target_heading"]), frame)
-    manoeuvre = manoeuvres(local.position, local.heading, columns["valid"])
-    steps = columns["valid"].shape[1]
-    last = np.where(columns["valid"], np.arange(steps), 0).max(axis=1, initial=0)
-    ahead = (last + 1) * np.array([scenario.step_s for scenario in scenarios])[scene]
-    steady = columns["origin"] + columns["velocity"] * ahead[:, None]
-    error = norm(steady - columns["target"][np.arange(len(scene)), last])
-    numbers = dict(zip(BOUNDS, (norm(columns["velocity"]), columns["neighbours"], error), strict=True))
-    return {
-        "class": np.array(OBJECT_TYPES)[columns["object_type"]],
-        "city": np.array([s.city or "unknown" for s in scenarios])[scene],
-        "manoeuvre": np.array(MANOEUVRES)[manoeuvre],
-        **{name: _interval(values, BOUNDS[name]) for name, values in numbers.items()},
-    }
-
-
-def _interval(values: NDArray[Any], bounds: tuple[float, ...]) -> NDArray[np.str_]:
-    """Name the interval of each value: ``5 to 10``, or of integers ``5 to 9``."""
-    whole = int(values.dtype.kind == "i")
-    pairs = [(low, high - whole) for low, high in zip((0, *bounds), bounds, strict=False)]
-    names = [f"{low:g} to {high:g}" if low < high else f"{low:g}" for low, high in pairs]
-    return np.array([*names, f"{bounds[-1]:g} and more"])[np.digitize(values, bounds)]
-
-
-def manoeuvres(
-    future: NDArray[np.float64], heading: NDArray[np.float64], valid: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """Classify each agent's manoeuvre by its future up to the last valid step: index into :data:`MANOEUVRES`.
-
-    ``stationary`` without a valid step. The map is not used: a bend in the road is a turn, and a lane change
-    on a bend is not detected.
-
-    Args:
-        future: ``[A, F, 2]`` metres in the agent's own frame at the last observed step (x ahead, y left).
-        heading: ``[A, F]`` radians in the same frame; valid: ``[A, F]``.
-    """
-    steps, row = np.arange(valid.shape[1]), np.arange(len(valid))
-    last = np.where(valid, steps, 0).max(axis=1, initial=0)
-    (x, y), turned = future[row, last].T, wrap_angle(heading[row, last])
-    farthest = np.where(valid, norm(future), 0.0).max(axis=1, initial=0.0)
-    conditions = (
-        farthest < STATIONARY_M,
-        abs(turned) > U_TURN,
-        turned > TURN,
-        turned < -TURN,
-        (abs(y) > ASIDE_M) & (abs(y) < SLOPE * x) & (abs(turned) < PARALLEL),
-        np.ones(len(valid), bool),
-    )
-    return np.stack(conditions).argmax(axis=0)

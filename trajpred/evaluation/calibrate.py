@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trajpred.errors import require
 from trajpred.evaluation.agent_scores import best_modes
 from trajpred.evaluation.agents import ScoredAgents, whole_seconds
-from trajpred.evaluation.results import store_facts
+from trajpred.evaluation.origin import store_facts
 from trajpred.files import atomic_file
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,

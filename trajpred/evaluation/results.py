@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import platform
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.files import atomic_file
-from trajpred.store.manifest import read_manifest
 
 #: Version of the JSON files: it changes with the meaning of a key, not with new keys.
 VERSION = 5
 #: No metric in metres, seconds or shares is larger; sums of such numbers do not overflow.
 LARGEST = 1e12
+#: The fields that contain means of metrics.
+_MEANS = {"metrics", "worlds", "horizons", "updates", "breakdowns"}
 #: Types of the facts about trainings, stores and machines that tables use.
 _FACTS: dict[str, Any] = {
     **dict.fromkeys(("recipe", "weights", "gpu"), str | None),
@@ -91,8 +89,11 @@ class Evaluation:
 
     def __repr__(self) -> str:
         focal = self.metrics.get("focal", {})
-        best = "".join(f", {name} {focal[name]:.2f}" for name in ("minADE6", "minFDE6") if name in focal)
-        return f"Evaluation({self.predictor}: {self.data}, focal agents{best})"
+        text = f"{self.predictor}: {self.data}, focal agents"
+        for name in ("minADE6", "minFDE6"):
+            if name in focal:
+                text += f", {name} {focal[name]:.2f}"
+        return f"Evaluation({text})"
 
     @property
     def data(self) -> str:
@@ -103,7 +104,9 @@ class Evaluation:
     def covered(self) -> str:
         """The number of scenarios; ``40 of 616`` if no agent of the others was forecast."""
         missing = self.missing.get("scenarios", 0)
-        return f"{self.scenarios - missing:,} of {self.scenarios:,}" if missing else f"{self.scenarios:,}"
+        if not missing:
+            return f"{self.scenarios:,}"
+        return f"{self.scenarios - missing:,} of {self.scenarios:,}"
 
     @property
     def part(self) -> str:
@@ -121,9 +124,12 @@ class Evaluation:
     @property
     def recipe(self) -> str:
         """Name shared by the seeds of one training used in one way; a baseline's own name."""
-        trained, weights = self.training.get("recipe"), self.training.get("weights")
+        trained = self.training.get("recipe")
+        if not trained:
+            return self.predictor
+        weights = self.training.get("weights")
         start = f"from {weights}" if weights else ""
-        return ", ".join(filter(None, (trained, start, self.how))) if trained else self.predictor
+        return ", ".join(filter(None, (trained, start, self.how)))
 
     def by_scenario(self, metric: str, group: str = "focal") -> dict[str, float]:
         """Return the mean of ``metric`` over the agents of ``group`` by scenario, NaN where it is unknown.
@@ -141,8 +147,10 @@ class Evaluation:
 
         Raises: DataError if it is not recorded.
         """
-        known = [(name, value) for name, value in self.by_scenario(metric).items() if value == value]
-        return dict(sorted(known, key=lambda item: -item[1])[:count])
+        values = self.by_scenario(metric)
+        known = [name for name in values if not math.isnan(values[name])]
+        worst_first = sorted(known, key=lambda name: -values[name])
+        return {name: values[name] for name in worst_first[:count]}
 
 
 def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) -> None:
@@ -156,11 +164,12 @@ def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) ->
 
 
 def _to_text(evaluation: Evaluation) -> str:
-    values = {
-        name: json.dumps(finite(value), indent=None if name == "per_scenario" else 1, allow_nan=False)
-        for name, value in {"schema": VERSION, **asdict(evaluation)}.items()
-    }
-    return "{\n" + ",\n".join(f'"{name}": {value}' for name, value in values.items()) + "\n}"
+    lines = [f'"schema": {VERSION}']
+    for name, value in asdict(evaluation).items():
+        indent = None if name == "per_scenario" else 1
+        text = json.dumps(finite(value), indent=indent, allow_nan=False)
+        lines.append(f'"{name}": {text}')
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def finite(value: Any) -> Any:
@@ -176,10 +185,9 @@ def read_results(path: str | Path) -> list[Evaluation]:
     """Read the evaluations of a file of :func:`write_results`. Raises: DataError, also on other versions."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        found = content if isinstance(content, list) else [content]
-        known = {one.name for one in fields(Evaluation)}
-        versions = {one["schema"] for one in found} - {VERSION}
-        read = [] if versions else [Evaluation(**_with_nan(one, known)) for one in found]
+        records = content if isinstance(content, list) else [content]
+        versions = {record["schema"] for record in records} - {VERSION}
+        evaluations = [] if versions else [_evaluation(record) for record in records]
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=path) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -187,103 +195,65 @@ def read_results(path: str | Path) -> list[Evaluation]:
     if versions:
         problem = f"is version {versions.pop()} of the results format, expected {VERSION}: evaluate again"
         raise DataError(problem, file=path, field="schema")
-    for one in read:
-        wrong = next((name for name, correct in _checks(one) if not correct), None)
-        if wrong is not None:
-            raise DataError("is not what trajpred evaluate writes", file=path, field=wrong)
-    return read
+    for evaluation in evaluations:
+        for name, correct in _checks(evaluation):
+            if not correct:
+                raise DataError("is not what trajpred evaluate writes", file=path, field=name)
+    return evaluations
 
 
-def _with_nan(one: dict[str, Any], known: set[str]) -> dict[str, Any]:
-    """Select the ``known`` keys, with NaN for every metric that is null."""
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: convert(x) for name, x in value.items()}
-        return math.nan if value is None else value
-
-    means = {"metrics", "worlds", "horizons", "updates", "breakdowns"}
-    return {name: convert(one[name]) if name in means else one[name] for name in known & one.keys()}
+def _evaluation(record: dict[str, Any]) -> Evaluation:
+    """Build an evaluation from the keys of a file that are known, with NaN for every metric that is null."""
+    values: dict[str, Any] = {}
+    for column in fields(Evaluation):
+        if column.name in record:
+            value = record[column.name]
+            values[column.name] = _with_nan(value) if column.name in _MEANS else value
+    return Evaluation(**values)
 
 
-def _checks(one: Evaluation) -> Iterator[tuple[str, bool]]:
+def _with_nan(value: Any) -> Any:
+    """Replace None in nested dicts by NaN."""
+    if isinstance(value, dict):
+        return {name: _with_nan(item) for name, item in value.items()}
+    return math.nan if value is None else value
+
+
+def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
     """Yield for each field whether it has the type and keys that tables rely on."""
     for name, expected in get_type_hints(Evaluation).items():
-        yield name, _has_type(getattr(one, name), expected)
-    yield "wall_s", one.training.get("wall_s", 0) == one.training.get("wall_s", 0)  # not NaN
-    nested = [one.training.get(name) for name in ("store", "environment")]
-    for facts in filter(None, (one.training, one.store, one.environment, *nested)):
-        yield "training", isinstance(facts, dict)
-        yield from ((name, name not in facts or _has_type(facts[name], t)) for name, t in _FACTS.items())
-    yield "metrics", "focal" in one.metrics and all("count" in group for group in one.metrics.values())
-    table = one.per_scenario
-    lengths, ids = {len(values) for values in table.values()}, table.get("scenario_id", [])
+        yield name, _has_type(getattr(evaluation, name), expected)
+    training = evaluation.training
+    wall_s = training.get("wall_s", 0)
+    yield "wall_s", wall_s == wall_s  # not NaN
+    facts: list[Any] = [training, evaluation.store, evaluation.environment]
+    facts += [training.get("store"), training.get("environment")]
+    for group in filter(None, facts):
+        yield "training", isinstance(group, dict)
+        for name, expected in _FACTS.items():
+            yield name, name not in group or _has_type(group[name], expected)
+    counted = ["count" in group for group in evaluation.metrics.values()]
+    yield "metrics", "focal" in evaluation.metrics and all(counted)
+    table = evaluation.per_scenario
+    lengths = {len(values) for values in table.values()}
+    ids = table.get("scenario_id", [])
     yield "per_scenario", not table or ("scenario_id" in table and len(lengths) == 1)
     for name, values in table.items():
-        expected = str if name == "scenario_id" else float
-        optional = name != "scenario_id"
-        yield "per_scenario", all((x is None and optional) or _has_type(x, expected) for x in values)
-    yield "per_scenario", len({*ids}) == len(ids)
+        if name == "scenario_id":
+            yield "per_scenario", all(_has_type(value, str) for value in values)
+        else:
+            yield "per_scenario", all(value is None or _has_type(value, float) for value in values)
+    yield "per_scenario", len(set(ids)) == len(ids)
 
 
 def _has_type(value: Any, expected: Any) -> bool:
     """Return whether a value from a JSON file has the ``expected`` type, in the notation of annotations."""
-    outer, inner = get_origin(expected), get_args(expected)
+    outer = get_origin(expected)
+    inner = get_args(expected)
     if outer is dict:
-        return isinstance(value, dict) and all(_has_type(x, inner[1]) for x in value.values())
+        return isinstance(value, dict) and all(_has_type(item, inner[1]) for item in value.values())
     if outer is list:
-        return isinstance(value, list) and all(_has_type(x, inner[0]) for x in value)
+        return isinstance(value, list) and all(_has_type(item, inner[0]) for item in value)
     if expected is float:
         return isinstance(value, int | float) and (abs(value) <= LARGEST or value != value)
     return expected is Any or isinstance(value, expected)
-
-
-def environment() -> dict[str, Any]:
-    """Describe versions and hardware of this process, as plain values.
-
-    ``trajpred`` (version), ``commit`` and ``dirty`` (in a git checkout only), ``torch``, ``cpu``, ``threads``
-    and ``gpu`` (None without one).
-    """
-    import torch  # results are read without it
-
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    machine = {"cpu": cpu_model(), "threads": torch.get_num_threads(), "gpu": gpu}
-    return {"trajpred": __version__, **commit(), "torch": str(torch.__version__), **machine}
-
-
-def commit(package: Path = Path(__file__).parents[1]) -> dict[str, Any]:
-    """Return ``commit``, and whether the package differs from it (``dirty``); empty outside a checkout.
-
-    The package must be tracked by the repository: an environment may lie inside another project's checkout.
-    Files beside the package (results, notes) do not make it dirty.
-    """
-    if _git(package, "ls-files", "--", "__init__.py") in (None, ""):
-        return {}
-    changes = _git(package, "status", "--porcelain", "--", ".")
-    return {"commit": _git(package, "rev-parse", "HEAD"), "dirty": changes != ""}
-
-
-def _git(folder: Path, *command: str) -> str | None:
-    """Return the output of git; None if it fails or is not installed."""
-    try:
-        done = subprocess.run(["git", "-C", folder, *command], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
-def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's name, as far as the system reports it."""
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
-
-
-def store_facts(store: Path) -> dict[str, Any]:
-    """Return a store's ``source``, ``config`` (a hash of how it was made), and ``scenarios`` of each split.
-
-    Raises: DataError.
-    """
-    manifest = read_manifest(store)
-    counts = {name: split.get("scenarios") for name, split in manifest["splits"].items()}
-    return {"source": manifest.get("source"), "config": manifest.get("config"), "scenarios": counts}

@@ -21,7 +21,8 @@ from trajpred.evaluation.agent_scores import (
     horizon_scores,
     tensors,
 )
-from trajpred.evaluation.agents import BOUNDS, FACTS, WORLD_GROUPS, ScoredAgents, require_step
+from trajpred.evaluation.agent_truth import BOUNDS, FACTS
+from trajpred.evaluation.agents import WORLD_GROUPS, ScoredAgents, require_step
 from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.updates import ERRORS, changes, score_streams
 from trajpred.forecast import Forecast
@@ -58,12 +59,15 @@ class GroupMeans:
 
     def means(self, part: str, names: Sequence[str] | None = None) -> Means:
         """Return for each group ``count`` and the means of ``names`` over agents with a value (not NaN)."""
-        found: Means = {}
-        for group, (known, total) in self._sums[part].items():
-            rows = [self.names.index(name) for name in names or self.names]
-            means = {self.names[i]: float(total[i] / known[i]) for i in rows if known[i]}
-            found[group] = {"count": self.count[part][group], **means}
-        return found
+        by_group: Means = {}
+        for group, (count, total) in self._sums[part].items():
+            means: dict[str, float] = {"count": self.count[part][group]}
+            for name in names or self.names:
+                column = self.names.index(name)
+                if count[column]:
+                    means[name] = float(total[column] / count[column])
+            by_group[group] = means
+        return by_group
 
 
 class Scores:
@@ -76,7 +80,8 @@ class Scores:
         check: also gets every batch.
 
     Attributes:
-        agents: number of scored agents; missing: of agents without a forecast, by group.
+        agents: number of scored agents.
+        missing: number of agents without a forecast, by group.
         scenario_ids: the scenarios, in order.
         seconds: of the future, those that are scored and those that are known.
     """
@@ -88,15 +93,17 @@ class Scores:
         joint: bool = False,
         check: Av2Check | None = None,
     ) -> None:
-        self.ks, self.joint, self.check, self.agents = tuple(ks), joint, check, 0
+        self.ks = tuple(ks)
+        self.joint = joint
+        self.check = check
+        self.agents = 0
         self.missing = dict.fromkeys((*GROUPS, "scenarios"), 0)
         self.calibration = Calibration() if plausibility else None
         self.worlds = {group: WorldMeans(group) for group in WORLD_GROUPS}
         self.names: tuple[str, ...] = ()
-        short = columns("breakdown")
         self._all = GroupMeans(())
         self._horizons = GroupMeans(horizon_columns(plausibility))
-        self._facts = {fact: GroupMeans(short) for fact in FACTS}
+        self._facts = {fact: GroupMeans(columns("breakdown")) for fact in FACTS}
         self._updates = GroupMeans((*ERRORS, *changes()))
         self.scenario_ids: list[str] = []
         # One buffer for each group: thousands of small arrays would fragment the heap.
@@ -109,11 +116,13 @@ class Scores:
         agents = ScoredAgents.of(scenarios, forecasts, self.joint)
         self._step_s = self._step_s or agents.step_s
         require_step(agents.step_s, self._step_s, scenarios[0].scenario_id)
-        steps = agents.valid.shape[1], scenarios[0].num_steps - scenarios[0].num_observed
-        self.seconds = [round(n * self._step_s, 2) for n in steps]
+        scored = agents.valid.shape[1]
+        recorded = scenarios[0].num_steps - scenarios[0].num_observed
+        self.seconds = [round(steps * self._step_s, 2) for steps in (scored, recorded)]
         self.agents += len(agents)
-        missing = agents.missing | {"scenarios": len(scenarios) - len(np.unique(agents.scene))}
-        self.missing = {name: count + missing[name] for name, count in self.missing.items()}
+        for group, count in agents.missing.items():
+            self.missing[group] += count
+        self.missing["scenarios"] += len(scenarios) - len(np.unique(agents.scene))
         for worlds in self.worlds.values():
             worlds.add(agents)
         if self.check is not None:
@@ -123,27 +132,22 @@ class Scores:
             self.calibration.add(agents)
         updates, changed = score_streams(scenarios, forecasts, agents)
         scores |= changed
-        for update, rows in updates.items():
-            member = {group: x & ~np.isnan(rows[:, 0]) for group, x in agents.member.items()}
-            self._updates.add(update, member, rows)
+        for update, table in updates.items():
+            self._updates.add(update, _members(agents, ~np.isnan(table[:, 0])), table)
         if not self.names:
             self.names = tuple(scores)
             self._all = GroupMeans(self.names)
-        table = np.stack([*scores.values()], axis=1)
         self.scenario_ids += [scenario.scenario_id for scenario in scenarios]
         for group, sums in self._scene_sums.items():
-            names = self._kept(group)
-            by_scene = _scene_sums(agents, group, np.stack([scores[name] for name in names], axis=1))
+            by_scene = _scene_sums(agents, group, _table(scores, self._kept(group)))
             sums.frombytes(by_scene.tobytes())
-        self._all.add("", agents.member, table)
+        self._all.add("", agents.member, _table(scores, self.names))
         for second, ahead in horizon_scores(agents, self.calibration is not None).items():
-            member = {group: x & ahead.visible for group, x in agents.member.items()}
-            self._horizons.add(second, member, ahead.values)
-        short = np.stack([scores[name] for name in columns("breakdown")], axis=1)
+            self._horizons.add(second, _members(agents, ahead.visible), ahead.values)
+        short = _table(scores, columns("breakdown"))
         for fact, means in self._facts.items():
             for part in np.unique(agents.facts[fact]).tolist():
-                rows = agents.facts[fact] == part
-                means.add(part, {group: x & rows for group, x in agents.member.items()}, short)
+                means.add(part, _members(agents, agents.facts[fact] == part), short)
 
     def means(self, names: Sequence[str]) -> Means:
         """Return the means of ``names`` over the agents of each group."""
@@ -160,9 +164,13 @@ class Scores:
     def breakdown(self, fact: str) -> dict[str, Means]:
         """Return the means for each value of ``fact``: intervals in order, words by descending frequency."""
         means = self._facts[fact]
-        by_number = fact in BOUNDS
-        order = (lambda x: float(x.split()[0])) if by_number else (lambda x: (-means.count[x]["all"], x))
-        return {value: means.means(value) for value in sorted(means.count, key=order)}
+
+        def place(value: str) -> tuple[float, str]:
+            if fact in BOUNDS:
+                return float(value.split()[0]), ""
+            return -means.count[value]["all"], value
+
+        return {value: means.means(value) for value in sorted(means.count, key=place)}
 
     def by_scenario(self, group: str) -> dict[str, NDArray[np.float32]]:
         """Return ``count`` and sums ``[S]`` over a group's agents; of focal ones all metrics."""
@@ -170,8 +178,20 @@ class Scores:
         return dict(zip(("count", *self._kept(group)), table.T, strict=True))
 
     def _kept(self, group: str) -> tuple[str, ...]:
-        compared = [name for name in paired_columns() if name in self.names]
-        return self.names if group == "focal" else tuple(compared)
+        """Return the metrics of which the sums by scenario are kept."""
+        if group == "focal":
+            return self.names
+        return tuple(name for name in paired_columns() if name in self.names)
+
+
+def _members(agents: ScoredAgents, rows: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:
+    """Return the members ``[A]`` of each group among the agents of ``rows`` ``[A]``."""
+    return {group: member & rows for group, member in agents.member.items()}
+
+
+def _table(scores: dict[str, NDArray[np.floating]], names: Sequence[str]) -> NDArray[np.floating]:
+    """Return the scores ``[A, M]`` of these metrics."""
+    return np.stack([scores[name] for name in names], axis=1)
 
 
 def _scene_sums(agents: ScoredAgents, group: str, values: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -198,18 +218,28 @@ class WorldMeans:
             return
         _, index, actors = np.unique(agents.scene[rows], return_inverse=True, return_counts=True)
         first = np.searchsorted(index, np.arange(len(actors)))
-        path, p, target, valid = (x[torch.from_numpy(rows)] for x in tensors(agents))
-        self.count, self.actors = self.count + len(actors), self.actors + int(actors.sum())
-        for name, x in world_metrics(path, p[first], target, valid, torch.from_numpy(index)).items():
-            values = x.numpy()
-            self._sum[name] += float((values * actors if METRICS[name].per_actor else values).sum())
+        path, probability, target, valid = [values[torch.from_numpy(rows)] for values in tensors(agents)]
+        self.count += len(actors)
+        self.actors += int(actors.sum())
+        metrics = world_metrics(path, probability[first], target, valid, torch.from_numpy(index))
+        for name, values in metrics.items():
+            of_scene = values.numpy()
+            if METRICS[name].per_actor:
+                of_scene = of_scene * actors
+            self._sum[name] += float(of_scene.sum())
 
     def means(self) -> dict[str, float]:
         """Return the means, if any, and the numbers of scenes (``count``), ``actors`` and ``incomplete``."""
         if not self.count:
             return {"count": 0, "incomplete": self.incomplete}
-        found = {n: x / (self.actors if METRICS[n].per_actor else self.count) for n, x in self._sum.items()}
-        return {"count": self.count, "incomplete": self.incomplete, "actors": self.actors, **found}
+        means: dict[str, float] = {
+            "count": self.count,
+            "incomplete": self.incomplete,
+            "actors": self.actors,
+        }
+        for name, total in self._sum.items():
+            means[name] = total / (self.actors if METRICS[name].per_actor else self.count)
+        return means
 
 
 class Calibration:
@@ -236,7 +266,8 @@ class Calibration:
                 error = agents.target[rows] - agents.trajectory[rows, mode]
                 error = rotate(error, -agents.origin_heading[rows, None])
                 level = laplace_levels(error, agents.scale[rows, mode])[agents.valid[rows]]
-                self._within[group] += [*((level <= q).sum() for q in LEVELS), level.size]
+                within = [(level <= limit).sum() for limit in LEVELS]
+                self._within[group] += [*within, level.size]
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Summarise each group that has agents.
@@ -244,17 +275,20 @@ class Calibration:
         ``ECE`` over all modes and ``top ECE`` of the most probable one (Guo et al. 2017), ``reliability``
         (:meth:`~trajpred.metrics.calibration.Reliability.diagram`), ``coverage`` by level.
         """
-        found: dict[str, dict[str, Any]] = {}
-        for group, (*within, known) in self._within.items():
+        by_group: dict[str, dict[str, Any]] = {}
+        for group, (*within, coordinates) in self._within.items():
             modes = self._modes[group, False]
             if not modes.count.any():
                 continue
-            found[group] = {
+            summary = {
                 "ECE": modes.expected_calibration_error,
                 "top ECE": self._modes[group, True].expected_calibration_error,
                 "reliability": modes.diagram(),
             }
-            if known:
-                shares = {f"{q:.0%}": n / known for q, n in zip(LEVELS, within, strict=True)}
-                found[group]["coverage"] = shares
-        return found
+            if coordinates:
+                coverage: dict[str, float] = {}
+                for limit, count in zip(LEVELS, within, strict=True):
+                    coverage[f"{limit:.0%}"] = count / coordinates
+                summary["coverage"] = coverage
+            by_group[group] = summary
+        return by_group

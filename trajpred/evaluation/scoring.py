@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation.agents import FACTS
+from trajpred.evaluation.agent_truth import FACTS
 from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.intervals import bootstrap_columns
-from trajpred.evaluation.results import Evaluation, environment, store_facts
+from trajpred.evaluation.origin import environment, store_facts
+from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
 from trajpred.evaluation.updates import changes
 from trajpred.metrics import metric_of, paired_columns

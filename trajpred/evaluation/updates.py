@@ -25,35 +25,47 @@ Table: TypeAlias = NDArray[np.float64]
 
 def changes() -> tuple[str, ...]:
     """List the metrics of the change from one update to the next."""
-    return tuple(one.name for one in metrics_of("streaming"))
+    return tuple(metric.name for metric in metrics_of("streaming"))
 
 
 def score_update(scenario: Scenario, update: Update, before: Update | None = None) -> Table:
     """Compute :data:`ERRORS` and :func:`changes` ``[A, M]`` of all tracks of a recording.
 
     Errors are over the steps of the forecast that were recorded. NaN for tracks that are not forecast or not
-    visible at that step; changes also where they were not before.
+    visible at that step; changes are also NaN where the track was not visible at the preceding update.
 
     Args:
         before: the preceding update.
     """
-    (step, forecast), tracks = update, scenario.tracks
-    found = np.full((len(tracks), len(ERRORS) + len(changes())), np.nan)
-    rows, *arrays = with_truth(forecast, scenario, np.flatnonzero(tracks.valid[:, step]), step)
+    step, forecast = update
+    tracks = scenario.tracks
+    table = np.full((len(tracks), len(ERRORS) + len(changes())), np.nan)
+    visible = np.flatnonzero(tracks.valid[:, step])
+    rows, *arrays = with_truth(forecast, scenario, visible, step)
     if len(rows):
-        path, p, truth, valid = map(torch.from_numpy, arrays)
-        errors = agent_metrics(path, p, truth, valid, [6], ("minADE", "minFDE"))
-        found[rows, : len(ERRORS)] = torch.stack([errors[name] for name in ERRORS], 1).numpy()
-    if before is not None:
-        (earlier, old), names = before, tracks.track_id
-        seen = tracks.valid[:, [earlier, step]].all(axis=1)
-        both = seen & (old.rows(names) >= 0) & (forecast.rows(names) >= 0)
-        if both.any():
-            a, b = old.of(names[both]), forecast.of(names[both])
-            matched = match_modes(a.trajectory, a.probability, b.trajectory, b.probability, step - earlier)
-            columns = [one.compute(matched) for one in metrics_of("streaming")]
-            found[both, len(ERRORS) :] = np.stack(columns, axis=1)
-    return found
+        path, probability, truth, valid = [torch.from_numpy(values) for values in arrays]
+        errors = agent_metrics(path, probability, truth, valid, [6], ("minADE", "minFDE"))
+        table[rows, : len(ERRORS)] = torch.stack([errors[name] for name in ERRORS], 1).numpy()
+    if before is None:
+        return table
+    earlier_step, earlier = before
+    names = tracks.track_id
+    was_visible = tracks.valid[:, [earlier_step, step]].all(axis=1)
+    both = was_visible & (earlier.rows(names) >= 0) & (forecast.rows(names) >= 0)
+    if not both.any():
+        return table
+    first = earlier.of(names[both])
+    second = forecast.of(names[both])
+    matched = match_modes(
+        first.trajectory,
+        first.probability,
+        second.trajectory,
+        second.probability,
+        step - earlier_step,
+    )
+    columns = [metric.compute(matched) for metric in metrics_of("streaming")]
+    table[both, len(ERRORS) :] = np.stack(columns, axis=1)
+    return table
 
 
 def score_stream(scenario: Scenario, forecast: StreamedForecast) -> dict[str, Table]:
@@ -61,14 +73,19 @@ def score_stream(scenario: Scenario, forecast: StreamedForecast) -> dict[str, Ta
 
     NaN for tracks that lack an error at any update, so that all updates are of the same agents.
     """
-    now, found = scenario.num_observed - 1, dict[str, Table]()
+    now = scenario.num_observed - 1
+    tables: dict[str, Table] = {}
     before: Update | None = None
-    for back, one in [*forecast.earlier.items(), (0, forecast)]:
-        update = (now - back, one)
-        found[f"{round((now - back + 1) * scenario.step_s, 2):g} s"] = score_update(scenario, update, before)
+    for steps_back, forecast_then in [*forecast.earlier.items(), (0, forecast)]:
+        step = now - steps_back
+        seconds = round((step + 1) * scenario.step_s, 2)
+        update = (step, forecast_then)
+        tables[f"{seconds:g} s"] = score_update(scenario, update, before)
         before = update
-    known = np.all([~np.isnan(table[:, len(ERRORS) - 1]) for table in found.values()], axis=0)
-    return {name: np.where(known[:, None], table, np.nan) for name, table in found.items()}
+    scored = np.ones(len(scenario.tracks), np.bool_)
+    for table in tables.values():
+        scored &= ~np.isnan(table[:, len(ERRORS) - 1])
+    return {name: np.where(scored[:, None], table, np.nan) for name, table in tables.items()}
 
 
 def score_streams(
@@ -83,12 +100,16 @@ def score_streams(
     for scene, (scenario, forecast) in enumerate(zip(scenarios, forecasts, strict=True)):
         if not isinstance(forecast, StreamedForecast):
             return {}, {}
+        if not forecast.earlier:
+            continue
         rows = np.flatnonzero(agents.scene == scene)
-        track = {name: i for i, name in enumerate(scenario.tracks.track_id.tolist())}
-        tracks = [track[name] for name in agents.track_id[rows].tolist()]
-        for name, table in (score_stream(scenario, forecast) if forecast.earlier else {}).items():
-            every = updates.setdefault(name, np.full((len(agents), table.shape[1]), np.nan))
-            every[rows] = table[tracks]
-    changed = [table[:, len(ERRORS) :] for table in [*updates.values()][1:]]
-    mean = np.mean(changed, axis=0) if changed else np.full((len(agents), len(changes())), np.nan)
+        tracks = [scenario.tracks.index(name) for name in agents.track_id[rows].tolist()]
+        for name, table in score_stream(scenario, forecast).items():
+            if name not in updates:
+                updates[name] = np.full((len(agents), table.shape[1]), np.nan)
+            updates[name][rows] = table[tracks]
+    later = list(updates.values())[1:]
+    mean = np.full((len(agents), len(changes())), np.nan)
+    if later:
+        mean = np.mean([table[:, len(ERRORS) :] for table in later], axis=0)
     return updates, dict(zip(changes(), mean.T, strict=True))

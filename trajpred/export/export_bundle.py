@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation.results import environment
+from trajpred.evaluation.origin import environment
 from trajpred.export.any_model import decoder_chain, encoder_chain
 from trajpred.export.check import Check, check, check_encoder, example_arrays
 from trajpred.export.graphs import Decoder, Encoder

@@ -104,7 +104,7 @@ def _describe_scored(scenario: Scenario, forecast: Forecast, world: int | None) 
     """Describe the scored tracks if there are several; of joint forecasts, the best world."""
     import torch
 
-    from trajpred.evaluation.agents import groups_of
+    from trajpred.evaluation.agent_truth import groups_of
 
     rows = np.flatnonzero(groups_of(scenario)["scored"])
     found = track_metrics(scenario, forecast, rows, world)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from trajpred.errors import require
-from trajpred.evaluation.agents import FACTS
+from trajpred.evaluation.agent_truth import FACTS
 from trajpred.evaluation.report.tables import Means, Table, cell, cells, listing, names_of
 from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import columns, metrics_of

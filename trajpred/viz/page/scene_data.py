@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from trajpred.errors import require
-from trajpred.evaluation.agents import facts_of, groups_of
+from trajpred.evaluation.agent_truth import facts_of, groups_of
 from trajpred.evaluation.results import finite
 from trajpred.evaluation.updates import ERRORS, changes, score_update
 from trajpred.forecast import Attention, Forecast, with_truth
