@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -11,14 +12,14 @@ from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
 from trajpred.features.lane_futures import MODES
-from trajpred.features.relations import edge_features
 from trajpred.geometry import Pose
 from trajpred.model.heads import CurveHead
 from trajpred.model.mode_layers import ModeLayers, end_pose, scaled_paths
+from trajpred.model.mode_relations import same_mode_edges, scene_edges
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose
 from trajpred.model.token_encoder import SceneTokens, require_sizes
-from trajpred.model.token_graph import MODE_EDGE_KINDS, TokenGraph, radius_edges
+from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import DenseRelation, EdgeRelation, GroupRelation, Padding, at_least_float32, mlp
 from trajpred.nn.edge_attention import Operator
 
@@ -252,16 +253,13 @@ class ModeDecoder(SceneDecoder):
         num_poses = poses.heading.shape[0]
         repeats = num_poses // max(agents.shape[0], 1)
         modes = padding.repeat(repeats)
-        owner = agents.repeat_interleave(repeats)
-        index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
-        edges = EdgeRelation(
-            index=index,
-            bias=self.scene_bias(stage, features, fading).T,
-            num_senders=graph.num_nodes,
-            num_receivers=num_poses,
-            poses=(graph.poses, poses),
-            features=features.T,
-            complete=True,
+        edges = scene_edges(
+            graph=graph,
+            poses=poses,
+            radius_m=self.radius[stage],
+            agents=agents.repeat_interleave(repeats),
+            modes=modes,
+            bias=partial(self.scene_bias, stage),
         )
         if self.evaluation == "edges":
             return edges
@@ -280,21 +278,7 @@ class ModeDecoder(SceneDecoder):
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
         """Relate mode k of an agent's neighbours to its own mode k, at the agents' poses."""
-        index = graph.index[:, : graph.num_agent_edges]
-        kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
-        sender = graph.poses.rows.index_select(1, index[0])
-        receiver = graph.poses.rows.index_select(1, index[1])
-        features = edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))
-        agents = graph.poses[: graph.num_agents]
-        edges = EdgeRelation(
-            index=index,
-            bias=self.across_bias(features).T,
-            num_senders=graph.num_agents,
-            num_receivers=graph.num_agents,
-            poses=(agents, agents),
-            features=features.T,
-        )
-        edges = edges.with_copies(self.modes)
+        edges = same_mode_edges(graph, self.modes, self.across_bias)
         if self.evaluation == "edges":
             return edges
         return DenseRelation.of(edges, graph.agents, graph.agents)
