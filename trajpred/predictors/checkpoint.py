@@ -35,7 +35,8 @@ class ModelPredictor(Predictor):
     end with the scenario's future, or where the model's horizon does.
 
     Attributes:
-        step_s: seconds between the steps of the model; horizon: its future steps.
+        step_s: seconds between the steps of the model.
+        horizon: its future steps.
     """
 
     step_s: float
@@ -44,21 +45,31 @@ class ModelPredictor(Predictor):
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         if not scenarios:
             return []
+        results: list[Forecast] = []
         forecasts = self.forecast(self.on_model_steps(scenarios))
-        return [self._on_own_steps(*both) for both in zip(forecasts, scenarios, strict=True)]
+        for forecast, scenario in zip(forecasts, scenarios, strict=True):
+            results.append(self._on_own_steps(forecast, scenario))
+        return results
 
     def on_model_steps(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
         """Resample the scenarios that have another time step than the model."""
-        return [s if same_step(s.step_s, self.step_s) else resample(s, self.step_s) for s in scenarios]
+        resampled: list[Scenario] = []
+        for scenario in scenarios:
+            if same_step(scenario.step_s, self.step_s):
+                resampled.append(scenario)
+            else:
+                resampled.append(resample(scenario, self.step_s))
+        return resampled
 
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         """Forecast all steps of the model for scenarios of its time step."""
         raise NotImplementedError
 
     def _on_own_steps(self, forecast: Forecast, scenario: Scenario) -> Forecast:
-        step_s, reach_s = scenario.step_s, self.horizon * self.step_s
+        step_s = scenario.step_s
         if same_step(step_s, self.step_s):
             return forecast.first(future_steps(scenario))
+        reach_s = self.horizon * self.step_s
         steps = min(future_steps(scenario), int(reach_s / step_s + SAME_TIME))
         longer = f"of {scenario.scenario_id} is {step_s:g} s, {self.name} predicts {reach_s:g} s"
         require(steps > 0, "step_s", longer)
@@ -86,20 +97,28 @@ class CheckpointPredictor(ModelPredictor):
     """
 
     def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
-        self.joint, self.mirror = joint, False
+        self.joint = joint
+        self.mirror = False
         content = read_checkpoint(checkpoint)
         self.content = {name: content[name] for name in (*PLAIN, "state_dict") if name in content}
         self.training = training_facts(content)
         self.licence = licence_of(checkpoint)
-        fitted = content.get(CALIBRATION, {})
-        self.temperature = float(fitted.get("temperature", 1.0))
-        self.regions = ConformalRegions.from_json(fitted["regions"]) if fitted else None
-        self.how = "joint" if joint else "calibrated" if fitted else ""
-        self.name = display_name(checkpoint) + (", joint" if joint else "")
+        self.name = display_name(checkpoint)
+        self.temperature = 1.0
+        self.regions: ConformalRegions | None = None
+        if fitted := content.get(CALIBRATION, {}):
+            self.temperature = float(fitted.get("temperature", 1.0))
+            self.regions = ConformalRegions.from_json(fitted["regions"])
+            self.how = "calibrated"
+        if joint:
+            self.name += ", joint"
+            self.how = "joint"
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.forks = self.device.type == "cpu"
         model = Forecaster.with_weights(content[CONFIG], content["state_dict"], checkpoint)
-        self.model, self.step_s, self.horizon = model.to(self.device), model.step_s, model.horizon
+        self.model = model.to(self.device)
+        self.step_s = model.step_s
+        self.horizon = model.horizon
         if joint and not self.model.decoder.joint:
             advice = "take argoverse-nano, or train with model.decoder.init_args.joint true"
             raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
@@ -115,25 +134,27 @@ class CheckpointPredictor(ModelPredictor):
     def mirrored(self) -> CheckpointPredictor:
         """Return the same model applied to mirrored scenes; its forecasts are mirrored back."""
         other = copy(self)
-        other.mirror, other.name = True, f"{self.name}, mirrored"
+        other.mirror = True
+        other.name = f"{self.name}, mirrored"
         other.how = ", ".join(filter(None, (self.how, "mirrored")))
         return other
 
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         forecasts = self.model.forecast(self._batch(scenarios), joint=self.joint)
         if self.temperature != 1.0 and not self.joint:  # fitted to marginal forecasts
-            forecasts = [
-                replace(one, probability=apply_temperature(one.probability, self.temperature))
-                for one in forecasts
-            ]
-        return [_reflect(one) for one in forecasts] if self.mirror else forecasts
+            forecasts = [_with_temperature(forecast, self.temperature) for forecast in forecasts]
+        if self.mirror:
+            forecasts = [_reflect(forecast) for forecast in forecasts]
+        return forecasts
 
     def attention(self, scenarios: Sequence[Scenario]) -> list[Attention]:
         """Return what each agent attends to in each scenario.
 
         Raises: DataError if the encoder reports no attention.
         """
-        return self.model.encoder.attention_weights(self._batch(scenarios)) if scenarios else []
+        if not scenarios:
+            return []
+        return self.model.encoder.attention_weights(self._batch(scenarios))
 
     def _batch(self, scenarios: Sequence[Scenario]) -> HeteroData:
         """Build the model's input. Raises: DataError if the scenarios do not fit the model."""
@@ -152,8 +173,11 @@ class BundlePredictor(ModelPredictor):
 
         self.forecaster = OnboardForecaster(bundle, threads=torch.get_num_threads())
         opened = self.forecaster.bundle
-        self.name, self.how = f"{opened.name}, onboard {opened.precision}", "onboard"
-        self.training, self.step_s, self.horizon = opened.training, opened.step_s, opened.horizon
+        self.name = f"{opened.name}, onboard {opened.precision}"
+        self.how = "onboard"
+        self.training = opened.training
+        self.step_s = opened.step_s
+        self.horizon = opened.horizon
 
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [self.forecaster.forecast(ScenarioBatch.of([scenario])) for scenario in scenarios]
@@ -162,13 +186,18 @@ class BundlePredictor(ModelPredictor):
 def display_name(checkpoint: str | Path) -> str:
     """Return ``RUN/version_0/best`` for a checkpoint in a run's folder, else the name of the file."""
     path = Path(checkpoint)
-    path = (locate(path) if path.is_dir() else path).absolute()
-    run = path.parts[1:][-4:-2] if path.parent.name == "checkpoints" else ()
-    return "/".join((*run, path.name.removesuffix(".ckpt")))
+    if path.is_dir():
+        path = locate(path)
+    path = path.absolute()
+    name = path.name.removesuffix(".ckpt")
+    if path.parent.name != "checkpoints":
+        return name
+    run = path.parts[1:][-4:-2]
+    return "/".join((*run, name))
 
 
 def has_attention(predictor: Predictor) -> bool:
-    """Whether the predictor is a model whose encoder reports attention."""
+    """Return whether the predictor is a model whose encoder reports attention."""
     return isinstance(predictor, CheckpointPredictor) and predictor.model.encoder.has_attention
 
 
@@ -178,6 +207,11 @@ def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[At
     require(has_attention(predictor), "attention", problem)
     assert isinstance(predictor, CheckpointPredictor)
     return predictor.attention(scenarios)
+
+
+def _with_temperature(forecast: Forecast, temperature: float) -> Forecast:
+    """Return the forecast with calibrated probabilities."""
+    return replace(forecast, probability=apply_temperature(forecast.probability, temperature))
 
 
 def _reflect(forecast: Forecast) -> Forecast:

@@ -19,8 +19,12 @@ class DerivedPredictor(Predictor):
     """A predictor that uses another one in its own way, and is described as that one."""
 
     def __init__(self, predictor: Predictor) -> None:
-        self.predictor, self.name, self.training = predictor, predictor.name, predictor.training
-        self.joint, self.how, self.forks = predictor.joint, predictor.how, predictor.forks
+        self.predictor = predictor
+        self.name = predictor.name
+        self.training = predictor.training
+        self.joint = predictor.joint
+        self.how = predictor.how
+        self.forks = predictor.forks
 
     @property
     def members(self) -> tuple[Predictor, ...]:
@@ -59,9 +63,10 @@ def perturbed(
 
     Raises: DataError if there is no such perturbation, or the predictor is a predictions file.
     """
-    asked = [names] if isinstance(names, str) else [*(names or [])]
+    if isinstance(names, str):
+        names = [names]
     chosen: list[str] = []
-    for name in asked:
+    for name in names or []:
         chosen += PERTURBATIONS if name == "all" else [name]
     variants = [PerturbedPredictor(predictor, name) for name in dict.fromkeys(chosen)]
     for seconds in history or []:
@@ -112,26 +117,34 @@ class StreamedPredictor(DerivedPredictor):
         require(updates > 1, "updates", "must be 2 or more")
         require(every_s > 0, "every_s", "must be positive")
         super().__init__(predictor)
-        self.every_s, self.updates = every_s, updates
+        self.every_s = every_s
+        self.updates = updates
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        found = [StreamedForecast(one.scenario_id, **one.arrays) for one in self.predictor(scenarios)]
-        every = [self._steps(one) for one in scenarios]
+        latest = self.predictor(scenarios)
+        streamed = [StreamedForecast(forecast.scenario_id, **forecast.arrays) for forecast in latest]
+        every = [self._steps(scenario) for scenario in scenarios]
         oldest = self.updates - 1
-        known = [one.num_observed - step * oldest for one, step in zip(scenarios, every, strict=True)]
-        seen = [i for i, one in enumerate(scenarios) if one.tracks.last_seen(known[i])[one.focal] >= 0]
+        rows: list[int] = []
+        for row, scenario in enumerate(scenarios):
+            observed = scenario.num_observed - every[row] * oldest
+            if scenario.tracks.last_seen(observed)[scenario.focal] >= 0:
+                rows.append(row)
         for update in range(oldest, 0, -1):
-            forecasts = self.predictor([earlier(scenarios[i], update * every[i]) for i in seen])
-            for i, forecast in zip(seen, forecasts, strict=True):
-                found[i].earlier[update * every[i]] = forecast
-        return list[Forecast](found)
+            forecasts = self.predictor([earlier(scenarios[row], update * every[row]) for row in rows])
+            for row, forecast in zip(rows, forecasts, strict=True):
+                streamed[row].earlier[update * every[row]] = forecast
+        return list[Forecast](streamed)
 
     def _steps(self, scenario: Scenario) -> int:
         """Return the number of steps between updates."""
-        steps, known = round(self.every_s / scenario.step_s), scenario.num_observed
+        steps = round(self.every_s / scenario.step_s)
+        observed = scenario.num_observed
         require(steps > 0, "every_s", f"must be at least a step of {scenario.step_s:g} s")
-        require(self.updates <= known, "updates", f"must be at most {known}, the number of observed steps")
-        longest = f"{round((known - 1) // (self.updates - 1) * scenario.step_s, 2):g} s"
-        problem = f"must be at most {longest} for {self.updates} updates within the {known} observed steps"
-        require(steps * (self.updates - 1) < known, "every_s", problem)
+        most = f"must be at most {observed}, the number of observed steps"
+        require(self.updates <= observed, "updates", most)
+        longest_s = round((observed - 1) // (self.updates - 1) * scenario.step_s, 2)
+        within = f"{self.updates} updates within the {observed} observed steps"
+        problem = f"must be at most {longest_s:g} s for {within}"
+        require(steps * (self.updates - 1) < observed, "every_s", problem)
         return steps

@@ -29,14 +29,21 @@ class EnsemblePredictor(Predictor):
 
     def __init__(self, predictors: Sequence[Predictor], modes: int = 6) -> None:
         require(modes > 0, "modes", f"must be positive, is {modes}")
-        self.predictors, self.modes = tuple(predictors), modes
-        self.name = " + ".join(one.name for one in predictors)
-        same = all(one.training == predictors[0].training for one in predictors)
+        self.predictors = tuple(predictors)
+        self.modes = modes
+        self.name = " + ".join(predictor.name for predictor in predictors)
+        self.forks = all(predictor.forks for predictor in predictors)
+        ways: list[str] = []
         # A model and its mirrored forecasts are one training, used in another way.
-        self.training = predictors[0].training if same else {}
-        reduced = f"modes merged to {modes}" if modes != 6 else ""
-        self.how = ", ".join(filter(None, (predictors[-1].how if same else "", reduced)))
-        self.forks = all(one.forks for one in predictors)
+        training = predictors[0].training
+        if all(predictor.training == training for predictor in predictors):
+            self.training = training
+            ways.append(predictors[-1].how)
+        else:
+            self.training = {}
+        if modes != 6:
+            ways.append(f"modes merged to {modes}")
+        self.how = ", ".join(filter(None, ways))
 
     @property
     def members(self) -> tuple[Predictor, ...]:
@@ -46,8 +53,8 @@ class EnsemblePredictor(Predictor):
         return f"EnsemblePredictor({self.modes} modes of {len(self.predictors)} predictors: {self.name})"
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        each = [predictor(scenarios) for predictor in self.predictors]
-        return [merge(forecasts, self.modes) for forecasts in zip(*each, strict=True)]
+        by_predictor = [predictor(scenarios) for predictor in self.predictors]
+        return [merge(forecasts, self.modes) for forecasts in zip(*by_predictor, strict=True)]
 
 
 def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
@@ -60,31 +67,41 @@ def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
     """
     first = forecasts[0]
     for other in forecasts[1:]:
-        a, b = first.scenario_id, other.scenario_id
-        require(a == b, "scenario_id", f"forecasts of {a} and {b} cannot be merged")
-        F, G = first.trajectory.shape[2], other.trajectory.shape[2]
-        require(F == G, "trajectory", f"forecasts of {F} and {G} steps cannot be merged")
-    rows = np.stack([one.rows(first.track_id) for one in forecasts])
+        _require_same(first.scenario_id, other.scenario_id, "scenario_id", "forecasts of {} and {}")
+        steps = first.trajectory.shape[2]
+        _require_same(steps, other.trajectory.shape[2], "trajectory", "forecasts of {} and {} steps")
+    rows = np.stack([forecast.rows(first.track_id) for forecast in forecasts])
     rows = rows[:, (rows >= 0).all(axis=0)]
 
     def joined(name: str) -> NDArray[np.float64]:
-        return np.concatenate([getattr(one, name)[row] for one, row in zip(forecasts, rows, strict=True)], 1)
+        """Return the modes of all forecasts, one after another."""
+        parts: list[NDArray[np.float64]] = []
+        for forecast, row in zip(forecasts, rows, strict=True):
+            values = getattr(forecast, name)
+            parts.append(values[row])
+        return np.concatenate(parts, axis=1)
 
     probability = joined("probability") / len(forecasts)
-    share, weight = cluster(joined("trajectory"), probability, min(modes, probability.shape[1]))
+    count = min(modes, probability.shape[1])
+    share, weight = cluster(joined("trajectory"), probability, count)
 
     def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = values.reshape(*values.shape[:2], int(np.prod(values.shape[2:])))
         return (share @ flat).reshape(*share.shape[:2], *values.shape[2:])
 
     angle = joined("heading")
-    scaled = all(one.scale is not None for one in forecasts)
+    heading = np.stack((np.cos(angle), np.sin(angle)), -1)
+    scaled = all(forecast.scale is not None for forecast in forecasts)
     return replace(
         first,
         track_id=first.track_id[rows[0]],
         trajectory=mean(joined("trajectory")),
         probability=weight,
-        heading=direction(mean(np.stack((np.cos(angle), np.sin(angle)), -1))),
+        heading=direction(mean(heading)),
         speed=mean(joined("speed")),
         scale=mean(joined("scale")) if scaled else None,
     ).validate()
+
+
+def _require_same(first: object, second: object, field: str, what: str) -> None:
+    require(first == second, field, f"{what.format(first, second)} cannot be merged")

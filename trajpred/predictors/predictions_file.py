@@ -7,7 +7,7 @@ A row per track and mode: ``scenario_id``, ``track_id``, ``probability``, ``pred
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +46,10 @@ class PredictionsFile:
     _range: dict[str, slice]
 
     def __repr__(self) -> str:
-        scenarios, tracks = len(self.scenario_ids), len(self._tracks.track_id)
-        faults = f", faults in {len(self.problems):,} scenarios" if self.problems else ""
-        return f"PredictionsFile({self.path}: {scenarios:,} scenarios, {tracks:,} tracks{faults})"
+        text = f"{self.path}: {len(self.scenario_ids):,} scenarios, {len(self._tracks.track_id):,} tracks"
+        if self.problems:
+            text += f", faults in {len(self.problems):,} scenarios"
+        return f"PredictionsFile({text})"
 
     def track_ids(self, scenario_id: str) -> list[str]:
         """List the usable tracks of a scenario; empty if the file does not contain it."""
@@ -65,20 +66,27 @@ class PredictionsFile:
         """
         rows, last = last_observed(scenario)
         place = {name: i for i, name in enumerate(scenario.tracks.track_id[rows].tolist())}
-        ids = self.track_ids(scenario.scenario_id)
-        known = [i for i, name in enumerate(ids) if name in place]
-        if not known:
+        in_file: list[int] = []
+        in_scenario: list[int] = []
+        for i, name in enumerate(self.track_ids(scenario.scenario_id)):
+            if name in place:
+                in_file.append(i)
+                in_scenario.append(place[name])
+        if not in_file:
             return no_forecast(scenario)
-        chosen = [place[ids[i]] for i in known]
-        rows, last = rows[chosen], last[chosen]
-        track = np.array(known) + self._range[scenario.scenario_id].start
+        rows = rows[in_scenario]
+        last = last[in_scenario]
+        track = np.array(in_file) + self._range[scenario.scenario_id].start
         mode = self._tracks.start[track][:, None] + np.arange(self._tracks.modes[track[0]])
-        row, step = self._tracks.row[mode][..., None], np.arange(self.steps(scenario.scenario_id))
+        row = self._tracks.row[mode][..., None]
+        step = np.arange(self.steps(scenario.scenario_id))
+        x = self._rows.x.values[self._rows.x.start[row] + step]
+        y = self._rows.y.values[self._rows.y.start[row] + step]
         unseen_s = (scenario.num_observed - 1 - last)[:, None] * scenario.step_s
         return Forecast.from_trajectories(
             scenario.scenario_id,
             scenario.tracks.track_id[rows],
-            np.stack([axis.values[axis.start[row] + step] for axis in (self._rows.x, self._rows.y)], -1),
+            np.stack((x, y), -1),
             self._tracks.probability[mode],
             # Tracks last seen earlier are extrapolated at constant velocity, as by baselines and models.
             origin=scenario.tracks.position[rows, last] + scenario.tracks.velocity[rows, last] * unseen_s,
@@ -93,18 +101,23 @@ class PredictionsFile:
         """
         if scenario.scenario_id not in self._range:
             return ["the scenario is not in the file"]
-        tracks, found = scenario.tracks, set(self.track_ids(scenario.scenario_id))
-        scored = tracks.valid[:, scenario.num_observed - 1] & (tracks.category >= TrackCategory.SCORED)
-        expected = [] if self.single else tracks.track_id[scored].tolist()
-        absent = [one for one in expected if one not in {*found, scenario.focal_id}]
-        unknown = sorted(found - set(tracks.track_id.tolist()))
-        steps, wanted = self.steps(scenario.scenario_id), future_steps(scenario)
-        return [
-            *([] if scenario.focal_id in found else [f"focal track {scenario.focal_id} is missing"]),
-            *(f"scored track {one} is missing" for one in absent),
-            *(f"track {one} is not in the scenario" for one in unknown),
-            *([f"{steps} steps are predicted instead of {wanted}"] if found and steps != wanted else []),
-        ]
+        tracks = scenario.tracks
+        predicted = set(self.track_ids(scenario.scenario_id))
+        problems: list[str] = []
+        if scenario.focal_id not in predicted:
+            problems.append(f"focal track {scenario.focal_id} is missing")
+        if not self.single:
+            scored = tracks.valid[:, scenario.num_observed - 1] & (tracks.category >= TrackCategory.SCORED)
+            expected = set(tracks.track_id[scored].tolist()) - {scenario.focal_id}
+            missing = [name for name in tracks.track_id.tolist() if name in expected - predicted]
+            problems += [f"scored track {name} is missing" for name in missing]
+        foreign = sorted(predicted - set(tracks.track_id.tolist()))
+        problems += [f"track {name} is not in the scenario" for name in foreign]
+        steps = self.steps(scenario.scenario_id)
+        recorded = future_steps(scenario)
+        if predicted and steps != recorded:
+            problems.append(f"{steps} steps are predicted instead of {recorded}")
+        return problems
 
 
 def read_predictions(path: str | Path) -> PredictionsFile:
@@ -118,20 +131,24 @@ def read_predictions(path: str | Path) -> PredictionsFile:
         DataError: no such file, not a parquet file, or a column is missing or has an unusable type.
     """
     rows = read_rows(Path(path))
-    every = group_tracks(rows)
-    tracks, problems = check(rows, every)
-    tracks, marginal = sort_modes(tracks)
+    all_tracks = group_tracks(rows)
+    usable, problems = check(rows, all_tracks)
+    tracks, marginal_scenarios = sort_modes(usable)
     ids = rows.scenario_ids
     ends = np.searchsorted(tracks.scenario, np.arange(len(ids) + 1)).tolist()
-    own = {ids[i] for i in marginal.tolist()}
-    note = f"in {len(own)} of {len(ids)} scenarios each track has its own probabilities, as before av2 0.3"
+    marginal = {ids[i] for i in marginal_scenarios.tolist()}
+    note = ""
+    if marginal:
+        share = f"in {len(marginal)} of {len(ids)} scenarios"
+        note = f"{share} each track has its own probabilities, as before av2 0.3"
+        note += ": read as marginal predictions, not as joint ones"
     return PredictionsFile(
         path=Path(path),
         scenario_ids=ids,
-        joint={one: one not in own for one in ids},
-        single=len(every.modes) == len(ids),
+        joint={scenario_id: scenario_id not in marginal for scenario_id in ids},
+        single=len(all_tracks.modes) == len(ids),
         problems=problems,
-        note=f"{note}: read as marginal predictions, not as joint ones" if own else "",
+        note=note,
         _rows=rows,
         _tracks=tracks,
         _range=dict(zip(ids, map(slice, ends[:-1], ends[1:]), strict=True)),
@@ -154,29 +171,33 @@ class FilePredictor(Predictor):
 
     def __init__(self, path: str | Path) -> None:
         self.file = read_predictions(path)
-        self.name, self.joint = self.file.path.name, not self.file.single
+        self.name = self.file.path.name
+        self.joint = not self.file.single
         self._missing: dict[str, list[str]] = {}
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        self._missing |= {one.scenario_id: self.file.missing(one) for one in scenarios}
-        return [
-            self.file.forecast(one)
-            if self.file.steps(one.scenario_id) == future_steps(one)
-            else no_forecast(one)
-            for one in scenarios
-        ]
+        forecasts: list[Forecast] = []
+        for scenario in scenarios:
+            self._missing[scenario.scenario_id] = self.file.missing(scenario)
+            if self.file.steps(scenario.scenario_id) == future_steps(scenario):
+                forecasts.append(self.file.forecast(scenario))
+            else:
+                forecasts.append(no_forecast(scenario))
+        return forecasts
 
     @property
     def problems(self) -> dict[str, list[str]]:
         """By scenario, the problems of the file and what was missing so far, in sentences."""
-        every = dict.fromkeys([*self.file.problems, *self._missing])
-        found = {one: [*self.file.problems.get(one, []), *self._missing.get(one, [])] for one in every}
-        return {one: problems for one, problems in found.items() if problems}
+        problems = {name: list(sentences) for name, sentences in self.file.problems.items()}
+        for name, sentences in self._missing.items():
+            if sentences:
+                problems[name] = problems.get(name, []) + sentences
+        return problems
 
 
 def predictions_files(predictor: Predictor) -> list[FilePredictor]:
     """List the predictions files among the members of a predictor."""
-    return [one for one in predictor.members if isinstance(one, FilePredictor)]
+    return [member for member in predictor.members if isinstance(member, FilePredictor)]
 
 
 def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[str]]:
@@ -185,14 +206,17 @@ def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[st
     Args:
         known: the ids of the split's scenarios; others in a file are problems.
     """
-    found, split = defaultdict[str, list[str]](list), set(known)
-    for one in predictions_files(predictor):
-        notes = {one.name: [one.file.note]} if one.file.note else {}
-        foreign = {name: ["is not in this split"] for name in one.file.scenario_ids if name not in split}
-        for part in (notes, one.problems, foreign):
-            for scenario, problems in part.items():
-                found[scenario] += problems
-    return dict(found)
+    problems: defaultdict[str, list[str]] = defaultdict(list)
+    split = set(known)
+    for member in predictions_files(predictor):
+        if member.file.note:
+            problems[member.name].append(member.file.note)
+        for scenario_id, sentences in member.problems.items():
+            problems[scenario_id] += sentences
+        for scenario_id in member.file.scenario_ids:
+            if scenario_id not in split:
+                problems[scenario_id].append("is not in this split")
+    return dict(problems)
 
 
 def reasons(predictor: Predictor, known: Sequence[str]) -> str:
@@ -200,12 +224,15 @@ def reasons(predictor: Predictor, known: Sequence[str]) -> str:
 
     Kinds are problems that differ in names and numbers only. Empty without problems.
     """
-    kinds = defaultdict[str, list[tuple[str, str]]](list)
-    for scenario, problems in problems_of(predictor, known).items():
-        for text in problems:
-            kinds[re.sub(r"track \S+|\d\S*", "", text)].append((scenario, text))
-    most = sorted(kinds.values(), key=len, reverse=True)[:3]
-    return "; ".join(f"{len(each):,} times like scenario {each[0][0]}: {each[0][1]}" for each in most)
+    examples: dict[str, str] = {}
+    count: Counter[str] = Counter()
+    for scenario_id, problems in problems_of(predictor, known).items():
+        for problem in problems:
+            kind = re.sub(r"track \S+|\d\S*", "", problem)
+            count[kind] += 1
+            examples.setdefault(kind, f"scenario {scenario_id}: {problem}")
+    most = [f"{times:,} times like {examples[kind]}" for kind, times in count.most_common(3)]
+    return "; ".join(most)
 
 
 def no_forecast(scenario: Scenario) -> Forecast:
