@@ -22,6 +22,7 @@ from tests.without_av2 import skip_its_users
 from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources.argoverse2 import discover, read_scenario
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +48,7 @@ def run(command: str | None, *args: object) -> int:
 
 def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
     """Return whether two scenarios, or parts of them, have equal values, floats within ``tolerance``."""
-    if isinstance(a, (Scenario, Tracks, LaneMap, Ragged)):
+    if isinstance(a, (Scenario, ScenarioBatch, Tracks, LaneMap, Ragged)):
         return all(equal(getattr(a, f.name), getattr(b, f.name), tolerance) for f in fields(a))
     if isinstance(a, np.ndarray) and a.dtype.kind == "f":
         return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=tolerance))
@@ -83,7 +84,7 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def sample_folders() -> list[Path]:
     """Every scenario folder of the shipped sample."""
-    return [path for paths in discover(SAMPLE).values() for path in paths]
+    return [one.path for found in discover(SAMPLE).values() for one in found]
 
 
 @pytest.fixture(scope="session")

@@ -9,20 +9,27 @@ from pathlib import Path
 
 import pytest
 
+import trajpred
 from tests.conftest import ROOT
 
 #: Each folder may import from those before it; the records are the modules at the package's top.
 ORDER = (
-    *("records", "sources", "store", "graph", "nn", "metrics", "model", "onboard", "predictors"),
+    *("records", "sources", "store", "features", "nn", "metrics", "model", "onboard", "predictors"),
     *("evaluation", "viz", "training", "export", "benchmark", "doctor", "cli"),
 )
 #: Folders that may import from fewer.
-ONLY = {"nn": {"records"}, "metrics": {"records"}, "onboard": {"records", "graph", "metrics"}}
+ONLY = {"nn": {"records"}, "metrics": {"records"}, "onboard": {"records", "features", "metrics"}}
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in (ROOT / "trajpred").rglob("*.py")
 }
-ENTRY = {"trajpred", "trajpred.__main__"}  # the lazy public names, and the command
+ENTRY = {"trajpred", "trajpred.__main__"}  # the public names, and the command
+#: What records offer from further down the data flow, imported when it is called: the picture of a scenario
+#: in a notebook, and ``LaneMap.read``.
+CONVENIENCES = {
+    ("trajpred.scenario", "trajpred.viz.scene"),
+    ("trajpred.lane_map", "trajpred.sources.maps"),
+}
 
 
 def folder(module: str) -> str:
@@ -43,9 +50,17 @@ def imported(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom) and node.module and id(node) not in types:
             for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                found.add(name if name in MODULES else node.module)
+                found.add(module_of(node.module, alias.name))
     return (found & MODULES.keys()) - ENTRY
+
+
+def module_of(module: str, name: str) -> str:
+    """Return the module that ``from module import name`` imports, also of a lazy public name."""
+    if f"{module}.{name}" in MODULES:
+        return f"{module}.{name}"
+    if module == "trajpred":
+        return str(getattr(getattr(trajpred, name), "__module__", module))
+    return module
 
 
 def is_typing(node: ast.If) -> bool:
@@ -62,14 +77,25 @@ def test_imports_point_down_the_data_flow(name: str) -> None:
         for other in imported(path)
         if folder(other) not in allowed
     }
-    assert not wrong
+    assert wrong == {pair for pair in CONVENIENCES if folder(pair[0]) == name}
 
 
 def test_no_circle_of_files() -> None:
     graph = {module: imported(path) - {module} for module, path in MODULES.items()}
+    for module, convenience in CONVENIENCES:
+        graph[module].remove(convenience)
     while leaves := {module for module, others in graph.items() if not others & graph.keys()}:
         graph = {module: others for module, others in graph.items() if module not in leaves}
     assert not graph
+
+
+def test_what_tests_share_is_in_modules_without_tests() -> None:
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.parent.name == "onboard":  # still shares helpers of two test modules
+            continue
+        text = path.read_text("utf-8")
+        imports = re.findall(r"^(?:from|import) tests\.(?:\w+\.)*test_.*", text, re.MULTILINE)
+        assert not imports, path
 
 
 def test_the_table_of_promises_names_tests_that_exist() -> None:

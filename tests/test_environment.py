@@ -1,4 +1,4 @@
-"""Threads wait passively and are no more than the cores of a container; what the user sets stays."""
+"""Commands limit their threads, an import changes nothing; quotas of containers limit the cores."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 
 from trajpred.environment import THREADS, WAITING, cores
-
-#: Prints the environment, and the number of threads that torch takes, after an import of the package.
-SHOW = "import json, os, trajpred, torch; print(json.dumps([dict(os.environ), torch.get_num_threads()]))"
 
 
 @pytest.mark.parametrize(
@@ -40,15 +37,25 @@ def test_a_quota_limits_the_cores(
     ("given", "waiting"),
     [
         ({}, tuple(WAITING.values())),
-        ({"OMP_WAIT_POLICY": "ACTIVE", THREADS: "1"}, ("ACTIVE", None, None)),
+        ({"OMP_WAIT_POLICY": "ACTIVE", THREADS: "2"}, ("ACTIVE", None, None)),
         ({"GOMP_SPINCOUNT": "7"}, (None, "7", None)),
     ],
 )
-def test_the_package_sets_what_the_user_did_not(
-    given: dict[str, str], waiting: tuple[str | None, ...]
-) -> None:
-    clean = {name: value for name, value in os.environ.items() if name not in (*WAITING, THREADS)}
-    done = subprocess.run([sys.executable, "-c", SHOW], env=clean | given, capture_output=True, check=True)
-    environment, threads = json.loads(done.stdout)
+def test_commands_set_what_the_user_did_not(given: dict[str, str], waiting: tuple[str | None, ...]) -> None:
+    environment = _environment("from trajpred.cli.main import limit_threads; limit_threads(1)", given)
     assert tuple(environment.get(name) for name in WAITING) == waiting
-    assert threads <= cores() and (THREADS not in given or threads == int(given[THREADS]))
+    assert environment[THREADS] == given.get(THREADS, "1")
+
+
+def test_importing_the_package_changes_nothing_in_the_process() -> None:
+    imports = "import trajpred; from trajpred import load_predictor"
+    assert not {*WAITING, THREADS} & _environment(imports, {}).keys()
+
+
+def _environment(statements: str, given: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a process without own settings after it has run the statements."""
+    clean = {name: value for name, value in os.environ.items() if name not in (*WAITING, THREADS)}
+    show = f"import json, os; {statements}; print(json.dumps(dict(os.environ)))"
+    done = subprocess.run([sys.executable, "-c", show], env=clean | given, capture_output=True, check=True)
+    environment: dict[str, str] = json.loads(done.stdout)
+    return environment

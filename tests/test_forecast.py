@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from trajpred.errors import DataError
 from trajpred.forecast import STILL_STEP, Attention, Forecast
@@ -93,6 +94,17 @@ def test_local_forecasts_start_where_the_track_is_now() -> None:
 def test_invalid_arguments_are_named(field: str, value: np.ndarray) -> None:
     with pytest.raises(DataError, match=f"field '{field}'"):
         forecast(**{field: value})
+
+
+def test_lists_and_tensors_are_read_and_masked_values_refused() -> None:
+    """As the arguments of scenarios are."""
+    expected = forecast()
+    trajectory = torch.tensor([[[[1.0, 0.0]]]], requires_grad=True)
+    made = forecast(track_id=[b"a"], trajectory=trajectory, probability=[[1]], origin=[[0, 0]])
+    assert made.track_id.tolist() == ["a"] and made.speed.tolist() == expected.speed.tolist()
+    masked = np.ma.masked_equal([[[[-999.0, 0.0]]]], -999.0)
+    with pytest.raises(DataError, match=r"field 'trajectory'.*not finite"):
+        forecast(trajectory=masked)
 
 
 @pytest.mark.parametrize("field", ["trajectory", "probability", "heading", "speed", "scale"])

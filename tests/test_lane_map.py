@@ -59,6 +59,8 @@ def test_fields_that_are_not_given_have_defaults() -> None:
         ("lane_id", {"lane_id": [1]}),
         ("lane_id", {"lane_id": [1, 1, 2]}),
         ("successors", {"successors": [[1]]}),
+        ("lane_id", {"lane_id": [0, 1.5, 2]}),
+        *(("successors", {"successors": x}) for x in (5, [1, 2, 0], [[1.5], [], []], [None, [], []])),
     ],
 )
 def test_invalid_ids_of_centerlines_are_named(field: str, changes: dict[str, Any]) -> None:
@@ -89,3 +91,13 @@ def test_invalid_fields_are_named(field: str, value: Any) -> None:
     lane_map().validate()
     with pytest.raises(DataError, match=f"field '{field}'"):
         replace(lane_map(), **{field: value}).validate()
+
+
+def test_wrong_rows_are_named() -> None:
+    """Polylines padded with NaN, or with a mask, as those of one length often are."""
+    padded = np.ma.masked_equal([[[0.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [-1.0, -1.0]]], -1.0)
+    for lines in (padded, padded.filled(np.nan).tolist()):
+        with pytest.raises(DataError, match=r"'centerline': contains a non-finite value: row 1$"):
+            LaneMap.from_centerlines(lines).validate()
+    with pytest.raises(DataError, match=r"'centerline': contains a row of the wrong shape \(3,\): row 1$"):
+        LaneMap.from_centerlines([LINES[0], [1, 2, 3]])

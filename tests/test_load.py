@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.graph.scenes import with_tracks
+from tests.features.scenes import with_tracks
 from tests.predictors.saved import saved
 from tools.synthesize import make_scenario
 from trajpred.benchmark.timing import own_process
@@ -26,7 +26,7 @@ from trajpred.lane_map import LaneMap
 from trajpred.predictors import load_predictor
 from trajpred.predictors.predict import predict
 from trajpred.scenario import Scenario
-from trajpred.sources import Source
+from trajpred.sources import RawScenario, Source
 from trajpred.store import ScenarioStore, prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="no /proc")]
@@ -51,13 +51,18 @@ def reduced(scenario: Scenario) -> Scenario:
     )
 
 
-def read(path: Path) -> Scenario:
-    scenario = scenarios()[int(path.name) % 16]
-    return replace(scenario, scenario_id=path.name)
+def read(raw: RawScenario) -> Scenario:
+    scenario = scenarios()[int(raw.name) % 16]
+    return replace(scenario, scenario_id=raw.name)
+
+
+def discover(raw: Path) -> dict[str, list[RawScenario]]:
+    names = [f"{i:05d}" for i in range(MANY)]
+    return {"test": [RawScenario(name, raw / name) for name in names]}
 
 
 #: A source that repeats these scenarios, each under a name of its own.
-SOURCE = Source(lambda raw: {"test": [raw / f"{i:05d}" for i in range(MANY)]}, read)
+SOURCE = Source(discover, read)
 
 
 @pytest.fixture(scope="module")

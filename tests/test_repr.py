@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trajpred import load_predictor
 from trajpred.evaluation import evaluate
-from trajpred.graph.scene_graph import build_batch
+from trajpred.features.scene_graph import build_batch
 from trajpred.predictors import CheckpointPredictor, EnsemblePredictor, PerturbedPredictor
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.conftest import equal
 from trajpred.errors import DataError
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap
+from trajpred.predictors.baselines import constant_velocity
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
 
 A, T, OBSERVED = 3, 20, 12
@@ -52,6 +54,18 @@ def test_defaults_of_from_arrays() -> None:
     assert (made.num_observed, made.num_steps, made.step_s) == (OBSERVED, T, pytest.approx(0.5))
 
 
+@pytest.mark.parametrize("future", [0, 1, 12])
+@pytest.mark.parametrize("step_s", [0.04, 0.1, 0.5])
+def test_one_observed_step_keeps_the_step(step_s: float, future: int) -> None:
+    seconds = np.arange(1 + future) * step_s
+    position = np.stack((8 * seconds, 0 * seconds), -1)[None]
+    velocity = np.broadcast_to([8.0, 0.0], position.shape)
+    made = Scenario.from_arrays(position, num_observed=1, step_s=step_s, velocity=velocity)
+    assert made.step_s == pytest.approx(step_s) and made.num_steps - made.num_observed == future
+    path = constant_velocity(made, num_future=12).trajectory[0, 0]
+    np.testing.assert_allclose(path[:, 0], 8 * step_s * np.arange(1, 13), atol=1e-9)
+
+
 def test_given_values_are_kept_and_copied() -> None:
     rng = np.random.default_rng(1)
     position, valid = rng.normal(size=(A, T, 2)), rng.random((A, T)) < 0.8
@@ -69,6 +83,19 @@ def test_given_values_are_kept_and_copied() -> None:
     lists = {name: array.tolist() for name, array in values.items()}
     position[:] = 0
     assert equal(made, scenario(**lists, **names, focal=1))
+
+
+def test_other_forms_of_the_same_arguments_make_the_same_scenario() -> None:
+    """Masked arrays, tensors with a gradient, whole numbers as floats, ids as bytes."""
+    expected = scenario(track_id=["0", "1", "2"])
+    position = np.ma.masked_invalid(paths())
+    position.data[position.mask] = -999.0
+    tensor = torch.tensor(paths(), requires_grad=True)
+    valid = np.where(np.isnan(paths()).any(-1), 0.0, 1.0)
+    other = {"track_id": [b"0", torch.tensor(1), np.int64(2)], "object_type": b"vehicle"}
+    for changes in ({"position": position}, {"position": tensor}, {"valid": valid}):
+        made = scenario(**changes, **other, num_observed=float(OBSERVED), category=[2.0] * A)
+        assert equal(made, expected)
 
 
 def test_maps_are_lists_arrays_lane_maps_or_absent() -> None:
@@ -110,7 +137,16 @@ def test_future_and_last_observation_of_tracks() -> None:
         *(("object_type", {"object_type": x}) for x in ("tram", ["bus", "bus", None], ["bus"])),
         *(("track_id", {"track_id": x}) for x in (["a", "b"], ["a", "b", "a"])),
         *(("category", {"category": x}) for x in ([0, 1, 4], np.array([0, 1, 256]), [0, 1, 10**30], [3, 1])),
-        *(("step_s", {"step_s": x}) for x in (0.0, -0.1, np.nan, np.inf)),
+        *(("step_s", {"step_s": x}) for x in (0.0, -0.1, np.nan, np.inf, None, "fast", [0.1])),
+        *(("num_observed", {"num_observed": x}) for x in (12.5, None, "many", [12])),
+        *(("focal", {"focal": x}) for x in (0.5, "car")),
+        *(("valid", {"valid": np.full((A, T), x)}) for x in (np.nan, -1, "True")),
+        *(("category", {"category": x}) for x in ([1.5, 0, 0], [np.nan, 0, 0])),
+        *(("track_id", {"track_id": x}) for x in ("abc", 5, [None, 1, 2])),
+        *(("object_type", {"object_type": x}) for x in (None, 5)),
+        *(("scenario_id", {"scenario_id": x}) for x in (5, None)),
+        ("city", {"city": None}),
+        *(("centerline", {"map": x}) for x in ("town.osm", 5, [[0, 0], [1, 1]])),
         *(("centerline", {"map": x}) for x in ([[[0, 0]]], [[[0, 0, 5], [1, 0, 5]]], [[]])),
     ],
 )
@@ -123,6 +159,17 @@ def test_invalid_arguments_are_named(field: str, changes: dict[str, Any]) -> Non
 INVALID_NAMES = ["7\0", "7\0b", "a\nb", "a\r", "\x1b[2J", "\u2028", "\ud800", "\u202e", "", "x" * 100_000]
 #: Unusual names, which are kept exactly.
 UNUSUAL_NAMES = ["$x^{", "a b ", "../7", "Zürich 東京", "😀", "x" * 256]
+
+
+def test_padded_rows_are_named() -> None:
+    position = paths()
+    position[1] = np.nan
+    with pytest.raises(DataError, match=r"field 'valid'.*without a valid step.*row 1$"):
+        scenario(position=position)
+    position[1] = 0.0
+    position[2, 3] = np.nan
+    with pytest.raises(DataError, match=r"field 'position'.*non-finite.*row 2$"):
+        scenario(position=position, valid=np.ones((A, T), bool))
 
 
 @pytest.mark.parametrize("name", INVALID_NAMES, ids=lambda name: ascii(name[:9]))
@@ -159,15 +206,3 @@ def test_records_that_do_not_fit_together_are_rejected() -> None:
     for field, one in broken:
         with pytest.raises(DataError, match=f"field '{field}'"):
             one.validate()
-
-
-def test_an_earlier_view_has_the_states_of_that_time() -> None:
-    now, before = scenario(), scenario().earlier(3)
-    for name in ("valid", "position", "heading", "velocity"):
-        states, moved = getattr(now.tracks, name), getattr(before.tracks, name)
-        assert np.array_equal(moved[:, 3:], states[:, :-3]) and not moved[:, :3].any(), name
-    assert before.num_observed == now.num_observed and before.validate().step_s == now.step_s
-    assert now.timestamps_ns[0] - before.timestamps_ns[0] == 300_000_000
-    each = now.tracks.window(np.array([0, -3, 0]), now.num_steps)
-    assert np.array_equal(each.position[1], before.tracks.position[1])
-    assert np.array_equal(each.position[[0, 2]], now.tracks.position[[0, 2]])

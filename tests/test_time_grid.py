@@ -10,7 +10,7 @@ import pytest
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
-from trajpred.time_grid import resample, resample_forecast
+from trajpred.time_grid import earlier, recut, resample, resample_forecast
 
 
 def steady(step_s: float, observed: int = 9, future: int = 8, **states: object) -> Scenario:
@@ -97,3 +97,34 @@ def test_a_forecast_on_another_grid_passes_the_same_places(step_s: float, steps:
     np.testing.assert_allclose(found.speed[0, 0], np.hypot(8, 1), atol=1e-9)
     np.testing.assert_allclose(found.scale[0, 0, :, 0], np.maximum(time, 0.1), atol=1e-9)
     assert np.array_equal(found.probability, p)
+
+
+def test_an_earlier_view_has_the_states_of_that_time() -> None:
+    now = steady(0.1)
+    before = earlier(now, 3)
+    for name in ("valid", "position", "heading", "velocity"):
+        states, moved = getattr(now.tracks, name), getattr(before.tracks, name)
+        assert np.array_equal(moved[:, 3:], states[:, :-3]) and not moved[:, :3].any(), name
+    assert before.num_observed == now.num_observed and before.validate().step_s == now.step_s
+    assert now.timestamps_ns[0] - before.timestamps_ns[0] == 300_000_000
+    each = now.tracks.window(np.array([0, -3]), now.num_steps)
+    assert np.array_equal(each.position[1], before.tracks.position[1])
+    assert np.array_equal(each.position[0], now.tracks.position[0])
+
+
+def test_a_recut_keeps_recorded_times_and_continues_them() -> None:
+    scenario = steady(0.1, observed=9, future=8)
+    jitter = np.array([0, 3, -2, 1, 0, -3, 2, 1, 0, 2, 0, 1, -1, 0, 2, 1, 0]) * 1_000_000
+    uneven = replace(scenario, timestamps_ns=scenario.timestamps_ns + jitter)
+    found = recut(uneven, observed=9, future=14, later=-4)
+    assert np.array_equal(found.timestamps_ns[4:21], uneven.timestamps_ns)
+    assert np.array_equal(np.diff(found.timestamps_ns)[[0, 1, 2, 3, 20, 21]], [100_000_000] * 6)
+    assert found.tracks.valid.sum(axis=1).tolist() == [17, 17] and found.num_observed == 9
+
+
+@pytest.mark.parametrize(("observed", "known"), [(1, 1), (4, 2)])
+def test_a_history_shorter_than_a_step_keeps_the_step(observed: int, known: int) -> None:
+    """The first of four states, 0.3 s earlier, counts for the time half a second earlier."""
+    found = resample(steady(0.1, observed=observed, future=0), 0.5)
+    assert found.step_s == pytest.approx(0.5) and found.num_steps == found.num_observed
+    assert found.tracks.valid.sum(axis=1).tolist() == [known, known]

@@ -22,9 +22,9 @@ from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.comparison import format_origin, format_table, markdown
 from trajpred.evaluation.report import worlds
+from trajpred.features.scene_graph import build_batch
 from trajpred.files import atomic_file
 from trajpred.geometry import norm
-from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, pretrained
 from trajpred.model.checkpoint import (
     CALIBRATION,
@@ -37,6 +37,7 @@ from trajpred.predictors import load_predictor
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import display_name
 from trajpred.predictors.forecast_store import in_batches
+from trajpred.splits import Half
 from trajpred.store import ScenarioStore
 
 MAX_BYTES = 8_000_000
@@ -75,6 +76,7 @@ def main(
     name: str,
     store: Path | None = None,
     split: str = "val",
+    part: Half | None = None,
     note: str = "",
     half: bool = True,
     tolerance_m: float = 0.02,
@@ -90,13 +92,14 @@ def main(
         store: Scenarios for the table of the card and for checking half precision: folder written by prepare;
             by default the sample's.
         split: Split of the store.
+        part: Use one half of the split only: the reporting one, where the other half decided about the model.
         note: Sentence that opens the card.
         half: Store the weights in half precision.
         tolerance_m: Metres by which half precision may move any point of 99 % of the predictions.
         overwrite: Replace weights of that name.
     """
     try:
-        rows = open_split(store, split)
+        rows = open_split(store, split, part)
         print(
             ship(checkpoint, name, rows, note=note, half=half, tolerance_m=tolerance_m, overwrite=overwrite)
         )
@@ -248,11 +251,12 @@ def _task(model: Forecaster) -> str:
 
 def _results(results: Sequence[Evaluation]) -> list[str]:
     own = results[-1]
-    data = f"{own.split} split of {own.store['source']} (store {own.store['config']})"
+    half = f"the {own.half} half of the " if own.half else "the "
+    data = f"{half}{own.split} split of {own.store['source']} (store {own.store['config']})"
     agents = ", ".join(f"{values['count']} {group}" for group, values in own.metrics.items())
     bounds = ("{} {:.2f} to {:.2f} m".format(g, *own.intervals[g]["minFDE6"]) for g in ("focal", "moving"))
     return [
-        f"Evaluated on {own.scenarios} scenarios: the {data}. Agents: {agents}. "
+        f"Evaluated on {own.scenarios} scenarios: {data}. Agents: {agents}. "
         "Focal agents, metres, miss rates as shares:",
         format_table(results),
         f"95 % intervals of minFDE6, by bootstrap over scenarios: {', '.join(bounds)}.",

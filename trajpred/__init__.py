@@ -1,8 +1,8 @@
 """trajpred: trajectory prediction for self-driving.
 
-Data flow: raw files → ``sources`` → :class:`Scenario` → ``store`` → ``graph`` → ``model`` → :class:`Forecast`
-→ ``metrics``, ``evaluation``, ``viz``. Importing this package imports no library; each name below is imported
-when it is first used, and torch only by those that need it.
+Data flow: raw files → ``sources`` → :class:`Scenario` → ``store`` → ``features`` → ``model`` →
+:class:`Forecast` → ``metrics``, ``evaluation``, ``viz``. Importing this package imports no library; each name
+below is imported when it is first used, and torch only by those that need it.
 
 Example:
     >>> import trajpred
@@ -14,8 +14,6 @@ Example:
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from trajpred.environment import limit_threads
 
 if TYPE_CHECKING:
     from trajpred.errors import DataError
@@ -47,7 +45,6 @@ def lazy_names(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], 
     return load, sorted(homes)
 
 
-limit_threads()
 __version__ = "0.1.0"
 __getattr__, __all__ = lazy_names(
     __name__,

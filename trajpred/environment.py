@@ -1,4 +1,4 @@
-"""What this machine and this installation offer: cores, threads that wait quietly, optional packages."""
+"""Detect what the machine and the installation offer: cores, OpenMP's wait policy, optional packages."""
 
 from __future__ import annotations
 
@@ -26,15 +26,21 @@ def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     Args:
         cgroup: where the control groups of versions 1 and 2 are mounted.
     """
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+    count = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    version_1 = [cgroup / "cpu/cpu.cfs_quota_us", cgroup / "cpu/cpu.cfs_period_us"]
+    version_2 = [cgroup / "cpu.max"]
+    for files in (version_2, version_1):
         try:
-            quota, period = " ".join((cgroup / name).read_text() for name in names).split()
+            text = " ".join(file.read_text() for file in files)
+            quota, period = text.split()
             if float(quota) > 0:  # "max" and -1 are no limit
-                found = min(found, max(1, math.ceil(float(quota) / float(period))))
+                limit = math.ceil(float(quota) / float(period))
+                count = min(count, max(1, limit))
         except (OSError, ValueError):
             continue
-    return found
+    return count
 
 
 def processes(count: int) -> int:
@@ -43,32 +49,32 @@ def processes(count: int) -> int:
     Raises: DataError if it is 0.
     """
     require(count != 0, "workers", "must not be 0: 1 runs in this process, -1 on all cores")
-    return count if count > 0 else max(1, cores() + 1 + count)
+    if count > 0:
+        return count
+    return max(1, cores() + 1 + count)
 
 
-def limit_threads(threads: int | None = None) -> None:
-    """Make the threads of torch give up their cores while they wait, and use no more of them than cores.
+def limit_threads(threads: int) -> None:
+    """Limit the threads of each process of a command, and let them give up their cores while they wait.
 
-    A thread that waits actively takes a core from the thread that it waits for: on busy cores two threads
-    were forty times slower than one. One that sleeps at once wakes too late on quiet cores, 20 % slower.
-    OpenMP reads these variables when torch is loaded; what the user has set stays.
-
-    Args:
-        threads: threads of each process; by default OpenMP's own number, unless a quota allows fewer.
+    Busy-waiting threads steal cores on loaded machines: two threads were forty times slower than one.
+    Threads that sleep at once wake too late on idle machines, 20 % slower. OpenMP reads these variables when
+    torch is loaded; what the user has set stays.
     """
     if "torch" in sys.modules:
         return
     if not any(name in os.environ for name in WAITING):
         os.environ.update(WAITING)
-    allowed = threads or cores()
-    if not _CHOSEN and (threads or allowed < (os.cpu_count() or 1)):
-        os.environ[THREADS] = str(allowed)
+    if not _CHOSEN:
+        os.environ[THREADS] = str(threads)
 
 
 def threads_alone() -> int:
     """Return the number of threads of a process that computes alone: the user's choice, or a few."""
-    chosen = os.environ.get(THREADS, "") if _CHOSEN else ""
-    return int(chosen) if chosen.isdigit() else min(cores(), MOST_THREADS)
+    choice = os.environ.get(THREADS, "")
+    if _CHOSEN and choice.isdigit():
+        return int(choice)
+    return min(cores(), MOST_THREADS)
 
 
 def install_command(extra: str) -> str:
@@ -80,7 +86,8 @@ def install_command(extra: str) -> str:
     except metadata.PackageNotFoundError:  # run from its folder without being installed
         return f'pip install -e ".[{extra}]"'
     marked = re.compile(rf"extra == ['\"]{extra}['\"]")
-    names = [text.partition(";")[0].strip() for text in wanted if marked.search(text)]
+    requirements = [text for text in wanted if marked.search(text)]
+    names = [text.partition(";")[0].strip() for text in requirements]
     return f"pip install {shlex.join(names)}"
 
 

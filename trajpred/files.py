@@ -33,7 +33,9 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     """
     path = Path(path)
     direct = path.exists() and (not path.is_file() or path.parent == Path("/dev"))
-    unfinished = path if direct else path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
+    unfinished = path
+    if not direct:
+        unfinished = path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
     try:
         with naming(path, instead_of=unfinished):
             yield unfinished
@@ -73,7 +75,7 @@ def require_writable(path: Path, folder: bool = False) -> None:
     Raises: DataError if nothing can be written there.
     """
     home = path if folder else path.parent
-    existing = next(one for one in (home, *home.absolute().parents) if one.exists())
+    existing = next(place for place in (home, *home.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise DataError("is a file, a folder is needed", file=existing)
     try:
@@ -91,7 +93,8 @@ def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk. Does nothing for folders on Windows."""
     if sys.platform == "win32" and path.is_dir():
         return
-    handle = os.open(path, os.O_RDONLY if sys.platform != "win32" else os.O_RDWR)
+    mode = os.O_RDWR if sys.platform == "win32" else os.O_RDONLY
+    handle = os.open(path, mode)
     try:
         os.fsync(handle)
     finally:

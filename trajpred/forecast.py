@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import require, require_shape
+from trajpred.errors import as_array, listed_names, require, require_shape
 from trajpred.geometry import Pose, direction, hold_last, norm, to_global
 from trajpred.scenario import Scenario
 
@@ -51,14 +52,14 @@ class Forecast:
     def from_trajectories(
         cls,
         scenario_id: str,
-        track_id: NDArray[np.str_],
-        trajectory: NDArray[np.float64],
-        probability: NDArray[np.float64],
+        track_id: Iterable[Any],
+        trajectory: ArrayLike,
+        probability: ArrayLike,
         *,
-        origin: NDArray[np.float64],
-        origin_heading: NDArray[np.float64],
+        origin: ArrayLike,
+        origin_heading: ArrayLike,
         step_s: float,
-        scale: NDArray[np.float64] | None = None,
+        scale: ArrayLike | None = None,
     ) -> Forecast:
         """Derive the heading and speed along each mode from the steps of its trajectory.
 
@@ -69,16 +70,20 @@ class Forecast:
 
         Raises: DataError if a shape or value is invalid.
         """
-        _require_trajectory(trajectory)
-        A, K = trajectory.shape[:2]
-        require_shape(origin, (A, 2), "origin")
-        require_shape(origin_heading, (A,), "origin_heading")
-        start = np.broadcast_to(origin[:, None, None], (A, K, 1, 2))
-        step = np.diff(np.concatenate((start, trajectory), axis=2), axis=2)
+        path = as_array(trajectory, np.float64, "trajectory")
+        _require_trajectory(path)
+        A, K = path.shape[:2]
+        ids = np.array(listed_names(track_id, "track_id"), np.str_)
+        weight = as_array(probability, np.float64, "probability")
+        here = as_array(origin, np.float64, "origin", (A, 2))
+        ahead = as_array(origin_heading, np.float64, "origin_heading", (A,))
+        spread = None if scale is None else as_array(scale, np.float64, "scale")
+        start = np.broadcast_to(here[:, None, None], (A, K, 1, 2))
+        step = np.diff(np.concatenate((start, path), axis=2), axis=2)
         length = norm(step)
-        heading = hold_last(direction(step), length > STILL_STEP, origin_heading[:, None, None])
+        heading = hold_last(direction(step), length > STILL_STEP, ahead[:, None, None])
         speed = length / step_s
-        return cls(scenario_id, track_id, trajectory, probability, heading, speed, scale).validate()
+        return cls(scenario_id, ids, path, weight, heading, speed, spread).validate()
 
     @classmethod
     def from_local(
@@ -102,28 +107,34 @@ class Forecast:
             elapsed_s: ``[A]`` seconds from that pose to the last observed step.
             step_s: seconds between steps.
         """
-        path, weight, scales, speed, heading = (
-            np.asarray(x, np.float64) for x in (trajectory, probability, scale, velocity, pose.heading)
-        )
-        # Modes start at the last observed step; the track's own last observation may be earlier.
-        start = to_global(speed * np.asarray(elapsed_s, np.float64)[:, None], pose.position, heading)
+        path = np.asarray(trajectory, np.float64)
+        heading = np.asarray(pose.heading, np.float64)
+        # Modes start at the last observed step; the last observation of a track may be earlier.
+        elapsed = np.asarray(elapsed_s, np.float64)[:, None]
+        moved = np.asarray(velocity, np.float64) * elapsed
         return cls.from_trajectories(
             scenario_id,
             track_id,
             to_global(path, pose.position[:, None, None], heading[:, None, None]),
-            weight,
-            origin=start,
+            np.asarray(probability, np.float64),
+            origin=to_global(moved, pose.position, heading),
             origin_heading=heading,
             step_s=step_s,
-            scale=scales,
+            scale=np.asarray(scale, np.float64),
         )
 
     def validate(self) -> Forecast:
         """Check shapes, finiteness and probabilities; return self. Raises: DataError."""
         _require_trajectory(self.trajectory)
         A, K, F, _ = self.trajectory.shape
-        shapes = {"track_id": (A,), "trajectory": (A, K, F, 2), "probability": (A, K)}
-        shapes |= {"heading": (A, K, F), "speed": (A, K, F), "scale": (A, K, F, 2)}
+        shapes = {
+            "track_id": (A,),
+            "trajectory": (A, K, F, 2),
+            "probability": (A, K),
+            "heading": (A, K, F),
+            "speed": (A, K, F),
+            "scale": (A, K, F, 2),
+        }
         for name, values in self.arrays.items():
             require_shape(values, shapes[name], name)
             finite = name == "track_id" or bool(np.isfinite(values).all())
@@ -141,8 +152,16 @@ class Forecast:
     @property
     def arrays(self) -> dict[str, Any]:
         """The arrays by name, without the scales if there are none."""
-        values = {one.name: getattr(self, one.name) for one in fields(Forecast) if one.name != "scenario_id"}
-        return {name: array for name, array in values.items() if array is not None}
+        arrays: dict[str, Any] = {
+            "track_id": self.track_id,
+            "trajectory": self.trajectory,
+            "probability": self.probability,
+            "heading": self.heading,
+            "speed": self.speed,
+        }
+        if self.scale is not None:
+            arrays["scale"] = self.scale
+        return arrays
 
     @property
     def has_worlds(self) -> bool:
@@ -152,7 +171,7 @@ class Forecast:
     def world(self, rank: int) -> Forecast:
         """Select the most probable world (``rank`` 0), the second (1), …: one mode of every track.
 
-        Its probability is kept and not normalised to 1.
+        The probability is not renormalised.
 
         Raises: DataError if the forecast is not joint or has no tracks, or if ``rank`` is not in 0 … K - 1.
         """
@@ -160,12 +179,15 @@ class Forecast:
         require(len(self.track_id) > 0, "world", f"the forecast of {self.scenario_id} has no tracks")
         require(self.has_worlds, "world", "the forecast is not joint: its tracks differ in probabilities")
         require(0 <= rank < K, "world", f"must be 0 to {K - 1}, is {rank}")
-        mode = np.argsort(-self.probability[0], kind="stable")[rank : rank + 1]
-        return replace(self, **{name: x[:, mode] for name, x in self.arrays.items() if x.ndim > 1})
+        order = np.argsort(-self.probability[0], kind="stable")
+        mode = order[rank : rank + 1]
+        arrays = {name: array[:, mode] for name, array in self.arrays.items() if array.ndim > 1}
+        return replace(self, **arrays)
 
     def first(self, steps: int) -> Forecast:
         """Keep the first ``steps`` future steps."""
-        return replace(self, **{name: x[:, :, :steps] for name, x in self.arrays.items() if x.ndim > 2})
+        arrays = {name: array[:, :, :steps] for name, array in self.arrays.items() if array.ndim > 2}
+        return replace(self, **arrays)
 
     def rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
         """Return the row of each of ``track_id`` in this forecast, -1 for tracks without a prediction."""
@@ -175,7 +197,9 @@ class Forecast:
     def of(self, track_id: NDArray[np.str_]) -> Forecast:
         """Select the predicted ones among the tracks ``track_id``."""
         rows = self.rows(track_id)
-        return replace(self, **{name: x[rows[rows >= 0]] for name, x in self.arrays.items()})
+        predicted = rows[rows >= 0]
+        arrays = {name: array[predicted] for name, array in self.arrays.items()}
+        return replace(self, **arrays)
 
 
 class WithTruth(NamedTuple):
@@ -183,8 +207,10 @@ class WithTruth(NamedTuple):
 
     Attributes:
         rows: ``[R]`` of the scenario's tracks.
-        trajectory: ``[R, K, F, 2]`` metres; probability: ``[R, K]``.
-        truth: ``[R, F, 2]`` metres; valid: ``[R, F]``.
+        trajectory: ``[R, K, F, 2]`` metres.
+        probability: ``[R, K]``.
+        truth: ``[R, F, 2]`` metres.
+        valid: ``[R, F]``.
     """
 
     rows: NDArray[np.int64]
@@ -202,14 +228,21 @@ def with_truth(
     Args:
         step: at which the forecast was made; by default the last observed one.
     """
-    tracks, F = scenario.tracks, forecast.trajectory.shape[2]
+    tracks = scenario.tracks
     first = scenario.num_observed if step is None else step + 1
-    predicted, future = forecast.rows(tracks.track_id[rows]), slice(first, first + F)
-    both = (predicted >= 0) & tracks.valid[rows, future].any(axis=1)
-    rows, predicted = rows[both], predicted[both]
-    truth, valid = tracks.position[rows, future], tracks.valid[rows, future]
-    path = forecast.trajectory[predicted, :, : truth.shape[1]]
-    return WithTruth(rows, path, forecast.probability[predicted], truth, valid)
+    future = slice(first, first + forecast.trajectory.shape[2])
+    predicted = forecast.rows(tracks.track_id[rows])
+    has_both = (predicted >= 0) & tracks.valid[rows, future].any(axis=1)
+    rows = rows[has_both]
+    predicted = predicted[has_both]
+    truth = tracks.position[rows, future]
+    return WithTruth(
+        rows=rows,
+        trajectory=forecast.trajectory[predicted, :, : truth.shape[1]],
+        probability=forecast.probability[predicted],
+        truth=truth,
+        valid=tracks.valid[rows, future],
+    )
 
 
 def _require_trajectory(trajectory: NDArray[np.float64]) -> None:

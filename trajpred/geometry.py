@@ -26,6 +26,12 @@ else:
 POSE_SCALE = 30.0
 #: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 STANDING_SPEED = 0.5
+#: Heading of a state without any, before the first movement of a track whose headings follow from positions.
+UNKNOWN_HEADING = 0.0
+#: Seconds between the steps of Argoverse, which are assumed of a single step.
+STEP_S = 0.1
+#: Steps whose velocities are fitted from the same sums; more steps would lose precision.
+BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -72,14 +78,17 @@ class Pose(Generic[Array]):
     def turn(self) -> Array:
         """Matrices ``[..., 2, 2]`` by which row vectors are rotated into the frames of the poses."""
         xp = namespace(self.heading)
-        cos, sin = xp.cos(self.heading), xp.sin(self.heading)
+        cos = xp.cos(self.heading)
+        sin = xp.sin(self.heading)
         return xp.stack((cos, -sin, sin, cos), -1).reshape(*cos.shape, 2, 2)
 
 
 def namespace(array: Any) -> Any:
     """Return ``torch`` for tensors and ``numpy`` otherwise, without importing torch."""
     torch = sys.modules.get("torch")
-    return torch if torch is not None and isinstance(array, torch.Tensor) else np
+    if torch is not None and isinstance(array, torch.Tensor):
+        return torch
+    return np
 
 
 def wrap_angle(angle: Array) -> Array:
@@ -93,8 +102,10 @@ def wrap_angle(angle: Array) -> Array:
 def rotate(vector: Array, angle: Array) -> Array:
     """Rotate vectors ``[..., 2]`` counter-clockwise by ``angle`` ``[...]`` (radians, broadcast)."""
     xp = namespace(vector)
-    cos, sin = xp.cos(angle), xp.sin(angle)
-    x, y = vector[..., 0], vector[..., 1]
+    cos = xp.cos(angle)
+    sin = xp.sin(angle)
+    x = vector[..., 0]
+    y = vector[..., 1]
     return xp.stack((x * cos - y * sin, x * sin + y * cos), -1)
 
 
@@ -129,9 +140,8 @@ def norm(vector: Array) -> Array:
 
 def relative_pose(pose: Pose[Array], frame: Pose[Array]) -> Pose[Array]:
     """Express ``pose`` in ``frame``: x ahead, y to the left, heading wrapped to [-π, π)."""
-    return Pose(
-        to_local(pose.position, frame.position, frame.heading), wrap_angle(pose.heading - frame.heading)
-    )
+    position = to_local(pose.position, frame.position, frame.heading)
+    return Pose(position, wrap_angle(pose.heading - frame.heading))
 
 
 def last_step(valid: Array) -> Array:
@@ -139,30 +149,35 @@ def last_step(valid: Array) -> Array:
     return valid.cumsum(1).argmax(1)  # the first of equal counts
 
 
-def arc(
+def displacement_on_arc(
     velocity: NDArray[np.float64], turn_rate: NDArray[np.float64], time: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the displacement ``[N, F, 2]`` after ``time`` ``[N, F]`` from ``velocity`` ``[N, 2]``."""
     # The chord of an arc that turns by ωt has length v t sinc(ωt / 2) and direction ωt / 2: the closed form
     # of CTRV without its division by ω.
-    half = turn_rate[:, None] * time / 2
-    return rotate(velocity[:, None], half) * (time * np.sinc(half / np.pi))[..., None]
+    half_turn = turn_rate[:, None] * time / 2
+    chord_time = time * np.sinc(half_turn / np.pi)
+    return rotate(velocity[:, None], half_turn) * chord_time[..., None]
 
 
 def arc_length(line: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the distance ``[P]`` along ``line`` ``[P, 2]`` from its start to each of its points."""
-    return np.concatenate((np.zeros(1), np.cumsum(norm(np.diff(line, axis=0)))))
+    segment = norm(np.diff(line, axis=0))
+    return np.concatenate((np.zeros(1), np.cumsum(segment)))
 
 
 def points_along(line: NDArray[np.float64], distance: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the points ``[M, 2]`` of ``line`` ``[P, 2]`` at ``distance`` ``[M]`` from its start."""
     length = arc_length(line)
-    return np.stack((np.interp(distance, length, line[:, 0]), np.interp(distance, length, line[:, 1])), -1)
+    x = np.interp(distance, length, line[:, 0])
+    y = np.interp(distance, length, line[:, 1])
+    return np.stack((x, y), -1)
 
 
-def hold_last(values: NDArray[np.float64], known: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
-    """Hold the last ``known`` value where ``values`` ``[..., T]`` are unknown; before it, ``initial``."""
-    latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[-1]), -1), axis=-1)
+def hold_last(values: NDArray[np.float64], valid: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
+    """Replace each invalid one of ``values`` ``[..., T]`` by the last valid one; before it, ``initial``."""
+    steps = np.arange(valid.shape[-1])
+    latest = np.maximum.accumulate(np.where(valid, steps, -1), axis=-1)
     held = np.take_along_axis(values, np.maximum(latest, 0), axis=-1)
     return np.where(latest >= 0, held, initial)
 
@@ -173,7 +188,7 @@ def causal_velocity(
     """Estimate velocity at each step as the slope of a line fitted to the last ``window_s`` seconds.
 
     Least squares over the valid ones of at least two steps. Differences of single positions are much
-    noisier: extrapolated for 3 s on Argoverse 1 they are off by 8 m, the 10-step fit by 5 m.
+    noisier: extrapolated for 3 s on Argoverse 1, their error is 8 m, that of the 10-step fit 5 m.
 
     Args:
         position: ``[A, T, 2]`` metres; values where ``valid`` ``[A, T]`` is False are ignored.
@@ -184,37 +199,78 @@ def causal_velocity(
         ``[A, T, 2]`` m/s; zero at invalid steps and where fewer than two steps of the window are valid.
     """
     A, T = valid.shape
-    time, window = np.arange(T) * step_s, max(2, round(window_s / step_s))
+    velocity = np.zeros((A, T, 2))
+    if not A * T:
+        return velocity
+    window = max(2, round(window_s / step_s))
+    block = max(BLOCK, 2 * window)
+    for start in range(0, T, block):
+        # Windows of a block's first steps begin in the block before.
+        before = max(start - window + 1, 0)
+        steps = slice(before, start + block)
+        slope = _window_slopes(position[:, steps], valid[:, steps], step_s, window)
+        velocity[:, start : start + block] = slope[:, start - before :]
+    return velocity
+
+
+def _window_slopes(
+    position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float, window: int
+) -> NDArray[np.float64]:
+    """Fit a line to the valid ones of the last ``window`` steps at each step; ``[A, T, 2]`` m/s.
+
+    Each window is the difference of two sums from the first step on, whose rounding grows with ``T``.
+    """
+    A, T = valid.shape
+    time = np.arange(T) * step_s
     # Centred on each track's first valid position, so that sums of squares stay small in any city frame.
-    first = position[np.arange(A), valid.argmax(axis=1)] if T else np.zeros((A, 2))
+    first = position[np.arange(A), valid.argmax(axis=1)]
     xy = np.where(valid[..., None], position - first[:, None], 0.0)
     weight = valid.astype(np.float64)
-    terms = np.stack((weight, weight * time, weight * time**2), -1)
-    terms = np.concatenate((terms, xy, xy * time[:, None]), -1)  # n, Σt, Σt², Σx, Σy, Σtx, Σty
+    time_terms = np.stack((weight, weight * time, weight * time**2), -1)
+    terms = np.concatenate((time_terms, xy, xy * time[:, None]), -1)
     total = np.cumsum(terms, axis=1)
     total[:, window:] -= total[:, : max(T - window, 0)].copy()
-    n, s_t, s_tt = total[..., 0:1], total[..., 1:2], total[..., 2:3]
-    spread = n * s_tt - s_t**2
-    slope = (n * total[..., 5:7] - s_t * total[..., 3:5]) / np.where(spread > 1e-9, spread, 1.0)
-    return np.where((spread > 1e-9) & valid[..., None], slope, 0.0)
+    n = total[..., 0:1]
+    sum_t = total[..., 1:2]
+    sum_tt = total[..., 2:3]
+    sum_xy = total[..., 3:5]
+    sum_txy = total[..., 5:7]
+    fits = (n > 1) & valid[..., None]
+    spread = n * sum_tt - sum_t**2
+    slope = (n * sum_txy - sum_t * sum_xy) / np.where(fits, spread, 1.0)
+    return np.where(fits, slope, 0.0)
 
 
 def causal_heading(velocity: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the direction of travel ``[A, T]`` in radians, or the last one above :data:`STANDING_SPEED`.
 
-    ``velocity`` is ``[A, T, 2]`` in m/s. The heading is 0 before a track first moves.
+    ``velocity`` is ``[A, T, 2]`` in m/s. The heading is 0 before a track first moves: unknown, see
+    :func:`heading_known`.
     """
     moving = valid & (norm(velocity) > STANDING_SPEED)
-    return hold_last(direction(velocity), moving, 0.0)
+    return hold_last(direction(velocity), moving, UNKNOWN_HEADING)
+
+
+def heading_known(heading: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether headings ``[...]`` are known, of states with ``velocity`` ``[..., 2]``.
+
+    Those that :func:`causal_heading` sets before a track first moves are not.
+    """
+    moving: NDArray[np.bool_] = norm(velocity) > STANDING_SPEED
+    return moving | (heading != UNKNOWN_HEADING)
 
 
 def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.float64]:
     """Compute the mean seconds ``[...]`` between the observed steps of windows ``[..., T]``.
 
-    Future timestamps are ignored: they are unknown onboard. Returns 0.1 for one observed step.
+    Future timestamps are ignored, since they are unknown onboard, unless there is only one observed step.
+    Returns :data:`STEP_S` for a single step.
     """
-    stamps = timestamps_ns[..., :num_observed]
-    if stamps.shape[-1] < 2:
-        return np.full(stamps.shape[:-1], 0.1)
-    mean: NDArray[np.float64] = (stamps[..., -1] - stamps[..., 0]) / 1e9 / (stamps.shape[-1] - 1)
+    stamps = timestamps_ns
+    if num_observed >= 2:
+        stamps = timestamps_ns[..., :num_observed]
+    intervals = stamps.shape[-1] - 1
+    if intervals < 1:
+        return np.full(stamps.shape[:-1], STEP_S)
+    mean: NDArray[np.float64] = (stamps[..., -1] - stamps[..., 0]) / 1e9 / intervals
     return mean

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import as_array, require, require_finite, require_shape, within
+from trajpred.errors import as_array, quoted, require, require_rows, require_shape, within
 
 #: ``LaneMap.lane_type``, ``…_mark``, ``turn_direction`` and ``has_traffic_control`` index these tuples.
 LANE_TYPES = ("VEHICLE", "BIKE", "BUS")
@@ -27,6 +27,13 @@ _CODES = {
     "right_mark": MARK_TYPES,
     "turn_direction": TURN_DIRECTIONS,
     "has_traffic_control": TRAFFIC_CONTROL,
+}
+#: What a map may lack, by name, and the fields of :class:`LaneMap` that hold it.
+MAP_ATTRIBUTES = {
+    "boundaries": ("left_boundary", "right_boundary"),
+    "marks": ("left_mark", "right_mark"),
+    "lane_types": ("lane_type",),
+    "crossings": ("crossing_id", "crossing_edge1", "crossing_edge2"),
 }
 #: Neighbour id of lanes without a neighbour.
 NO_LANE = -1
@@ -51,19 +58,29 @@ class Ragged:
 
     @classmethod
     def from_rows(
-        cls, rows: Sequence[ArrayLike], width: int | None = None, dtype: Any = np.float64, name: str = "rows"
+        cls,
+        rows: Sequence[ArrayLike],
+        width: int | None = None,
+        dtype: Any = np.float64,
+        name: str = "rows",
     ) -> Ragged:
         """Concatenate ``rows`` of ``width`` columns (None for rows of scalars).
 
         Raises: DataError about ``name`` if a row has another shape.
         """
-        empty = np.zeros((0,) if width is None else (0, width), dtype)
-        arrays = [as_array(row, dtype, name) for row in rows]
-        arrays = [array if array.size else empty for array in arrays]
-        for array in arrays:
+        shape = (0,) if width is None else (0, width)
+        empty = np.zeros(shape, dtype)
+        arrays = [empty]
+        require(hasattr(rows, "__iter__"), name, f"must be a list of rows, is {quoted(rows)}")
+        for number, row in enumerate(rows):
+            array = as_array(row, dtype, name)
+            if not array.size:
+                array = empty
             fits = array.ndim == empty.ndim and array.shape[1:] == empty.shape[1:]
-            require(fits, name, f"contains a row of the wrong shape {array.shape}")
-        return cls.from_lengths(np.concatenate([empty, *arrays]), [len(array) for array in arrays])
+            require(fits, name, f"contains a row of the wrong shape {array.shape}: row {number}")
+            arrays.append(array)
+        lengths = [len(array) for array in arrays[1:]]
+        return cls.from_lengths(np.concatenate(arrays), lengths)
 
     @classmethod
     def from_lengths(cls, values: NDArray[Any], lengths: ArrayLike) -> Ragged:
@@ -85,9 +102,11 @@ class Ragged:
 
     def take(self, rows: NDArray[np.int64]) -> Ragged:
         """Select ``rows``, in any order and also repeatedly."""
-        size = self.lengths[rows]
-        shift = self.offsets[rows] - (np.cumsum(size) - size)
-        return Ragged.from_lengths(self.values[np.repeat(shift, size) + np.arange(size.sum())], size)
+        lengths = self.lengths[rows]
+        new_start = np.cumsum(lengths) - lengths
+        shift = self.offsets[rows] - new_start
+        index = np.repeat(shift, lengths) + np.arange(lengths.sum())
+        return Ragged.from_lengths(self.values[index], lengths)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -98,8 +117,11 @@ class Ragged:
         """Raise :class:`DataError` unless there are ``rows`` finite rows of at least ``shortest`` entries."""
         require(rows is None or len(self) == rows, name, f"must have {rows} rows, has {len(self)}")
         require(int(self.offsets[-1]) == len(self.values), name, "offsets do not end at the last value")
-        require(bool((self.lengths >= shortest).all()), name, f"contains a row shorter than {shortest}")
-        require_finite(self.values, name)
+        require_rows(self.lengths >= shortest, name, f"contains a row shorter than {shortest}")
+        wrong = np.nonzero(~np.isfinite(self.values))[0]
+        finite = np.ones(len(self), np.bool_)
+        finite[np.searchsorted(self.offsets, wrong, side="right") - 1] = False
+        require_rows(finite, name, "contains a non-finite value")
 
 
 def _empty(dtype: Any) -> Any:
@@ -119,16 +141,21 @@ class LaneMap:
     Attributes:
         lane_id: ``[L]`` int64, unique.
         centerline: L polylines in driving direction.
-        left_boundary, right_boundary: L polylines; empty rows by default.
+        left_boundary: L polylines; empty rows by default.
+        right_boundary: L polylines; empty rows by default.
         lane_type: ``[L]`` int8, index into :data:`LANE_TYPES`.
         is_intersection: ``[L]`` bool.
-        left_mark, right_mark: ``[L]`` int8, index into :data:`MARK_TYPES`.
-        left_neighbor, right_neighbor: ``[L]`` int64 lane ids; :data:`NO_LANE` by default.
-        predecessors, successors: L rows of lane ids, which may lie outside this map.
+        left_mark: ``[L]`` int8, index into :data:`MARK_TYPES`.
+        right_mark: ``[L]`` int8, index into :data:`MARK_TYPES`.
+        left_neighbor: ``[L]`` int64 lane ids; :data:`NO_LANE` by default.
+        right_neighbor: ``[L]`` int64 lane ids; :data:`NO_LANE` by default.
+        predecessors: L rows of lane ids, which may lie outside this map.
+        successors: L rows of lane ids, which may lie outside this map.
         turn_direction: ``[L]`` int8, index into :data:`TURN_DIRECTIONS`.
         has_traffic_control: ``[L]`` int8, index into :data:`TRAFFIC_CONTROL`.
         crossing_id: ``[C]`` int64.
-        crossing_edge1, crossing_edge2: C polylines, the two long sides of each crossing.
+        crossing_edge1: C polylines, one long side of each crossing.
+        crossing_edge2: C polylines, the other long side.
         drivable_area_id: ``[D]`` int64.
         drivable_area: D polygons, the first vertex not repeated at the end.
 
@@ -159,15 +186,20 @@ class LaneMap:
 
     def __post_init__(self) -> None:
         L = len(self)
-        for one in fields(self):
-            values = getattr(self, one.name)
-            if len(values) or one.name in ("lane_id", "centerline") or one.name.startswith(_NOT_LANES):
+        for column in fields(self):
+            name = column.name
+            values = getattr(self, name)
+            is_required = name in ("lane_id", "centerline")
+            if len(values) or is_required or name.startswith(_NOT_LANES):
                 continue
+            filled: Any
             if isinstance(values, Ragged):
-                filled: Any = Ragged.from_lengths(values.values, np.zeros(L, np.int64))
+                filled = Ragged.from_lengths(values.values, np.zeros(L, np.int64))
+            elif name.endswith("_neighbor"):
+                filled = np.full(L, NO_LANE, values.dtype)
             else:
-                filled = np.full(L, NO_LANE if one.name.endswith("_neighbor") else 0, values.dtype)
-            object.__setattr__(self, one.name, filled)
+                filled = np.zeros(L, values.dtype)
+            object.__setattr__(self, name, filled)
 
     @classmethod
     def from_centerlines(
@@ -185,19 +217,25 @@ class LaneMap:
 
         Raises: DataError about the argument that does not fit.
         """
-        L = len(centerlines)
-        ids = as_array(range(L) if lane_id is None else lane_id, np.int64, "lane_id", (L,))
-        following = [[] for _ in range(L)] if successors is None else [list(row) for row in successors]
+        text = isinstance(centerlines, (str, Path))
+        require(not text, "centerline", "is the name of a file: LaneMap.load reads map files")
+        lines = Ragged.from_rows(centerlines, 2, name="centerline")
+        L = len(lines)
+        if lane_id is None:
+            lane_id = range(L)
+        ids = as_array(lane_id, np.int64, "lane_id", (L,))
+        rows = [[]] * L if successors is None else successors
+        following = Ragged.from_rows(rows, dtype=np.int64, name="successors")
         require(len(following) == L, "successors", f"must have {L} rows, has {len(following)}")
         preceding: dict[int, list[int]] = {lane: [] for lane in ids.tolist()}
         for lane, row in zip(ids.tolist(), following, strict=True):
-            for successor in row:
+            for successor in row.tolist():
                 preceding.setdefault(successor, []).append(lane)
         return cls(
             lane_id=ids,
-            centerline=Ragged.from_rows(centerlines, 2, name="centerline"),
+            centerline=lines,
             predecessors=Ragged.from_rows([preceding[lane] for lane in ids.tolist()], dtype=np.int64),
-            successors=Ragged.from_rows(following, dtype=np.int64),
+            successors=following,
         )
 
     @classmethod
@@ -223,18 +261,31 @@ class LaneMap:
 
     def take(self, lanes: NDArray[np.int64], crossings: NDArray[np.int64]) -> LaneMap:
         """Select lane segments and crossings by their rows; all drivable areas stay."""
-        chosen = {one.name: getattr(self, one.name) for one in fields(self)}
-        for name, values in chosen.items():
+        columns: dict[str, Any] = {}
+        for column in fields(self):
+            name = column.name
+            values = getattr(self, name)
             rows = crossings if name.startswith("crossing") else lanes
-            if not name.startswith("drivable"):
-                chosen[name] = values.take(rows) if isinstance(values, Ragged) else values[rows]
-        return LaneMap(**chosen)
+            if name.startswith("drivable"):
+                columns[name] = values
+            elif isinstance(values, Ragged):
+                columns[name] = values.take(rows)
+            else:
+                columns[name] = values[rows]
+        return LaneMap(**columns)
+
+    def without(self, attributes: Iterable[str]) -> LaneMap:
+        """Return the map with the defaults for some of the :data:`MAP_ATTRIBUTES`, as if not recorded."""
+        values = {column.name: getattr(self, column.name) for column in fields(self)}
+        for attribute in attributes:
+            for name in MAP_ATTRIBUTES[attribute]:
+                del values[name]
+        return LaneMap(**values)
 
     def extent(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the lower left and upper right corner ``[2]`` around all lanes; there must be one."""
-        points = np.concatenate(
-            [line.values[:, :2] for line in (self.centerline, self.left_boundary, self.right_boundary)]
-        )
+        lines = (self.centerline, self.left_boundary, self.right_boundary)
+        points = np.concatenate([line.values[:, :2] for line in lines])
         return points.min(axis=0), points.max(axis=0)
 
     def validate(self) -> None:
@@ -243,8 +294,9 @@ class LaneMap:
         for name in (*_CODES, "is_intersection", "left_neighbor", "right_neighbor"):
             require_shape(getattr(self, name), (L,), name)
         require(len(np.unique(self.lane_id)) == L, "lane_id", "contains a duplicate")
-        for name, known in _CODES.items():
-            require(within(getattr(self, name), len(known)), name, f"must be 0 to {len(known) - 1}")
+        for name, types in _CODES.items():
+            in_range = within(getattr(self, name), len(types))
+            require(in_range, name, f"must be 0 to {len(types) - 1}")
         self.centerline.validate("centerline", L, shortest=2)
         for name in ("left_boundary", "right_boundary", "predecessors", "successors"):
             getattr(self, name).validate(name, L)

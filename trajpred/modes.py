@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.errors import require
+from trajpred.errors import require, require_rows
 from trajpred.geometry import namespace
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ ROUNDS = 3
 JOINED_M = 1.0
 
 
+def require_probabilities(values: NDArray[np.float64], field: str = "probability") -> None:
+    """Raise :class:`DataError` about ``field`` if an entry of ``[A, K]`` is negative or not finite."""
+    usable = np.isfinite(values) & (values >= 0)
+    require_rows(usable.all(axis=1), field, "contains a value that is negative or not finite")
+
+
 def cluster(
     path: NDArray[np.float64], probability: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -32,58 +38,67 @@ def cluster(
     distance to the centres so far.
 
     Args:
-        path: ``[A, M, F, 2]`` metres; probability: ``[A, M]``.
+        path: ``[A, M, F, 2]`` metres.
+        probability: ``[A, M]``.
         count: the number of clusters K, at most M.
 
     Returns:
         ``[A, K, M]`` the share of each mode in each cluster, rows sum to 1 (a cluster left without members is
         the mode nearest to its centre, with probability 0); ``[A, K]`` the clusters' probabilities.
 
-    Raises: DataError if there are fewer modes than clusters.
+    Raises: DataError if there are fewer modes than clusters, or a probability is negative or not finite.
     """
     M = path.shape[1]
     require(count <= M, "modes", f"{M} futures cannot be merged to {count}")
+    require_probabilities(probability)
     end = _ends(path)
     centre = _first_centres(end, probability, count)
     for _ in range(ROUNDS):
-        member = np.eye(count)[_squared_distance(end, centre).argmin(2)].swapaxes(1, 2)  # [A, K, M]
+        closest = _squared_distance(end, centre).argmin(2)
+        member = np.eye(count)[closest].swapaxes(1, 2)  # [A, K, M]
         share = member * probability.clip(MIN_WEIGHT)[:, None]
         total = share.sum(2)[..., None]
         share = share / total.clip(MIN_WEIGHT)
         centre = np.where(total > 0, share @ end, centre)
     nearest = np.eye(M)[_squared_distance(centre, end).argmin(2)]
-    return np.where(total > 0, share, nearest), (member * probability[:, None]).sum(2)
+    cluster_probability = (member * probability[:, None]).sum(2)
+    return np.where(total > 0, share, nearest), cluster_probability
 
 
 def _first_centres(
     end: NDArray[np.float64], probability: NDArray[np.float64], count: int
 ) -> NDArray[np.float64]:
     """Choose ``[A, K, 4]`` initial centres that are probable and far apart."""
-    row, centres, value = np.arange(len(end)), [], probability
+    row = np.arange(len(end))
+    centres: list[NDArray[np.float64]] = []
+    value = probability
     nearest = np.full_like(probability, np.inf)
     for _ in range(count):
         centres.append(end[row, value.argmax(1)])
-        nearest = np.minimum(nearest, _squared_distance(end, centres[-1][:, None])[..., 0])
+        distance = _squared_distance(end, centres[-1][:, None])[..., 0]
+        nearest = np.minimum(nearest, distance)
         value = probability * nearest
     return np.stack(centres, 1)
 
 
 def join(path: Tensor, probability: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Share the other modes of each agent among its last ``count`` modes, by the distance of :func:`cluster`.
+    """Merge each agent's modes softly into its last ``count``, by the distance of :func:`cluster`.
 
     Mode j belongs to the last mode k with a share of 1 / (σ² + d_jk²), normalised over k, σ being
     :data:`JOINED_M`: the memberships of fuzzy c-means with m = 2 (Bezdek 1981), which stay finite. Unlike
     clusters, these shares are a smooth function of the paths, also where modes are far apart: nearly equal
     scenes have nearly equal modes, and a decoder learns through them.
 
-    Args and result: as of :func:`cluster`.
+    Arguments and result are those of :func:`cluster`.
     """
-    weight, end = probability.clamp(MIN_WEIGHT), _ends(path)
-    others = path.shape[1] - count
-    close = 1 / (JOINED_M**2 + _squared_distance(end[:, :others], end[:, others:]))
-    owner = close / close.sum(2, keepdim=True)
-    shared = (owner * weight[:, :others, None]).swapaxes(1, 2)
-    member = namespace(path).concatenate((shared, weight[:, others:].diag_embed()), 2)
+    weight = probability.clamp(MIN_WEIGHT)
+    end = _ends(path)
+    first = path.shape[1] - count  # of the last modes
+    closeness = 1 / (JOINED_M**2 + _squared_distance(end[:, :first], end[:, first:]))
+    share = closeness / closeness.sum(2, keepdim=True)
+    merged = (share * weight[:, :first, None]).swapaxes(1, 2)
+    centres = weight[:, first:].diag_embed()
+    member = namespace(path).concatenate((merged, centres), 2)
     total = member.sum(2)
     return member / total[..., None], total
 

@@ -1,7 +1,6 @@
 """The record of one recording window: :class:`Scenario` and its :class:`Tracks`.
 
-City frame throughout: metres, radians, m/s, seconds, float64. Masks are True where valid. Sizes: ``A``
-tracks, ``T`` steps, ``L`` lane segments.
+City frame, metres, radians, m/s, seconds, float64. Masks: True = valid. Sizes: ``A`` tracks, ``T`` steps.
 """
 
 from __future__ import annotations
@@ -14,18 +13,22 @@ from io import BytesIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from trajpred.clock import require_step_s, require_times, with_lost_frames
 from trajpred.errors import (
     as_array,
     as_names,
+    as_number,
+    as_whole_number,
     encode,
     quoted,
     require,
     require_finite,
     require_names,
+    require_rows,
     require_shape,
     within,
 )
-from trajpred.geometry import causal_heading, causal_velocity, mean_step_s
+from trajpred.geometry import STEP_S, causal_heading, causal_velocity, mean_step_s
 from trajpred.lane_map import LaneMap
 
 #: Typical (length, width) in metres of Argoverse 2's ten object types; the forecasting data have no boxes.
@@ -43,6 +46,8 @@ TYPICAL_SIZE = {
 }
 #: The object types in order; ``Tracks.object_type`` indexes this tuple.
 OBJECT_TYPES = tuple(TYPICAL_SIZE)
+#: The type of road users whose class is not known.
+UNKNOWN_TYPE = OBJECT_TYPES.index("unknown")
 #: ``[10, 2]`` metres, indexed by ``Tracks.object_type``.
 TYPICAL_SIZES: NDArray[np.float64] = np.array(list(TYPICAL_SIZE.values()))
 #: The ``track_id`` of the recording vehicle.
@@ -99,41 +104,57 @@ class Tracks:
     def last_seen(self, num_observed: int) -> NDArray[np.int64]:
         """Return the last valid step ``[A]`` among the first ``num_observed``, -1 where there is none."""
         observed = self.valid[:, :num_observed]
-        return np.where(observed.any(axis=1), num_observed - 1 - observed[:, ::-1].argmax(axis=1), -1)
+        steps_ago = observed[:, ::-1].argmax(axis=1)
+        return np.where(observed.any(axis=1), num_observed - 1 - steps_ago, -1)
 
     def window(self, first: ArrayLike, steps: int) -> Tracks:
         """Select ``steps`` steps from step ``first`` on, one number or ``[A]``.
 
-        Steps that were never recorded are unknown. A track that was seen only at other steps stays, without a
-        valid step.
+        Steps that were never recorded are unknown. Tracks with no valid step in the window are kept.
         """
-        row, last = np.arange(len(self))[:, None], self.valid.shape[1] - 1
         step = np.broadcast_to(first, len(self))[:, None] + np.arange(steps)
+        return self.at(step)
+
+    def at(self, step: NDArray[np.int64]) -> Tracks:
+        """Select the states at ``step`` ``[A, S]``, or ``[S]`` of all tracks; unknown unless 0 to T - 1."""
+        row = np.arange(len(self))[:, None]
+        last = self.valid.shape[1] - 1
         recorded = (step >= 0) & (step <= last)
         step = step.clip(0, last)
         valid = self.valid[row, step] & recorded
-        masks = {"position": valid[..., None], "velocity": valid[..., None], "heading": valid}
-        states = {name: getattr(self, name)[row, step] * mask for name, mask in masks.items()}
-        return replace(self, valid=valid, **states)
+        return replace(
+            self,
+            valid=valid,
+            position=self.position[row, step] * valid[..., None],
+            heading=self.heading[row, step] * valid,
+            velocity=self.velocity[row, step] * valid[..., None],
+        )
 
     def validate(self) -> None:
         """Raise :class:`DataError` naming the first field with an invalid shape or value."""
-        A, T = self.valid.shape if self.valid.ndim == 2 else (0, 0)
-        require(A * T > 0, "valid", f"must be [A, T] and not empty, has shape {self.valid.shape}")
-        shapes = {"track_id": (A,), "object_type": (A,), "category": (A,), "position": (A, T, 2)}
-        for name, shape in {**shapes, "heading": (A, T), "velocity": (A, T, 2)}.items():
-            require_shape(getattr(self, name), shape, name)
+        is_usable = self.valid.ndim == 2 and self.valid.size > 0
+        require(is_usable, "valid", f"must be [A, T] and not empty, has shape {self.valid.shape}")
+        A, T = self.valid.shape
+        require_shape(self.track_id, (A,), "track_id")
+        require_shape(self.object_type, (A,), "object_type")
+        require_shape(self.category, (A,), "category")
+        require_shape(self.position, (A, T, 2), "position")
+        require_shape(self.heading, (A, T), "heading")
+        require_shape(self.velocity, (A, T, 2), "velocity")
         for name in ("position", "heading", "velocity"):
-            require_finite(getattr(self, name)[self.valid], name)
+            require_finite(getattr(self, name), name, self.valid)
         require(within(self.object_type, len(OBJECT_TYPES)), "object_type", "must index OBJECT_TYPES")
         require(within(self.category, len(TrackCategory)), "category", "must be 0 to 3")
         require(len(np.unique(self.track_id)) == A, "track_id", "contains a duplicate")
-        require(bool(self.valid.any(axis=1).all()), "valid", "contains a track without a valid step")
+        require_rows(self.valid.any(axis=1), "valid", "contains a track without a valid step; leave it out")
 
 
 @dataclass(frozen=True)
 class Scenario:
     """One recording window: tracks, map, and the track to predict.
+
+    Steps are regular. Frames that a recorder lost, as its timestamps show, are missing: the constructor adds
+    their steps, at which no track is valid.
 
     Attributes:
         scenario_id: unique within a split; see :func:`~trajpred.errors.require_names`.
@@ -143,6 +164,8 @@ class Scenario:
         focal_id: the track to predict.
         tracks: states of the road users; a test split may have no valid future step.
         map: lane segments, crossings, drivable areas; may be empty.
+        continued: number of steps at the end that were not recorded but continued by a model
+            (:mod:`trajpred.predictors.continuation`): labels for training, which are never evaluated.
     """
 
     scenario_id: str
@@ -152,15 +175,30 @@ class Scenario:
     focal_id: str
     tracks: Tracks
     map: LaneMap
+    continued: int = 0
+
+    def __post_init__(self) -> None:
+        """Add the steps of lost frames."""
+        regular = with_lost_frames(self.timestamps_ns, self.num_observed)
+        shape = (len(self.tracks), len(self.timestamps_ns))
+        arrays = (self.tracks.valid, self.tracks.heading, self.tracks.position, self.tracks.velocity)
+        fits = all(states.shape[:2] == shape for states in arrays)
+        if regular is None or not fits:
+            return
+        object.__setattr__(self, "timestamps_ns", regular.timestamps_ns)
+        object.__setattr__(self, "num_observed", regular.num_observed)
+        object.__setattr__(self, "tracks", self.tracks.at(regular.frame))
 
     def __repr__(self) -> str:
-        tracks, lanes, now = len(self.tracks), len(self.map), self.num_observed
-        seconds = f"{now * self.step_s:.1f} s observed + {(self.num_steps - now) * self.step_s:.1f} s"
+        future = self.num_steps - self.continued - self.num_observed
+        seconds = f"{self.num_observed * self.step_s:.1f} s observed + {future * self.step_s:.1f} s"
+        if self.continued:
+            seconds += f" + {self.continued * self.step_s:.1f} s continued"
         focal = self.tracks.object_type[self.tracks.track_id == self.focal_id]
         focal_type = " ".join(OBJECT_TYPES[i] for i in focal)
         return (
-            f"Scenario({self.scenario_id}, {self.city or 'no city'}: {seconds}, {tracks} tracks, "
-            f"focal {focal_type} {self.focal_id}, {lanes} lane segments)"
+            f"Scenario({self.scenario_id}, {self.city or 'no city'}: {seconds}, {len(self.tracks)} tracks, "
+            f"focal {focal_type} {self.focal_id}, {len(self.map)} lane segments)"
         )
 
     def _repr_png_(self) -> bytes:
@@ -179,7 +217,7 @@ class Scenario:
 
     @property
     def step_s(self) -> float:
-        """Mean number of seconds between observed steps, see :func:`mean_step_s`."""
+        """Mean seconds between observed steps, see :func:`~trajpred.geometry.mean_step_s`."""
         return float(mean_step_s(self.timestamps_ns, self.num_observed))
 
     @property
@@ -197,27 +235,30 @@ class Scenario:
         """Whether the focal track has any labelled future step."""
         return bool(self.tracks.valid[self.focal, self.num_observed :].any())
 
-    def earlier(self, steps: int) -> Scenario:
-        """Return the scenario as it was seen ``steps`` earlier, with as many observed and future steps.
-
-        History from before the recording is unknown; tracks keep their rows, as :meth:`Tracks.window` says.
-        """
-        stamps = self.timestamps_ns - round(steps * self.step_s * 1e9)
-        return replace(self, timestamps_ns=stamps, tracks=self.tracks.window(-steps, self.num_steps))
+    def without_continuation(self) -> Scenario:
+        """Return the scenario with its recorded steps alone."""
+        if self.continued == 0:
+            return self
+        recorded = self.num_steps - self.continued
+        stamps = self.timestamps_ns[:recorded]
+        return replace(self, timestamps_ns=stamps, tracks=self.tracks.window(0, recorded), continued=0)
 
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
         require_names([self.scenario_id], "scenario_id")
-        require_names(filter(None, [self.city]), "city")
+        if self.city != "":
+            require_names([self.city], "city")
         require_names(self.tracks.track_id.tolist(), "track_id")
         self.tracks.validate()
         self.map.validate()
         T = self.tracks.valid.shape[1]
         require(self.num_steps == T, "timestamps_ns", f"has {self.num_steps} steps, the tracks have {T}")
-        require(bool((np.diff(self.timestamps_ns) > 0).all()), "timestamps_ns", "must increase")
         require(0 < self.num_observed <= T, "num_observed", f"must be 1 to {T}, is {self.num_observed}")
-        known = bool((self.tracks.track_id == self.focal_id).any())
-        require(known, "focal_id", f"is not a track of this scenario: {quoted(self.focal_id)}")
+        require_times(self.timestamps_ns, self.num_observed)
+        most = T - self.num_observed
+        require(0 <= self.continued <= most, "continued", f"must be 0 to {most}, is {self.continued}")
+        has_focal = bool((self.tracks.track_id == self.focal_id).any())
+        require(has_focal, "focal_id", f"is not a track of this scenario: {quoted(self.focal_id)}")
         observed = bool(self.tracks.valid[self.focal, : self.num_observed].any())
         require(observed, "focal_id", f"focal track {self.focal_id!r} has no observed state")
         return self
@@ -243,10 +284,10 @@ class Scenario:
         """Build a scenario from plain arrays, for your own data.
 
         Args:
-            position: ``[A, T, 2]`` metres in any fixed frame; NaN marks a missing step.
+            position: ``[A, T, 2]`` metres in any fixed frame; NaN or a NumPy mask marks a missing step.
             num_observed: number of steps that are input; the rest is the future, if any.
-            step_s: seconds between steps.
-            valid: ``[A, T]``; by default True where the position is not NaN.
+            step_s: seconds between steps. A frame that was lost is a step of NaN.
+            valid: ``[A, T]`` True and False or 1 and 0; by default True where the position is not NaN.
             heading: ``[A, T]`` radians; by default :func:`~trajpred.geometry.causal_heading`.
             velocity: ``[A, T, 2]`` m/s; by default :func:`~trajpred.geometry.causal_velocity`.
             object_type: one of :data:`OBJECT_TYPES` for all tracks, or one for each.
@@ -254,45 +295,62 @@ class Scenario:
             focal: row of the track to predict.
             category: ``[A]`` :class:`TrackCategory`, by default SCORED; the focal track's is FOCAL.
             map: a :class:`LaneMap`, a list of centrelines ``[points, 2]``, or None for no map.
-            scenario_id, city: names.
+            scenario_id: name of the scenario.
+            city: name of the frame of the coordinates.
 
         Raises: DataError naming the argument with a wrong shape, an unknown type or a non-finite state.
 
         Example:
-            >>> import numpy as np
             >>> steps = np.arange(110) * 0.1
             >>> car = np.stack((10 * steps, 0 * steps), -1)
             >>> scenario = Scenario.from_arrays(car[None], num_observed=50, map=[[[-50, 0], [200, 0]]])
             >>> scenario.tracks.velocity[0, 49].round(3).tolist(), len(scenario.map)
             ([10.0, 0.0], 1)
         """
+        num_observed = as_whole_number(num_observed, "num_observed")
+        step_s = as_number(step_s, "step_s")
+        focal = as_whole_number(focal, "focal")
         xy = as_array(position, np.float64, "position")
         require(xy.ndim == 3 and xy.shape[2] == 2, "position", f"must be [A, T, 2], has shape {xy.shape}")
         A, T = xy.shape[:2]
-        require(0 < step_s < np.inf, "step_s", f"must be positive and finite, is {step_s}")
-        mask = as_array(~np.isnan(xy).any(-1) if valid is None else valid, np.bool_, "valid", (A, T))
+        require_step_s(step_s)
+        if valid is None:
+            valid = ~np.isnan(xy).any(-1)
+        mask = as_array(valid, np.bool_, "valid", (A, T))
         require(0 <= focal < A, "focal", f"must be a row of the {A} tracks, is {focal}")
-        require_finite(xy[mask], "position")
-        fitted = causal_velocity(xy, mask, step_s) if velocity is None else velocity
-        speed = as_array(fitted, np.float64, "velocity", (A, T, 2))
-        travel = causal_heading(speed, mask) if heading is None else heading
-        angle = as_array(travel, np.float64, "heading", (A, T))
-        given = np.full(A, TrackCategory.SCORED) if category is None else category
-        rank = as_array(given, np.int64, "category", (A,))
-        require(within(rank, len(TrackCategory)), "category", "must be 0 to 3")
-        rank = np.where(np.arange(A) == focal, TrackCategory.FOCAL, rank)
-        names = [str(i) for i in range(A)] if track_id is None else [str(name) for name in track_id]
-        require(len(names) == A, "track_id", f"must have {A} entries, has {len(names)}")
-        types = [object_type] * A if isinstance(object_type, str) else list(object_type)
+        require_finite(xy, "position", mask)
+        if velocity is None:
+            velocity = causal_velocity(xy, mask, step_s)
+        speed = as_array(velocity, np.float64, "velocity", (A, T, 2))
+        if heading is None:
+            heading = causal_heading(speed, mask)
+        angle = as_array(heading, np.float64, "heading", (A, T))
+        if category is None:
+            category = np.full(A, TrackCategory.SCORED)
+        rank = as_array(category, np.int8, "category", (A,))
+        rank[focal] = TrackCategory.FOCAL
+        names = as_names(range(A) if track_id is None else track_id, "track_id", A)
+        types = object_type
+        if isinstance(object_type, (str, bytes)):
+            types = [object_type] * A
         tracks = Tracks(
-            track_id=as_names(names, "track_id"),
-            object_type=encode(types, OBJECT_TYPES, "object_type"),
-            category=rank.astype(np.int8),
+            track_id=names,
+            object_type=encode(as_names(types, "object_type", A).tolist(), OBJECT_TYPES, "object_type"),
+            category=rank,
             valid=mask,
             position=np.where(mask[..., None], xy, 0.0),
             heading=np.where(mask, angle, 0.0),
             velocity=np.where(mask[..., None], speed, 0.0),
         )
-        lanes = map if isinstance(map, LaneMap) else LaneMap.from_centerlines([] if map is None else map)
+        if map is None:
+            lanes = LaneMap()
+        elif isinstance(map, LaneMap):
+            lanes = map
+        else:
+            lanes = LaneMap.from_centerlines(map)
+        if T == num_observed == 1 and step_s != STEP_S:
+            # One stamp does not say how long a step is: a step without states comes before it.
+            T = num_observed = 2
+            tracks = tracks.window(-1, T)
         stamps = np.round(np.arange(T) * step_s * 1e9).astype(np.int64)
-        return cls(scenario_id, city, stamps, num_observed, names[focal], tracks, lanes).validate()
+        return cls(scenario_id, city, stamps, num_observed, str(names[focal]), tracks, lanes).validate()

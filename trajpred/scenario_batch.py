@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from typing import Any
@@ -25,16 +25,20 @@ class ScenarioBatch:
         scenario_id: ``[S]`` strings.
         step_s: ``[S]`` seconds between steps.
         num_observed: number of steps that are input.
+        recorded: ``[S]`` int64, the first step whose states a model continued (``Scenario.continued``); the
+            number of all steps or more if there is none.
         focal: ``[S]`` int64, row of each scenario's focal track in ``tracks``.
         tracks: tracks of all scenarios.
         track_scene: ``[A]`` int64, index of each track's scenario, ascending.
         map: lanes and crossings of all scenarios.
-        lane_scene, crossing_scene: ``[L]`` and ``[C]`` int64, index of their scenarios, ascending.
+        lane_scene: ``[L]`` int64, index of each lane's scenario, ascending.
+        crossing_scene: ``[C]`` int64, index of each crossing's scenario, ascending.
     """
 
     scenario_id: NDArray[np.str_]
     step_s: NDArray[np.float64]
     num_observed: int
+    recorded: NDArray[np.int64]
     focal: NDArray[np.int64]
     tracks: Tracks
     track_scene: NDArray[np.int64]
@@ -55,20 +59,25 @@ class ScenarioBatch:
         return f"ScenarioBatch({len(self)} scenarios: {size})"
 
     def window(self, observed: int, future: int, later: ArrayLike = 0) -> ScenarioBatch:
-        """Return so many observed and future steps; those that were never recorded are unknown.
+        """Return a window of ``observed`` past and ``future`` future steps.
+
+        Steps that were never recorded are unknown.
 
         Args:
+            observed: number of steps that are input.
+            future: number of steps after them.
             later: steps, one number or ``[S]``, by which the last observed step moves.
         """
         first = np.broadcast_to(self.num_observed - observed + np.asarray(later), len(self))
         if not first.any() and observed + future == self.tracks.valid.shape[1]:
             return self
         tracks = self.tracks.window(first[self.track_scene], observed + future)
-        return replace(self, num_observed=observed, tracks=tracks)
+        return replace(self, num_observed=observed, recorded=self.recorded - first, tracks=tracks)
 
     def without_map(self, scenes: NDArray[np.bool_]) -> ScenarioBatch:
         """Remove the lanes and crossings of the chosen scenes ``[S]``."""
-        lanes, crossings = (np.flatnonzero(~scenes[x]) for x in (self.lane_scene, self.crossing_scene))
+        lanes = np.flatnonzero(~scenes[self.lane_scene])
+        crossings = np.flatnonzero(~scenes[self.crossing_scene])
         return replace(
             self,
             map=self.map.take(lanes, crossings),
@@ -84,56 +93,93 @@ class ScenarioBatch:
         observed = max(part.num_observed for part in parts)
         future = max(part.num_future for part in parts)
         parts = [part.window(observed, future) for part in parts]
-        scenes, tracks = (_starts(map(len, x)) for x in (parts, [part.tracks for part in parts]))
+        first_scene = _starts([len(part) for part in parts])
+        first_track = _starts([len(part.tracks) for part in parts])
 
-        def rows(name: str, starts: Sequence[int]) -> NDArray[np.int64]:
-            return np.concatenate([getattr(part, name) + i for part, i in zip(parts, starts, strict=True)])
+        def column(name: str) -> list[Any]:
+            return [getattr(part, name) for part in parts]
 
         return cls(
-            scenario_id=np.concatenate([part.scenario_id for part in parts]),
-            step_s=np.concatenate([part.step_s for part in parts]),
+            scenario_id=np.concatenate(column("scenario_id")),
+            step_s=np.concatenate(column("step_s")),
             num_observed=observed,
-            focal=rows("focal", tracks),
-            tracks=_concatenate([part.tracks for part in parts]),
-            track_scene=rows("track_scene", scenes),
-            map=_concatenate([part.map for part in parts]),
-            lane_scene=rows("lane_scene", scenes),
-            crossing_scene=rows("crossing_scene", scenes),
+            recorded=np.concatenate(column("recorded")),
+            focal=_concatenate_rows(column("focal"), first_track),
+            tracks=_concatenate(column("tracks")),
+            track_scene=_concatenate_rows(column("track_scene"), first_scene),
+            map=_concatenate(column("map")),
+            lane_scene=_concatenate_rows(column("lane_scene"), first_scene),
+            crossing_scene=_concatenate_rows(column("crossing_scene"), first_scene),
         )
 
     @classmethod
     def of(cls, scenarios: Sequence[Scenario]) -> ScenarioBatch:
-        """Concatenate scenarios; the window holds all steps of each. Raises: DataError if there are none."""
+        """Concatenate scenarios; the window holds all steps of each.
+
+        Raises:
+            DataError: there are no scenarios.
+        """
         require(len(scenarios) > 0, "scenarios", "must not be empty")
-        if len({(s.num_observed, s.num_steps) for s in scenarios}) > 1:
+        windows = {(scenario.num_observed, scenario.num_steps) for scenario in scenarios}
+        if len(windows) > 1:
             return cls.joined([cls.of([scenario]) for scenario in scenarios])
-        tracks, lane_maps = [s.tracks for s in scenarios], [s.map for s in scenarios]
-        scene, counts = np.arange(len(scenarios)), np.array([len(t) for t in tracks])
+        tracks: list[Tracks] = []
+        lane_maps: list[LaneMap] = []
+        num_tracks: list[int] = []
+        num_lanes: list[int] = []
+        num_crossings: list[int] = []
+        recorded: list[int] = []
+        for scenario in scenarios:
+            tracks.append(scenario.tracks)
+            lane_maps.append(scenario.map)
+            num_tracks.append(len(scenario.tracks))
+            num_lanes.append(len(scenario.map))
+            num_crossings.append(len(scenario.map.crossing_id))
+            recorded.append(scenario.num_steps - scenario.continued)
+        scene = np.arange(len(scenarios))
+        focal = np.array([scenario.focal for scenario in scenarios])
         return cls(
-            scenario_id=np.array([s.scenario_id for s in scenarios]),
-            step_s=np.array([s.step_s for s in scenarios]),
+            scenario_id=np.array([scenario.scenario_id for scenario in scenarios]),
+            step_s=np.array([scenario.step_s for scenario in scenarios]),
             num_observed=scenarios[0].num_observed,
-            focal=np.cumsum(counts) - counts + [s.focal for s in scenarios],
+            recorded=np.array(recorded),
+            focal=np.array(_starts(num_tracks)) + focal,
             tracks=_concatenate(tracks),
-            track_scene=np.repeat(scene, counts),
+            track_scene=np.repeat(scene, num_tracks),
             map=_concatenate(lane_maps),
-            lane_scene=np.repeat(scene, [len(m) for m in lane_maps]),
-            crossing_scene=np.repeat(scene, [len(m.crossing_id) for m in lane_maps]),
+            lane_scene=np.repeat(scene, num_lanes),
+            crossing_scene=np.repeat(scene, num_crossings),
         )
 
 
-def _starts(counts: Iterable[int]) -> list[int]:
+def _starts(counts: Sequence[int]) -> list[int]:
+    """Return the first row of each part of ``counts`` rows in their concatenation."""
     return [0, *accumulate(counts)][:-1]
+
+
+def _concatenate_rows(parts: Sequence[NDArray[np.int64]], starts: Sequence[int]) -> NDArray[np.int64]:
+    """Concatenate row numbers, to which the first row of each part is added."""
+    return np.concatenate([rows + start for rows, start in zip(parts, starts, strict=True)])
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:
     """Concatenate arrays, ragged arrays, or dataclasses of them along their first axis."""
     first = parts[0]
     if isinstance(first, Ragged):
-        width = min(part.values.shape[1:] for part in parts)  # heights are kept if all have them
-        values = [part.values[:, : width[0]] if width else part.values for part in parts]
-        return Ragged.from_lengths(np.concatenate(values), np.concatenate([part.lengths for part in parts]))
+        return _concatenate_ragged(parts)
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)
-    joined = {f.name: _concatenate([getattr(part, f.name) for part in parts]) for f in fields(first)}
-    return type(first)(**joined)
+    columns: dict[str, Any] = {}
+    for column in fields(first):
+        columns[column.name] = _concatenate([getattr(part, column.name) for part in parts])
+    return type(first)(**columns)
+
+
+def _concatenate_ragged(parts: Sequence[Ragged]) -> Ragged:
+    """Concatenate ragged arrays; the heights of points are kept if all have them."""
+    values = [part.values for part in parts]
+    if values[0].ndim > 1:
+        width = min(points.shape[1] for points in values)
+        values = [points[:, :width] for points in values]
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Ragged.from_lengths(np.concatenate(values), lengths)

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.clock import GAP_STEPS
 from trajpred.errors import require
 from trajpred.forecast import Forecast
 from trajpred.geometry import unit_vector, wrap_angle
@@ -14,13 +15,45 @@ from trajpred.scenario import Scenario, Tracks
 
 #: Share of a step by which times may differ and still be the same.
 SAME_TIME = 0.01
-#: Recorded steps farther apart than this, in steps, have a gap between them.
-GAP_STEPS = 1.5
 
 
 def same_step(step_s: float, other_s: float) -> bool:
     """Whether two steps are the same but for the jitter of clocks, a tenth of a step."""
     return abs(step_s - other_s) <= 0.1 * other_s
+
+
+def recut(scenario: Scenario, observed: int, future: int, later: int = 0) -> Scenario:
+    """Return a window of ``observed`` past and ``future`` future steps.
+
+    Steps that were never recorded are unknown. Tracks keep their rows, as :meth:`Tracks.window` says.
+
+    Args:
+        scenario: the recorded steps.
+        observed: number of steps that are input.
+        future: number of steps after them.
+        later: steps by which the last observed step moves; negative numbers move it back.
+    """
+    first = scenario.num_observed + later - observed
+    step = first + np.arange(observed + future)
+    recorded = step.clip(0, scenario.num_steps - 1)
+    beyond_ns = (step - recorded) * round(scenario.step_s * 1e9)
+    continued = 0
+    if scenario.continued:
+        first_continued = scenario.num_steps - scenario.continued
+        continued = int((step >= first_continued).sum())
+    return replace(
+        scenario,
+        timestamps_ns=scenario.timestamps_ns[recorded] + beyond_ns,
+        num_observed=observed,
+        continued=continued,
+        tracks=scenario.tracks.window(first, observed + future),
+    )
+
+
+def earlier(scenario: Scenario, steps: int) -> Scenario:
+    """Shift the last observed step back by ``steps``; the lengths of the window are unchanged."""
+    future = scenario.num_steps - scenario.num_observed
+    return recut(scenario, scenario.num_observed, future, -steps)
 
 
 def resample(scenario: Scenario, step_s: float) -> Scenario:
@@ -36,47 +69,90 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
     require(0 < step_s < np.inf, "step_s", f"must be a positive number of seconds, is {step_s}")
     now = scenario.num_observed - 1
     time = (scenario.timestamps_ns - scenario.timestamps_ns[now]) / 1e9
-    before, after = (int(seconds / step_s + SAME_TIME) for seconds in (-time[0], time[-1]))
+    before = int(-time[0] / step_s + SAME_TIME)
+    after = int(time[-1] / step_s + SAME_TIME)
+    if before == after == 0:
+        before = 1  # one stamp would not say how long a step is
     grid: NDArray[np.float64] = np.arange(-before, after + 1) * np.float64(step_s)
-    states = _states(scenario.tracks, time, grid, GAP_STEPS * scenario.step_s, step_s)
-    kept = states.valid.any(axis=1)
-    tracks = Tracks(**{one.name: getattr(states, one.name)[kept] for one in fields(states)})
+    gap_s = GAP_STEPS * scenario.step_s
+    states = _states(scenario.tracks, time, grid, gap_s=gap_s, step_s=step_s)
+    rows = states.valid.any(axis=1)
+    columns = {column.name: getattr(states, column.name)[rows] for column in fields(Tracks)}
+    tracks = Tracks(**columns)
     stamps = scenario.timestamps_ns[now] + np.round(grid * 1e9).astype(np.int64)
     return replace(scenario, timestamps_ns=stamps, num_observed=before + 1, tracks=tracks).validate()
 
 
 def _states(
-    tracks: Tracks, time: NDArray[np.float64], grid: NDArray[np.float64], gap_s: float, step_s: float
+    tracks: Tracks,
+    time: NDArray[np.float64],
+    grid: NDArray[np.float64],
+    *,
+    gap_s: float,
+    step_s: float,
 ) -> Tracks:
-    """Interpolate the states at ``time`` ``[T]`` to the times ``grid`` ``[G]``, in seconds."""
-    last, row = len(time) - 1, np.arange(len(tracks))[:, None]
-    step = (np.searchsorted(time, grid + SAME_TIME * step_s, side="right") - 1).clip(0, last)
-    # The known states around each time, ``[A, G]``; the first or last step where there is none.
-    steps = np.arange(last + 1)
-    left = np.maximum.accumulate(np.where(tracks.valid, steps, 0), axis=1)[:, step]
-    known = np.where(tracks.valid, steps, last)[:, ::-1]
-    right = np.minimum.accumulate(known, axis=1)[:, ::-1][:, (step + 1).clip(max=last)]
+    """Interpolate the states at ``time`` ``[T]`` to the times ``grid`` ``[G]``, in seconds.
+
+    Args:
+        tracks: the recorded states.
+        time: ``[T]`` of the recorded states.
+        grid: ``[G]``, the new times.
+        gap_s: longest time between two states that are interpolated.
+        step_s: step of the grid.
+    """
+    row = np.arange(len(tracks))[:, None]
+    left, right = _neighbours(tracks.valid, time, grid + SAME_TIME * step_s)
+    left_valid = tracks.valid[row, left]
+    right_valid = tracks.valid[row, right]
     apart = time[right] - time[left]
-    share = ((grid - time[left]) / np.where(apart > 0, apart, 1.0)).clip(0.0, 1.0)
-    near = np.where((share > 0.5) & tracks.valid[row, right] | ~tracks.valid[row, left], right, left)
-    after = grid - time[near]
-    between = tracks.valid[row, left] & tracks.valid[row, right] & (apart <= gap_s) & (share > SAME_TIME)
-    valid = between | (tracks.valid[row, near] & (np.abs(after) <= (0.5 + SAME_TIME) * step_s))
+    elapsed = grid - time[left]
+    share = (elapsed / np.where(apart > 0, apart, 1.0)).clip(0.0, 1.0)
+    between = left_valid & right_valid & (apart <= gap_s) & (share > SAME_TIME)
 
-    def mix(values: NDArray[np.float64], nearest: NDArray[np.float64]) -> NDArray[np.float64]:
-        mixed = values[row, left] + share[..., None] * (values[row, right] - values[row, left])
-        return np.where(valid[..., None], np.where(between[..., None], mixed, nearest), 0.0)
+    # Elsewhere the nearest state counts, if it lies within half a step.
+    use_right = ((share > 0.5) & right_valid) | ~left_valid
+    nearest = np.where(use_right, right, left)
+    after = grid - time[nearest]
+    is_near = tracks.valid[row, nearest] & (np.abs(after) <= (0.5 + SAME_TIME) * step_s)
+    valid = between | is_near
 
-    heading, velocity = tracks.heading[row, near], tracks.velocity[row, near]
+    def mix(values: NDArray[np.float64], moved: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Interpolate between two states, and take ``moved`` ``[A, G, 2]`` where one counts."""
+        change = values[row, right] - values[row, left]
+        mixed = values[row, left] + share[..., None] * change
+        chosen = np.where(between[..., None], mixed, moved)
+        return np.where(valid[..., None], chosen, 0.0)
+
+    velocity = tracks.velocity[row, nearest]
+    moved_position = tracks.position[row, nearest] + velocity * after[..., None]
     turn = wrap_angle(tracks.heading[row, right] - tracks.heading[row, left])
     turned = wrap_angle(tracks.heading[row, left] + share * turn)
+    heading = np.where(between, turned, tracks.heading[row, nearest])
     return replace(
         tracks,
         valid=valid,
-        position=mix(tracks.position, tracks.position[row, near] + velocity * after[..., None]),
-        heading=np.where(valid, np.where(between, turned, heading), 0.0),
+        position=mix(tracks.position, moved_position),
+        heading=np.where(valid, heading, 0.0),
         velocity=mix(tracks.velocity, velocity),
     )
+
+
+def _neighbours(
+    valid: NDArray[np.bool_], time: NDArray[np.float64], grid: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the steps ``[A, G]`` of the valid states before and after each time of the grid.
+
+    Where there is none, it is the first or the last step.
+    """
+    last = len(time) - 1
+    steps = np.arange(last + 1)
+    at_or_before = np.where(valid, steps, 0)
+    at_or_before = np.maximum.accumulate(at_or_before, axis=1)
+    at_or_after = np.where(valid, steps, last)[:, ::-1]
+    at_or_after = np.minimum.accumulate(at_or_after, axis=1)[:, ::-1]
+    step = (np.searchsorted(time, grid, side="right") - 1).clip(0, last)
+    following = (step + 1).clip(max=last)
+    return at_or_before[:, step], at_or_after[:, following]
 
 
 def resample_forecast(forecast: Forecast, from_s: float, step_s: float, steps: int) -> Forecast:
@@ -84,18 +160,25 @@ def resample_forecast(forecast: Forecast, from_s: float, step_s: float, steps: i
 
     Positions and scales are interpolated linearly; the forecast must reach as far.
     """
-    speed, heading = forecast.speed[:, :1, :1], forecast.heading[:, :1, :1]
+    speed = forecast.speed[:, :1, :1]
+    heading = forecast.heading[:, :1, :1]
     first = forecast.trajectory[:, :1, :1]
     start = first - from_s * speed[..., None] * unit_vector(heading)
-    at = np.arange(1, steps + 1) * step_s / from_s
-    left = np.minimum((at + SAME_TIME).astype(np.int64), forecast.trajectory.shape[2] - 1)
-    share = (at - left)[:, None]
+    position = np.arange(1, steps + 1) * step_s / from_s  # in steps of the forecast
+    left = np.minimum((position + SAME_TIME).astype(np.int64), forecast.trajectory.shape[2] - 1)
+    share = (position - left)[:, None]
 
     def mix(values: NDArray[np.float64], origin: NDArray[np.float64]) -> NDArray[np.float64]:
-        known = np.concatenate((np.broadcast_to(origin, (*values.shape[:2], 1, 2)), values), axis=2)
-        mixed: NDArray[np.float64] = known[:, :, left] + share * (known[:, :, left + 1] - known[:, :, left])
+        """Interpolate ``[A, K, F, 2]``, which follow ``origin`` at the last observed step."""
+        first_values = np.broadcast_to(origin, (*values.shape[:2], 1, 2))
+        steps_from_now = np.concatenate((first_values, values), axis=2)
+        before = steps_from_now[:, :, left]
+        mixed: NDArray[np.float64] = before + share * (steps_from_now[:, :, left + 1] - before)
         return mixed
 
+    scale = None
+    if forecast.scale is not None:
+        scale = mix(forecast.scale, forecast.scale[:, :, :1])
     return Forecast.from_trajectories(
         forecast.scenario_id,
         forecast.track_id,
@@ -104,5 +187,5 @@ def resample_forecast(forecast: Forecast, from_s: float, step_s: float, steps: i
         origin=start[:, 0, 0],
         origin_heading=heading[:, 0, 0],
         step_s=step_s,
-        scale=None if forecast.scale is None else mix(forecast.scale, forecast.scale[:, :, :1]),
+        scale=scale,
     )

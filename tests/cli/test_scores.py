@@ -170,7 +170,7 @@ def test_the_test_split_with_futures_is_scored_by_seconds_of_history(
     assert printed[0] == printed[1]
     for title in ("worlds", "focal agents, perturbed scenarios", "scored agents, perturbed scenarios"):
         assert f"**{title}**" in printed[1]
-    by_history = printed[1].split("**worlds of scored agents, perturbed scenarios**")[1]
+    by_history = printed[1].split("**worlds of scored agents, perturbed scenarios**")[1].split("**")[0]
     assert re.findall(r"history of (\d) s \|", by_history) == ["1", "3"]
 
 

@@ -17,10 +17,10 @@ from tests.conftest import SAMPLE, run
 from tests.store.scenarios import made
 from trajpred.cli.scenarios import choose
 from trajpred.cli.visualize import file_stems
-from trajpred.sources import SOURCES, Source
+from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
 
-VAL = [path.name for path in discover(SAMPLE)["val"]]
+VAL = [one.name for one in discover(SAMPLE)["val"]]
 #: The only one of the sample's test split; it has no future.
 FUTURELESS = "0a0af725-fbc3-41de-b969-3be718f694e2"
 
@@ -101,15 +101,18 @@ def test_an_unreadable_scenario_does_not_stop_the_others(
 def test_raw_scenarios_with_dots_in_their_names_are_told_apart(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = [tmp_path / f"log.{i}" for i in range(3)]
-    for path in paths:
+    names = ["log.0", "log.1", "log.2"]
+    listed = []
+    for name in names:
+        path = tmp_path / (name if kind == "folder" else f"{name}.csv")
         path.mkdir() if kind == "folder" else path.touch()
-    read = Source(lambda _: {"val": paths}, lambda path: made(scenario_id=path.name))
-    monkeypatch.setitem(SOURCES, "made", read)
-    for names in ([], ["log.0", "log.1", "log.2"]):
-        found = choose(tmp_path, "made", "val", names, 10)
-        assert [one.name for one in found] == [path.name for path in paths]
-        assert [one.read().scenario_id for one in found] == [path.name for path in paths]
+        listed.append(RawScenario.of(path))
+    source = Source(lambda _: {"val": listed}, lambda one: made(scenario_id=one.path.name))
+    monkeypatch.setitem(SOURCES, "made", source)
+    for chosen in ([], names):
+        found = choose(tmp_path, "made", "val", chosen, 10)
+        assert [one.name for one in found] == names
+        assert [one.read().scenario_id for one in found] == [one.path.name for one in listed]
 
 
 def test_ids_become_distinct_file_names_on_every_system() -> None:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.evaluation.predictors import Scattered
-from tests.graph.scenes import straight
+from tests.features.scenes import straight
 from trajpred.errors import DataError
 from trajpred.evaluation.agents import MANOEUVRES, ScoredAgents, facts_of, groups_of, manoeuvres
 from trajpred.forecast import Forecast
@@ -72,7 +72,9 @@ def test_forecasts_that_do_not_fit_are_rejected(rows: list[Scenario]) -> None:
     )  # fmt: skip
     broken = replace(forecast, trajectory=forecast.trajectory.copy())
     broken.trajectory[:, 0, 30] = np.nan
-    for wrong, message in ((longer, "120 steps, 60 are known"), (broken, "not finite")):
+    unsure = replace(forecast, probability=np.full_like(forecast.probability, np.nan))
+    cases = ((longer, "120 steps, 60 are known"), (broken, "not finite"), (unsure, "probability.*not finite"))
+    for wrong, message in cases:
         with pytest.raises(DataError, match=message):
             ScoredAgents.of(rows[:1], [wrong])
 

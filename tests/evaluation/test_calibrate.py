@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from tests.predictors.saved import saved
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.evaluation.calibrate import calibrate
+from trajpred.evaluation.calibrate import Sample, _fit, calibrate
 from trajpred.metrics.calibration import apply_temperature
 from trajpred.model.checkpoint import CALIBRATION, TRAINING, read_checkpoint
 from trajpred.predictors import CheckpointPredictor
@@ -22,7 +24,7 @@ from trajpred.store import ScenarioStore
 def test_fit_is_stored_with_the_weights_and_applied(store: ScenarioStore, tmp_path: Path) -> None:
     before, out, twice = saved(tmp_path), tmp_path / "new" / "calibrated.ckpt", tmp_path / "2.ckpt"
     found = calibrate(before, store, out, group="all", progress=False)
-    assert sum(found.agents) > 200 and min(found.agents) > 20
+    assert sum(found.agents) > 200 and min(found.agents) > 20 and len(found.agents) == 3
     assert found.temperature > 0 and found.regions.horizons_s.tolist() == [1, 2, 3, 4, 5, 6]
     plain, fitted = CheckpointPredictor(before), CheckpointPredictor(out)
     assert plain.regions is None and fitted.regions is not None
@@ -36,7 +38,37 @@ def test_fit_is_stored_with_the_weights_and_applied(store: ScenarioStore, tmp_pa
     assert again.temperature == pytest.approx(found.temperature), "a second calibration starts anew"
 
 
-def test_temperature_that_degrades_the_other_half_is_not_kept(
+def of_parts(flattened: Sequence[bool], count: int = 200) -> tuple[Sample, NDArray[np.int64]]:
+    """Agents of three parts: two modes of 0.9 and 0.1, one of which is the best in each of the parts.
+
+    Where a part is ``flattened``, the second mode is the best in half of the cases; elsewhere never.
+    """
+    part = np.repeat(np.arange(3), count)
+    best = np.where(np.array(flattened)[part], np.arange(len(part)) % 2, 0)
+    probability = np.tile([0.9, 0.1], (len(part), 1))
+    score = 1.0 + part[:, None].astype(float)
+    return Sample(probability, best, score, np.zeros(len(part), np.int64)), part
+
+
+@pytest.mark.parametrize(
+    ("flattened", "kept"),
+    [((True, True, False), True), ((True, False, True), False)],
+    ids=["accepted although the reported part gets worse", "rejected although it would get better"],
+)
+def test_the_reported_part_decides_nothing(flattened: Sequence[bool], kept: bool) -> None:
+    """Even odds make the fitted temperature the largest; the reported likelihood is that of the choice."""
+    sample, part = of_parts(flattened)
+    found = _fit(sample, part, np.array([1.0]), 0.9)
+    assert (found.temperature > 100) == kept and (found.temperature == 1.0) == (not kept)
+    hit = 0.5 if flattened[2] else 1.0
+    as_predicted = -hit * np.log(0.9) - (1 - hit) * np.log(0.1)
+    chosen = np.log(2) if kept else as_predicted
+    assert found.nll == pytest.approx((as_predicted, chosen), abs=0.01)
+    assert found.regions.radius[0, 0] == 2.0 and found.covered.tolist() == [0.0]
+    assert found.agents == (200, 200, 200)
+
+
+def test_temperature_that_degrades_the_accepting_part_is_not_kept(
     store: ScenarioStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trajpred.evaluation.calibrate.fit_temperature", lambda *_: 1e-3)
@@ -49,7 +81,7 @@ def test_too_few_agents_are_rejected(store: ScenarioStore, tmp_path: Path) -> No
     class One(list[Scenario]):
         split, path, lengths = store.split, store.path, store.lengths
 
-    with pytest.raises(DataError, match="too few to fit and to measure on"):
+    with pytest.raises(DataError, match="too few to fit, to accept and to report on"):
         calibrate(saved(tmp_path), One([store[0]]), tmp_path / "x.ckpt", progress=False)  # type: ignore[arg-type]
     assert not (tmp_path / "x.ckpt").exists()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.evaluation.test_results import MACHINE, STORE, result, seeds
+from tests.evaluation.made_results import MACHINE, STORE, result, seeds
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, bootstrap, by_recipe, compare, format_table
 from trajpred.evaluation.comparison import changes, format_intervals, format_origin, format_recipes

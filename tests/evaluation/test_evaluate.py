@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
-from tests.graph.scenes import with_tracks
+from tests.features.scenes import with_tracks
 from tests.model.small import small_model
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.graph.data_module import SceneDataset
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.sources import SOURCES, Source
+from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.store import ScenarioStore, prepare
+from trajpred.training.data_module import SceneDataset
 
 
 def test_values_per_scenario_are_those_of_the_focal_agents(store: ScenarioStore) -> None:
@@ -77,16 +77,41 @@ def test_split_without_futures_is_rejected(store_path: Path) -> None:
 def test_windows_of_several_lengths_are_rejected(
     batch_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(path: Path) -> Scenario:
-        position = np.zeros((1, int(path.name), 2))
-        return Scenario.from_arrays(position, num_observed=10, scenario_id=path.name)
+    def read(one: RawScenario) -> Scenario:
+        position = np.zeros((1, int(one.name), 2))
+        return Scenario.from_arrays(position, num_observed=10, scenario_id=one.name)
 
-    found = {"val": [Path("40"), Path("70")]}
+    found = {"val": [RawScenario("40", tmp_path), RawScenario("70", tmp_path)]}
     monkeypatch.setitem(SOURCES, "made", Source(lambda _: found, read))
     prepare("made", tmp_path, tmp_path / "store", workers=1, progress=False)
     mixed = ScenarioStore(tmp_path / "store", "val")
     with pytest.raises(DataError, match="mixes window lengths"):
         evaluate(load_predictor("constant_velocity"), mixed, batch_size=batch_size, progress=False)
+
+
+def test_a_data_set_that_lost_frames_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cars at 15 m/s, recorded at 10 Hz, for which constant velocity is exact whatever was lost."""
+    lost = {"none": [], "past": [3, 30, 31], "future": [50, 80], "many": [*range(10, 20), *range(60, 70)]}
+
+    def read(raw: RawScenario) -> Scenario:
+        frames = np.delete(np.arange(110), lost[raw.name])
+        position = np.stack((1.5 * frames, 0 * frames), -1)[None]
+        made = Scenario.from_arrays(
+            position,
+            num_observed=int((frames < 50).sum()),
+            velocity=np.broadcast_to([15.0, 0.0], position.shape),
+            scenario_id=raw.name,
+        )
+        return replace(made, timestamps_ns=frames * 100_000_000)
+
+    found = {"val": [RawScenario(name, tmp_path) for name in lost]}
+    monkeypatch.setitem(SOURCES, "made", Source(lambda _: found, read))
+    prepare("made", tmp_path, tmp_path / "store", workers=1, progress=False)
+    store = ScenarioStore(tmp_path / "store", "val")
+    scores = evaluate(load_predictor("constant_velocity"), store, progress=False)
+    focal = scores.metrics["focal"]
+    assert focal["count"] == 4 and focal["minFDE1"] == focal["minADE1"] == 0.0
+    assert scores.horizons["6 s"]["focal"]["minFDE6"] == 0.0
 
 
 class Gappy(ScenarioStore):

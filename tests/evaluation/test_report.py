@@ -96,3 +96,31 @@ def test_output_into_a_pipe_is_markdown(result: Evaluation, capsys: pytest.Captu
     show(shown)
     output = capsys.readouterr().out
     assert output == to_markdown(shown) + "\n" and CONVENTIONS in output
+
+
+def test_seconds_ahead_have_a_table_for_the_groups_and_all_agents(result: Evaluation) -> None:
+    ahead = [one for one in tables(result, groups=["moving"]) if "by seconds ahead" in one.title]
+    assert [one.title.split()[0] for one in ahead] == ["moving", "all"]
+    for table, group in zip(ahead, ("moving", "all"), strict=True):
+        for second, agents, *cells in table.rows:
+            means = result.horizons[second][group]
+            expected = [f"{means[name]:.2f}" if name in means else "-" for name in table.head[2:]]
+            assert int(agents) == means["count"] and cells == expected
+    everyone = result.horizons["6 s"]["all"]
+    assert {"off-road futures", "infeasible futures", "standing drift"} < everyone.keys()
+    plain = [one for one in tables(replace(result, horizons={})) if "by seconds ahead" in one.title]
+    assert plain == []
+
+
+def test_a_removed_input_has_its_paired_change(result: Evaluation) -> None:
+    """A variant with 0.5 m more in every scenario: the change and both bounds are 0.5 m."""
+    worse = {**result.per_scenario}
+    for column in ("focal/minFDE6", "moving/minFDE6"):
+        worse[column] = [None if x is None else x + 0.5 for x in worse[column]]
+    variant = replace(result, predictor="blind", per_scenario=worse)
+    fewer = {**result.per_scenario, "moving/count": [0] * len(worse["moving/count"])}
+    other = replace(result, predictor="short", per_scenario=fewer)
+    found = [one for one in degradation([result, variant, other], ["moving", "all"]) if "change" in one.title]
+    [table] = found
+    assert table.title == "moving agents, change of the minFDE6 without an input"
+    assert table.rows == [["blind", "+0.500", "+0.500", "+0.500"]]

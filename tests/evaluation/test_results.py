@@ -7,42 +7,18 @@ import json
 import math
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import trajpred
 from tests.conftest import ROOT
+from tests.evaluation.made_results import result, seeds
 from trajpred import __version__
 from trajpred.errors import DataError
-from trajpred.evaluation import Evaluation, by_recipe, format_table, read_results, write_results
+from trajpred.evaluation import by_recipe, format_table, read_results, write_results
 from trajpred.evaluation.comparison import format_recipes
 from trajpred.evaluation.results import commit, cpu_model, environment, store_facts
-
-STORE = {"source": "argoverse1", "config": "0123", "scenarios": {"train": 7377, "val": 2}}
-MACHINE = {
-    **{"trajpred": "0.1.0", "commit": 40 * "a", "dirty": False},
-    **{"torch": "2.13", "cpu": "Xeon", "threads": 2},
-}
-
-
-def result(name: str, fde: tuple[float, float], **training: Any) -> Evaluation:
-    """Two scenarios with these focal minFDE6."""
-    metrics = {"focal": {"count": 2, "minFDE6": sum(fde) / 2}}
-    brier = [value + 0.5 for value in fde]
-    columns = {"count": [1, 1], "minADE6": [1.0, 1.0], "minFDE6": list(fde), "brier-minFDE6": brier}
-    each: dict[str, Any] = {"scenario_id": ["x", "y"]}
-    each |= {f"{group}/{name}": x for group in ("focal", "moving") for name, x in columns.items()}
-    return Evaluation(name, "val", 2, {"focal": 0}, metrics, each, training, STORE, MACHINE)
-
-
-def seeds() -> list[Evaluation]:
-    facts = {"recipe": "small", "store": STORE, "environment": {**MACHINE, "dirty": True, "gpu": "H200"}}
-    return [
-        result(f"small/version_{i}/best", (1.0 + i, 2.0), **facts, seed=i, steps=100, epochs=3, wall_s=120.0)
-        for i in range(3)
-    ]
 
 
 def test_files_contain_everything_and_values_per_scenario_on_one_line(tmp_path: Path) -> None:

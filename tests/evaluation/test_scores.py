@@ -11,9 +11,10 @@ import pytest
 from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
-from tests.graph.scenes import straight
+from tests.features.scenes import straight
+from trajpred.evaluation.agent_scores import agent_scores, horizon_columns, horizon_scores
 from trajpred.evaluation.agents import FACTS, ScoredAgents, groups_of, whole_seconds
-from trajpred.evaluation.scores import LEVELS, Scores, agent_scores, horizon_scores
+from trajpred.evaluation.scores import LEVELS, Scores
 from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
@@ -152,6 +153,52 @@ def test_plausibility_is_the_probability_of_violating_modes() -> None:
     found = agent_scores(agents, (6,), plausibility=True)
     shares = {name: found[name].item() for name in ("off-road", "wrong-way", "infeasible")}
     assert shares == pytest.approx({"off-road": 0.3, "wrong-way": 0.2, "infeasible": 0.2})
+
+
+def cut(agents: ScoredAgents, steps: int) -> ScoredAgents:
+    """End the futures after so many steps."""
+    ahead = {name: getattr(agents, name)[:, :, :steps] for name in ("trajectory", "heading")}
+    truth = {name: getattr(agents, name)[:, :steps] for name in ("target", "target_heading", "valid")}
+    return replace(agents, **ahead, **truth)
+
+
+def test_plausibility_by_seconds_ahead_is_that_of_futures_cut_there(rows: list[Scenario]) -> None:
+    agents = ScoredAgents.of(rows, Scattered()(rows))
+    names = ("final heading error6", "off-road futures", "infeasible futures", "standing drift")
+    for second, (visible, values) in enumerate(horizon_scores(agents, plausibility=True).values(), 1):
+        expected = agent_scores(cut(agents, 10 * second), (6,), plausibility=True)
+        found = dict(zip(horizon_columns(plausibility=True), values.T, strict=True))
+        for name in names:
+            np.testing.assert_allclose(found[name][visible], expected[name][visible], atol=1e-6, err_msg=name)
+            assert np.nanmax(found[name][visible]) > 0, name
+
+
+def test_shares_count_modes_and_rise_with_the_seconds_ahead() -> None:
+    """One car on a lane of 3.5 m: two of three modes leave it, one of them after two and a half seconds."""
+    scenario = straight(1, map=ROAD)
+    speed = float(np.hypot(*scenario.tracks.velocity[0, scenario.num_observed - 1]))
+    slow = np.arcsin(1.75 / (2.5 * speed))  # aside by half a lane's width after 2.5 s
+    forecast = fan(scenario, [0.0, 0.5, slow], [0.5, 0.3, 0.2])
+    agents = ScoredAgents.of([scenario], [forecast])
+    column = horizon_columns(plausibility=True).index("off-road futures")
+    shares = [part.values[0, column] for part in horizon_scores(agents, plausibility=True).values()]
+    assert shares == pytest.approx([1 / 3, 1 / 3, 2 / 3, 2 / 3, 2 / 3, 2 / 3])
+    assert agent_scores(agents, (6,), plausibility=True)["off-road futures"] == pytest.approx([2 / 3])
+
+
+def test_standing_drift_is_of_those_that_truly_stand() -> None:
+    """One mode of 0.3 drives on, one of 0.7 stands; a car that moves and one that is lost have no drift."""
+    scenario = straight(3)
+    tracks, now = scenario.tracks, scenario.num_observed
+    forecast = fan(scenario, [0.0, 0.0], [0.3, 0.7])
+    origin = tracks.position[:, now - 1]
+    forecast.trajectory[:, 1] = origin[:, None]
+    ends = np.hypot(*(forecast.trajectory[0, 0, -1] - origin[0]))
+    tracks.position[:, now:] = origin[:, None] + [0.3, 0.0]
+    tracks.position[1, now + 30] += [0.3, 0.0]  # 0.6 m away once, and back
+    tracks.valid[2, -1] = False
+    found = agent_scores(ScoredAgents.of([scenario], [forecast]), (6,), plausibility=True)
+    assert found["standing drift"] == pytest.approx([0.3 * ends, np.nan, np.nan], nan_ok=True)
 
 
 def test_map_metrics_are_undefined_without_a_map() -> None:

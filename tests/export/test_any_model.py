@@ -18,7 +18,7 @@ from trajpred.errors import DataError
 from trajpred.export.any_model import RealScene
 from trajpred.export.export_bundle import export_bundle
 from trajpred.export.trace import traced_inputs
-from trajpred.graph.config import GraphConfig
+from trajpred.features.config import GraphConfig
 from trajpred.model import Prediction, SceneDecoder, TokenEncoder
 from trajpred.nn.edge_attention import Operator
 from trajpred.onboard import Bundle, OnboardEncoder, OnboardForecaster

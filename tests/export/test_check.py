@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.graph.scenes import alone
+from tests.features.scenes import alone
 from trajpred import resample
 from trajpred.errors import DataError
 from trajpred.export.check import Case, Check, check, require_limits, with_tolerance

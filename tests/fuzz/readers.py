@@ -38,7 +38,7 @@ from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
 from trajpred.sources import argoverse1, argoverse1_map, argoverse2, commonroad
 from trajpred.sources.av2_objects import map_archive
-from trajpred.sources.maps.lanes import faults
+from trajpred.sources.maps.segments import faults
 from trajpred.store import ScenarioStore, prepare
 
 SCENARIO = make_scenario(0, 2, steps=10, observed=5)
@@ -128,7 +128,7 @@ def recording(folder: Path) -> Reader:
 
     def read() -> None:
         for window in commonroad.discover(folder)["val"][:3]:
-            commonroad.read_scenario(window)
+            commonroad.read(window)
 
     return Reader(map_files.commonroad(), text_of, of_file(path, read))
 
@@ -149,9 +149,9 @@ def packed(folder: Path) -> Reader:
     pq.write_table(sequences(), sink, row_group_size=len(sequences()) // 2)
 
     def read() -> None:
-        for paths in argoverse1.discover(folder).values():
-            for one in paths[:3]:
-                argoverse1.read_scenario(one)
+        for found in argoverse1.discover(folder).values():
+            for one in found[:3]:
+                argoverse1.read(one)
 
     return Reader(sink.getvalue(), parquet_of, of_file(path, read))
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from tests.fuzz.strategies import nested
-from tests.model.small import small_config, small_model
-from tests.model.test_scene_encoder import checkpoint_of
+from tests.model.small import checkpoint_of, small_config, small_model
 from trajpred.errors import DataError
 from trajpred.model import Forecaster, SceneEncoder
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, read_checkpoint

@@ -166,3 +166,18 @@ def test_regions_survive_json() -> None:
             ConformalRegions.from_json(broken)
     with pytest.raises(DataError, match="score"):
         ConformalRegions.fit(np.ones((5, 2)), np.zeros(5, np.int64), [1, 2, 3])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
+def test_values_that_are_no_probabilities_are_rejected(value: float) -> None:
+    probability = np.array([[0.6, 0.4], [value, 0.5]])
+    best = np.zeros(2, np.int64)
+    with pytest.raises(DataError, match=r"'probability'.*row 1$"):
+        reliability(probability, best)
+    with pytest.raises(DataError, match=r"'probability'.*row 1$"):
+        apply_temperature(probability, 2.0)
+    for logits in ([np.nan, 0.0], [np.inf, 0.0], [-np.inf, -np.inf]):
+        with pytest.raises(DataError, match=r"'logits'.*row 1$"):
+            fit_temperature(np.array([[0.0, 0.0], logits]), best)
+    with pytest.raises(DataError, match="'temperature'"):
+        apply_temperature(probability[:1], np.inf)

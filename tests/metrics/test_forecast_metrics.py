@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trajpred.metrics import ForecastMetrics, agent_metrics, names_in
+from trajpred.metrics.compute import horizon_metrics, world_metrics
 
 A = 23
 #: Agents of each update, for each of two processes: uneven, and one of them has no focal agent.
@@ -53,6 +54,36 @@ def test_means_are_those_of_the_agents_of_each_group() -> None:
         expected = {name: x[member & known].double().mean().item() for name, x in each.items()}
         assert found[group] == pytest.approx({"count": int((member & known).sum()), **expected}, rel=1e-13)
     assert found["all"]["count"] == A - 1  # agent 3 has no future
+
+
+def test_a_probability_that_is_not_finite_leaves_no_mode_the_most_probable() -> None:
+    """As a trajectory that is not finite does, it makes the means of its groups NaN, and no other agent's."""
+    trajectory, probability, target, valid, groups = batch()
+    expected = agent_metrics(trajectory, probability, target, valid, names=names_in("training"))
+    agent = int(groups["focal"].nonzero()[0])
+    for value in (torch.nan, torch.inf):
+        probability[agent, 2] = value
+        metrics = agent_metrics(trajectory, probability, target, valid, names=names_in("training"))
+        for name, values in metrics.items():
+            assert values[agent].isnan()
+            others = torch.arange(A) != agent
+            torch.testing.assert_close(values[others], expected[name][others], equal_nan=True, rtol=0, atol=0)
+        means = ForecastMetrics()
+        means.update(trajectory, probability, target, valid, groups)
+        assert all(math.isnan(means.compute()["focal"][name]) for name in means.names)
+        [horizon] = horizon_metrics(trajectory, probability, target, valid, [8], ["minFDE"]).values()
+        assert horizon["minFDE6"][agent].isnan()
+
+
+def test_a_scene_with_such_a_probability_has_no_best_world() -> None:
+    trajectory, _, target, valid, _ = batch()
+    valid[3] = True
+    scene = (torch.arange(A) >= 9).long()
+    probability = torch.full((2, 6), 1 / 6)
+    expected = world_metrics(trajectory, probability, target, valid, scene)
+    probability[1, 4] = torch.nan
+    for name, values in world_metrics(trajectory, probability, target, valid, scene).items():
+        assert values[0] == expected[name][0] and values[1].isnan()
 
 
 def test_means_do_not_depend_on_batches_or_processes() -> None:

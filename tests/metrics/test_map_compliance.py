@@ -65,12 +65,14 @@ def test_a_mode_is_off_road_if_any_known_step_is() -> None:
     path = np.concatenate([drive(y, 0.0)[0] for y in (0.0, 0.0, 0.0, 9.0)], 1)
     path[0, 1, 17] = 50, -2
     path[0, 2, 3:9] = np.nan
-    assert off_road(path, road_area(STREET)).tolist() == [[False, True, False, True]]
+    found = off_road(path, road_area(STREET))
+    assert found[..., -1].tolist() == [[False, True, False, True]]
+    assert found[0, 1].tolist() == [step >= 17 for step in range(30)], "from then on"
 
 
 def is_wrong(*futures: Futures, lane_map: LaneMap = STREET) -> list[bool]:
     path, heading = (np.concatenate([f[i] for f in futures]) for i in (0, 1))
-    found: list[bool] = wrong_way(path, heading, lane_map)[:, 0].tolist()
+    found: list[bool] = wrong_way(path, heading, lane_map)[:, 0, -1].tolist()
     return found
 
 

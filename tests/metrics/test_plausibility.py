@@ -7,11 +7,12 @@ import pytest
 import shapely
 from numpy.typing import NDArray
 
-from tests.graph.scenes import moved
+from tests.features.scenes import moved
 from trajpred.geometry import rotate
-from trajpred.metrics import plausibility
+from trajpred.metrics import collisions as collisions_module
+from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle
-from trajpred.metrics.plausibility import KINEMATIC_LIMITS, collisions, infeasible, kinematics
+from trajpred.metrics.plausibility import KINEMATIC_LIMITS, infeasible, kinematics
 from trajpred.scenario import TYPICAL_SIZES, Scenario
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,9 @@ def test_kinematics_equal_plain_loops() -> None:
             area = abs(a1 * b2 - b1 * a2) / 2
             curvature = 4 * area / (s1 * s2 * np.hypot(*sum(sides))) if min(s1, s2) > 1 else 0.0
             largest = np.fmax(largest, [curvature, s2 - s1, s1 - s2, curvature * s1 * s2])
-        np.testing.assert_allclose(found[a, k], largest, rtol=1e-9)
+            reached = found[a, k, t - 1]  # at the step where the second side ends
+            np.testing.assert_allclose(reached, largest, rtol=1e-9)
+        assert not found[a, k, :9].any()
 
 
 def test_feasibility() -> None:
@@ -49,7 +52,7 @@ def test_feasibility() -> None:
     there_and_back = np.stack((100 - np.abs(100 - 10 * np.arange(1, 61)), 0 * TIME), -1)
     with np.errstate(all="raise"):
         reversal = kinematics(there_and_back[None, None], np.zeros((1, 2)), np.array([[100.0, 0]]))
-    assert infeasible(reversal).all()
+    assert infeasible(reversal)[..., -1].all()
 
 
 def box(place: Floats, heading: float, size: Floats) -> shapely.Polygon:
@@ -59,7 +62,7 @@ def box(place: Floats, heading: float, size: Floats) -> shapely.Polygon:
 
 @pytest.mark.parametrize("at_once", [1, 1_000_000])
 def test_collisions_equal_polygons_pair_by_pair(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plausibility, "_MAX_PAIRS", at_once)
+    monkeypatch.setattr(collisions_module, "_MAX_PAIRS", at_once)
     draw = np.random.default_rng(4)
     A, K, F = 14, 3, 4
     trajectory, heading = draw.uniform(-9, 9, (A, K, F, 2)), draw.uniform(-4, 4, (A, K, F))
@@ -104,7 +107,8 @@ def true_futures(scenario: Scenario) -> tuple[NDArray[np.bool_], NDArray[np.bool
     found = kinematics(path, origin, tracks.velocity[here, now - 1], scenario.step_s)
     size, scene = TYPICAL_SIZES[tracks.object_type[here]], np.zeros(here.sum(), np.int64)
     hit = collisions(path, tracks.heading[here, None, now:], size, scene, origin, turned)
-    return infeasible(found)[vehicle, 0], hit[vehicle, 0], [*found.values()]
+    extremes = [value[..., -1] for value in found.values()]
+    return infeasible(found)[vehicle, 0, -1], hit[vehicle, 0], extremes
 
 
 def test_true_futures_are_plausible_wherever_the_scene_is(sample_scenarios: list[Scenario]) -> None:

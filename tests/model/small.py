@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.graph.config import SceneConfig
-from trajpred.graph.scene_graph import build_batch
+from trajpred.features.config import SceneConfig
+from trajpred.features.scene_graph import build_batch
 from trajpred.model import Prediction
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
@@ -64,3 +65,12 @@ def assert_same(found: Prediction, expected: Prediction, rows: Tensor | slice = 
 def largest_change(found: Prediction, expected: Prediction) -> float:
     """Metres between two predictions at most."""
     return float((found.trajectory - expected.trajectory).abs().max())
+
+
+def checkpoint_of(model: LitForecaster, path: Path, prefix: str = "") -> Path:
+    """Save ``model`` as Lightning would, with the weights whose names start with ``prefix`` only."""
+    weights = {name: value for name, value in model.state_dict().items() if name.startswith(prefix)}
+    content = {"state_dict": weights}
+    model.on_save_checkpoint(content)
+    torch.save(content, path)
+    return path

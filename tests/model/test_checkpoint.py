@@ -9,8 +9,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 import torch
 
-from tests.model.small import small_config, small_model
-from tests.model.test_scene_encoder import checkpoint_of
+from tests.model.small import checkpoint_of, small_config, small_model
 from trajpred.errors import DataError
 from trajpred.model import Forecaster
 from trajpred.model.build import build
@@ -85,6 +84,21 @@ def test_sizes_that_do_not_fit_the_weights_are_rejected(checkpoint: Path) -> Non
         torch.save(content, checkpoint)
         with pytest.raises(DataError, match=problem):
             Forecaster.load(checkpoint)
+
+
+@pytest.mark.parametrize("sizes", [{"layers": 9_000}, {"dim": 9_600}], ids=str)
+def test_a_config_of_a_much_larger_model_costs_no_memory(checkpoint: Path, sizes: dict[str, int]) -> None:
+    resource = pytest.importorskip("resource")  # not on Windows
+    content = read_checkpoint(checkpoint)
+    for part in ("encoder", "decoder"):
+        arguments = content[CONFIG][part]["init_args"]
+        arguments |= {name: size for name, size in sizes.items() if name in arguments}
+    torch.save(content, checkpoint)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError, match="much larger model than the checkpoint's weights"):
+        Forecaster.load(checkpoint)
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib < 300_000
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.loader import DataLoader
 
-from tests.graph.scenes import FAR, QUARTER, moved, other_future, straight, with_tracks
+from tests.features.scenes import FAR, QUARTER, moved, other_future, straight, with_tracks
 from tests.model.small import assert_same, batch_of, evaluate_as, largest_change, small_config, small_model
 from trajpred.errors import DataError
-from trajpred.graph.scene_graph import build_batch
+from trajpred.features.scene_graph import build_batch
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.baselines import constant_velocity
 from trajpred.scenario import Scenario

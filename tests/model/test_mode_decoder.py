@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.graph.scenes import straight
+from tests.features.scenes import straight
 from tests.model.small import assert_same, batch_of, evaluate_as, small_config, small_model
 from trajpred.errors import DataError
+from trajpred.features.config import FeatureConfig, SceneConfig
+from trajpred.features.scene_graph import build_batch
 from trajpred.geometry import Pose
-from trajpred.graph.config import FeatureConfig, SceneConfig
-from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.heads import bernstein
 from trajpred.model.mode_decoder import end_pose

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.conftest import ROOT
-from tests.graph.scenes import moved, straight
+from tests.features.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
-from tests.model.test_published_encoders import each_system, small
+from tests.model.systems import each_system, small
 from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.features.scene_graph import SceneBatch, build_batch
 from trajpred.geometry import norm
-from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.model import Forecaster, Prediction
 from trajpred.model.pretrained import list_models
@@ -35,8 +35,8 @@ STEPS, OBSERVED = 110, 50
 
 def trained(name: str) -> tuple[Forecaster, list[Scenario]]:
     """Load shipped weights, and real scenes."""
-    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:30]
-    return Forecaster.from_pretrained(name), [argoverse1.read_scenario(path) for path in paths]
+    found = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:30]
+    return Forecaster.from_pretrained(name), [argoverse1.read(one) for one in found]
 
 
 def in_double(model: LitForecaster | Forecaster, batch: SceneBatch) -> Prediction:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, run
-from tests.model.small import small_model
-from tests.model.test_scene_encoder import checkpoint_of
+from tests.model.small import checkpoint_of, small_model
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.model import Forecaster, SceneEncoder, pretrained

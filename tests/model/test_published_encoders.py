@@ -5,62 +5,30 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from tests.conftest import ROOT
-from tests.graph.scenes import moved
+from tests.features.scenes import moved
 from tests.model.small import batch_of
+from tests.model.systems import CONFIGS, each_config, each_system, small
 from trajpred.errors import DataError
+from trajpred.features.channels import EDGE_POSE
+from trajpred.features.config import GraphConfig, SceneConfig
+from trajpred.features.scene_graph import build_batch
 from trajpred.geometry import POSE_SCALE, relative_pose
-from trajpred.graph.channels import EDGE_POSE
-from trajpred.graph.config import GraphConfig, SceneConfig
-from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster, StarSceneEncoder, TransformerMSceneEncoder
 from trajpred.model.published_encoders import lane_topology
 from trajpred.model.star_encoder import Stars
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import flatten_stars, laplacian_positional_encoding
-from trajpred.nn.edge_attention import Operator
 from trajpred.nn.published.graph_structure import UNREACHABLE
 from trajpred.scenario import OBJECT_TYPES, Scenario
-from trajpred.training.lit_forecaster import LitForecaster
-
-CONFIGS = sorted((ROOT / "configs" / "model").glob("*.yaml"))
-HEADS = ("mlp", "lstm", "attention")
-#: Every config, the star with each of its heads, and joint modes with each published operator.
-SYSTEMS = [pytest.param(path, {}, id=path.stem) for path in CONFIGS] + [
-    pytest.param(ROOT / "configs" / "model" / "gat_star.yaml", {"head": head}, id=f"gat_star-{head}")
-    for head in HEADS[1:]
-]
-SYSTEMS += [
-    pytest.param(ROOT / "configs" / "model" / "joint.yaml", {"attention": name}, id=f"decoder-{name}")
-    for name in get_args(Operator)
-]
-each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-each_system = pytest.mark.parametrize(("path", "decoder"), SYSTEMS)
-
-
-def small(path: Path, layers: int = 2, heads: int = 2, **decoder: Any) -> LitForecaster:
-    """Build the system of a config file with small sizes and without dropout."""
-    config: dict[str, Any] = yaml.safe_load(path.read_text())["model"]
-    config.setdefault("encoder", {"class_path": "trajpred.model.SceneEncoder"})
-    config.setdefault("decoder", {"class_path": "trajpred.model.ModeDecoder"})
-    for part in (config["encoder"], config["decoder"]):
-        arguments = part.setdefault("init_args", {})
-        arguments["dim"] = 16
-        arguments |= {"heads": 2} if "heads" in arguments else {}
-        arguments |= {name: 0.0 for name in ("dropout", "edge_dropout") if name in arguments}
-    config["encoder"]["init_args"] |= {"layers": layers, "heads": heads}
-    config["decoder"]["init_args"] |= decoder
-    torch.manual_seed(0)
-    return LitForecaster.build(config)
 
 
 @each_config

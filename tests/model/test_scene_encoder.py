@@ -10,23 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.model.small import batch_of, evaluate_as, small_config
+from tests.model.small import batch_of, checkpoint_of, evaluate_as, small_config
 from trajpred.errors import DataError
-from trajpred.graph.channels import HISTORY, VALID
+from trajpred.features.channels import HISTORY, VALID
 from trajpred.model import SceneEncoder
 from trajpred.model.token_encoder import AgentEncoder, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
-
-
-def checkpoint_of(model: LitForecaster, path: Path, prefix: str = "") -> Path:
-    """Save ``model`` as Lightning would, with the weights whose names start with ``prefix`` only."""
-    weights = {name: value for name, value in model.state_dict().items() if name.startswith(prefix)}
-    content = {"state_dict": weights}
-    model.on_save_checkpoint(content)
-    torch.save(content, path)
-    return path
 
 
 def test_an_encoder_loads_from_a_checkpoint_without_its_decoder(

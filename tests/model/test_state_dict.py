@@ -14,7 +14,7 @@ from typing import get_args
 import yaml
 from torch import nn
 
-from tests.model.test_published_encoders import CONFIGS, HEADS
+from tests.model.systems import CONFIGS, HEADS
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.model import Forecaster, HeadDecoder, ModeDecoder, SceneEncoder
 from trajpred.nn.edge_attention import Operator

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.graph.scenes import moved
+from tests.features.scenes import moved
+from trajpred.features.scene_graph import build_batch
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm
-from trajpred.graph.scene_graph import build_batch
 from trajpred.model import Forecaster
 from trajpred.model.pretrained import list_models
 from trajpred.predictors.predictions_file import future_steps
@@ -42,8 +42,8 @@ def stored(scenario: Scenario) -> Scenario:
 @cache
 def validation(every: int) -> list[Scenario]:
     """The validation scenes of Argoverse 1 in the repository, or part of them."""
-    paths = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"]
-    return [argoverse1.read_scenario(path) for path in paths[::every]]
+    found = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"]
+    return [argoverse1.read(one) for one in found[::every]]
 
 
 @torch.inference_mode()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.model.small import batch_of
+from trajpred.features.relations import RELATIONS
 from trajpred.geometry import Pose
-from trajpred.graph.relations import RELATIONS
 from trajpred.model.token_graph import MODE_EDGE_KINDS, TokenGraph, fade_out, radius_edges
 from trajpred.scenario import Scenario
 

@@ -109,3 +109,8 @@ def test_weights_are_those_that_values_are_summed_with() -> None:
     assert_close(none.index_add(0, receiver, weight), edges.reached.expand_as(none).float())
     summed = torch.zeros(len(q), HEADS, VALUES).index_add(0, receiver, weight[..., None] * v[sender])
     assert_close(summed, edges.attend(q, k, v) * edges.reached[..., None])
+
+
+def test_a_bool_bias_is_rejected() -> None:
+    with pytest.raises(ValueError, match="leave out edges"):
+        EdgeRelation(torch.zeros(2, 3, dtype=torch.long), torch.ones(3, 2, dtype=torch.bool), 1, 1)

@@ -83,3 +83,14 @@ def test_errors() -> None:
         star_edges(-1)
     with pytest.raises(ValueError, match="edge_indices"):
         flatten_edges([star_edges()], torch.tensor([9, 9]))
+
+
+def test_edges_with_a_score_of_minus_infinity_are_excluded() -> None:
+    """The others are normalised alone; a receiver without any other gets 0, with finite gradients."""
+    score = torch.tensor([1.0, -torch.inf, 2.0, -torch.inf, -torch.inf], requires_grad=True)
+    weight = segment_softmax(score, torch.tensor([0, 0, 0, 1, 1]), 3)
+    expected = torch.tensor([1.0, 2.0]).softmax(0)
+    torch.testing.assert_close(weight[[0, 2]], expected)
+    assert not weight[[1, 3, 4]].any()
+    [gradient] = torch.autograd.grad((weight * torch.arange(5.0)).sum(), score)
+    assert gradient.isfinite().all()

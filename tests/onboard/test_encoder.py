@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.graph.scenes import moment
+from tests.features.scenes import moment
 from tests.model.small import batch_of
 from tests.onboard.conftest import with_sizes
 from trajpred.errors import DataError

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from tests.graph.scenes import alone, moved
+from tests.features.scenes import alone, moved
 from tests.onboard.conftest import with_sizes
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.onboard import OnboardForecaster
+from trajpred.onboard.forecaster import rule_forecast
 from trajpred.predictors import load_predictor
+from trajpred.predictors.baselines import constant_velocity
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
@@ -142,3 +144,11 @@ def test_runs_without_other_packages(bundle: Path) -> None:
     code = CODE.format(forbidden=FORBIDDEN, bundle=str(bundle))
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "forecast\n", done.stderr
+
+
+def test_a_rule_for_a_history_of_one_step_keeps_the_step() -> None:
+    position, velocity = np.zeros((1, 3, 2)), np.full((1, 3, 2), [4.0, 0.0])
+    scenario = Scenario.from_arrays(position, num_observed=3, step_s=0.5, velocity=velocity)
+    scene = ScenarioBatch.of([scenario]).window(1, 0)
+    found = rule_forecast(constant_velocity, scene, np.array([0]), modes=2, horizon=4)
+    np.testing.assert_allclose(found.trajectory[0, 0, :, 0], [2, 4, 6, 8], atol=1e-9)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.graph.scenes import moment
+from tests.features.scenes import moment
 from tests.onboard.test_lane_cache import bent, invalid_maps
 from tests.test_scenario import INVALID_NAMES
 from trajpred.lane_map import LaneMap
@@ -115,10 +117,15 @@ def test_targets(stream: StreamingForecaster) -> None:
     every = drive(stream, b=(5.0, 5.0))
     found = stream.update(0.5, Detections(["a"], [(5.0, 0.0)]), targets=["b", "stranger"])
     assert found.track_id.tolist() == ["b"] and set(found.not_predicted) == {"stranger"}
-    with pytest.raises(TypeError, match="'ab'"):
-        stream.update(0.5, Detections(["a"], [(5.0, 0.0)]), targets="ab")
     row = every.rows(np.array(["b"]))[0]
     np.testing.assert_allclose(found.trajectory[0], every.trajectory[row], atol=1e-4)
+
+
+@pytest.mark.parametrize("targets", ["ab", b"ab", 7])
+def test_targets_that_are_no_list_are_omitted(stream: StreamingForecaster, targets: Any) -> None:
+    drive(stream, b=(5.0, 5.0))
+    found = stream.update(0.6, Detections(["a"], [(6.0, 0.0)]), targets=targets)
+    assert "targets omitted" in warnings(found) and set(found.track_id) == {"a", "b"}
 
 
 @pytest.mark.parametrize("value", [np.nan, 1e9])
@@ -159,6 +166,87 @@ def test_update_with_an_invalid_time_is_omitted(stream: StreamingForecaster, tim
     assert "update omitted" in warnings(found) and found.timestamp_s == 9 * STEP
     assert found.not_predicted == {"new": "its update was omitted"}
     np.testing.assert_array_equal(found.trajectory, before.trajectory)
+
+
+@pytest.mark.parametrize(
+    "time_s",
+    [
+        *(None, "now", "0.95", b"0.95", [0.95], {}, np.array([0.95]), 1j),
+        *(np.datetime64("2026-11-25T12:00:00"), np.datetime64("NaT"), np.timedelta64(1, "s")),
+        datetime(2026, 11, 25, 12),
+        *(torch.tensor([0.95]), torch.tensor(np.nan), np.float32(1.7e9), torch.tensor(1.7e9)),
+    ],
+    ids=repr,
+)
+def test_times_that_are_no_seconds_are_omitted(stream: StreamingForecaster, time_s: Any) -> None:
+    before = drive(stream, steps=10)
+    found = stream.update(time_s, Detections(["a", "new"], [(9.5, 0.0), (1.0, 1.0)]))
+    [warning] = found.warnings
+    assert warning.startswith("update omitted: field 'timestamp_s'")
+    assert found.not_predicted == {"new": "its update was omitted"} and found.timestamp_s == 9 * STEP
+    np.testing.assert_array_equal(found.trajectory, before.trajectory)
+
+
+@pytest.mark.parametrize(
+    "kind", [np.float64, np.float32, np.array, torch.tensor, lambda x: round(x * 10) / 10]
+)
+def test_times_may_be_numbers_of_other_packages(
+    shared_forecaster: OnboardForecaster, stream: StreamingForecaster, kind: Any
+) -> None:
+    expected = drive(stream)
+    other = StreamingForecaster(shared_forecaster, stream.map)
+    for step in range(6):
+        found = other.update(kind(step * STEP), Detections(["a"], [(step, 0.0)]))
+        assert not found.warnings
+    np.testing.assert_allclose(found.trajectory, expected.trajectory, atol=1e-4)
+
+
+def test_unix_time_as_float32_is_too_coarse(stream: StreamingForecaster) -> None:
+    """It changes every 128 s, and a car that moves would seem to stand."""
+    for step in range(3):
+        found = stream.update(np.float32(1.7e9 + step * STEP), Detections(["a"], [(step, 0.0)]))
+        assert "resolves only 128 s" in warnings(found) and not len(found.track_id)
+    found = stream.update(1.7e9, Detections(["a"], [(3.0, 0.0)]))
+    assert not found.warnings and found.track_id.tolist() == ["a"]
+
+
+def test_a_clock_that_stands_still_has_a_warning(stream: StreamingForecaster) -> None:
+    drive(stream)
+    first = stream.update(0.6, Detections(["a"], [(6.0, 0.0)]))
+    other = stream.update(0.6, Detections(["b"], [(9.0, 9.0)]))
+    assert not first.warnings and not other.warnings, "another sensor at the same time"
+    again = stream.update(0.6, Detections(["a"], [(7.0, 0.0)]))
+    assert "time did not advance" in warnings(again)
+
+
+@pytest.mark.parametrize("bad", [None, {}, (["a"], [(6.0, 0.0)]), "a"])
+def test_what_is_no_detections_is_omitted(stream: StreamingForecaster, bad: Any) -> None:
+    drive(stream)
+    found = stream.update(0.6, bad)
+    assert "detections omitted" in warnings(found) and found.track_id.tolist() == ["a"]
+    assert found.timestamp_s == 0.6
+
+
+def test_masks_tensors_and_bytes_are_read(stream: StreamingForecaster) -> None:
+    """Masked values are missing: no position, or a velocity derived from the positions."""
+    drive(stream)
+    position = np.ma.masked_equal([[6.0, 0.0], [-999.0, -999.0]], -999.0)
+    velocity = np.ma.masked_equal([[-999.0, 0.0], [0.0, 0.0]], -999.0)
+    ids: Any = [b"a", torch.tensor(7)]
+    found = stream.update(0.6, Detections(ids, position, velocity=velocity, object_type=[b"bus", b"bus"]))
+    assert not found.warnings and found.track_id.tolist() == ["a"]
+    assert "not finite" in found.not_predicted["7"]
+    np.testing.assert_allclose(stream.history.tracks().velocity[0, -1], [10.0, 0.0], atol=1e-6)
+    moved = torch.tensor([[7.0, 0.0]], requires_grad=True)
+    found = stream.update(0.7, Detections(["a"], moved))  # type: ignore[arg-type]
+    assert not found.warnings
+    assert stream.history.tracks().position[0, -1].tolist() == [7.0, 0.0]
+
+
+@pytest.mark.parametrize("name", [None, np.nan, ["a"], b"\xff"])
+def test_ids_that_are_no_names_have_a_reason(stream: StreamingForecaster, name: Any) -> None:
+    found = stream.update(0.0, Detections([name, "a"], [(0.0, 0.0), (5.0, 0.0)]))
+    assert found.track_id.tolist() == ["a"] and "printable" in found.not_predicted[""]
 
 
 @pytest.mark.parametrize("time_s", [-1e3, 1e300, 5.2])

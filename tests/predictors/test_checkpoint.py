@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.graph.scenes import in_a_mirror
+from tests.features.scenes import in_a_mirror
 from tests.predictors.saved import saved
 from trajpred.errors import DataError
 from trajpred.predictors import CheckpointPredictor, EnsemblePredictor, load_ensemble, load_predictor

@@ -1,4 +1,4 @@
-"""Changed scenarios: perturbed ones lose what is named, earlier ones what came later, and nothing else."""
+"""Predictors of perturbed scenarios, and of scenarios as they were seen earlier."""
 
 from __future__ import annotations
 
@@ -8,70 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import equal
-from tests.viz.scenes import make_scenario
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
 from trajpred.predictors import EnsemblePredictor, load_predictor
-from trajpred.predictors.derived import (
-    PERTURBATIONS,
-    StreamedForecast,
-    StreamedPredictor,
-    perturbed,
-    road_users,
-    short_history,
-    without,
-)
+from trajpred.predictors.derived import StreamedForecast, StreamedPredictor, perturbed
+from trajpred.predictors.perturbations import PERTURBATIONS
 from trajpred.predictors.predict import predict
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 
 @pytest.fixture
 def scenario(sample_scenarios: list[Scenario]) -> Scenario:
     return next(s for s in sample_scenarios if s.has_future and len(s.tracks) > 20)
-
-
-@pytest.mark.parametrize("name", PERTURBATIONS)
-def test_perturbation_is_valid_reproducible_and_keeps_the_future(scenario: Scenario, name: str) -> None:
-    one, other = (PERTURBATIONS[name](scenario).validate() for _ in range(2))
-    rows = [scenario.tracks.index(track) for track in one.tracks.track_id]
-    for field in ("position", "valid", "velocity", "heading"):
-        a, b, before = (getattr(s.tracks, field) for s in (one, other, scenario))
-        assert np.array_equal(a, b) and np.array_equal(a[:, 50:], before[rows, 50:])
-    assert set(scenario.tracks.track_id[scenario.tracks.valid[:, 50:].any(1)]) <= set(one.tracks.track_id)
-
-
-def test_perturbations_remove_or_disturb_what_they_name(scenario: Scenario) -> None:
-    before = scenario.tracks
-    found = {name: perturb(scenario) for name, perturb in PERTURBATIONS.items()}
-    assert len(found["no-map"].map) == 0 < len(scenario.map)
-    short, late = short_history(scenario, 1.0).tracks, before.valid[:, 40:].any(1)
-    assert short.track_id.tolist() == before.track_id[late].tolist()
-    assert not short.valid[:, :40].any() and np.array_equal(short.valid[:, 40:], before.valid[late, 40:])
-    hidden = np.isin(np.arange(110), (45, 46, 47, 48))
-    lost = found["gap"].tracks
-    assert lost.track_id.tolist() == before.track_id[before.valid[:, ~hidden].any(1)].tolist()
-    assert not lost.valid[:, hidden].any()
-    rows = np.isin(before.track_id, lost.track_id)
-    assert np.array_equal(lost.valid[:, ~hidden], before.valid[rows][:, ~hidden])
-    fewer = found["fewer-agents"].tracks
-    left = fewer.track_id[fewer.valid[:, :50].any(1)]
-    gone = before.valid[:, :50].any(1) & ~np.isin(before.track_id, left)
-    others = before.category < TrackCategory.SCORED
-    assert not gone[~others].any() and 0.25 < gone[others].mean() < 0.75
-    position = found["noise"].tracks.position
-    off = (position - before.position)[:, :50][before.valid[:, :50]]
-    assert off.std() == pytest.approx(0.2, rel=0.05) and abs(off.mean()) < 0.02
-    assert (position[:, :50][~before.valid[:, :50]] == 0).all()
-
-
-def test_the_focal_track_keeps_its_last_observed_state(scenario: Scenario) -> None:
-    valid = scenario.tracks.valid.copy()
-    valid[scenario.focal, 30:50] = False
-    lost = replace(scenario, tracks=replace(scenario.tracks, valid=valid))
-    for found in (PERTURBATIONS["gap"](lost), short_history(lost, 1.0)):
-        assert found.last_seen[found.focal] == 29
 
 
 def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> None:
@@ -87,35 +36,9 @@ def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> 
     for seconds in (0.0, 5.2):
         with pytest.raises(DataError, match=r"must be more than 0 and at most the 5 s of the scenarios"):
             perturbed(steady, None, [seconds])[0]([scenario])
-    with pytest.raises(DataError, match="'fog' is none of no-map"):
-        perturbed(steady, ["noise", "fog"])
-
-
-def test_removed_tracks_are_gone_and_nothing_else_changes(scenario: Scenario) -> None:
-    tracks = scenario.tracks
-    [nearest] = road_users(scenario, ["nearest"])
-    rest = without(scenario, [nearest]).validate()
-    kept = [name for name in tracks.track_id if name != nearest]
-    assert rest.tracks.track_id.tolist() == kept and rest.map is scenario.map
-    rows = [tracks.index(name) for name in kept]
-    for name in ("position", "heading", "velocity", "valid", "object_type", "category"):
-        assert np.array_equal(getattr(rest.tracks, name), getattr(tracks, name)[rows]), name
-    assert equal(without(scenario, []), scenario)
-    for names, match in (([scenario.focal_id], "focal"), (["AV", "nobody"], "'nobody' is not in")):
-        with pytest.raises(DataError, match=match):
-            without(scenario, names)
-
-
-def test_nearest_is_a_road_user_at_the_last_observed_step() -> None:
-    """The bus is 4.5 m from the car, the walker 6.3 m, the AV 15.9 m; the cyclist was lost before."""
-    scene = make_scenario()
-    assert road_users(scene, ["nearest", "AV"]) == ["bus", "AV"]
-    with pytest.raises(DataError, match="without"):
-        road_users(without(scene, ["AV", "walker", "bus"]), ["nearest"])
-    types = scene.tracks.object_type.copy()
-    types[scene.tracks.index("bus")] = OBJECT_TYPES.index("construction")
-    cone = replace(scene, tracks=replace(scene.tracks, object_type=types))
-    assert road_users(cone, ["nearest"]) == ["walker"]
+    for names in (["noise", "fog"], ["all", "fog"], ["noise+fog"]):
+        with pytest.raises(DataError, match="'fog' is none of no-map"):
+            perturbed(steady, names)
 
 
 def streamed(scenario: Scenario, **options: float) -> StreamedForecast:

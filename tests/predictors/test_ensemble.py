@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.evaluation.predictors import Scattered
-from tests.graph.scenes import straight
+from tests.features.scenes import straight
 from trajpred.errors import DataError
 from trajpred.modes import cluster, join
 from trajpred.predictors import load_ensemble, load_predictor
@@ -118,3 +118,12 @@ def test_only_common_tracks_of_one_scenario_and_horizon_are_merged() -> None:
     ):
         with pytest.raises(DataError, match=message):
             merge([one, other])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
+def test_modes_without_a_probability_are_not_clustered(value: float) -> None:
+    path = np.random.default_rng(0).normal(size=(2, 4, 6, 2))
+    probability = np.full((2, 4), 0.25)
+    probability[1, 2] = value
+    with pytest.raises(DataError, match=r"'probability'.*row 1$"):
+        cluster(path, probability, 2)

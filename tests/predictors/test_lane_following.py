@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.graph.scenes import FAR, QUARTER, moved
+from tests.features.scenes import FAR, QUARTER, moved
+from trajpred.features.lane_paths import Routes, lane_paths
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose, norm, rotate, unit_vector
-from trajpred.graph.lane_paths import Routes, lane_paths
 from trajpred.lane_map import LaneMap
 from trajpred.predictors.baselines import constant_velocity, lane_following
 from trajpred.scenario import Scenario
@@ -110,14 +110,63 @@ def test_the_first_of_equal_branches_counts_wherever_the_map_lies() -> None:
         assert norm(end - straight).min() > 1, "at 2 m/s² it is on the first branch"
 
 
-def test_paths_that_turn_weigh_less() -> None:
-    """By exp(-½ turn²) of their total turn in radians: 0.29 of straight on at a right angle."""
-    origin = Pose(np.zeros((1, 2)), np.zeros(1))
-    found = lane_paths(Routes.of(fork()), origin, np.array([48.0]), np.array([40.0]))
-    aside = norm(found.curve[:, -1] - [48.0, 0.0]) > 1
-    assert aside.sum() == 2 and len(aside) == 3
-    ratio = found.weight[aside] / found.weight[~aside]
-    np.testing.assert_allclose(ratio, np.exp(-0.5 * (np.pi / 2) ** 2), rtol=0.02)
+@pytest.mark.parametrize(("speed", "side"), [(6.0, -1), (8.0, 1), (10.0, 1)])
+def test_the_only_lane_is_followed_through_a_hairpin(speed: float, side: int) -> None:
+    """At 10 m/s it turns by 3 rad in 6 s; a total turn of about π is no reason to leave the road."""
+    bend = arc_lane(20.0, -0.5, 6.0) * [1, side]
+    path = futures(car_at((0.0, 0.0), speed, [bend])).trajectory[0, 0]
+    angle = speed * np.arange(1, 61) * 0.1 / 20.0
+    expected = 20.0 * np.stack((np.sin(angle), side * (1 - np.cos(angle))), -1)
+    np.testing.assert_allclose(path, expected, atol=0.1)
+
+
+def path_weights(lanes: LaneMap, position: tuple[float, float], reach: float) -> dict[str, Floats]:
+    """Weights of the paths of an agent that heads along the x axis, by the side on which they end."""
+    pose = Pose(np.array([position]), np.zeros(1))
+    paths = lane_paths(Routes.of(lanes), pose, np.array([reach]), np.array([40.0]))
+    aside = paths.curve[:, -1, 1] - paths.curve[:, 0, 1]
+    return {
+        "ahead": paths.weight[np.abs(aside) < 1],
+        "left": paths.weight[aside > 1],
+        "right": paths.weight[aside < -1],
+    }
+
+
+@pytest.mark.parametrize(("x", "matches"), [(0.0, 1), (10.0, 2)])
+def test_branches_that_turn_weigh_less(x: float, matches: int) -> None:
+    """By exp(-½ turn²) in radians: 0.29 of straight on at a right angle.
+
+    At the fork itself an agent matches the branches and the lane before them.
+    """
+    weight = path_weights(fork(), (x, 0.0), 48.0 - x)
+    for side in ("left", "right"):
+        assert len(weight[side]) == len(weight["ahead"]) == matches
+        ratio = weight[side] / weight["ahead"]
+        np.testing.assert_allclose(ratio, np.exp(-0.5 * (np.pi / 2) ** 2), rtol=0.03)
+
+
+def test_turns_before_a_fork_do_not_decide_between_its_branches() -> None:
+    """A hairpin to the left, then straight on, or on in the circle: a right angle more within the reach."""
+    hairpin = arc_lane(20.0, -0.5, np.pi)
+    circle = arc_lane(20.0, np.pi, 1.5 * np.pi)
+    circle = np.concatenate((circle, [[-20.0, -100.0]]))
+    ahead = np.array([[0.0, 40.0], [-200.0, 40.0]])
+    lanes = LaneMap.from_centerlines([hairpin, circle, ahead], successors=[[1, 2], [], []])
+    pose = Pose(np.zeros((1, 2)), np.zeros(1))
+    paths = lane_paths(Routes.of(lanes), pose, np.array([120.0]), np.array([40.0]))
+    straight = paths.curve[:, -1, 1] > 39
+    assert straight.tolist() == [False, True]
+    ratio = paths.weight[~straight] / paths.weight[straight]
+    np.testing.assert_allclose(ratio, np.exp(-0.5 * (np.pi / 2) ** 2), rtol=0.1)
+    np.testing.assert_allclose(paths.weight[straight], 1.0, rtol=1e-3)
+
+
+def test_a_lane_keeps_its_weight_where_all_its_branches_turn() -> None:
+    lanes = fork()
+    junction = lanes.take(np.array([0, 1, 2]), np.zeros(0, np.int64))
+    weight = path_weights(junction, (0.0, 0.0), 48.0)
+    assert not len(weight["ahead"])
+    np.testing.assert_allclose([weight["left"], weight["right"]], 1.0, rtol=1e-3)
 
 
 def test_walkers_change_their_speed_a_quarter_as_much_as_drivers() -> None:

@@ -148,3 +148,33 @@ def test_turn_rate_is_limited_and_standing_tracks_stay() -> None:
     forecast = constant_turn_rate(Scenario.from_arrays(still, num_observed=50, heading=spin, velocity=noise))
     np.testing.assert_array_equal(forecast.trajectory[0, 0], still[0, 50:])
     assert (forecast.heading == spin[0, 49]).all() and (forecast.speed == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("step_s", "seen"), [(0.1, 2), (0.1, 5), (0.1, 6), (0.1, 50), (0.5, 4), (0.04, 12), (1.0, 3)]
+)
+@pytest.mark.parametrize("course", [np.pi / 2, -2.5, 0.0])
+def test_straight_tracks_without_headings_stay_straight(step_s: float, seen: int, course: float) -> None:
+    """The heading of the first state is unknown, and no part of the fit."""
+    distance = 12 * step_s * np.arange(seen + 6)
+    path = CENTRE + distance[:, None] * unit_vector(np.array(course))
+    scenario = Scenario.from_arrays(path[None], num_observed=seen, step_s=step_s)
+    found = constant_turn_rate(scenario).trajectory[0, 0]
+    np.testing.assert_allclose(found, path[seen:], atol=1e-6)
+
+
+def test_the_turn_rate_is_that_of_the_last_second_at_any_step() -> None:
+    """A quarter circle that began 1.2 s ago, after a straight part, at 2 Hz and 25 Hz."""
+    for step_s in (0.5, 0.04):
+        time = np.arange(-5, 0.001, step_s)
+        course = 0.4 * np.maximum(time + 1.2, 0)
+        velocity = 9 * unit_vector(course)
+        scenario = Scenario.from_arrays(
+            np.zeros((1, len(time), 2)),
+            num_observed=len(time),
+            step_s=step_s,
+            heading=course[None],
+            velocity=velocity[None],
+        )
+        heading = constant_turn_rate(scenario, num_future=4).heading[0, 0]
+        np.testing.assert_allclose(np.diff(heading), 0.4 * step_s, atol=1e-9)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
 
+from tests.predictors.random_forecasts import assert_same, random_forecast, scene, sorted_modes
 from tests.predictors.saved import saved
-from tests.predictors.test_predictions_file import assert_same, random_forecast, scene, sorted_modes
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.forecast import Forecast

@@ -15,45 +15,20 @@ import pytest
 from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from tests.graph.scenes import straight
+from tests.predictors.random_forecasts import F, K, assert_same, random_forecast, scene, sorted_modes
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.forecast import Forecast
 from trajpred.predictors import FilePredictor, load_predictor
 from trajpred.predictors.baselines import constant_velocity
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import problems_of, read_predictions
-from trajpred.scenario import Scenario, TrackCategory
+from trajpred.scenario import TrackCategory
 from trajpred.store import ScenarioStore
 
-K, F = 6, 60
 COLUMNS = ["scenario_id", "track_id", "probability", "predicted_trajectory_x", "predicted_trajectory_y"]
 X, Y = COLUMNS[3:]
 Row = dict[str, Any]
-
-
-def random_forecast(
-    scenario_id: str, tracks: int, seed: int = 0, modes: int = K, steps: int = F, shared: bool = True
-) -> Forecast:
-    """Random futures of the tracks of :func:`straight`, thousands of metres from the origin."""
-    random = np.random.default_rng(seed)
-    path = 5e3 + random.normal(0, 50, (tracks, modes, steps, 2))
-    weight = random.dirichlet(np.ones(modes), 1 if shared else tracks)
-    return Forecast.from_trajectories(
-        scenario_id,
-        np.arange(tracks).astype(str),
-        path,
-        np.broadcast_to(weight, (tracks, modes)).copy(),
-        origin=path[:, 0, 0],
-        origin_heading=np.zeros(tracks),
-        step_s=0.1,
-    )
-
-
-def scene(scenario_id: str, tracks: int, **options: Any) -> Scenario:
-    return straight(tracks, scenario_id=scenario_id, **options)
 
 
 def test_names_that_would_change_are_rejected(tmp_path: Path) -> None:
@@ -63,20 +38,6 @@ def test_names_that_would_change_are_rejected(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=f"odd.parquet, field '{column}': must be .* printable") as caught:
             read_predictions(path)
         assert len(str(caught.value)) < 400
-
-
-def sorted_modes(forecast: Forecast) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Trajectories and probabilities by descending probability."""
-    order = np.argsort(-forecast.probability, axis=1, kind="stable")
-    path = np.take_along_axis(forecast.trajectory, order[..., None, None], 1)
-    return path, np.take_along_axis(forecast.probability, order, 1)
-
-
-def assert_same(found: Forecast, expected: Forecast) -> None:
-    path, weight = sorted_modes(expected)
-    assert found.track_id.tolist() == expected.track_id.tolist()
-    np.testing.assert_array_equal(found.trajectory, path)
-    np.testing.assert_allclose(found.probability, weight, rtol=0, atol=1e-12)
 
 
 def rows_of(*tracks: tuple[str, str], p: Sequence[float] = (0.5, 0.3, 0.2)) -> list[Row]:

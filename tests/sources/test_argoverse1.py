@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import equal, rejected
-from tests.graph.scenes import assert_same, features_of
+from tests.features.scenes import assert_same, features_of
 from tests.sources.argoverse1_files import HEADER, MAPS, SHIPPED, Row, made_map, made_rows, write, write_csv
 from trajpred.evaluation import evaluate
 from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap
 from trajpred.predictors import load_predictor
 from trajpred.scenario import EGO_ID, OBJECT_TYPES, Scenario, TrackCategory, Tracks
-from trajpred.sources import SOURCES
-from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read_scenario
+from trajpred.sources import SOURCES, RawScenario
+from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read, read_packed, read_scenario
 from trajpred.sources.argoverse1_map import city_map, read_city_map
 from trajpred.store import ScenarioStore, prepare
 
@@ -66,16 +66,16 @@ def test_positions_of_csv_files_and_packs_equal_plain_csv(tmp_path: Path) -> Non
     assert len(packed) == 4007
     (raw / "train" / "data").mkdir(parents=True)
     table = pq.read_table(SHIPPED / "val.parquet")
-    for path in packed[::1000]:
-        rows = table.filter(pc.equal(table["seq_id"], int(path.name))).to_pylist()
+    for one in packed[::1000]:
+        rows = table.filter(pc.equal(table["seq_id"], int(one.name))).to_pylist()
         for row in rows:
             row["TRACK_ID"] = f"00000000-0000-0000-0000-{row['TRACK_ID']:012}"
             row["X"], row["Y"] = row["x_dmm"] / 1e4, row["y_dmm"] / 1e4
         lines = [[row[name] for name in HEADER] for row in rows]
-        plain = raw / "train" / "data" / f"{path.name}.csv"
+        plain = raw / "train" / "data" / f"{one.name}.csv"
         write_csv(plain, lines)
-        check_tracks(read_scenario(path), plain)
-        assert equal(read_scenario(path), read_scenario(plain))
+        check_tracks(read(one), plain)
+        assert equal(read(one), read(RawScenario.of(plain)))
 
 
 def plain_lanes(path: Path) -> tuple[dict[int, Any], dict[int, list[list[float]]]]:
@@ -143,8 +143,8 @@ def test_evaluation_of_the_shipped_scenes_gives_the_metrics_of_their_readme(tmp_
         *(round(focal[name], 2) for name in ("minADE1", "minFDE1", "MR1"))
     )
     assert figures in " ".join((SHIPPED / "README.md").read_text().split())
-    for index, path in list(enumerate(discover(SHIPPED)["val"]))[::300]:
-        assert equal(rows[index], read_scenario(path), tolerance=6e-4)
+    for index, one in list(enumerate(discover(SHIPPED)["val"]))[::300]:
+        assert equal(rows[index], read(one), tolerance=6e-4)
 
 
 # ------------------------------------------------------------------------------------------- meaning
@@ -208,7 +208,7 @@ def test_sequences_without_a_future_are_read_as_the_test_split(tmp_path: Path) -
     path = write(tmp_path, made_rows(20), split="test_obs")
     scenario = read_scenario(path)
     assert (scenario.num_observed, scenario.num_steps, scenario.has_future) == (20, 50, False)
-    assert discover(tmp_path)["test"] == [path]
+    assert discover(tmp_path)["test"] == [RawScenario("7", path)]
     assert_same(inputs(scenario.tracks), inputs(read_scenario(write(tmp_path, made_rows())).tracks))
 
 
@@ -243,9 +243,12 @@ def test_discover_sorts_by_number_and_prefers_folders_to_packs(tmp_path: Path) -
         (tmp_path / name).touch()
     (tmp_path / "map_files").mkdir()
     (tmp_path / "val.parquet").touch()
-    data = tmp_path / "val" / "data"
-    expected = {"train": [tmp_path / "train" / "data" / "3.csv"], "val": [data / "9.csv", data / "10.csv"]}
-    assert SOURCES["argoverse1"].scenarios(tmp_path) == expected
+    found = SOURCES["argoverse1"].scenarios(tmp_path)
+    assert {split: [one.name for one in each] for split, each in found.items()} == {
+        "train": ["3"],
+        "val": ["9", "10"],
+    }
+    assert found["val"][0] == RawScenario("9", tmp_path / "val" / "data" / "9.csv")
 
 
 # ------------------------------------------------------------------------------------- invalid files
@@ -341,13 +344,13 @@ def test_invalid_packs_are_named(tmp_path: Path) -> None:
     table = pq.read_table(path).slice(0, 2000)
     table = table.filter(pc.not_equal(table["seq_id"], 2))
 
-    def check(field: str | None, message: str | None = None, name: str = "1") -> None:
-        rejected(lambda: read_scenario(path / name), f"val.parquet/{name}", field, message)
+    def check(field: str | None, message: str | None = None, seq_id: int = 1) -> None:
+        rejected(lambda: read_packed(path, seq_id), "val.parquet", field, message)
 
     pq.write_table(table, path, write_statistics=False, row_group_size=300)
-    assert read_scenario(path / "1").scenario_id == "1"
-    for name in ("0", "2", "99999999", "x", "9" * 40):
-        check("seq_id", name=name)
+    assert read_packed(path, 1).scenario_id == "1"
+    for seq_id in (0, 2, 99999999, 10**40):
+        check("seq_id", f"{seq_id} is not in the pack", seq_id)
     for name in ("seq_id", "TIMESTAMP", "TRACK_ID", "OBJECT_TYPE", "x_dmm", "CITY_NAME"):
         pq.write_table(table.drop_columns([name]), path)
         check(name)

@@ -23,9 +23,11 @@ from tools.synthesize import make_scenario, scenario_table
 from trajpred.errors import DataError
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario
-from trajpred.sources import SOURCES
+from trajpred.sources import SOURCES, RawScenario
 from trajpred.sources.argoverse2 import read_map, read_scenario
+from trajpred.sources.argoverse2_map import map_from
 from trajpred.sources.av2_objects import map_archive
+from trajpred.sources.map_problems import MapProblems
 from trajpred.sources.reading import MAX_STEPS
 from trajpred.splits import SPLITS
 
@@ -142,14 +144,16 @@ def test_discover_returns_the_folders_of_each_split(tmp_path: Path) -> None:
     source = SOURCES["argoverse2"]
     found = source.scenarios(SAMPLE)
     assert sorted(found) == sorted(SPLITS)
-    assert all(paths == sorted((SAMPLE / split).iterdir()) for split, paths in found.items())
+    for split, listed in found.items():
+        assert [one.path for one in listed] == sorted((SAMPLE / split).iterdir())
+        assert [one.name for one in listed] == [one.path.name for one in listed]
     for _ in range(2):
         with pytest.raises(DataError, match="train,val,test"):
             source.scenarios(tmp_path)
         (tmp_path / "val").mkdir(exist_ok=True)
     (tmp_path / "val" / "a").mkdir()
     (tmp_path / "val" / "list.txt").touch()
-    assert source.scenarios(tmp_path) == {"val": [tmp_path / "val" / "a"]}
+    assert source.scenarios(tmp_path) == {"val": [RawScenario("a", tmp_path / "val" / "a")]}
 
 
 # ------------------------------------------------------------------------------------- valid variants
@@ -257,13 +261,47 @@ INVALID_TRACKS: list[tuple[str, Callable[[], pa.Table]]] = [
     ("focal_id", lambda: replaced("focal_track_id", ["other"] * ROWS)),
     ("start_timestamp", lambda: replaced("start_timestamp", [4e17] * ROWS)),
     ("end_timestamp", lambda: replaced("end_timestamp", [1e300] * ROWS)),
-    ("timestamps_ns", lambda: replaced("end_timestamp", TABLE["start_timestamp"].to_pylist())),
+    ("start_timestamp", lambda: replaced("end_timestamp", TABLE["start_timestamp"].to_pylist())),
 ]
 
 
 @pytest.mark.parametrize(("field", "table"), INVALID_TRACKS)
 def test_invalid_tracks_are_named(tmp_path: Path, field: str, table: Callable[[], pa.Table]) -> None:
     rejects("scenario_*.parquet", field, tmp_path, table())
+
+
+@pytest.mark.parametrize("per_second", [1, 10**3, 10**6, 10**7])
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.float64()])
+def test_timestamps_of_another_unit_are_named(tmp_path: Path, per_second: int, dtype: pa.DataType) -> None:
+    start = 315_973_159
+    table = replaced("start_timestamp", [start * per_second] * ROWS)
+    end = [(start + 1) * per_second] * ROWS
+    table = table.set_column(table.column_names.index("end_timestamp"), "end_timestamp", pa.array(end, dtype))
+    assert "nanoseconds" in rejects("scenario_*.parquet", "start_timestamp", tmp_path, table)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_timestamps_that_float32_has_rounded_are_named(tmp_path: Path, dtype: type) -> None:
+    table = TABLE
+    for name, nanoseconds in zip(TIME, (315_973_159_595_020_000, 315_973_193_595_020_000), strict=True):
+        values = np.full(ROWS, nanoseconds).astype(np.float32).astype(dtype)
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    assert "float32" in rejects("scenario_*.parquet", "start_timestamp", tmp_path, table)
+
+
+@pytest.mark.parametrize(
+    ("steps", "observed", "hidden"),
+    [(110, 50, range(45, 50)), (110, 50, range(50, 53)), (110, 50, range(40, 110)), (22, 10, range(9, 11))],
+)
+def test_the_boundary_is_that_of_argoverse_2_where_no_row_shows_it(
+    tmp_path: Path, steps: int, observed: int, hidden: range
+) -> None:
+    """The focal track alone, unseen around its last observed step; at 10 Hz and at 2 Hz."""
+    table = scenario_table(make_scenario(0, 2, steps=steps, observed=observed))
+    alone = pc.equal(table["track_id"], table["focal_track_id"])
+    table = table.filter(pc.and_(alone, pc.invert(pc.is_in(table["timestep"], pa.array(hidden)))))
+    found = read(tmp_path, table)
+    assert (found.num_observed, found.num_steps) == (observed, steps)
 
 
 @pytest.mark.parametrize("pattern", ["scenario_*.parquet", "log_map_archive_*.json"])
@@ -293,10 +331,19 @@ def test_missing_ambiguous_and_unreadable_files_are_named(tmp_path: Path, patter
 
 
 def placed(group: str, key: str, value: Any) -> Any:
-    """Return the archive with another value under ``key`` of the first record of ``group``."""
+    """Return the archive with another value under ``key`` of the last record of ``group``."""
     archive = copy.deepcopy(ARCHIVE)
-    next(iter(archive[group].values()))[key] = value
+    list(archive[group].values())[-1][key] = value
     return archive
+
+
+def without_last(group: str) -> LaneMap:
+    """Return the map without the last record of ``group``."""
+    records = dict(list(ARCHIVE[group].items())[:-1])
+    problems = MapProblems()
+    lane_map = map_from({**ARCHIVE, group: records}, problems)
+    assert not problems
+    return lane_map
 
 
 NOT_AN_ID, NOT_A_NUMBER = ("12", 1.5, True, 2**63), ("1.5", None, True, float("nan"), 10**400)
@@ -315,26 +362,53 @@ INVALID_MAPS = [
     *cases(LANE, "successors", [*([x] for x in NOT_AN_ID), None, "12"]),
     *cases(LANE, "lane_type", ("TRAM", None, 3, [])),
     *cases(LANE, "is_intersection", (None, 0, "true")),
-    ("lane_id", LANE, "id", 1),
+    (f"{LANE}.id", LANE, "id", next(iter(ARCHIVE[LANE].values()))["id"]),
     ("crossing_edge1", "pedestrian_crossings", "edge1", []),
 ]
 
 
-def test_invalid_values_of_maps_are_named(tmp_path: Path) -> None:
+def test_records_with_invalid_values_are_left_out_and_named(tmp_path: Path) -> None:
     path = tmp_path / "log_map_archive_0.json"
     for field, group, key, value in INVALID_MAPS:
         path.write_text(json.dumps(placed(group, key, value)))
-        rejected(lambda: read_map(path), path, field)
+        with pytest.warns(UserWarning, match=f"1 .* left out: .*{field}") as caught:
+            lane_map = read_map(path)
+        assert str(path) in str(caught[0].message)
+        assert equal(lane_map, without_last(group)), (field, value)
 
 
-def test_missing_and_mistyped_groups_records_and_keys_of_maps_are_named(tmp_path: Path) -> None:
-    file = "log_map_archive_*.json"
-    rejects(file, "lane_segments", tmp_path, TABLE, [])
+def test_records_without_a_key_are_left_out_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "log_map_archive_0.json"
     for group, records in ARCHIVE.items():
-        rejects(file, group, tmp_path, TABLE, {name: x for name, x in ARCHIVE.items() if name != group})
-        rejects(file, group, tmp_path, TABLE, {**ARCHIVE, group: []})
-        rejects(file, f"{group}.id", tmp_path, TABLE, {**ARCHIVE, group: {**records, "x": 3}})
+        path.write_text(json.dumps({**ARCHIVE, group: {**records, "x": 3}}))
+        with pytest.warns(UserWarning, match=f"1 .* left out: number 4 .*{group}.id.* missing"):
+            assert equal(read_map(path), map_from(ARCHIVE, MapProblems()))
         for key in next(iter(records.values())):
             archive = copy.deepcopy(ARCHIVE)
-            del next(iter(archive[group].values()))[key]
-            assert "missing" in rejects(file, f"{group}.{key}", tmp_path, TABLE, archive)
+            del list(archive[group].values())[-1][key]
+            path.write_text(json.dumps(archive))
+            with pytest.warns(UserWarning, match=f"1 .* left out: .*{group}.{key}.* missing"):
+                assert equal(read_map(path), without_last(group)), key
+
+
+def test_maps_without_a_group_or_with_broken_lanes_alone_are_refused(tmp_path: Path) -> None:
+    file = "log_map_archive_*.json"
+    rejects(file, "lane_segments", tmp_path, TABLE, [])
+    for group in ARCHIVE:
+        rejects(file, group, tmp_path, TABLE, {name: x for name, x in ARCHIVE.items() if name != group})
+        rejects(file, group, tmp_path, TABLE, {**ARCHIVE, group: []})
+    broken = {name: {**lane, "lane_type": "TRAM"} for name, lane in ARCHIVE[LANE].items()}
+    assert "3 lane segments left out" in rejects(file, "lanes", tmp_path, TABLE, {**ARCHIVE, LANE: broken})
+
+
+@pytest.mark.parametrize("side", ["left_lane_boundary", "right_lane_boundary"])
+def test_lanes_without_centreline_and_boundary_are_left_out(tmp_path: Path, side: str) -> None:
+    """Maps of Sensor logs have no centrelines: they follow from the boundaries."""
+    path = tmp_path / "log_map_archive_0.json"
+    archive = placed(LANE, side, [])
+    for lane in archive[LANE].values():
+        del lane["centerline"]
+    path.write_text(json.dumps(archive))
+    with pytest.warns(UserWarning, match=f"1 lane segment left out: .*{side}"):
+        lane_map = read_map(path)
+    assert len(lane_map) == len(ARCHIVE[LANE]) - 1

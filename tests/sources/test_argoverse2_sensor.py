@@ -13,11 +13,14 @@ import pyarrow.compute as pc
 import pytest
 from pyarrow import feather
 
+from tests.conftest import run
+from trajpred.cli.info import describe
 from trajpred.errors import DataError
 from trajpred.geometry import wrap_angle
 from trajpred.scenario import TrackCategory
 from trajpred.sources import SOURCES, argoverse2, argoverse2_sensor
 from trajpred.store import ScenarioStore, prepare
+from trajpred.store.manifest import prepare_command, read_manifest
 
 BOXES, POSES = "annotations.feather", "city_SE3_egovehicle.feather"
 
@@ -45,7 +48,7 @@ def test_windows_equal_those_that_were_cut_by_the_same_rules(logs: Path) -> None
     assert {split: len(found) for split, found in windows.items()} == {"train": 8, "val": 4, "test": 0}
     surplus = 0
     for split, found in windows.items():
-        for one in map(argoverse2_sensor.read_scenario, found):
+        for one in map(argoverse2_sensor.read, found):
             folder = logs.parent / "from_sensor_logs" / split / one.scenario_id
             other = argoverse2.read_scenario(folder)
             rows = [one.tracks.index(name) for name in other.tracks.track_id]
@@ -67,8 +70,8 @@ def test_windows_equal_those_that_were_cut_by_the_same_rules(logs: Path) -> None
 def test_observed_states_use_no_later_frame(raw: Path) -> None:
     """Boxes of all later frames move; the history stays the same."""
     log = only_log(raw)
-    path = argoverse2_sensor.discover(raw)["val"][0]
-    before = argoverse2_sensor.read_scenario(path)
+    window = argoverse2_sensor.discover(raw)["val"][0]
+    before = argoverse2_sensor.read(window)
 
     def later_frames_move(table: pa.Table) -> pa.Table:
         time = table["timestamp_ns"].to_numpy()
@@ -76,13 +79,48 @@ def test_observed_states_use_no_later_frame(raw: Path) -> None:
         return table.set_column(table.schema.get_field_index("tx_m"), "tx_m", pa.array(moved))
 
     change(log / BOXES, later_frames_move)
-    after = argoverse2_sensor.read_scenario(path)
+    after = argoverse2_sensor.read(window)
     shared = [name for name in after.tracks.track_id if name in before.tracks.track_id]
     rows = [[one.tracks.index(name) for name in shared] for one in (before, after)]
     for name in ("position", "heading", "velocity", "valid"):
         a, b = (getattr(one.tracks, name)[own] for one, own in zip((before, after), rows, strict=True))
         assert np.array_equal(a[:, :50], b[:, :50]), name
     assert not np.array_equal(before.tracks.velocity[rows[0], 50], after.tracks.velocity[rows[1], 50])
+
+
+@pytest.mark.parametrize("lost", [[30], [20, 21, 22], [60, 100], [*range(110, 120)]])
+def test_a_lost_sweep_is_a_frame_without_tracks(raw: Path, lost: list[int]) -> None:
+    """Boxes of some sweeps are missing; what remains of each window is as in the whole log."""
+    paths = argoverse2_sensor.discover(raw)["val"]
+    before = [argoverse2_sensor.read(path) for path in paths]
+    sweeps = np.unique(feather.read_table(only_log(raw) / BOXES)["timestamp_ns"].to_numpy())
+
+    def without_lost(table: pa.Table) -> pa.Table:
+        is_lost = pc.is_in(table["timestamp_ns"], pa.array(sweeps[lost]))
+        return table.filter(pc.invert(is_lost))
+
+    change(only_log(raw) / BOXES, without_lost)
+    assert argoverse2_sensor.discover(raw)["val"] == paths
+    for path, whole in zip(paths, before, strict=True):
+        found = argoverse2_sensor.read(path)
+        assert (found.num_observed, found.num_steps) == (50, 110)
+        gone = np.isin(np.round(whole.timestamps_ns), sweeps[lost])
+        assert np.abs(found.timestamps_ns - whole.timestamps_ns)[gone].max(initial=0) < 4e6, "they jitter"
+        assert np.array_equal(found.timestamps_ns[~gone], whole.timestamps_ns[~gone])
+        assert not found.tracks.valid[:, gone].any()
+        shared = [name for name in found.tracks.track_id if name in whole.tracks.track_id]
+        rows = [[one.tracks.index(name) for name in shared] for one in (found, whole)]
+        for name in ("valid", "position", "heading"):
+            a, b = (getattr(one.tracks, name)[own] for one, own in zip((found, whole), rows, strict=True))
+            assert np.array_equal(a[:, ~gone], b[:, ~gone]), name
+
+
+def test_a_window_whose_last_observed_sweep_is_lost_is_described(raw: Path) -> None:
+    path = argoverse2_sensor.discover(raw)["val"][0]
+    sweeps = np.unique(feather.read_table(only_log(raw) / BOXES)["timestamp_ns"].to_numpy())
+    change(only_log(raw) / BOXES, lambda t: t.filter(pc.not_equal(t["timestamp_ns"], sweeps[49])))
+    with pytest.raises(DataError, match="sweep of the last observed frame of the window at frame 0 was lost"):
+        argoverse2_sensor.read(path)
 
 
 def test_a_store_of_windows(raw: Path, tmp_path: Path) -> None:
@@ -96,15 +134,61 @@ def test_a_store_of_windows(raw: Path, tmp_path: Path) -> None:
     assert all((one.tracks.category == TrackCategory.FOCAL).sum() == 1 for one in store)
 
 
+def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: Path) -> None:
+    """The same log and frame give the same scenario, whatever is cut beside it."""
+    frames = 157
+    usual = argoverse2_sensor.discover(raw)["val"]
+    often = argoverse2_sensor.discover(raw, 0.5)["val"]
+    assert [one.part for one in often] == [*range(0, frames - 109, 5)] and {*usual} < {*often}
+    assert argoverse2_sensor.discover(raw, 0.01)["val"][1].part == 1, "every frame at most"
+    summary = prepare("argoverse2-sensor", raw, tmp_path / "store", every_s=0.5, workers=1, progress=False)
+    assert summary.scenarios == {"val": len(often)} and summary.skipped == {"val": {}}
+    rows = ScenarioStore(tmp_path / "store", "val")
+    for window in usual:
+        alone = argoverse2_sensor.read(window)
+        beside = rows[rows.index(alone.scenario_id)]
+        assert beside.focal_id == alone.focal_id and (beside.timestamps_ns == alone.timestamps_ns).all()
+    for index, window in enumerate(often):
+        scenario = rows[index]
+        focal = scenario.tracks.position[scenario.focal]
+        assert scenario.tracks.valid[scenario.focal].all() and np.hypot(*(focal[-1] - focal[49])) > 1
+        assert scenario.timestamps_ns[0] - rows[0].timestamps_ns[0] == pytest.approx(
+            window.part * 1e8, abs=5e7
+        )
+    assert describe(str(tmp_path / "store"))[1]["windows"] == "every 0.5 s"
+    manifest = read_manifest(tmp_path / "store")
+    assert manifest["every_s"] == 0.5 and "--every_s 0.5" in prepare_command(tmp_path / "store", manifest)
+    with pytest.raises(DataError, match=r"was prepared with every_s 0.5|would lose 6 scenarios"):
+        prepare("argoverse2-sensor", raw, tmp_path / "store", workers=1, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "every_s", "problem"),
+    [
+        ("argoverse2", 0.5, "applies to sources that cut windows out of longer recordings"),
+        ("argoverse2-sensor", 0.0, "must be a positive number of seconds, is 0.0"),
+        ("commonroad", float("nan"), "must be a positive number of seconds, is nan"),
+    ],
+)
+def test_impossible_spacings_are_one_sentence(
+    source: str, every_s: float, problem: str, raw: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = raw.parent / "store"
+    options = ["--source", source, "--raw", raw, "--store", store, "--every_s", every_s]
+    assert run("prepare", *options) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: --every-s: {problem}") and not store.exists()
+
+
 def test_a_log_with_fewer_movers_than_windows_gives_those_that_have_one(raw: Path) -> None:
     """Boxes of all but two tracks that are focal leave: two windows stay."""
-    paths = argoverse2_sensor.discover(raw)["val"]
-    kept = [argoverse2_sensor.read_scenario(path).focal_id for path in paths[:2]]
+    windows = argoverse2_sensor.discover(raw)["val"]
+    kept = [argoverse2_sensor.read(window).focal_id for window in windows[:2]]
     change(only_log(raw) / BOXES, lambda t: t.filter(pc.is_in(t["track_uuid"], pa.array(kept))))
     found = []
-    for path in paths:
+    for window in windows:
         try:
-            found.append(argoverse2_sensor.read_scenario(path).focal_id)
+            found.append(argoverse2_sensor.read(window).focal_id)
         except DataError as error:
             assert "no track qualifies as the focal one of the window" in str(error)
     assert sorted(found) == sorted(kept)
@@ -118,12 +202,32 @@ def constant(column: str, value: float) -> Callable[[pa.Table], pa.Table]:
     return changed
 
 
+def times(convert: Callable[[np.ndarray], np.ndarray]) -> Callable[[pa.Table], pa.Table]:
+    def changed(table: pa.Table) -> pa.Table:
+        values = pa.array(convert(table["timestamp_ns"].to_numpy()))
+        return table.set_column(table.schema.get_field_index("timestamp_ns"), "timestamp_ns", values)
+
+    return changed
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "problem"),
     [
         (BOXES, lambda t: t.drop_columns(["track_uuid"]), f"{BOXES}, field 'track_uuid': column is missing"),
         (BOXES, constant("qw", 3.0), "field 'qw': and qx, qy, qz must be unit quaternions"),
         (BOXES, constant("tx_m", np.nan), f"{BOXES}, field 'tx_m'"),
+        (BOXES, times(lambda ns: ns // 1000), f"{BOXES}, field 'timestamp_ns': must be nanoseconds"),
+        (
+            BOXES,
+            times(lambda ns: ns.astype(np.float32)),
+            f"{BOXES}, field 'timestamp_ns': must be nanoseconds",
+        ),
+        (POSES, times(lambda ns: ns.astype(str)), f"{POSES}, field 'timestamp_ns': must be nanoseconds"),
+        (
+            POSES,
+            times(lambda ns: ns // 1000),
+            "no pose at the time of an annotated frame, in the nanoseconds",
+        ),
         (BOXES, lambda t: t.slice(0, 4000), "has [0-9]+ frames, a window 110"),
         (BOXES, lambda t: t.slice(0, 0), "field 'timestamp_ns': the file has no rows"),
         (POSES, lambda t: t.slice(0, 50), "has no pose at the time of an annotated frame"),
@@ -134,20 +238,30 @@ def test_unusable_logs_are_described_in_one_sentence(
 ) -> None:
     change(only_log(raw) / file, damage)
     with pytest.raises(DataError, match=problem):
-        argoverse2_sensor.read_scenario(argoverse2_sensor.discover(raw)["val"][0])
+        argoverse2_sensor.read(argoverse2_sensor.discover(raw)["val"][0])
+
+
+def test_logs_of_the_test_split_have_no_annotations(tmp_path: Path) -> None:
+    log = tmp_path / "test" / "log"
+    (log / "map").mkdir(parents=True)
+    (log / "map" / "log_map_archive_log____PIT_city_1.json").write_text("{}")
+    (log / POSES).write_bytes(b"")
+    [window] = argoverse2_sensor.discover(tmp_path)["test"]
+    with pytest.raises(DataError, match=r"log: has no annotations \(annotations.feather"):
+        argoverse2_sensor.read(window)
 
 
 def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
     log = only_log(raw)
     [lane_map] = (log / "map").iterdir()
     lane_map.write_text(json.dumps({"lane_segments": {}}))
-    path = argoverse2_sensor.discover(raw)["val"][0]
+    window = argoverse2_sensor.discover(raw)["val"][0]
     with pytest.raises(DataError, match="pedestrian_crossings"):
-        argoverse2_sensor.read_scenario(path)
+        argoverse2_sensor.read(window)
     (log / BOXES).write_bytes(b"not a table")
-    [path] = argoverse2_sensor.discover(raw)["val"]
+    [window] = argoverse2_sensor.discover(raw)["val"]
     with pytest.raises(DataError, match=r"annotations.feather: is not a readable feather file"):
-        argoverse2_sensor.read_scenario(path)
+        argoverse2_sensor.read(window)
     with pytest.raises(DataError, match="no scenarios; expected"):
         SOURCES["argoverse2-sensor"].scenarios(raw / "val")
 

@@ -46,6 +46,32 @@ def test_scenarios_without_a_map_and_uneven_times_are_kept() -> None:
     assert equal(from_av2(theirs), uneven)
 
 
+def test_frames_that_an_object_lacks_are_steps_without_states() -> None:
+    whole = replace(make_scenario(0, 1), map=LaneMap())
+    theirs, _ = to_av2(whole)
+    kept = np.delete(np.arange(110), [12, 13, 70])
+    theirs.timestamps_ns = theirs.timestamps_ns[kept]
+    step = {old: new for new, old in enumerate(kept.tolist())}
+    for track in theirs.tracks:
+        track.object_states = [state for state in track.object_states if state.timestep in step]
+        for state in track.object_states:
+            state.timestep = step[state.timestep]
+    found = from_av2(theirs)
+    assert (found.num_observed, found.num_steps) == (50, 110)
+    rows = [whole.tracks.index(name) for name in found.tracks.track_id]
+    assert not found.tracks.valid[:, [12, 13, 70]].any()
+    for name in ("valid", "position", "heading", "velocity"):
+        states = getattr(whole.tracks, name)[rows][:, kept]
+        np.testing.assert_array_equal(getattr(found.tracks, name)[:, kept], states)
+
+
+def test_times_of_another_unit_are_named() -> None:
+    theirs, _ = to_av2(make_scenario(0, 1))
+    theirs.timestamps_ns = theirs.timestamps_ns / 1000
+    with pytest.raises(DataError, match="timestamps_ns': must be nanoseconds"):
+        from_av2(theirs)
+
+
 def test_invalid_objects_are_named() -> None:
     theirs, _ = to_av2(make_scenario(0, 1))
     with pytest.raises(DataError, match="ArgoverseScenario"):

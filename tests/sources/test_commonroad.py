@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import run
 from tests.sources.map_files import commonroad as content
 from trajpred import Scenario
 from trajpred.errors import DataError
+from trajpred.lane_map import TURN_DIRECTIONS
 from trajpred.scenario import OBJECT_TYPES, TrackCategory
-from trajpred.sources.commonroad import discover, read_scenario
+from trajpred.sources import SOURCES, commonroad
+from trajpred.sources.commonroad import discover
 
 Read = Callable[[bytes], list[Scenario]]
 
@@ -22,7 +25,7 @@ Read = Callable[[bytes], list[Scenario]]
 def read(tmp_path: Path) -> Read:
     def read(file: bytes) -> list[Scenario]:
         (tmp_path / "ZAM.xml").write_bytes(file)
-        return [read_scenario(path) for path in discover(tmp_path)["val"]]
+        return [commonroad.read(one) for one in discover(tmp_path)["val"]]
 
     return read
 
@@ -59,10 +62,74 @@ def test_a_long_recording_is_cut_every_one_and_a_half_seconds(read: Read) -> Non
         assert np.allclose(scene.tracks.position[1, 0], [0.8 * 15 * i, 0.01 * (15 * i) ** 2])
 
 
+def test_windows_are_cut_as_often_as_asked(tmp_path: Path) -> None:
+    (tmp_path / "ZAM.xml").write_bytes(content(145))
+    for every_s, starts in ((0.5, range(0, 36, 5)), (2.0, [0, 20]), (0.01, range(36))):
+        found = SOURCES["commonroad"].scenarios(tmp_path, every_s)["val"]
+        assert [one.part for one in found] == [*starts]
+        assert commonroad.read(found[-1]).scenario_id == found[-1].name
+        moved = commonroad.read(found[1]).tracks.position[1, 0]
+        assert moved == pytest.approx([0.8 * starts[1], 0.01 * starts[1] ** 2])
+
+
 def test_missing_headings_and_speeds_are_estimated(read: Read) -> None:
     [given], [estimated] = read(content()), read(content().replace(b"orientation", b"yaw"))
     row = given.tracks.valid[0].nonzero()[0][-1]
     assert np.allclose(estimated.tracks.velocity[0, row], given.tracks.velocity[0, row], atol=1e-6 + 8 * 0.3)
+
+
+def test_states_without_a_speed_or_heading_do_not_discard_those_of_others(read: Read) -> None:
+    """A parked car needs no speed; a cyclist's are estimated where they are not recorded."""
+    speed = b"<velocity><exact>8</exact></velocity>"
+    lanes, cyclist, car, parked = re.split(rb"(?=<\w+Obstacle id)", content())
+    cyclist = cyclist.replace(speed, b"").replace(b"orientation", b"yaw")
+    car = car.replace(speed, speed.replace(b"8", b"3"))
+    [scene] = read(lanes + cyclist + car + parked.replace(speed, b""))
+    [recorded] = read(content())
+    valid = scene.tracks.valid[1]
+    velocity = scene.tracks.velocity[:, valid]
+    # The car's recorded speeds, which differ from those of its positions, stay.
+    np.testing.assert_allclose(velocity[1], recorded.tracks.velocity[1, valid] * 3 / 8, atol=1e-12)
+    np.testing.assert_allclose(velocity[0, 1:], [[8.0, 0.0]] * (valid.sum() - 1), atol=1e-6)
+    np.testing.assert_array_equal(velocity[2], 0.0)
+    assert recorded.tracks.velocity[2].any(), "the file's speed, where it has one"
+
+
+def test_parked_cars_are_focal_only_where_nobody_else_is(read: Read) -> None:
+    """The parked car is there in all 30 steps, the cyclist until step 19, the other car from step 10 on."""
+    state = re.compile(rb"<state>.*?</state>", re.DOTALL)
+    before, cyclist, others = content().partition(b'<dynamicObstacle id="12"')
+    early = state.findall(before)[19:]
+    late = state.findall(others)[:10]
+    for part in early:
+        before = before.replace(part, b"")
+    for part in late:
+        others = others.replace(part, b"")
+    others = others.replace(b"<time><exact>0<", b"<time><exact>10<", 1)
+    [scene] = read(before + cyclist + others)
+    assert scene.tracks.valid.sum(axis=1).tolist() == [20, 20, 30]
+    assert scene.focal_id == "12"
+    parked_alone = content().replace(b">bicycle<", b">train<").replace(b">car<", b">train<")
+    assert read(parked_alone)[0].focal_id == "13"
+
+
+@pytest.mark.parametrize("kind", ["successors", "outgoing"])
+@pytest.mark.parametrize(("side", "turn"), [("Left", "LEFT"), ("Straight", "NONE"), ("Right", "RIGHT")])
+def test_lanelets_that_leave_an_incoming_one_are_intersections(
+    kind: str, side: str, turn: str, read: Read
+) -> None:
+    [scene] = read(content().replace(b"successorsLeft", f"{kind}{side}".encode()))
+    assert scene.map.is_intersection.tolist() == [False, True]
+    assert [TURN_DIRECTIONS[i] for i in scene.map.turn_direction] == ["NONE", turn]
+
+
+def test_recordings_without_a_lane_are_one_sentence_and_broken_lanelets_a_warning(read: Read) -> None:
+    broken = content().replace(b'<lanelet id="1">', b'<lanelet id="9"></lanelet><lanelet id="1">')
+    with pytest.warns(UserWarning, match="ZAM.xml: 1 lanelet left out: 9"):
+        [scene] = read(broken)
+    assert scene.map.lane_id.tolist() == [1, 2]
+    with pytest.raises(DataError, match="the map has no lane that"):
+        read(content().replace(b">urban<", b">sidewalk<"))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +153,7 @@ def test_recorded_states_are_those_of_the_library(shared: Path) -> None:
         "USA_Lanker-1": (938, [-1.8696168443496812, -2.6456313432835836, 0.84839860554371]),
         "USA_US101-3": (384, [12.140352343749997, -19.056136458333313, -0.7175867187499998]),
     }
-    scenes = [read_scenario(path) for path in discover(folder)["val"]]
+    scenes = [commonroad.read(one) for one in discover(folder)["val"]]
     assert [scene.city for scene in scenes] == list(known)
     for scene in scenes:
         states, means = known[scene.city]
@@ -94,3 +161,19 @@ def test_recorded_states_are_those_of_the_library(shared: Path) -> None:
         assert valid.sum() == states and scene.has_future and len(scene.map) > 12
         found = [*scene.tracks.position[valid].mean(axis=0), scene.tracks.heading[valid].mean()]
         assert np.allclose(found, means, atol=1e-9)
+
+
+def test_recordings_of_several_steps_are_reported_when_they_are_prepared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for step_s in ("0.04", "0.1", "0.2"):
+        recording = content(150).replace(b'timeStepSize="0.1"', f'timeStepSize="{step_s}"'.encode())
+        (raw / f"ZAM{step_s}.xml").write_bytes(recording)
+    store = tmp_path / "store"
+    assert run("prepare", "--source", "commonroad", "--raw", raw, "--store", store, "--workers", 1) == 0
+    warning = capsys.readouterr().err
+    for kind in ("125 + 150 steps of 0.04 s", "50 + 60 steps of 0.1 s", "25 + 30 steps of 0.2 s"):
+        assert kind in warning
+    assert "a raw folder of their own into a store of their own" in warning

@@ -15,21 +15,12 @@ from trajpred import LaneMap
 from trajpred.errors import DataError
 from trajpred.geometry import arc_length, norm
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, TURN_DIRECTIONS
-from trajpred.sources.maps import lanes, read_map
+from trajpred.sources.maps import read_map, segments
 from trajpred.sources.maps.lanelet2 import project
-from trajpred.sources.maps.lanes import faults
+from trajpred.sources.maps.segments import faults
 
 Load = Callable[..., LaneMap]
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    def load(content: bytes, **options: object) -> LaneMap:
-        path = tmp_path / "map.xml"
-        path.write_bytes(content)
-        return LaneMap.load(path, **options)  # type: ignore[arg-type]
-
-    return load
+GROUPS = (b"lane_segments", b"pedestrian_crossings", b"drivable_areas")
 
 
 @pytest.fixture(scope="session")
@@ -159,7 +150,7 @@ def test_commonroad_has_intersections_marks_and_crosswalks(load: Load) -> None:
 
 def test_lanelets_are_those_of_the_library(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """lanelet2 1.2.3: UtmProjector, canPass of vehicles in Germany, following, left and right lanes."""
-    monkeypatch.setattr(lanes, "MAX_LENGTH_M", 1e9)
+    monkeypatch.setattr(segments, "MAX_LENGTH_M", 1e9)
     path = named(files, "mapping_example")
     lane_map = LaneMap.load(path, origin=(49.0, 8.4))
     given = np.isin(lane_map.lane_id, [int(i) for i in re.findall(r"relation id='(\d+)'", path.read_text())])
@@ -192,7 +183,7 @@ def test_commonroad_lanelets_are_those_of_the_library(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """commonroad-io 2026.1: sums of distances, successors, left lanes of the same direction, mean vertex."""
-    monkeypatch.setattr(lanes, "MAX_LENGTH_M", 1e9)
+    monkeypatch.setattr(segments, "MAX_LENGTH_M", 1e9)
     lane_map = LaneMap.load(named(files, name))
     assert sum(arc_length(line)[-1] for line in lane_map.centerline) == pytest.approx(metres, abs=1e-9)
     assert len(lane_map.successors.values) == links and (lane_map.left_neighbor >= 0).sum() == left
@@ -204,7 +195,7 @@ def test_every_file_is_connected_and_validates(files: list[Path]) -> None:
     for path in files:
         found, lane_map = read_map(path)
         assert found == formats[path.suffix] and faults(lane_map) == [], path
-        assert max(arc_length(line)[-1] for line in lane_map.centerline) <= lanes.MAX_LENGTH_M + 1e-6
+        assert max(arc_length(line)[-1] for line in lane_map.centerline) <= segments.MAX_LENGTH_M + 1e-6
         ahead = [line[-1] - line[0] for line in lane_map.centerline]
         for side, sign in ((lane_map.left_boundary, 1), (lane_map.right_boundary, -1)):
             pairs = zip(side, lane_map.centerline, strict=True)
@@ -225,13 +216,19 @@ def test_coordinates_are_projected_around_an_origin() -> None:
     ("content", "options", "problem"),
     [
         (b"", {}, "is not a readable map"),
-        (b"<osm></osm>", {}, "must be 1 to 200000 segments"),
+        (b"<osm></osm>", {}, "no lane that road users drive on$"),
+        (b"<OpenDRIVE></OpenDRIVE>", {}, "no lane that road users drive on$"),
+        (b"<commonRoad></commonRoad>", {}, "no lane that road users drive on$"),
+        (
+            b"{%s}" % b",".join(b'"%s": {}' % group for group in GROUPS),
+            {},
+            "no lane that road users drive on$",
+        ),
         (b"<gpx></gpx>", {}, "known map"),
-        (lanelet2().replace(b'"11" role="right"', b'"99" role="right"'), {}, "the right bound of lanelet 1"),
         (lanelet2(), {"crs": "EPSG:0"}, "projection"),
         (lanelet2(), {"origin": (100, 0)}, "latitude and longitude"),
-        (town().replace(b'length="10"', b'length="1e9"', 1), {}, "road.length"),
-        (town().replace(b"<arc ", b"<bend "), {}, "paramPoly3"),
+        (opendrive(road(length=1e9)), {}, "1 road left out: 1 .*road.length"),
+        (opendrive(road(geometry=STRAIGHT.replace("line", "bend"))), {}, "1 road left out: 1 .*paramPoly3"),
         (b'<!DOCTYPE x [<!ENTITY a "b">]>' + lanelet2(), {}, "must not declare a document type"),
     ],
 )

@@ -80,6 +80,44 @@ def test_headings_follow_what_the_tracker_knows(
     np.testing.assert_allclose(np.sin(one.heading), forward, atol=1e-9)
 
 
+@pytest.mark.parametrize(("quaternion", "expected"), [((0, 0, 0, 0), math.nan), ((0, 0, 3, 3), math.pi / 2)])
+def test_a_quaternion_of_zeros_is_no_heading(
+    scenario: Scenario, tmp_path: Path, quaternion: tuple[int, ...], expected: float
+) -> None:
+    """One of another length than 1 has the heading of its direction."""
+    message = tracked(scenario, 0)
+    message["objects"] = message["objects"][:1]
+    turn = dict(zip("xyzw", map(float, quaternion), strict=True))
+    message["objects"][0]["kinematics"]["pose_with_covariance"]["pose"]["orientation"] = turn
+    [objects] = RecordedDrive(write_messages(tmp_path / "drive.mcap", [message], [10**9]))
+    np.testing.assert_allclose(objects.heading, [expected], atol=1e-9)
+    assert np.isfinite(objects.velocity).all() == np.isfinite(expected)
+
+
+def test_stamps_that_never_advance_are_a_problem(scenario: Scenario, tmp_path: Path) -> None:
+    messages = [tracked(scenario, 5) for _ in range(4)]
+    drive = RecordedDrive(write_messages(tmp_path / "drive.mcap", messages, [1, 2, 3, 4]))
+    assert len(list(drive)) == 4
+    [problem] = drive.problems
+    assert "never advance" in problem
+
+
+def test_topics_of_the_recording_are_named(scenario: Scenario, tmp_path: Path) -> None:
+    folder = tmp_path / "bag"
+    with Writer(folder, version=9) as writer:
+        for topic in ("/left", "/right"):
+            writer.add_connection(topic, TRACKED_OBJECTS, typestore=ros_types())
+    with pytest.raises(DataError, match=r"give --topic: /left, /right"):
+        RecordedDrive(folder)
+    other = tmp_path / "other"
+    with Writer(other, version=9) as writer:
+        writer.add_connection("/clock", "builtin_interfaces/msg/Time", typestore=ros_types())
+    with pytest.raises(
+        DataError, match=rf"{TRACKED_OBJECTS}.*topics: /clock \(builtin_interfaces/msg/Time\)"
+    ):
+        RecordedDrive(other)
+
+
 def test_other_frames_topics_and_files_are_refused(scenario: Scenario, tmp_path: Path) -> None:
     path = write_drive(scenario, tmp_path / "drive.mcap", steps=2, frame="base_link")
     with pytest.raises(DataError, match=r"in 'base_link', the map is in 'map'"):

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import SAMPLE
 from tests.store.scenarios import OPTIONS
 from trajpred.scenario import Scenario
-from trajpred.sources import SOURCES, Source
+from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.store import prepare
 
 
@@ -39,15 +39,16 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     def folder(scenarios: list[Scenario | Exception]) -> Path:
         path = tmp_path / "raw"
         path.mkdir(exist_ok=True)
-        content = {path / f"{i:03}": scenario for i, scenario in enumerate(scenarios)}
+        content = {f"{i:03}": scenario for i, scenario in enumerate(scenarios)}
+        listed = [RawScenario(name, path / name) for name in content]
 
-        def read(name: Path) -> Scenario:
-            scenario = content[name]
+        def read(one: RawScenario) -> Scenario:
+            scenario = content[one.name]
             if isinstance(scenario, Exception):
                 raise scenario
             return scenario
 
-        monkeypatch.setitem(SOURCES, "made", Source(lambda _: {"train": list(content)}, read))
+        monkeypatch.setitem(SOURCES, "made", Source(lambda _: {"train": listed}, read))
         return path
 
     return folder

@@ -16,7 +16,7 @@ from tests.store.scenarios import ORIGIN, full_map, made
 from trajpred.errors import DataError
 from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import OBJECT_TYPES, Scenario
-from trajpred.sources.argoverse2 import discover, read_scenario
+from trajpred.sources.argoverse2 import discover, read
 from trajpred.store.codec import POLYLINES, encode_batch, encode_row
 from trajpred.store.decoder import decode, views
 from trajpred.store.shards import open_index, open_shard, signed_name, write_index, write_shard
@@ -85,7 +85,7 @@ def through(tmp_path: Path) -> Through:
 
 @pytest.mark.parametrize("heights", [False, True], ids=["flat", "heights"])
 def test_real_scenarios(through: Through, heights: bool) -> None:
-    given = [read_scenario(path) for paths in discover(SAMPLE).values() for path in paths[:3]]
+    given = [read(one) for found in discover(SAMPLE).values() for one in found[:3]]
     for found, expected in zip(through(*given, heights=heights), given, strict=True):
         check(found, expected, heights)
 

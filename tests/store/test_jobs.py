@@ -76,8 +76,8 @@ def test_a_store_that_a_full_disk_keeps_from_being_replaced_stays_readable(
 def test_a_worker_that_outlives_its_run_changes_nothing(sample_store: Path, copy: Path) -> None:
     with sole_writer(copy, 0) as scratch:
         config = {"source": "argoverse2", "heights": True}
-        paths = discover(SAMPLE)["val"][:3]
-        late = ShardJob(config, SAMPLE, paths, copy / "val" / "shard-00000.json", scratch)
+        scenarios = discover(SAMPLE)["val"][:3]
+        late = ShardJob(config, SAMPLE, scenarios, copy / "val" / "shard-00000.json", scratch)
     with pytest.raises(DataError, match="cannot be written"):
         make(late)
     assert tree(copy) == tree(sample_store)

@@ -7,16 +7,19 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import SAMPLE, equal, tree
 from tests.store.scenarios import OPTIONS, flip, made
 from trajpred.errors import DataError
 from trajpred.scenario import Scenario
-from trajpred.sources import SOURCES, Source
+from trajpred.scenario_batch import ScenarioBatch
+from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.shards import is_intact
@@ -80,6 +83,7 @@ def test_a_store_holds_manifest_indices_shards_and_records(sample_store: Path, t
         ("source", {"source": "nuscenes"}),
         ("workers", {"workers": 0}),
         ("shard_size", {"shard_size": 0}),
+        ("every_s", {"every_s": 0.5}),
         (None, {"raw": "absent"}),
     ],
 )
@@ -139,9 +143,13 @@ def fail(_: Any) -> Any:
     ("discover", "message"),
     [
         (fail, "cannot be listed (KeyError: 'no such table')"),
-        (lambda raw: {"../up": [raw / "a"]}, "must be a plain folder name, not '../up'"),
-        (lambda raw: {"train": [raw / "a" / "x", raw / "b" / "x"]}, "of split 'train' are called 'x'"),
+        (lambda raw: {"../up": [RawScenario.of(raw / "a")]}, "must be a plain folder name, not '../up'"),
+        (
+            lambda raw: {"train": [RawScenario("x", raw)] * 2},
+            "of split 'train' are called 'x'",
+        ),
         (lambda raw: {"train": []}, "no scenarios"),
+        (lambda raw: {"train": [raw / "a"]}, "must discover RawScenario records"),
     ],
 )
 def test_invalid_listings_of_a_source_are_rejected(
@@ -190,7 +198,7 @@ def test_only_damaged_files_are_written_again(
 
 
 def test_a_changed_scenario_rebuilds_its_shard_alone(raw_copy: Path, copy: Path) -> None:
-    path = next(discover(raw_copy)["train"][4].glob("*.json"))
+    path = next(discover(raw_copy)["train"][4].path.glob("*.json"))
     archive = json.loads(path.read_text())
     archive["drivable_areas"].popitem()
     path.write_text(json.dumps(archive))
@@ -203,12 +211,12 @@ def test_a_changed_scenario_rebuilds_its_shard_alone(raw_copy: Path, copy: Path)
 def test_a_changed_pack_is_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pack, reads = tmp_path / "train.pack", []
 
-    def read(path: Path) -> Scenario:
-        reads.append(path.name)
-        return made(scenario_id=path.name)
+    def read(one: RawScenario) -> Scenario:
+        reads.append(one.name)
+        return made(scenario_id=one.name)
 
-    names = [pack / str(number) for number in range(5)]
-    monkeypatch.setitem(SOURCES, "packed", Source(lambda _: {"train": names}, read))
+    listed = [RawScenario(str(number), pack, part=number) for number in range(5)]
+    monkeypatch.setitem(SOURCES, "packed", Source(lambda _: {"train": listed}, read))
     for content, count in (("1.5", 5), ("1.5", 0), ("12.5", 5)):
         pack.write_text(content)
         reads.clear()
@@ -250,7 +258,7 @@ def test_splits_of_other_options_are_not_lost(raw_copy: Path, copy: Path) -> Non
 
 
 def test_scenarios_that_the_raw_data_lack_are_not_lost(raw_copy: Path, copy: Path) -> None:
-    shutil.rmtree(discover(raw_copy)["train"][0])
+    shutil.rmtree(discover(raw_copy)["train"][0].path)
     with pytest.raises(DataError, match=r"split 'train' would lose 1 scenarios: .*the raw data lack them"):
         prepare("argoverse2", raw_copy, copy, **OPTIONS)
     assert len(ScenarioStore(copy, "train")) == 10
@@ -260,7 +268,7 @@ def test_scenarios_that_became_unreadable_are_not_lost(
     raw_copy: Path, sample_store: Path, copy: Path
 ) -> None:
     """An unmounted file system, say; also when the run is repeated."""
-    lost = [path for folder in discover(raw_copy)["val"] for path in folder.glob("scenario_*.parquet")]
+    lost = [path for one in discover(raw_copy)["val"] for path in one.path.glob("scenario_*.parquet")]
     away = [path.rename(raw_copy.parent / path.name) for path in lost]
     ids, before = ScenarioStore(copy, "val").scenario_ids, tree(copy)
     for _ in range(2):
@@ -283,8 +291,10 @@ def test_scenarios_that_became_unreadable_are_not_lost(
 
 def provide(patch: pytest.MonkeyPatch, **splits: str) -> None:
     """Make the source "made" find these splits, with one scenario per letter."""
-    found = {split: [Path(split, letter) for letter in letters] for split, letters in splits.items()}
-    source = Source(lambda _: found, lambda path: made(scenario_id=path.name, map=None))
+    found = {}
+    for split, letters in splits.items():
+        found[split] = [RawScenario(letter, Path(split, letter)) for letter in letters]
+    source = Source(lambda _: found, lambda one: made(scenario_id=one.name, map=None))
     patch.setitem(SOURCES, "made", source)
 
 
@@ -347,7 +357,7 @@ def test_readers_of_a_changed_split_get_an_error(tmp_path: Path, monkeypatch: py
 def test_skipped_scenarios_are_read_once_repaired_and_new_ones_added(
     raw_copy: Path, sample_store: Path, tmp_path: Path
 ) -> None:
-    store, folder = tmp_path / "store", discover(raw_copy)["train"][2]
+    store, folder = tmp_path / "store", discover(raw_copy)["train"][2].path
     parquet = next(folder.glob("*.parquet"))
     content = parquet.read_bytes()
     parquet.write_bytes(content[:1000])
@@ -370,3 +380,48 @@ def test_leftovers_are_removed_and_other_files_kept(sample_store: Path, copy: Pa
     (copy / "train" / "notes.txt").write_text("mine")
     prepare("argoverse2", SAMPLE, copy, **OPTIONS)
     assert tree(copy) == tree(sample_store) | {"train/notes.txt": b"mine"}
+
+
+def straight(name: str, observed: np.ndarray, future: np.ndarray) -> Scenario:
+    """Return a car at 15 m/s, recorded in the given tenths of a second."""
+    seconds = np.concatenate((observed, future)) / 10
+    position = np.stack((15 * seconds, 0 * seconds), -1)
+    made_ = Scenario.from_arrays(position[None], num_observed=len(observed), scenario_id=name)
+    return replace(made_, timestamps_ns=np.round(seconds * 1e9).astype(np.int64))
+
+
+def test_windows_with_lost_frames_are_read_like_the_others(raw: Raw, tmp_path: Path) -> None:
+    """Of sources that cut by time, whose windows have fewer frames, and by the number of frames."""
+    past, ahead = np.arange(50), np.arange(50, 110)
+    scenarios = [
+        straight("whole", past, ahead),
+        straight("fewer", np.delete(past, [7, 20]), np.delete(ahead, 9)),
+        straight("longer past", np.delete(np.arange(-2, 50), [7, 20]), ahead),
+        straight("longer future", past, np.delete(np.arange(50, 120), np.arange(20, 30))),
+    ]
+    summary = prepare("made", raw(scenarios), tmp_path / "store", **OPTIONS)
+    store = ScenarioStore(tmp_path / "store", "train")
+    assert summary.mixed == {} and store.lengths == (50, 60)
+    for found in store:
+        assert (found.num_observed, found.num_steps) == (50, 110)
+        seconds = (np.arange(110) - 49) / 10
+        now = found.tracks.position[0, 49, 0]
+        valid = found.tracks.valid[0]
+        np.testing.assert_allclose(found.tracks.position[0, valid, 0], now + 15 * seconds[valid], atol=1e-3)
+    both = ScenarioBatch.of([store[3], store[1]])
+    assert equal(store.batch([3, 1]).tracks, both.tracks)
+
+
+def test_windows_of_several_kinds_are_reported_with_a_remedy(raw: Raw, tmp_path: Path) -> None:
+    """The same numbers of steps of other lengths, and other numbers of steps."""
+    kinds = {
+        "8 + 4 steps of 0.1 s, 1 of 8 + 4 steps of 0.2 s": [made(scenario_id="b", step_s=0.2)],
+        "8 + 4 steps of 0.1 s, 1 of 7 + 5 steps of 0.1 s": [made(scenario_id="b", num_observed=7)],
+        "": [made(scenario_id="b", step_s=0.1004)],
+    }
+    for number, (words, others) in enumerate(kinds.items()):
+        store = tmp_path / f"store {number}"
+        summary = prepare("made", raw([made(scenario_id="a"), *others]), store, **OPTIONS)
+        assert summary.scenarios == {"train": 2}
+        problem = summary.mixed.get("train", "")
+        assert words in problem and ("a store of their own" in problem) == bool(words)

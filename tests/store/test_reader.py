@@ -14,13 +14,14 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import SAMPLE, equal, rejected
-from tests.graph.scenes import assert_same
+from tests.features.scenes import assert_same
 from tests.store.scenarios import OPTIONS, full_map, index, made, shard
 from trajpred.errors import DataError
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore, find_scenarios, prepare
 from trajpred.store.codec import SCHEMA
 from trajpred.store.decoder import views
+from trajpred.store.manifest import VERSION
 from trajpred.store.shards import SHARD, is_intact, row_checksum, sealed, unsealed
 
 Raw = Callable[..., Path]
@@ -152,7 +153,8 @@ def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path:
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(recorded))
     message = rejected(lambda: ScenarioStore(tmp_path, "train"), path).message
-    assert message.startswith("store version 1, this trajpred reads version 3; prepare it with: trajpred ")
+    reads = f"store version 1, this trajpred reads version {VERSION}; prepare it with: trajpred "
+    assert message.startswith(reads)
     assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights --shard_size 8")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import SAMPLE
 from tests.store.scenarios import ORIGIN, made
-from trajpred.sources.argoverse2 import discover, read_scenario
+from trajpred.sources.argoverse2 import discover, read
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE
@@ -22,8 +22,8 @@ from trajpred.store.shards import write_shard
 
 
 def test_bytes_per_argoverse_2_scenario(tmp_path: Path) -> None:
-    paths = [path for paths in discover(SAMPLE).values() for path in paths if path.name in SAMPLE_NATIVE]
-    rows = [encode_row(read_scenario(path), heights=False) for path in paths]
+    found = [one for split in discover(SAMPLE).values() for one in split if one.name in SAMPLE_NATIVE]
+    rows = [encode_row(read(one), heights=False) for one in found]
     write_shard(tmp_path / "shard", rows * 8)
     assert (tmp_path / "shard").stat().st_size / (8 * len(rows)) < 52_000
 

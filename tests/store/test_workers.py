@@ -20,8 +20,8 @@ from trajpred.store import prepare
 #: A source whose reader ends its process, as the system does when memory runs out.
 DEADLY = """
 import os
-from trajpred.sources import Source
-SOURCE = Source(lambda raw: {"train": [raw / str(i) for i in range(9)]}, lambda path: os._exit(9))
+from trajpred.sources import RawScenario, Source
+SOURCE = Source(lambda raw: {"train": [RawScenario(str(i), raw) for i in range(9)]}, lambda one: os._exit(9))
 """
 
 

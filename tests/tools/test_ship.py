@@ -10,12 +10,11 @@ import torch
 import yaml
 
 from tests.conftest import run
-from tests.model.small import largest_change, small_model
-from tests.model.test_scene_encoder import checkpoint_of
+from tests.model.small import checkpoint_of, largest_change, small_model
 from tools.ship import changes, in_half, main, ship
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.graph.scene_graph import build_batch
+from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster, SceneEncoder, pretrained
 from trajpred.model.checkpoint import TRAINING
 from trajpred.predictors import load_predictor

@@ -24,9 +24,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_reading_returns_what_was_generated(folder: Path) -> None:
     generated = {one.scenario_id: one for one in (make_scenario(3, i) for i in range(10))}
-    for split, paths in discover(folder).items():
-        for path in paths:
-            read, made = read_scenario(path), generated.pop(path.name)
+    for split, found in discover(folder).items():
+        for one in found:
+            read, made = read_scenario(one.path), generated.pop(one.name)
             assert (read.num_observed, read.num_steps, read.has_future) == (50, 110, split != "test")
             assert equal(read, made) or split == "test"
     assert not generated

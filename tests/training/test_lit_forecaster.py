@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,18 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
+from tests.training.runs import SMALL_SCENES, trainer
 from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.errors import DataError
-from trajpred.graph.config import SceneConfig
-from trajpred.graph.data_module import SceneData
-from trajpred.graph.transforms import AugmentConfig
+from trajpred.features.config import SceneConfig
 from trajpred.model import Forecaster
 from trajpred.scenario import Scenario
+from trajpred.training.augmentation import AugmentConfig
+from trajpred.training.data_module import SceneData
 from trajpred.training.lit_forecaster import RANDOM, LitForecaster
 
 #: Parameters whose gradient is zero: a constant added to all logits changes nothing.
 WITHOUT_EFFECT = {"forecaster.decoder.logit_head.2.bias"}
-#: Small scenes make training cheap.
-SMALL_SCENES = {"features": {"max_agents": 8, "max_lanes": 24}, "graph": {"lane_agent_k": 8}}
-
-
-def trainer(folder: Path, **options: Any) -> pl.Trainer:
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
-    off = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    return pl.Trainer(default_root_dir=folder, accelerator="cpu", **(off | options))
 
 
 @pytest.mark.parametrize(
@@ -151,3 +143,24 @@ def test_another_number_of_processes_says_that_it_draws_other_random_numbers(
     assert "warning: processes: 2 before, 1 now" in capsys.readouterr().err
     model.on_load_checkpoint({})
     assert not capsys.readouterr().err
+
+
+class JointSteps(pl.Callback):
+    """The steps in which joint futures were trained."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        if module.forecaster.decoder.joint_mode.weight.grad is not None:
+            self.steps.append(trainer.global_step)
+
+
+def test_joint_futures_are_trained_in_every_so_many_steps(store_path: Path, tmp_path: Path) -> None:
+    model = LitForecaster.build(small_config(scene=SMALL_SCENES, joint_every=3))
+    joint = JointSteps()
+    data = SceneData(store_path, batch_size=2)
+    trainer(tmp_path, max_epochs=1, limit_val_batches=0, callbacks=[joint]).fit(model, data)
+    assert joint.steps == [0, 3]
+    with pytest.raises(DataError, match="joint_every"):
+        LitForecaster.build(small_config(joint_every=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +13,14 @@ from torch.distributions import Categorical, Independent, Laplace, MixtureSameFa
 from torch_geometric.data import HeteroData
 
 from tests.model.small import batch_of, small_model
+from trajpred.geometry import last_step
 from trajpred.model import Prediction
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.training.losses import (
     LossConfig,
     agent_weight,
     average_displacement,
+    draw_agents,
     endpoint_nll,
     mixture_nll,
     prediction_losses,
@@ -64,7 +67,7 @@ def test_winner_takes_all_is_the_error_and_the_likelihood_of_the_scale(
 ) -> None:
     location, scale = (x.requires_grad_() for x in modes)
     best = torch.tensor([0, 2, 1, 1, 0])
-    found = winner_takes_all(location, scale, target, valid, best)
+    found = winner_takes_all(location, scale, target, valid.float(), best)
     found.sum().backward()
     slope = torch.zeros_like(location), torch.zeros_like(scale)
     for a, k in enumerate(best.tolist()):
@@ -83,7 +86,7 @@ def test_endpoint_nll_is_torch_s_at_the_last_valid_step(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
     location, scale = (x.requires_grad_() for x in modes)
-    found = endpoint_nll(location, scale, target, valid)
+    found = endpoint_nll(location, scale, target, last_step(valid))
     assert found.shape == (A, K) and not found.requires_grad
     for a in range(A - 1):  # the last agent has no valid step
         end = int(valid[a].nonzero().max())
@@ -126,6 +129,81 @@ def test_agents_are_weighted_by_category_if_they_have_a_future(batch: HeteroData
     assert agent_weight(batch, CONFIG).tolist() == expected and len(set(expected)) == 4
 
 
+def test_continued_labels_weigh_less_and_recorded_ones_as_before(
+    batch: HeteroData, prediction: Prediction
+) -> None:
+    """The gradient of a location is that of its label times the label's weight."""
+    config = replace(CONFIG, continued=0.25)
+    path = prediction.trajectory.requires_grad_()
+
+    def slope(recorded: int) -> Tensor:
+        batch.recorded = torch.full((batch.num_graphs,), recorded)
+        loss = prediction_losses(prediction, batch, config)["refinement"]
+        return torch.autograd.grad(loss, path)[0]
+
+    everything = slope(60)
+    some = slope(45)
+    assert float(everything.abs().max()) > 0
+    torch.testing.assert_close(some[:, :, :45], everything[:, :, :45])
+    torch.testing.assert_close(some[:, :, 45:], 0.25 * everything[:, :, 45:])
+
+
+def test_probabilities_are_learned_from_the_last_recorded_label(
+    batch: HeteroData, prediction: Prediction
+) -> None:
+    """Continued labels change nothing, unless an agent has no others."""
+
+    def loss() -> float:
+        return float(prediction_losses(prediction, batch, CONFIG)["mode"])
+
+    batch.recorded = torch.full((batch.num_graphs,), 45)
+    before = loss()
+    batch["agent"].target[:, 45:] += 100.0
+    assert loss() == before
+
+    batch["agent"].target_mask[:, :45] = False
+    only_continued = loss()
+    batch["agent"].target[:, 45:] -= 100.0
+    assert loss() != pytest.approx(only_continued)
+
+
+def test_standing_agents_that_are_drawn_count_for_those_that_are_not(batch: HeteroData) -> None:
+    agent = batch["agent"]
+    labelled = agent.target_mask.any(1)
+    distance = (agent.target.norm(dim=-1) * agent.target_mask).amax(1)
+    moves = labelled & (distance >= 3.0)
+    stands = labelled & (distance < 3.0)
+    assert moves.any() and int(stands.sum()) > 20
+
+    agents, importance = draw_agents(batch, 1.0)
+    assert agents.tolist() == labelled.nonzero()[:, 0].tolist()
+    assert set(importance.tolist()) == {1.0}
+
+    draws = 400
+    total = torch.zeros_like(agent.heading)
+    for _ in range(draws):
+        agents, importance = draw_agents(batch, 0.25)
+        total[agents] += importance / draws
+    torch.testing.assert_close(total[moves], torch.ones(int(moves.sum())))
+    assert not total[~labelled].any()
+    error = math.sqrt(3.0 / (draws * int(stands.sum())))  # variance (1 - share) / share of each draw
+    assert float(total[stands].mean()) == pytest.approx(1.0, abs=4 * error)
+
+
+def test_the_loss_of_drawn_agents_is_that_of_all_in_expectation(
+    batch: HeteroData, prediction: Prediction
+) -> None:
+    """An agent of importance 4 counts as four copies of it."""
+    agents = torch.arange(len(prediction.trajectory))
+    importance = torch.ones(len(agents))
+    importance[::3] = 4.0
+    weighed = prediction_losses(prediction, batch, CONFIG, importance=importance)
+    copies = agents.repeat_interleave(importance.long())
+    repeated = Prediction(**{name: x[copies] for name, x in prediction.tensors.items()})
+    expected = prediction_losses(repeated, batch, CONFIG, agents=copies)
+    torch.testing.assert_close(weighed["loss"], expected["loss"])
+
+
 @each_kind
 def test_losses_are_weighted_means_over_agents(
     batch: HeteroData, prediction: Prediction, joint: bool
@@ -144,14 +222,16 @@ def test_losses_are_weighted_means_over_agents(
     def stage(path: Tensor, scale: Tensor) -> tuple[float, float]:
         error = average_displacement(path, *truth).numpy()
         best = over_scene(error).argmin(1)
-        nll = winner_takes_all(path, scale, *truth, torch.from_numpy(best)).numpy()
+        labels = agent.target_mask.float()
+        nll = winner_takes_all(path, scale, agent.target, labels, torch.from_numpy(best)).numpy()
         return np.average(nll, weights=weight), np.average(error[range(len(best)), best], weights=weight)
 
-    end = torch.from_numpy(over_scene(endpoint_nll(p.trajectory, p.scale, *truth).numpy()))
+    last = last_step(agent.target_mask)
+    end = torch.from_numpy(over_scene(endpoint_nll(p.trajectory, p.scale, agent.target, last).numpy()))
     expected = {
         "proposal": stage(p.proposal, p.proposal_scale)[0],
         "refinement": stage(p.trajectory, p.scale)[0],
-        "mode": np.average(mixture_nll(p.logits, end).numpy(), weights=weight),
+        "mode": np.average(mixture_nll(p.logits, end).numpy(), weights=weight),  # 0 without a label
         "minADE": stage(p.trajectory, p.scale)[1],
     }
     expected["loss"] = 0.5 * expected["proposal"] + 2 * expected["refinement"] + 3 * expected["mode"]

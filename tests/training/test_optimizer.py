@@ -16,9 +16,9 @@ from torch import nn
 from torch_geometric.data import HeteroData
 
 from tests.model.small import small_model
-from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
+from tests.training.runs import SMALL_SCENES, trainer
 from trajpred.errors import DataError
-from trajpred.graph.data_module import SceneData
+from trajpred.training.data_module import SceneData
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.optimizer import OptimizerConfig, configure
 

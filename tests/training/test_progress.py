@@ -14,11 +14,13 @@ import pytorch_lightning as pl
 import torch
 
 from tests.training.command import SignalAt
-from tests.training.test_resume import EPOCHS, STEPS, fit, ignored_signals  # noqa: F401
-from trajpred.graph.data_module import SceneData
+from tests.training.runs import EPOCHS, STEPS, fit
 from trajpred.training import progress
+from trajpred.training.data_module import SceneData
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory
+
+pytestmark = pytest.mark.usefixtures("ignored_signals")
 
 
 def observe(

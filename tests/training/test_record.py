@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tests.model.small import small_model
-from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
+from tests.training.runs import SMALL_SCENES, trainer
 from trajpred.errors import DataError
-from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import TRAINING, read_checkpoint
+from trajpred.training.data_module import SceneData
 from trajpred.training.record import TrainingRecord, batch_order
 
 

@@ -6,96 +6,28 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
 import yaml
-from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
+from pytorch_lightning.callbacks import EMAWeightAveraging
 
 from tests.conftest import ROOT
 from tests.model.small import TINY, small_model
 from tests.training.command import SignalAt, call, last_weights, signal_at, tiny
-from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
-from trajpred.graph.data_module import SceneData
-from trajpred.graph.transforms import AugmentConfig
-from trajpred.training.checkpoint_io import (
-    SIGNALS,
-    STOPPED,
-    AtomicCheckpointIO,
-    RecentCheckpoint,
-    RunCheckpoint,
-    StoppedError,
-)
+from tests.training.runs import EPOCHS, SMALL_SCENES, STEPS, Record, fit, trainer
+from trajpred.training.checkpoint_io import STOPPED, RunCheckpoint
+from trajpred.training.data_module import SceneData
 from trajpred.training.record import RunHistory
 
-pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="on Windows every signal ends a process at once"
-)
-AUGMENT = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
-#: Ten scenes in batches of at most three.
-STEPS, EPOCHS = 4, 2
-
-
-@dataclass
-class Record(pl.Callback):
-    """The scenarios of every step, the validation losses by step, and the final weights."""
-
-    steps: list[list[str]] = field(default_factory=list)
-    losses: dict[int, float] = field(default_factory=dict)
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.steps.append(list(batch.scenario_id))
-
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert trainer.global_step not in self.losses, "validated twice"
-        self.losses[trainer.global_step] = float(trainer.callback_metrics["val/loss"])
-
-    def __add__(self, other: Self) -> Record:
-        assert not self.losses.keys() & other.losses.keys(), "validated twice"
-        return Record(self.steps + other.steps, self.losses | other.losses, other.weights)
-
-
-def fit(
-    store: Path,
-    folder: Path,
-    resume: Path | None = None,
-    callbacks: Sequence[pl.Callback] = (),
-    stop: SignalAt | None = None,
-    **options: Any,
-) -> tuple[Record, Path]:
-    """Train, or resume, until the end or ``stop``: what was recorded, and the last checkpoint."""
-    record, model = Record(), small_model(seed=4, scene=SMALL_SCENES, **TINY).train()
-    every_step = ModelCheckpoint(
-        folder, "{step}", every_n_train_steps=1, save_top_k=-1, auto_insert_metric_name=False
-    )
-    recent = RecentCheckpoint(
-        folder, "last", train_time_interval=timedelta(hours=1), enable_version_counter=False
-    )
-    run = trainer(
-        folder,
-        max_epochs=EPOCHS,
-        callbacks=[*callbacks, record, *([stop] if stop else []), recent if stop else every_step],
-        num_sanity_val_steps=0,
-        plugins=[AtomicCheckpointIO()],
-        **options,
-    )
-    torch.manual_seed(1 if resume is None else 2)  # the checkpoint restores dropout's
-    data = SceneData(store, AUGMENT, batch_size=3, seed=3)
-    if stop is None:
-        run.fit(model, data, ckpt_path=resume)
-    else:
-        with pytest.raises(StoppedError) as stopped:
-            run.fit(model, data, ckpt_path=resume)
-        assert Path(stopped.value.checkpoint) == folder / "last.ckpt"
-    record.weights = model.state_dict()
-    return record, folder / "last.ckpt"
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="on Windows every signal ends a process at once"),
+    pytest.mark.usefixtures("ignored_signals"),
+]
 
 
 def assert_same(found: Record, expected: Record) -> None:
@@ -113,17 +45,6 @@ def whole(store_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[R
     """An undisturbed run, with a checkpoint after every step."""
     folder = tmp_path_factory.mktemp("whole")
     return fit(store_path, folder)[0], folder
-
-
-@pytest.fixture(autouse=True)
-def ignored_signals() -> Iterator[None]:
-    """Signals that training misses do not end the tests; afterwards the handlers are restored."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
-    yield
-    after = {signal.getsignal(number) for number in SIGNALS}
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    assert after == {signal.SIG_IGN}
 
 
 VALIDATING = "validation_batch_start"

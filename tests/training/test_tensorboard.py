@@ -7,8 +7,8 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.model.small import small_model
-from tests.training.test_lit_forecaster import SMALL_SCENES, trainer
-from trajpred.graph.data_module import SceneData
+from tests.training.runs import SMALL_SCENES, trainer
+from trajpred.training.data_module import SceneData
 from trajpred.training.tensorboard import RunLogger
 
 

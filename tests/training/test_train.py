@@ -13,6 +13,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from tests.conftest import ROOT
 from tools.synthesize import synthesize
+from trajpred.cli.training_report import report
 from trajpred.errors import DataError
 from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
 from trajpred.predictors import load_predictor
@@ -34,12 +35,16 @@ def blocks(language: str) -> list[str]:
 def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [module], [config] = map(blocks, ("python", "yaml"))
+    module, *_ = blocks("python")
+    [config] = blocks("yaml")
     (tmp_path / "my_model.py").write_text(module, "utf-8")
     (tmp_path / "my_model.yaml").write_text(config, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
-    train.train([f"--config={tmp_path / 'my_model.yaml'}", f"--data.store={store_path}", runs, *SHORT])
+    settings = [f"--config={tmp_path / 'my_model.yaml'}", f"--data.store={store_path}", runs, *SHORT]
+    trained = train.train(settings)
+    assert trained is not None
+    report(trained)
     out = capsys.readouterr().out
     assert "Validation, 5 scenarios" in out and "scored (41)" in out
     checkpoint = tmp_path / "runs" / "forecaster" / "version_0" / "checkpoints" / "best.ckpt"
@@ -64,7 +69,7 @@ def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
     recipe = [f"--config={ROOT / 'configs' / name}" for name in ("recipes/argoverse.yaml", "model/nano.yaml")]
     data = [f"--data.store={store_path}", f'--data.stores={{"{short}": 2}}', "--data.window=[40, 70]"]
-    data += ["--data.hold_out=0"]
+    data += ["--data.hold_out=0", "--data.val_half=null", "--data.workers=0"]
     train.train([*recipe, *data, runs, *SHORT])
     assert "16 for training, 5 for validation" in capsys.readouterr().out
     predictor = load_predictor(tmp_path / "runs/argoverse/version_0/checkpoints/last.ckpt")

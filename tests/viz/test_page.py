@@ -24,10 +24,12 @@ from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import wrap_angle
 from trajpred.metrics import final_error
 from trajpred.predictors import Predictor, load_predictor
-from trajpred.predictors.derived import StreamedPredictor, road_users, without
+from trajpred.predictors.derived import StreamedPredictor
+from trajpred.predictors.perturbations import road_users, without
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
+from trajpred.time_grid import earlier as seen_earlier
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.page import SCRIPTS, page_colors, write_page
 from trajpred.viz.page.scene_data import (
@@ -153,7 +155,7 @@ def test_a_stream_is_what_was_predicted_at_each_update(real_scene: Scenario, tmp
     stream, focal = packed["models"][0]["stream"], packed["focal"]
     assert page.index["streams"] and stream["step"] == [now - 10, now - 5, now]
     for u, back in enumerate((10, 5)):
-        earlier, [forecast] = stream["earlier"][u], model([real_scene.earlier(back)])
+        earlier, [forecast] = stream["earlier"][u], model([seen_earlier(real_scene, back)])
         assert {packed["role"][track] for track in earlier["tracks"]} == {"FOCAL", "SCORED"}
         path = forecast.trajectory[forecast.rows(np.array([real_scene.focal_id]))[0]]
         row = earlier["tracks"].index(focal)

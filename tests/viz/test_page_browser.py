@@ -13,6 +13,7 @@ from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedPredictor
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
+from trajpred.time_grid import earlier
 from trajpred.viz.page import write_page
 
 pytestmark = IN_BROWSER
@@ -130,7 +131,7 @@ def test_earlier_updates_are_shown_at_their_time(
     focal = np.array([scenes[2].focal_id])
     for step, back in ((now, 0), (now - 1, 5), (now - 5, 5), (now - 6, 10), (0, 10)):
         browser.do(f"setStep({step})")
-        [forecast] = model([scenes[2].earlier(back)])
+        [forecast] = model([earlier(scenes[2], back)])
         p = forecast.probability[forecast.rows(focal)[0]]
         shown = browser.ask("state.scene.modes(panes[0].forecast, state.scene.focal).map(m => m.probability)")
         assert shown == pytest.approx(np.sort(p), abs=1e-3), step

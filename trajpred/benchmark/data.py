@@ -12,14 +12,14 @@ import numpy as np
 
 from trajpred.benchmark.model import make_model, training_step
 from trajpred.benchmark.timing import median_ms, use_threads
-from trajpred.graph.config import SceneConfig
-from trajpred.graph.data_module import SceneDataset
+from trajpred.features.config import SceneConfig
 from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import read_map, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE, SAMPLE_RAW
 from trajpred.store.shards import write_shard
+from trajpred.training.data_module import SceneDataset
 
 #: Scenarios of a shard.
 SHARD = 256
@@ -35,7 +35,9 @@ def data_figures(raw: Path | None, repeats: int) -> dict[str, float]:
         raw: scenarios in Argoverse 2's layout, by default the sample.
     """
     raw = raw or SAMPLE_RAW
-    folders = [folder for split in SOURCES["argoverse2"].scenarios(raw).values() for folder in split]
+    folders: list[Path] = []
+    for scenarios in SOURCES["argoverse2"].scenarios(raw).values():
+        folders += [scenario.path for scenario in scenarios]
     native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
     figures: dict[str, float] = {}
     for name, group in (("native", native), ("all", folders)):

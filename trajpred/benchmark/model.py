@@ -13,10 +13,10 @@ from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
 from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.errors import DataError
+from trajpred.features.relations import edge_features
+from trajpred.features.scene_features import scene_features
+from trajpred.features.scene_graph import SceneBatch, build_batch
 from trajpred.geometry import Pose
-from trajpred.graph.features import scene_features
-from trajpred.graph.relations import edge_features
-from trajpred.graph.scene_graph import SceneBatch, build_batch
 from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, PaddedAttention, Padding
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch

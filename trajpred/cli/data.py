@@ -63,6 +63,9 @@ def prepare(
     scheduler: str | None = None,
     shard_size: int = 256,
     heights: bool = False,
+    continue_s: float | None = None,
+    teacher: str | None = None,
+    every_s: float | None = None,
     allow_skipped: bool = False,
     overwrite: bool = False,
 ) -> int:
@@ -78,6 +81,11 @@ def prepare(
         scheduler: Address of a Dask scheduler, tcp://host:8786, whose workers see the same folders.
         shard_size: Scenarios per file.
         heights: Keep the heights of the map's points.
+        continue_s: Continue training scenarios by so many seconds from their last recorded step, as labels
+            for longer horizons; with --teacher. Continued steps are never evaluated.
+        teacher: Checkpoint or shipped weights that continue them (docs/how-to/train.md).
+        every_s: Seconds between the starts of windows, of sources that cut windows out of recordings
+            (argoverse2-sensor, commonroad); by default 1.5.
         allow_skipped: Exit with 0 even if scenarios were skipped, instead of 3.
         overwrite: Allow this run to remove scenarios that it does not make from the store.
     """
@@ -87,15 +95,23 @@ def prepare(
     raw, store = raw or require_sample(), store or SAMPLE_STORE
     foreign = raw.resolve() != SAMPLE_RAW.resolve() and store.resolve() == SAMPLE_STORE.resolve()
     require(not foreign, "store", "must be given with --raw: the default store is the sample's")
+    extend = None
+    require((continue_s is None) == (teacher is None), "teacher", "must be given together with --continue-s")
+    if continue_s is not None and teacher is not None:
+        from trajpred.predictors.continuation import Continuation
+
+        extend = Continuation(teacher, continue_s)
     summary = prepare_store(
         source, raw, store, workers=workers, scheduler=scheduler, shard_size=shard_size,
-        heights=heights, overwrite=overwrite,
+        heights=heights, every_s=every_s, extend=extend, overwrite=overwrite,
     )  # fmt: skip
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]
         print(f"{split}: {count} scenarios" + (f", {len(skipped)} skipped:" if skipped else ""))
         for name, problem in skipped.items():
             print(f"  {name}: {problem}", file=sys.stderr)
+    for split, problem in summary.mixed.items():
+        print(f"warning: {split} {problem}", file=sys.stderr)
     if not any(summary.scenarios.values()):
         raise DataError("no scenario could be read", file=raw)
     absent = [split for split in ("train", "val") if not summary.scenarios.get(split)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from trajpred.model import pretrained
 if TYPE_CHECKING:
     from trajpred.lane_map import LaneMap
     from trajpred.scenario import Scenario
+    from trajpred.sources.maps import MapFile
 
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
@@ -58,14 +60,14 @@ def save_map(what: str, store: Path | None, out: Path) -> None:
 
 def _lane_map(what: str, store: Path | None) -> LaneMap:
     from trajpred.sources import SOURCES
-    from trajpred.sources.maps import read_map
+    from trajpred.sources.maps import read_map_file
     from trajpred.store import find_scenarios
     from trajpred.store.sample import ensure_store
 
     path = Path(what)
     if path.exists():
         if _is_map(path):
-            return read_map(path)[1]
+            return read_map_file(path).lanes
         for source in SOURCES.values():
             with suppress(DataError, OSError):
                 return source.read(path).map
@@ -88,7 +90,7 @@ def print_rows(rows: Rows) -> None:
 def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
     """Return a title and the facts of whatever ``what`` names. Raises: DataError if it is nothing known."""
     from trajpred.onboard.bundle import is_bundle
-    from trajpred.store.reader import MANIFEST
+    from trajpred.store.manifest import MANIFEST
 
     path, checkpoint = Path(what), pretrained.locate(what)
     if (path / MANIFEST).is_file():
@@ -116,10 +118,14 @@ def _is_map(path: Path) -> bool:
 
 def _store(path: Path) -> Rows:
     from trajpred.store import ScenarioStore
-    from trajpred.store.reader import read_manifest
+    from trajpred.store.manifest import read_manifest
 
     manifest = read_manifest(path)
     rows: Rows = {"source": manifest.get("source")}
+    if extended := manifest.get("extended"):
+        rows["continued"] = "{seconds:g} s of training scenarios, by {teacher} ({sha256})".format(**extended)
+    if "every_s" in manifest:
+        rows["windows"] = f"every {manifest['every_s']:g} s"
     for split, facts in manifest["splits"].items():
         opened = ScenarioStore(path, split)
         windows = " or ".join(f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"])
@@ -151,6 +157,7 @@ def _checkpoint(path: Path) -> Rows:
         "recipe": training.get("recipe"),
         "epoch": training.get("epoch"),
         "training": format_training([training]),
+        "licence": pretrained.licence_of(path) or None,
     }
 
 
@@ -182,7 +189,7 @@ def _results(path: Path) -> Rows:
     for one in read_results(path):
         focal = one.metrics["focal"]
         means = ", ".join(f"{name} {focal[name]:.2f}" for name in columns("results") if name in focal)
-        what = f"{one.scenarios:,} scenarios of {one.split}, focal agents: {means}"
+        what = f"{one.data}, focal agents: {means}"
         rows[one.predictor] = f"{what}\n{format_origin([one])}"
     return rows
 
@@ -203,26 +210,38 @@ def _predictions(path: Path) -> Rows:
     }
 
 
+def load_map(path: Path) -> MapFile:
+    """Read a map file, and print what was left out of it."""
+    from trajpred.sources.maps import read_map_file
+
+    file = read_map_file(path)
+    for summary in file.problems.summaries():
+        print(f"warning: {path}: {summary}", file=sys.stderr)
+    return file
+
+
 def _map(path: Path) -> Rows:
     import numpy as np
 
     from trajpred.geometry import arc_length
     from trajpred.lane_map import LANE_TYPES
-    from trajpred.sources.maps import read_map
-    from trajpred.sources.maps.lanes import faults
+    from trajpred.sources.maps.segments import faults
 
-    format, found = read_map(path)
-    counts = np.bincount(found.lane_type, minlength=len(LANE_TYPES))
+    file = load_map(path)
+    lanes = file.lanes
+    counts = np.bincount(lanes.lane_type, minlength=len(LANE_TYPES))
     kinds = [f"{n:,} {name}" for n, name in zip(counts.tolist(), LANE_TYPES, strict=True) if n]
-    metres = sum(float(arc_length(line[:, :2])[-1]) for line in found.centerline)
-    (x, y), (x1, y1) = (corner.tolist() for corner in found.extent())
+    metres = sum(float(arc_length(line[:, :2])[-1]) for line in lanes.centerline)
+    low, high = lanes.extent()
+    problems = faults(lanes) + file.problems.summaries()
     return {
-        "format": format,
-        "lanes": f"{len(found):,} segments ({', '.join(kinds)}), {metres / 1000:.2f} km",
-        "in intersections": int(found.is_intersection.sum()),
-        "crossings": len(found.crossing_id),
-        "extent": f"x {x:.1f} to {x1:.1f}, y {y:.1f} to {y1:.1f} m",
-        "faults": "; ".join(faults(found)) or "none",
+        "format": file.format,
+        "frame": file.frame,
+        "lanes": f"{len(lanes):,} segments ({', '.join(kinds)}), {metres / 1000:.2f} km",
+        "in intersections": int(lanes.is_intersection.sum()),
+        "crossings": len(lanes.crossing_id),
+        "extent": f"x {low[0]:.1f} to {high[0]:.1f}, y {low[1]:.1f} to {high[1]:.1f} m",
+        "faults": "; ".join(problems) or "none",
         "size": _megabytes([path]),
     }
 
@@ -243,10 +262,11 @@ def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
 def _raw(path: Path) -> tuple[str, Rows]:
     """Describe raw data: one scenario, or the folder of a data set."""
     from trajpred.sources import SOURCES
+    from trajpred.sources.raw_scenario import RawScenario
 
     for name, source in SOURCES.items():
         with suppress(DataError, OSError):
-            return f"Scenario {path}", {"source": name, **_scenario(source.read(path))}
+            return f"Scenario {path}", {"source": name, **_scenario(source.read(RawScenario.of(path)))}
         with suppress(DataError, OSError):
             splits = {split: f"{len(found):,} scenarios" for split, found in source.scenarios(path).items()}
             return f"Raw data {path}", {"source": name, **splits}

@@ -16,6 +16,7 @@ from trajpred.cli import benchmark, data, info, models, replay, scores, visualiz
 from trajpred.doctor import doctor
 from trajpred.environment import limit_threads
 from trajpred.errors import DataError, shortened
+from trajpred.plugins import load_plugins
 
 Command = Callable[..., int]
 #: Functions, in the order in which they are used; their signatures and docstrings are options and help.
@@ -67,6 +68,8 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     if sys.stderr.isatty():  # importing torch takes seconds; the first line that is printed covers this one
         print("loading …", end="\r", file=sys.stderr, flush=True)
     try:
+        if run is not doctor:  # it also examines installations with faults
+            load_plugins()
         sys.exit(run(*bound.args, **bound.kwargs))
     except ModuleNotFoundError as error:
         _fail(f"{error}; trajpred doctor says what to install")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from trajpred.cli import Positive
+from trajpred.cli.output import silence_libraries
 from trajpred.cli.scenarios import open_split
 from trajpred.environment import install_command
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
-from trajpred.splits import Group
+from trajpred.splits import Group, Half
 
 if TYPE_CHECKING:
     from trajpred.store import ScenarioStore
@@ -32,13 +33,17 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     Args:
         settings: --NAME VALUE or --NAME=VALUE, as they stand in the YAML files of configs/.
     """
-    from trajpred.training.settings import check_settings, configs_first
+    from trajpred.training.settings import check_files, configs_first
 
     words = ["--help" if word in ("--help_all", "--help-all") else word for word in settings]
-    check_settings(configs_first(words))  # before the import below, which takes seconds
+    check_files(configs_first(words))  # before the import below, which takes seconds
+    from trajpred.cli.training_report import report
     from trajpred.training.train import train as run
 
-    run(words)
+    silence_libraries()
+    trained = run(words)
+    if trained is not None:
+        report(trained)
     return 0
 
 
@@ -48,6 +53,7 @@ def predict(
     out: Path = Path("predictions.parquet"),
     store: Path | None = None,
     split: str = "val",
+    half: Half | None = None,
     agents: Literal["focal", "scored"] = "focal",
     joint: bool = False,
     mirror: bool = False,
@@ -66,6 +72,7 @@ def predict(
         out: The file, .parquet.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test; scenarios without a labelled future are predicted too.
+        half: Predict only this half of the split (docs/how-to/evaluate.md).
         agents: focal (single-agent challenge), or scored (multi-agent challenge): of a model with --joint.
         joint: Mode k of all agents of a scenario is one joint future; for models with joint modes.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
@@ -77,7 +84,7 @@ def predict(
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
     require_writable(out)
-    rows = open_split(store, split)
+    rows = open_split(store, split, half)
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.predict import predict as write
     from trajpred.store.sample import store_words
@@ -88,6 +95,7 @@ def predict(
     )
     print(f"{out}: {tracks} tracks of {scenarios} scenarios")
     words = ["--checkpoint", str(out), *store_words(rows.path), "--split", split]
+    words += ["--half", half] if half is not None else []
     print(f"Score it: trajpred evaluate {shlex.join(words)}")
     return 0
 
@@ -98,6 +106,7 @@ def calibrate(
     out: Path = Path("calibrated.ckpt"),
     store: Path | None = None,
     split: str = "val",
+    half: Half | None = None,
     coverage: float = 0.9,
     group: Group = "scored",
     batch_size: Positive = 16,
@@ -111,21 +120,23 @@ def calibrate(
         checkpoint: Path of a checkpoint or run, or name of shipped weights.
         out: The calibrated checkpoint, for all other commands.
         store: Folder written by prepare; by default the sample's.
-        split: Scenarios that the model was not trained on: one half is fitted to, the other measured on. Of
-            the training split only those that were held out (--data.hold_out) are used.
+        split: Scenarios that the model was not trained on: a third is fitted to, a third decides whether the
+            temperature is kept, a third measures both. Of the training split only those that were held out
+            (--data.hold_out) are used.
+        half: Use only this half of the split (docs/how-to/evaluate.md).
         coverage: Share of true positions that the regions should contain.
         group: Agents to fit to.
         batch_size: Scenarios per batch.
         workers: Processes that run the model on the CPU; -1 for all cores.
     """
     require_writable(out)
-    rows = open_split(store, split)
+    rows = open_split(store, split, half)
     from trajpred.evaluation.calibrate import calibrate as fit
     from trajpred.scenario import OBJECT_TYPES
 
     found = fit(checkpoint, rows, out, coverage, group, batch_size, workers)
     print(f"temperature {found.temperature:.3f}, fitted on {found.agents[0]} {group} agents")
-    print(f"on {found.agents[1]} others, before and after:")
+    print(f"and accepted or rejected on {found.agents[1]}; on {found.agents[2]} others, before and after:")
     for name, values in (("expected calibration error", found.ece), ("negative log-likelihood", found.nll)):
         print(f"  {name}: {values[0]:.4f}, {values[1]:.4f}")
     print(f"regions for a coverage of {coverage:.0%} contain, after")

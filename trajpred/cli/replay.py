@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajpred.cli.info import print_rows
+from trajpred.cli.info import load_map, print_rows
 from trajpred.cli.scenarios import choose
 from trajpred.cli.visualize import FILMS
 from trajpred.errors import DataError, require
@@ -106,13 +106,14 @@ def replay_to_text(
     from trajpred.onboard.replay import replay as stream
     from trajpred.progress import progress_bar
     from trajpred.sources.argoverse2_map import archive_of, map_from
+    from trajpred.sources.map_problems import MapProblems
 
     forecaster = OnboardForecaster(bundle, threads=threads)
     require_writable(out)
     [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
     scene = chosen.read()
     archive = archive_of(scene.map)
-    scene = replace(scene, map=map_from(archive))  # as the file has it: to a millimetre
+    scene = replace(scene, map=map_from(archive, MapProblems()))  # as the file has it: to a millimetre
     result = Replay()
     with DriveLines(out, archive) as file:
         streamed = stream(forecaster, scene, realtime=realtime)
@@ -137,17 +138,19 @@ def replay_drive(
     known = out is None or text or out.suffix == ".mcap"
     require(known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
-    from trajpred.lane_map import LaneMap
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
     from trajpred.onboard.drive_lines import DriveLines
     from trajpred.onboard.replay import Replay, timed_update
     from trajpred.predictors.baselines import lane_following
     from trajpred.progress import progress_bar
     from trajpred.sources.argoverse2_map import archive_of, map_from
+    from trajpred.sources.map_problems import MapProblems
     from trajpred.sources.recorded_drive import RecordedDrive
     from trajpred.viz.viewer import DriveFile
 
-    drive, lane_map, result = RecordedDrive(tracks, topic, frame), LaneMap.load(map), Replay()
+    drive = RecordedDrive(tracks, topic, frame)
+    lane_map = load_map(map).lanes
+    result = Replay()
     stream = StreamingForecaster(OnboardForecaster(bundle, threads=threads), fallback=lane_following)
     step_s = stream.runtime.bundle.step_s
     writing: AbstractContextManager[DriveFile | DriveLines | None] = nullcontext()
@@ -156,7 +159,7 @@ def replay_drive(
         require_writable(out)
     if out is not None and text:
         archive = archive_of(lane_map)
-        lane_map = map_from(archive)  # as the file has it: to a millimetre
+        lane_map = map_from(archive, MapProblems())  # as the file has it: to a millimetre
         writing = DriveLines(out, archive)
     elif out is not None:
         writing = DriveFile(out, lane_map, step_s=step_s, min_probability=min_probability, frame=frame)

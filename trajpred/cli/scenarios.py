@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajpred.errors import DataError, require
+from trajpred.splits import Half
 
 if TYPE_CHECKING:
     from trajpred.scenario import Scenario
     from trajpred.sources import Source
+    from trajpred.sources.raw_scenario import RawScenario
     from trajpred.store import ScenarioStore
 
 #: Seconds between the updates of a stream, and their number.
 EVERY_S, UPDATES = 0.5, 3
 
 
-def open_split(store: Path | None, split: str) -> ScenarioStore:
-    """Open a split of a store, by default of the sample's. Raises: DataError."""
+def open_split(store: Path | None, split: str, half: Half | None = None) -> ScenarioStore:
+    """Open a split of a store, by default of the sample's, or one half of it. Raises: DataError."""
     from trajpred.store import ScenarioStore
     from trajpred.store.sample import ensure_store
 
-    return ScenarioStore(ensure_store(store), split)
+    rows = ScenarioStore(ensure_store(store), split)
+    return rows if half is None else rows.halved(half)
 
 
 @dataclass(frozen=True)
@@ -45,22 +48,28 @@ class Choice:
 
 
 def choose(
-    folder: Path | None, source: str | None, split: str, names: Sequence[str], limit: int
+    folder: Path | None,
+    source: str | None,
+    split: str,
+    names: Sequence[str],
+    limit: int,
+    half: Half | None = None,
 ) -> list[Choice]:
     """Find the scenarios whose ids start with ``names``, in any split; without names the first of ``split``.
 
-    ``limit`` is the number of those without names. If several splits hold an id, ``split`` takes precedence.
+    ``limit`` is the number of those without names, which are of one ``half`` of the split of a store. If
+    several splits hold an id, ``split`` takes precedence.
     ``folder`` is a store, by default the sample's, or raw data of the data set ``source``.
 
     Raises: DataError if there is nothing to read, or no such scenario.
     """
     if source is not None and folder is not None:
         return _from_raw(folder, source, split, names, limit)
-    from trajpred.store import ScenarioStore, find_scenarios
+    from trajpred.store import find_scenarios
     from trajpred.store.sample import ensure_store
 
     store = ensure_store(folder)
-    names = names or ScenarioStore(store, split).scenario_ids[:limit]
+    names = names or open_split(store, split, half).scenario_ids[:limit]
     require(len(names) > 0, "split", f"{store} has no scenario in split {split!r}")
     found = find_scenarios(store, names, first=split)
     return [Choice(name, partial(rows.__getitem__, rows.index(name))) for name, rows in found]
@@ -75,33 +84,30 @@ def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: i
     splits = _discover(reader, raw, split)
     if not names:
         require(split in splits, "split", f"{raw} has no split {split!r}, only {', '.join(splits)}")
-        named = list(_named(splits[split]).items())[:limit]
-        return [Choice(name, partial(reader.read, path)) for name, path in named]
-    order = sorted(splits, key=lambda name: name == split)  # an id of several splits is taken from `split`
-    paths = {name: path for one in order for name, path in _named(splits[one]).items()}
-    ids = [complete_id(name, paths) for name in names]
-    return [Choice(name, partial(reader.read, paths[name])) for name in ids]
+        listed = splits[split][:limit]
+        return [Choice(scenario.name, partial(reader.read, scenario)) for scenario in listed]
+    scenarios: dict[str, RawScenario] = {}
+    for name in sorted(splits, key=lambda name: name == split):  # ids of several splits are those of `split`
+        scenarios |= {scenario.name: scenario for scenario in splits[name]}
+    ids = [complete_id(name, scenarios) for name in names]
+    return [Choice(name, partial(reader.read, scenarios[name])) for name in ids]
 
 
-def _named(paths: Sequence[Path]) -> dict[str, Path]:
-    """Name the paths of scenarios: files without their suffix, unless several differ by that alone."""
-    stems = {path.stem: path for path in paths}
-    distinct = len(stems) == len(paths) and all(path.is_file() for path in paths)
-    return stems if distinct else {path.name: path for path in paths}
+def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[RawScenario]]:
+    """List the scenarios of each split below ``raw``, which may also be a single one of ``split``."""
+    from trajpred.sources.raw_scenario import RawScenario
 
-
-def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[Path]]:
-    """List the paths of each split below ``raw``, which may also be a single scenario of ``split``."""
+    single = RawScenario.of(raw)
     if raw.is_file():
-        return {split: [raw]}
+        return {split: [single]}
     try:
         return reader.scenarios(raw)
     except DataError as problem:
         try:
-            reader.read(raw)
+            reader.read(single)
         except Exception as error:  # third-party sources raise anything
             raise DataError(f"{problem}; nor is it one scenario ({error})") from None
-        return {split: [raw]}
+        return {split: [single]}
 
 
 def require_streaming(streaming: bool, every_s: float, updates: int) -> None:

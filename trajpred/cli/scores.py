@@ -15,9 +15,10 @@ from trajpred.cli.scenarios import EVERY_S, UPDATES, open_split, require_streami
 from trajpred.environment import processes
 from trajpred.errors import require
 from trajpred.files import require_writable
-from trajpred.splits import PAIRED_GROUPS, Group
+from trajpred.splits import PAIRED_GROUPS, Group, Half
 
 if TYPE_CHECKING:
+    from trajpred.evaluation.report import Table
     from trajpred.evaluation.results import Evaluation
     from trajpred.predictors import Predictor
     from trajpred.store import ScenarioStore
@@ -31,6 +32,7 @@ def evaluate(
     checkpoint: str = "constant_velocity",
     store: Path | None = None,
     split: str = "val",
+    half: Half | None = None,
     labels: Path | None = None,
     k: Annotated[list[int] | None, Parameter(validator=validators.Number(gte=1))] = None,
     by: list[str] | None = None,
@@ -43,6 +45,7 @@ def evaluate(
     modes: int | None = None,
     perturb: list[str] | None = None,
     history: list[float] | None = None,
+    observe_s: list[float] | None = None,
     streaming: bool = False,
     every_s: float = EVERY_S,
     updates: int = UPDATES,
@@ -64,19 +67,25 @@ def evaluate(
             (argoverse-nano), or constant_velocity, constant_turn_rate or lane_following.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test.
+        half: Evaluate only this half of the split: decide on one, report the other.
         labels: Futures of a split that has none: a folder of scenario files with all steps.
         k: Evaluate only the K most probable modes; several values give several tables. By default 1 and 6.
         by: Break down by class, city, manoeuvre, speed, neighbours, error (of constant velocity), or all.
         group: Agents of the breakdowns and horizons, by default focal; several are put side by side.
         limit: Evaluate only the first LIMIT scenarios.
-        beyond: Also off-road, wrong-way, infeasible and colliding modes, calibration; takes longer.
+        beyond: Also off-road, wrong-way, infeasible and colliding modes, standing agents that drift, these by
+            seconds ahead, and calibration; takes longer.
         joint: Evaluate joint futures, in which mode k of all agents is one future of the scene.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints or predictions files, whose modes are merged with those of the first.
         modes: Merge to this number of modes; 1 is the best single answer.
-        perturb: Repeat with no-map, gap (no states in the 0.5 s before the last observed step),
-            fewer-agents (half) or noise (0.2 m), or all.
+        perturb: Repeat with no-map, no-boundaries, no-marks, no-crossings, no-lane-types, no-classes (of road
+            users), derived-states (headings and velocities from positions), gap (no states in the 0.5 s
+            before the last observed step), fewer-agents (half) or noise (0.2 m), or all; several at once are
+            joined by +.
         history: Repeat with so many seconds of history.
+        observe_s: Move the last observed step to so many seconds after the first recorded one; what was
+            recorded later is the future. Several values give several tables.
         streaming: Also predict at earlier times, and measure how much the predictions change between updates.
         every_s: With --streaming, seconds between updates.
         updates: With --streaming, number of updates; the last one is at the last observed step.
@@ -94,7 +103,7 @@ def evaluate(
         require_writable(path)
     processes(workers)
     require_streaming(streaming, every_s, updates)
-    rows = open_split(store, split)
+    rows = open_split(store, split, half)
     if labels is not None:
         from trajpred.evaluation.labels import LabelledStore
 
@@ -104,9 +113,10 @@ def evaluate(
     from trajpred.evaluation import write_results
     from trajpred.evaluation.av2_check import agrees_with_av2
     from trajpred.evaluation.comparison import in_common
+    from trajpred.evaluation.observed import ObservedStore
     from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
     from trajpred.predictors import load_ensemble
-    from trajpred.predictors.derived import StreamedPredictor, perturbed
+    from trajpred.predictors.derived import StreamedPredictor, perturbed, require_free
 
     facts = [name if name == "all" else fact_name(name) for name in by or []]
     groups = group or ["focal"]
@@ -114,34 +124,52 @@ def evaluate(
     rivals: list[Predictor] = []
     if against:
         rivals = [load_ensemble([against], joint, modes=modes)]
+    stores = [rows]
+    if observe_s:
+        for fixed in (predictor, *rivals):
+            require_free(fixed, "observe_s")
+        stores = [ObservedStore(rows, seconds) for seconds in observe_s]
     if streaming:
         predictor = StreamedPredictor(predictor, every_s, updates)
         rivals = [StreamedPredictor(one, every_s, updates) for one in rivals]
-    own: list[Predictor] = [predictor, *perturbed(predictor, perturb, history)]
-    results = [
-        score(
-            one, rows, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond, workers=workers,
-            check_with_av2=check_with_av2,
-        )
-        for one in (*own, *rivals)
-    ]  # fmt: skip
-    result, other = results[0], results[-1]
+    variants: list[Predictor] = [predictor, *perturbed(predictor, perturb, history)]
+    runs: list[list[Evaluation]] = []
+    for data in stores:
+        results = [
+            score(
+                scored, data, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond,
+                workers=workers, check_with_av2=check_with_av2,
+            )
+            for scored in (*variants, *rivals)
+        ]  # fmt: skip
+        runs.append(results)
+    every = [result for results in runs for result in results]
     if json is not None:
-        write_results(json, results if len(results) > 1 else result)
-    report = [*tables(result, facts, groups), *degradation(results[: len(own)], groups)]
+        write_results(json, every if len(every) > 1 else every[0])
+    report: list[Table] = []
+    for results in runs:
+        report += tables(results[0], facts, groups)
+        report += degradation(results[: len(variants)], groups)
+    pairs: list[tuple[Evaluation, Evaluation]] = []
+    complete = True
+    compared = runs if against else []
     try:
-        if against:
-            before, after = in_common(other, result)
-            report += changed([before], [after], scenes, (against, checkpoint))
+        for results in compared:
+            before, after = in_common(results[-1], results[0])
+            report += changed([before], [after], scenes, (str(against), checkpoint))
+            pairs.append((before, after))
     finally:  # what was evaluated is reported, also if there is nothing to compare
         if markdown is not None:
             markdown.write_text(to_markdown(report), encoding="utf-8")
         show(report)
-        scored = [(predictor, result), *((one, other) for one in rivals)]
-        complete = [_report_gaps(one, found, rows) for one, found in scored]
-    if against:
-        _suggest_page([before], [after], scenes, rows.path, [checkpoint, against])
-    return int(((strict or check_with_av2) and not all(complete)) or not all(map(agrees_with_av2, results)))
+        for results in runs:
+            complete &= _report_gaps(predictor, results[0], rows)
+            for rival in rivals:
+                complete &= _report_gaps(rival, results[-1], rows)
+    for before, after in pairs:
+        _suggest_page([before], [after], scenes, rows.path, [checkpoint, str(against)])
+    faulty = (strict or check_with_av2) and not complete
+    return int(faulty or not all(map(agrees_with_av2, every)))
 
 
 def _report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trajpred.cli import Positive
+from trajpred.cli.info import load_map
 from trajpred.cli.scenarios import EVERY_S, UPDATES, Choice, choose, require_streaming
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
+from trajpred.splits import Half
 
 if TYPE_CHECKING:
     from trajpred.predictors import Predictor
@@ -43,6 +45,7 @@ def visualize(
     scenario: list[str] | None = None,
     checkpoint: str | None = None,
     split: str = "val",
+    half: Half | None = None,
     out: Path = Path("pictures"),
     limit: Positive = 10,
     format: Literal["png", "pdf", "svg", "gif", "mp4", "html", "mcap"] | None = None,
@@ -73,6 +76,7 @@ def visualize(
         checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet), or name of shipped
             weights or of a baseline; without one the scenarios are drawn alone.
         split: Split to take scenarios from if none is named.
+        half: Take only scenarios of this half of the split (docs/how-to/evaluate.md).
         out: Folder for the pictures, one per scenario; or the file of one scenario or of the web page, with
             the suffix of its format.
         limit: Maximum number of scenarios if none is named.
@@ -100,6 +104,8 @@ def visualize(
     require(worst is not None or by is None, "by", "needs --worst")
     enlarged = map is not None and radius_m is not None
     require(center is None or enlarged, "center", "needs --map and --radius-m")
+    named = scenario is not None or worst is not None or raw is not None
+    require(half is None or not named, "half", "cannot be combined with --scenario, --worst and --raw")
     require(raw is None or store is None, "store", "cannot be combined with --raw")
     require(raw is not None or source is None, "source", "needs --raw")
     require_streaming(streaming, every_s, updates)
@@ -121,7 +127,8 @@ def visualize(
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
         print(sentence)
-    chosen = choose(raw or store, (source or "argoverse2") if raw else None, split, scenario or [], limit)
+    data = (source or "argoverse2") if raw else None
+    chosen = choose(raw or store, data, split, scenario or [], limit, half)
     if kind == "html":
         models = [name for name in (checkpoint, against) if name is not None]
         page = out if is_file else out / "page.html"
@@ -214,8 +221,8 @@ def _draw(
 ) -> bool:  # fmt: skip
     """Save the picture or film of one scenario; report a failure and return False, so that others follow."""
     from trajpred.predictors.checkpoint import attention_of
-    from trajpred.predictors.derived import road_users
-    from trajpred.predictors.derived import without as remove
+    from trajpred.predictors.perturbations import road_users
+    from trajpred.predictors.perturbations import without as remove
     from trajpred.viz import WhatIf, draw_scene, save_scene
     from trajpred.viz.film import save_film
 
@@ -245,12 +252,11 @@ def _draw(
 
 
 def _map(map: Path, path: Path, dpi: int, **look: Any) -> int:
-    from trajpred.sources.maps import read_map
     from trajpred.viz import draw_lane_map, save_scene
 
-    format, lane_map = read_map(map)
-    title = f"{map.name} · {format} · {len(lane_map)} lane segments"
-    save_scene(draw_lane_map(lane_map, title=title, **look), path, dpi=dpi)
+    file = load_map(map)
+    title = f"{map.name} · {file.format} · {len(file.lanes)} lane segments"
+    save_scene(draw_lane_map(file.lanes, title=title, **look), path, dpi=dpi)
     print(path)
     return 0
 

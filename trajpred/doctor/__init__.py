@@ -165,7 +165,7 @@ def data(store: Path | None = None) -> Iterator[Finding]:
 
 def check_store(store: Path) -> Iterator[Finding]:
     """Check each split of a store: checksums of all files, first and last scenario of each shard."""
-    from trajpred.store.reader import prepare_command, read_manifest
+    from trajpred.store.manifest import prepare_command, read_manifest
 
     try:
         manifest = read_manifest(store)

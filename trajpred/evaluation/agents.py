@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.clock import SAME_STEP
 from trajpred.errors import require
 from trajpred.forecast import SAME_PROBABILITY, Forecast
 from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
+from trajpred.metrics.groups import agent_groups
 from trajpred.metrics.plausibility import Futures
-from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory
+from trajpred.scenario import OBJECT_TYPES, Scenario
 from trajpred.splits import GROUPS
+from trajpred.store.windows import ADVICE
 
 #: The groups whose futures together are worlds.
 WORLD_GROUPS = ("scored", "all")
-#: Moving agents end at least this far (metres) from their last observed position.
-MOVING_M = 3.0
 #: Neighbours are the other agents within this distance (metres) at the last observed step.
 NEIGHBOUR_M = 30.0
 #: Upper bounds of the intervals of numeric facts; the last interval is open.
@@ -50,7 +51,7 @@ class ScoredAgents(Futures):
     Attributes:
         track_id: ``[A]`` strings.
         member: for each of :data:`GROUPS` ``[A]`` bool.
-        target: ``[A, F, 2]``; target_heading: ``[A, F]``; valid: ``[A, F]``: the true futures.
+        target_heading: ``[A, F]`` radians, of the true futures.
         scale: ``[A, K, F, 2]`` Laplace scales in each agent's own frame; None unless all forecasts have them.
         facts: ``[A]`` strings for each of :data:`FACTS`.
         missing: for each group, the number of agents without a forecast; they are not among the ``A``.
@@ -61,9 +62,7 @@ class ScoredAgents(Futures):
 
     track_id: NDArray[np.str_]
     member: dict[str, NDArray[np.bool_]]
-    target: NDArray[np.float64]
     target_heading: NDArray[np.float64]
-    valid: NDArray[np.bool_]
     scale: NDArray[np.float64] | None
     facts: dict[str, NDArray[np.str_]]
     missing: dict[str, int]
@@ -123,26 +122,9 @@ class ScoredAgents(Futures):
 
 
 def require_step(step_s: float, usual: float, scenario_id: str) -> None:
-    """Raise :class:`DataError` unless time steps are equal up to 1 %: timestamps jitter."""
+    """Raise :class:`DataError` unless time steps are equal up to :data:`~trajpred.clock.SAME_STEP`."""
     problem = f"{scenario_id}: steps of {step_s:g} s and of {usual:g} s cannot be evaluated together"
-    require(abs(step_s - usual) < 0.01 * usual, "step_s", problem)
-
-
-def agent_groups(category: Any, known: Any, whole: Any, distance: Any) -> dict[str, Any]:
-    """Return the members ``[A]`` of each of :data:`GROUPS`; NumPy arrays or tensors ``[A]``.
-
-    Args:
-        category: :class:`~trajpred.scenario.TrackCategory` of each agent.
-        known: observed at the last observed step, with a true future position.
-        whole: every step of the future is known.
-        distance: metres between the last observed and the last future position.
-    """
-    return {
-        "focal": known & (category == TrackCategory.FOCAL),
-        "scored": known & (category >= TrackCategory.SCORED),
-        "moving": known & whole & (distance >= MOVING_M),
-        "all": known,
-    }
+    require(abs(step_s - usual) < SAME_STEP * usual, "step_s", f"{problem}; {ADVICE}")
 
 
 def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
@@ -181,8 +163,9 @@ def _one(
     rows = np.flatnonzero(groups["all"] & (found >= 0))
     row = found[rows]
     K, F = forecast.trajectory.shape[1:3]
-    finite = bool(np.isfinite(forecast.trajectory[row]).all())
-    require(finite, "trajectory", f"{scenario.scenario_id}: forecast is not finite")
+    for name in ("trajectory", "probability"):
+        finite = bool(np.isfinite(getattr(forecast, name)[row]).all())
+        require(finite, name, f"{scenario.scenario_id}: forecast is not finite")
     real = np.arange(modes) < K
     mode = np.where(real, np.arange(modes), 0)
     scale = {} if forecast.scale is None else {"scale": forecast.scale[row][:, mode]}

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from trajpred.errors import require
+from trajpred.evaluation.agent_scores import best_modes
 from trajpred.evaluation.agents import ScoredAgents, whole_seconds
 from trajpred.evaluation.results import store_facts
-from trajpred.evaluation.scores import best_modes
 from trajpred.files import atomic_file
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,
@@ -31,10 +30,13 @@ from trajpred.model.checkpoint import CALIBRATION
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.forecast_store import Batch, forecast_store
-from trajpred.splits import GROUPS
+from trajpred.splits import CALIBRATION_PART, GROUPS, draw
 from trajpred.store import ScenarioStore
 
-#: Minimum number of agents in either half.
+#: The parts of the scenarios: what is fitted comes from the first, whether it is kept from the second, and
+#: what is reported of it from the third.
+PARTS = ("fit", "accept", "report")
+#: Minimum number of agents in each part.
 MIN_AGENTS = 20
 
 
@@ -53,15 +55,15 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """What was fitted on one half of the scenarios, and its quality on the other.
+    """What was fitted on a part of the scenarios, and its quality on another.
 
     Attributes:
-        temperature: divisor of the logits; 1 if the fitted one is worse on the other half.
-        regions: around the modes' positions.
-        ece: expected calibration error without and with the temperature, on the other half.
+        temperature: divisor of the logits; 1 if the fitted one is worse on the second part.
+        regions: around the modes' positions, fitted to the first two parts.
+        ece: expected calibration error without and with the temperature, on the third part.
         nll: mean negative log-likelihood of the best mode, likewise.
-        covered: ``[H]`` share of agents of the other half whose position is in the region.
-        agents: how many were fitted on and measured on.
+        covered: ``[H]`` share of agents of the third part whose position is in the region.
+        agents: number in each of :data:`PARTS`.
     """
 
     temperature: float
@@ -69,7 +71,7 @@ class CalibrationResult:
     ece: tuple[float, float]
     nll: tuple[float, float]
     covered: NDArray[np.float64]
-    agents: tuple[int, int]
+    agents: tuple[int, int, int]
 
 
 def calibrate(
@@ -82,13 +84,15 @@ def calibrate(
     workers: int = 1,
     progress: bool = True,
 ) -> CalibrationResult:
-    """Fit on half of the scenarios of ``store``, which the model must not be trained on, and write ``out``.
+    """Fit to the scenarios of ``store``, which the model must not be trained on, and write ``out``.
 
     Of the training split, these are the scenarios that the training held out (``data.hold_out``).
 
-    The half of a scenario depends on its id alone. ``out`` is the checkpoint with what was fitted, without
-    optimiser states. ``load_predictor`` and the tools apply it to marginal forecasts; ``Forecaster.load``
-    returns the model as it was trained.
+    A third of the scenarios is fitted to, a third decides whether the temperature is kept, and the quality is
+    that of the last third. The part of a scenario depends on its id alone.
+
+    ``out`` is the checkpoint with what was fitted, without optimiser states. ``load_predictor`` and the tools
+    apply it to marginal forecasts; ``Forecaster.load`` returns the model as it was trained.
 
     Raises: DataError if there are too few scenarios, or the training held none of them out.
     """
@@ -107,38 +111,54 @@ def calibrate(
     batches = forecast_store(
         predictor, store, labelled=True, batch_size=batch_size, workers=workers, progress=progress
     )
-    sample, first, horizons = _collect(batches, group)
-    few = min(first.sum(), (~first).sum()) < MIN_AGENTS
-    require(not few, "store", f"{len(first)} agents are too few to fit and to measure on")
-    found = _fit(sample.select(first), sample.select(~first), horizons, coverage)
+    sample, part, horizons = _collect(batches, group)
+    few = np.bincount(part, minlength=len(PARTS)).min() < MIN_AGENTS
+    require(not few, "store", f"{len(part)} agents are too few to fit, to accept and to report on")
+    found = _fit(sample, part, horizons, coverage)
     _write(predictor.content, out, found, store_facts(store.path))
     return found
 
 
-def _fit(fit: Sample, rest: Sample, horizons: NDArray[np.float64], coverage: float) -> CalibrationResult:
-    """Fit to one half and measure on the ``rest``."""
+def _fit(
+    sample: Sample, part: NDArray[np.int64], horizons: NDArray[np.float64], coverage: float
+) -> CalibrationResult:
+    """Fit to the first part, accept on the second, and measure on the third; ``part`` ``[A]``."""
+    fit = sample.select(part == PARTS.index("fit"))
+    accept = sample.select(part == PARTS.index("accept"))
+    report = sample.select(part == PARTS.index("report"))
     temperature = fit_temperature(np.log(np.maximum(fit.probability, MIN_PROBABILITY)), fit.best)
-    regions = ConformalRegions.fit(fit.score, fit.object_type, horizons, coverage)
-    before, after = (_quality(rest, t) for t in (1.0, temperature))
-    if after[1] > before[1]:
-        temperature, after = 1.0, before
-    inside = np.where(np.isnan(rest.score), np.nan, regions.covered(rest.score, rest.object_type))
-    ece, nll = zip(before, after, strict=True)
-    agents = (len(fit.best), len(rest.best))
-    return CalibrationResult(temperature, regions, ece, nll, np.nanmean(inside, axis=0), agents)
+    if _likelihood_loss(accept, temperature) > _likelihood_loss(accept, 1.0):
+        temperature = 1.0
+    # Regions have nothing to be accepted, so the second part is fitted to as well.
+    seen = sample.select(part != PARTS.index("report"))
+    regions = ConformalRegions.fit(seen.score, seen.object_type, horizons, coverage)
+    inside = np.where(np.isnan(report.score), np.nan, regions.covered(report.score, report.object_type))
+    return CalibrationResult(
+        temperature,
+        regions,
+        ece=(_calibration_error(report, 1.0), _calibration_error(report, temperature)),
+        nll=(_likelihood_loss(report, 1.0), _likelihood_loss(report, temperature)),
+        covered=np.nanmean(inside, axis=0),
+        agents=(len(fit.best), len(accept.best), len(report.best)),
+    )
 
 
-def _quality(rest: Sample, temperature: float) -> tuple[float, float]:
-    """Return expected calibration error and mean negative log-likelihood of the best mode."""
-    p = apply_temperature(rest.probability, temperature)
-    likelihood = p[np.arange(len(rest.best)), rest.best]
-    nll = -np.log(np.maximum(likelihood, MIN_PROBABILITY)).mean()
-    return reliability(p, rest.best).expected_calibration_error, float(nll)
+def _calibration_error(sample: Sample, temperature: float) -> float:
+    """Compute the expected calibration error with a temperature."""
+    p = apply_temperature(sample.probability, temperature)
+    return reliability(p, sample.best).expected_calibration_error
 
 
-def _collect(batches: Iterable[Batch], group: str) -> tuple[Sample, NDArray[np.bool_], NDArray[np.float64]]:
-    """Collect the agents of ``group``, whether each is fitted on ``[A]``, and the horizons ``[H]`` (s)."""
-    parts, halves, horizons = [], [], np.zeros(0)
+def _likelihood_loss(sample: Sample, temperature: float) -> float:
+    """Compute the mean negative log-likelihood of the best mode with a temperature."""
+    p = apply_temperature(sample.probability, temperature)
+    likelihood = p[np.arange(len(sample.best)), sample.best]
+    return float(-np.log(np.maximum(likelihood, MIN_PROBABILITY)).mean())
+
+
+def _collect(batches: Iterable[Batch], group: str) -> tuple[Sample, NDArray[np.int64], NDArray[np.float64]]:
+    """Collect the agents of ``group``, the part of each ``[A]`` (of PARTS), and the horizons ``[H]`` (s)."""
+    parts, thirds, horizons = [], [], np.zeros(0)
     for scenarios, found in batches:
         if not scenarios:
             continue
@@ -148,10 +168,10 @@ def _collect(batches: Iterable[Batch], group: str) -> tuple[Sample, NDArray[np.b
         score = endpoint_scores(agents.trajectory, *truth, horizons, agents.step_s)
         columns = Sample(agents.probability, best_modes(agents), score, agents.object_type)
         parts.append(columns.select(known))
-        even = np.array([crc32(s.scenario_id.encode()) % 2 == 0 for s in scenarios])
-        halves.append(even[agents.scene[known]])
+        third = np.array([int(draw(s.scenario_id, CALIBRATION_PART) * len(PARTS)) for s in scenarios])
+        thirds.append(third[agents.scene[known]])
     require(bool(parts), "split", "has no scenario with a future")
-    return Sample(*map(np.concatenate, zip(*parts, strict=True))), np.concatenate(halves), horizons
+    return Sample(*map(np.concatenate, zip(*parts, strict=True))), np.concatenate(thirds), horizons
 
 
 def _write(content: dict[str, Any], out: Path, found: CalibrationResult, facts: dict[str, Any]) -> None:

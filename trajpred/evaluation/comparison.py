@@ -186,7 +186,7 @@ def _agree(first: Evaluation, other: Evaluation) -> bool:
 
 def _require_same_data(first: Evaluation, other: Evaluation) -> None:
     def facts(one: Evaluation) -> str:
-        size = ", ".join(filter(None, (f"{one.scenarios} scenarios", one.partly)))
+        size = ", ".join(filter(None, (f"{one.scenarios} scenarios", one.part, one.partly)))
         return f"{one.split} of {one.store.get('source')} ({size})"
 
     if facts(first) != facts(other):

@@ -49,6 +49,7 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
         *worlds(result),
         *_av2(result),
         *_parts("as if the future ended after", result.horizons, groups),
+        *_seconds_ahead(result, groups),
         *_updates(result, groups),
         *(table for fact in chosen for table in _parts(f"by {fact}", result.breakdowns[fact], groups)),
     ]
@@ -75,7 +76,7 @@ def _main(result: Evaluation) -> Iterable[Table]:
         every = [f"{name}{k}" for name in names] + [one.name for one in more]
         rows = [_cells(name, groups, intervals=result.intervals.values()) for name in every if name in known]
         rows += _calibration(result) if last else []
-        facts = f"{result.covered} scenarios", result.partly, f"K = {k}"
+        facts = f"{result.covered} scenarios", result.part, result.partly, f"K = {k}"
         yield Table(f"{result.predictor}: {', '.join(filter(None, facts))}", ["", *titles], rows)
 
 
@@ -145,6 +146,19 @@ def _parts(
         yield Table(f"{' | '.join(groups)} agents {title}", head, rows)
 
 
+def _seconds_ahead(result: Evaluation, groups: Sequence[str]) -> Iterable[Table]:
+    """Build a table for each group of headings and plausibility by seconds ahead, if they were computed.
+
+    Standing agents are in the group of all agents, which is always included.
+    """
+    names = columns("seconds ahead")
+    title = "by seconds ahead: shares of the futures, headings, and drift of standing agents"
+    for group in dict.fromkeys((*groups, "all")):
+        computed = {name for means in result.horizons.values() for name in means[group]}
+        if any(metric.name in computed for metric in metrics_of("plausibility")):
+            yield from _parts(title, result.horizons, [group], names)
+
+
 def _updates(result: Evaluation, groups: Sequence[str]) -> Iterable[Table]:
     """Build a table for each group with a row for each update."""
     title = "visible at every update: errors and changes from the update before, by length of the history"
@@ -159,6 +173,7 @@ def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterabl
         f"{group} agents": ([one.metrics[group] for one in results], columns("breakdown")) for group in groups
     }
     joint = [one.worlds.get("scored", {}) for one in results]
+    part = results[0].part
     parts["worlds of scored agents"] = joint, [metric.name for metric in metrics_of("world")]
     for title, (means, known) in parts.items() if len(results) > 1 else ():
         first, rows = means[0], []
@@ -168,7 +183,28 @@ def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterabl
             cells = (_cell(own, name) + text for name, text in zip(names, change, strict=True))
             rows.append([one.predictor, str(own.get("count", 0)), *cells])
         if names:
-            yield Table(f"{title}, perturbed scenarios", ["", "count", *names], rows)
+            full = f"{title}, perturbed scenarios{part and ', '}{part}"
+            yield Table(full, ["", "count", *names], rows)
+    yield from _input_changes(results, groups)
+
+
+def _input_changes(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterable[Table]:
+    """Build tables of the paired change of the minFDE6 from the first to each of the others.
+
+    An input whose removal makes the error smaller by more than the interval does harm. Variants that have
+    other agents than the first, as short histories do, have no pairs.
+    """
+    first = results[0]
+    paired = [group for group in groups if group in PAIRED_GROUPS]
+    for group in paired:
+        rows = []
+        for variant in results[1:]:
+            if "minFDE6" in shared_columns([first, variant], group):
+                change = compare([variant], [first], "minFDE6", group)
+                rows.append([variant.predictor, *(f"{x:+.3f}" for x in change)])
+        if rows:
+            title = f"{group} agents, change of the minFDE6 without an input"
+            yield Table(title, ["", "change", "from", "to (95 %)"], rows)
 
 
 def changed(
@@ -186,7 +222,8 @@ def changed(
         metrics = shared_columns([*before, *after], group)
         rows += [[f"{group} {n}", *(f"{x:+.3f}" for x in compare(after, before, n, group))] for n in metrics]
         agents += [f"{sum(after[0].per_scenario[f'{group}/count']):,} {group}"] if metrics else []
-    title = f"{new} against {old}, {' and '.join(agents)} agents"
+    part = after[0].part
+    title = f"{new} against {old}, {' and '.join(agents)} agents{part and ', '}{part}"
     found = [Table(title, ["", "change", "from", "to (95 %)"], rows)]
     for how, scenarios in zip(("better", "worse"), changes(after, before, count), strict=True):
         lines = [[scenario, f"{change:+.2f}"] for scenario, change in scenarios]

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.files import atomic_file
-from trajpred.store.reader import read_manifest
+from trajpred.store.manifest import read_manifest
 
 #: Version of the JSON files: it changes with the meaning of a key, not with new keys.
 VERSION = 5
@@ -38,6 +38,9 @@ class Evaluation:
     Attributes:
         predictor: name of the predictor.
         split: of the store.
+        half: of the split: one of :data:`~trajpred.splits.HALVES`, or empty for all of it.
+        observed_s: seconds of history after which the forecasts were made, if these are not those of the
+            recordings; else 0.
         scenarios: number of labelled scenarios that were evaluated.
         seconds: of the future, those that were scored and those that are known; a predictor's horizon may be
             shorter than the data's.
@@ -83,19 +86,31 @@ class Evaluation:
     how: str = ""
     updates: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
+    half: str = ""
+    observed_s: float = 0.0
 
     def __repr__(self) -> str:
         focal = self.metrics.get("focal", {})
         best = "".join(f", {name} {focal[name]:.2f}" for name in ("minADE6", "minFDE6") if name in focal)
-        return (
-            f"Evaluation({self.predictor}: {self.scenarios:,} scenarios of {self.split}, focal agents{best})"
-        )
+        return f"Evaluation({self.predictor}: {self.data}, focal agents{best})"
+
+    @property
+    def data(self) -> str:
+        """For example ``4,007 scenarios of val, reporting half``."""
+        return ", ".join(filter(None, (f"{self.scenarios:,} scenarios of {self.split}", self.part)))
 
     @property
     def covered(self) -> str:
         """The number of scenarios; ``40 of 616`` if no agent of the others was forecast."""
         missing = self.missing.get("scenarios", 0)
         return f"{self.scenarios - missing:,} of {self.scenarios:,}" if missing else f"{self.scenarios:,}"
+
+    @property
+    def part(self) -> str:
+        """``reporting half, after 0.5 s`` where a part of the data was evaluated, else empty."""
+        half = f"{self.half} half" if self.half else ""
+        observed = f"after {self.observed_s:g} s" if self.observed_s else ""
+        return ", ".join(filter(None, (half, observed)))
 
     @property
     def partly(self) -> str:

@@ -14,22 +14,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.evaluation.agents import BOUNDS, FACTS, WORLD_GROUPS, ScoredAgents, require_step, whole_seconds
+from trajpred.evaluation.agent_scores import (
+    agent_scores,
+    best_modes,
+    horizon_columns,
+    horizon_scores,
+    tensors,
+)
+from trajpred.evaluation.agents import BOUNDS, FACTS, WORLD_GROUPS, ScoredAgents, require_step
 from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.updates import ERRORS, changes, score_streams
 from trajpred.forecast import Forecast
 from trajpred.geometry import rotate
-from trajpred.metrics import (
-    METRICS,
-    agent_metrics,
-    columns,
-    final_error,
-    horizon_metrics,
-    metrics_of,
-    names_in,
-    paired_columns,
-    world_metrics,
-)
+from trajpred.metrics import METRICS, columns, metrics_of, paired_columns, world_metrics
 from trajpred.metrics.calibration import laplace_levels, reliability
 from trajpred.scenario import Scenario
 from trajpred.splits import GROUPS
@@ -39,42 +36,6 @@ Means = dict[str, dict[str, float]]
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 #: Bins of the reliability diagram.
 BINS = 10
-
-
-def agent_scores(
-    agents: ScoredAgents, ks: Sequence[int], plausibility: bool = False
-) -> dict[str, NDArray[Any]]:
-    """Compute all metrics of each agent, ``[A]`` by column; arguments as for :class:`Scores`."""
-    heading, target_heading = _tensors(agents, "heading", "target_heading")
-    path, p, target, valid = _tensors(agents)
-    found = agent_metrics(path, p, target, valid, ks, heading=heading, target_heading=target_heading)
-    scores = {name: x.float().numpy() for name, x in found.items()}
-    if plausibility:
-        scores |= {one.name: one.compute(agents) for one in metrics_of("plausibility")}
-    return scores
-
-
-def horizon_scores(agents: ScoredAgents) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.float32]]]:
-    """Compute the breakdown metrics as if the future ended after ``"1 s"``, ``"2 s"`` …
-
-    For each horizon the agents ``[A]`` visible then, and their metrics ``[A, M]``.
-    """
-    ends = whole_seconds(agents.valid.shape[1], agents.step_s)
-    path, p, target, valid = _tensors(agents)
-    found = horizon_metrics(path, p, target, valid, [*ends.values()], names_in("breakdown"))
-    tables = {s: np.stack([x.float().numpy() for x in found[step].values()], 1) for s, step in ends.items()}
-    return {f"{s:g} s": (agents.valid[:, ends[s] - 1], table) for s, table in tables.items()}
-
-
-def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:
-    """Return the mode ``[A]`` with the least final error; the first one of an agent without a known step."""
-    error = final_error(*_tensors(agents, "trajectory", "target", "valid")).numpy()
-    return np.where(np.isnan(error), np.inf, error).argmin(axis=1)
-
-
-def _tensors(agents: ScoredAgents, *names: str) -> list[torch.Tensor]:
-    names = names or ("trajectory", "probability", "target", "valid")
-    return [torch.from_numpy(getattr(agents, name)) for name in names]
 
 
 class GroupMeans:
@@ -133,7 +94,8 @@ class Scores:
         self.worlds = {group: WorldMeans(group) for group in WORLD_GROUPS}
         self.names: tuple[str, ...] = ()
         short = columns("breakdown")
-        self._all, self._horizons = GroupMeans(()), GroupMeans(short)
+        self._all = GroupMeans(())
+        self._horizons = GroupMeans(horizon_columns(plausibility))
         self._facts = {fact: GroupMeans(short) for fact in FACTS}
         self._updates = GroupMeans((*ERRORS, *changes()))
         self.scenario_ids: list[str] = []
@@ -174,9 +136,9 @@ class Scores:
             by_scene = _scene_sums(agents, group, np.stack([scores[name] for name in names], axis=1))
             sums.frombytes(by_scene.tobytes())
         self._all.add("", agents.member, table)
-        for second, (visible, values) in horizon_scores(agents).items():
-            member = {group: x & visible for group, x in agents.member.items()}
-            self._horizons.add(second, member, values)
+        for second, ahead in horizon_scores(agents, self.calibration is not None).items():
+            member = {group: x & ahead.visible for group, x in agents.member.items()}
+            self._horizons.add(second, member, ahead.values)
         short = np.stack([scores[name] for name in columns("breakdown")], axis=1)
         for fact, means in self._facts.items():
             for part in np.unique(agents.facts[fact]).tolist():
@@ -188,7 +150,7 @@ class Scores:
         return self._all.means("", names)
 
     def horizons(self) -> dict[str, Means]:
-        """Return the means of the breakdown metrics over the agents visible at each horizon."""
+        """Return the means of the metrics by seconds ahead over the agents visible at each horizon."""
         return {second: self._horizons.means(second) for second in self._horizons.count}
 
     def updates(self) -> dict[str, Means]:
@@ -236,7 +198,7 @@ class WorldMeans:
             return
         _, index, actors = np.unique(agents.scene[rows], return_inverse=True, return_counts=True)
         first = np.searchsorted(index, np.arange(len(actors)))
-        path, p, target, valid = (x[torch.from_numpy(rows)] for x in _tensors(agents))
+        path, p, target, valid = (x[torch.from_numpy(rows)] for x in tensors(agents))
         self.count, self.actors = self.count + len(actors), self.actors + int(actors.sum())
         for name, x in world_metrics(path, p[first], target, valid, torch.from_numpy(index)).items():
             values = x.numpy()

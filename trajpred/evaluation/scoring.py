@@ -84,6 +84,8 @@ def evaluate(
         **_summary(scores, ks),
         av2=check.summary() if check else {},
         training=dict(predictor.training),
+        half=store.half,
+        observed_s=store.observed_s,
         store=store_facts(store.path),
         environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},
     )

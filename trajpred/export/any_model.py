@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from trajpred.graph.config import GraphConfig
-from trajpred.graph.relations import RELATIONS, relation_kinds
-from trajpred.graph.scene_graph import SceneBatch
+from trajpred.features.config import GraphConfig
+from trajpred.features.relations import RELATIONS, edges_of, relation_kinds
+from trajpred.features.scene_graph import SceneBatch
 from trajpred.model import SceneDecoder, SceneTokens, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature
@@ -24,17 +24,25 @@ REAL = {"A": "a", "L": "l"}
 #: Ports that hold the fields of the nodes of a batch, whose own names lack the kind of node.
 FIELDS = {
     "agent": ("history", "object_type", *(f"agent_{name}" for name in AGENT_STATE)),
-    "lane": tuple(f"lane_{name}" for name in ("token", "position", "heading", "eigenvectors")),
+    "lane": ("lane_token", "lane_position", "lane_heading", "lane_eigenvectors"),
 }
-_ROWS = tuple(Port(f"{node}_row", "int64", (size,), "") for node, size in (("agent", "a"), ("lane", "l")))
-_EDGES = tuple(
-    port
-    for i, (sender, _, receiver) in enumerate(RELATIONS)
-    for port in (
-        Port(f"{sender}_{receiver}_index", "int64", (2, f"e{i}"), ""),
-        Port(f"{sender}_{receiver}_kind", "int64", (f"e{i}",), ""),
-    )
+_ROWS = (
+    Port("agent_row", "int64", ("a",), ""),
+    Port("lane_row", "int64", ("l",), ""),
 )
+
+
+def _edge_ports() -> tuple[Port, ...]:
+    """Return the ports of the edges of all relations."""
+    ports: list[Port] = []
+    for i, (sender, _, receiver) in enumerate(RELATIONS):
+        size = f"e{i}"
+        ports.append(Port(f"{sender}_{receiver}_index", "int64", (2, size), ""))
+        ports.append(Port(f"{sender}_{receiver}_kind", "int64", (size,), ""))
+    return tuple(ports)
+
+
+_EDGES = _edge_ports()
 
 
 def _real(port: Port) -> Port:
@@ -59,7 +67,8 @@ class Chain(nn.Module):
 
     def __init__(self, signature: Signature, *stages: Stage) -> None:
         super().__init__()
-        self.signature, self.stages = signature, stages
+        self.signature = signature
+        self.stages = stages
 
 
 def encoder_chain(encoder: TokenEncoder, config: GraphConfig) -> Chain:
@@ -84,24 +93,37 @@ class RealScene(Stage):
         self.config = config
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        values, outputs = _named(self.signature.inputs, inputs), []
-        agents, lanes = values["agent_valid"], values["lane_valid"]
+        values = _named(self.signature.inputs, inputs)
+        agents = values["agent_valid"]
+        lanes = values["lane_valid"]
         rows = {"A": agents.nonzero()[:, 0], "L": lanes.nonzero()[:, 0]}
         # Number of each row among those without padding.
         place = {"agent": agents.long().cumsum(0) - 1, "lane": lanes.long().cumsum(0) - 1}
+        outputs: list[Tensor] = []
         for port, value in zip(self.signature.inputs, inputs, strict=True):
-            real = place["agent"].index_select(0, value) if port.name == "target" else value
+            real = value
+            if port.name == "target":
+                real = place["agent"].index_select(0, value)
             for axis, size in enumerate(port.shape):
-                real = real.index_select(axis, rows[size]) if size in rows else real
-            outputs.append(real)
-        agent, lane = values["agent_position"], values["lane_position"]
-        kinds = relation_kinds(agent, agents, lane, lanes, values["lane_topology"], self.config)
-        edges = []
-        for (sender, _, receiver), kind in ((relation, kinds[relation]) for relation in RELATIONS):
-            row, column = kind.nonzero().unbind(1)  # sorted by receiver
-            index = place[sender].index_select(0, column), place[receiver].index_select(0, row)
-            edges += [torch.stack(index), kind[row, column]]
-        return (*(x.clone() for x in outputs), *rows.values(), *edges)
+                if size in rows:
+                    real = real.index_select(axis, rows[size])
+            outputs.append(real.clone())
+        kinds = relation_kinds(
+            agent=values["agent_position"],
+            agent_valid=agents,
+            lane=values["lane_position"],
+            lane_valid=lanes,
+            topology=values["lane_topology"],
+            config=self.config,
+        )
+        edges: list[Tensor] = []
+        for relation in RELATIONS:
+            sender_type, _, receiver_type = relation
+            receiver, sender, kind = edges_of(kinds[relation])
+            sender = place[sender_type].index_select(0, sender)
+            receiver = place[receiver_type].index_select(0, receiver)
+            edges += [torch.stack((sender, receiver)), kind]
+        return (*outputs, *rows.values(), *edges)
 
 
 class EncoderModel(Stage):
@@ -122,7 +144,8 @@ class DecoderModel(Stage):
 
     def __init__(self, decoder: SceneDecoder, inputs: Sequence[Port], temperature: float) -> None:
         super().__init__(Signature(tuple(inputs), SIGNATURES["decoder"].outputs))
-        self.decoder, self.temperature = decoder, temperature
+        self.decoder = decoder
+        self.temperature = temperature
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         values = _named(self.signature.inputs, inputs)
@@ -142,23 +165,29 @@ class Padded(Stage):
         super().__init__(Signature((*map(_real, encoder.outputs), *_ROWS, *valid), encoder.outputs))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        tokens, rows, valid = inputs[:2], inputs[2:4], inputs[4:]
-        return tuple(
-            x.new_zeros(mask.shape[0], x.shape[1]).index_copy(0, row, x)
-            for x, row, mask in zip(tokens, rows, valid, strict=True)
-        )
+        agent, lane, agent_row, lane_row, agent_valid, lane_valid = inputs
+        return _padded(agent, agent_row, agent_valid), _padded(lane, lane_row, lane_valid)
+
+
+def _padded(tokens: Tensor, row: Tensor, valid: Tensor) -> Tensor:
+    padded = tokens.new_zeros(valid.shape[0], tokens.shape[1])
+    return padded.index_copy(0, row, tokens)
 
 
 def scene_batch(values: Mapping[str, Tensor]) -> SceneBatch:
     """Build the batch of one scene from the outputs of :class:`RealScene`."""
     batch = SceneBatch()
     batch.scenario_id = [""]
-    batch.heading, batch.step_s = values["real_scene_heading"][None], values["real_step_s"][None]
+    batch.heading = values["real_scene_heading"][None]
+    batch.step_s = values["real_step_s"][None]
     for node, names in FIELDS.items():
-        store, held = batch[node], [name for name in names if f"real_{name}" in values]
-        store.update({name.removeprefix(f"{node}_"): values[f"real_{name}"] for name in held})
+        store = batch[node]
+        for name in names:
+            if f"real_{name}" in values:
+                store[name.removeprefix(f"{node}_")] = values[f"real_{name}"]
         size = store.heading.shape[0]
-        store.num_nodes, store.batch = size, torch.zeros_like(store.heading, dtype=torch.int64)
+        store.num_nodes = size
+        store.batch = torch.zeros_like(store.heading, dtype=torch.int64)
         store.ptr = torch.tensor([0, 1]) * size
     for relation in RELATIONS:
         name = f"{relation[0]}_{relation[2]}"
@@ -168,4 +197,5 @@ def scene_batch(values: Mapping[str, Tensor]) -> SceneBatch:
 
 
 def _named(ports: Sequence[Port], values: Sequence[Tensor]) -> dict[str, Tensor]:
-    return dict(zip((port.name for port in ports), values, strict=True))
+    names = [port.name for port in ports]
+    return dict(zip(names, values, strict=True))

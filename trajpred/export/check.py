@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.export.precision import PrecisionRule
+from trajpred.features.scene_graph import build_batch
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm
-from trajpred.graph.scene_graph import build_batch
 from trajpred.lane_map import LaneMap
 from trajpred.model import Forecaster
 from trajpred.onboard.bundle import FUSED, SIGNATURES
@@ -37,7 +37,8 @@ class Case:
 
     Attributes:
         name: the scenario's id, and how it was changed.
-        agents, lanes: number of each in the model's input.
+        agents: number of agents in the model's input.
+        lanes: number of lanes in the model's input.
         largest: maximum over the agents of the largest distance (m) between corresponding points of their
             futures; of the encoder alone, over the tokens of the relative difference.
         probability: largest difference of a probability; None of the encoder alone.
@@ -61,7 +62,8 @@ class Check:
         limit: of ``usual``.
         unit: ``m``, or ``relative`` of the encoder alone.
         cases: one per scene.
-        usual, largest: 99 % quantile and maximum of the agents' distances; of the tokens both the maximum.
+        usual: 99 % quantile of the agents' distances; of the tokens the maximum.
+        largest: maximum of either.
         scored: number of focal agents with a known future.
         min_fde: their mean minFDE in PyTorch and in the bundle, metres; None if there are none.
     """
@@ -110,22 +112,44 @@ def check(
     if fused:
         content = forecaster.bundle.read(f"{FUSED}.onnx")
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    cases, distances, errors = [], [], []
+    cases: list[Case] = []
+    distances: list[NDArray[np.float64]] = []
+    expected_errors: list[float] = []
+    onboard_errors: list[float] = []
     for name, scenario in _scenes(predictor.model, forecaster, scenarios, progress):
         batch = ScenarioBatch.of([scenario])
-        [expected], found = predictor.forecast([scenario]), forecaster.forecast(batch)
-        distances.append(_distance(expected, found))
-        probability = float(np.abs(expected.probability - found.probability).max())
-        agents, lanes = len(found.track_id), len(forecaster.localise(batch).lanes.row)
-        cases.append(Case(name, agents, lanes, float(distances[-1].max()), probability))
-        errors.append([_focal_min_fde(scenario, forecast) for forecast in (expected, found)])
+        [expected] = predictor.forecast([scenario])
+        onboard = forecaster.forecast(batch)
+        distance = _distance(expected, onboard)
+        distances.append(distance)
+        case = Case(
+            name=name,
+            agents=len(onboard.track_id),
+            lanes=len(forecaster.localise(batch).lanes.row),
+            largest=float(distance.max()),
+            probability=float(np.abs(expected.probability - onboard.probability).max()),
+        )
+        cases.append(case)
+        expected_error = _focal_min_fde(scenario, expected)
+        onboard_error = _focal_min_fde(scenario, onboard)
+        if expected_error is not None and onboard_error is not None:
+            expected_errors.append(expected_error)
+            onboard_errors.append(onboard_error)
         if fused:
             require_equal(session, example_arrays(forecaster, scenario))
-    known = np.array([pair for pair in errors if None not in pair], np.float64)
-    min_fde = (float(known[:, 0].mean()), float(known[:, 1].mean())) if len(known) else None
-    distance = np.concatenate(distances)
-    overall = float(np.quantile(distance, 0.99)), float(distance.max())
-    result = Check(rule.usual_m, "m", tuple(cases), *overall, len(known), min_fde)
+    min_fde = None
+    if expected_errors:
+        min_fde = (float(np.mean(expected_errors)), float(np.mean(onboard_errors)))
+    all_distances = np.concatenate(distances)
+    result = Check(
+        limit=rule.usual_m,
+        unit="m",
+        cases=tuple(cases),
+        usual=float(np.quantile(all_distances, 0.99)),
+        largest=float(all_distances.max()),
+        scored=len(expected_errors),
+        min_fde=min_fde,
+    )
     require_limits(result, rule, bundle)
     return result
 
@@ -152,12 +176,14 @@ def _compare_tokens(name: str, scenario: Scenario, model: Forecaster, encoder: O
     batch = build_batch([scenario], model.scene)
     with torch.inference_mode():
         expected = model.encoder.encode(batch).nodes.numpy()
-    found = encoder.encode(ScenarioBatch.of([scenario]))
-    agents, lanes = found.agent_valid, found.lane_valid
-    same = np.array_equal(batch["agent"].track_id, found.track_id[agents])
-    if not same or not np.array_equal(batch["lane"].row.numpy(), found.lane_row[lanes]):
+    onboard = encoder.encode(ScenarioBatch.of([scenario]))
+    agents = onboard.agent_valid
+    lanes = onboard.lane_valid
+    same_agents = np.array_equal(batch["agent"].track_id, onboard.track_id[agents])
+    same_lanes = np.array_equal(batch["lane"].row.numpy(), onboard.lane_row[lanes])
+    if not same_agents or not same_lanes:
         raise DataError("the bundle encodes other agents or lanes than the model", field="track_id")
-    tokens = np.concatenate((found.agent[agents], found.lane[lanes]))
+    tokens = np.concatenate((onboard.agent[agents], onboard.lane[lanes]))
     length = np.sqrt((np.linalg.norm(expected, axis=1) ** 2).mean())
     largest = float(np.linalg.norm(tokens - expected, axis=1).max() / length)
     return Case(name, int(agents.sum()), int(lanes.sum()), largest)
@@ -171,7 +197,8 @@ def _scenes(
     Meanwhile ``model`` selects agents and lanes as the bundle does, whose sizes may be fixed.
     """
     require(bool(scenarios), "scenarios", "are required to check a bundle")
-    first, scene = scenarios[0], model.scene
+    first = scenarios[0]
+    scene = model.scene
     row = slice(first.focal, first.focal + 1)
     alone = replace(first, tracks=Tracks(**{name: x[row] for name, x in vars(first.tracks).items()}))
     scenes = [(scenario.scenario_id, scenario) for scenario in scenarios]
@@ -195,35 +222,44 @@ def with_tolerance(rule: PrecisionRule, tolerance_m: float) -> PrecisionRule:
 
 def require_limits(result: Check, rule: PrecisionRule, bundle: Path) -> None:
     """Raise DataError that names the first limit of ``rule`` that is exceeded."""
-    largest_m, probability = (rule.largest_m, MAX_PROBABILITY_CHANGE) if rule.largest_m else (np.inf, np.inf)
+    largest_m = np.inf
+    max_probability = np.inf
+    if rule.largest_m:
+        largest_m = rule.largest_m
+        max_probability = MAX_PROBABILITY_CHANGE
+    probability = max(case.probability or 0 for case in result.cases)
     pytorch, onboard = result.min_fde or (0.0, 0.0)
+    max_min_fde = pytorch * (1 + rule.metric) + 1e-3
     limits = (
         ("99 % of the agents are within {} m", result.usual, result.limit),
         ("the largest distance is {} m", result.largest, largest_m),
-        ("a probability differs by {}", max(case.probability or 0 for case in result.cases), probability),
-        ("focal minFDE increases to {} m", onboard, pytorch * (1 + rule.metric) + 1e-3),
+        ("a probability differs by {}", probability, max_probability),
+        ("focal minFDE increases to {} m", onboard, max_min_fde),
     )
-    for text, found, limit in limits:
-        if not found <= limit:
-            excess = f"{text.format(f'{found:.4g}')}, the limit is {limit:.4g}"
+    for text, value, limit in limits:
+        if not value <= limit:
+            excess = f"{text.format(f'{value:.4g}')}, the limit is {limit:.4g}"
             raise DataError(f"the bundle differs from the model: {excess}", file=bundle.name)
 
 
 def example_arrays(runtime: OnboardEncoder, scenario: Scenario) -> dict[str, NDArray[Any]]:
     """Compute inputs and outputs of every graph by ``GRAPH/NAME``; all agents are targets."""
     scene = runtime.localise(ScenarioBatch.of([scenario]))
-    agents, lanes = (len(scene.inputs[name]) for name in ("agent_valid", "lane_valid"))
-    lane_inputs = runtime.lanes.lane_inputs(scene.lanes.row)
-    values = scene.inputs | {name: pad(array, lanes) for name, array in lane_inputs.items()}
+    agents = len(scene.inputs["agent_valid"])
+    lanes = len(scene.inputs["lane_valid"])
+    values = dict(scene.inputs)
+    for name, array in runtime.lanes.lane_inputs(scene.lanes.row).items():
+        values[name] = pad(array, lanes)
     values["target"] = pad(np.arange(len(scene.agents.track_id)), agents)
     for graph in runtime.GRAPHS:
         names = [port.name for port in SIGNATURES[graph].outputs]
         values |= dict(zip(names, runtime.run(graph, values), strict=True))
-    return {
-        f"{graph}/{port['name']}": values[port["name"]]
-        for graph, ports in runtime.bundle.info["graphs"].items()
-        for port in (*ports["inputs"], *ports["outputs"])
-    }
+    arrays: dict[str, NDArray[Any]] = {}
+    for graph, ports in runtime.bundle.info["graphs"].items():
+        for port in (*ports["inputs"], *ports["outputs"]):
+            name = port["name"]
+            arrays[f"{graph}/{name}"] = values[name]
+    return arrays
 
 
 def require_equal(session: onnxruntime.InferenceSession, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -234,21 +270,23 @@ def require_equal(session: onnxruntime.InferenceSession, arrays: Mapping[str, ND
             raise DataError("differs from the three graphs", file=f"{FUSED}.onnx", field=port.name)
 
 
-def _distance(expected: Forecast, found: Forecast) -> NDArray[np.float64]:
+def _distance(expected: Forecast, onboard: Forecast) -> NDArray[np.float64]:
     """Return ``[A]`` the largest distance (m) between corresponding points of each agent's futures."""
-    order = found.rows(expected.track_id)
-    if len(expected.track_id) != len(found.track_id) or (order < 0).any():
+    order = onboard.rows(expected.track_id)
+    if len(expected.track_id) != len(onboard.track_id) or (order < 0).any():
         raise DataError("the bundle predicts other agents than the model", field="track_id")
-    distance: NDArray[np.float64] = norm(expected.trajectory - found.trajectory[order]).max(axis=(1, 2))
+    difference = expected.trajectory - onboard.trajectory[order]
+    distance: NDArray[np.float64] = norm(difference).max(axis=(1, 2))
     return distance
 
 
 def _focal_min_fde(scenario: Scenario, forecast: Forecast) -> float | None:
     """Return the focal agent's minFDE (m), or None if its last future step is unknown."""
-    row, end = int(forecast.rows(np.array([scenario.focal_id]))[0]), scenario.num_steps - 1
+    row = int(forecast.rows(np.array([scenario.focal_id]))[0])
+    end = scenario.num_steps - 1
     step = end - scenario.num_observed
-    known = 0 <= step < forecast.trajectory.shape[2] and scenario.tracks.valid[scenario.focal, end]
-    if row < 0 or not known:
+    is_predicted = row >= 0 and 0 <= step < forecast.trajectory.shape[2]
+    if not is_predicted or not scenario.tracks.valid[scenario.focal, end]:
         return None
     truth = scenario.tracks.position[scenario.focal, end]
     return float(norm(forecast.trajectory[row, :, step] - truth).min())

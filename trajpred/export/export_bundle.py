@@ -26,8 +26,8 @@ from trajpred.export.graphs import Decoder, Encoder
 from trajpred.export.interface import interface_page
 from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.trace import join, to_onnx
+from trajpred.features.channels import LANE_KINDS
 from trajpred.files import atomic_file, naming
-from trajpred.graph.channels import LANE_KINDS
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
@@ -82,17 +82,22 @@ def export_bundle(
     """
     require(OPSETS[0] <= opset <= OPSETS[1], "opset", f"must be {OPSETS[0]} to {OPSETS[1]}, is {opset}")
     require(sizes is None or min(sizes) > 0, "sizes", "must be positive")
-    for option, given in (("fused", fused), ("tolerance_m", tolerance_m is not None)):
-        require(part == "all" or not given, option, "does not go with the encoder alone")
+    if part == "encoder":
+        require(not fused, "fused", "does not go with the encoder alone")
+        require(tolerance_m is None, "tolerance_m", "does not go with the encoder alone")
     target = Path(out).resolve()
     if target.exists() and not bundle.is_bundle(target):
         raise DataError("exists and is not a bundle: not overwritten", file=out)
     predictor = CheckpointPredictor(checkpoint)
     predictor.device = torch.device("cpu")
-    model, rule = predictor.model.to(predictor.device), PRECISIONS[precision]
+    model = predictor.model.to(predictor.device)
+    rule = PRECISIONS[precision]
     scenes = predictor.on_model_steps(scenarios)
     modules = _modules(predictor, part)
-    fixed = _model_sizes(model) | ({} if sizes is None else {"A": sizes[0], "B": sizes[0], "L": sizes[1]})
+    fixed = _model_sizes(model)
+    if sizes is not None:
+        agents, lanes = sizes
+        fixed |= {"A": agents, "B": agents, "L": lanes}
     target.parent.mkdir(parents=True, exist_ok=True)
     with (
         naming(target),
@@ -104,7 +109,8 @@ def export_bundle(
         for name, module in modules.items():
             with stage(f"tracing {name}", progress):
                 graphs[name] = to_onnx(module, name, fixed, opset)
-        graphs |= {bundle.FUSED: join(graphs, bundle.SIGNATURES[bundle.FUSED], bundle.FUSED)} if fused else {}
+        if fused:
+            graphs[bundle.FUSED] = join(graphs, bundle.SIGNATURES[bundle.FUSED], bundle.FUSED)
         with stage(f"converting to {precision}", progress and precision != "fp32"):
             graphs = {name: rule.convert(graph) for name, graph in graphs.items()}
         for name, graph in graphs.items():
@@ -132,8 +138,10 @@ def _modules(predictor: CheckpointPredictor, part: Part) -> dict[str, nn.Module]
     The default encoder and decoder are evaluated over all pairs of a scene, which is fastest; any other, also
     a subclass of them or a published operator, as it is.
     """
-    model, temperature = predictor.model, predictor.temperature
-    encoder, decoder, graph = model.encoder, model.decoder, model.scene.graph
+    temperature = predictor.temperature
+    encoder = predictor.model.encoder
+    decoder = predictor.model.decoder
+    graph = predictor.model.scene.graph
     modules: dict[str, nn.Module] = {"lane_encoder": encoder.lane}
     if type(encoder) is SceneEncoder:
         modules["encoder"] = Encoder(encoder, graph)
@@ -150,9 +158,14 @@ def _modules(predictor: CheckpointPredictor, part: Part) -> dict[str, nn.Module]
 
 def _model_sizes(model: Forecaster) -> dict[str, int]:
     """Return the values of the letters in the signatures that the model fixes."""
-    encoder, decoder, points = model.encoder, model.decoder, model.scene.features.lane_points
-    sizes = {"T": model.history, "P": points, "D": encoder.dim, "K": decoder.modes, "F": decoder.horizon}
-    return sizes | {"W": max(1, encoder.num_eigenvectors)}
+    return {
+        "T": model.history,
+        "P": model.scene.features.lane_points,
+        "D": model.encoder.dim,
+        "K": model.decoder.modes,
+        "F": model.decoder.horizon,
+        "W": max(1, model.encoder.num_eigenvectors),
+    }
 
 
 def _manifest(
@@ -162,9 +175,11 @@ def _manifest(
     graphs: Mapping[str, onnx.ModelProto],
 ) -> dict[str, Any]:
     model = predictor.model
-    fixed, scene = _model_sizes(model), model.scene
+    fixed = _model_sizes(model)
+    scene = model.scene
     if sizes is not None:  # they may lower the model's limits: the nearest agents and lanes are kept
-        agents, lanes = min(sizes[0], scene.features.max_agents), min(sizes[1], scene.features.max_lanes)
+        agents = min(sizes[0], scene.features.max_agents)
+        lanes = min(sizes[1], scene.features.max_lanes)
         scene = replace(scene, features=replace(scene.features, max_agents=agents, max_lanes=lanes))
     versions = {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
     futures = {"horizon": fixed["F"], "modes": fixed["K"], "temperature": predictor.temperature}
@@ -184,30 +199,34 @@ def _manifest(
         "sizes": None if sizes is None else {"A": sizes[0], "L": sizes[1]},
         "indices": INDICES,
         "graphs": {name: _graph_facts(name, graph, fixed) for name, graph in graphs.items()},
-        "made_with": {**environment(), **versions},
+        "made_with": environment() | versions,
     }
 
 
 def _graph_facts(name: str, graph: onnx.ModelProto, fixed: Mapping[str, int]) -> dict[str, Any]:
     has = {port.name for port in (*graph.graph.input, *graph.graph.output)}
-    ports = {
-        side: [
-            {**port._asdict(), "shape": bundle.resolved(port, fixed)} for port in ports if port.name in has
-        ]
-        for side, ports in bundle.SIGNATURES[name]._asdict().items()
-    }
+    signature = bundle.SIGNATURES[name]
     operators = Counter(node.op_type for node in graph.graph.node)
-    return {**ports, "operators": dict(sorted(operators.items()))}
+    return {
+        "inputs": [_port_facts(port, fixed) for port in signature.inputs if port.name in has],
+        "outputs": [_port_facts(port, fixed) for port in signature.outputs if port.name in has],
+        "operators": dict(sorted(operators.items())),
+    }
+
+
+def _port_facts(port: bundle.Port, fixed: Mapping[str, int]) -> dict[str, Any]:
+    return port._asdict() | {"shape": bundle.resolved(port, fixed)}
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Write ``bundle.json``, with size and SHA-256 of every other file."""
-    files = {
-        file.name: {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-        for file in sorted(folder.iterdir())
-        if file.name != bundle.MANIFEST
-    }
-    text = json.dumps({**manifest, "files": files}, indent=1, default=str, allow_nan=False)
+    files: dict[str, dict[str, Any]] = {}
+    for file in sorted(folder.iterdir()):
+        if file.name == bundle.MANIFEST:
+            continue
+        content = file.read_bytes()
+        files[file.name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    text = json.dumps(manifest | {"files": files}, indent=1, default=str, allow_nan=False)
     (folder / bundle.MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 

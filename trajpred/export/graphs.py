@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trajpred.geometry import Pose
-from trajpred.graph.config import GraphConfig
-from trajpred.graph.relations import (
+from trajpred.features.config import GraphConfig
+from trajpred.features.relations import (
     AGENT_TO_AGENT,
     AGENT_TO_LANE,
     EDGE_KINDS,
@@ -23,6 +22,7 @@ from trajpred.graph.relations import (
     edge_features,
     relation_kinds,
 )
+from trajpred.geometry import Pose
 from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder
@@ -35,7 +35,9 @@ class Nodes:
     """Agents and lanes of one scene as the nodes of a graph, agents first.
 
     Attributes:
-        poses: ``[N, 2]``, ``[N]``; valid: ``[N]``; agents: A.
+        poses: ``[N, 2]``, ``[N]``.
+        valid: ``[N]``, False for padding.
+        agents: A.
     """
 
     poses: Pose[Tensor]
@@ -46,7 +48,8 @@ class Nodes:
     def of(cls, agents: Pose[Tensor], agent_valid: Tensor, lanes: Pose[Tensor], lane_valid: Tensor) -> Nodes:
         position = torch.cat((agents.position, lanes.position))
         heading = torch.cat((agents.heading, lanes.heading))
-        return cls(Pose(position, heading), torch.cat((agent_valid, lane_valid)), agents.heading.shape[0])
+        valid = torch.cat((agent_valid, lane_valid))
+        return cls(Pose(position, heading), valid, agents=agents.heading.shape[0])
 
     def distance(self, poses: Pose[Tensor]) -> Tensor:
         """Compute the metres ``[M, N]`` from each of ``poses`` to each node, infinite for padding."""
@@ -62,10 +65,13 @@ def scene_kinds(nodes: Nodes, topology: Tensor, config: GraphConfig) -> Tensor:
     Returns:
         ``[N, N]`` int64, receiver by sender: index into ``EDGE_KINDS``.
     """
-    A, position, valid = nodes.agents, nodes.poses.position, nodes.valid
+    A = nodes.agents
+    position = nodes.poses.position
+    valid = nodes.valid
     kinds = relation_kinds(position[:A], valid[:A], position[A:], valid[A:], topology, config)
     of_agents = torch.cat((kinds[AGENT_TO_AGENT], kinds[LANE_TO_AGENT]), 1)
-    return torch.cat((of_agents, torch.cat((kinds[AGENT_TO_LANE], kinds[LANE_TO_LANE]), 1)))
+    of_lanes = torch.cat((kinds[AGENT_TO_LANE], kinds[LANE_TO_LANE]), 1)
+    return torch.cat((of_agents, of_lanes))
 
 
 class Encoder(nn.Module):
@@ -76,7 +82,8 @@ class Encoder(nn.Module):
 
     def __init__(self, encoder: SceneEncoder, config: GraphConfig) -> None:
         super().__init__()
-        self.encoder, self.config = encoder, config
+        self.encoder = encoder
+        self.config = config
 
     def forward(
         self,
@@ -96,9 +103,9 @@ class Encoder(nn.Module):
         nodes = Nodes.of(Pose(agent_position, agent_heading), agent_valid, lanes, lane_valid)
         kind = scene_kinds(nodes, lane_topology, self.config)
         poses = nodes.poses
-        bias = self.encoder.bias(
-            edge_features(poses.rows[:, None], poses.rows[..., None], kind, len(EDGE_KINDS))
-        )
+        senders = poses.rows[:, None]
+        receivers = poses.rows[..., None]
+        bias = self.encoder.bias(edge_features(senders, receivers, kind, len(EDGE_KINDS)))
         relation = DenseRelation.of_pairs(bias, kind > 0, (poses, poses))
         tokens = torch.cat((self.encoder.agent(history, object_type), lane_token))
         tokens = self.encoder.apply_layers(tokens, relation)
@@ -116,7 +123,8 @@ class Decoder(nn.Module):
 
     def __init__(self, decoder: ModeDecoder, temperature: float = 1.0) -> None:
         super().__init__()
-        self.decoder, self.temperature = decoder, temperature
+        self.decoder = decoder
+        self.temperature = temperature
 
     def forward(
         self,
@@ -135,33 +143,40 @@ class Decoder(nn.Module):
         step_s: Tensor,
         *unused: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        agents, lanes = Pose(agent_position, agent_heading), Pose(lane_position, lane_heading)
+        agents = Pose(agent_position, agent_heading)
+        lanes = Pose(lane_position, lane_heading)
         nodes = Nodes.of(agents, agent_valid, lanes, lane_valid)
-        own = Pose(agent_position.index_select(0, target), agent_heading.index_select(0, target))
+        targets = Pose(agent_position.index_select(0, target), agent_heading.index_select(0, target))
 
         def relation(stage: int, poses: Pose[Tensor]) -> DenseRelation:
             modes = self.decoder.mode.num_embeddings
             agent = target if stage == 0 else target.repeat_interleave(modes)
             return self._relation(stage, nodes, poses, agent)
 
-        state = (x.index_select(0, target) for x in (agent_anchors, agent_velocity, agent_elapsed_s))
-        anchors, velocity, elapsed = state
-        time = step_s.expand(elapsed.shape[0])
-        start = self.decoder.start(anchors, constant_velocity(velocity, elapsed, time, self.decoder.horizon))
+        anchors = agent_anchors.index_select(0, target)
+        velocity = agent_velocity.index_select(0, target)
+        elapsed_s = agent_elapsed_s.index_select(0, target)
+        steps_s = step_s.expand(elapsed_s.shape[0])
+        steady = constant_velocity(velocity, elapsed_s, steps_s, self.decoder.horizon)
+        start = self.decoder.start(anchors, steady)
         scene = torch.cat((agent_token, lane_context))
         token = agent_token.index_select(0, target)
-        prediction = self.decoder.decode(token, scene, own, start, relation).merged()
+        prediction = self.decoder.decode(token, scene, targets, start, relation).merged()
         probability = (prediction.logits / self.temperature).softmax(-1)
         return prediction.trajectory, prediction.scale, probability
 
     def _relation(self, stage: int, nodes: Nodes, poses: Pose[Tensor], agent: Tensor) -> DenseRelation:
         """Relate each of ``poses`` ``[M]`` to the nodes within the radius and to its own ``agent``."""
         node = torch.arange(nodes.valid.shape[0], device=agent.device)
-        own = node == agent[:, None]
-        distance, radius = nodes.distance(poses), self.decoder.radius[stage]
-        edge = (distance <= radius) | own
-        other = torch.where(node >= nodes.agents, 2, 1)
-        kind = torch.where(own, torch.zeros_like(other), other)
-        features = edge_features(nodes.poses.rows[:, None], poses.rows[..., None], kind, len(MODE_EDGE_KINDS))
-        bias = self.decoder.bias[stage](features) + fade_out(distance, radius).where(~own, 0.0)
+        is_self = node == agent[:, None]
+        distance = nodes.distance(poses)
+        radius = self.decoder.radius[stage]
+        edge = (distance <= radius) | is_self
+        node_kind = torch.where(node >= nodes.agents, 2, 1)
+        kind = torch.where(is_self, torch.zeros_like(node_kind), node_kind)
+        senders = nodes.poses.rows[:, None]
+        receivers = poses.rows[..., None]
+        features = edge_features(senders, receivers, kind, len(MODE_EDGE_KINDS))
+        fading = fade_out(distance, radius).where(~is_self, 0.0)
+        bias = self.decoder.scene_bias(stage, features, fading)
         return DenseRelation.of_pairs(bias, edge, (nodes.poses, poses), complete=True)

@@ -8,7 +8,11 @@ from typing import Any
 def interface_page(manifest: dict[str, Any]) -> str:
     """Return the Markdown page for the content of a ``bundle.json``."""
     model = manifest["model"]
-    operators = {name for graph in manifest["graphs"].values() for name in graph["operators"]}
+    operators: set[str] = set()
+    for graph in manifest["graphs"].values():
+        operators |= set(graph["operators"])
+    graphs = [_graph(name, graph) for name, graph in manifest["graphs"].items()]
+    indices = [f"- `{port}`: {', '.join(names)}" for port, names in manifest["indices"].items()]
     what = f"Encoder without decoder: tokens of {model['dim']} channels"
     if "decoder" in manifest["graphs"]:
         what = f"{model['modes']} futures of {model['horizon']} steps"
@@ -22,9 +26,9 @@ def interface_page(manifest: dict[str, Any]) -> str:
         "`encoder`, then `decoder` if there is one. Frames: an agent's own frame is its last observed pose, "
         "x ahead, y left; a lane's is its midpoint and direction; the scene's is the map frame moved to an "
         f"origin nearby (subtract in float64). {_origin(manifest['graphs'])}\n",
-        *(_graph(name, graph) for name, graph in manifest["graphs"].items()),
+        *graphs,
         "## Indices, from 0\n",
-        *(f"- `{port}`: {', '.join(names)}" for port, names in manifest["indices"].items()),
+        *indices,
         "",
         _check(manifest["check"]),
         "## Operators\n",
@@ -34,14 +38,15 @@ def interface_page(manifest: dict[str, Any]) -> str:
 
 
 def _origin(graphs: dict[str, Any]) -> str:
-    inputs = {port["name"] for graph in graphs.values() for port in graph["inputs"]}
-    if "scene_heading" in inputs:
-        return "The origin is the focal agent's or the ego's position: the model uses poses in its frame."
+    for graph in graphs.values():
+        if any(port["name"] == "scene_heading" for port in graph["inputs"]):
+            return "The origin is the focal agent's or the ego's position: the model uses poses in its frame."
     return "Every origin gives the same result."
 
 
 def _sizes(manifest: dict[str, Any]) -> str:
-    sizes, limits = manifest["sizes"], manifest["scene"]["features"]
+    sizes = manifest["sizes"]
+    limits = manifest["scene"]["features"]
     if sizes:
         return (
             f"Fixed sizes: A = B = {sizes['A']} agents, L = {sizes['L']} lane segments and crossings. Pad "
@@ -55,13 +60,14 @@ def _sizes(manifest: dict[str, Any]) -> str:
 
 
 def _graph(name: str, graph: dict[str, Any]) -> str:
-    rows = [
-        f"| {side} | `{port['name']}` | {port['dtype']} | [{', '.join(map(str, port['shape']))}] | "
-        f"{port['meaning']} |"
-        for side, ports in (("in", graph["inputs"]), ("out", graph["outputs"]))
-        for port in ports
-    ]
+    rows = [_row("in", port) for port in graph["inputs"]]
+    rows += [_row("out", port) for port in graph["outputs"]]
     return "\n".join((f"## {name}.onnx\n", "| | name | type | shape | |", "|---|---|---|---|---|", *rows, ""))
+
+
+def _row(side: str, port: dict[str, Any]) -> str:
+    shape = ", ".join(str(size) for size in port["shape"])
+    return f"| {side} | `{port['name']}` | {port['dtype']} | [{shape}] | {port['meaning']} |"
 
 
 def _check(check: dict[str, Any]) -> str:

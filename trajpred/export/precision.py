@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -63,7 +64,7 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
                 values = numpy_helper.to_array(weights[name]).astype(np.float16)
                 converted[name] = numpy_helper.from_array(values, f"{name}_half")
         nodes += _half_product(node, f"{node.input[0]}_half_{index}", set(converted))
-    used = {name for node in nodes for name in node.input}
+    used = set(chain.from_iterable(node.input for node in nodes))
     kept = [weight for weight in (*weights.values(), *converted.values()) if weight.name in used]
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
@@ -73,9 +74,11 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _half_product(node: onnx.NodeProto, cast_input: str, converted: set[str]) -> list[onnx.NodeProto]:
     """Return ``node`` in float16 between casts of its input and output."""
-    product, cast_output = onnx.NodeProto(), f"{node.output[0]}_half"
+    cast_output = f"{node.output[0]}_half"
+    product = onnx.NodeProto()
     product.CopyFrom(node)
-    product.input[:] = [cast_input, *(f"{x}_half" if x in converted else x for x in node.input[1:])]
+    weights = [f"{name}_half" if name in converted else name for name in node.input[1:]]
+    product.input[:] = [cast_input, *weights]
     product.output[:] = [cast_output]
     return [
         helper.make_node("Cast", [node.input[0]], [cast_input], to=onnx.TensorProto.FLOAT16),
@@ -99,11 +102,11 @@ def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
     exact = [node.name for node in source.graph.node if _stays_exact(node, joined)]
     exact += [f"{name}_MatMul" for name in exact]  # what the quantiser makes of a Gemm before
     with tempfile.TemporaryDirectory() as folder, quiet():
-        path, products = Path(folder) / "int8.onnx", ["MatMul", "Gemm"]
+        path = Path(folder) / "int8.onnx"
         quantize_dynamic(
             source,
             path,
-            op_types_to_quantize=products,
+            op_types_to_quantize=["MatMul", "Gemm"],
             weight_type=QuantType.QInt8,
             per_channel=True,
             nodes_to_exclude=exact,
@@ -112,12 +115,32 @@ def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _stays_exact(node: onnx.NodeProto, joined: set[str]) -> bool:
-    kept = (*TRAJECTORY_WEIGHTS, CURVES)
-    return any(name in joined or any(part in name for part in kept) for name in node.input)
+    if any(name in joined for name in node.input):
+        return True
+    names = " ".join(node.input)
+    return any(part in names for part in (*TRAJECTORY_WEIGHTS, CURVES))
 
 
 PRECISIONS: dict[str, PrecisionRule] = {
-    "fp32": PrecisionRule(lambda model: model, 1e-3, 1e-2, 0.001, 1e-4),
-    "fp16": PrecisionRule(to_half, 0.1, None, 0.01, 0.03),
-    "int8": PrecisionRule(to_int8, 2.0, None, 0.05, 0.5),
+    "fp32": PrecisionRule(
+        convert=lambda model: model,
+        usual_m=1e-3,
+        largest_m=1e-2,
+        metric=0.001,
+        token=1e-4,
+    ),
+    "fp16": PrecisionRule(
+        convert=to_half,
+        usual_m=0.1,
+        largest_m=None,
+        metric=0.01,
+        token=0.03,
+    ),
+    "int8": PrecisionRule(
+        convert=to_int8,
+        usual_m=2.0,
+        largest_m=None,
+        metric=0.05,
+        token=0.5,
+    ),
 }

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
-import re
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import onnx
@@ -19,11 +15,12 @@ from onnx import compose
 from onnxscript import opset18
 from onnxscript.optimizer import remove_unused_nodes
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import Dim
 from torch.overrides import TorchFunctionMode
 
 from trajpred.errors import DataError
 from trajpred.export.any_model import Chain
+from trajpred.export.failures import conversion_failure, tracing_failure, user_of
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature, resolved
 
 #: Sizes to trace with. Only shapes matter; they differ from each other and from 0 and 1, which torch treats
@@ -41,16 +38,16 @@ def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) 
     Raises: DataError that names the module and the operation that cannot be traced or converted.
     """
     if isinstance(module, Chain):
-        stages = {
-            f"stage_{i}": _traced(stage, stage.signature, sizes, opset)
-            for i, stage in enumerate(module.stages)
-        }
+        stages: dict[str, onnx.ModelProto] = {}
+        for i, stage in enumerate(module.stages):
+            stages[f"stage_{i}"] = _traced(stage, stage.signature, sizes, opset)
         return without_unused(join(stages, module.signature, name))
     return without_unused(_traced(module, SIGNATURES[name], sizes, opset))
 
 
 def _traced(module: nn.Module, ports: Signature, sizes: Mapping[str, int], opset: int) -> onnx.ModelProto:
-    inputs, shapes = traced_inputs(ports.inputs, sizes), _dynamic_shapes(ports.inputs, sizes)
+    inputs = traced_inputs(ports.inputs, sizes)
+    shapes = _dynamic_shapes(ports.inputs, sizes)
     with warnings.catch_warnings(), quiet(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
@@ -88,7 +85,8 @@ def _compute_constants(graph: onnx.GraphProto) -> None:
     outputs = {port.name for port in graph.output}
     for weight in graph.initializer:
         if weight.name in outputs:
-            name, weight.name = weight.name, f"{weight.name}_value"
+            name = weight.name
+            weight.name = f"{name}_value"
             graph.node.insert(0, onnx.helper.make_node("Identity", [weight.name], [name]))
     inner = [value for value in graph.value_info if value.name not in outputs]
     del graph.value_info[:]
@@ -97,7 +95,7 @@ def _compute_constants(graph: onnx.GraphProto) -> None:
 
 def _name_sizes(graph: onnx.GraphProto, ports: Signature) -> None:
     """Name dynamic sizes by the letters of the signature, so that equal names are equal sizes once joined."""
-    shapes = {port.name: port.shape for side in ports for port in side}
+    shapes = {port.name: port.shape for port in (*ports.inputs, *ports.outputs)}
     for value in (*graph.input, *graph.output):
         for size, name in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
             if size.dim_param:
@@ -120,14 +118,18 @@ def join(graphs: Mapping[str, onnx.ModelProto], signature: Signature, name: str)
 
     Tensors with the same name are the same tensor.
     """
-    parts = [
-        compose.add_prefix(model, f"{part}/", rename_inputs=False, rename_outputs=False).graph
-        for part, model in graphs.items()
-    ]
-    ports = {port.name: port for part in parts for port in (*part.input, *part.output)}
-    inputs, outputs = ([ports[port.name] for port in side if port.name in ports] for side in signature)
-    nodes = [node for part in parts for node in part.node]
-    weights = [value for part in parts for value in part.initializer]
+    ports: dict[str, onnx.ValueInfoProto] = {}
+    nodes: list[onnx.NodeProto] = []
+    weights: list[onnx.TensorProto] = []
+    for part, model in graphs.items():
+        prefixed = compose.add_prefix(model, f"{part}/", rename_inputs=False, rename_outputs=False)
+        graph = prefixed.graph
+        for port in (*graph.input, *graph.output):
+            ports[port.name] = port
+        nodes += graph.node
+        weights += graph.initializer
+    inputs = [ports[port.name] for port in signature.inputs if port.name in ports]
+    outputs = [ports[port.name] for port in signature.outputs if port.name in ports]
     joined = onnx.helper.make_graph(nodes, name, inputs, outputs, weights)
     first = next(iter(graphs.values()))
     return onnx.helper.make_model(joined, opset_imports=first.opset_import, ir_version=first.ir_version)
@@ -137,7 +139,9 @@ def without_unused(model: onnx.ModelProto) -> onnx.ModelProto:
     """Remove nodes, weights and inputs on which no output depends."""
     remove_unused_nodes(model)
     graph = model.graph
-    used = {name for node in graph.node for name in _names_read(node)} | {port.name for port in graph.output}
+    used = {port.name for port in graph.output}
+    for node in graph.node:
+        used |= set(_names_read(node))
     for inputs in (graph.input, graph.initializer):
         kept = [port for port in inputs if port.name in used]
         del inputs[:]
@@ -157,20 +161,26 @@ def traced_inputs(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[Te
     """Make values for ``ports``; ``sizes`` override :data:`TRACED_SIZES`."""
     values = []
     for port in ports:
-        shape = [int(size) for size in resolved(port, {**TRACED_SIZES, **sizes})]
+        shape = [int(size) for size in resolved(port, TRACED_SIZES | dict(sizes))]
         dtype = getattr(torch, port.dtype)
-        fixed = torch.full(shape, dtype == torch.bool, dtype=dtype)
-        values.append(torch.rand(shape, dtype=dtype) if dtype.is_floating_point else fixed)
+        if dtype.is_floating_point:
+            values.append(torch.rand(shape, dtype=dtype))
+        else:
+            values.append(torch.full(shape, dtype == torch.bool, dtype=dtype))
     return tuple(values)
 
 
 def _dynamic_shapes(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[dict[int, Dim] | None, ...]:
     """Return the dynamic axes of each port: the scene sizes that ``sizes`` does not fix."""
-    letters = {size for port in ports for size in port.shape if isinstance(size, str)}
-    dims = {size: Dim(size) for size in sorted(letters & TRACED_SIZES.keys()) if size not in sizes}
-    return tuple(
-        {axis: dims[size] for axis, size in enumerate(port.shape) if size in dims} or None for port in ports
-    )
+    dims: dict[str, Dim] = {}
+    for size in sorted(TRACED_SIZES.keys() - sizes.keys()):
+        if any(size in port.shape for port in ports):
+            dims[size] = Dim(size)
+    shapes: list[dict[int, Dim] | None] = []
+    for port in ports:
+        dynamic = {axis: dims[size] for axis, size in enumerate(port.shape) if size in dims}
+        shapes.append(dynamic or None)
+    return tuple(shapes)
 
 
 def _hypot(x: Any, y: Any) -> Any:
@@ -187,8 +197,10 @@ def _index_add(values: Any, dim: int, index: Any, source: Any, alpha: int = 1) -
     if alpha != 1:
         source = opset18.Mul(source, opset18.CastLike(opset18.Constant(value_float=float(alpha)), source))
     rank = len(source.shape)
-    others = [axis for axis in range(rank) if axis != dim % rank]
-    rows = opset18.Unsqueeze(index, opset18.Constant(value_ints=others)) if others else index
+    other_axes = [axis for axis in range(rank) if axis != dim % rank]
+    rows = index
+    if other_axes:
+        rows = opset18.Unsqueeze(index, opset18.Constant(value_ints=other_axes))
     rows = opset18.Expand(rows, opset18.Shape(source))
     return opset18.ScatterElements(values, rows, source, axis=dim, reduction="add")
 
@@ -235,60 +247,3 @@ class SizesStayOpen(TorchFunctionMode):
         if func is Tensor.__len__ and isinstance(args[0].shape[0], torch.SymInt):
             raise TypeError("len fixes a size of the scene, use x.shape[0]")
         return func(*args, **(kwargs or {}))
-
-
-def tracing_failure(error: BaseException, module: nn.Module) -> str:
-    """Name the innermost submodule of ``module`` and its line of code that raised while it was traced."""
-    cause = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    names = {id(one): type(one).__name__ for one in module.modules()}
-    found = _innermost(cause.__traceback__, names) or _innermost(error.__traceback__, names)
-    reason = next((line for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
-    if reason.startswith("Constraints violated"):
-        reason = "Python's int, range or a comparison fixes a size of the scene"
-    return f"{found or model_name(module)} cannot be traced: {reason.strip().rstrip('.')}"
-
-
-def _innermost(trace: TracebackType | None, names: dict[int, str]) -> str | None:
-    """Return the last frame whose ``self`` is one of the modules, with its line of code."""
-    found = None
-    for frame, line in traceback.walk_tb(trace):
-        owner = names.get(id(frame.f_locals.get("self")))
-        if owner is not None:
-            file = Path(frame.f_code.co_filename).name
-            code = traceback.FrameSummary(frame.f_code.co_filename, line, "").line
-            found = f"{owner} in {file}, line {line}, `{code}`,"
-    return found
-
-
-def conversion_failure(error: BaseException, program: ExportedProgram, module: nn.Module) -> str:
-    """Name the operation that ONNX lacks, and the submodule of ``module`` that uses it."""
-    messages: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None:
-        messages.append(str(cause))
-        cause = cause.__cause__
-    named = re.search(r"target=torch\.ops\.([\w.]+)", "\n".join(messages))
-    if named is None:
-        return f"{model_name(module)} cannot be converted to ONNX: {messages[-1].splitlines()[0]}"
-    return f"{user_of(named[1], program, module)} uses the operation {named[1]}, which ONNX lacks"
-
-
-def user_of(operation: str, program: ExportedProgram, module: nn.Module) -> str:
-    """Name the innermost submodule of ``module`` that uses an operation, ``aten.NAME.OVERLOAD``."""
-    for traced in (program, program.run_decompositions()):
-        for node in traced.graph.nodes:
-            stack = node.meta.get("nn_module_stack")
-            if stack and operation == str(node.target):
-                kind = list(stack.values())[-1][1]
-                owner = (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
-                return model_name(module) if owner == type(module).__name__ else owner
-    return model_name(module)
-
-
-def model_name(module: nn.Module) -> str:
-    """Name the class of ``module``; of a graph of this package, which wraps a model, that of the model."""
-    if type(module).__module__.startswith("trajpred.export."):
-        module = next(module.children(), module)
-    return type(module).__name__

@@ -1,4 +1,4 @@
-"""Metrics of forecasts: displacement, worlds, plausibility and calibration; see ``registry.py``.
+"""Metrics of forecasts: displacement, worlds, plausibility and calibration; see ``standard.py``.
 
 The registry describes metrics without torch; what computes them is imported on first use.
 """
@@ -6,17 +6,11 @@ The registry describes metrics without torch; what computes them is imported on 
 from typing import TYPE_CHECKING
 
 from trajpred import lazy_names
+from trajpred.metrics import standard
 from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
-from trajpred.metrics.registry import (
-    METRICS,
-    Metric,
-    columns,
-    metric_of,
-    metrics_of,
-    names_in,
-    paired_columns,
-    register,
-)
+from trajpred.metrics.groups import agent_groups
+from trajpred.metrics.layout import columns, names_in, paired_columns
+from trajpred.metrics.registry import METRICS, Metric, metric_of, metrics_of, register
 
 if TYPE_CHECKING:
     from trajpred.metrics.compute import agent_metrics, horizon_metrics, world_metrics

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import DataError, as_array, require
+from trajpred.errors import DataError, as_array, require, require_rows
 from trajpred.geometry import norm
+from trajpred.modes import require_probabilities
 from trajpred.scenario import OBJECT_TYPES
 
 #: Smaller probabilities count as this: the cost of an excluded mode that comes true is bounded.
@@ -63,7 +64,10 @@ def reliability(
         probability: ``[A, K]`` in [0, 1]; best: ``[A]`` each agent's best mode.
         top_only: count each agent's most probable mode alone (confidence and accuracy, as Guo et al. do; of
             equal ones the first) instead of all modes.
+
+    Raises: DataError if a probability is negative or not finite.
     """
+    require_probabilities(probability)
     hit = np.arange(probability.shape[1]) == best[:, None]
     if top_only:
         top = probability.argmax(1)[:, None]
@@ -87,10 +91,11 @@ def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> flo
         logits: ``[A, K]`` logits or log-probabilities; -inf counts as :data:`MIN_PROBABILITY`.
         best: ``[A]`` each agent's best mode.
 
-    Raises: DataError if there is no agent.
+    Raises: DataError if there is no agent, or one whose greatest logit is not finite.
     """
     require(len(best) > 0, "best", "has no agent to fit a temperature to")
     logits = np.asarray(logits, np.float64)
+    require_rows(np.isfinite(logits.max(1)), "logits", "contains NaN or infinity, or excludes all modes")
     shifted = np.maximum(logits - logits.max(1, keepdims=True), np.log(MIN_PROBABILITY))
     of_best = np.take_along_axis(shifted, best[:, None], 1)[:, 0]
     low, high = -np.log(MAX_TEMPERATURE), -np.log(MIN_TEMPERATURE)
@@ -102,8 +107,12 @@ def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> flo
 
 
 def apply_temperature(probability: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Return ``p^(1/T)``, normalised: ``[A, K]``. T > 1 flattens, T < 1 sharpens; zeros stay zero."""
-    require(temperature > 0, "temperature", f"must be positive, is {temperature}")
+    """Return ``p^(1/T)``, normalised: ``[A, K]``. T > 1 flattens, T < 1 sharpens; zeros stay zero.
+
+    Raises: DataError if T is not positive and finite, or a probability is negative or not finite.
+    """
+    require(0 < temperature < np.inf, "temperature", f"must be positive and finite, is {temperature}")
+    require_probabilities(probability)
     relative = probability / probability.max(1, keepdims=True)  # before the power, which could underflow
     powered: NDArray[np.float64] = relative ** (1 / temperature)
     return powered / powered.sum(1, keepdims=True)

@@ -19,6 +19,7 @@ from trajpred.metrics.displacement import (
     by_probability,
     displacement,
     final_error,
+    heading_error,
     missed,
     mode_errors,
 )
@@ -39,6 +40,8 @@ def agent_metrics(
     target_heading: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Compute displacement metrics of each agent for its K most probable modes: ``[A]`` by name and K.
+
+    NaN for agents with a probability that is not finite.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres; probability: ``[A, K]``.
@@ -71,20 +74,30 @@ def horizon_metrics(
     valid: Tensor,
     steps: Sequence[int],
     names: Sequence[str],
+    heading: Tensor | None = None,
+    target_heading: Tensor | None = None,
 ) -> dict[int, dict[str, Tensor]]:
     """Compute metrics as if the future ended after each of ``steps``: ``[A]`` by steps, name and K (6).
 
-    NaN for agents that are not visible at that step. Other arguments as in :func:`agent_metrics`.
+    NaN for agents that are not visible at that step, or have a probability that is not finite. Other
+    arguments as in :func:`agent_metrics`; metrics of headings need headings.
     """
     chosen = by_probability(probability)[:, :6]
-    error = torch.where(valid[:, None], displacement(trajectory, target), 0.0)
+    certain = probability.isfinite().all(1)[:, None, None]
+    error = torch.where(valid[:, None], displacement(trajectory, target), 0.0).where(certain, torch.nan)
     error, p = error.take_along_dim(chosen[..., None], 1), probability.take_along_dim(chosen, 1)
-    average = error.cumsum(2) / valid.cumsum(1)[:, None]
+    known = valid.cumsum(1)[:, None]
+    series = {"average": error.cumsum(2) / known, "final": error}
+    if heading is not None and target_heading is not None:
+        turned = heading_error(heading, target_heading, valid).take_along_dim(chosen[..., None], 1)
+        series["average_heading"] = turned.cumsum(2) / known
+        series["final_heading"] = turned
     found = {}
     for step in steps:
         visible = valid[:, step - 1, None]
-        ade, fde = (torch.where(visible, x[..., step - 1], torch.nan) for x in (average, error))
-        found[step] = {f"{name}6": METRICS[name].compute(Errors(ade, fde, p)) for name in names}
+        values = {name: torch.where(visible, x[..., step - 1], torch.nan) for name, x in series.items()}
+        errors = Errors(probability=p, **values)
+        found[step] = {f"{name}6": METRICS[name].compute(errors) for name in names}
     return found
 
 
@@ -117,14 +130,25 @@ def world_metrics(
         scene: ``[A]`` int64 ascending, containing each of 0 to S - 1.
 
     Returns:
-        ``[S]`` by the registry's names of world metrics.
+        ``[S]`` by the registry's names of world metrics; NaN for scenes whose probabilities are not finite.
     """
     final = final_error(trajectory, target, valid)
-    ade, fde = (_mean(x, scene) for x in (average_error(trajectory, target, valid), final))
+    ade = _mean(average_error(trajectory, target, valid), scene)
+    fde = _mean(final, scene)
+    certain = probability.isfinite().all(1)
+    ade = ade.where(certain[:, None], torch.nan)
+    fde = fde.where(certain[:, None], torch.nan)
     penalty = torch.where(fde == fde.amin(1, keepdim=True), (1 - probability) ** 2, torch.inf)
     row, best = torch.arange(len(scene), device=scene.device), penalty.argmin(1)[scene]
-    shares = (missed(final[row, best]), collides(trajectory[row, best], scene).to(fde.dtype))
-    worlds = Worlds(ade, fde, probability, *(_mean(one[:, None], scene)[:, 0] for one in shares))
+    misses = missed(final[row, best])
+    collisions = collides(trajectory[row, best], scene).to(fde.dtype)
+    worlds = Worlds(
+        average=ade,
+        final=fde,
+        probability=probability,
+        missed=_mean(misses[:, None], scene)[:, 0].where(certain, torch.nan),
+        collided=_mean(collisions[:, None], scene)[:, 0].where(certain, torch.nan),
+    )
     return {metric.name: metric.compute(worlds) for metric in metrics_of("world")}
 
 

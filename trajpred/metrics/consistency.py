@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.geometry import norm
+from trajpred.modes import require_probabilities
 
 #: Only the most probable modes are matched: this many.
 MATCHED_MODES = 6
@@ -76,8 +77,11 @@ def match_modes(
             :data:`MATCHED_MODES` most probable modes of each are used.
         steps: number of steps from the earlier forecast to the later one.
 
-    Raises: DataError if the numbers of modes differ, or the forecasts have no step in common.
+    Raises: DataError if the numbers of modes differ, the forecasts have no step in common, or a probability
+        is negative or not finite.
     """
+    require_probabilities(probability_before)
+    require_probabilities(probability_after)
     K, F = before.shape[1:3]
     problem = f"successive forecasts of {K} and {after.shape[1]} modes cannot be matched"
     require(after.shape[1] == K, "trajectory", problem)

@@ -47,15 +47,30 @@ def mode_errors(
     heading: Tensor | None = None,
     target_heading: Tensor | None = None,
 ) -> Errors:
-    """Compute the errors of every mode; arguments as in :func:`trajpred.metrics.agent_metrics`."""
+    """Compute the errors of every mode; arguments as in :func:`trajpred.metrics.agent_metrics`.
+
+    NaN for agents with a probability that is not finite, whose most probable modes are unknown.
+    """
     found = [average_error(trajectory, target, valid), final_error(trajectory, target, valid), probability]
     if heading is not None and target_heading is not None:
-        error = wrap_angle(heading - target_heading[:, None]).abs()
+        error = heading_error(heading, target_heading, valid)
         final = error.take_along_dim(last_step(valid)[:, None, None], 2)[..., 0]
-        found.append(error.where(valid[:, None], 0.0).sum(2) / valid.sum(1, keepdim=True))
+        found.append(error.sum(2) / valid.sum(1, keepdim=True))
         found.append(final.where(valid.any(1, keepdim=True), nan))
+    certain = probability.isfinite().all(1, keepdim=True)
+    found = [values.where(certain, nan) for values in found]
     order = by_probability(probability)
     return Errors(*(x.take_along_dim(order, 1) for x in found))
+
+
+def heading_error(heading: Tensor, target_heading: Tensor, valid: Tensor) -> Tensor:
+    """Compute the absolute heading error ``[A, K, F]`` of each mode in radians, 0 at unknown steps.
+
+    Args:
+        heading: ``[A, K, F]``; target_heading: ``[A, F]``; valid: ``[A, F]``.
+    """
+    error = wrap_angle(heading - target_heading[:, None]).abs()
+    return error.where(valid[:, None], 0.0)
 
 
 def by_probability(probability: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from trajpred.metrics.compute import agent_metrics
-from trajpred.metrics.registry import columns, metric_of
+from trajpred.metrics.layout import columns
+from trajpred.metrics.registry import metric_of
 from trajpred.splits import GROUPS
 
 
@@ -20,7 +21,7 @@ class ForecastMetrics(Metric):
     """Means over groups of agents of the registry's ``training`` metrics.
 
     Every agent counts once, in whatever batches. Agents without a valid future step are omitted. A non-finite
-    forecast is not: it makes its group's mean NaN.
+    forecast, or one with a non-finite probability, is not: it makes its group's mean NaN.
 
     Args:
         groups: names of the groups of agents to average over.

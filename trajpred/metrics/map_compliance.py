@@ -59,22 +59,22 @@ def on_road(points: NDArray[np.float64], area: shapely.Geometry) -> NDArray[np.b
 
 
 def off_road(trajectory: NDArray[np.float64], area: shapely.Geometry) -> NDArray[np.bool_]:
-    """Return whether each agent's centre leaves ``area`` (:func:`road_area`) at any step: ``[A, K]``.
+    """Return whether each agent's centre has left ``area`` (:func:`road_area`) by each step: ``[A, K, F]``.
 
     Meant for road vehicles (:func:`is_road_vehicle`) that start on the road.
     """
     outside = ~on_road(trajectory, area) & np.isfinite(trajectory).all(axis=-1)
-    return np.logical_or.reduce(outside, axis=-1)
+    return np.logical_or.accumulate(outside, axis=-1)
 
 
 def wrong_way(
     trajectory: NDArray[np.float64], heading: NDArray[np.float64], lane_map: LaneMap, step_s: float = 0.1
 ) -> NDArray[np.bool_]:
-    """Return whether each mode ``[A, K]`` drives against all nearby lanes for at least :data:`WRONG_WAY_S`.
+    """Return whether each mode has driven against all nearby lanes by each step: ``[A, K, F]``.
 
-    A step counts if the agent is faster than :data:`MOVING_SPEED`, at least one centreline is within
-    :data:`LANE_REACH_M`, none of these belongs to an intersection, and the heading differs by more than
-    :data:`WRONG_WAY_RAD` from the direction of all of them.
+    That takes :data:`WRONG_WAY_S` in total. A step counts if the agent is faster than :data:`MOVING_SPEED`,
+    at least one centreline is within :data:`LANE_REACH_M`, none of these belongs to an intersection, and the
+    heading differs by more than :data:`WRONG_WAY_RAD` from the direction of all of them.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres, city frame; heading: ``[A, K, F]`` radians.
@@ -84,8 +84,9 @@ def wrong_way(
         moving = norm(np.gradient(trajectory, step_s, axis=2)) > MOVING_SPEED  # False where NaN
     against = np.zeros(moving.shape, np.bool_)
     against[moving] = _against_all_lanes(trajectory[moving], heading[moving], lane_map)
-    total: NDArray[np.bool_] = against.sum(-1) * step_s > WRONG_WAY_S - step_s / 2  # timestamps jitter
-    return total
+    seconds = against.cumsum(axis=-1) * step_s
+    reached: NDArray[np.bool_] = seconds > WRONG_WAY_S - step_s / 2  # timestamps jitter
+    return reached
 
 
 def _against_all_lanes(

@@ -6,15 +6,17 @@ positions (unknown steps) never violate anything. Ground truth is passed as ``[A
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.geometry import norm, to_local
+from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
+from trajpred.metrics.collisions import collisions
 from trajpred.metrics.map_compliance import is_road_vehicle, off_road, on_road, road_area, wrong_way
 from trajpred.scenario import TYPICAL_SIZES
 
@@ -30,13 +32,11 @@ MOVING_SPEED = 1.0
 #: about 4 m; 1/3 leaves room for noise at walking pace. Acceleration (m/s²): a strong production car takes
 #: 4.6 s to 100 km/h. Deceleration and lateral acceleration: tyres on dry asphalt grip with about 0.8 g.
 KINEMATIC_LIMITS = {"curvature": 1 / 3, "acceleration": 6.0, "deceleration": 8.0, "lateral": 8.0}
-#: Boxes are scaled by this before they are compared: typical sizes are too large for half of all road users,
-#: and positions err by a decimetre. Of Argoverse 2's true scored futures 2.3 % collide so, at full size 7 %.
-BOX_SCALE = 0.9
-#: Pairs of boxes compared at once.
-_MAX_PAIRS = 1_000_000
-#: Centre ``[N, 2]``, heading ``[N]`` and half (length, width) ``[N, 2]`` of N boxes.
-_Boxes = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+#: The rules that each mode keeps or breaks by each step.
+RULES = ("off-road", "wrong-way", "infeasible")
+#: A standing agent truly stays within this distance (metres) of its last observed position: jitter of a
+#: recording is smaller, a step of a pedestrian larger.
+STANDING_M = 0.5
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Futures:
         origin: ``[A, 2]`` metres; origin_heading: ``[A]`` radians; velocity: ``[A, 2]`` m/s: last observed.
         trajectory: ``[A, K, F, 2]`` metres, city frame; heading: ``[A, K, F]`` radians along each mode.
         probability: ``[A, K]``.
+        target: ``[A, F, 2]`` metres; valid: ``[A, F]``: the true futures.
         modes: ``[A]`` int64, how many of the K modes an agent has; further ones have probability 0.
         in_world: ``[A]`` bool, agents whose modes are worlds together with those of the same scene.
         step_s: seconds between future steps.
@@ -64,40 +65,100 @@ class Futures:
     trajectory: NDArray[np.float64]
     heading: NDArray[np.float64]
     probability: NDArray[np.float64]
+    target: NDArray[np.float64]
+    valid: NDArray[np.bool_]
     modes: NDArray[np.int64]
     in_world: NDArray[np.bool_]
     step_s: float
 
     @cached_property
-    def on_map(self) -> dict[str, NDArray[np.float64]]:
-        """``off-road``, ``wrong-way`` ``[A, K]``, NaN without a map; ``start`` ``[A]``, on the road."""
+    def applies(self) -> NDArray[np.bool_]:
+        """Road vehicles that start on the road ``[A]``: the agents that :data:`RULES` apply to."""
+        return is_road_vehicle(self.object_type) & (self._on_map["start"] > 0)
+
+    @cached_property
+    def broken(self) -> dict[str, NDArray[np.floating]]:
+        """For each of :data:`RULES` whether each mode has broken it by each step: ``[A, K, F]``.
+
+        1 or 0; NaN where there is no map to say so.
+        """
+        motion = kinematics(self.trajectory, self.origin, self.velocity, self.step_s)
+        on_map = self._on_map
+        return {
+            "off-road": on_map["off-road"],
+            "wrong-way": on_map["wrong-way"],
+            "infeasible": infeasible(motion).astype(np.float32),
+        }
+
+    @cached_property
+    def _on_map(self) -> dict[str, NDArray[np.floating]]:
+        """``off-road``, ``wrong-way`` ``[A, K, F]``, NaN without a map; ``start`` ``[A]``, on the road."""
         parts = []
         for index, lane_map in enumerate(self.maps):
-            rows, area = self.scene == index, road_area(lane_map)
-            path, heading = self.trajectory[rows], self.heading[rows]
-            unknown = {name: np.full(path.shape[:2], np.nan) for name in ("off-road", "wrong-way")}
-            parts.append({"start": np.ones(len(path)), **unknown})
+            rows = self.scene == index
+            area = road_area(lane_map)
+            path = self.trajectory[rows]
+            heading = self.heading[rows]
+            unknown = np.full(path.shape[:3], np.nan, np.float32)
+            part = {"start": np.ones(len(path)), "off-road": unknown, "wrong-way": unknown}
             if area is not None and len(lane_map):
-                parts[-1] = {
+                against = wrong_way(path, heading, lane_map, self.step_s)
+                part = {
                     "start": on_road(self.origin[rows], area).astype(float),
-                    "off-road": off_road(path, area).astype(float),
-                    "wrong-way": wrong_way(path, heading, lane_map, self.step_s).astype(float),
+                    "off-road": off_road(path, area).astype(np.float32),
+                    "wrong-way": against.astype(np.float32),
                 }
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            parts.append(part)
+        columns = {}
+        for name in parts[0]:
+            columns[name] = np.concatenate([part[name] for part in parts])
+        return columns
 
-    def share(self, violated: NDArray[np.float64] | NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Sum the probabilities of the modes ``violated`` ``[A, K]`` of road vehicles that start on the road.
+    def until(self, steps: int | None = None) -> FuturesUntil:
+        """Return the futures as if they ended after ``steps``, by default all."""
+        return FuturesUntil(self, self.trajectory.shape[2] if steps is None else steps)
 
-        NaN for other agents.
+
+class FuturesUntil(NamedTuple):
+    """Futures as if they ended after a number of ``steps``: what plausibility metrics are computed from."""
+
+    futures: Futures
+    steps: int
+
+    def probability_of(self, rule: str) -> NDArray[np.float64]:
+        """Sum the probabilities ``[A]`` of the modes that break one of :data:`RULES`.
+
+        NaN for agents that the rules do not apply to.
         """
-        applies = is_road_vehicle(self.object_type) & (self.on_map["start"] > 0)
-        return np.where(applies, (self.probability * violated).sum(1), np.nan)
+        broken = self.futures.broken[rule][:, :, self.steps - 1]
+        total = (self.futures.probability * broken).sum(axis=1)
+        return np.where(self.futures.applies, total, np.nan)
 
+    def share_of_modes(self, rule: str) -> NDArray[np.float64]:
+        """Compute the share ``[A]`` of the modes that break one of :data:`RULES`, all modes alike.
 
-def infeasible_share(futures: Futures) -> NDArray[np.float64]:
-    """Compute the probability ``[A]`` that a road vehicle moves as it cannot; NaN for other agents."""
-    motion = kinematics(futures.trajectory, futures.origin, futures.velocity, futures.step_s)
-    return futures.share(infeasible(motion))
+        NaN for agents that the rules do not apply to.
+        """
+        broken = self.futures.broken[rule][:, :, self.steps - 1]
+        modes = self.futures.modes[:, None]
+        exists = np.arange(broken.shape[1]) < modes
+        share = (broken * exists).sum(axis=1) / modes[:, 0]
+        return np.where(self.futures.applies, share, np.nan)
+
+    def standing_drift(self) -> NDArray[np.float64]:
+        """Compute how far the modes of standing agents end from where these stand: ``[A]`` metres.
+
+        The mean by probability, ``Σ_k p_k |end_k - origin|``. NaN for agents that are farther than
+        :data:`STANDING_M` from there at any of these steps, or not seen at the last one.
+        """
+        futures = self.futures
+        valid = futures.valid[:, : self.steps]
+        away = norm(futures.target[:, : self.steps] - futures.origin[:, None])
+        farthest = np.where(valid, away, 0.0).max(axis=1)
+        stands = valid[:, -1] & (farthest <= STANDING_M)
+        end = norm(futures.trajectory[:, :, self.steps - 1] - futures.origin[:, None])
+        drift = (futures.probability * end).sum(axis=1)
+        return np.where(stands, drift, np.nan)
 
 
 def collision_share(futures: Futures) -> NDArray[np.float64]:
@@ -121,22 +182,23 @@ def kinematics(
     origin_velocity: NDArray[np.float64],
     step_s: float = 0.1,
 ) -> dict[str, NDArray[np.float64]]:
-    """Compute the extremes of each mode's motion, from points :data:`SPACING_S` apart around every step.
+    """Compute the extremes of each mode's motion up to each step.
 
-    With chords ``c1``, ``c2`` over τ seconds each, ``s = |c| / τ`` is a speed, ``(s2 - s1) / τ`` the
-    acceleration along the path, ``κ = 2 |c1 × c2| / (|c1| |c2| |c1 + c2|)`` the curvature of the circle
-    through the three points, and ``κ s1 s2`` the lateral acceleration. Exact for constant acceleration on a
-    straight line and for constant speed on a circle. Before its origin an agent is assumed to have moved with
-    its last velocity, so a mode that starts with a jerk is detected. Futures shorter than the spacing use
-    the longest possible spacing.
+    They are those of points :data:`SPACING_S` apart around every step. With chords ``c1``, ``c2`` over τ
+    seconds each, ``s = |c| / τ`` is a speed, ``(s2 - s1) / τ`` the acceleration along the path, ``κ = 2 |c1 ×
+    c2| / (|c1| |c2| |c1 + c2|)`` the curvature of the circle through the three points, and ``κ s1 s2`` the
+    lateral acceleration. Exact for constant acceleration on a straight line and for constant speed on a
+    circle. Before its origin an agent is assumed to have moved with its last velocity, so a mode that starts
+    with a jerk is detected. Futures shorter than the spacing use the longest possible spacing.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres; step f is ``f + 1`` steps after the last observed one.
         origin, origin_velocity: ``[A, 2]`` metres and m/s, last observed.
 
     Returns:
-        ``[A, K]`` each, at least 0: ``curvature`` (1/m) and ``lateral`` (m/s²) while faster than
-        :data:`MOVING_SPEED`, ``acceleration`` and ``deceleration`` (m/s²) along the path.
+        ``[A, K, F]`` each, at least 0 and never falling: ``curvature`` (1/m) and ``lateral`` (m/s²) while
+        faster than :data:`MOVING_SPEED`, ``acceleration`` and ``deceleration`` (m/s²) along the path. 0 at
+        steps before the first points of all three.
     """
     A, K, F, _ = trajectory.shape
     gap = max(1, min(F, round(SPACING_S / step_s)))
@@ -159,85 +221,18 @@ def kinematics(
         "deceleration": -along,
         "lateral": np.where(moving, lateral, 0.0),
     }
-    # fmax ignores NaN.
-    return {name: np.fmax.reduce(value, axis=-1, initial=0.0) for name, value in values.items()}
+    extremes = {}
+    for name, value in values.items():
+        padded = np.zeros((A, K, F))
+        padded[:, :, gap - 1 :] = value
+        extremes[name] = np.fmax.accumulate(np.fmax(padded, 0.0), axis=-1)  # fmax ignores NaN
+    return extremes
 
 
 def infeasible(motion: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
-    """Return whether each mode ``[A, K]`` exceeds any of :data:`KINEMATIC_LIMITS`; for road vehicles."""
+    """Return whether each mode has exceeded any of :data:`KINEMATIC_LIMITS` by each step: ``[A, K, F]``.
+
+    For road vehicles.
+    """
     exceeded = [motion[name] > limit for name, limit in KINEMATIC_LIMITS.items()]
     return np.logical_or.reduce(exceeded)
-
-
-def collisions(
-    trajectory: NDArray[np.float64],
-    heading: NDArray[np.float64],
-    size: NDArray[np.float64],
-    scene: NDArray[np.int64],
-    origin: NDArray[np.float64],
-    origin_heading: NDArray[np.float64],
-    box_scale: float = BOX_SCALE,
-) -> NDArray[np.bool_]:
-    """Return whether an agent's oriented box overlaps another's in world k: mode k of all agents of a scene.
-
-    av2's threshold of 1 m between centres passes cars that scrape along each other and rejects people side
-    by side. Pairs that already overlap at the last observed pose are ignored: there, the size or the
-    recording is wrong.
-
-    Args:
-        trajectory: ``[A, K, F, 2]`` metres, all agents of a scene in one frame.
-        heading: ``[A, K, F]`` radians.
-        size: ``[A, 2]`` (length, width) metres, such as :data:`trajpred.scenario.TYPICAL_SIZES`.
-        scene: ``[A]``, agents with the same number share a scene.
-        origin, origin_heading: ``[A, 2]`` and ``[A]``, the last observed poses.
-        box_scale: factor on ``size``; 1 where sizes are known.
-    """
-    half = size * (box_scale / 2)
-    first, second = _pairs(scene)
-    before = _overlap(*((origin[i], origin_heading[i], half[i]) for i in (first, second)))
-    first, second = first[~before], second[~before]
-    reach = norm(half)
-    hit = np.zeros((len(first), trajectory.shape[1]), np.bool_)
-    for steps in _chunks(trajectory.shape[2], hit.size):
-        place, angle = trajectory[:, :, steps], heading[:, :, steps]
-        near = norm(place[first] - place[second]) <= (reach[first] + reach[second])[:, None, None]
-        pair, mode, step = np.nonzero(near)
-        boxes = ((place[i, mode, step], angle[i, mode, step], half[i]) for i in (first[pair], second[pair]))
-        overlaps = _overlap(*boxes)
-        hit[pair[overlaps], mode[overlaps]] = True
-    found = np.zeros(trajectory.shape[:2], np.bool_)
-    for one in (first, second):
-        np.logical_or.at(found, one, hit)
-    return found
-
-
-def _pairs(scene: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return all pairs of agents of the same scene, each once."""
-    order = np.argsort(scene, kind="stable")
-    later = np.searchsorted(scene[order], scene[order], side="right") - 1 - np.arange(len(scene))
-    one = np.repeat(np.arange(len(scene)), later)
-    other = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(later) - later, later)
-    return order[one], order[other]
-
-
-def _chunks(steps: int, pairs: int) -> Iterator[slice]:
-    """Split the steps so that arrays over pairs and steps stay bounded."""
-    size = max(1, _MAX_PAIRS // max(pairs, 1))
-    return (slice(start, start + size) for start in range(0, steps, size))
-
-
-def _overlap(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
-    """Return whether boxes overlap, pair by pair.
-
-    Separating axes: two rectangles are disjoint if and only if they are so along a side of one of them.
-    """
-    return _meet_along(a, b) & _meet_along(b, a)
-
-
-def _meet_along(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
-    """Return whether the projections on both sides of ``a`` overlap; touching does not count."""
-    (center_a, heading_a, half_a), (center_b, heading_b, half_b) = a, b
-    offset = np.abs(to_local(center_b, center_a, heading_a))
-    cos, sin = np.abs(np.cos(heading_b - heading_a)), np.abs(np.sin(heading_b - heading_a))
-    shadow = np.stack((cos * half_b[:, 0] + sin * half_b[:, 1], sin * half_b[:, 0] + cos * half_b[:, 1]), -1)
-    return np.logical_and.reduce(offset < half_a + shadow, axis=-1)

@@ -1,7 +1,8 @@
-"""The registry of metrics: each one's function, label, unit, and the tables it appears in.
+"""The registry of metrics: the function, label and unit of each.
 
 A metric is one entry of :data:`METRICS`. Evaluation, JSON, tables, training curves, captions and the web page
-read the registry. docs/concepts/metrics.md defines the metrics.
+read the registry. ``standard.py`` contains the metrics that ship with trajpred, and ``layout.py`` the columns
+of the tables. docs/concepts/metrics.md defines the metrics.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trajpred.errors import require
-from trajpred.metrics import plausibility
-from trajpred.metrics.consistency import Matched
-from trajpred.metrics.displacement import missed, of_best, with_brier
 
 Kind = Literal["displacement", "plausibility", "world", "streaming"]
-Table = Literal["training", "progress", "results", "interval", "breakdown", "side by side"]
+Table = Literal["training", "progress", "results", "interval", "breakdown", "side by side", "seconds ahead"]
+
+#: The tables that have columns of K = 6 only.
+TABLES_OF_SIX: tuple[Table, ...] = ("breakdown", "seconds ahead")
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,16 @@ class Metric:
         label: what is measured, for titles.
         unit: ``m``, ``rad``, or empty for shares.
         kind: ``displacement`` (computed from :class:`~trajpred.metrics.displacement.Errors`),
-            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.Futures`, with ``--beyond`` only),
+            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.FuturesUntil`, with ``--beyond``
+            only),
             ``world`` (from :class:`~trajpred.metrics.compute.Worlds`), or ``streaming`` (from
             :class:`~trajpred.metrics.consistency.Matched`, with ``--streaming`` only).
         tables: the tables in which the metric appears, and for which K there: ``training`` (validation
             curves), ``progress`` (the progress bar), ``results`` (comparisons of predictors), ``interval``
-            (comparisons with intervals, values per scenario), ``breakdown`` (horizons, breakdowns, the page)
-            and ``side by side`` (breakdowns of several groups). Every metric appears in the main table of an
-            evaluation. Those in ``breakdown`` have K = 6 there and cannot use headings.
+            (comparisons with intervals, values per scenario), ``breakdown`` (horizons, breakdowns, the page),
+            ``side by side`` (breakdowns of several groups) and ``seconds ahead`` (horizons, with ``--beyond``
+            only). Every metric appears in the main table of an evaluation. Those in ``breakdown`` have K = 6
+            there and cannot use headings; ``seconds ahead`` has K = 6, too.
         ks: evaluate a displacement metric for these K only, whatever is asked for.
         per_actor: a world metric that is averaged over actors, not over scenes, as av2's leaderboard did.
 
@@ -61,95 +64,35 @@ METRICS: dict[str, Metric] = {}
 
 
 def register(metric: Metric) -> None:
-    """Add a metric to :data:`METRICS`, or replace the one of the same name. Raises: DataError."""
+    """Add a metric to :data:`METRICS`, or replace the one of the same name.
+
+    Raises:
+        DataError: the name ends in a digit, or a table has a K that it cannot show.
+    """
     ends = f"must not end in a digit, which would be read as K: {metric.name!r}"
     require(not metric.name[-1:].isdigit(), "name", ends)
-    require(metric.tables.get("breakdown", (6,)) == (6,), "tables", "must have K = 6 in breakdown")
-    evaluated = {k for ks in metric.tables.values() for k in ks} <= {*metric.ks} or not metric.ks
-    require(evaluated, "tables", f"have other K than ks: {metric.ks}")
+    for table in TABLES_OF_SIX:
+        ks = metric.tables.get(table, (6,))
+        require(ks == (6,), "tables", f"must have K = 6 in {table}")
+    if metric.ks:
+        for ks in metric.tables.values():
+            evaluated = set(ks) <= set(metric.ks)
+            require(evaluated, "tables", f"have other K than ks: {metric.ks}")
     METRICS[metric.name] = metric
 
 
 def metrics_of(kind: Kind) -> list[Metric]:
     """List the metrics of a kind."""
-    return [one for one in METRICS.values() if one.kind == kind]
-
-
-def columns(table: Table) -> tuple[str, ...]:
-    """List the columns of a table, such as ``minADE6``, by K."""
-    ks = sorted({k for one in METRICS.values() for k in one.tables.get(table, ())})
-    return tuple(f"{one.name}{k}" for k in ks for one in METRICS.values() if k in one.tables.get(table, ()))
-
-
-def paired_columns() -> tuple[str, ...]:
-    """List the columns that models are compared by, scenario by scenario."""
-    return tuple(dict.fromkeys((*columns("interval"), *columns("breakdown"))))
-
-
-def names_in(table: Table) -> tuple[str, ...]:
-    """List the names, without K, of the metrics in a table."""
-    return tuple(one.name for one in METRICS.values() if table in one.tables)
+    return [metric for metric in METRICS.values() if metric.kind == kind]
 
 
 def metric_of(column: str) -> Metric:
-    """Return the metric of a column, such as ``minADE`` for ``minADE6``. Raises: KeyError."""
-    return METRICS[column] if column in METRICS else METRICS[re.sub(r"\d+$", "", column)]
+    """Return the metric of a column, such as ``minADE`` for ``minADE6``.
 
-
-#: Tables of the four main metrics.
-_MAIN: dict[Table, tuple[int, ...]] = {"training": (1, 6), "results": (1, 6), "breakdown": (6,)}
-_ERRORS: dict[Table, tuple[int, ...]] = {**_MAIN, "progress": (6,), "interval": (6,)}
-_FINAL: dict[Table, tuple[int, ...]] = {**_ERRORS, "interval": (1, 6), "side by side": (6,)}
-_MISSED: dict[Table, tuple[int, ...]] = {**_MAIN, "interval": (6,), "side by side": (6,)}
-_BRIER: dict[Table, tuple[int, ...]] = {**_MAIN, "results": (6,), "interval": (6,)}
-_BEST = "of the mode with the best endpoint"
-
-for _metric in (
-    Metric("minADE", lambda e: e.average.amin(1), "Average error", tables=_ERRORS),
-    Metric("minFDE", lambda e: e.final.amin(1), "Final error", tables=_FINAL),
-    Metric("MR", lambda e: missed(e.final.amin(1)), "Share missed by more than 2 m", "", tables=_MISSED),
-    Metric(
-        "brier-minFDE",
-        lambda e: with_brier(e.final, e.probability),
-        "Final error with Brier score",
-        tables=_BRIER,
-    ),
-    Metric("brier-minADE", lambda e: with_brier(e.average, e.probability), "Average error with Brier score"),
-    Metric("ADE-of-best-FDE", lambda e: of_best(e.final, e.average), f"Average error {_BEST}"),
-    *(
-        Metric(f"{when} heading error", compute, f"{when.title()} heading error {_BEST}", "rad", ks=(6,))
-        for when, compute in (
-            ("average", lambda e: of_best(e.final, e.average_heading)),
-            ("final", lambda e: of_best(e.final, e.final_heading)),
-        )
-    ),
-    *(
-        Metric(name, compute, f"Probability of {label}", "", "plausibility")
-        for name, compute, label in (
-            ("off-road", lambda f: f.share(f.on_map["off-road"]), "leaving the road"),
-            ("wrong-way", lambda f: f.share(f.on_map["wrong-way"]), "driving against the traffic"),
-            ("infeasible", plausibility.infeasible_share, "infeasible motion"),
-            ("collision", plausibility.collision_share, "a collision"),
-        )
-    ),
-    Metric("avgMinADE", lambda w: w.average.amin(1), "Average error", kind="world"),
-    Metric("avgMinFDE", lambda w: w.final.amin(1), "Final error", kind="world"),
-    Metric(
-        "avgBrierMinFDE",
-        lambda w: with_brier(w.final, w.probability),
-        "Final error with Brier score",
-        kind="world",
-    ),
-    Metric("actorMR", lambda w: w.missed, "Share of missed actors", "", "world", per_actor=True),
-    Metric("actorCR", lambda w: w.collided, "Share of colliding actors", "", "world", per_actor=True),
-    Metric("mode displacement", Matched.displacement, "Displacement of the modes", kind="streaming"),
-    Metric(
-        "weighted displacement",
-        Matched.weighted_displacement,
-        "Displacement of the modes, by probability",
-        kind="streaming",
-    ),
-    Metric("switches", Matched.switched, "Switches of the most probable mode", "", "streaming"),
-    Metric("probability change", Matched.probability_change, "Change of the probabilities", "", "streaming"),
-):
-    register(_metric)
+    Raises:
+        KeyError: there is no such metric.
+    """
+    if column in METRICS:
+        return METRICS[column]
+    name = re.sub(r"\d+$", "", column)
+    return METRICS[name]

@@ -27,10 +27,14 @@ class Pairs(NamedTuple):
     @classmethod
     def of_scenes(cls, weight: Tensor, padding: Padding, receivers: int) -> Pairs:
         """Take the weights ``[B, H, n, n]`` of padded scenes, of the first ``receivers`` tokens only."""
-        token = torch.arange(len(padding.scene), device=weight.device)
-        place, known = padding.pad(token), padding.pad(torch.ones_like(token)) > 0
-        scene, i, j = ((known & (place < receivers))[:, :, None] & known[:, None]).nonzero().T
-        return cls(torch.stack((place[scene, j], place[scene, i])), weight[scene, :, i, j])
+        num_tokens = len(padding.scene)
+        token = padding.pad(torch.arange(num_tokens, device=weight.device))
+        is_sender = padding.pad(torch.ones(num_tokens, device=weight.device)) > 0
+        is_receiver = is_sender & (token < receivers)
+        pairs = is_receiver[:, :, None] & is_sender[:, None]
+        scene, i, j = pairs.nonzero().T
+        edge_index = torch.stack((token[scene, j], token[scene, i]))
+        return cls(edge_index, weight[scene, :, i, j])
 
 
 @contextmanager
@@ -40,7 +44,7 @@ def recorded(encoder: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator
     A module is evaluated once more, with ``return_attention=True``, before it runs, so that the encoder
     itself computes what it always does.
     """
-    found: list[tuple[str, Any]] = []
+    attention: list[tuple[str, Any]] = []
     names = {module: name for name, module in encoder.named_modules() if isinstance(module, kinds)}
 
     def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -48,11 +52,11 @@ def recorded(encoder: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator
             weight = module.weights(*args)
         else:
             weight = module.forward(*args, **options, return_attention=True)[-1]
-        found.append((names[module], weight))
+        attention.append((names[module], weight))
 
     hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in names]
     try:
-        yield found
+        yield attention
     finally:
         for hook in hooks:
             hook.remove()
@@ -60,25 +64,39 @@ def recorded(encoder: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator
 
 def records(layers: Sequence[Pairs], batch: HeteroData) -> list[Attention]:
     """Turn the attention of every layer into one dense record per scene; only agents are receivers."""
-    agent, lane = batch["agent"], batch["lane"]
-    scene, first, first_lane = (x.cpu().numpy() for x in (agent.batch, agent.ptr, lane.ptr))
-    count, lanes, agents = np.diff(first), np.diff(first_lane), agent.num_nodes
+    agent = batch["agent"]
+    lane = batch["lane"]
+    scene = agent.batch.cpu().numpy()
+    first_agent = agent.ptr.cpu().numpy()
+    first_lane = lane.ptr.cpu().numpy()
+    num_agents = np.diff(first_agent)
+    num_lanes = np.diff(first_lane)
     heads = layers[0].weight.shape[1]
-    dense = [np.zeros((len(layers), a, a + b, heads), np.float32) for a, b in zip(count, lanes, strict=True)]
+    dense = []
+    for agents, lanes in zip(num_agents, num_lanes, strict=True):
+        dense.append(np.zeros((len(layers), agents, agents + lanes, heads), np.float32))
     for layer, (edge_index, weight) in enumerate(layers):
-        (sender, receiver), alpha = edge_index.cpu().numpy(), weight.float().cpu().numpy()
-        to_agent = np.flatnonzero(receiver < agents)
-        sender, receiver, alpha = sender[to_agent], receiver[to_agent], alpha[to_agent]
+        sender, receiver = edge_index.cpu().numpy()
+        alpha = weight.float().cpu().numpy()
+        to_agent = np.flatnonzero(receiver < agent.num_nodes)
+        sender = sender[to_agent]
+        receiver = receiver[to_agent]
+        alpha = alpha[to_agent]
         of = scene[receiver]
         # Columns of a scene: its agents, then its lanes.
-        lane_column = sender - agents - first_lane[of] + count[of]
-        column = np.where(sender < agents, sender - first[of], lane_column)
-        for s in range(len(dense)):
-            own = of == s
-            dense[s][layer, receiver[own] - first[s], column[own]] = alpha[own]
-    found, track_id = [], np.hstack(agent.track_id)
+        agent_column = sender - first_agent[of]
+        lane_column = sender - agent.num_nodes - first_lane[of] + num_agents[of]
+        column = np.where(sender < agent.num_nodes, agent_column, lane_column)
+        row = receiver - first_agent[of]
+        for s, matrix in enumerate(dense):
+            edges = of == s
+            matrix[layer, row[edges], column[edges]] = alpha[edges]
+    track_id = np.hstack(agent.track_id)
+    attention = []
     for s, name in enumerate(batch.names):
-        nodes, rows = slice(first[s], first[s + 1]), slice(first_lane[s], first_lane[s + 1])
-        lane_row = lane.row[rows].cpu().numpy()
-        found.append(Attention(name, track_id[nodes], lane_row, np.moveaxis(dense[s], -1, 1)))
-    return found
+        agent_rows = slice(first_agent[s], first_agent[s + 1])
+        lane_rows = slice(first_lane[s], first_lane[s + 1])
+        lane_row = lane.row[lane_rows].cpu().numpy()
+        by_head = np.moveaxis(dense[s], -1, 1)
+        attention.append(Attention(name, track_id[agent_rows], lane_row, by_head))
+    return attention

@@ -4,68 +4,103 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import is_dataclass
-from math import isfinite, prod
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, is_dataclass
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn.modules import module as registration
 
 from trajpred import model as models
 from trajpred.errors import DataError, quoted, require
-from trajpred.graph.config import MAX_SIZE
+from trajpred.features.config import MAX_SIZE
 
-#: Limits on the plain values of a checkpoint: values in total, values within values, characters of a string.
-MAX_VALUES, MAX_DEPTH, MAX_TEXT = 100_000, 32, 1_000_000
+#: Limit on the number of plain values of a checkpoint.
+MAX_VALUES = 100_000
+#: Limit on values within values.
+MAX_DEPTH = 32
+#: Limit on the characters of a string.
+MAX_TEXT = 1_000_000
+#: Limit on the size of an integer.
+MAX_INTEGER = 2**63
+#: Kinds of parameters that have a name.
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+#: The kind of ``**kwargs``.
+VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def plain(values: Any, field: str) -> Any:
     """Copy numbers, strings, None, and lists, tuples and dicts of them.
 
-    Raises: DataError if there is anything else, or more or deeper values than a checkpoint has.
+    Raises:
+        DataError: if there is anything else, or more or deeper values than a checkpoint has.
     """
-    left = MAX_VALUES
+    return _PlainCopy(field).copy(values, 0)
 
-    def copied(value: Any, depth: int) -> Any:
-        nonlocal left
-        left -= 1
-        require(left > 0 and depth <= MAX_DEPTH, field, "has too many or too deep values, or contains itself")
+
+class _PlainCopy:
+    """Copy plain values within the limits, counting them."""
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+        self.left = MAX_VALUES
+
+    def copy(self, value: Any, depth: int) -> Any:
+        self.left -= 1
+        problem = "has too many or too deep values, or contains itself"
+        require(self.left > 0 and depth <= MAX_DEPTH, self.field, problem)
         if type(value) is dict:
-            names = all(type(name) in (str, int) for name in value)
-            require(names, field, "has a key that is neither text nor an integer")
-            return {copied(name, depth): copied(one, depth + 1) for name, one in value.items()}
+            return self._copy_dict(value, depth)
         if type(value) in (list, tuple):
-            return type(value)(copied(one, depth + 1) for one in value)
-        if type(value) is str:
-            require(len(value) <= MAX_TEXT, field, f"has a text of {len(value)} characters")
-        elif type(value) is int:
-            require(abs(value) < 2**63, field, "has an integer of more than 64 bits")
-        else:
-            known = type(value) in (float, bool, NoneType)
-            require(known, field, f"has a value of type {type(value).__name__}")
+            return type(value)(self.copy(item, depth + 1) for item in value)
+        self._check(value)
         return value
 
-    return copied(values, 0)
+    def _copy_dict(self, values: dict[Any, Any], depth: int) -> dict[Any, Any]:
+        names = all(type(name) in (str, int) for name in values)
+        require(names, self.field, "has a key that is neither text nor an integer")
+        copied = {}
+        for name, value in values.items():
+            key = self.copy(name, depth)
+            copied[key] = self.copy(value, depth + 1)
+        return copied
+
+    def _check(self, value: Any) -> None:
+        """Raise :class:`DataError` unless ``value`` is a number, a string or None, within the limits."""
+        if type(value) is str:
+            require(len(value) <= MAX_TEXT, self.field, f"has a text of {len(value)} characters")
+        elif type(value) is int:
+            require(abs(value) < MAX_INTEGER, self.field, "has an integer of more than 64 bits")
+        else:
+            is_plain = type(value) in (float, bool, NoneType)
+            require(is_plain, self.field, f"has a value of type {type(value).__name__}")
 
 
 def build(cls: type[Model], config: dict[str, Any], state: dict[str, Tensor] | None = None) -> Model:
     """Build a ``cls``, or the subclass of it under ``class_path``, from the values of a config or checkpoint.
 
     Args:
+        cls: class of the model, or a base class.
         config: arguments of ``cls``, or ``{"class_path": …, "init_args": {…}}``. Nothing is imported for a
             class path: it names a class of ``trajpred.model``, or a subclass of ``TokenEncoder`` or
             ``SceneDecoder`` that this process has defined, by its module or a package above it.
         state: weights that will be loaded; the model may not be much larger.
 
-    Raises: DataError naming the argument that is unknown, missing, or of the wrong type or range.
+    Raises:
+        DataError: that names the argument that is unknown, missing, or of the wrong type or range.
     """
-    sizes = [size for x in (state or {}).values() for size in x.shape]
-    builder = _Builder(max([MAX_SIZE, *sizes]))
+    largest = MAX_SIZE
+    limit: AbstractContextManager[Any] = nullcontext()
+    if state is not None:
+        limit = _size_limit(state)
+        for weight in state.values():
+            largest = max([largest, *weight.shape])
+    builder = _Builder(largest)
     try:
-        with nullcontext() if state is None else _SizeLimit(state):
+        with limit:
             model: Model = builder.module(cls, config, "model")
     except DataError:
         raise
@@ -75,24 +110,34 @@ def build(cls: type[Model], config: dict[str, Any], state: dict[str, Tensor] | N
     return model
 
 
-class _SizeLimit(TorchDispatchMode):
-    """Refuse to allocate many more tensors, or much larger ones, than the weights of a checkpoint.
+@contextmanager
+def _size_limit(state: dict[str, Tensor]) -> Iterator[None]:
+    """Refuse models of many more modules, or of many more or larger tensors, than the weights ``state``.
 
-    The margins are for buffers that are not saved, and for intermediate values of constructors.
+    A tensor is counted when a module registers it, before it is initialised. The margins are for buffers that
+    are not saved.
     """
+    items_left = 1_000 + 10 * len(state)
+    values_left = 10_000_000 + 4 * sum(weight.numel() for weight in state.values())
 
-    def __init__(self, state: dict[str, Tensor]) -> None:
-        super().__init__()
-        self.tensors = 1_000 + 10 * len(state)
-        self.values = 10_000_000 + 4 * sum(x.numel() for x in state.values())
+    def count(module: nn.Module, name: str, item: object) -> None:
+        nonlocal items_left, values_left
+        items_left -= 1
+        if isinstance(item, Tensor):
+            values_left -= item.numel()
+        fits = items_left > 0 and values_left > 0
+        require(fits, "model", "describes a much larger model than the checkpoint's weights")
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        shape = args[0] if args else None
-        if isinstance(shape, list) and all(isinstance(size, int) for size in shape):  # a new tensor
-            self.tensors, self.values = self.tensors - 1, self.values - prod(shape)
-            small = self.tensors > 0 and self.values > 0
-            require(small, "model", "describes a much larger model than the checkpoint's weights")
-        return func(*args, **(kwargs or {}))
+    hooks = [
+        registration.register_module_module_registration_hook(count),
+        registration.register_module_parameter_registration_hook(count),
+        registration.register_module_buffer_registration_hook(count),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class _Builder:
@@ -105,34 +150,25 @@ class _Builder:
         """Build ``cls``, or the subclass that ``config`` chooses, or a dataclass."""
         require(isinstance(config, dict), field, f"must be a mapping, is {quoted(config)}")
         if "class_path" in config:
-            others = [str(name) for name in config if name not in ("class_path", "init_args")]
-            require(not others, field, f"has unknown entries: {', '.join(others)}")
-            cls, config = _known_class(config["class_path"], cls, field), config.get("init_args", {})
-            return self.module(cls, config, f"{field}.init_args")
-        try:
-            hints = get_type_hints(cls.__init__)
-        except Exception:  # a user's annotations may name anything
-            hints = {}
-        parameters = list(inspect.signature(cls).parameters.values())
-        if (operator := getattr(cls, "options_of", None)) is not None:
-            hints = get_type_hints(operator.__init__) | hints
-            known = {p.name for p in parameters}
-            own = inspect.signature(operator).parameters.values()
-            parameters = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
-            parameters += [p for p in own if p.name not in known and p.default is not p.empty]
-        names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        others = sorted(str(name) for name in config if name not in names)
-        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        require(takes_all or not others, field, f"has unknown entries: {', '.join(others)}")
-        needed = [p.name for p in parameters if p.name in names and p.default is p.empty]
-        missing = [name for name in needed if name not in config]
+            unknown = [str(name) for name in config if name not in ("class_path", "init_args")]
+            require(not unknown, field, f"has unknown entries: {', '.join(unknown)}")
+            subclass = _class_of(config["class_path"], cls, field)
+            return self.module(subclass, config.get("init_args", {}), f"{field}.init_args")
+        signature = _Signature.of(cls)
+        unknown = sorted(str(name) for name in config if name not in signature.names)
+        require(signature.takes_all or not unknown, field, f"has unknown entries: {', '.join(unknown)}")
+        missing = [name for name in signature.required if name not in config]
         require(not missing, field, f"lacks {', '.join(missing)}")
-        values = {name: self.value(hints.get(name), x, f"{field}.{name}") for name, x in config.items()}
-        return cls(**values)
+        arguments = {}
+        for name, value in config.items():
+            kind = signature.hints.get(name)
+            arguments[name] = self.value(kind, value, f"{field}.{name}")
+        return cls(**arguments)
 
     def value(self, kind: Any, value: Any, field: str) -> Any:
         """Check ``value`` for an argument annotated as ``kind``; unknown annotations take any plain value."""
-        origin, choices = get_origin(kind), get_args(kind)
+        origin = get_origin(kind)
+        choices = get_args(kind)
         if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, nn.Module)):
             chosen = is_dataclass(kind) or (isinstance(value, dict) and "class_path" in value)
             require(chosen, field, f"must be a mapping with a class_path, is {quoted(value)}")
@@ -148,8 +184,10 @@ class _Builder:
         elif kind is float:
             require(type(value) in (int, float), field, f"must be a number, is {quoted(value)}")
         for number in _numbers(value):
-            limit = self.largest if isinstance(number, int) else float("inf")
-            require(isfinite(number) and abs(number) <= limit, field, f"is out of range: {quoted(number)}")
+            in_range = isfinite(number)
+            if isinstance(number, int):
+                in_range = abs(number) <= self.largest
+            require(in_range, field, f"is out of range: {quoted(number)}")
         return value
 
     def _any_of(self, kinds: tuple[Any, ...], value: Any, field: str) -> Any:
@@ -165,24 +203,74 @@ class _Builder:
 def _numbers(value: Any) -> Iterator[int | float]:
     """Yield all numbers of plain values."""
     if isinstance(value, (list, tuple, dict)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(one)
+        items = value.values() if isinstance(value, dict) else value
+        for item in items:
+            yield from _numbers(item)
     elif isinstance(value, (int, float)):
         yield value
 
 
-def _known_class(path: Any, base: type[nn.Module], field: str) -> type[nn.Module]:
+@dataclass
+class _Signature:
+    """The arguments of a class.
+
+    Attributes:
+        names: of all arguments that have one.
+        required: those of them without a default.
+        hints: annotations by name.
+        takes_all: whether it has ``**kwargs`` of any names.
+    """
+
+    names: set[str]
+    required: list[str]
+    hints: dict[str, Any]
+    takes_all: bool
+
+    @classmethod
+    def of(cls, target: type[Any]) -> _Signature:
+        """Read the arguments of ``target``; ``**options`` stand for those of the class in ``options_of``."""
+        try:
+            hints = get_type_hints(target.__init__)
+        except Exception:  # a user's annotations may name anything
+            hints = {}
+        parameters = list(inspect.signature(target).parameters.values())
+        operator = getattr(target, "options_of", None)
+        if operator is not None:
+            hints = get_type_hints(operator.__init__) | hints
+            names = {parameter.name for parameter in parameters}
+            parameters = [parameter for parameter in parameters if parameter.kind is not VAR_KEYWORD]
+            for option in inspect.signature(operator).parameters.values():
+                if option.name not in names and option.default is not option.empty:
+                    parameters.append(option)
+        named = [parameter for parameter in parameters if parameter.kind in NAMED]
+        return cls(
+            names={parameter.name for parameter in named},
+            required=[parameter.name for parameter in named if parameter.default is parameter.empty],
+            hints=hints,
+            takes_all=any(parameter.kind is VAR_KEYWORD for parameter in parameters),
+        )
+
+
+def _class_of(path: Any, base: type[nn.Module], field: str) -> type[nn.Module]:
     """Find the subclass of ``base`` that ``path`` names, without importing anything but trajpred's own."""
-    package, _, name = path.rpartition(".") if isinstance(path, str) else ("", "", "")
+    package = ""
+    name = ""
+    if isinstance(path, str):
+        package, _, name = path.rpartition(".")
     if f"{package}.".startswith("trajpred.model.") and name in models.__all__:
         getattr(models, name)  # imports its module
-    known, found = [base], []
-    for cls in known:
-        known += [one for one in cls.__subclasses__() if one not in known]
-        if cls.__name__ == name and f"{cls.__module__}.".startswith(f"{package}."):
-            found.append(cls)
-    problem = (
-        f"names the class {quoted(path)}, which is no {base.__name__} of trajpred; import its module first"
-    )
-    require(bool(found), field, problem)
-    return found[-1]  # of several with this name, the latest definition
+    namesakes = [cls for cls in _subclasses(base) if cls.__name__ == name]
+    matching = [cls for cls in namesakes if f"{cls.__module__}.".startswith(f"{package}.")]
+    what = f"names the class {quoted(path)}, which is no {base.__name__} of trajpred"
+    require(bool(matching), field, f"{what}; import its module first")
+    return matching[-1]  # of several with this name, the latest definition
+
+
+def _subclasses(base: type[nn.Module]) -> list[type[nn.Module]]:
+    """List ``base`` and its direct and indirect subclasses, breadth first."""
+    classes = [base]
+    for cls in classes:  # grows while it is read
+        for subclass in cls.__subclasses__():
+            if subclass not in classes:
+                classes.append(subclass)
+    return classes

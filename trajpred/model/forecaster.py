@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import DataError, require
+from trajpred.features.config import MAX_NUMBER, SceneConfig
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
-from trajpred.graph.config import MAX_NUMBER, SceneConfig
 from trajpred.model import pretrained
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
@@ -29,7 +29,8 @@ class Forecaster(nn.Module):
     """Predict the futures of every agent of a batch of scene graphs.
 
     Args:
-        encoder, decoder: of equal ``dim``.
+        encoder: of the same ``dim`` as ``decoder``.
+        decoder: of the same ``dim`` as ``encoder``.
         history: observed steps of its input.
         step_s: seconds between steps.
         scene: which agents and lanes of a scenario are its input, and their edges.
@@ -40,8 +41,9 @@ class Forecaster(nn.Module):
         >>> forecast.trajectory.shape
         (61, 6, 60, 2)
 
-    Raises: DataError if encoder and decoder have different ``dim``, history or time step are out of range, or
-        ``scene`` has anchors of other steps than the decoder reads.
+    Raises:
+        DataError: if encoder and decoder have different ``dim``, history or time step are out of range, or
+            ``scene`` has anchors of other steps than the decoder reads.
     """
 
     def __init__(
@@ -57,22 +59,40 @@ class Forecaster(nn.Module):
             raise DataError(f"encoder has dim {encoder.dim}, decoder {decoder.dim}: set both", field="dim")
         require(history > 0, "history", "must be positive")
         require(0 < step_s <= MAX_NUMBER, "step_s", f"must be a positive number of seconds, is {step_s}")
-        self.encoder, self.decoder = encoder, decoder
-        window = {"history": history, "future": decoder.horizon, "anchor_steps": decoder.anchor_steps}
-        for name, steps in window.items():
-            given = getattr(scene.features, name)
-            require(given in (0, steps), name, f"is {given}, the model reads {steps}: leave it at 0")
-        columns, given = encoder.num_eigenvectors, scene.graph.eigenvectors
-        require(given in (0, columns), "eigenvectors", f"is {given}, not {columns}: leave it at 0")
-        self.history, self.step_s = history, step_s
-        graph = replace(scene.graph, eigenvectors=columns)
-        self.scene = SceneConfig(replace(scene.features, **window), graph)
+        self.encoder = encoder
+        self.decoder = decoder
+        self.history = history
+        self.step_s = step_s
+        self.scene = self._complete(scene)
         #: The config of the checkpoint it was loaded from.
         self.config: dict[str, Any] = {}
 
+    def _complete(self, scene: SceneConfig) -> SceneConfig:
+        """Fill in the sizes that the model determines; those that ``scene`` sets must agree with them."""
+        window = {
+            "history": self.history,
+            "future": self.decoder.horizon,
+            "anchor_steps": self.decoder.anchor_steps,
+        }
+        for name, steps in window.items():
+            setting = getattr(scene.features, name)
+            problem = f"is {setting}, the model reads {steps}: leave it at 0"
+            require(setting in (0, steps), name, problem)
+        columns = self.encoder.num_eigenvectors
+        setting = scene.graph.eigenvectors
+        problem = f"is {setting}, not {columns}: leave it at 0"
+        require(setting in (0, columns), "eigenvectors", problem)
+        features = replace(
+            scene.features,
+            history=self.history,
+            future=self.decoder.horizon,
+            anchor_steps=self.decoder.anchor_steps,
+        )
+        return SceneConfig(features, graph=replace(scene.graph, eigenvectors=columns))
+
     def __repr__(self) -> str:
         parts = f"{type(self.encoder).__name__} and {type(self.decoder).__name__}"
-        millions = sum(x.numel() for x in self.parameters()) / 1e6
+        millions = sum(weight.numel() for weight in self.parameters()) / 1e6
         steps = f"{self.horizon} steps from {self.history}"
         return f"Forecaster({parts}: {millions:.1f} M parameters, {steps})"
 
@@ -83,15 +103,24 @@ class Forecaster(nn.Module):
 
     @classmethod
     def build(cls, config: dict[str, Any]) -> Forecaster:
-        """Build one from plain values, as a YAML config and a checkpoint hold them. Raises: DataError."""
+        """Build a forecaster from plain values, as a YAML config and a checkpoint hold them.
+
+        Raises:
+            DataError: if a setting is unknown, missing, or of the wrong type or range.
+        """
         return build(cls, _settings(config))
 
     @classmethod
     def with_weights(
         cls, config: dict[str, Any], state: dict[str, Tensor], checkpoint: str | Path
     ) -> Forecaster:
-        """Build one, in evaluation mode, from a checkpoint's config and ``state_dict``. Raises: DataError."""
-        model = load_model(cls, _settings(config), weights_below(state, "forecaster."), checkpoint)
+        """Build a forecaster, in evaluation mode, from a checkpoint's config and ``state_dict``.
+
+        Raises:
+            DataError: if the config is invalid, or the weights do not fit it.
+        """
+        weights = weights_below(state, "forecaster.")
+        model = load_model(cls, _settings(config), weights, checkpoint)
         model.config = config
         return model
 
@@ -99,28 +128,36 @@ class Forecaster(nn.Module):
     def load(cls, checkpoint: str | Path) -> Forecaster:
         """Load a forecaster, in evaluation mode, from a checkpoint or from weights that ship under that name.
 
-        Raises: DataError if the file is not a trajpred checkpoint.
+        Raises:
+            DataError: if the file is not a trajpred checkpoint.
         """
         content = read_checkpoint(checkpoint)
         return cls.with_weights(content[CONFIG], content["state_dict"], checkpoint)
 
     @classmethod
     def from_pretrained(cls, name: str) -> Forecaster:
-        """Load the forecaster that ships under ``name``. Raises: DataError that lists the known names."""
+        """Load the forecaster that ships under ``name``.
+
+        Raises:
+            DataError: that lists the valid names, if there is no such forecaster.
+        """
         if name not in pretrained.list_models():
-            known = f"known: {pretrained.names()}"
-            raise DataError(f"no weights of this name ship with trajpred; {known}", file=name)
+            problem = f"no weights of this name ship with trajpred; known: {pretrained.names()}"
+            raise DataError(problem, file=name)
         return cls.load(name)
 
     def forward(self, batch: HeteroData, joint: bool = False) -> Prediction:
         """Predict in the agents' own frames; :meth:`check` raises if ``batch`` does not fit the model."""
-        return self.decoder(self.encoder.encode(batch), batch, joint).merged()
+        tokens = self.encoder.encode(batch)
+        prediction: Prediction = self.decoder(tokens, batch, joint)
+        return prediction.merged()
 
     @torch.inference_mode()
     def forecast(self, batch: HeteroData, joint: bool = False) -> list[Forecast]:
         """Forecast in city coordinates, scene by scene; with ``joint``, mode k of all agents is one world.
 
-        Raises: DataError if ``batch`` does not fit the model.
+        Raises:
+            DataError: if ``batch`` does not fit the model.
         """
         self.check(batch)
         return to_forecasts(self(batch, joint), batch)
@@ -130,15 +167,20 @@ class Forecaster(nn.Module):
         PyG collated batches of several scenes."""
         nested = "holds batches of several scenes: collate batches of one scene each"
         require(batch.heading.shape[0] == batch.num_graphs, "batch", nested)
-        history, future = batch["agent"].history.shape[1], batch["agent"].target.shape[1]
+        history = batch["agent"].history.shape[1]
+        future = batch["agent"].target.shape[1]
         if history != self.history or future not in (self.horizon, 0):
             data = f"the data have {future} from {history}"
             raise DataError(f"this model predicts {self.horizon} steps from {self.history}, {data}")
-        steps, found = self.scene.features.anchor_steps, batch["agent"].anchors.shape[2]
-        problem = f"the model reads {steps} steps, the batch has {found}: build it with the model's scene"
-        require(steps in (0, found), "anchors", problem)
+        steps = self.scene.features.anchor_steps
+        batch_steps = batch["agent"].anchors.shape[2]
+        problem = (
+            f"the model reads {steps} steps, the batch has {batch_steps}: build it with the model's scene"
+        )
+        require(steps in (0, batch_steps), "anchors", problem)
         step = torch.as_tensor(batch.step_s)
-        if bool(((step - self.step_s).abs() > 0.1 * self.step_s).any()):
+        deviation = (step - self.step_s).abs()
+        if bool((deviation > 0.1 * self.step_s).any()):
             data = f"the data have one of {float(step.flatten()[0]):.2g} s"
             raise DataError(f"this model expects a time step of {self.step_s:.2g} s, {data}")
 
@@ -153,27 +195,31 @@ from_pretrained = Forecaster.from_pretrained
 def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
     """Convert a prediction in local frames to forecasts in the city frame (float64), scene by scene."""
     agent = batch["agent"]
-    position = batch.origin[agent.batch] + agent.position
-    probability = prediction.logits.double().softmax(-1)
     sizes = (agent.ptr[1:] - agent.ptr[:-1]).tolist()
 
     def split(x: Tensor) -> list[np.ndarray]:
         return [part.numpy() for part in x.detach().cpu().split(sizes)]
 
-    names = batch.names
-    futures = (prediction.trajectory, probability, prediction.scale)
-    state = (position, agent.heading, agent.velocity, agent.elapsed_s)
-    scenes = zip(*map(split, (*futures, *state)), strict=True)
-    track_ids = np.split(np.hstack(agent.track_id), agent.ptr[1:-1].cpu())
-    return [
-        Forecast.from_local(
-            names[i],
-            track_ids[i],
-            *local,
-            pose=Pose(origin, heading),
-            velocity=velocity,
-            elapsed_s=elapsed,
+    trajectory = split(prediction.trajectory)
+    probability = split(prediction.logits.double().softmax(-1))
+    scale = split(prediction.scale)
+    position = split(batch.origin[agent.batch] + agent.position)
+    heading = split(agent.heading)
+    velocity = split(agent.velocity)
+    elapsed_s = split(agent.elapsed_s)
+    track_id = np.split(np.hstack(agent.track_id), agent.ptr[1:-1].cpu())
+    forecasts = []
+    for i, name in enumerate(batch.names):
+        forecast = Forecast.from_local(
+            name,
+            track_id[i],
+            trajectory[i],
+            probability[i],
+            scale[i],
+            pose=Pose(position[i], heading[i]),
+            velocity=velocity[i],
+            elapsed_s=elapsed_s[i],
             step_s=float(batch.step_s[i]),
         )
-        for i, (*local, origin, heading, velocity, elapsed) in enumerate(scenes)
-    ]
+        forecasts.append(forecast)
+    return forecasts

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
-from trajpred.graph.channels import LENGTH_SCALE
+from trajpred.features.channels import LENGTH_SCALE
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import at_least_float32, mlp
@@ -33,14 +33,16 @@ def bernstein(degree: int, steps: int) -> Tensor:
     """
     u = torch.arange(1, steps + 1, dtype=torch.float64)[:, None] / steps
     i = torch.arange(degree + 1, dtype=torch.float64)
-    binomial = torch.tensor([comb(degree, k) for k in range(degree + 1)], dtype=torch.float64)
+    coefficients = [comb(degree, k) for k in range(degree + 1)]
+    binomial = torch.tensor(coefficients, dtype=torch.float64)
     return (binomial * u**i * (1 - u) ** (degree - i)).float()
 
 
 class CurveHead(nn.Module):
     """Predict control points of Bézier curves for the offset (which starts at 0) and for the log-scale.
 
-    Raises: DataError if the degree is not between 1 and 64.
+    Raises:
+        DataError: if the degree is not between 1 and 64.
     """
 
     curves: Tensor
@@ -50,8 +52,11 @@ class CurveHead(nn.Module):
         require(1 <= degree <= 64, "degree", f"must be 1 to 64, is {degree}")
         self.degree = degree
         curve = bernstein(degree, horizon)
-        # Offset and log-scale of x and y are one product with the control points.
-        offset, log_scale = torch.kron(curve[:, 1:], torch.eye(2)), torch.kron(curve, torch.eye(2))
+        # Offset and log-scale of x and y are one product with the control points. An offset starts at 0, so
+        # its first control point is omitted.
+        x_and_y = torch.eye(2)
+        offset = torch.kron(curve[:, 1:], x_and_y)
+        log_scale = torch.kron(curve, x_and_y)
         curves = torch.block_diag(LENGTH_SCALE * offset, log_scale)
         self.register_buffer("curves", curves.T.contiguous(), persistent=False)
         self.points = mlp(dim, 2 * dim, 2 * (2 * degree + 1))
@@ -60,7 +65,8 @@ class CurveHead(nn.Module):
         points = at_least_float32(self.points(x))
         # Autocast would round this product by up to 0.25 m at 60 m.
         with torch.autocast(points.device.type, enabled=False):
-            offset, log_scale = (points @ self.curves).unflatten(-1, (2, -1, 2)).unbind(-3)
+            values = (points @ self.curves).unflatten(-1, (2, -1, 2))
+            offset, log_scale = values.unbind(-3)
         return offset, bounded_scale(log_scale)
 
 
@@ -74,7 +80,9 @@ class LSTMHead(nn.Module):
         self.out = nn.Linear(dim, 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        steps = at_least_float32(self.out(self.lstm(x[:, None].expand(-1, self.horizon, -1))[0]))
+        inputs = x[:, None].expand(-1, self.horizon, -1)
+        hidden, _ = self.lstm(inputs)
+        steps = at_least_float32(self.out(hidden))
         return steps[..., :2].cumsum(1), bounded_scale(steps[..., 2:])
 
 
@@ -89,11 +97,13 @@ class AttentionHead(nn.Module):
         self.attention = PaddedAttention(dim, num_attention_heads=heads)
         self.norm = nn.LayerNorm(dim)
         self.out = mlp(dim, dim, 4)
-        self.register_buffer("causal", torch.ones(horizon, horizon).tril().bool(), persistent=False)
+        causal = torch.ones(horizon, horizon).tril().bool()
+        self.register_buffer("causal", causal, persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         steps = x[:, None] + self.step
-        attended = self.attention(steps, attention_mask=self.causal.expand(x.shape[0], -1, -1))
+        causal = self.causal.expand(x.shape[0], -1, -1)
+        attended = self.attention(steps, attention_mask=causal)
         raw = at_least_float32(self.out(self.norm(steps + attended)))
         return raw[..., :2].cumsum(1), bounded_scale(raw[..., 2:])
 
@@ -127,8 +137,11 @@ class HeadDecoder(SceneDecoder):
         if joint:
             raise ValueError("this decoder does not support joint futures")
         rows = slice(None) if agents is None else agents
-        x = self.mix((tokens.agent[rows, None] + self.mode.weight).flatten(0, 1))
-        offset, scale = (y.unflatten(0, (-1, self.modes)) for y in self.head(x))
-        trajectory = constant_velocity_of(batch, self.horizon)[rows, None] + offset
+        mode_tokens = tokens.agent[rows, None] + self.mode.weight
+        x = self.mix(mode_tokens.flatten(0, 1))
+        offset, scale = self.head(x)
+        offset = offset.unflatten(0, (-1, self.modes))
+        scale = scale.unflatten(0, (-1, self.modes))
+        steady = constant_velocity_of(batch, self.horizon)[rows, None]
         logits = at_least_float32(self.logit_head(x)).reshape(-1, self.modes)
-        return Prediction(trajectory, scale, logits)
+        return Prediction(steady + offset, scale, logits)

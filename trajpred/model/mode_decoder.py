@@ -10,34 +10,20 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
-from trajpred.geometry import Pose, direction, to_global
-from trajpred.graph.channels import LENGTH_SCALE
-from trajpred.graph.lane_futures import MODES
-from trajpred.graph.relations import edge_features
+from trajpred.features.lane_futures import MODES
+from trajpred.features.relations import edge_features
+from trajpred.geometry import Pose
 from trajpred.model.heads import CurveHead
+from trajpred.model.mode_layers import ModeLayers, end_pose, scaled_paths
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
-from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
+from trajpred.model.scene_encoder import Evaluation, RelativePose
 from trajpred.model.token_encoder import SceneTokens, require_sizes
-from trajpred.model.token_graph import MODE_EDGE_CHANNELS, MODE_EDGE_KINDS, TokenGraph, radius_edges
-from trajpred.nn import (
-    DenseRelation,
-    EdgeAttention,
-    EdgeRelation,
-    GraphAttention,
-    GraphTransformerLayer,
-    GroupRelation,
-    Padding,
-    at_least_float32,
-    mlp,
-)
+from trajpred.model.token_graph import MODE_EDGE_KINDS, TokenGraph, radius_edges
+from trajpred.nn import DenseRelation, EdgeRelation, GroupRelation, Padding, at_least_float32, mlp
 from trajpred.nn.edge_attention import Operator
 
 #: What modes start from.
 Start = Literal["velocity", "lanes"]
-#: Displacement (m) around which the heading of the agent fades in as the direction of a mode.
-STATIONARY_M = 2.0
-#: Displacement (m) of the last second around which the direction of the whole mode fades in.
-STOPPED_M = 1.0
 
 
 class ModeDecoder(SceneDecoder):
@@ -49,9 +35,10 @@ class ModeDecoder(SceneDecoder):
 
     Args:
         degree: of the Bézier curves of trajectories and scales.
-        propose_layers, refine_layers: pairs of mode ← scene and mode ↔ mode layers; without refinement
-            layers the proposal is the prediction.
-        propose_radius_m, refine_radius_m: radius around its pose within which a mode attends to the scene.
+        propose_layers: pairs of mode ← scene and mode ↔ mode layers before the proposal.
+        refine_layers: pairs after it; without any the proposal is the prediction.
+        propose_radius_m: radius around the agent within which a mode attends to the scene.
+        refine_radius_m: radius around the end of its proposal, likewise.
         refine_at: the share of the horizon after which modes are re-anchored.
         starts: what modes start from: ``velocity``, constant velocity; ``lanes``, mode k from the agent's
             k-th most probable of six futures along the lanes (those after the sixth from the first again).
@@ -60,8 +47,12 @@ class ModeDecoder(SceneDecoder):
             mode also attends to the modes of the same index of other agents.
         attention: the operator of all layers, :class:`~trajpred.nn.GraphAttention` or, by name, a published
             one (:class:`~trajpred.nn.EdgeAttention`), which reads relative poses as features of the edges.
-        heads, dropout, drop_path, norm, evaluation, pose: as in :class:`~trajpred.model.SceneEncoder`; the
-            last two are of ``GraphAttention``.
+        heads: attention heads.
+        dropout: rate on residual branches.
+        drop_path: stochastic depth, as in :class:`~trajpred.model.SceneEncoder`.
+        norm: likewise.
+        evaluation: likewise, of ``GraphAttention``.
+        pose: likewise, of ``GraphAttention``.
     """
 
     def __init__(
@@ -88,34 +79,29 @@ class ModeDecoder(SceneDecoder):
         require_sizes(dim, heads, propose_layers=propose_layers, refine_layers=refine_layers)
         require_not_negative(propose_radius_m=propose_radius_m, refine_radius_m=refine_radius_m)
         super().__init__(horizon, dim, modes, joint)
-        known = len(starts) > 0 and all(start in get_args(Start) for start in starts)
-        require(known, "starts", f"must list any of {', '.join(get_args(Start))}, is {list(starts)}")
-        self.published = attention != "graph_attention"
-        self.evaluation, self.starts = "edges" if self.published else evaluation, tuple(starts)
-        self.radius = (propose_radius_m, refine_radius_m)
+        choices = get_args(Start)
+        valid = len(starts) > 0 and all(start in choices for start in starts)
+        require(valid, "starts", f"must list any of {', '.join(choices)}, is {list(starts)}")
         require(0 < refine_at <= 1, "refine_at", f"must be more than 0 and at most 1, is {refine_at}")
+        self.published = attention != "graph_attention"
+        self.evaluation = "edges" if self.published else evaluation
+        self.starts = tuple(starts)
+        self.radius = (propose_radius_m, refine_radius_m)
         self.refine_step = max(1, round(refine_at * horizon))
-        self.mode = nn.Embedding(modes * len(starts), dim)
+        build = ModeLayers(
+            dim=dim,
+            heads=heads,
+            dropout=dropout,
+            drop_path=drop_path,
+            norm=norm,
+            pose=pose,
+            attention=attention,
+        )
         stages = 2 if refine_layers else 1
-
-        def bias() -> nn.Module:
-            return NoBias() if self.published else pose_bias(MODE_EDGE_CHANNELS, heads, pose)
-
-        self.bias = nn.ModuleList(bias() for _ in range(stages))
-
-        def layer(poses: bool) -> GraphTransformerLayer:
-            operator: nn.Module
-            if attention == "graph_attention":
-                operator = GraphAttention(dim, heads, poses=poses and pose in ("both", "values"))
-            else:
-                operator = EdgeAttention(attention, dim, heads, MODE_EDGE_CHANNELS if poses else 0)
-            return GraphTransformerLayer(operator, dim, dropout=dropout, drop_path=drop_path, norm=norm)
-
-        def pairs(count: int) -> nn.ModuleList:
-            # mode ← scene with poses, then mode ↔ mode without.
-            return nn.ModuleList(layer(poses) for _ in range(count) for poses in (True, False))
-
-        self.propose, self.refine = pairs(propose_layers), pairs(refine_layers)
+        self.mode = nn.Embedding(modes * len(starts), dim)
+        self.bias = nn.ModuleList(build.bias() for _ in range(stages))
+        self.propose = build.pairs(propose_layers)
+        self.refine = build.pairs(refine_layers)
         self.propose_head = CurveHead(dim, horizon, degree)
         if refine_layers:
             self.refine_head = CurveHead(dim, horizon, degree)
@@ -123,11 +109,12 @@ class ModeDecoder(SceneDecoder):
             self.norm = nn.LayerNorm(dim)
         self.logit_head = mlp(dim, dim, 1)
         if "lanes" in starts:
-            self.anchor, self.anchor_norm = mlp(horizon * 2, dim, dim), nn.LayerNorm(dim)
+            self.anchor = mlp(horizon * 2, dim, dim)
+            self.anchor_norm = nn.LayerNorm(dim)
         if joint:
             self.joint_mode = nn.Embedding(modes, dim)
-            self.across_bias = bias()
-            self.across = nn.ModuleList(layer(True) for _ in range(stages))
+            self.across_bias = build.bias()
+            self.across = nn.ModuleList(build.layer(poses=True) for _ in range(stages))
 
     @property
     def anchor_steps(self) -> int:
@@ -138,29 +125,36 @@ class ModeDecoder(SceneDecoder):
     ) -> Prediction:
         """Predict as :class:`SceneDecoder`.
 
-        Raises: ValueError if the decoder has no joint modes, or joint futures of some agents are requested.
+        Raises:
+            ValueError: if the decoder has no joint modes, or joint futures of some agents are requested.
         """
         if joint and not self.joint:
             raise ValueError("this decoder has no joint modes; build it with joint=True")
         if joint and agents is not None:
             raise ValueError("joint futures are predicted for all agents")
-        graph, scene = tokens.graph, tokens.graph.scene
-        rows = torch.arange(graph.num_agents, device=scene.device) if agents is None else agents
-        padding = graph.agents if agents is None else graph.padding_of(agents)
+        graph = tokens.graph
+        if agents is None:
+            rows = torch.arange(graph.num_agents, device=graph.scene.device)
+            padding = graph.agents
+        else:
+            rows = agents
+            padding = graph.padding_of(agents)
 
         def scene_relation(stage: int, poses: Pose[Tensor]) -> EdgeRelation | DenseRelation:
             return self._scene_relation(graph, stage, poses, rows, padding)
 
+        steady = constant_velocity_of(batch, self.horizon)
+        start = self.start(batch["agent"].anchors, steady)
         prediction = self.decode(
-            tokens.agent[rows],
-            tokens.nodes,
-            graph.poses[rows],
-            self.start(batch["agent"].anchors, constant_velocity_of(batch, self.horizon))[rows],
-            scene_relation,
-            self._agent_relation(graph) if joint else None,
+            agent=tokens.agent[rows],
+            nodes=tokens.nodes,
+            poses=graph.poses[rows],
+            start=start[rows],
+            scene_relation=scene_relation,
+            agent_relation=self._agent_relation(graph) if joint else None,
         )
         if joint:  # one probability per world
-            scene = scene[: graph.num_agents]
+            scene = graph.scene[: graph.num_agents]
             prediction.logits = scene_mean(prediction.logits, scene, batch.num_graphs)[scene]
         return prediction
 
@@ -186,40 +180,48 @@ class ModeDecoder(SceneDecoder):
             agent_relation: relation between the modes of several agents, which selects joint futures.
         """
         mode = self.mode if agent_relation is None else self.joint_mode
-        count, start = mode.num_embeddings, start[:, : mode.num_embeddings]
+        count = mode.num_embeddings
+        start = start[:, :count]
         x = (agent[:, None] + mode.weight).flatten(0, 1)
         if self.anchor_steps:
-            x = self.anchor_norm(x + self.anchor(start.flatten(0, 1).flatten(1) / LENGTH_SCALE))
+            x = self.anchor_norm(x + self.anchor(scaled_paths(start)))
         relation = scene_relation(0, poses).repeat_receivers(count)
         x = self._attend(0, x, nodes, relation, agent_relation)
         offset, scale = _futures(self.propose_head, x, count)
-        proposal, groups = start + offset, count // self.modes
+        proposal = start + offset
+        groups = count // self.modes
         if not self.refine:
             return Prediction(proposal, scale, self._logits(x, count), groups=groups)
 
         anchored = proposal.detach()
-        x = self.norm(x + self.proposal(anchored.flatten(0, 1).flatten(1) / LENGTH_SCALE))
-        x = self._attend(
-            1,
-            x,
-            nodes,
-            scene_relation(1, end_pose(anchored[:, :, : self.refine_step], poses)),
-            agent_relation,
+        x = self.norm(x + self.proposal(scaled_paths(anchored)))
+        end = end_pose(anchored[:, :, : self.refine_step], poses)
+        x = self._attend(1, x, nodes, scene_relation(1, end), agent_relation)
+        offset, final_scale = _futures(self.refine_head, x, count)
+        return Prediction(
+            trajectory=anchored + offset,
+            scale=final_scale,
+            logits=self._logits(x, count),
+            proposal=proposal,
+            proposal_scale=scale,
+            groups=groups,
         )
-        offset, final = _futures(self.refine_head, x, count)
-        return Prediction(anchored + offset, final, self._logits(x, count), proposal, scale, groups)
 
     def start(self, anchors: Tensor, steady: Tensor) -> Tensor:
         """Return what proposals are offsets from, see :meth:`decode`.
 
         Args:
-            anchors: ``[A, 6, F, 2]`` futures along the lanes; steady: ``[A, F, 2]`` at constant velocity.
+            anchors: ``[A, 6, F, 2]`` futures along the lanes.
+            steady: ``[A, F, 2]`` futures at constant velocity.
         """
         if self.starts == ("velocity",):
             return steady[:, None]
-        mode = torch.arange(self.modes, device=anchors.device) % MODES
-        lanes = anchors if self.modes == MODES else anchors[:, mode]
-        starts = {"lanes": lanes, "velocity": steady[:, None].expand(-1, self.modes, -1, -1)}
+        lanes = anchors
+        if self.modes != MODES:
+            mode = torch.arange(self.modes, device=anchors.device) % MODES
+            lanes = anchors[:, mode]
+        velocity = steady[:, None].expand(-1, self.modes, -1, -1)
+        starts = {"lanes": lanes, "velocity": velocity}
         return torch.cat([starts[start] for start in self.starts], 1)
 
     def _attend(
@@ -230,10 +232,15 @@ class ModeDecoder(SceneDecoder):
         scene_relation: EdgeRelation | DenseRelation,
         agent_relation: EdgeRelation | DenseRelation | None,
     ) -> Tensor:
-        layers, modes = (self.propose, self.refine)[stage], GroupRelation(self.modes)
+        layers = self.propose if stage == 0 else self.refine
+        modes = GroupRelation(self.modes)
         for scene_layer, mode_layer in zip(layers[0::2], layers[1::2], strict=True):
-            x = mode_layer(scene_layer(x, scene_relation, nodes), modes)
-        return x if agent_relation is None else self.across[stage](x, agent_relation)
+            x = scene_layer(x, scene_relation, nodes)
+            x = mode_layer(x, modes)
+        if agent_relation is None:
+            return x
+        across: Tensor = self.across[stage](x, agent_relation)
+        return across
 
     def _logits(self, x: Tensor, count: int) -> Tensor:
         return at_least_float32(self.logit_head(x)).reshape(-1, count)
@@ -241,55 +248,59 @@ class ModeDecoder(SceneDecoder):
     def _scene_relation(
         self, graph: TokenGraph, stage: int, poses: Pose[Tensor], agents: Tensor, padding: Padding
     ) -> EdgeRelation | DenseRelation:
-        """Relation from the scene to the poses of the rows ``agents``, the same number of poses for each."""
-        size = poses.heading.shape[0]
-        repeats = size // max(agents.shape[0], 1)
-        modes, owner = padding.repeat(repeats), agents.repeat_interleave(repeats)
+        """Relate the scene to the poses of the rows ``agents``, the same number of poses for each."""
+        num_poses = poses.heading.shape[0]
+        repeats = num_poses // max(agents.shape[0], 1)
+        modes = padding.repeat(repeats)
+        owner = agents.repeat_interleave(repeats)
         index, features, fading = radius_edges(graph, poses, self.radius[stage], owner, modes)
-        bias = (self.bias[stage](features) + fading).T
         edges = EdgeRelation(
-            index, bias, graph.num_nodes, size, (graph.poses, poses), features.T, complete=True
+            index=index,
+            bias=self.scene_bias(stage, features, fading).T,
+            num_senders=graph.num_nodes,
+            num_receivers=num_poses,
+            poses=(graph.poses, poses),
+            features=features.T,
+            complete=True,
         )
-        return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.padding, modes)
+        if self.evaluation == "edges":
+            return edges
+        return DenseRelation.of(edges, graph.padding, modes)
+
+    def scene_bias(self, stage: int, features: Tensor, fading: Tensor) -> Tensor:
+        """Compute the bias ``[heads, ...]`` of the attention of modes to the scene, in batches and exported.
+
+        Args:
+            stage: 0 propose, 1 refine.
+            features: ``[C, ...]`` of the edges.
+            fading: ``[...]`` term that fades edges out towards the radius.
+        """
+        bias: Tensor = self.bias[stage](features) + fading
+        return bias
 
     def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
-        """Relation from mode k of an agent's neighbours to its own mode k, at the agents' poses."""
+        """Relate mode k of an agent's neighbours to its own mode k, at the agents' poses."""
         index = graph.index[:, : graph.num_agent_edges]
         kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
-        sender, receiver = (graph.poses.rows.index_select(1, end) for end in index)
+        sender = graph.poses.rows.index_select(1, index[0])
+        receiver = graph.poses.rows.index_select(1, index[1])
         features = edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))
-        size, agents = graph.num_agents, graph.poses[: graph.num_agents]
-        bias = self.across_bias(features).T
-        edges = EdgeRelation(index, bias, size, size, (agents, agents), features.T).with_copies(self.modes)
-        return edges if self.evaluation == "edges" else DenseRelation.of(edges, graph.agents, graph.agents)
-
-
-class NoBias(nn.Module):
-    """The bias of published operators, which read the features themselves: zeros ``[1, E]``."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        return features.new_zeros(1, features.shape[1])
+        agents = graph.poses[: graph.num_agents]
+        edges = EdgeRelation(
+            index=index,
+            bias=self.across_bias(features).T,
+            num_senders=graph.num_agents,
+            num_receivers=graph.num_agents,
+            poses=(agents, agents),
+            features=features.T,
+        )
+        edges = edges.with_copies(self.modes)
+        if self.evaluation == "edges":
+            return edges
+        return DenseRelation.of(edges, graph.agents, graph.agents)
 
 
 def _futures(head: CurveHead, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return offsets and scales ``[A, count, F, 2]``."""
     offset, scale = head(x)
     return offset.unflatten(0, (-1, count)), scale.unflatten(0, (-1, count))
-
-
-def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
-    """Return the pose at the end of each mode in the common frame, ``[A·K, 2]`` and ``[A·K]``.
-
-    ``trajectory``: ``[A, K, F, 2]`` metres in the frames of the ``agents``, detached.
-    """
-    # Directions of short displacements are rounding. Thresholds would turn modes that stop at once.
-    end = trajectory[:, :, -1]
-    last = end - trajectory[:, :, -min(11, trajectory.shape[2])]
-    ahead = nn.functional.pad(_fading(end, STATIONARY_M), (0, 1))
-    turn = direction(last + _fading(last, STOPPED_M) * end + ahead)
-    position = to_global(end, agents.position[:, None], agents.heading[:, None])
-    return Pose(position.flatten(0, 1), (agents.heading[:, None] + turn).flatten())
-
-
-def _fading(displacement: Tensor, scale: float) -> Tensor:
-    return torch.exp(-(displacement**2).sum(-1, keepdim=True) / scale**2)

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from trajpred.errors import require
+from trajpred.features.relations import EDGE_KINDS
 from trajpred.geometry import POSE_SCALE
-from trajpred.graph.relations import EDGE_KINDS
 from trajpred.model.published_encoders import lane_topology
 from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import GraphStructure, mlp
+from trajpred.nn.published.biased_attention import BiasedAttention
 from trajpred.nn.published.graph_structure import EdgeEncoding
-from trajpred.nn.published.padded_attention import BiasedAttention, PaddedAttention
+from trajpred.nn.published.padded_attention import PaddedAttention
 from trajpred.nn.published.transformer_m import TransformerMEncoder
 
 
@@ -26,6 +27,9 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
     """DenseTNT's global attention: every agent and lane of a scene attends to every other.
 
     Args:
+        dim: channels of a token.
+        heads: attention heads.
+        layers: of attention.
         attention_head_size: channels of a head, by default ``dim / heads``; with others a linear map brings
             the output to ``dim``.
         key_bias: of the operator.
@@ -48,13 +52,10 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
         require(size > 0, "attention_head_size", f"must be positive, is {size}")
         super().__init__(dim)
         self.pose = nn.Linear(4, dim)
-        self.attention = nn.ModuleList(
-            PaddedAttention(dim, size, heads, key_bias=key_bias) for _ in range(layers)
-        )
-        width = heads * size
-        self.out = nn.ModuleList(
-            nn.Identity() if width == dim else nn.Linear(width, dim) for _ in range(layers)
-        )
+        self.attention = nn.ModuleList()
+        for _ in range(layers):
+            self.attention.append(PaddedAttention(dim, size, heads, key_bias=key_bias))
+        self.out = nn.ModuleList(_project(heads * size, dim) for _ in range(layers))
         self.feed_forward = nn.ModuleList(mlp(dim, 2 * dim, dim) for _ in range(layers))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2 * layers))
         self.dropout = nn.Dropout(dropout)
@@ -63,12 +64,19 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
         padding = graph.padding
         x = padding.pad(x + self.pose(graph.focal_poses))
         mask = padding.pad(torch.ones_like(graph.poses.heading)) > 0
-        norms = self.norms[0::2], self.norms[1::2]
-        layers = zip(self.attention, self.out, self.feed_forward, *norms, strict=True)
-        for attention, out, feed_forward, norm1, norm2 in layers:
-            x = norm1(x + self.dropout(out(attention(x, mask=mask))))
-            x = norm2(x + self.dropout(feed_forward(x)))
+        for layer, attention in enumerate(self.attention):
+            attended = self.out[layer](attention(x, mask=mask))
+            x = self.norms[2 * layer](x + self.dropout(attended))
+            updated = self.feed_forward[layer](x)
+            x = self.norms[2 * layer + 1](x + self.dropout(updated))
         return padding.unpad(x)
+
+
+def _project(width: int, dim: int) -> nn.Module:
+    """Build the linear map from heads of ``width`` channels to ``dim``, if they differ."""
+    if width == dim:
+        return nn.Identity()
+    return nn.Linear(width, dim)
 
 
 class TransformerMSceneEncoder(TokenEncoder):
@@ -80,11 +88,19 @@ class TransformerMSceneEncoder(TokenEncoder):
     Args:
         mode: ``2d``, ``3d`` or ``2d+3d``.
         max_hops: lanes with more hops between them count as unreachable.
-        num_atoms, num_in_degree, num_out_degree, num_edges, ffn_embedding_dim: of the encoder; there are two
-            types of nodes (agents and lanes), and ``ffn_embedding_dim`` is ``2 · dim`` by default.
-        num_3d_bias_kernel, edge_type, multi_hop_max_dist, activation_fn, dropout, options: of the encoder, by
-            their published names.
+        num_atoms: types of nodes, at least 2 (agents and lanes).
+        num_in_degree: of the encoder, as are all other arguments, by their published names.
+        num_out_degree: likewise.
+        num_edges: types of edges, at least those of trajpred.
+        ffn_embedding_dim: by default ``2 · dim``.
+        num_3d_bias_kernel: of the encoder.
+        edge_type: of the encoder.
+        multi_hop_max_dist: of the encoder.
+        activation_fn: of the encoder.
+        dropout: of the encoder.
         attention_dropout: by default ``dropout``.
+        activation_dropout: of the encoder.
+        options: further arguments of the encoder.
     """
 
     options_of: ClassVar = TransformerMEncoder
@@ -114,12 +130,14 @@ class TransformerMSceneEncoder(TokenEncoder):
     ) -> None:
         require_sizes(dim, heads, layers=layers)
         pairs = 2 * (num_atoms + 1)
-        rows = ("num_atoms", num_atoms, 2), ("num_edges", num_edges, len(EDGE_KINDS))
-        for name, given, least in (*rows, ("num_pair_types", options.get("num_pair_types") or pairs, pairs)):
-            require(given >= least, name, f"must be {least} or more, is {given}")
+        _require_least("num_atoms", num_atoms, 2)
+        _require_least("num_edges", num_edges, len(EDGE_KINDS))
+        _require_least("num_pair_types", options.get("num_pair_types") or pairs, pairs)
         super().__init__(dim)
-        self.max_hops, self.mode = max_hops, mode
-        self.edge_type, self.multi_hop_max_dist = edge_type, multi_hop_max_dist
+        self.max_hops = max_hops
+        self.mode = mode
+        self.edge_type = edge_type
+        self.multi_hop_max_dist = multi_hop_max_dist
         self.pose = nn.Linear(4, dim)
         self.encoder = TransformerMEncoder(
             num_atoms=num_atoms,
@@ -156,7 +174,9 @@ class TransformerMSceneEncoder(TokenEncoder):
                 max_hops=self.max_hops,
             )
         # Scaled to the range of the kernels' centres.
-        positions = padding.pad(graph.poses.position / POSE_SCALE) if "3d" in self.mode else None
+        positions = None
+        if "3d" in self.mode:
+            positions = padding.pad(graph.poses.position / POSE_SCALE)
         out = self.encoder(
             padding.pad(1 + lane.long()),
             structure=structure,
@@ -164,3 +184,8 @@ class TransformerMSceneEncoder(TokenEncoder):
             features=padding.pad(x + self.pose(graph.focal_poses)),
         )
         return padding.unpad(out[:, 1:])  # the graph token comes first
+
+
+def _require_least(name: str, value: int, least: int) -> None:
+    """Raise :class:`DataError` unless ``value`` is at least ``least``."""
+    require(value >= least, name, f"must be {least} or more, is {value}")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
-from trajpred.graph.relations import EDGE_KINDS
+from trajpred.features.relations import EDGE_KINDS
 from trajpred.model.attention import Pairs
 from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
@@ -30,8 +30,15 @@ class TransformerConvSceneEncoder(TokenEncoder):
     """Stacked :class:`~trajpred.nn.TransformerConv` (Shi et al. 2021) with edge features, gating, residuals.
 
     Args:
-        gating, skip_connection, batch_norm, dropout, options: of the operator, by their published names.
-        ff_channels: likewise; twice ``dim`` by default. With ``add_self_loops``, edges have no features.
+        dim: channels of a token.
+        heads: attention heads.
+        layers: of the operator.
+        gating: of the operator, as are all other arguments, by their published names.
+        skip_connection: likewise.
+        batch_norm: likewise.
+        ff_channels: likewise; twice ``dim`` by default.
+        dropout: likewise.
+        options: likewise. With ``add_self_loops``, edges have no features.
     """
 
     options_of: ClassVar = TransformerConv
@@ -49,28 +56,32 @@ class TransformerConvSceneEncoder(TokenEncoder):
         dropout: float = 0.1,
         **options: Any,
     ) -> None:
-        require_sizes(dim, heads if options.get("concat", True) else 1, layers=layers)
+        concatenated_heads = heads if options.get("concat", True) else 1
+        require_sizes(dim, concatenated_heads, layers=layers)
+        if ff_channels is None:
+            ff_channels = 2 * dim
         super().__init__(dim)
-        self.layers = nn.ModuleList(
-            TransformerConv(
+        self.featured = not options.get("add_self_loops")
+        self.layers = nn.ModuleList()
+        for _ in range(layers):
+            layer = TransformerConv(
                 dim,
-                dim // heads if options.get("concat", True) else dim,
-                0 if options.get("add_self_loops") else EDGE_CHANNELS,
+                dim // concatenated_heads,
+                ein=EDGE_CHANNELS if self.featured else 0,
                 heads=heads,
                 gating=gating,
                 skip_connection=skip_connection,
                 batch_norm=batch_norm,
-                ff_channels=2 * dim if ff_channels is None else ff_channels,
+                ff_channels=ff_channels,
                 dropout=dropout,
                 **options,
             )
-            for _ in range(layers)
-        )
-        self.featured = not options.get("add_self_loops")
+            self.layers.append(layer)
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
+        features = graph.features if self.featured else None
         for layer in self.layers:
-            x = layer(x, graph.index, graph.features if self.featured else None)
+            x = layer(x, graph.index, features)
         return x
 
 
@@ -78,13 +89,17 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
     """TF-GNN's example, stacked: a dense layer over the node state and attention over its incoming edges.
 
     Args:
+        dim: channels of a token.
+        heads: attention heads.
+        layers: of the operator.
         receiver_tag: ``target``; ``source`` (attention over outgoing edges, whose features stay those of
-            their sources in the frames of their targets); or ``context``: the receiver is one state per
-            scene, learnable at first, which attends to all nodes or all edges and is given to every node.
-        sender_node_feature, sender_edge_feature: None leaves the states of the nodes, or the relative poses
-            and kinds of the edges, out of the attention; with ``context`` one of them must be None.
-        edge_dropout, options: of the operator, by their published names. The penalty of
-            the regulariser is added to the training loss.
+            their sources in the frames of their targets); or ``context``: a learnable state per scene
+            attends to all nodes or all edges, and is added to the input of every node.
+        sender_node_feature: None omits the states of the nodes from the attention.
+        sender_edge_feature: None omits the relative poses and kinds of the edges; with ``context`` one of
+            the two must be None.
+        edge_dropout: of the operator, by its published name.
+        options: likewise. The penalty of the regulariser is added to the training loss.
 
     Attention is reported unless the receiver is the context.
     """
@@ -104,13 +119,15 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         **options: Any,
     ) -> None:
         require_sizes(dim, heads, layers=layers)
-        one = (sender_node_feature is None) != (sender_edge_feature is None)
-        either = "must be null for one of nodes and edges if the receiver is the context"
-        require(one or receiver_tag != "context", "sender_edge_feature", either)
+        if receiver_tag == "context":
+            nodes_or_edges = (sender_node_feature is None) != (sender_edge_feature is None)
+            problem = "must be null for one of nodes and edges if the receiver is the context"
+            require(nodes_or_edges, "sender_edge_feature", problem)
         super().__init__(dim)
         self.receiver_tag = receiver_tag
-        self.convs = nn.ModuleList(
-            MultiHeadAttentionConv(
+        self.convs = nn.ModuleList()
+        for _ in range(layers):
+            conv = MultiHeadAttentionConv(
                 num_heads=heads,
                 per_head_channels=dim // heads,
                 receiver_tag=receiver_tag,
@@ -124,23 +141,34 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
                 name=None,
                 **options,
             )
-            for _ in range(layers)
-        )
-        self.states = nn.ModuleList(nn.Sequential(nn.Linear(2 * dim, dim), nn.ReLU()) for _ in range(layers))
+            self.convs.append(conv)
+        self.states = nn.ModuleList()
+        for _ in range(layers):
+            self.states.append(nn.Sequential(nn.Linear(2 * dim, dim), nn.ReLU()))
         self.norm = nn.LayerNorm(dim)
-        self.context = nn.Parameter(torch.zeros(dim)) if receiver_tag == "context" else None
+        self.context: nn.Parameter | None = None
+        if receiver_tag == "context":
+            self.context = nn.Parameter(torch.zeros(dim))
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
-        context = None if self.context is None else self.context.expand(graph.heading.shape[0], -1)
+        if self.context is not None:
+            return self._interact_with_context(x, graph, self.context)
         for conv, state in zip(self.convs, self.states, strict=True):
             features = graph.features if conv.takes_sender_edge_input else None
-            if context is None:
-                received = conv(x, graph.index, features)
+            received = conv(x, graph.index, features)
+            x = state(torch.cat((x, received), -1))
+        return self.norm(x)
+
+    def _interact_with_context(self, x: Tensor, graph: TokenGraph, initial: Tensor) -> Tensor:
+        """Exchange information through one state per scene, which starts from ``initial``."""
+        context = initial.expand(graph.heading.shape[0], -1)
+        for conv, state in zip(self.convs, self.states, strict=True):
+            if conv.takes_sender_edge_input:
+                edge_batch = graph.scene[graph.index[0]]
+                context = conv((x, context), None, graph.features, edge_batch=edge_batch)
             else:
-                of_edge = graph.scene[graph.index[0]]
-                items = {"batch": graph.scene} if features is None else {"edge_batch": of_edge}
-                context = conv((x, context), None, features, **items)
-                received = context[graph.scene]
+                context = conv((x, context), None, None, batch=graph.scene)
+            received = context[graph.scene]
             x = state(torch.cat((x, received), -1))
         return self.norm(x)
 
@@ -149,21 +177,32 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         return self.context is None
 
     def attended(self, name: str, weight: Any, graph: TokenGraph, batch: HeteroData) -> list[Pairs]:
-        return [Pairs(graph.index.flip(0) if self.receiver_tag == "source" else graph.index, weight)]
+        if self.receiver_tag == "source":
+            return [Pairs(graph.index.flip(0), weight)]
+        return [Pairs(graph.index, weight)]
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
-        convs = [conv for conv in self.convs if isinstance(conv, MultiHeadAttentionConv)]
-        return {"regularization": torch.stack([conv.penalty() for conv in convs]).sum()}
+        penalties = []
+        for conv in self.convs:
+            assert isinstance(conv, MultiHeadAttentionConv)
+            penalties.append(conv.penalty())
+        return {"regularization": torch.stack(penalties).sum()}
 
 
 class GraphTransformerSceneEncoder(TokenEncoder):
     """The Graph Transformer (Dwivedi & Bresson 2020) with its edge stream over relative poses.
 
     Args:
+        dim: channels of a token.
+        heads: attention heads.
+        layers: of the operator.
         pos_enc_dim: columns of the positional encoding of the lane topology; 0 disables it. Lanes only.
         pos_enc: ``laplacian`` (eigenvectors, as published) or ``random_walk`` (probabilities of return).
         edge_feat: use the layer with the edge stream; False: the one without edge features.
-        layer_norm, batch_norm, residual, use_bias: as published.
+        layer_norm: as published.
+        batch_norm: as published.
+        residual: as published.
+        use_bias: as published.
         dropout: inside the layers.
     """
 
@@ -185,36 +224,58 @@ class GraphTransformerSceneEncoder(TokenEncoder):
     ) -> None:
         require_sizes(dim, heads, layers=layers)
         super().__init__(dim)
-        self.num_eigenvectors = pos_enc_dim if pos_enc == "laplacian" else 0
-        self.edge = nn.Linear(EDGE_CHANNELS, dim) if edge_feat else None
-        encoding = {"laplacian": LaplacianPositionalEncoding, "random_walk": RandomWalkPositionalEncoding}
-        self.positional = encoding[pos_enc](pos_enc_dim) if pos_enc_dim else None
-        self.place = nn.Linear(pos_enc_dim, dim) if pos_enc_dim else None
-        options = dropout, layer_norm, batch_norm, residual, use_bias
-        self.layers = nn.ModuleList(
-            DwivediGraphTransformerEdgeLayer(dim, dim, heads, *options, update_edges=layer < layers - 1)
-            if edge_feat
-            else DwivediGraphTransformerLayer(dim, dim, heads, *options)
-            for layer in range(layers)
-        )
+        laplacian = pos_enc == "laplacian"
+        self.num_eigenvectors = pos_enc_dim if laplacian else 0
+        self.edge: nn.Linear | None = None
+        if edge_feat:
+            self.edge = nn.Linear(EDGE_CHANNELS, dim)
+        self.positional: nn.Module | None = None
+        self.place: nn.Linear | None = None
+        if pos_enc_dim:
+            encoding = LaplacianPositionalEncoding if laplacian else RandomWalkPositionalEncoding
+            self.positional = encoding(pos_enc_dim)
+            self.place = nn.Linear(pos_enc_dim, dim)
+        options: dict[str, Any] = {
+            "dropout": dropout,
+            "layer_norm": layer_norm,
+            "batch_norm": batch_norm,
+            "residual": residual,
+            "use_bias": use_bias,
+        }
+        self.layers = nn.ModuleList()
+        for number in range(layers):
+            layer: nn.Module
+            if edge_feat:
+                update_edges = number < layers - 1
+                layer = DwivediGraphTransformerEdgeLayer(
+                    dim, dim, heads, update_edges=update_edges, **options
+                )
+            else:
+                layer = DwivediGraphTransformerLayer(dim, dim, heads, **options)
+            self.layers.append(layer)
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         if self.positional is not None and self.place is not None:
-            lanes, place = slice(graph.num_agents, None), graph.eigenvectors
-            if place is not None and isinstance(self.positional, LaplacianPositionalEncoding):
-                place = self.positional.signed(place)
-            else:
-                edges, _ = lane_topology(graph)
-                place = self.positional(edges - graph.num_agents, graph.scene[lanes])
-            x = torch.cat((x[: graph.num_agents], x[lanes] + self.place(place.to(x.dtype))))
+            encoding = self._positional_encoding(self.positional, graph)
+            lanes = x[graph.num_agents :] + self.place(encoding.to(x.dtype))
+            x = torch.cat((x[: graph.num_agents], lanes))
         if self.edge is None:
             for layer in self.layers:
                 x = layer(x, graph.index)
             return x
-        e = self.edge(graph.features)
+        edges = self.edge(graph.features)
         for layer in self.layers:
-            x, e = layer(x, graph.index, e)
+            x, edges = layer(x, graph.index, edges)
         return x
+
+    def _positional_encoding(self, positional: nn.Module, graph: TokenGraph) -> Tensor:
+        """Encode the place of each lane in the topology, ``[L, pos_enc_dim]``."""
+        eigenvectors = graph.eigenvectors
+        if eigenvectors is not None and isinstance(positional, LaplacianPositionalEncoding):
+            return positional.signed(eigenvectors)
+        edges, _ = lane_topology(graph)
+        encoding: Tensor = positional(edges - graph.num_agents, graph.scene[graph.num_agents :])
+        return encoding
 
 
 def lane_topology(graph: TokenGraph) -> tuple[Tensor, Tensor]:

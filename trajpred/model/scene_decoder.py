@@ -21,7 +21,8 @@ class Prediction:
         trajectory: ``[A, K, F, 2]`` metres.
         scale: ``[A, K, F, 2]`` metres, Laplace scales of x and y.
         logits: ``[A, K]`` unnormalised log-probabilities of the modes.
-        proposal, proposal_scale: trajectory and scale before refinement, if the decoder refines.
+        proposal: trajectory before refinement, if the decoder refines.
+        proposal_scale: scale before refinement, if the decoder refines.
         groups: number of groups of modes, one after another. Each is trained as a forecast of its own, and
             :meth:`merged` makes one of them.
     """
@@ -45,14 +46,21 @@ class Prediction:
         logits = self.logits.unflatten(1, (self.groups, -1))
         probability = logits.softmax(2).flatten(1) / self.groups
         share, weight = join(self.trajectory, probability, logits.shape[2])
-        both = self.trajectory, self.scale
-        path, scale = (torch.bmm(share, x.flatten(2)).unflatten(2, x.shape[2:]) for x in both)
-        return Prediction(path, scale, weight.log())
+        trajectory = _weighted_sum(share, self.trajectory)
+        scale = _weighted_sum(share, self.scale)
+        return Prediction(trajectory, scale, weight.log())
 
     def separate(self) -> Prediction:
         """Return each group as the modes of an agent of its own: ``[A · groups, K / groups, …]``."""
-        shape = (self.groups, -1)
-        return Prediction(**{n: x.unflatten(1, shape).flatten(0, 1) for n, x in self.tensors.items()})
+        parts = {}
+        for name, x in self.tensors.items():
+            parts[name] = x.unflatten(1, (self.groups, -1)).flatten(0, 1)
+        return Prediction(**parts)
+
+
+def _weighted_sum(share: Tensor, x: Tensor) -> Tensor:
+    """Sum the modes ``[A, M, F, 2]`` with weights ``share`` ``[A, K, M]``: ``[A, K, F, 2]``."""
+    return torch.bmm(share, x.flatten(2)).unflatten(2, x.shape[2:])
 
 
 class SceneDecoder(nn.Module):
@@ -72,7 +80,10 @@ class SceneDecoder(nn.Module):
     def __init__(self, horizon: int = 60, dim: int = 128, modes: int = 6, joint: bool = False) -> None:
         super().__init__()
         require(modes > 0, "modes", f"must be positive, is {modes}")
-        self.horizon, self.dim, self.modes, self.joint = horizon, dim, modes, joint
+        self.horizon = horizon
+        self.dim = dim
+        self.modes = modes
+        self.joint = joint
 
     @property
     def anchor_steps(self) -> int:
@@ -86,11 +97,13 @@ class SceneDecoder(nn.Module):
 
         Args:
             tokens: the encoder's output for ``batch``.
+            batch: of the agents to predict.
             joint: predict joint futures: mode k of all agents of a scene is one possible world, and their
                 ``logits`` are equal.
             agents: ``[B]`` rows of the agents to predict, ascending; all of them by default.
 
-        Raises: ValueError if ``joint`` is not supported.
+        Raises:
+            ValueError: if ``joint`` is not supported.
         """
         raise NotImplementedError
 
@@ -111,12 +124,14 @@ def constant_velocity(velocity: Tensor, elapsed_s: Tensor, step_s: Tensor, horiz
 def constant_velocity_of(batch: HeteroData, horizon: int) -> Tensor:
     """Apply :func:`constant_velocity` to all agents of ``batch``."""
     agent = batch["agent"]
-    step = torch.as_tensor(batch.step_s, dtype=agent.velocity.dtype, device=agent.velocity.device)
-    step = step.reshape(-1).index_select(0, agent.batch)
-    return constant_velocity(agent.velocity, agent.elapsed_s, step, horizon)
+    velocity = agent.velocity
+    scene_step = torch.as_tensor(batch.step_s, dtype=velocity.dtype, device=velocity.device)
+    step_s = scene_step.reshape(-1).index_select(0, agent.batch)
+    return constant_velocity(velocity, agent.elapsed_s, step_s, horizon)
 
 
 def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:
     """Average ``values`` ``[A, K]`` over the agents of each scene ``[A]``: ``[scenes, K]``."""
     count = torch.bincount(scene, minlength=scenes).clamp(min=1)[:, None]
-    return values.new_zeros(scenes, values.shape[1]).index_add(0, scene, values) / count
+    total = values.new_zeros(scenes, values.shape[1]).index_add(0, scene, values)
+    return total / count

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from trajpred.graph.channels import EDGE_POSE
+from trajpred.features.channels import EDGE_POSE
 from trajpred.model.token_encoder import AgentEncoder, Missing, TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, GraphTransformerLayer, Relation
@@ -21,7 +21,9 @@ RelativePose = Literal["both", "bias", "values", "none"]
 
 def pose_bias(channels: int, heads: int, pose: RelativePose) -> EdgeBias:
     """Build the attention bias from edge features; without relative poses only the edge's kind enters."""
-    return EdgeBias(channels, heads, skip=0 if pose in ("both", "bias") else len(EDGE_POSE))
+    if pose in ("both", "bias"):
+        return EdgeBias(channels, heads)
+    return EdgeBias(channels, heads, skip=len(EDGE_POSE))
 
 
 class SceneEncoder(TokenEncoder):
@@ -34,7 +36,8 @@ class SceneEncoder(TokenEncoder):
         dim: channels of a token.
         heads: attention heads.
         layers: graph-transformer layers.
-        dropout, drop_path: on residual branches, see :class:`~trajpred.nn.GraphTransformerLayer`.
+        dropout: rate on residual branches.
+        drop_path: stochastic depth, see :class:`~trajpred.nn.GraphTransformerLayer`.
         norm: ``post`` or ``pre`` layer normalisation.
         evaluation: see :data:`Evaluation`.
         pose: see :data:`RelativePose`.
@@ -62,7 +65,8 @@ class SceneEncoder(TokenEncoder):
     ) -> None:
         require_sizes(dim, heads, layers=layers)
         super().__init__(dim, AgentEncoder(dim, missing))
-        self.heads, self.evaluation = heads, evaluation
+        self.heads = heads
+        self.evaluation = evaluation
         self.bias = pose_bias(EDGE_CHANNELS, heads, pose)
 
         def layer() -> GraphTransformerLayer:
@@ -82,8 +86,13 @@ class SceneEncoder(TokenEncoder):
 
     def relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
         """Return all edges with their bias, which the layers share."""
-        size, poses = graph.num_nodes, (graph.poses, graph.poses)
-        edges = EdgeRelation(graph.index, self.bias(graph.features.T).T, size, size, poses)
+        edges = EdgeRelation(
+            index=graph.index,
+            bias=self.bias(graph.features.T).T,
+            num_senders=graph.num_nodes,
+            num_receivers=graph.num_nodes,
+            poses=(graph.poses, graph.poses),
+        )
         if self.evaluation == "edges" or torch.compiler.is_exporting():
             return edges
         return DenseRelation.of(edges, graph.padding, graph.padding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require, require_not_negative
+from trajpred.features.channels import HISTORY, LANE_KINDS, LANE_POINT, VALID
 from trajpred.forecast import Attention
-from trajpred.graph.channels import HISTORY, LANE_KINDS, LANE_POINT, VALID
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model.attention import Pairs, recorded, records
 from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
@@ -48,7 +49,7 @@ class SceneTokens:
 class _StridedConv(nn.Module):
     """Convolution over time of width 3 and stride 2, padded so that the last window ends at the last step.
 
-    Features ``[A, T, C]`` are normalised over the channels and the ``known`` steps ``[A, T, 1]``; unknown
+    Features ``[A, T, C]`` are normalised over the channels and the ``observed`` steps ``[A, T, 1]``; missing
     ones are 0, as the padding is, so that steps which were never observed do not change the others.
     """
 
@@ -57,19 +58,28 @@ class _StridedConv(nn.Module):
         self.conv = nn.Conv1d(fan_in, fan_out, 3, stride=2)
         self.norm = nn.GroupNorm(1, fan_out)
 
-    def forward(self, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         padding = 2 - (x.shape[1] - 1) % 2
-        x, known = (nn.functional.pad(values, (0, 0, padding, 0)) for values in (x, known))
+        x = nn.functional.pad(x, (0, 0, padding, 0))
+        observed = nn.functional.pad(observed, (0, 0, padding, 0))
         # The greatest of each window; TensorRT has no pooling over one axis.
-        known = torch.maximum(torch.maximum(known[:, :-2:2], known[:, 1:-1:2]), known[:, 2::2])
+        first_two = torch.maximum(observed[:, :-2:2], observed[:, 1:-1:2])
+        observed = torch.maximum(first_two, observed[:, 2::2])
         # As one product: on a CPU conv1d takes 1.5 to 3 times as long for so few agents and channels.
         windows = torch.cat((x[:, :-2:2], x[:, 1:-1:2], x[:, 2::2]), -1)
-        x = nn.functional.linear(windows, self.conv.weight.transpose(1, 2).flatten(1), self.conv.bias)
-        weight = known / (x.shape[2] * known.sum(1, keepdim=True)).clamp(min=1)
+        kernel = self.conv.weight.transpose(1, 2).flatten(1)
+        x = nn.functional.linear(windows, kernel, self.conv.bias)
+        x = self._normalize(x, observed)
+        return nn.functional.gelu(x) * observed, observed
+
+    def _normalize(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Apply the group norm with mean and variance of the observed steps alone."""
+        count = x.shape[2] * observed.sum(1, keepdim=True)
+        weight = observed / count.clamp(min=1)
         x = x - (x * weight).sum((1, 2), keepdim=True)
         variance = (x * x * weight).sum((1, 2), keepdim=True)
-        x = torch.addcmul(self.norm.bias, x / torch.sqrt(variance + self.norm.eps), self.norm.weight)
-        return nn.functional.gelu(x) * known, known
+        deviation = torch.sqrt(variance + self.norm.eps)
+        return torch.addcmul(self.norm.bias, x / deviation, self.norm.weight)
 
 
 class AgentEncoder(nn.Module):
@@ -79,6 +89,7 @@ class AgentEncoder(nn.Module):
     reduced to 7.
 
     Args:
+        dim: channels of a token.
         missing: steps that were not observed are ``masked``, so that leading ones have no effect, or read as
             ``zeros``.
 
@@ -89,17 +100,19 @@ class AgentEncoder(nn.Module):
         super().__init__()
         self.missing = missing
         widths = (len(HISTORY), dim // 2, dim, dim)
-        self.halve = nn.ModuleList(map(_StridedConv, widths[:-1], widths[1:]))
+        self.halve = nn.ModuleList(_StridedConv(fan_in, fan_out) for fan_in, fan_out in pairwise(widths))
         self.object_type = nn.Embedding(len(OBJECT_TYPES), dim)
         self.out = nn.Linear(2 * dim, dim)
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, history: Tensor, object_type: Tensor) -> Tensor:
-        x, known = history, history[..., VALID : VALID + 1]
-        known = known if self.missing == "masked" else torch.ones_like(known)
+        x = history
+        observed = history[..., VALID : VALID + 1]
+        if self.missing != "masked":
+            observed = torch.ones_like(observed)
         for layer in self.halve:
-            x, known = layer(x, known)
-        greatest = x.masked_fill(known == 0, -1.0).amax(1)  # GELU is greater than -1
+            x, observed = layer(x, observed)
+        greatest = x.masked_fill(observed == 0, -1.0).amax(1)  # GELU is greater than -1
         summary = torch.cat((x[:, -1], greatest), -1)
         return self.norm(self.out(summary) + self.object_type(object_type))
 
@@ -130,11 +143,14 @@ class LaneEncoder(nn.Module):
         else:  # chunks whose activations fit into the CPU's cache are faster
             x = torch.cat([self._encode_shape(chunk) for chunk in points.split(128)])
         attributes = self.kind(kind) + self.intersection(is_intersection)
-        return self.norm(x + attributes + self.left_mark(marks[:, 0]) + self.right_mark(marks[:, 1]))
+        x = x + attributes + self.left_mark(marks[:, 0])
+        return self.norm(x + self.right_mark(marks[:, 1]))
 
     def _encode_shape(self, points: Tensor) -> Tensor:
         x = self.point(points)
-        return nn.functional.gelu(self.polyline(x) + self.context(x.amax(1, keepdim=True))).amax(1)
+        context = self.context(x.amax(1, keepdim=True))
+        hidden = nn.functional.gelu(self.polyline(x) + context)
+        return hidden.amax(1)
 
 
 class TokenEncoder(nn.Module):
@@ -144,8 +160,8 @@ class TokenEncoder(nn.Module):
 
     Args:
         dim: channels of a token.
-        agent, lane: encoders of histories and polylines; :class:`AgentEncoder` and :class:`LaneEncoder` by
-            default.
+        agent: encoder of histories, by default :class:`AgentEncoder`.
+        lane: encoder of polylines, by default :class:`LaneEncoder`.
 
     Example:
         >>> class MeanEncoder(TokenEncoder):
@@ -165,7 +181,8 @@ class TokenEncoder(nn.Module):
     def __init__(self, dim: int = 128, agent: nn.Module | None = None, lane: nn.Module | None = None) -> None:
         super().__init__()
         self.dim = dim
-        self.agent, self.lane = agent or AgentEncoder(dim), lane or LaneEncoder(dim)
+        self.agent = agent or AgentEncoder(dim)
+        self.lane = lane or LaneEncoder(dim)
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         """Update the tokens of agents and lanes from each other: ``[A + L, dim]`` -> the same shape."""
@@ -186,12 +203,15 @@ class TokenEncoder(nn.Module):
 
         Meant for evaluation mode. Layers are those of :attr:`attending`, in the order in which they run.
 
-        Raises: DataError if the encoder does not report attention.
+        Raises:
+            DataError: if the encoder does not report attention.
         """
         require(self.has_attention, "encoder", f"{type(self).__name__} does not report attention")
-        with recorded(self, self.attending) as found:
+        with recorded(self, self.attending) as attention:
             graph = self.encode(batch).graph
-        layers = [pairs for name, weight in found for pairs in self.attended(name, weight, graph, batch)]
+        layers = []
+        for name, weight in attention:
+            layers += self.attended(name, weight, graph, batch)
         return records(layers, batch)
 
     def attended(self, name: str, weight: Any, graph: TokenGraph, batch: HeteroData) -> list[Pairs]:
@@ -201,23 +221,30 @@ class TokenEncoder(nn.Module):
         token, and ``[S, H, n, n]`` of the padded scenes, where leading rows that are not tokens are omitted.
 
         Args:
-            name: the module, as in ``named_modules``; weight: what it returned.
+            name: the module, as in ``named_modules``.
+            weight: what it returned.
+            graph: of the tokens.
+            batch: that was encoded.
         """
         if weight.ndim == 4:
             n = graph.padding.size
-            return [Pairs.of_scenes(weight[..., -n:, -n:], graph.padding, graph.num_agents)]
-        loops = torch.arange(weight.shape[0] - graph.index.shape[1], device=weight.device)
-        return [Pairs(torch.cat((graph.index, loops.expand(2, -1)), 1), weight)]
+            between_tokens = weight[..., -n:, -n:]
+            return [Pairs.of_scenes(between_tokens, graph.padding, graph.num_agents)]
+        num_loops = weight.shape[0] - graph.index.shape[1]
+        loops = torch.arange(num_loops, device=weight.device).expand(2, -1)
+        return [Pairs(torch.cat((graph.index, loops), 1), weight)]
 
     def encode(self, batch: HeteroData) -> SceneTokens:
-        """Encode all agents and lanes of a batch (:func:`trajpred.graph.scene_graph.scene_graph`)."""
-        agent, graph = batch["agent"], TokenGraph.of(batch)
+        """Encode all agents and lanes of a batch (:func:`trajpred.features.scene_graph.scene_graph`)."""
+        agent = batch["agent"]
+        graph = TokenGraph.of(batch)
         agents = self.agent(agent.history, agent.object_type)
         lanes = self.encode_lanes(batch)
         x = self.interact(torch.cat((agents, lanes)), graph)
         return SceneTokens(x[: graph.num_agents], x[graph.num_agents :], graph)
 
-    forward = encode
+    def forward(self, batch: HeteroData) -> SceneTokens:
+        return self.encode(batch)
 
     def encode_lanes(self, batch: HeteroData) -> Tensor:
         """Encode each lane of a batch on its own, ``[L, dim]``; tokens that it already holds are returned."""
@@ -228,10 +255,15 @@ class TokenEncoder(nn.Module):
 
     @classmethod
     def from_checkpoint(cls: type[Encoder], checkpoint: str | Path) -> Encoder:
-        """Load the encoder of a checkpoint or of weights that ship, in evaluation mode. Raises: DataError."""
+        """Load the encoder of a checkpoint or of weights that ship, in evaluation mode.
+
+        Raises:
+            DataError: if the file is not a checkpoint with such an encoder.
+        """
         content = read_checkpoint(checkpoint)
+        config = content[CONFIG].get("encoder")
         state = weights_below(content["state_dict"], "forecaster.encoder.")
-        return load_model(cls, content[CONFIG].get("encoder"), state, checkpoint)
+        return load_model(cls, config, state, checkpoint)
 
 
 def require_sizes(dim: int, heads: int, **layers: int) -> None:

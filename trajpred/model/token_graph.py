@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from trajpred.features.channels import edge_channels
+from trajpred.features.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, distances, edge_features
 from trajpred.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
-from trajpred.graph.channels import edge_channels
-from trajpred.graph.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, distances, edge_features
 from trajpred.nn import Padding
 
 #: Channels of :attr:`TokenGraph.features`.
@@ -52,25 +52,32 @@ class TokenGraph:
 
     @classmethod
     def of(cls, batch: HeteroData) -> TokenGraph:
-        """Build the graph of a batch of :func:`~trajpred.graph.scene_graph.scene_graph`."""
+        """Build the graph of a batch of :func:`~trajpred.features.scene_graph.scene_graph`."""
         agent, lane = batch["agent"], batch["lane"]
-        start = {"agent": 0, "lane": agent.num_nodes}
-        sender = [batch[relation].edge_index[0] + start[relation[0]] for relation in RELATIONS]
-        receiver = [batch[relation].edge_index[1] + start[relation[2]] for relation in RELATIONS]
-        counts = (getattr(node, "_num_nodes", None) for node in (agent, lane))
-        agents, lanes = (
-            Padding.of(node.batch, node.ptr, n) for node, n in zip((agent, lane), counts, strict=True)
-        )
+        first_row = {"agent": 0, "lane": agent.num_nodes}
+        senders = []
+        receivers = []
+        kinds = []
+        for relation in RELATIONS:
+            source, _, target = relation
+            sender, receiver = batch[relation].edge_index
+            senders.append(sender + first_row[source])
+            receivers.append(receiver + first_row[target])
+            kinds.append(batch[relation].edge_kind)
+        agents = Padding.of(agent.batch, agent.ptr, getattr(agent, "_num_nodes", None))
+        lanes = Padding.of(lane.batch, lane.ptr, getattr(lane, "_num_nodes", None))
+        position = torch.cat((agent.position, lane.position))
+        heading = torch.cat((agent.heading, lane.heading))
         return cls(
-            Pose(torch.cat((agent.position, lane.position)), torch.cat((agent.heading, lane.heading))),
-            torch.stack((torch.cat(sender), torch.cat(receiver))),
-            torch.cat([batch[relation].edge_kind for relation in RELATIONS]),
-            batch[AGENT_TO_AGENT].edge_kind.shape[0],
-            torch.cat((agent.batch, lane.batch)),
-            agents.beside(lanes),
-            agents,
-            batch.heading,
-            lane.eigenvectors if "eigenvectors" in lane else None,
+            poses=Pose(position, heading),
+            index=torch.stack((torch.cat(senders), torch.cat(receivers))),
+            kind=torch.cat(kinds),
+            num_agent_edges=batch[AGENT_TO_AGENT].edge_kind.shape[0],
+            scene=torch.cat((agent.batch, lane.batch)),
+            padding=agents.beside(lanes),
+            agents=agents,
+            heading=batch.heading,
+            eigenvectors=lane.eigenvectors if "eigenvectors" in lane else None,
         )
 
     @property
@@ -85,29 +92,34 @@ class TokenGraph:
     def padding_of(self, agents: Tensor) -> Padding:
         """Return the ``Padding`` of a subset of the agents, rows ``[B]`` in ascending order."""
         scene = self.scene[agents]
-        count = self.agents.count.new_zeros(self.agents.scenes).index_add(0, scene, torch.ones_like(scene))
-        return Padding.of(scene, torch.nn.functional.pad(count.cumsum(0), (1, 0)))
+        zeros = self.agents.count.new_zeros(self.agents.scenes)
+        count = zeros.index_add(0, scene, torch.ones_like(scene))
+        pointer = torch.nn.functional.pad(count.cumsum(0), (1, 0))
+        return Padding.of(scene, pointer)
 
     @cached_property
     def features(self) -> Tensor:
         """Relative poses and kinds of the edges, ``[E, EDGE_CHANNELS]``."""
-        sender, receiver = (self.poses.rows.index_select(1, end) for end in self.index)
+        sender = self.poses.rows.index_select(1, self.index[0])
+        receiver = self.poses.rows.index_select(1, self.index[1])
         return edge_features(sender, receiver, self.kind, len(EDGE_KINDS)).T
 
     @cached_property
     def focal_poses(self) -> Tensor:
         """Pose of every node in its focal agent's frame, ``[N, 4]``: scaled position, cosine, sine."""
-        heading = self.heading[self.scene]
-        relative = relative_pose(self.poses, Pose(torch.zeros_like(self.poses.position), heading))
+        origin = torch.zeros_like(self.poses.position)
+        focal = Pose(origin, self.heading[self.scene])
+        relative = relative_pose(self.poses, focal)
         return torch.cat((relative.position / POSE_SCALE, unit_vector(relative.heading)), -1)
 
 
 def fade_out(distance: Tensor, radius: float) -> Tensor:
     """Return logarithmic weights of attention: 0, and from 80 % of the radius on down to -14 at its end.
 
-    Otherwise what comes within the radius by a millimetre would move a future by metres.
+    Without it, a future would jump by metres when a node crosses the radius.
     """
-    return ((distance - radius) / (-FADE * radius)).clamp(1e-6, 1.0).log()
+    weight = (distance - radius) / (-FADE * radius)
+    return weight.clamp(1e-6, 1.0).log()
 
 
 def radius_edges(
@@ -116,6 +128,9 @@ def radius_edges(
     """Connect each pose to the nodes within ``radius`` metres and to its own agent.
 
     Args:
+        graph: whose nodes are the senders.
+        poses: ``[M]``, the receivers.
+        radius: in metres.
         agents: ``[M]`` agent of each pose, ascending.
         modes: positions of the poses in padded scenes.
 
@@ -130,15 +145,18 @@ def radius_edges(
         distance = distances(receivers, senders)
     else:
         distance = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist")
-    own = modes.slot * graph.padding.size + graph.padding.within.index_select(0, agents)
-    near = (distance <= radius).flatten().index_fill(0, own, True)
-    at = scene, row, column = near.view(distance.shape).nonzero(as_tuple=True)
+    own_pair = modes.slot * graph.padding.size + graph.padding.within.index_select(0, agents)
+    near = (distance <= radius).flatten().index_fill(0, own_pair, True)
+    scene, row, column = near.view(distance.shape).nonzero(as_tuple=True)
     if torch.compiler.is_exporting():
         torch._check(scene.shape[0] > 0)  # each mode has its own agent; PyG's GATConv asks
-    receiver, sender = modes.node(scene, row), graph.padding.node(scene, column)
+    receiver = modes.node(scene, row)
+    sender = graph.padding.node(scene, column)
     is_own = sender == agents.index_select(0, receiver)
-    kind = (1 + (sender >= graph.num_agents).long()).masked_fill_(is_own, 0)
-    ends = graph.poses.rows.index_select(1, sender), poses.rows.index_select(1, receiver)
-    features = edge_features(*ends, kind, len(MODE_EDGE_KINDS))
-    fading = fade_out(distance[at], radius).masked_fill_(is_own, 0.0)
+    kind = 1 + (sender >= graph.num_agents).long()
+    kind.masked_fill_(is_own, 0)
+    sender_rows = graph.poses.rows.index_select(1, sender)
+    receiver_rows = poses.rows.index_select(1, receiver)
+    features = edge_features(sender_rows, receiver_rows, kind, len(MODE_EDGE_KINDS))
+    fading = fade_out(distance[scene, row, column], radius).masked_fill_(is_own, 0.0)
     return torch.stack((sender, receiver)), features, fading

@@ -14,7 +14,9 @@ from trajpred.nn.relation import EdgeRelation, Relation
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Cast half precision to float32, since metres need it under autocast; float64 stays."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return x.float()
+    return x
 
 
 def mlp(*widths: int) -> nn.Sequential:
@@ -47,14 +49,17 @@ class EdgeBias(nn.Module):
     def __init__(self, channels: int, heads: int, hidden: int = 32, skip: int = 0) -> None:
         super().__init__()
         self.skip = skip
-        first, second = nn.Linear(channels - skip, hidden), nn.Linear(hidden, heads, bias=False)
+        first = nn.Linear(channels - skip, hidden)
+        second = nn.Linear(hidden, heads, bias=False)
         self.net = nn.Sequential(first, nn.GELU(), second)
 
     def forward(self, features: Tensor) -> Tensor:
         first, activation, second = self.net
         assert isinstance(first, nn.Linear) and isinstance(second, nn.Linear)
-        x = torch.addmm(first.bias[:, None], first.weight, features[self.skip :].flatten(1))
-        return (second.weight @ activation(x)).unflatten(1, features.shape[1:])
+        used = features[self.skip :].flatten(1)
+        x = torch.addmm(first.bias[:, None], first.weight, used)
+        scores = second.weight @ activation(x)
+        return scores.unflatten(1, features.shape[1:])
 
 
 class GraphAttention(nn.Module):
@@ -68,7 +73,8 @@ class GraphAttention(nn.Module):
     with q = W_q x_receiver, k = W_k x_sender, v = W_v x_sender per head, b the bias of the relation, and T a
     pose as (position, direction). The last term gives the receiver the poses it attends to in its own frame;
     poses enter linearly, so they are summed first and nothing is stored per pair. The output depends on
-    relative poses only. Keys have no bias, which softmax would cancel. A receiver without edges gets 0.
+    relative poses only. Keys have no bias, because softmax is invariant to it. A receiver without edges
+    gets 0.
 
     Args:
         dim: channels of receivers, senders and output.
@@ -92,43 +98,56 @@ class GraphAttention(nn.Module):
         super().__init__()
         if dim % heads:
             raise ValueError(f"dim {dim} must be a multiple of heads {heads}")
-        self.heads, self.poses = heads, poses
+        self.heads = heads
+        self.poses = poses
         self.query = nn.Linear(dim, dim)
         self.key = nn.Linear(dim, dim, bias=False)
         self.value = nn.Linear(dim, dim)
-        self.out = nn.Linear(dim + 4 * heads * poses, dim, bias=False)
+        pooled_channels = dim
+        if poses:
+            pooled_channels += 4 * heads
+        self.out = nn.Linear(pooled_channels, dim, bias=False)
 
     def forward(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
         q = self._heads(self.query, receiver, relation)
-        k, v = (self._heads(layer, sender, relation) for layer in (self.key, self.value))
+        k = self._heads(self.key, sender, relation)
+        v = self._heads(self.value, sender, relation)
         # Half precision, which would lose metres of the poses, serves the linear maps only.
         with torch.autocast(receiver.device.type, enabled=False):
             pooled = self._pool(q, k, v, relation)
         out = self.out(pooled.reshape(receiver.shape[0], self.out.in_features))
-        return out if relation.reached is None else out * relation.reached
+        if relation.reached is None:
+            return out
+        return out * relation.reached
 
     def weights(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | DenseRelation) -> Tensor:
         """Return the attention α of every edge and head, ``[E, H]``."""
-        q, k = self._heads(self.query, receiver, relation), self._heads(self.key, sender, relation)
+        q = self._heads(self.query, receiver, relation)
+        k = self._heads(self.key, sender, relation)
         with torch.autocast(receiver.device.type, enabled=False):
             return relation.weights(q, k)
 
     def _heads(self, layer: nn.Linear, x: Tensor, relation: Relation) -> Tensor:
         """``[N · copies, dim]`` -> ``[N, copies · H, C]`` in float32 or wider."""
-        return at_least_float32(layer(x)).view(-1, self.heads * relation.copies, x.shape[1] // self.heads)
+        channels = x.shape[1] // self.heads
+        return at_least_float32(layer(x)).view(-1, self.heads * relation.copies, channels)
 
     def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
         """Aggregate: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
         if not self.poses:
             return relation.attend(q, k, v)
         assert relation.poses is not None, "this attention needs a relation with poses"
-        pose, frame = relation.poses
-        carried = pose.scaled[:, None].expand(-1, v.shape[1], -1)
-        pooled, moved = relation.attend(q, k, torch.cat((v, carried), -1)).split((v.shape[-1], 4), -1)
-        # From the common frame into that of each receiver.
-        moved = moved - frame.place[:, None]
-        turned = torch.bmm(moved.reshape(-1, 2 * v.shape[1], 2), frame.turn)
-        return torch.cat((pooled, turned.view(moved.shape)), -1)
+        sender_pose, receiver_pose = relation.poses
+        channels = v.shape[2]
+        sent_poses = sender_pose.scaled[:, None].expand(-1, v.shape[1], -1)
+        sums = relation.attend(q, k, torch.cat((v, sent_poses), -1))
+        pooled, pooled_poses = sums.split((channels, 4), -1)
+        # From the common frame into that of each receiver: subtract its position, then rotate position and
+        # direction, two rows [x, y] of each head.
+        shifted = pooled_poses - receiver_pose.place[:, None]
+        rows = shifted.reshape(-1, 2 * v.shape[1], 2)
+        rotated = torch.bmm(rows, receiver_pose.turn).view(shifted.shape)
+        return torch.cat((pooled, rotated), -1)
 
 
 class DropPath(nn.Dropout1d):
@@ -136,7 +155,10 @@ class DropPath(nn.Dropout1d):
     and divide the others by 1 - p."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.flatten(1)).reshape(x.shape) if self.training and self.p else x
+        if not self.training or not self.p:
+            return x
+        rows = x.flatten(1)
+        return super().forward(rows).reshape(x.shape)
 
 
 class GraphTransformerLayer(nn.Module):
@@ -177,19 +199,31 @@ class GraphTransformerLayer(nn.Module):
         feed_forward: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.attention, self.pre = attention, norm == "pre"
-        self.feed_forward = mlp(dim, expansion * dim, dim) if feed_forward is None else feed_forward
-        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.rate, self.drop_path = dropout, DropPath(drop_path)
+        self.attention = attention
+        self.pre = norm == "pre"
+        if feed_forward is None:
+            feed_forward = mlp(dim, expansion * dim, dim)
+        self.feed_forward = feed_forward
+        self.norm1 = nn.LayerNorm(dim)
+        self.norm2 = nn.LayerNorm(dim)
+        self.rate = dropout
+        self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, relation: Relation, sender: Tensor | None = None) -> Tensor:
-        """Let ``x`` attend to ``sender`` (by default to itself) over ``relation``."""
+        """Update ``x`` by attention to ``sender`` (by default to itself) over ``relation``."""
         if self.pre:
             normed = self.norm1(x)
-            x = x + self._drop(self.attention(normed, normed if sender is None else sender, relation))
+            if sender is None:
+                sender = normed
+            x = x + self._drop(self.attention(normed, sender, relation))
             return x + self._drop(self.feed_forward(self.norm2(x)))
-        x = self.norm1(x + self._drop(self.attention(x, x if sender is None else sender, relation)))
+        if sender is None:
+            sender = x
+        attended = self.attention(x, sender, relation)
+        x = self.norm1(x + self._drop(attended))
         return self.norm2(x + self._drop(self.feed_forward(x)))
 
     def _drop(self, x: Tensor) -> Tensor:
-        return self.drop_path(nn.functional.dropout(x, self.rate)) if self.training else x
+        if not self.training:
+            return x
+        return self.drop_path(nn.functional.dropout(x, self.rate))

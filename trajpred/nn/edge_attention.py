@@ -64,7 +64,9 @@ class EdgeAttention(nn.Module):
     def forward(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | GroupRelation) -> Tensor:
         message, _ = self._operate(receiver, sender, relation)
         out = self.out(message)
-        return out if relation.reached is None else out * relation.reached
+        if relation.reached is None:
+            return out
+        return out * relation.reached
 
     def weights(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | GroupRelation) -> Tensor:
         """Return the attention α of every edge and head, ``[E, H]``."""
@@ -73,15 +75,24 @@ class EdgeAttention(nn.Module):
     def _operate(
         self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | GroupRelation
     ) -> tuple[Tensor, Tensor]:
-        edges = relation.edges(receiver) if isinstance(relation, GroupRelation) else relation.separate()
-        always = isinstance(self.operator, (ClampedAttention, GATLayer))
-        message, *_, weight = self.operator(
-            (sender, receiver),
-            edges.index,
-            edges.features if self.featured else None,
-            **({} if always else {"return_attention": True}),
-        )
-        return message, weight[1] if isinstance(weight, tuple) else weight
+        edges = _edges_of(relation, receiver)
+        features = edges.features if self.featured else None
+        options: dict[str, bool] = {}
+        if not isinstance(self.operator, (ClampedAttention, GATLayer)):  # which always return the attention
+            options["return_attention"] = True
+        result = self.operator((sender, receiver), edges.index, features, **options)
+        message = result[0]
+        weight = result[-1]
+        if isinstance(weight, tuple):  # GAT's edges and their weights
+            weight = weight[1]
+        return message, weight
+
+
+def _edges_of(relation: EdgeRelation | GroupRelation, nodes: Tensor) -> EdgeRelation:
+    """Return the edges of a relation between single nodes."""
+    if isinstance(relation, GroupRelation):
+        return relation.edges(nodes)
+    return relation.separate()
 
 
 class _CrossAttention(PaddedAttention):
@@ -89,19 +100,24 @@ class _CrossAttention(PaddedAttention):
 
     def __init__(self, dim: int, heads: int, edge_channels: int) -> None:
         super().__init__(dim, num_attention_heads=heads)
-        self.edge = nn.Linear(edge_channels, dim) if edge_channels else None
+        self.edge: nn.Linear | None = None
+        if edge_channels:
+            self.edge = nn.Linear(edge_channels, dim)
 
     def forward(  # type: ignore[override]  # the signature of the other operators
         self, x: tuple[Tensor, Tensor], edge_index: Tensor, edge_attr: Tensor | None, return_attention: bool
     ) -> tuple[Tensor, Tensor]:
-        (sender, receiver), (j, i) = x, edge_index
+        sender, receiver = x
+        j, i = edge_index
         z = sender.index_select(0, j)
-        z = z if self.edge is None else z + self.edge(edge_attr)
+        if self.edge is not None:
+            z = z + self.edge(edge_attr)
         return self._attend_over_edges(receiver, z, i)
 
 
 def _build(operator: Operator, dim: int, heads: int, edge_channels: int) -> nn.Module:
-    width, edge_dim = dim // heads, edge_channels or None
+    width = dim // heads
+    edge_dim = edge_channels or None
     if operator == "transformer_conv":
         return TransformerConv(dim, width, edge_channels, heads=heads, gating=True)
     if operator == "multi_head_attention":

@@ -24,8 +24,10 @@ class Relation(Protocol):
 
     @property
     def copies(self) -> int:
-        """Number of copies of each node, one after another, which attend to those of the same place alone;
-        the bias has as many times the heads."""
+        """Number of copies of each node, one after another; copy i attends only to copies i.
+
+        The bias has one set of heads for each copy.
+        """
         ...
 
     @property
@@ -53,7 +55,7 @@ class EdgeRelation:
 
     Attributes:
         index: ``[2, E]`` int64, row 0 sender j, row 1 receiver i, without duplicates.
-        bias: ``[E, H]``, added to the scores.
+        bias: ``[E, H]``, finite, added to the scores; pairs that may not attend are no edges.
         num_senders: S.
         num_receivers: R.
         features: ``[E, C]`` of the edges, for attention that reads them instead of the bias.
@@ -76,39 +78,50 @@ class EdgeRelation:
     complete: bool = False
     copies: int = 1
 
+    def __post_init__(self) -> None:
+        if self.bias.dtype == torch.bool:
+            raise ValueError("bias is added to the scores: leave out edges instead of masking them")
+
     @property
     def reached(self) -> Tensor | None:
         if self.complete:
             return None
-        none = torch.zeros(self.num_receivers, self.copies, dtype=torch.bool, device=self.index.device)
-        return none.index_fill(0, self.index[1], True).view(-1, 1)
+        shape = (self.num_receivers, self.copies)
+        unreached = torch.zeros(shape, dtype=torch.bool, device=self.index.device)
+        return unreached.index_fill(0, self.index[1], True).view(-1, 1)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         sender, receiver = self.index
-        message = self.weights(query, key)[..., None] * value.index_select(0, sender)
+        weight = self.weights(query, key)
+        message = weight[..., None] * value.index_select(0, sender)
         return segment_sum(message, receiver, self.num_receivers)
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the attention of every edge, ``[E, H]``; it sums to 1 over the edges of a receiver."""
         sender, receiver = self.index
-        score = (query.index_select(0, receiver) * key.index_select(0, sender)).sum(-1)
-        return segment_softmax(score / query.shape[-1] ** 0.5 + self.bias, receiver, self.num_receivers)
+        product = query.index_select(0, receiver) * key.index_select(0, sender)
+        score = product.sum(-1) / query.shape[-1] ** 0.5 + self.bias
+        return segment_softmax(score, receiver, self.num_receivers)
 
     def repeat_receivers(self, times: int) -> EdgeRelation:
         """Repeat every receiver ``times`` times in a row: all edges to the first copies, then to the next."""
         sender, receiver = self.index
-        copies = (receiver[:, None] * times + torch.arange(times, device=receiver.device)).T
+        copy = torch.arange(times, device=receiver.device)
+        copies = (receiver[:, None] * times + copy).T
+        features = self.features
+        if features is not None:
+            features = features.repeat(times, 1)
         return replace(
             self,
             index=torch.stack((sender.repeat(times), copies.reshape(-1))),
             bias=self.bias.repeat(times, 1),
             num_receivers=self.num_receivers * times,
             poses=repeat_receiver_poses(self.poses, times),
-            features=None if self.features is None else self.features.repeat(times, 1),
+            features=features,
         )
 
     def with_copies(self, times: int) -> EdgeRelation:
-        """Let all edges serve ``times`` copies of the nodes."""
+        """Apply all edges to ``times`` copies of the nodes."""
         return replace(self, bias=self.bias.repeat(1, times), copies=times)
 
     def separate(self) -> EdgeRelation:
@@ -117,9 +130,16 @@ class EdgeRelation:
             return self
         copy = torch.arange(self.copies, device=self.index.device)
         index = (self.index[..., None] * self.copies + copy).flatten(1)
-        features = None if self.features is None else self.features.repeat_interleave(self.copies, dim=0)
-        size = (self.num_senders * self.copies, self.num_receivers * self.copies)
-        return EdgeRelation(index, self.bias.new_zeros(index.shape[1], 1), *size, features=features)
+        features = self.features
+        if features is not None:
+            features = features.repeat_interleave(self.copies, dim=0)
+        return EdgeRelation(
+            index=index,
+            bias=self.bias.new_zeros(index.shape[1], 1),
+            num_senders=self.num_senders * self.copies,
+            num_receivers=self.num_receivers * self.copies,
+            features=features,
+        )
 
 
 @dataclass
@@ -132,19 +152,32 @@ class GroupRelation:
     copies: int = 1
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q, k, v = (x.unflatten(0, (-1, self.size)).transpose(1, 2) for x in (query, key, value))
-        return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1)
+        q = self._by_group(query)
+        k = self._by_group(key)
+        v = self._by_group(value)
+        pooled = scaled_dot_product_attention(q, k, v)
+        return pooled.transpose(1, 2).flatten(0, 1)
+
+    def _by_group(self, x: Tensor) -> Tensor:
+        """``[N, H, C]`` -> ``[groups, H, size, C]``."""
+        return x.unflatten(0, (-1, self.size)).transpose(1, 2)
 
     def edges(self, nodes: Tensor) -> EdgeRelation:
         """Return the flattened edges over ``nodes`` ``[N, ...]``, sorted by receiver, without a bias."""
+        num_nodes = nodes.shape[0]
         place = torch.arange(self.size, device=nodes.device)
-        receiver = torch.arange(nodes.shape[0], device=nodes.device)[:, None].expand(-1, self.size)
-        index = torch.stack((receiver // self.size * self.size + place, receiver)).flatten(1)
-        return EdgeRelation(index, nodes.new_zeros(index.shape[1], 1), nodes.shape[0], nodes.shape[0])
+        receiver = torch.arange(num_nodes, device=nodes.device)[:, None].expand(-1, self.size)
+        first_of_group = receiver // self.size * self.size
+        index = torch.stack((first_of_group + place, receiver)).flatten(1)
+        bias = nodes.new_zeros(index.shape[1], 1)
+        return EdgeRelation(index, bias, num_senders=num_nodes, num_receivers=num_nodes)
 
 
 def repeat_receiver_poses(poses: Poses | None, times: int) -> Poses | None:
+    """Repeat the pose of every receiver ``times`` times in a row."""
     if poses is None:
         return None
     sender, receiver = poses
-    return sender, Pose(*(x.repeat_interleave(times, dim=0) for x in (receiver.position, receiver.heading)))
+    position = receiver.position.repeat_interleave(times, dim=0)
+    heading = receiver.heading.repeat_interleave(times, dim=0)
+    return sender, Pose(position, heading)

@@ -20,7 +20,8 @@ def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tens
 
     .. math:: α_e = \frac{\exp(s_e)}{\sum_{e' \to i(e)} \exp(s_{e'})}
 
-    The maximum of each receiver is subtracted first; computed in float32 or wider.
+    The maximum of each receiver is subtracted first; computed in float32 or wider. A score of -inf excludes
+    an edge; a receiver all of whose edges are excluded gets 0.
 
     Args:
         score: ``[E, ...]``.
@@ -34,15 +35,17 @@ def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tens
         >>> segment_softmax(torch.tensor([0.0, 0.0, 5.0]), torch.tensor([0, 0, 2]), 3)
         tensor([0.5000, 0.5000, 1.0000])
     """
-    logits = score.float() if score.dtype in (torch.float16, torch.bfloat16) else score
+    logits = score
+    if score.dtype in (torch.float16, torch.bfloat16):
+        logits = score.float()
     shape = (num_receivers, *score.shape[1:])
-    index = receiver.reshape(-1, *[1] * (score.ndim - 1)).expand_as(logits)
+    index = _expand(receiver, logits)
+    lowest = logits.new_full(shape, LOWEST)
     # The maximum cancels in the quotient, so it needs no gradient.
-    highest = logits.new_full(shape, LOWEST).scatter_reduce(
-        0, index, logits.detach(), "amax", include_self=True
-    )
+    highest = lowest.scatter_reduce(0, index, logits.detach(), "amax", include_self=True)
     weight = torch.exp(logits - highest.index_select(0, receiver))
     total = logits.new_zeros(shape).index_add(0, receiver, weight)
+    total = total.masked_fill(total == 0, 1)  # all edges are excluded, or there is none
     return (weight / total.index_select(0, receiver)).to(score.dtype)
 
 
@@ -51,32 +54,47 @@ def segment_sum(value: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
 
     Shapes: ``[E, ...]``, ``[E]`` int64 -> ``[num_receivers, ...]``.
     """
-    return value.new_zeros(num_receivers, *value.shape[1:]).index_add(0, receiver, value)
+    zeros = value.new_zeros(num_receivers, *value.shape[1:])
+    return zeros.index_add(0, receiver, value)
 
 
 def reduce_items(value: Tensor, receiver: Tensor, num_receivers: int, reduce_type: str = "sum") -> Tensor:
     """Reduce ``[items, ...]`` to ``[num_receivers, ...]`` by one of :data:`REDUCE_TYPES`.
 
     Receivers without items get 0 (sum, mean, and the types with ``_no_inf``), 1 (prod), or the lowest (max)
-    or highest (min) finite number of the dtype. Raises: ValueError for another reduce type.
+    or highest (min) finite number of the dtype.
+
+    Raises:
+        ValueError: for another reduce type.
     """
     kinds = reduce_type.split("|")
     if not set(kinds) <= set(REDUCE_TYPES):
-        known = ", ".join(REDUCE_TYPES)
-        raise ValueError(f"reduce_type must be one of {known}, or several joined by '|', not {reduce_type!r}")
+        names = ", ".join(REDUCE_TYPES)
+        raise ValueError(f"reduce_type must be one of {names}, or several joined by '|', not {reduce_type!r}")
     parts = [_reduce(value, receiver, num_receivers, kind) for kind in kinds]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts, -1)
 
 
 def _reduce(value: Tensor, receiver: Tensor, num_receivers: int, kind: str) -> Tensor:
-    name, _, zero = kind.partition("_")
-    if zero or name in ("sum", "mean"):  # 0 without items, as in PyG
+    name, _, suffix = kind.partition("_")
+    if suffix or name in ("sum", "mean"):  # 0 without items, as in PyG
         return scatter(value, receiver, 0, num_receivers, name)
-    limits = torch.finfo(value.dtype) if value.is_floating_point() else torch.iinfo(value.dtype)
-    how, start = {"max": ("amax", limits.min), "min": ("amin", limits.max), "prod": ("prod", 1)}[name]
-    index = receiver.reshape(-1, *[1] * (value.ndim - 1)).expand_as(value)
-    out = value.new_full((num_receivers, *value.shape[1:]), start)
-    return out.scatter_reduce(0, index, value, how, include_self=True)
+    dtype = value.dtype
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    reductions = {"max": "amax", "min": "amin", "prod": "prod"}
+    initial_values = {"max": limits.min, "min": limits.max, "prod": 1}
+    shape = (num_receivers, *value.shape[1:])
+    out = value.new_full(shape, initial_values[name])
+    index = _expand(receiver, value)
+    return out.scatter_reduce(0, index, value, reductions[name], include_self=True)
+
+
+def _expand(receiver: Tensor, value: Tensor) -> Tensor:
+    """Repeat the receiver of each item over the channels of ``value``, as ``scatter_reduce`` needs it."""
+    channels = value.ndim - 1
+    return receiver.reshape(-1, *[1] * channels).expand_as(value)
 
 
 class FlatGraphs(NamedTuple):
@@ -124,10 +142,13 @@ def flatten_edges(
         raise ValueError(f"edge_indices has {len(edge_indices)} graphs, num_nodes {len(num_nodes)}")
     device = num_nodes.device
     batch, ptr = _number(num_nodes)
-    counts = torch.tensor([edges.shape[1] for edges in edge_indices], dtype=torch.int64, device=device)
-    none = torch.zeros(2, 0, dtype=torch.int64, device=device)
-    edges = torch.cat((none, *edge_indices), 1) + ptr[:-1].repeat_interleave(counts)
-    return FlatGraphs(edges, batch, ptr, ptr[:-1] + target_local)
+    offset = ptr[:-1]
+    num_edges = [edges.shape[1] for edges in edge_indices]
+    counts = torch.tensor(num_edges, dtype=torch.int64, device=device)
+    no_edges = torch.zeros(2, 0, dtype=torch.int64, device=device)
+    local_edges = torch.cat((no_edges, *edge_indices), 1)
+    edges = local_edges + offset.repeat_interleave(counts)
+    return FlatGraphs(edges, batch, ptr, target_index=offset + target_local)
 
 
 def flatten_stars(num_neighbors: Tensor) -> FlatGraphs:
@@ -137,10 +158,14 @@ def flatten_stars(num_neighbors: Tensor) -> FlatGraphs:
         num_neighbors: ``[B]`` int64, neighbours of each target. The target is the first node of its graph.
     """
     batch, ptr = _number(num_neighbors + 1)
-    node, target = torch.arange(batch.shape[0], device=batch.device), ptr[batch]
-    neighbor = node != target
-    sender, receiver = torch.cat((node, target[neighbor])), torch.cat((target, node[neighbor]))
-    return FlatGraphs(torch.stack((sender, receiver)), batch, ptr, ptr[:-1])
+    node = torch.arange(batch.shape[0], device=batch.device)
+    target = ptr[batch]
+    is_neighbor = node != target
+    # To the targets, from themselves and their neighbours; then to the neighbours.
+    sender = torch.cat((node, target[is_neighbor]))
+    receiver = torch.cat((target, node[is_neighbor]))
+    edges = torch.stack((sender, receiver))
+    return FlatGraphs(edges, batch, ptr, target_index=ptr[:-1])
 
 
 def star_edges(num_neighbors: int = 8) -> Tensor:

@@ -18,21 +18,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, quoted, require
-from trajpred.graph.channels import HISTORY, LANE_MARKS, LANE_POINT
-from trajpred.graph.config import MAX_NUMBER, MAX_SIZE, FeatureConfig
+from trajpred.features.channels import HISTORY, LANE_MARKS, LANE_POINT
+from trajpred.features.config import MAX_NUMBER, MAX_SIZE, FeatureConfig
 
-MANIFEST, EXAMPLE, INTERFACE = "bundle.json", "example.npz", "INTERFACE.md"
-#: ``format`` and ``version`` in ``bundle.json``; other values are rejected.
-FORMAT, VERSION = "trajpred-bundle", 1
-#: Limits on an unpacked file and on the manifest (bytes), against damaged or hostile bundles.
-MAX_FILE_BYTES, MAX_MANIFEST_BYTES = 2**29, 2**22
+#: The file that describes everything else.
+MANIFEST = "bundle.json"
+#: The file of inputs and outputs to test another runtime with.
+EXAMPLE = "example.npz"
+#: The description for human readers.
+INTERFACE = "INTERFACE.md"
+#: ``format`` in ``bundle.json``; other values are rejected.
+FORMAT = "trajpred-bundle"
+#: ``version`` in ``bundle.json``; other values are rejected.
+VERSION = 1
+#: Limit on an unpacked file (bytes), against damaged or hostile bundles.
+MAX_FILE_BYTES = 2**29
+#: Limit on the manifest (bytes), likewise.
+MAX_MANIFEST_BYTES = 2**22
 
 
 class Port(NamedTuple):
     """An input or output of a graph.
 
     Attributes:
-        name, dtype: as in the ONNX file.
+        name: as in the ONNX file.
+        dtype: as in the ONNX file.
         shape: integers are fixed by the model. ``A`` agents, ``L`` lane segments and crossings and ``B``
             agents to predict are those of the scene, or the bundle's fixed sizes. Other letters are sizes of
             the model: ``T`` observed steps, ``P`` points per polyline, ``D`` channels per token, ``K`` modes,
@@ -106,7 +116,7 @@ _START = (
         "agent_anchors",
         "float32",
         ("A", "K", "F", 2),
-        "m, own frame: futures along the lanes, the most probable first (trajpred.graph.lane_futures)",
+        "m, own frame: futures along the lanes, the most probable first (trajpred.features.lane_futures)",
     ),
 )
 _SCENE_HEADING = Port("scene_heading", "float32", (), "rad, of the agent at the scene's origin")
@@ -139,12 +149,12 @@ SIGNATURES = {
         (*_FUTURES, *_TOKENS),
     ),
 }
-#: The graphs of a whole model, those of the encoder alone, and the optional one that combines all.
-GRAPHS, ENCODER_GRAPHS, FUSED = (
-    ("lane_encoder", "encoder", "decoder"),
-    ("lane_encoder", "encoder"),
-    "forecaster",
-)
+#: The graphs of a whole model.
+GRAPHS = ("lane_encoder", "encoder", "decoder")
+#: The graphs of the encoder alone.
+ENCODER_GRAPHS = ("lane_encoder", "encoder")
+#: The optional graph that combines all.
+FUSED = "forecaster"
 
 
 def resolved(port: Port, sizes: Mapping[str, int]) -> list[str | int]:
@@ -161,11 +171,14 @@ class Bundle:
 
     Attributes:
         info: content of ``bundle.json``.
-        name, precision: of the model and its graphs.
+        name: of the model.
+        precision: of the graphs.
         training: facts of its training.
         graphs: names of the graphs; a bundle of the encoder alone has no decoder.
-        history, dim: observed steps T, channels per token D.
-        horizon, modes: future steps F, modes K; 0 without a decoder.
+        history: observed steps T.
+        dim: channels per token D.
+        horizon: future steps F; 0 without a decoder.
+        modes: modes K; 0 without a decoder.
         step_s: seconds between steps.
         features: which agents and lanes of a scene become tokens.
         sizes: fixed numbers of agents and lanes, or None for any number.
@@ -191,9 +204,13 @@ class Bundle:
             raise DataError(message, file=self.path / MANIFEST) from None
 
     def __repr__(self) -> str:
-        size = "" if self.sizes is None else f", {self.sizes[0]} agents, {self.sizes[1]} lanes"
-        steps = f"{self.modes} modes of {self.horizon} steps from {self.history}"
-        steps = steps if self.modes else f"encoder of {self.history} steps"
+        size = ""
+        if self.sizes is not None:
+            agents, lanes = self.sizes
+            size = f", {agents} agents, {lanes} lanes"
+        steps = f"encoder of {self.history} steps"
+        if self.modes:
+            steps = f"{self.modes} modes of {self.horizon} steps from {self.history}"
         return f"Bundle({self.path}: {self.name}, {steps}, {self.precision}{size})"
 
     def read(self, name: str) -> bytes:
@@ -218,20 +235,25 @@ class Bundle:
             raise DataError(f"holds no arrays ({error})", file=self.path / EXAMPLE) from None
 
     def _parse(self, info: dict[str, Any]) -> None:
-        found, expected = (info["format"], info["version"]), (FORMAT, VERSION)
-        require(found == expected, "version", f"is {found}, only {expected} is supported")
-        model, sizes = info["model"], info["sizes"]
+        version = (info["format"], info["version"])
+        supported = (FORMAT, VERSION)
+        require(version == supported, "version", f"is {version}, only {supported} is supported")
+        model = info["model"]
+        sizes = info["sizes"]
         self.graphs = tuple(str(name) for name in info["graphs"])
-        self.history, self.dim = _size(model, "history"), _size(model, "dim")
-        whole = "decoder" in self.graphs
-        self.horizon, self.modes = (_size(model, name) if whole else 0 for name in ("horizon", "modes"))
+        self.history = _size(model, "history")
+        self.dim = _size(model, "dim")
+        has_decoder = "decoder" in self.graphs
+        self.horizon = _size(model, "horizon") if has_decoder else 0
+        self.modes = _size(model, "modes") if has_decoder else 0
         step_s = model["step_s"]
         valid = type(step_s) in (int, float) and 0 < step_s <= MAX_NUMBER
         positive = f"must be a positive number up to {MAX_NUMBER:g}, is {quoted(step_s)}"
         require(valid, "step_s", positive)
         self.step_s = float(step_s)
         self.features = FeatureConfig(**info["scene"]["features"])
-        self.name, self.precision = (str(info[name]) for name in ("name", "precision"))
+        self.name = str(info["name"])
+        self.precision = str(info["precision"])
         self.training: dict[str, Any] = model["training"]
         require(isinstance(self.training, dict), "training", "must be a mapping")
         self.sizes = None if sizes is None else (_size(sizes, "A"), _size(sizes, "L"))

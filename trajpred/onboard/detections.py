@@ -8,7 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.errors import MAX_NAME, DataError, as_array, encode, is_name, quoted, require, shortened
+from trajpred.errors import (
+    MAX_NAME,
+    DataError,
+    as_array,
+    as_name,
+    encode,
+    is_name,
+    quoted,
+    require,
+    shortened,
+)
 from trajpred.geometry import norm, wrap_angle
 from trajpred.onboard.history import States
 from trajpred.onboard.lane_cache import MAX_COORDINATE
@@ -24,10 +34,12 @@ class Detections(NamedTuple):
     """Detections of ``N`` road users at one time, in the frame of the map.
 
     Attributes:
-        track_id: N ids; position: ``[N, 2]`` metres.
-        heading: ``[N]`` radians; velocity: ``[N, 2]`` m/s. Where missing, not finite or faster than
-            :data:`MAX_SPEED`, they are derived from the positions so far, as in training: the heading is the
-            latest direction of travel in the history, 0 for tracks that never moved in it.
+        track_id: N ids.
+        position: ``[N, 2]`` metres.
+        heading: ``[N]`` radians. Where missing or not finite, it is derived from the positions so far, as in
+            training: the latest direction of travel in the history, 0 for tracks that never moved in it.
+        velocity: ``[N, 2]`` m/s. Where missing, not finite or faster than :data:`MAX_SPEED`, it is derived
+            from the positions so far too.
         object_type: N names of :data:`~trajpred.scenario.OBJECT_TYPES`, by default ``vehicle``.
     """
 
@@ -38,19 +50,29 @@ class Detections(NamedTuple):
     object_type: Sequence[str] | None = None
 
 
-def listed(names: Sequence[str]) -> list[str]:
-    """Return ids as text. Raises: TypeError if they are not a list; a text is a sequence of its letters."""
-    if isinstance(names, str):
-        raise TypeError(f"one text, {quoted(names)}")
-    return [str(name) for name in names]
+def listed(names: Sequence[str], field: str) -> list[str]:
+    """Return names as text, "" for what is no name. Raises: DataError if they are not a list."""
+    if isinstance(names, (str, bytes)):  # a sequence of its letters
+        raise DataError(f"must be a list of names, is {quoted(names)}", field=field)
+    try:
+        values = list(names)
+    except TypeError as error:
+        raise DataError(f"must be a list of names ({error})", field=field) from None
+    texts: list[str] = []
+    for value in values:
+        try:
+            texts.append(as_name(value, field))
+        except DataError:
+            texts.append("")
+    return texts
 
 
 def ids_of(detections: Detections, warnings: list[str]) -> list[str]:
     """Return the ids as text, or none with a warning if they are not a list."""
     try:
-        return listed(detections.track_id)
-    except TypeError as error:
-        warnings.append(f"detections omitted: track_id is not a list ({error})")
+        return listed(detections.track_id, "track_id")
+    except DataError as error:
+        warnings.append(f"detections omitted: {error}")
         return []
 
 
@@ -65,17 +87,18 @@ def validated(
         heading = _shaped(detections.heading, (N,), "heading")
         velocity = _shaped(detections.velocity, (N, 2), "velocity")
         object_type = _object_types(detections.object_type, N, warnings)
-    except (DataError, TypeError) as error:
+    except DataError as error:
         warnings.append(f"detections omitted: {error}")
         return None
     track_id = np.array([name if is_name(name) else "" for name in ids], np.str_)
-    near, named = (np.abs(position) <= MAX_COORDINATE).all(axis=1), track_id != ""
-    far, nameless = (
-        f"its position is not finite or beyond {MAX_COORDINATE:g} m",
-        f"its id is not 1 to {MAX_NAME} printable characters",
-    )
+    near = (np.abs(position) <= MAX_COORDINATE).all(axis=1)
+    named = track_id != ""
+    far = f"its position is not finite or beyond {MAX_COORDINATE:g} m"
+    nameless = f"its id is not 1 to {MAX_NAME} printable characters"
     usable = near & named
-    rejected = {ids[row]: far if named[row] else nameless for row in np.flatnonzero(~usable)}
+    rejected: dict[str, str] = {}
+    for row in np.flatnonzero(~usable):
+        rejected[ids[row]] = far if named[row] else nameless
     unique, count = np.unique(track_id[named], return_counts=True)
     if (count > 1).any():
         duplicates = shortened(", ".join(unique[count > 1].tolist()))
@@ -90,13 +113,15 @@ def validated(
 
 def _object_types(names: Sequence[str] | None, count: int, warnings: list[str]) -> NDArray[np.int8]:
     """Return ``[N]`` indices into ``OBJECT_TYPES``; other names become ``unknown``. Raises: DataError."""
-    names = ["vehicle"] * count if names is None else [str(name) for name in names]
+    names = ["vehicle"] * count if names is None else listed(names, "object_type")
     if len(names) != count:
         raise DataError(f"has {len(names)} entries for {count} detections", field="object_type")
     other = sorted(set(names) - set(OBJECT_TYPES))
     if other:
-        warnings.append(f"object types treated as unknown: {shortened(', '.join(map(quoted, other)))}")
-    return encode([x if x in OBJECT_TYPES else "unknown" for x in names], OBJECT_TYPES, "object_type")
+        listing = ", ".join(quoted(name) for name in other)
+        warnings.append(f"object types treated as unknown: {shortened(listing)}")
+    object_types = [name if name in OBJECT_TYPES else "unknown" for name in names]
+    return encode(object_types, OBJECT_TYPES, "object_type")
 
 
 def _shaped(values: ArrayLike | None, shape: tuple[int, ...], name: str) -> NDArray[np.float64]:
@@ -104,7 +129,8 @@ def _shaped(values: ArrayLike | None, shape: tuple[int, ...], name: str) -> NDAr
     if values is None:
         return np.full(shape, np.nan)
     array = as_array(values, np.float64, name)
-    array = array.reshape(shape) if not array.size and 0 in shape else array
+    if array.size == 0 and 0 in shape:
+        array = array.reshape(shape)
     if array.shape != shape:
         raise DataError(f"has shape {array.shape} where {shape} is expected", field=name)
     return array

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
-from trajpred.graph.agents import AgentFeatures, agent_features, focal_poses
+from trajpred.features.agents import AgentFeatures, agent_features, focal_poses
 from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES, Bundle
 from trajpred.onboard.lane_cache import LaneCache, SelectedLanes
@@ -41,12 +41,13 @@ class OnboardTokens:
         scenario_id: of the scene.
         track_id: ``[A]``, empty for padding.
         agent: ``[A, D]`` tokens, 0 for padding.
-        agent_position: ``[A, 2]`` metres, float64, and agent_heading ``[A]`` radians: last observed pose
-            in the frame of the map.
+        agent_position: ``[A, 2]`` metres, float64: last observed position in the frame of the map.
+        agent_heading: ``[A]`` radians, likewise.
         agent_valid: ``[A]`` bool, False for padding.
         lane_row: ``[L]`` rows of the map: lane segments, then crossings; -1 for padding.
         lane: ``[L, D]`` tokens, 0 for padding.
-        lane_position: ``[L, 2]`` metres, float64, and lane_heading ``[L]`` radians: midpoint and direction.
+        lane_position: ``[L, 2]`` metres, float64: midpoint in the frame of the map.
+        lane_heading: ``[L]`` radians: direction at the midpoint.
         lane_valid: ``[L]`` bool, False for padding.
     """
 
@@ -117,12 +118,15 @@ class OnboardEncoder:
             advice = "use OnboardEncoder, or export the whole model without --part"
             raise DataError(f"contains the encoder alone: {advice}", file=bundle)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = threads, 3
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
         for name, value in THREADING.items():
             options.add_session_config_entry(name, value)
         # onnxruntime keeps one memory plan per input size, without limit where sizes vary.
         options.enable_mem_pattern = self.bundle.sizes is not None
-        self._sessions, self._inputs = {}, {}
+        self._sessions: dict[str, Any] = {}
+        #: Shape of each input, by graph and name.
+        self._inputs: dict[str, dict[str, Any]] = {}
         for name in self.GRAPHS:
             content = self.bundle.read(f"{name}.onnx")
             try:
@@ -130,9 +134,10 @@ class OnboardEncoder:
             except Exception as error:  # onnxruntime has its own class for every reason
                 raise DataError(f"onnxruntime cannot load graph {name} ({error})", file=bundle) from None
             ports = {port.name: port.shape for port in session.get_inputs()}
-            known = {port.name for port in SIGNATURES[name].inputs}
-            require(ports.keys() <= known, name, f"has inputs {list(ports)}")
-            self._sessions[name], self._inputs[name] = session, ports
+            allowed = {port.name for port in SIGNATURES[name].inputs}
+            require(ports.keys() <= allowed, name, f"has inputs {list(ports)}")
+            self._sessions[name] = session
+            self._inputs[name] = ports
         self.lanes = LaneCache(self._encode_lanes, self.bundle.dim, self.bundle.features)
         self.stage_ms: dict[str, float] = dict.fromkeys(self.STAGES, 0.0)
 
@@ -149,9 +154,10 @@ class OnboardEncoder:
         Raises: DataError if history length or time step differ from the bundle's.
         """
         local = self.localise(scene)
-        agent, lane = self._encode(local).values()
+        tokens = self._encode(local)
         with self._timed("output"):
-            return _tokens(local, agent, lane, padded=self.bundle.sizes is not None)
+            padded = self.bundle.sizes is not None
+            return _tokens(local, tokens["agent_token"], tokens["lane_context"], padded)
 
     def empty_tokens(self, scenario_id: str = "") -> OnboardTokens:
         """Return the tokens of no agents and lanes; with fixed sizes, of padding alone."""
@@ -167,7 +173,8 @@ class OnboardEncoder:
     def localise(self, scene: ScenarioBatch) -> LocalScene:
         """Compute the inputs of the graphs; lanes without a token are encoded. Raises: DataError."""
         require(len(scene) == 1, "scene", f"must be one scenario, is {len(scene)}")
-        step_s, expected_s = float(scene.step_s[0]), self.bundle.step_s
+        step_s = float(scene.step_s[0])
+        expected_s = self.bundle.step_s
         other = f"is {step_s:g} s, the bundle takes {expected_s:g} s"
         require(same_step(step_s, expected_s), "step_s", other)
         self.stage_ms = dict.fromkeys(self.STAGES, 0.0)
@@ -193,30 +200,39 @@ class OnboardEncoder:
         return outputs
 
     def _padded(self, agents: AgentFeatures, lanes: SelectedLanes) -> dict[str, NDArray[Any]]:
-        """Inputs of encoder and decoder, padded to the bundle's fixed sizes or to at least one lane."""
+        """Return the inputs of encoder and decoder, padded to the bundle's sizes or to at least one lane."""
         A, L = self.bundle.sizes or (len(agents.track_id), max(len(lanes.row), 1))
         inputs = {
             "history": pad(agents.history, A),
             "object_type": pad(agents.object_type, A),
-            **{f"agent_{name}": pad(getattr(agents, name), A) for name in AGENT_STATE},
             "agent_valid": np.arange(A) < len(agents.track_id),
-            **{f"lane_{name}": pad(getattr(lanes, name), L) for name in ("token", "position", "heading")},
+            "lane_token": pad(lanes.token, L),
+            "lane_position": pad(lanes.position, L),
+            "lane_heading": pad(lanes.heading, L),
             "lane_valid": np.arange(L) < len(lanes.row),
             "lane_topology": np.pad(lanes.topology, (0, L - len(lanes.row))),
         }
-        columns = [
-            ports["lane_eigenvectors"][1] for ports in self._inputs.values() if "lane_eigenvectors" in ports
-        ]
-        if columns:
-            vectors = laplacian_eigenvectors(lanes.topology > 0, columns[0])
+        for name in AGENT_STATE:
+            inputs[f"agent_{name}"] = pad(getattr(agents, name), A)
+        eigenvectors = self._num_eigenvectors()
+        if eigenvectors:
+            vectors = laplacian_eigenvectors(lanes.topology > 0, eigenvectors)
             inputs["lane_eigenvectors"] = pad(vectors.astype(np.float32), L)
         return inputs
+
+    def _num_eigenvectors(self) -> int:
+        """Return how many eigenvectors of the lane topology the graphs take, 0 for none."""
+        for shapes in self._inputs.values():
+            if "lane_eigenvectors" in shapes:
+                return int(shapes["lane_eigenvectors"][1])
+        return 0
 
     def _encode_lanes(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Compute lane tokens ``[L, D]``; the selection is never larger than the bundle's fixed size."""
         count = len(inputs["kind"])
         size = self.bundle.sizes[1] if self.bundle.sizes else count
-        [tokens] = self.run("lane_encoder", {name: pad(values, size) for name, values in inputs.items()})
+        padded = {name: pad(values, size) for name, values in inputs.items()}
+        [tokens] = self.run("lane_encoder", padded)
         return tokens[:count]
 
     def _encode(self, scene: LocalScene) -> dict[str, NDArray[np.float32]]:
@@ -237,20 +253,22 @@ def _tokens(
     scene: LocalScene, agent: NDArray[np.float32], lane: NDArray[np.float32], padded: bool
 ) -> OnboardTokens:
     """Return the tokens with their poses in the map's frame; without ``padded`` the valid rows only."""
-    track_id, lane_row = scene.agents.track_id, scene.lanes.row
-    rows, columns = (len(agent), len(lane)) if padded else (len(track_id), len(lane_row))
+    track_id = scene.agents.track_id
+    lane_row = scene.lanes.row
+    A = len(agent) if padded else len(track_id)
+    L = len(lane) if padded else len(lane_row)
     nodes: dict[str, Any] = {}
-    for name, token, size in (("agent", agent, rows), ("lane", lane, columns)):
-        position, heading, valid = (
-            scene.inputs[f"{name}_{field}"][:size] for field in ("position", "heading", "valid")
-        )
+    for name, token, size in (("agent", agent, A), ("lane", lane, L)):
+        position = scene.inputs[f"{name}_position"][:size]
+        valid = scene.inputs[f"{name}_valid"][:size]
         nodes[name] = np.where(valid[:, None], token[:size], np.float32(0))
         nodes[f"{name}_position"] = np.where(valid[:, None], position + scene.origin, 0.0)
-        nodes[f"{name}_heading"], nodes[f"{name}_valid"] = heading, valid
+        nodes[f"{name}_heading"] = scene.inputs[f"{name}_heading"][:size]
+        nodes[f"{name}_valid"] = valid
     return OnboardTokens(
         scene.scenario_id,
-        np.concatenate((track_id, np.full(rows - len(track_id), ""))),
-        lane_row=np.concatenate((lane_row, np.full(columns - len(lane_row), -1))),
+        np.concatenate((track_id, np.full(A - len(track_id), ""))),
+        lane_row=np.concatenate((lane_row, np.full(L - len(lane_row), -1))),
         **nodes,
     )
 

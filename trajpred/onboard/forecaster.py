@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
+from trajpred.features.agents import AgentFeatures
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
-from trajpred.graph.agents import AgentFeatures
 from trajpred.onboard.bundle import GRAPHS
 from trajpred.onboard.encoder import LocalScene, OnboardEncoder, pad
 from trajpred.scenario import Scenario, Tracks
@@ -63,8 +63,16 @@ class OnboardForecaster(OnboardEncoder):
     def empty_forecast(self, scenario_id: str = "") -> Forecast:
         """Return a forecast of no agents, ``[0, K, F, 2]``."""
         path = np.zeros((0, self.bundle.modes, self.bundle.horizon, 2))
-        track_id, per_step = np.zeros(0, np.str_), path[..., 0]
-        return Forecast(scenario_id, track_id, path, path[..., 0, 0], per_step, per_step, path)
+        per_step = path[..., 0]
+        return Forecast(
+            scenario_id=scenario_id,
+            track_id=np.zeros(0, np.str_),
+            trajectory=path,
+            probability=path[..., 0, 0],
+            heading=per_step,
+            speed=per_step,
+            scale=path,
+        )
 
     def _rows(self, agents: AgentFeatures, targets: Sequence[str] | None, strict: bool) -> NDArray[np.int64]:
         if targets is None:
@@ -80,16 +88,16 @@ class OnboardForecaster(OnboardEncoder):
         with self._timed("decoder"):
             target = pad(rows, self.bundle.sizes[0]) if self.bundle.sizes else rows
             outputs = self.run("decoder", scene.inputs | tokens | {"target": target})
-            trajectory, scale, probability = (values[: len(rows)] for values in outputs)
+        trajectory, scale, probability = outputs
         agents = scene.agents
         with self._timed("output"):
-            probability = probability.astype(np.float64)
+            probability = probability[: len(rows)].astype(np.float64)
             return Forecast.from_local(
                 scene.scenario_id,
                 agents.track_id[rows],
-                trajectory,
+                trajectory[: len(rows)],
                 probability / probability.sum(axis=1, keepdims=True),
-                scale,
+                scale[: len(rows)],
                 pose=Pose(agents.position[rows] + scene.origin, agents.heading[rows]),
                 velocity=agents.velocity[rows],
                 elapsed_s=agents.elapsed_s[rows],
@@ -105,20 +113,32 @@ def rule_forecast(
     Of more modes the most probable ones are kept; fewer are followed by copies of the last one with
     probability 0. Probabilities are raised to :data:`CONFIDENCE_POWER` and sum to 1.
     """
+    # At least two steps: a single stamp would not say how long a step is.
+    scene = scene.window(max(scene.num_observed, 2), 0)
     tracks = Tracks(**{name: x[rows] for name, x in vars(scene.tracks).items()})
     stamps = np.round(np.arange(scene.num_observed) * scene.step_s[0] * 1e9).astype(np.int64)
-    scene_id, focal = str(scene.scenario_id[0]), str(tracks.track_id[0])
-    found = rule(Scenario(scene_id, "", stamps, scene.num_observed, focal, tracks, scene.map), horizon)
-    order = np.argsort(-found.probability, axis=1, kind="stable")
-    order = np.pad(order, ((0, 0), (0, max(0, modes - order.shape[1]))), mode="edge")[:, :modes]
+    scene_id = str(scene.scenario_id[0])
+    scenario = Scenario(
+        scenario_id=scene_id,
+        city="",
+        timestamps_ns=stamps,
+        num_observed=scene.num_observed,
+        focal_id=str(tracks.track_id[0]),
+        tracks=tracks,
+        map=scene.map,
+    )
+    forecast = rule(scenario, horizon)
+    order = np.argsort(-forecast.probability, axis=1, kind="stable")
+    missing_modes = max(0, modes - order.shape[1])
+    order = np.pad(order, ((0, 0), (0, missing_modes)), mode="edge")[:, :modes]
     agent = np.arange(len(order))[:, None]
-    arrays = {name: x[agent, order] for name, x in found.arrays.items() if x.ndim > 1}
+    arrays = {name: x[agent, order] for name, x in forecast.arrays.items() if x.ndim > 1}
     weight = arrays.pop("probability") ** CONFIDENCE_POWER
-    weight[:, found.probability.shape[1] :] = 0.0
+    weight[:, forecast.probability.shape[1] :] = 0.0
     time = np.arange(1, horizon + 1) * scene.step_s[0]
     arrays.setdefault("scale", np.broadcast_to(time[:, None] * SCALE_RATE, arrays["trajectory"].shape))
     weight = weight / weight.sum(axis=1, keepdims=True)
-    return Forecast(scene_id, found.track_id, probability=weight, **arrays).validate()
+    return Forecast(scene_id, forecast.track_id, probability=weight, **arrays).validate()
 
 
 def joined(first: Forecast, second: Forecast) -> Forecast:

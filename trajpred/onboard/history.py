@@ -23,7 +23,8 @@ class States(NamedTuple):
     """Validated detections of ``N`` tracks at one time, ids unique.
 
     Attributes:
-        track_id: ``[N]``; position: ``[N, 2]`` metres.
+        track_id: ``[N]``.
+        position: ``[N, 2]`` metres.
         motion: ``[N, 3]`` heading and velocity, NaN where unknown.
         object_type: ``[N]`` int8.
     """
@@ -38,7 +39,8 @@ class HistoryTable:
     """The last ``length`` steps of the tracks detected in them; the last column is the current step.
 
     Args:
-        length: number of steps; step_s: seconds between them.
+        length: number of steps.
+        step_s: seconds between steps.
         max_tracks: number of tracks kept; of more, those not seen for longest are removed.
 
     Attributes:
@@ -46,7 +48,9 @@ class HistoryTable:
     """
 
     def __init__(self, length: int, step_s: float, max_tracks: int) -> None:
-        self.length, self.step_s, self.max_tracks = length, step_s, max_tracks
+        self.length = length
+        self.step_s = step_s
+        self.max_tracks = max_tracks
         self.clear()
 
     def __len__(self) -> int:
@@ -83,14 +87,18 @@ class HistoryTable:
         """
         rows = self._rows(states.track_id)
         detected = self._valid[rows]
-        known, steps = detected.any(axis=1), detected[:, ::-1].argmax(axis=1)
+        is_tracked = detected.any(axis=1)
+        steps = detected[:, ::-1].argmax(axis=1)
         previous = self._position[rows, self.length - 1 - steps]
         allowed = max_jump_m + max_speed * self.step_s * np.maximum(steps, 1)
-        jumped = known & (norm(states.position - previous) > allowed)
+        jumped = is_tracked & (norm(states.position - previous) > allowed)
         self._valid[rows[jumped]] = False
-        self._valid[rows, -1], self._position[rows, -1] = True, states.position
-        self._motion[rows, -1], self._object_type[rows] = states.motion, states.object_type
-        self._keep(np.sort(np.argsort(self.steps_since_seen(), kind="stable")[: self.max_tracks]))
+        self._valid[rows, -1] = True
+        self._position[rows, -1] = states.position
+        self._motion[rows, -1] = states.motion
+        self._object_type[rows] = states.object_type
+        latest_first = np.argsort(self.steps_since_seen(), kind="stable")
+        self._keep(np.sort(latest_first[: self.max_tracks]))
         return states.track_id[jumped].tolist()
 
     def steps_since_seen(self) -> NDArray[np.int64]:
@@ -100,7 +108,8 @@ class HistoryTable:
     def tracks(self) -> Tracks:
         """Return all tracks over ``length`` steps; missing headings and velocities follow from positions."""
         valid = self._valid
-        heading, velocity = self._motion[..., 0], self._motion[..., 1:]
+        heading = self._motion[..., 0]
+        velocity = self._motion[..., 1:]
         if not (np.isfinite(self._motion) | ~valid[..., None]).all():
             derived = causal_velocity(self._position, valid, self.step_s)
             velocity = np.where(np.isfinite(velocity), velocity, derived)
@@ -117,15 +126,26 @@ class HistoryTable:
 
     def _rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
         """Return the row of each track, after appending rows for new ones."""
+        names = track_id.tolist()
         row = {name: i for i, name in enumerate(self.track_id.tolist())}
-        new = [name for name in track_id.tolist() if name not in row]
-        row |= {name: len(self) + i for i, name in enumerate(new)}
+        new: list[str] = []
+        for name in names:
+            if name not in row:
+                row[name] = len(self) + len(new)
+                new.append(name)
         if new:
-            for name in _COLUMNS:
-                values = getattr(self, name)
-                empty = np.zeros((len(new), *values.shape[1:]), values.dtype)
-                setattr(self, name, np.concatenate((values, np.array(new) if name == "track_id" else empty)))
-        return np.array([row[name] for name in track_id.tolist()], np.int64)
+            self._append(np.array(new))
+        return np.array([row[name] for name in names], np.int64)
+
+    def _append(self, track_id: NDArray[np.str_]) -> None:
+        """Append a row without detections for each of the tracks."""
+        for name in _COLUMNS:
+            values = getattr(self, name)
+            if name == "track_id":
+                rows = track_id
+            else:
+                rows = np.zeros((len(track_id), *values.shape[1:]), values.dtype)
+            setattr(self, name, np.concatenate((values, rows)))
 
 
 class TimeGrid:
@@ -145,23 +165,28 @@ class TimeGrid:
 
     def start(self, time_s: float) -> None:
         """Restart with ``time_s`` in the middle of a step."""
-        self._start_s, self._step = time_s, 0
-        self._latest_s, self._regular = time_s, (time_s, 0)
+        self._start_s = time_s
+        self._step = 0
+        self._latest_s = time_s
+        #: Time (s) and step since which the updates have been regular.
+        self._regular = (time_s, 0)
 
     def advance(self, time_s: float) -> int:
         """Return the number of steps from the previous update to this one, which must not be earlier."""
         exact = (time_s - self._start_s) / self.step_s
-        previous, self._step = self._step, round(exact)
+        previous = self._step
+        self._step = round(exact)
         self._start_s += FOLLOW * (exact - self._step) * self.step_s
-        steps, passed_s = self._step - previous, time_s - self._latest_s
+        steps = self._step - previous
+        passed_s = time_s - self._latest_s
         if abs(passed_s - steps * self.step_s) > REGULAR * steps * self.step_s:
-            self._regular = time_s, self._step
+            self._regular = (time_s, self._step)
         self._latest_s = time_s
         return steps
 
     @property
     def measured_step_s(self) -> float:
-        """Mean seconds between steps since the updates have been regular, as recordings measure it.
+        """The mean seconds between steps since the updates have been regular, as recordings measure it.
 
         A step of 0.1000019 s instead of 0.1 s moves a forecast by 0.1 mm, which may change what is within the
         radius of its end point. Jitter would move it by more than it corrects: with it, ``step_s``.

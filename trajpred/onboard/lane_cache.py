@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require, within
-from trajpred.graph.agents import AgentFeatures
-from trajpred.graph.config import FeatureConfig
-from trajpred.graph.features import LaneLines, LaneShapes, lane_topology, lanes_near, topology_among
+from trajpred.features.agents import AgentFeatures
+from trajpred.features.config import FeatureConfig
+from trajpred.features.lanes import (
+    LaneLines,
+    LaneShapes,
+    lane_topology,
+    lanes_near,
+    topology_among,
+    visible_map,
+)
 from trajpred.lane_map import LaneMap
 
 #: The inputs of the lane encoder, which are also fields of :class:`LaneShapes`.
@@ -31,7 +37,9 @@ class SelectedLanes(NamedTuple):
 
     Attributes:
         row: ``[L]`` rows of the map: lane segments, then crossings.
-        token: ``[L, D]``; position: ``[L, 2]`` metres from the origin; heading: ``[L]`` radians.
+        token: ``[L, D]``.
+        position: ``[L, 2]`` metres from the origin.
+        heading: ``[L]`` radians.
         topology: ``[L, L]`` int64, as in the encoder's signature.
     """
 
@@ -58,10 +66,13 @@ class LaneCache:
     """
 
     def __init__(self, encode: Callable[..., NDArray[np.float32]], dim: int, config: FeatureConfig) -> None:
-        self.encode, self.dim, self.config = encode, dim, config
+        self.encode = encode
+        self.dim = dim
+        self.config = config
         self.encoded = 0
         self._keys: list[bytes] = []
-        self._tokens, self._has_token = np.zeros((0, dim), np.float32), np.zeros(0, np.bool_)
+        self._tokens = np.zeros((0, dim), np.float32)
+        self._has_token = np.zeros(0, np.bool_)
         self.set_map(LaneMap())
 
     def set_map(self, lane_map: LaneMap) -> None:
@@ -73,20 +84,27 @@ class LaneCache:
             return
         try:
             _validate(lane_map)
-            lines = LaneLines.of(lane_map, self.config.lane_points)
-            shapes = LaneShapes.of(lane_map, lines, np.arange(len(lines.midpoint)))
-            topology = lane_topology(lane_map, np.zeros(len(lane_map), np.int64))
+            visible = visible_map(lane_map, self.config)
+            lines = LaneLines.of(visible, self.config.lane_points)
+            shapes = LaneShapes.of(visible, lines, np.arange(len(lines.midpoint)))
+            topology = lane_topology(visible, np.zeros(len(visible), np.int64))
         except DataError:
             raise
         except (TypeError, AttributeError, IndexError, ValueError) as error:
             raise DataError(f"not a LaneMap ({error})", field="map") from None
-        self.map, self._midpoint, self._shapes, self._topology = lane_map, lines.midpoint, shapes, topology
-        tokens = dict(zip(compress(self._keys, self._has_token), self._tokens[self._has_token], strict=True))
-        self._keys = _keys(shapes)
-        self._has_token = np.array([key in tokens for key in self._keys], np.bool_)
+        self.map = lane_map
+        self._midpoint = lines.midpoint
+        self._shapes = shapes
+        self._topology = topology
+        encoded = np.flatnonzero(self._has_token).tolist()
+        tokens = {self._keys[row]: self._tokens[row] for row in encoded}
+        self._keys = _lane_keys(shapes)
+        self._has_token = np.zeros(len(self._keys), np.bool_)
         self._tokens = np.zeros((len(self._keys), self.dim), np.float32)
-        for row in np.flatnonzero(self._has_token):
-            self._tokens[row] = tokens[self._keys[row]]
+        for row, key in enumerate(self._keys):
+            if key in tokens:
+                self._has_token[row] = True
+                self._tokens[row] = tokens[key]
 
     def select(self, agents: AgentFeatures, origin: NDArray[np.float64]) -> SelectedLanes:
         """Select the lanes near the agents, and encode those without a token.
@@ -112,8 +130,8 @@ class LaneCache:
         return {name: getattr(self._shapes, name)[rows] for name in LANE_INPUTS}
 
 
-def _keys(shapes: LaneShapes) -> list[bytes]:
-    """Return a digest of each lane's inputs, the same in every map that contains the lane."""
+def _lane_keys(shapes: LaneShapes) -> list[bytes]:
+    """Return a hash of each lane's inputs, the same in every map that contains the lane."""
     arrays = []
     for name in LANE_INPUTS:
         values = getattr(shapes, name)
@@ -121,10 +139,10 @@ def _keys(shapes: LaneShapes) -> list[bytes]:
             # Their last digits depend on the other lanes of a map. The sum has no negative zeros.
             values = values.round(POINT_DIGITS) + np.float32(0)
         arrays.append(np.ascontiguousarray(values))
-    keys = []
+    keys: list[bytes] = []
     for lane in zip(*arrays, strict=True):
-        inputs = b"".join(map(bytes, lane))
-        keys.append(hashlib.blake2b(inputs, digest_size=16).digest())
+        content = b"".join(bytes(values) for values in lane)
+        keys.append(hashlib.blake2b(content, digest_size=16).digest())
     return keys
 
 

@@ -17,15 +17,20 @@ from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.stream import Detections, OnboardForecast, StreamingForecaster
 from trajpred.scenario import OBJECT_TYPES, Scenario
 
-#: The part of the work of these stages, and of time outside all stages, which keeps the histories.
-PREPARATION, PREPARING = "pre-processing", ("features", "lanes")
+#: The stages before the graphs run.
+PREPARING = ("features", "lanes")
+#: The part of the work that consists of these stages and of the time outside all stages, which keeps the
+#: histories.
+PREPARATION = "pre-processing"
 
 
 class Update(NamedTuple):
     """One call of :meth:`StreamingForecaster.update`.
 
     Attributes:
-        step: of the scenario; seconds: since its first step.
+        step: of the scenario.
+        seconds: since its first step.
+        forecast: of all tracks.
         latency_ms: from detections to futures; the first update of a replay also sets the map.
         encoded: number of new lanes that were encoded.
     """
@@ -44,8 +49,10 @@ def replay(forecaster: OnboardForecaster, scenario: Scenario, *, realtime: bool 
         realtime: wait until each step is due; by default as fast as possible.
     """
     seconds = (scenario.timestamps_ns - scenario.timestamps_ns[0]) / 1e9
-    stream, began = StreamingForecaster(forecaster), time.perf_counter()
-    for step in range(int(np.flatnonzero(scenario.tracks.valid.any(axis=0))[-1]) + 1):
+    last = int(np.flatnonzero(scenario.tracks.valid.any(axis=0))[-1])
+    stream = StreamingForecaster(forecaster)
+    began = time.perf_counter()
+    for step in range(last + 1):
         detected = detections(scenario, step)
         if realtime:
             time.sleep(max(0.0, began + seconds[step] - time.perf_counter()))
@@ -58,12 +65,19 @@ def timed_update(
     stream: StreamingForecaster, timestamp_s: float, detected: Detections, lane_map: LaneMap | None = None
 ) -> Update:
     """Update ``stream``, after setting a new ``lane_map`` if one is given, and measure it as step 0."""
-    encoded, start = stream.runtime.lanes.encoded, time.perf_counter()
+    encoded = stream.runtime.lanes.encoded
+    start = time.perf_counter()
     if lane_map is not None:
         stream.set_map(lane_map)
     forecast = stream.update(timestamp_s, detected)
     latency_ms = (time.perf_counter() - start) * 1e3
-    return Update(0, 0.0, forecast, latency_ms, stream.runtime.lanes.encoded - encoded)
+    return Update(
+        step=0,
+        seconds=0.0,
+        forecast=forecast,
+        latency_ms=latency_ms,
+        encoded=stream.runtime.lanes.encoded - encoded,
+    )
 
 
 def detections(scenario: Scenario, step: int) -> Detections:
@@ -96,7 +110,9 @@ class Replay:
     """Statistics of the updates of one or more replays; forecasts are not kept.
 
     Attributes:
-        latency_ms, agents, missed: of each update: its latency, number of agents predicted, and not.
+        latency_ms: latency of each update.
+        agents: number of agents predicted in each update.
+        missed: number of agents not predicted in each update.
         part_ms: total milliseconds by part of the work.
         encoded: number of lanes encoded.
         fallback: number of futures that the fallback gave.
@@ -113,12 +129,13 @@ class Replay:
 
     def add(self, update: Update) -> None:
         """Add an update to the statistics."""
-        forecast, stages = update.forecast, update.forecast.stage_ms
+        forecast = update.forecast
         self.latency_ms.append(update.latency_ms)
         self.agents.append(len(forecast.track_id))
         self.missed.append(len(forecast.not_predicted))
-        named = {name: ms for name, ms in stages.items() if name not in PREPARING}
-        for part, spent in {PREPARATION: update.latency_ms - sum(named.values()), **named}.items():
+        graphs = {name: ms for name, ms in forecast.stage_ms.items() if name not in PREPARING}
+        parts = {PREPARATION: update.latency_ms - sum(graphs.values())} | graphs
+        for part, spent in parts.items():
             self.part_ms[part] = self.part_ms.get(part, 0.0) + spent
         self.encoded += update.encoded
         self.fallback += len(forecast.fallback)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
     from trajpred.predictors.derived import PerturbedPredictor
     from trajpred.predictors.ensemble import EnsemblePredictor
-    from trajpred.predictors.load import BaselinePredictor, load_ensemble, load_predictor
+    from trajpred.predictors.load import PREDICTORS, BaselinePredictor, load_ensemble, load_predictor
     from trajpred.predictors.predictions_file import FilePredictor
     from trajpred.predictors.predictor import Predictor
 
@@ -17,7 +17,7 @@ __getattr__, __all__ = lazy_names(
     {
         "checkpoint": "BundlePredictor CheckpointPredictor",
         "ensemble": "EnsemblePredictor",
-        "load": "BaselinePredictor load_ensemble load_predictor",
+        "load": "PREDICTORS BaselinePredictor load_ensemble load_predictor",
         "derived": "PerturbedPredictor",
         "predictions_file": "FilePredictor",
         "predictor": "Predictor",

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
+from trajpred.features.lane_futures import lane_futures
+from trajpred.features.lane_paths import Routes
 from trajpred.forecast import Forecast
-from trajpred.geometry import STANDING_SPEED, Pose, arc, norm, wrap_angle
-from trajpred.graph.lane_futures import lane_futures
-from trajpred.graph.lane_paths import Routes
+from trajpred.geometry import STANDING_SPEED, Pose, displacement_on_arc, heading_known, norm, wrap_angle
 from trajpred.scenario import Scenario
 
-#: Number of last steps that the turn rate is fitted to: 1 s at 10 Hz.
-TURN_WINDOW = 10
+#: Last seconds that the turn rate is fitted to, the current step included.
+TURN_WINDOW_S = 1.0
 #: Limit of the turn rate (rad/s). A car at full lock turns more slowly; larger values are flipped headings.
 MAX_TURN_RATE = 1.0
 
@@ -49,7 +49,7 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
 
 
 def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecast:
-    """Forecast the :func:`~trajpred.graph.lane_futures.lane_futures` of every track, the most probable first.
+    """Forecast the futures along the lanes (:mod:`trajpred.features.lane_futures`) of every track.
 
     Six futures per track, along the lanes and at several speeds. Args and errors: see
     :func:`constant_velocity`.
@@ -83,13 +83,16 @@ def last_observed(scenario: Scenario) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Fit the turn rate ``[N]`` in rad/s, within ±:data:`MAX_TURN_RATE`; 0 for a single known step."""
-    step = last[:, None] - np.arange(TURN_WINDOW)
-    inside = (step >= 0) & scenario.tracks.valid[rows[:, None], np.maximum(step, 0)]
-    heading = scenario.tracks.heading[rows[:, None], np.maximum(step, 0)]
+    """Fit the turn rate ``[N]`` in rad/s, within ±:data:`MAX_TURN_RATE`; 0 for a single known heading."""
+    tracks = scenario.tracks
+    window = max(2, round(TURN_WINDOW_S / scenario.step_s))
+    step = last[:, None] - np.arange(window)
+    states = rows[:, None], np.maximum(step, 0)
+    heading = tracks.heading[states]
+    inside = (step >= 0) & tracks.valid[states] & heading_known(heading, tracks.velocity[states])
     # Wrapped relative to the last heading, the angles are continuous: no track turns by π within the window.
     turn = np.where(inside, wrap_angle(heading - heading[:, :1]), 0.0)
-    time = np.where(inside, -np.arange(TURN_WINDOW) * scenario.step_s, 0.0)
+    time = np.where(inside, -np.arange(window) * scenario.step_s, 0.0)
     n = inside.sum(axis=1)
     spread = n * (time**2).sum(axis=1) - time.sum(axis=1) ** 2
     slope = n * (time * turn).sum(axis=1) - time.sum(axis=1) * turn.sum(axis=1)
@@ -102,7 +105,7 @@ def _follow_arc(
     """Forecast the observed tracks from ``velocity`` ``[N, 2]`` at ``turn_rate`` ``[N]``."""
     rows, last = last_observed(scenario)
     time = time_ahead(scenario, last, num_future)
-    path = scenario.tracks.position[rows, last][:, None] + arc(velocity, turn_rate, time)
+    path = scenario.tracks.position[rows, last][:, None] + displacement_on_arc(velocity, turn_rate, time)
     return as_forecast(scenario, path[:, None], np.ones((len(rows), 1)))
 
 

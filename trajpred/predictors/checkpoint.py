@@ -12,15 +12,15 @@ import torch
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import DataError, require
+from trajpred.features.mirror import mirrored
+from trajpred.features.scene_features import scene_features
+from trajpred.features.scene_graph import scene_graph
 from trajpred.forecast import Attention, Forecast
 from trajpred.geometry import wrap_angle
-from trajpred.graph.features import scene_features
-from trajpred.graph.scene_graph import scene_graph
-from trajpred.graph.transforms import mirrored
 from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, PLAIN, read_checkpoint, training_facts
-from trajpred.model.pretrained import locate
+from trajpred.model.pretrained import licence_of, locate
 from trajpred.predictors.predictions_file import future_steps
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario
@@ -75,6 +75,7 @@ class CheckpointPredictor(ModelPredictor):
     Attributes:
         model: the :class:`~trajpred.model.Forecaster`.
         content: the checkpoint without the state of training.
+        licence: of weights that ship with trajpred; empty for others.
         regions: conformal regions around the modes; None unless the model was calibrated.
 
     Raises: DataError if the model has no joint modes to forecast.
@@ -89,6 +90,7 @@ class CheckpointPredictor(ModelPredictor):
         content = read_checkpoint(checkpoint)
         self.content = {name: content[name] for name in (*PLAIN, "state_dict") if name in content}
         self.training = training_facts(content)
+        self.licence = licence_of(checkpoint)
         fitted = content.get(CALIBRATION, {})
         self.temperature = float(fitted.get("temperature", 1.0))
         self.regions = ConformalRegions.from_json(fitted["regions"]) if fitted else None
@@ -105,7 +107,10 @@ class CheckpointPredictor(ModelPredictor):
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters()) / 1e6
         steps = f"{self.model.horizon} steps from {self.model.history}"
-        return f"CheckpointPredictor({self.name}: {size:.1f} M parameters, {steps}, {self.device})"
+        parts = [f"{size:.1f} M parameters", steps, str(self.device)]
+        if self.licence:
+            parts.append(self.licence)
+        return f"CheckpointPredictor({self.name}: {', '.join(parts)})"
 
     def mirrored(self) -> CheckpointPredictor:
         """Return the same model applied to mirrored scenes; its forecasts are mirrored back."""
@@ -176,6 +181,6 @@ def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[At
 
 
 def _reflect(forecast: Forecast) -> Forecast:
-    """Reflect about the city's x axis, as :func:`trajpred.graph.transforms.mirrored` reflects scenes."""
+    """Reflect about the city's x axis, as :func:`trajpred.features.mirror.mirrored` reflects scenes."""
     path = forecast.trajectory * [1.0, -1.0]
     return replace(forecast, trajectory=path, heading=wrap_angle(-forecast.heading))

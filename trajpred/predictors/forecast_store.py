@@ -37,8 +37,11 @@ class Job(NamedTuple):
     labelled: bool
 
     def scenarios(self, rows: Sequence[int]) -> list[Scenario]:
-        """Read the scenarios of ``rows``."""
-        return [one for one in (self.store[row] for row in rows) if one.has_future or not self.labelled]
+        """Read the recorded part of the scenarios of ``rows``."""
+        scenarios = [self.store[row].without_continuation() for row in rows]
+        if not self.labelled:
+            return scenarios
+        return [scenario for scenario in scenarios if scenario.has_future]
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """Read and forecast the scenarios of ``rows``, of which there may be none."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from trajpred.errors import DataError, require
@@ -28,12 +29,18 @@ class BaselinePredictor(Predictor):
         return [BASELINES[self.name](scenario, future_steps(scenario)) for scenario in scenarios]
 
 
+#: Makes the predictors that have a name but no file; plugins add their own.
+PREDICTORS: dict[str, Callable[[], Predictor]] = {}
+for _name in BASELINES:
+    PREDICTORS[_name] = partial(BaselinePredictor, _name)
+
+
 def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     """Load a predictor.
 
     Args:
-        checkpoint: the name of a baseline or of pretrained weights, or the path of a checkpoint, a bundle or
-            a predictions file.
+        checkpoint: a name in :data:`PREDICTORS` or of pretrained weights, or the path of a checkpoint, a
+            bundle or a predictions file.
         joint: mode k of all agents of a scene is one world, as always in a file of several tracks.
 
     Raises: DataError if there is no such predictor, or it has no joint futures.
@@ -46,12 +53,12 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     if is_bundle(checkpoint):
         require(not joint, "joint", "applies to models; a bundle has marginal futures only")
         return BundlePredictor(checkpoint)
-    if str(checkpoint) in BASELINES:
-        baseline = BaselinePredictor(str(checkpoint))
-        require(baseline.joint or not joint, "joint", f"{checkpoint} has no joint futures")
-        return baseline
+    if str(checkpoint) in PREDICTORS:
+        predictor = PREDICTORS[str(checkpoint)]()
+        require(predictor.joint or not joint, "joint", f"{checkpoint} has no joint futures")
+        return predictor
     if not pretrained.locate(checkpoint).is_file():
-        known = f"{', '.join(BASELINES)}, nor pretrained weights: {pretrained.names()}"
+        known = f"{', '.join(PREDICTORS)}, nor pretrained weights: {pretrained.names()}"
         raise DataError(f"is neither a checkpoint nor one of the baselines {known}", file=checkpoint)
     return CheckpointPredictor(checkpoint, joint)
 

@@ -5,6 +5,7 @@ Other packages register theirs by entry point; docs/how-to/own-data.md describes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,7 @@ from trajpred.errors import DataError, require
 from trajpred.scenario import Scenario
 from trajpred.sources import argoverse1, argoverse2, commonroad
 from trajpred.sources import argoverse2_sensor as sensor
+from trajpred.sources.raw_scenario import RawScenario
 
 #: Entry point group of sources.
 GROUP = "trajpred.sources"
@@ -25,9 +27,12 @@ class Source:
     """The functions that find and read the scenarios of a data set.
 
     Attributes:
-        discover: raw folder -> sorted paths of the scenarios of each split.
-        read: one of those paths -> scenario. Raises :class:`~trajpred.errors.DataError`.
+        discover: raw folder -> the scenarios of each split, in the order of the store. With ``every_s`` its
+            second argument are the seconds between windows.
+        read: one of those -> scenario. Raises :class:`~trajpred.errors.DataError`.
         layout: of the raw folder, for messages.
+        every_s: of a source that cuts windows out of longer recordings, the usual seconds between their
+            starts; None of other sources.
 
     Example:
         >>> from pathlib import Path
@@ -35,32 +40,61 @@ class Source:
         >>> scenario = source.read(source.scenarios(Path("datasets/argoverse2/sample"))["val"][0])
     """
 
-    discover: Callable[[Path], dict[str, list[Path]]]
-    read: Callable[[Path], Scenario]
+    discover: Callable[..., dict[str, list[RawScenario]]]
+    read: Callable[[RawScenario], Scenario]
     layout: str = ""
+    every_s: float | None = None
 
-    def scenarios(self, raw: Path) -> dict[str, list[Path]]:
-        """Return what is discovered in each split that has any scenario. Raises: DataError if none has."""
+    def spacing_s(self, every_s: float | None = None) -> float | None:
+        """Return the seconds between windows: ``every_s``, or the usual ones; None if no windows are cut.
+
+        Raises: DataError if ``every_s`` is not positive, or no windows are cut.
+        """
+        if every_s is None:
+            return self.every_s
+        whole = "applies to sources that cut windows out of longer recordings; this one reads whole scenarios"
+        require(self.every_s is not None, "every_s", whole)
+        require(0 < every_s < math.inf, "every_s", f"must be a positive number of seconds, is {every_s}")
+        return every_s
+
+    def scenarios(self, raw: Path, every_s: float | None = None) -> dict[str, list[RawScenario]]:
+        """Return what is discovered in each split that has any scenario.
+
+        Args:
+            every_s: seconds between the starts of windows, of sources that cut windows.
+
+        Raises: DataError if no split has any, or ``every_s`` does not apply.
+        """
         if not raw.is_dir():
             raise DataError("no such folder", file=raw)
+        spacing_s = self.spacing_s(every_s)
+        options = [] if spacing_s is None else [spacing_s]
         try:
-            found = {split: list(paths) for split, paths in self.discover(raw).items() if paths}
+            discovered = self.discover(raw, *options)
+            splits = {name: list(scenarios) for name, scenarios in discovered.items() if scenarios}
         except DataError:
             raise
         except Exception as error:  # third-party sources may raise anything
             raise DataError(f"cannot be listed ({type(error).__name__}: {error})", file=raw) from None
-        if not found:
-            expected = f"; expected {raw}/{self.layout}" if self.layout else ""
-            raise DataError(f"no scenarios{expected}", file=raw)
-        return found
+        for scenarios in splits.values():
+            records = all(isinstance(scenario, RawScenario) for scenario in scenarios)
+            require(records, "source", "must discover RawScenario records, see docs/how-to/own-data.md")
+        if not splits:
+            problem = "no scenarios"
+            if self.layout:
+                problem += f"; expected {raw}/{self.layout}"
+            raise DataError(problem, file=raw)
+        return splits
 
 
 #: Built-in sources; :func:`find_source` also finds those of other packages.
 SOURCES: dict[str, Source] = {
-    "argoverse1": Source(argoverse1.discover, argoverse1.read_scenario, "{train,val,test_obs}/data/<id>.csv"),
-    "argoverse2": Source(argoverse2.discover, argoverse2.read_scenario, "{train,val,test}/<id>/"),
-    "argoverse2-sensor": Source(sensor.discover, sensor.read_scenario, "{train,val,test}/<log>/"),
-    "commonroad": Source(commonroad.discover, commonroad.read_scenario, "*.xml, or {train,val,test}/*.xml"),
+    "argoverse1": Source(argoverse1.discover, argoverse1.read, "{train,val,test_obs}/data/<id>.csv"),
+    "argoverse2": Source(argoverse2.discover, argoverse2.read, "{train,val,test}/<id>/"),
+    "argoverse2-sensor": Source(sensor.discover, sensor.read, "{train,val,test}/<log>/", sensor.EVERY_S),
+    "commonroad": Source(
+        commonroad.discover, commonroad.read, "*.xml, or {train,val,test}/*.xml", commonroad.EVERY_S
+    ),
 }
 
 
@@ -74,9 +108,11 @@ def find_source(name: str) -> Source:
     if name in SOURCES:
         return SOURCES[name]
     registered = entry_points(group=GROUP)
-    known = ", ".join([*SOURCES, *sorted(registered.names - SOURCES.keys())])
-    require(":" in name or name in registered.names, "source", f"unknown source {name!r}; known: {known}")
-    return _load(EntryPoint(name, name, GROUP) if ":" in name else registered[name])
+    if ":" in name:
+        return _load(EntryPoint(name, name, GROUP))
+    names = ", ".join([*SOURCES, *sorted(registered.names - SOURCES.keys())])
+    require(name in registered.names, "source", f"unknown source {name!r}; known: {names}")
+    return _load(registered[name])
 
 
 @cache

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, encode, require
 from trajpred.scenario import EGO_ID, Scenario, TrackCategory
 from trajpred.sources.argoverse1_map import city_map
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import (
     finite,
     of_tracks,
@@ -34,55 +35,89 @@ from trajpred.sources.reading import (
 
 #: Folders of each split: as the archives unpack, or under its plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
-#: Observed steps (2 s at 10 Hz), and observed and future steps together. Recorded timestamps jitter, and some
-#: frames are missing, but the task is defined in steps: 30 are to be predicted, whenever they were recorded.
-NUM_OBSERVED, NUM_STEPS = 20, 50
+# Recorded timestamps jitter, and some frames are missing, but the task is defined in steps: 30 are to be
+# predicted, whenever they were recorded. Elsewhere timestamps decide when a step is; here the official
+# metrics do, which compare step with step.
+#: Observed steps (2 s at 10 Hz).
+NUM_OBSERVED = 20
+#: Observed and future steps together.
+NUM_STEPS = 50
 #: A scenario contains the lanes within this distance of the box around the focal track's observed positions:
 #: more than a car at 30 m/s covers in the 3 s to predict.
 LANE_RADIUS_M = 100.0
 
 _ROLES = ("AGENT", "AV", "OTHERS")
-_CSV = dict.fromkeys(("TIMESTAMP", "X", "Y"), pa.float64())
-_CSV |= dict.fromkeys(("TRACK_ID", "OBJECT_TYPE", "CITY_NAME"), pa.string())
+#: The columns of a CSV file.
+_CSV = {
+    "TIMESTAMP": pa.float64(),
+    "X": pa.float64(),
+    "Y": pa.float64(),
+    "TRACK_ID": pa.string(),
+    "OBJECT_TYPE": pa.string(),
+    "CITY_NAME": pa.string(),
+}
 _NAMES = pa.dictionary(pa.int8(), pa.string())
-_PACK = {"seq_id": pa.int32(), "TIMESTAMP": pa.float64(), "TRACK_ID": pa.int32(), "OBJECT_TYPE": _NAMES}
-_PACK |= {"x_dmm": pa.int32(), "y_dmm": pa.int32(), "CITY_NAME": _NAMES}
+#: The columns of a pack.
+_PACK = {
+    "seq_id": pa.int32(),
+    "TIMESTAMP": pa.float64(),
+    "TRACK_ID": pa.int32(),
+    "OBJECT_TYPE": _NAMES,
+    "x_dmm": pa.int32(),
+    "y_dmm": pa.int32(),
+    "CITY_NAME": _NAMES,
+}
 
 
-def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the sequences of each split, by number; those of a pack as ``<split>.parquet/<id>``.
+def discover(raw: Path) -> dict[str, list[RawScenario]]:
+    """Return the sequences of each split, by number: files, or parts of a pack ``<split>.parquet``.
 
     Raises: DataError if there is no map folder.
     """
-    found = {split: _sequences(raw, split) for split in FOLDERS}
-    if any(found.values()) and not (raw / "map_files").is_dir():
+    splits = {split: _sequences(raw, split) for split in FOLDERS}
+    if any(splits.values()) and not (raw / "map_files").is_dir():
         raise DataError("the folder of the vector maps is missing", file=raw / "map_files")
-    return found
+    return splits
+
+
+def read(raw: RawScenario) -> Scenario:
+    """Read one of :func:`discover`. Raises: DataError naming the file and the field at fault."""
+    if raw.part is None:
+        return read_scenario(raw.path)
+    return read_packed(raw.path, raw.part)
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Read a path from :func:`discover`. Raises: DataError naming the file and the field at fault."""
-    packed = path.parent.suffix == ".parquet"
-    folder = path.absolute().parent.parent
-    with readable(path, "parquet file" if packed else "CSV file"):
-        rows = _read_pack(path.parent, path.name) if packed else _read_csv(path)
-        return _scenario(rows, path.stem, (folder if packed else folder.parent) / "map_files")
+    """Read the file of a sequence. Raises: DataError naming the file and the field at fault."""
+    with readable(path, "CSV file"):
+        maps = path.absolute().parents[2] / "map_files"
+        return _scenario(_read_csv(path), path.stem, maps)
 
 
-def _sequences(raw: Path, split: str) -> list[Path]:
-    files = [path for folder in FOLDERS[split] for path in (raw / folder / "data").glob("*.csv")]
+def read_packed(pack: Path, seq_id: int) -> Scenario:
+    """Read a sequence of a pack. Raises: DataError naming the file and the field at fault."""
+    with readable(pack, "parquet file"):
+        return _scenario(_read_pack(pack, seq_id), str(seq_id), pack.absolute().parent / "map_files")
+
+
+def _sequences(raw: Path, split: str) -> list[RawScenario]:
+    files: list[Path] = []
+    for folder in FOLDERS[split]:
+        files += (raw / folder / "data").glob("*.csv")
+    sequences = [RawScenario.of(path) for path in files]
     pack = raw / f"{split}.parquet"
     if not files and pack.is_file():
-        files = [pack / str(seq_id) for seq_id in _pack_ids(pack)]
-    return sorted(files, key=lambda path: (len(path.stem), path.stem))
+        sequences = [RawScenario(str(seq_id), pack, seq_id) for seq_id in _pack_ids(pack)]
+    return sorted(sequences, key=lambda sequence: (len(sequence.name), sequence.name))
 
 
 # ----------------------------------------------------------------------------------------------- files
 
 
 def _read_csv(path: Path) -> pa.Table:
-    types, one = pa.csv.ConvertOptions(column_types=_CSV), pa.csv.ReadOptions(use_threads=False)
-    table = pa.csv.read_csv(str(path), read_options=one, convert_options=types)
+    types = pa.csv.ConvertOptions(column_types=_CSV)
+    single_thread = pa.csv.ReadOptions(use_threads=False)
+    table = pa.csv.read_csv(str(path), read_options=single_thread, convert_options=types)
     require_columns(table.column_names, _CSV)
     return table
 
@@ -115,13 +150,12 @@ def _index(pack: Path, modified_ns: int) -> tuple[NDArray[np.int32], NDArray[np.
     return seq_id, np.cumsum([0, *sizes])[:-1]
 
 
-def _read_pack(pack: Path, seq_id: str) -> pa.Table:
+def _read_pack(pack: Path, seq_id: int) -> pa.Table:
     """Return the rows of one sequence with the columns of a CSV file."""
-    require(seq_id.isdecimal() and len(seq_id) < 19, "seq_id", f"is not a number: {seq_id!r}")
-    wanted, modified_ns = int(seq_id), pack.stat().st_mtime_ns
+    modified_ns = pack.stat().st_mtime_ns
     ids, first = _index(pack, modified_ns)
-    start, stop = np.searchsorted(ids, [wanted, wanted + 1]).tolist()
-    require(start < stop, "seq_id", "is not in the pack")
+    start, stop = np.searchsorted(ids, [seq_id, seq_id + 1]).tolist()
+    require(start < stop, "seq_id", f"{seq_id} is not in the pack")
     group = int(np.searchsorted(first, start, side="right")) - 1
     rows = _row_group(pack, modified_ns, group).slice(start - int(first[group]), stop - start)
     number = pc.utf8_lpad(rows["TRACK_ID"].cast(pa.string()), 12, padding="0")
@@ -130,7 +164,8 @@ def _read_pack(pack: Path, seq_id: str) -> pa.Table:
         "X": pc.divide(rows["x_dmm"].cast(pa.float64()), 1e4),
         "Y": pc.divide(rows["y_dmm"].cast(pa.float64()), 1e4),
         "TRACK_ID": pc.binary_join_element_wise("00000000-0000-0000-0000", number, "-"),
-        **{name: rows[name].cast(pa.string()) for name in ("OBJECT_TYPE", "CITY_NAME")},
+        "OBJECT_TYPE": rows["OBJECT_TYPE"].cast(pa.string()),
+        "CITY_NAME": rows["CITY_NAME"].cast(pa.string()),
     }
     return pa.table(columns)
 
@@ -158,19 +193,26 @@ def _scenario(rows: pa.Table, scenario_id: str, maps: Path) -> Scenario:
     complete = bool(valid[focal, : len(stamps)].all())
     require(complete, "TIMESTAMP", "the AGENT is not present at every step")
     position = np.zeros((len(ids), NUM_STEPS, 2))
-    position[row, step] = np.stack([finite(rows, axis) for axis in ("X", "Y")], -1)
+    position[row, step] = np.stack((finite(rows, "X"), finite(rows, "Y")), -1)
     observed = position[focal, :NUM_OBSERVED]
     lanes = city_map(maps, cities[0]).near(observed.min(axis=0), observed.max(axis=0), LANE_RADIUS_M)
     # From the observed steps only: the future must not affect an input.
     throughout = valid[:, :NUM_OBSERVED].all(axis=1)
+    if is_ego.any():
+        ids[int(is_ego.argmax())] = EGO_ID
     scenario = Scenario.from_arrays(
-        position, num_observed=NUM_OBSERVED, valid=valid,
+        position,
+        num_observed=NUM_OBSERVED,
+        valid=valid,
         # The type of OTHERS is not given: most are vehicles, some are pedestrians.
         object_type=np.where(is_focal | is_ego, "vehicle", "unknown").tolist(),
-        track_id=[EGO_ID if ego else name for name, ego in zip(ids, is_ego, strict=True)], focal=focal,
-        category=np.where(throughout, TrackCategory.UNSCORED, TrackCategory.FRAGMENT), map=lanes,
-        scenario_id=scenario_id, city=cities[0],
-    )  # fmt: skip
+        track_id=ids,
+        focal=focal,
+        category=np.where(throughout, TrackCategory.UNSCORED, TrackCategory.FRAGMENT),
+        map=lanes,
+        scenario_id=scenario_id,
+        city=cities[0],
+    )
     return replace(scenario, timestamps_ns=stamps[0] + scenario.timestamps_ns)
 
 
@@ -191,7 +233,8 @@ def _roles(
     """Return masks ``[A]`` of the AGENT and of the AV; ``row`` ``[N]`` is the track of each row."""
     code, roles = text_codes(rows, "OBJECT_TYPE")
     role = of_tracks(encode(roles, _ROLES, "OBJECT_TYPE")[code], row, num_tracks, "OBJECT_TYPE")
-    is_focal, is_ego = role == _ROLES.index("AGENT"), role == _ROLES.index("AV")
+    is_focal = role == _ROLES.index("AGENT")
+    is_ego = role == _ROLES.index("AV")
     require(int(is_focal.sum()) == 1, "OBJECT_TYPE", f"must name one AGENT, names {int(is_focal.sum())}")
     require(int(is_ego.sum()) <= 1, "OBJECT_TYPE", f"must name at most one AV, names {int(is_ego.sum())}")
     return is_focal, is_ego

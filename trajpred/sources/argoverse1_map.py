@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -31,7 +30,8 @@ class CityMap:
 
     Attributes:
         lanes: the map, city frame; all lanes are ``VEHICLE`` lanes, boundaries are empty.
-        low, high: ``[L, 2]`` metres, corners of the box around each centreline.
+        low: ``[L, 2]`` metres, lower corner of the box around each centreline.
+        high: ``[L, 2]`` metres, upper corner.
     """
 
     lanes: LaneMap
@@ -56,7 +56,9 @@ def city_map(folder: Path, city: str) -> CityMap:
     if city not in CITIES:
         raise DataError(f"unknown value {city!r}; known: {', '.join(CITIES)}", field="CITY_NAME")
     plain = folder / f"pruned_argoverse_{city}_{CITIES[city]}_vector_map.xml"
-    path = plain if plain.is_file() else plain.with_name(f"{plain.name}.gz")
+    path = plain
+    if not plain.is_file():
+        path = plain.with_name(f"{plain.name}.gz")
     if not path.is_file():
         raise DataError("the map is missing, also as .gz", file=plain)
     return _read_once(path, path.stat().st_mtime_ns)
@@ -77,10 +79,11 @@ def read_city_map(path: Path) -> CityMap:
 def _city_map(root: ElementTree.Element) -> CityMap:
     ways = root.findall("way")
     require(len(ways) > 0, "way", "the map has no lanes")
-    tags, flags = [_tags(way) for way in ways], ("False", "True")
+    tags = [_tags(way) for way in ways]
+    flags = ("False", "True")
 
-    def codes(key: str, known: tuple[str, ...]) -> NDArray[np.int8]:
-        return encode(_single(tags, key), known, f"way.{key}")
+    def codes(key: str, values: tuple[str, ...]) -> NDArray[np.int8]:
+        return encode(_single(tags, key), values, f"way.{key}")
 
     centerline = _centerlines(root, ways)
     lanes = LaneMap(
@@ -95,24 +98,39 @@ def _city_map(root: ElementTree.Element) -> CityMap:
         has_traffic_control=codes("has_traffic_control", flags) + np.int8(1),
     )
     lanes.validate()
-    points, starts = centerline.values, centerline.offsets[:-1]
-    return CityMap(lanes, np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts))
+    points = centerline.values
+    starts = centerline.offsets[:-1]
+    low = np.minimum.reduceat(points, starts)
+    high = np.maximum.reduceat(points, starts)
+    return CityMap(lanes, low, high)
 
 
 def _centerlines(root: ElementTree.Element, ways: list[ElementTree.Element]) -> Ragged:
     nodes = root.findall("node")
     row = {node.get("id"): i for i, node in enumerate(nodes)}
     require(len(row) == len(nodes), "node.id", "contains a duplicate")
-    xy = [as_array([node.get(axis, "nan") for node in nodes], np.float64, f"node.{axis}") for axis in "xy"]
-    for axis, values in zip("xy", xy, strict=True):
-        require_finite(values, f"node.{axis}")
-    points = [[nd.get("ref") for nd in way.iter("nd")] for way in ways]
-    require(min(map(len, points)) >= 2, "way.nd", "a lane has fewer than 2 points")
+    x = _coordinates(nodes, "x")
+    y = _coordinates(nodes, "y")
+    require_finite(x, "node.x")
+    require_finite(y, "node.y")
+    refs: list[str | None] = []
+    lengths: list[int] = []
+    for way in ways:
+        points = way.findall(".//nd")
+        refs += [point.get("ref") for point in points]
+        lengths.append(len(points))
+    require(min(lengths) >= 2, "way.nd", "a lane has fewer than 2 points")
     try:
-        index = [row[ref] for ref in chain.from_iterable(points)]
+        index = [row[ref] for ref in refs]
     except KeyError as error:
         raise DataError(f"refers to the missing node {error}", field="way.nd") from None
-    return Ragged.from_lengths(np.stack(xy, -1)[index], [len(row) for row in points])
+    xy = np.stack((x, y), -1)
+    return Ragged.from_lengths(xy[index], lengths)
+
+
+def _coordinates(nodes: list[ElementTree.Element], axis: str) -> NDArray[np.float64]:
+    values = [node.get(axis, "nan") for node in nodes]
+    return as_array(values, np.float64, f"node.{axis}")
 
 
 def _tags(way: ElementTree.Element) -> Tags:
@@ -124,9 +142,12 @@ def _tags(way: ElementTree.Element) -> Tags:
 
 def _single(tags: list[Tags], key: str) -> list[str | None]:
     """Return the value ``[L]`` of a tag that every lane must have once."""
-    values = [one.get(key, []) for one in tags]
-    require(all(len(one) == 1 for one in values), f"way.{key}", "must occur once in every lane")
-    return [one[0] for one in values]
+    single: list[str | None] = []
+    for lane_tags in tags:
+        values = lane_tags.get(key, [])
+        require(len(values) == 1, f"way.{key}", "must occur once in every lane")
+        single += values
+    return single
 
 
 def _lane_ids(values: list[str | None], name: str) -> NDArray[np.int64]:
@@ -144,6 +165,11 @@ def _neighbors(tags: list[Tags], key: str) -> NDArray[np.int64]:
 
 
 def _links(tags: list[Tags], key: str) -> Ragged:
-    rows = [one.get(key, []) for one in tags]
-    ids = _lane_ids(list(chain.from_iterable(rows)), f"way.{key}")
-    return Ragged.from_lengths(ids, [len(row) for row in rows])
+    values: list[str | None] = []
+    lengths: list[int] = []
+    for lane_tags in tags:
+        links = lane_tags.get(key, [])
+        values += links
+        lengths.append(len(links))
+    ids = _lane_ids(values, f"way.{key}")
+    return Ragged.from_lengths(ids, lengths)

@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from trajpred.clock import require_nanoseconds
 from trajpred.errors import as_names, encode, require, within
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, Tracks
 from trajpred.sources.argoverse2_map import map_from
+from trajpred.sources.map_problems import MapProblems
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
@@ -41,6 +45,9 @@ def _is_time(dtype: pa.DataType) -> bool:
     return pa.types.is_floating(dtype) or pa.types.is_integer(dtype)
 
 
+#: Observed steps of Argoverse 2's windows, and observed and future steps together.
+NUM_OBSERVED = 50
+NUM_STEPS = 110
 #: The columns of text, and those of a state, in metres, radians and m/s.
 TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
 STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
@@ -54,9 +61,17 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 }
 
 
-def discover(raw: Path) -> dict[str, list[Path]]:
+def discover(raw: Path) -> dict[str, list[RawScenario]]:
     """Return the scenario folders of each split below ``raw``, by id."""
-    return {split: folders(raw / split) for split in SPLITS}
+    splits = {}
+    for split in SPLITS:
+        splits[split] = [RawScenario.of(folder) for folder in folders(raw / split)]
+    return splits
+
+
+def read(raw: RawScenario) -> Scenario:
+    """Read one of :func:`discover`. Raises: DataError naming the file and the field at fault."""
+    return read_scenario(raw.path)
 
 
 def read_scenario(folder: Path) -> Scenario:
@@ -74,9 +89,15 @@ def read_tracks(path: Path) -> Scenario:
 
 
 def read_map(path: Path) -> LaneMap:
-    """Read a ``log_map_archive_<id>.json``. Raises: DataError naming the file and the field at fault."""
+    """Read a ``log_map_archive_<id>.json``; broken records are left out with a warning that names them.
+
+    Raises: DataError naming the file and the field at fault.
+    """
+    problems = MapProblems()
     with readable(path, "JSON file"):
-        return map_from(json.loads(path.read_bytes()))
+        lane_map = map_from(json.loads(path.read_bytes()), problems)
+    problems.warn(path)
+    return lane_map
 
 
 def _read_table(path: Path) -> pa.Table:
@@ -99,9 +120,7 @@ def scenario_from(table: pa.Table, lane_map: LaneMap) -> Scenario:
     T = int(_constant(table, "num_timestamps"))
     require(1 <= T <= MAX_STEPS, "num_timestamps", f"must be 1 to {MAX_STEPS}, is {T}")
     tracks, num_observed = _tracks(table, T)
-    start, end = float(_constant(table, "start_timestamp")), float(_constant(table, "end_timestamp"))
-    require(0 <= end < 2**63, "end_timestamp", f"must be nanoseconds, is {end}")
-    require(0 <= start <= end, "start_timestamp", f"must be nanoseconds up to end_timestamp, is {start}")
+    start, end = _times(table, T)
     return Scenario(
         scenario_id=_constant(table, "scenario_id"),
         city=_constant(table, "city"),
@@ -113,14 +132,23 @@ def scenario_from(table: pa.Table, lane_map: LaneMap) -> Scenario:
     ).validate()
 
 
+def _times(table: pa.Table, T: int) -> tuple[float, float]:
+    """Return the first and the last of ``T`` times. Raises: DataError unless they are nanoseconds."""
+    start = float(_constant(table, "start_timestamp"))
+    end = float(_constant(table, "end_timestamp"))
+    require(0 <= end < 2**63, "end_timestamp", f"must be nanoseconds, is {end}")
+    require(0 <= start <= end, "start_timestamp", f"must be nanoseconds up to end_timestamp, is {start}")
+    require_nanoseconds(start, end, T, "start_timestamp")
+    return start, end
+
+
 def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
     """Return all tracks, sorted by id, and the number of observed steps."""
-    step, observed = table["timestep"].to_numpy(), table["observed"].to_numpy()
+    step = table["timestep"].to_numpy()
+    observed = table["observed"].to_numpy()
     require(within(step, T), "timestep", f"must be 0 to {T - 1}")
     require(bool(observed.any()), "observed", "is False in all rows")
-    num_observed = int(step[observed].max()) + 1
-    in_order = bool((observed == (step < num_observed)).all())
-    require(in_order, "observed", "must be True up to one step and False after it")
+    num_observed = _num_observed(step, observed, T)
 
     row, ids = text_codes(table, "track_id")
     valid = valid_states(row, step, len(ids), T, "timestep")
@@ -143,6 +171,21 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
         velocity=np.stack((vx, vy), -1),
     )
     return tracks, num_observed
+
+
+def _num_observed(step: NDArray[np.int64], observed: NDArray[np.bool_], T: int) -> int:
+    """Return the number of observed steps, of the rows' steps ``[N]`` and whether they are ``observed``.
+
+    Where no track has a row at the steps around the last observed one, the rows leave it open: it is that of
+    Argoverse 2's windows then, or of the same share of a window of another length.
+    """
+    fewest = int(step[observed].max()) + 1
+    most = int(step[~observed].min(initial=T))
+    require(fewest <= most, "observed", "must be True up to one step and False after it")
+    for usual in (NUM_OBSERVED, round(T * NUM_OBSERVED / NUM_STEPS)):
+        if fewest <= usual <= most:
+            return usual
+    return fewest
 
 
 def _constant(table: pa.Table, name: str) -> Any:

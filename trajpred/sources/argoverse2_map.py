@@ -22,6 +22,7 @@ from trajpred.lane_map import (
     LaneMap,
     Ragged,
 )
+from trajpred.sources.map_problems import MapProblems, require_lanes
 
 #: Largest distance (metres) between the points of a computed centreline.
 POINT_M = 2.0
@@ -31,19 +32,86 @@ DIGITS = 3
 EXTRA = {"turn_direction": TURN_DIRECTIONS, "has_traffic_control": TRAFFIC_CONTROL}
 
 
-def map_from(archive: Any) -> LaneMap:
-    """Arrange the records of a map archive, as JSON. Raises: DataError naming the field at fault."""
-    lanes, crossings, areas = (
-        _Records(archive, group) for group in ("lane_segments", "pedestrian_crossings", "drivable_areas")
-    )
+#: The groups of an archive, by the kind of their records.
+_GROUPS = {
+    "lane segment": "lane_segments",
+    "crossing": "pedestrian_crossings",
+    "drivable area": "drivable_areas",
+}
+
+
+def map_from(archive: Any, problems: MapProblems) -> LaneMap:
+    """Arrange the records of a map archive, as JSON; broken records are left out and recorded.
+
+    Raises: DataError naming the group that is missing, or if a map that has lanes has none that is left.
+    """
+    groups = {group: _records(archive, group) for group in _GROUPS.values()}
+    optional = _optional_keys(groups["lane_segments"])
+    try:
+        return _map_of(groups, optional)
+    except DataError:
+        intact = _without_broken(groups, optional, problems)
+    if groups["lane_segments"]:
+        require_lanes(len(intact["lane_segments"]), problems)
+    return _map_of(intact, optional)
+
+
+def _optional_keys(lanes: list[Any]) -> set[str]:
+    """Return the keys that lanes may lack, and at least one has: then all must have them."""
+    keys = set()
+    for key in ("centerline", *EXTRA):
+        if any(isinstance(lane, dict) and key in lane for lane in lanes):
+            keys.add(key)
+    return keys
+
+
+def _records(archive: Any, group: str) -> list[Any]:
+    require(isinstance(archive, dict), group, "the file must contain an object")
+    require(group in archive, group, "is missing")
+    require(isinstance(archive[group], dict), group, "must be an object of id -> record")
+    return list(archive[group].values())
+
+
+def _without_broken(
+    groups: dict[str, list[Any]], optional: set[str], problems: MapProblems
+) -> dict[str, list[Any]]:
+    """Select the records that can be read on their own, and whose ids do not occur before."""
+    intact: dict[str, list[Any]] = {}
+    for kind, group in _GROUPS.items():
+        intact[group] = []
+        ids = set()
+        for index, record in enumerate(groups[group]):
+            record_id = record.get("id") if isinstance(record, dict) else None
+            name = f"number {index + 1}" if record_id is None else str(record_id)
+            with problems.leaving_out(kind, name):
+                alone: dict[str, list[Any]] = {name: [] for name in groups}
+                alone[group].append(record)
+                _map_of(alone, optional)
+                require(record_id not in ids, f"{group}.id", "occurs twice")
+                ids.add(record_id)
+                intact[group].append(record)
+    return intact
+
+
+def _map_of(groups: dict[str, list[Any]], optional: set[str]) -> LaneMap:
+    """Arrange records, which all must be intact. Raises: DataError naming the field at fault.
+
+    ``optional``: keys of lanes to read, see :func:`_optional_keys`.
+    """
+    lanes = _Records("lane_segments", groups["lane_segments"])
+    crossings = _Records("pedestrian_crossings", groups["pedestrian_crossings"])
+    areas = _Records("drivable_areas", groups["drivable_areas"])
     lane_id = lanes.integers("id")
-    left, right = lanes.polylines("left_lane_boundary"), lanes.polylines("right_lane_boundary")
-    extra = {name: lanes.codes(name, codes) for name, codes in EXTRA.items() if lanes.has(name)}
+    left = lanes.polylines("left_lane_boundary")
+    right = lanes.polylines("right_lane_boundary")
+    has_centerline = "centerline" in optional
+    centerline = lanes.polylines("centerline") if has_centerline else midlines(left, right)
+    extra = {name: lanes.codes(name, codes) for name, codes in EXTRA.items() if name in optional}
     lane_map = LaneMap(
         lane_id=lane_id,
         lane_type=lanes.codes("lane_type", LANE_TYPES),
         is_intersection=lanes.flags("is_intersection"),
-        centerline=lanes.polylines("centerline") if lanes.has("centerline") else midlines(left, right),
+        centerline=centerline,
         left_boundary=left,
         right_boundary=right,
         left_mark=lanes.codes("left_lane_mark_type", MARK_TYPES),
@@ -129,30 +197,35 @@ def midlines(left: Ragged, right: Ragged) -> Ragged:
     """Compute centrelines halfway between boundaries, with a point every 2 m or closer, at height 0.
 
     Point i is the mean of the points i of both boundaries, each divided into equal lengths; so av2 does.
+
+    Raises: DataError on a boundary of fewer than two points.
     """
+    left.validate("lane_segments.left_lane_boundary", shortest=2)
+    right.validate("lane_segments.right_lane_boundary", shortest=2)
     lines = []
     for sides in zip(left, right, strict=True):
-        xy = [side[:, :2] for side in sides]
-        lengths = [arc_length(side)[-1] for side in xy]
-        points = math.ceil(sum(lengths) / 2 / POINT_M) + 1
-        at = [np.linspace(0, length, points) for length in lengths]
-        middle = np.mean([points_along(*side) for side in zip(xy, at, strict=True)], axis=0)
-        lines.append(np.concatenate((middle, np.zeros((points, 1))), -1))
+        middle = midline(*sides)
+        height = np.zeros((len(middle), 1))
+        lines.append(np.concatenate((middle, height), -1))
     return Ragged.from_rows(lines, 3)
+
+
+def midline(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute the centreline ``[P, 2]`` halfway between two boundaries, see :func:`midlines`."""
+    left_length = arc_length(left[:, :2])[-1]
+    right_length = arc_length(right[:, :2])[-1]
+    points = math.ceil((left_length + right_length) / 2 / POINT_M) + 1
+    left_points = points_along(left[:, :2], np.linspace(0, left_length, points))
+    right_points = points_along(right[:, :2], np.linspace(0, right_length, points))
+    return (left_points + right_points) / 2
 
 
 class _Records:
     """The records of one group of a map archive, read key by key."""
 
-    def __init__(self, archive: Any, group: str) -> None:
-        require(isinstance(archive, dict), group, "the file must contain an object")
-        require(group in archive, group, "is missing")
-        require(isinstance(archive[group], dict), group, "must be an object of id -> record")
-        self.group, self.records = group, list(archive[group].values())
-
-    def has(self, key: str) -> bool:
-        """Whether any record has ``key``: the maps of Sensor logs have no centrelines."""
-        return any(isinstance(record, dict) and key in record for record in self.records)
+    def __init__(self, group: str, records: list[Any]) -> None:
+        self.group = group
+        self.records = records
 
     def column(self, key: str) -> list[Any]:
         try:
@@ -160,8 +233,8 @@ class _Records:
         except (KeyError, TypeError):
             raise DataError("is missing in at least one record", field=f"{self.group}.{key}") from None
 
-    def codes(self, key: str, known: tuple[str, ...]) -> NDArray[np.int8]:
-        return encode(self.column(key), known, f"{self.group}.{key}")
+    def codes(self, key: str, types: tuple[str, ...]) -> NDArray[np.int8]:
+        return encode(self.column(key), types, f"{self.group}.{key}")
 
     def flags(self, key: str) -> NDArray[np.bool_]:
         try:
@@ -171,11 +244,13 @@ class _Records:
 
     def integers(self, key: str, null: int | None = None) -> NDArray[np.int64]:
         values = self.column(key)
-        values = values if null is None else [null if value is None else value for value in values]
+        if null is not None:
+            values = [null if value is None else value for value in values]
         return _integers(values, f"{self.group}.{key}")
 
     def id_lists(self, key: str) -> Ragged:
-        rows, name = self.column(key), f"{self.group}.{key}"
+        rows = self.column(key)
+        name = f"{self.group}.{key}"
         try:
             ids = chain.from_iterable(_only(rows, list))
         except TypeError:
@@ -184,10 +259,13 @@ class _Records:
 
     def polylines(self, key: str) -> Ragged:
         """Convert lists of ``{"x", "y", "z"}`` objects to polylines with heights."""
-        rows, name = self.column(key), f"{self.group}.{key}"
+        rows = self.column(key)
+        name = f"{self.group}.{key}"
+        coordinates = itemgetter("x", "y", "z")
         try:
             points = chain.from_iterable(_only(rows, list))
-            numbers = _only(chain.from_iterable(map(itemgetter("x", "y", "z"), points)), int, float)
+            flat = chain.from_iterable(map(coordinates, points))
+            numbers = _only(flat, int, float)
             values = np.array(numbers, np.float64).reshape(-1, 3)
         except (KeyError, TypeError, OverflowError):
             raise DataError('must be lists of points {"x", "y", "z"} of numbers', field=name) from None

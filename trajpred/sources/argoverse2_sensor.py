@@ -1,7 +1,9 @@
 """Cut forecasting scenarios out of Argoverse 2's Sensor logs: annotated boxes at 10 Hz, ego poses and a map.
 
 A log has ``annotations.feather`` (or ``annotations_with_ego.feather``), ``city_SE3_egovehicle.feather`` and
-``map/log_map_archive_*.json``. Windows of 110 frames begin every 1.5 s; those of a log share tracks.
+``map/log_map_archive_*.json``. Windows of 110 frames begin every 1.5 s, or as often as is asked for; those of
+a log share tracks. A sweep that was lost, as the times of its neighbours show, counts as a frame without any
+track.
 """
 
 from __future__ import annotations
@@ -20,79 +22,139 @@ from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import OBJECT_TYPES, Scenario, TrackCategory, Tracks
 from trajpred.sources.argoverse2 import read_map
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import folders, only_file, readable
-from trajpred.sources.sensor_log import SensorLog, read_log
+from trajpred.sources.sensor_log import SensorLog, read_log, slopes_of, steps_of_log
 from trajpred.splits import SPLITS
 
-#: Frames of a window, those that are observed, and those between the starts of two windows.
-FRAMES, OBSERVED, STRIDE = 110, 50, 15
-ANNOTATIONS, POSES = ("annotations.feather", "annotations_with_ego.feather"), "city_SE3_egovehicle.feather"
+#: Frames of a window.
+FRAMES = 110
+#: Frames of a window that are observed.
+OBSERVED = 50
+#: Seconds between frames.
+FRAME_S = 0.1
+#: Seconds between the starts of two windows of a log.
+EVERY_S = 1.5
+#: Frames between the starts of two windows whose focal tracks are chosen together.
+STRIDE = 15
+#: The files of the boxes, of which a log has one.
+ANNOTATIONS = ("annotations.feather", "annotations_with_ego.feather")
+#: The file of the ego poses.
+POSES = "city_SE3_egovehicle.feather"
 #: Cities by their code in the name of a map file.
 _CITIES = {
     "ATX": "austin", "DTW": "dearborn", "MIA": "miami", "PAO": "palo-alto", "PIT": "pittsburgh",
     "WDC": "washington-dc",
 }  # fmt: skip
-#: Types that can be scored, and the fewest frames of a track that is unscored, and of any.
-_SCORED = [OBJECT_TYPES.index(n) for n in ("vehicle", "bus", "pedestrian", "cyclist", "motorcyclist")]
-_UNSCORED_FRAMES, _FEWEST_FRAMES = 55, 10
-#: A focal track: metres of its path, metres from the ego vehicle, m/s² and metres of error at constant
-#: velocity; scored ones: metres moved, and from the focal track or the ego vehicle; both: radians per frame.
-_PATH_M, _FUTURE_M, _FROM_EGO_M, _ACCELERATION, _ERROR_M = 10.0, 5.0, 90.0, 4.5, 1.0
-_MOVED_M, _NEAR_M, _JUMP = 2.0, 60.0, 0.35
-#: A vehicle on a lane is this near to a centreline (metres); frames of a change of speed; windows whose focal
-#: tracks are chosen together.
-_ON_LANE_M, _SMOOTH, _TOGETHER = 3.0, 5, 4
+_PEDESTRIAN = OBJECT_TYPES.index("pedestrian")
+_BUS = OBJECT_TYPES.index("bus")
+_VEHICLE = OBJECT_TYPES.index("vehicle")
+#: Types that can be scored.
+_SCORED = [
+    _VEHICLE,
+    _BUS,
+    _PEDESTRIAN,
+    OBJECT_TYPES.index("cyclist"),
+    OBJECT_TYPES.index("motorcyclist"),
+]
+#: Fewest frames of an unscored track; tracks with fewer are fragments.
+_UNSCORED_FRAMES = 55
+#: Fewest frames of a track.
+_FEWEST_FRAMES = 10
+#: Shortest path of a focal track (metres).
+_PATH_M = 10.0
+#: Shortest future path of a focal track (metres).
+_FUTURE_M = 5.0
+#: Greatest distance of a focal track from the ego vehicle (metres).
+_FROM_EGO_M = 90.0
+#: Greatest acceleration of a focal track (m/s²).
+_ACCELERATION = 4.5
+#: Least final error of constant velocity for a focal track (metres).
+_ERROR_M = 1.0
+#: Least distance that a scored track moves (metres).
+_MOVED_M = 2.0
+#: Greatest distance of a scored track from the focal track or the ego vehicle (metres).
+_NEAR_M = 60.0
+#: Greatest change of heading of focal and scored tracks from frame to frame (radians).
+_JUMP = 0.35
+#: Greatest distance of a vehicle on a lane from a centreline (metres).
+_ON_LANE_M = 3.0
+#: Frames over which a change of speed is measured.
+_SMOOTH = 5
+#: Number of windows whose focal tracks are chosen together.
+_TOGETHER = 4
 #: Tracks that stay are omitted beyond this distance (metres) from the ego vehicle and every scored track.
 _STAYING_M = 40.0
-#: Frames on each side in the fit of a velocity, and those of a fit at the end of a track.
-_AROUND, _END = 2, 5
 
 
-def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the windows of the logs of each split below ``raw``."""
-    return {split: [path for log in folders(raw / split) for path in _windows(log)] for split in SPLITS}
+def discover(raw: Path, every_s: float = EVERY_S) -> dict[str, list[RawScenario]]:
+    """Return the windows of the logs of each split below ``raw``.
+
+    Args:
+        every_s: seconds between the starts of two windows, in whole frames, at least one.
+    """
+    splits: dict[str, list[RawScenario]] = {}
+    for split in SPLITS:
+        splits[split] = []
+        for log in folders(raw / split):
+            splits[split] += _windows(log, every_s)
+    return splits
 
 
-def _windows(log: Path) -> list[Path]:
-    """Name the windows of a log, as files within its annotations; one if these cannot be read."""
-    file = next((log / name for name in ANNOTATIONS if (log / name).is_file()), log / ANNOTATIONS[0])
+def _windows(log: Path, every_s: float) -> list[RawScenario]:
+    """List the windows of a log; one if its annotations cannot be read."""
     try:
-        frames = len(feather.read_table(file, columns=["timestamp_ns"])["timestamp_ns"].unique())
-    except (pa.ArrowException, OSError, ValueError):
+        times = feather.read_table(_annotations(log), columns=["timestamp_ns"])["timestamp_ns"].to_numpy()
+        frames = int(steps_of_log(np.unique(times))[-1]) + 1
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError):
         frames = 0  # reading the window reports the reason
-    return [file / f"{log.name}_{start:03d}" for start in _starts(frames) or [0]]
+    stride = max(1, round(every_s / FRAME_S))
+    starts = _starts(frames, stride) or [0]
+    return [RawScenario(f"{log.name}_{start:03d}", log, start) for start in starts]
 
 
-def _starts(frames: int) -> range:
+def _annotations(log: Path) -> Path:
+    """Return the file of the boxes of a log, or where it should be."""
+    for name in ANNOTATIONS:
+        if (log / name).is_file():
+            return log / name
+    return log / ANNOTATIONS[0]
+
+
+def _starts(frames: int, stride: int) -> range:
     """Return the first frames of the windows of a log."""
-    return range(0, frames - FRAMES + 1, STRIDE)
+    return range(0, frames - FRAMES + 1, stride)
 
 
-def read_scenario(path: Path) -> Scenario:
-    """Read one window of a log. Raises: DataError naming the file and the field at fault."""
-    file, folder, number = path.parent, path.parent.parent, path.name.rpartition("_")[2]
-    if not number.isdecimal():
-        raise DataError("is no window of a Sensor log: LOG/annotations.feather/LOG_FRAME", file=path)
-    start = int(number)
-    archive = only_file(folder, "map/log_map_archive_*.json")
-    log, lane_map = read_log(file, folder / POSES), read_map(archive)
+def read(raw: RawScenario) -> Scenario:
+    """Read a window, or the first one of a log. Raises: DataError naming the file and the field at fault."""
+    log_folder = raw.path
+    start = raw.part or 0
+    archive = only_file(log_folder, "map/log_map_archive_*.json")
+    file = _annotations(log_folder)
+    if not file.is_file():
+        message = f"has no annotations ({' or '.join(ANNOTATIONS)}); those of the test split are not public"
+        raise DataError(message, file=log_folder)
+    log = read_log(file, log_folder / POSES)
+    lane_map = read_map(archive)
     with readable(file, "log"):
-        frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from a multiple of {STRIDE} on"
-        require(start in _starts(len(log.time_ns)), "timestamp_ns", frames)
+        frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from frame {start} on"
+        require(start in _starts(len(log.time_ns), 1), "timestamp_ns", frames)
         code = archive.stem.rpartition("____")[2].partition("_")[0]
-        return _scenario(log, start, lane_map, folder.name, _CITIES.get(code, code.lower()))
+        return _scenario(log, start, lane_map, log_folder.name, _CITIES.get(code, code.lower()))
 
 
 def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: str) -> Scenario:
     """Cut the window that begins at frame ``start``."""
-    starts, slopes = _starts(len(log.time_ns)), _slopes(log, len(log.time_ns))
-    windows = [_Window(log, first, slopes) for first in starts]
-    focal = _focal_tracks(np.stack([each.rank(lane_map) for each in windows]), log.object_type)
-    number = starts.index(start)
-    window, row = windows[number], focal[number]
+    slopes = slopes_of(log, len(log.time_ns))
+    window = _Window(log, start, slopes)
+    lost = f"the sweep of the last observed frame of the window at frame {start} was lost"
+    require(bool(window.recorded[OBSERVED - 1]), "timestamp_ns", lost)
+    row = _focal_track(log, start, slopes, lane_map)
     require(row >= 0, "track_uuid", f"no track qualifies as the focal one of the window at frame {start}")
     category, kept = window.categories(row)
-    valid, key = window.valid[kept], f"av2-sensor-window:{name}:{log.time_ns[start]}"
+    valid = window.valid[kept]
+    key = f"av2-sensor-window:{name}:{log.time_ns[start]}"
     return Scenario(
         scenario_id=str(uuid.uuid5(uuid.NAMESPACE_OID, key)),
         city=city,
@@ -112,6 +174,21 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
     ).validate()
 
 
+def _focal_track(log: SensorLog, start: int, slopes: NDArray[np.float64], lane_map: LaneMap) -> int:
+    """Choose the focal track of the window that begins at frame ``start``; -1 if none qualifies.
+
+    It depends on the log and the frame alone, not on the windows that are cut beside it: the windows at
+    multiples of :data:`STRIDE` share the tracks among them, and any other takes its best one.
+    """
+    starts = _starts(len(log.time_ns), STRIDE)
+    if start not in starts:
+        rank = _Window(log, start, slopes).rank(lane_map)
+        best = int(rank.argmax())
+        return best if rank[best] >= 0 else -1
+    ranks = [_Window(log, first, slopes).rank(lane_map) for first in starts]
+    return _focal_tracks(np.stack(ranks), log.object_type)[starts.index(start)]
+
+
 def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> list[int]:
     """Choose a focal track for each window of a log from the ranks ``[W, A]``; -1 where none qualifies.
 
@@ -121,7 +198,7 @@ def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> l
     focal = [-1] * len(rank)
     # Columns of no track, so that each of the windows has a choice.
     rank = np.pad(rank, ((0, 0), (0, _TOGETHER)), constant_values=-1.0)
-    rare = np.isin(object_type, [OBJECT_TYPES.index("pedestrian"), OBJECT_TYPES.index("bus")])
+    rare = np.isin(object_type, [_PEDESTRIAN, _BUS])
     best = np.where(rare, rank[:, : len(rare)], -1.0)
     if best.max() >= 0:
         number, walker = divmod(int(best.argmax()), best.shape[1])
@@ -148,51 +225,69 @@ class _Window:
 
     def __init__(self, log: SensorLog, start: int, slopes: NDArray[np.float64]) -> None:
         frames = slice(start, start + FRAMES)
-        self.log, self.valid = log, log.valid[:, frames]
-        self.position, self.heading = log.position[:, frames], log.heading[:, frames]
+        self.log = log
+        self.valid = log.valid[:, frames]
+        self.recorded = log.recorded[frames]
+        self.position = log.position[:, frames]
+        self.heading = log.heading[:, frames]
         now = start + OBSERVED
-        observed = _slopes(log, now)[:, start:]  # without later frames
+        observed = slopes_of(log, now)[:, start:]  # without later frames
         self.velocity = np.concatenate((observed, slopes[:, now : start + FRAMES]), axis=1)
-        self.whole = self.valid.all(axis=1)
+        self.whole = self.valid[:, self.recorded].all(axis=1) & self.recorded[OBSERVED - 1]
         self.ego = len(self.valid) - 1
-        turn = np.abs(wrap_angle(np.diff(self.heading, axis=1))).max(axis=1)
+        change = wrap_angle(np.diff(self.heading[:, self.recorded], axis=1))
+        turn = np.abs(change).max(axis=1, initial=0.0)
         scored = np.isin(log.object_type, _SCORED) & ~log.trailer & self.whole & (turn <= _JUMP)
         self.candidate = scored & (np.arange(len(scored)) != self.ego)
         self.now = self.position[:, OBSERVED - 1]
 
     def rank(self, lane_map: LaneMap) -> NDArray[np.float64]:
         """Rank the tracks ``[A]`` that may be focal by how much they turn and change speed; -1 for others."""
+        if not self.candidate.any():
+            return np.full(len(self.valid), -1.0)
         step_s = (self.log.time_ns[-1] - self.log.time_ns[0]) / 1e9 / (len(self.log.time_ns) - 1)
-        path, speed = norm(np.diff(self.position, axis=1)), norm(self.velocity)
-        last = OBSERVED - 1
-        steady = self.now + self.velocity[:, last] * step_s * (FRAMES - OBSERVED)
-        change = np.abs(speed[:, _SMOOTH:] - speed[:, :-_SMOOTH]).max(axis=1) / (_SMOOTH * step_s)
+        position = self.position[:, self.recorded]
+        heading = self.heading[:, self.recorded]
+        speed = norm(self.velocity[:, self.recorded])
+        path = norm(np.diff(position, axis=1))
+        # The last observed one of the recorded frames, and the steps from it to the last recorded frame.
+        last = int(self.recorded[:OBSERVED].sum()) - 1
+        ahead = int(np.flatnonzero(self.recorded).max(initial=0)) + 1 - OBSERVED
+        steady = self.now + self.velocity[:, OBSERVED - 1] * step_s * ahead
+        gain = np.abs(speed[:, _SMOOTH:] - speed[:, :-_SMOOTH]).max(axis=1, initial=0.0)
+        change = gain / (_SMOOTH * step_s)
         lanes = lane_map.centerline.values[:, :2]
-        on_lane = np.array([norm(lanes - one).min(initial=np.inf) <= _ON_LANE_M for one in self.now])
+        lane_distance = np.array([norm(lanes - place).min(initial=np.inf) for place in self.now])
+        on_lane = lane_distance <= _ON_LANE_M
         qualifies = (
             self.candidate
             & (path.sum(axis=1) >= _PATH_M)
             & (path[:, last:].sum(axis=1) >= _FUTURE_M)
             & (norm(self.now - self.now[self.ego]) <= _FROM_EGO_M)
-            & (on_lane | (self.log.object_type != OBJECT_TYPES.index("vehicle")))
+            & (on_lane | (self.log.object_type != _VEHICLE))
             & (change <= _ACCELERATION)
-            & (norm(steady - self.position[:, -1]) >= _ERROR_M)
+            & (norm(steady - position[:, -1]) >= _ERROR_M)
         )
-        turned = np.abs(wrap_angle(self.heading[:, -1] - self.heading[:, last]))
-        return np.where(qualifies, turned + np.abs(speed[:, -1] - speed[:, last]) / 10, -1.0)
+        turned = np.abs(wrap_angle(heading[:, -1] - heading[:, last]))
+        sped_up = np.abs(speed[:, -1] - speed[:, last])
+        return np.where(qualifies, turned + sped_up / 10, -1.0)
 
     def categories(self, focal: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         """Return the category of each track, and the tracks that belong to the window."""
         frames = self.valid.sum(axis=1)
         moved = self._extent()
-        from_focal, from_ego = (norm(self.now - self.now[row]) for row in (focal, self.ego))
-        scored = self.candidate & (moved >= _MOVED_M) & (np.minimum(from_focal, from_ego) <= _NEAR_M)
+        from_focal = norm(self.now - self.now[focal])
+        from_ego = norm(self.now - self.now[self.ego])
+        is_near = np.minimum(from_focal, from_ego) <= _NEAR_M
+        scored = self.candidate & (moved >= _MOVED_M) & is_near
         category = np.where(frames >= _UNSCORED_FRAMES, TrackCategory.UNSCORED, TrackCategory.FRAGMENT)
         category = np.where(scored, TrackCategory.SCORED, category)
-        category[focal], category[self.ego] = TrackCategory.FOCAL, TrackCategory.UNSCORED
+        category[focal] = TrackCategory.FOCAL
+        category[self.ego] = TrackCategory.UNSCORED
         centre = np.append(np.flatnonzero(category >= TrackCategory.SCORED), self.ego)
         mean = (self.position * self.valid[..., None]).sum(axis=1) / np.maximum(frames, 1)[:, None]
-        far = norm(mean[:, None, None] - self.position[centre]).min(axis=(1, 2)) > _STAYING_M
+        around = self.position[centre][:, self.recorded]
+        far = norm(mean[:, None, None] - around).min(axis=(1, 2)) > _STAYING_M
         kept = (frames >= _FEWEST_FRAMES) & ~(far & (moved < _MOVED_M))
         return category.astype(np.int8), np.flatnonzero(kept)
 
@@ -200,25 +295,3 @@ class _Window:
         """Return the greatest distance (metres) of each track from its first position in the window."""
         first = self.position[np.arange(len(self.valid)), self.valid.argmax(axis=1)]
         return np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)
-
-
-def _slopes(log: SensorLog, end: int) -> NDArray[np.float64]:
-    """Estimate the velocity at each of the first ``end`` frames ``[A, end, 2]`` from these frames alone.
-
-    The slope of a line through up to two frames on each side; at an end of a track, that of a quadratic
-    through five frames.
-    """
-    valid, steps = log.valid[:, :end], np.arange(end)
-    first, last = valid.argmax(axis=1)[:, None], end - 1 - valid[:, ::-1].argmax(axis=1)[:, None]
-    side = np.minimum(np.minimum(steps - first, last - steps), _AROUND)[..., None]
-    offset = np.arange(1 - _END, _END)
-    frame = (steps[:, None] + offset).clip(0, end - 1)
-    one_sided = np.where((steps == last)[..., None], offset <= 0, offset >= 0)
-    used = np.where(side > 0, np.abs(offset) <= side, one_sided)
-    used &= valid[:, frame] & (steps[:, None] + offset == frame)
-    time = (log.time_ns[frame] - log.time_ns[:end, None]) / 1e9
-    quadratic = (side == 0) & (used.sum(axis=2, keepdims=True) > 2)
-    terms = np.stack(np.broadcast_arrays(1.0, time, time**2 * quadratic), -1) * used[..., None]
-    near = log.position[:, :end][:, frame] - log.position[:, :end, None]
-    fit: NDArray[np.float64] = (np.linalg.pinv(terms) @ np.where(used[..., None], near, 0.0))[..., 1, :]
-    return np.where(valid[..., None], fit, 0.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import BytesIO
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from trajpred.clock import require_nanoseconds
 from trajpred.environment import require_av2
 from trajpred.errors import DataError, encode
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap, Ragged
@@ -25,7 +27,8 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
     """Convert an ``ArgoverseScenario`` and an ``ArgoverseStaticMap``.
 
     av2's lane segments have no centrelines: av2 computes them from the boundaries, while our reader takes
-    those of the file. Steps are observed up to the last state that av2 marks as observed.
+    those of the file. Steps are observed up to the last state that av2 marks as observed, or 50 of 110 where
+    no track has a state around it. Frames that the timestamps show to be lost become steps without states.
 
     Args:
         static_map: None for no map.
@@ -42,6 +45,9 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
 
     file: Any = BytesIO()  # in place of a path
     try:
+        stamps = np.asarray(scenario.timestamps_ns)
+        first = float(stamps[0])
+        last = float(stamps[-1])
         serialize_argoverse_scenario_parquet(file, scenario)
         lane_map = LaneMap() if static_map is None else _lane_map(static_map)
     except AttributeError as error:
@@ -49,9 +55,9 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
         raise DataError(problem, field="scenario") from None
     except (pa.ArrowException, TypeError, ValueError, LookupError) as error:
         raise DataError(f"is not a valid ArgoverseScenario of av2 ({error})", field="scenario") from None
+    require_nanoseconds(first, last, len(stamps), "timestamps_ns")
     converted = scenario_from(pq.read_table(pa.BufferReader(file.getvalue())), lane_map)
-    stamps = np.round(np.asarray(scenario.timestamps_ns)).astype(np.int64)
-    return replace(converted, timestamps_ns=stamps).validate()
+    return replace(converted, timestamps_ns=np.round(stamps).astype(np.int64)).validate()
 
 
 def _lane_map(static_map: Any) -> LaneMap:
@@ -60,29 +66,44 @@ def _lane_map(static_map: Any) -> LaneMap:
     crossings = list(static_map.vector_pedestrian_crossings.values())
     areas = list(static_map.vector_drivable_areas.values())
 
-    def ids(values: list[int | None]) -> NDArray[np.int64]:
-        return np.array([NO_LANE if value is None else value for value in values], np.int64)
-
+    centerlines = [static_map.get_lane_segment_centerline(lane.id) for lane in lanes]
+    outlines = [area.xyz[:-1] for area in areas]  # av2 repeats the first vertex at the end
     return LaneMap(
-        lane_id=ids([lane.id for lane in lanes]),
-        lane_type=encode([lane.lane_type.value for lane in lanes], LANE_TYPES, "lane_type"),
-        is_intersection=np.array([lane.is_intersection for lane in lanes], np.bool_),
-        centerline=Ragged.from_rows([static_map.get_lane_segment_centerline(lane.id) for lane in lanes], 3),
-        left_boundary=Ragged.from_rows([lane.left_lane_boundary.xyz for lane in lanes], 3),
-        right_boundary=Ragged.from_rows([lane.right_lane_boundary.xyz for lane in lanes], 3),
-        left_mark=encode([lane.left_mark_type.value for lane in lanes], MARK_TYPES, "left_mark"),
-        right_mark=encode([lane.right_mark_type.value for lane in lanes], MARK_TYPES, "right_mark"),
-        left_neighbor=ids([lane.left_neighbor_id for lane in lanes]),
-        right_neighbor=ids([lane.right_neighbor_id for lane in lanes]),
-        predecessors=Ragged.from_rows([lane.predecessors for lane in lanes], dtype=np.int64),
-        successors=Ragged.from_rows([lane.successors for lane in lanes], dtype=np.int64),
-        crossing_id=ids([one.id for one in crossings]),
-        crossing_edge1=Ragged.from_rows([one.edge1.xyz for one in crossings], 3),
-        crossing_edge2=Ragged.from_rows([one.edge2.xyz for one in crossings], 3),
-        drivable_area_id=ids([area.id for area in areas]),
-        # av2 repeats the first vertex at the end.
-        drivable_area=Ragged.from_rows([area.xyz[:-1] for area in areas], 3),
+        lane_id=_ids(lanes, "id"),
+        lane_type=encode(_values(lanes, "lane_type.value"), LANE_TYPES, "lane_type"),
+        is_intersection=np.array(_values(lanes, "is_intersection"), np.bool_),
+        centerline=Ragged.from_rows(centerlines, 3),
+        left_boundary=_points(lanes, "left_lane_boundary.xyz"),
+        right_boundary=_points(lanes, "right_lane_boundary.xyz"),
+        left_mark=encode(_values(lanes, "left_mark_type.value"), MARK_TYPES, "left_mark"),
+        right_mark=encode(_values(lanes, "right_mark_type.value"), MARK_TYPES, "right_mark"),
+        left_neighbor=_ids(lanes, "left_neighbor_id"),
+        right_neighbor=_ids(lanes, "right_neighbor_id"),
+        predecessors=Ragged.from_rows(_values(lanes, "predecessors"), dtype=np.int64),
+        successors=Ragged.from_rows(_values(lanes, "successors"), dtype=np.int64),
+        crossing_id=_ids(crossings, "id"),
+        crossing_edge1=_points(crossings, "edge1.xyz"),
+        crossing_edge2=_points(crossings, "edge2.xyz"),
+        drivable_area_id=_ids(areas, "id"),
+        drivable_area=Ragged.from_rows(outlines, 3),
     )
+
+
+def _values(elements: list[Any], attribute: str) -> list[Any]:
+    """Return an attribute of each element; dots separate attributes of attributes."""
+    read = attrgetter(attribute)
+    return [read(element) for element in elements]
+
+
+def _ids(elements: list[Any], attribute: str) -> NDArray[np.int64]:
+    """Return the id in an attribute of each element; :data:`NO_LANE` for None."""
+    ids = _values(elements, attribute)
+    return np.array([NO_LANE if number is None else number for number in ids], np.int64)
+
+
+def _points(elements: list[Any], attribute: str) -> Ragged:
+    """Return the points ``[P, 3]`` in an attribute of each element."""
+    return Ragged.from_rows(_values(elements, attribute), 3)
 
 
 def to_av2(scenario: Scenario) -> tuple[Any, Any]:
@@ -110,17 +131,23 @@ def to_av2(scenario: Scenario) -> tuple[Any, Any]:
 def _av2_tracks(scenario: Scenario) -> list[Any]:
     from av2.datasets.motion_forecasting.data_schema import ObjectState, ObjectType, Track, TrackCategory
 
-    tracks, found = scenario.tracks, []
+    tracks = scenario.tracks
+    av2_tracks: list[Any] = []
     for row, track_id in enumerate(tracks.track_id.tolist()):
-        steps = np.flatnonzero(tracks.valid[row])
-        values = (x[row, steps].tolist() for x in (tracks.position, tracks.heading, tracks.velocity))
-        states = [
-            ObjectState(step < scenario.num_observed, step, tuple(position), heading, tuple(velocity))
-            for step, position, heading, velocity in zip(steps.tolist(), *values, strict=True)
-        ]
-        kind = ObjectType(OBJECT_TYPES[tracks.object_type[row]])
-        found.append(Track(track_id, states, kind, TrackCategory(int(tracks.category[row]))))
-    return found
+        states: list[Any] = []
+        for step in np.flatnonzero(tracks.valid[row]).tolist():
+            state = ObjectState(
+                observed=step < scenario.num_observed,
+                timestep=step,
+                position=tuple(tracks.position[row, step].tolist()),
+                heading=float(tracks.heading[row, step]),
+                velocity=tuple(tracks.velocity[row, step].tolist()),
+            )
+            states.append(state)
+        object_type = ObjectType(OBJECT_TYPES[tracks.object_type[row]])
+        category = TrackCategory(int(tracks.category[row]))
+        av2_tracks.append(Track(track_id, states, object_type, category))
+    return av2_tracks
 
 
 def _av2_map(scenario: Scenario) -> Any:
@@ -132,7 +159,8 @@ def _av2_map(scenario: Scenario) -> Any:
     archive = map_archive(scenario.map)
 
     def vector(group: str, kind: Any) -> dict[int, Any]:
-        return {one["id"]: kind.from_dict(one) for one in archive[group].values()}
+        records = archive[group].values()
+        return {record["id"]: kind.from_dict(record) for record in records}
 
     return ArgoverseStaticMap(
         log_id=scenario.scenario_id,
@@ -147,35 +175,48 @@ def _av2_map(scenario: Scenario) -> Any:
 
 def map_archive(lane_map: LaneMap) -> dict[str, dict[str, Any]]:
     """Return the map as Argoverse 2's JSON: groups of records by id, points as ``{"x", "y", "z"}``."""
-    m = lane_map
-    center, left, right = map(_lines, (m.centerline, m.left_boundary, m.right_boundary))
-    lanes = [
-        {
-            "centerline": center[i],
-            "id": int(m.lane_id[i]),
-            "is_intersection": bool(m.is_intersection[i]),
-            "lane_type": LANE_TYPES[m.lane_type[i]],
-            "left_lane_boundary": left[i],
-            "left_lane_mark_type": MARK_TYPES[m.left_mark[i]],
-            "left_neighbor_id": _lane_or_null(m.left_neighbor[i]),
-            "predecessors": m.predecessors[i].tolist(),
-            "right_lane_boundary": right[i],
-            "right_lane_mark_type": MARK_TYPES[m.right_mark[i]],
-            "right_neighbor_id": _lane_or_null(m.right_neighbor[i]),
-            "successors": m.successors[i].tolist(),
+    lanes: dict[str, Any] = {}
+    for row, number in enumerate(lane_map.lane_id.tolist()):
+        lanes[str(number)] = _lane_record(lane_map, row)
+    crossings: dict[str, Any] = {}
+    for row, number in enumerate(lane_map.crossing_id.tolist()):
+        crossings[str(number)] = {
+            "edge1": _point_records(lane_map.crossing_edge1[row]),
+            "edge2": _point_records(lane_map.crossing_edge2[row]),
+            "id": number,
         }
-        for i in range(len(m))
-    ]
-    sides = zip(_lines(m.crossing_edge1), _lines(m.crossing_edge2), m.crossing_id.tolist(), strict=True)
-    crossings = [{"edge1": edge1, "edge2": edge2, "id": crossing} for edge1, edge2, crossing in sides]
-    outlines = zip(m.drivable_area_id.tolist(), _lines(m.drivable_area), strict=True)
-    areas = [{"area_boundary": outline, "id": area} for area, outline in outlines]
-    groups = {"drivable_areas": areas, "lane_segments": lanes, "pedestrian_crossings": crossings}
-    return {group: {str(one["id"]): one for one in records} for group, records in groups.items()}
+    areas: dict[str, Any] = {}
+    for row, number in enumerate(lane_map.drivable_area_id.tolist()):
+        outline = _point_records(lane_map.drivable_area[row])
+        areas[str(number)] = {"area_boundary": outline, "id": number}
+    return {"drivable_areas": areas, "lane_segments": lanes, "pedestrian_crossings": crossings}
 
 
-def _lines(lines: Ragged) -> list[list[dict[str, float]]]:
-    return [[{"x": x, "y": y, "z": z[0] if z else 0.0} for x, y, *z in line.tolist()] for line in lines]
+def _lane_record(lane_map: LaneMap, row: int) -> dict[str, Any]:
+    """Return the lane segment in ``row`` as Argoverse 2's JSON."""
+    return {
+        "centerline": _point_records(lane_map.centerline[row]),
+        "id": int(lane_map.lane_id[row]),
+        "is_intersection": bool(lane_map.is_intersection[row]),
+        "lane_type": LANE_TYPES[lane_map.lane_type[row]],
+        "left_lane_boundary": _point_records(lane_map.left_boundary[row]),
+        "left_lane_mark_type": MARK_TYPES[lane_map.left_mark[row]],
+        "left_neighbor_id": _lane_or_null(lane_map.left_neighbor[row]),
+        "predecessors": lane_map.predecessors[row].tolist(),
+        "right_lane_boundary": _point_records(lane_map.right_boundary[row]),
+        "right_lane_mark_type": MARK_TYPES[lane_map.right_mark[row]],
+        "right_neighbor_id": _lane_or_null(lane_map.right_neighbor[row]),
+        "successors": lane_map.successors[row].tolist(),
+    }
+
+
+def _point_records(line: NDArray[np.float64]) -> list[dict[str, float]]:
+    """Return the points of ``line`` ``[P, 2]`` or ``[P, 3]``; height 0 by default."""
+    records: list[dict[str, float]] = []
+    for x, y, *height in line.tolist():
+        z = height[0] if height else 0.0
+        records.append({"x": x, "y": y, "z": z})
+    return records
 
 
 def _lane_or_null(lane: np.int64) -> int | None:

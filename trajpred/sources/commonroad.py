@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, unit_vector
+from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario, TrackCategory
 from trajpred.sources.maps.commonroad import read as read_lanelets
-from trajpred.sources.maps.lanes import lane_map_of
+from trajpred.sources.maps.segments import lane_map_of
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
@@ -30,44 +32,85 @@ from trajpred.sources.reading import (
 )
 from trajpred.splits import SPLITS
 
-#: Seconds of a window, those that are observed, those between the starts of two windows, and the fewest.
-WINDOW_S, OBSERVED_S, STRIDE_S, SHORTEST_S = 11.0, 5.0, 1.5, 2.0
+#: Seconds of a window.
+WINDOW_S = 11.0
+#: Seconds of a window that are observed.
+OBSERVED_S = 5.0
+#: Seconds of the shortest recording.
+SHORTEST_S = 2.0
+#: Usual seconds between the starts of two windows.
+EVERY_S = 1.5
 #: A road user that moves this far (metres) between the first and the last recorded step is scored.
 MOVED_M = 2.0
 #: The object type of each type of obstacles; any other is ``unknown``.
 OBJECT_TYPE = {
-    **dict.fromkeys(("car", "truck", "taxi", "priorityVehicle", "parkedVehicle"), "vehicle"),
-    **{"bus": "bus", "motorcycle": "motorcyclist", "bicycle": "cyclist", "pedestrian": "pedestrian"},
-    **dict.fromkeys(("roadBoundary", "building", "pillar", "median_strip"), "static"),
+    "car": "vehicle",
+    "truck": "vehicle",
+    "taxi": "vehicle",
+    "priorityVehicle": "vehicle",
+    "parkedVehicle": "vehicle",
+    "bus": "bus",
+    "motorcycle": "motorcyclist",
+    "bicycle": "cyclist",
+    "pedestrian": "pedestrian",
+    "roadBoundary": "static",
+    "building": "static",
+    "pillar": "static",
+    "median_strip": "static",
     "constructionZone": "construction",
 }
+_OBSTACLES = ("obstacle", "dynamicObstacle", "staticObstacle")
 _ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
 
 
-def discover(raw: Path) -> dict[str, list[Path]]:
-    """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val."""
+def discover(raw: Path, every_s: float = EVERY_S) -> dict[str, list[RawScenario]]:
+    """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val.
+
+    Args:
+        every_s: seconds between the starts of two windows, in whole steps, at least one.
+    """
     files = {split: sorted((raw / split).glob("*.xml")) for split in SPLITS}
-    files = files if any(files.values()) else {"val": sorted(raw.glob("*.xml"))}
-    return {split: [path for one in found for path in _windows(one)] for split, found in files.items()}
+    if not any(files.values()):
+        files = {"val": sorted(raw.glob("*.xml"))}
+    splits: dict[str, list[RawScenario]] = {}
+    for split, recordings in files.items():
+        splits[split] = []
+        for file in recordings:
+            splits[split] += _windows(file, every_s)
+    return splits
 
 
-def _windows(file: Path) -> list[Path]:
-    """Name the windows of a file, as files within it; one if it cannot be read."""
+def _windows(file: Path, every_s: float) -> list[RawScenario]:
+    """List the windows of a file; one if it cannot be read."""
     try:
         with readable(file, "recording"):
-            starts = list(_Recording.of(parse(read_bytes(file))).starts)
+            recording = _Recording.of(parse(read_bytes(file)))
+            starts = list(recording.starts(every_s))
     except DataError:
         starts = [0]  # reading the window reports the reason
-    return [file / f"{file.stem}_{start:03d}" for start in starts]
+    return [RawScenario(_window_name(file, start), file, start) for start in starts]
 
 
-def read_scenario(path: Path) -> Scenario:
+def _window_name(file: Path, start: int) -> str:
+    return f"{file.stem}_{start:03d}"
+
+
+def read(raw: RawScenario) -> Scenario:
     """Read a window, or the first one of a file. Raises: DataError naming the file and the field at fault."""
-    file, name = (path, f"{path.stem}_000") if path.suffix == ".xml" else (path.parent, path.name)
-    with readable(file, "recording"), np.errstate(all="ignore"):
-        root = parse(read_bytes(file))
+    start = raw.part or 0
+    with readable(raw.path, "recording"), np.errstate(all="ignore"):
+        root = parse(read_bytes(raw.path))
         require(root.tag == "commonRoad", "root", "is not that of a CommonRoad scenario")
-        return _Recording.of(root).window(root, integer(name.rpartition("_")[2], "window"), name)
+        parts = read_lanelets(root)
+        name = _window_name(raw.path, start)
+        scenario = _Recording.of(root).window(start, name, lane_map_of(parts), _city(root))
+    parts.problems.warn(raw.path)
+    return scenario
+
+
+def _city(root: Element) -> str:
+    """Return the country and the map of a benchmark."""
+    return "_".join(root.get("benchmarkID", "").split("_")[:2])
 
 
 @dataclass(frozen=True)
@@ -76,13 +119,16 @@ class _Recording:
 
     Attributes:
         step_s: seconds between steps.
-        name, object_type: A strings.
+        name: A strings.
+        object_type: A strings.
+        is_static: ``[A]``, whether the file says that an obstacle does not move.
         state: ``[A, N, 4]``: x, y (metres), heading (radians) and speed (m/s); NaN where unknown.
     """
 
     step_s: float
     name: list[str]
     object_type: list[str]
+    is_static: NDArray[np.bool_]
     state: NDArray[np.float64]
 
     @classmethod
@@ -90,38 +136,48 @@ class _Recording:
         """Read the obstacles of a scenario. Raises: DataError naming the element at fault."""
         step_s = number(root, "timeStepSize")
         require(0.01 <= step_s <= 1, "timeStepSize", f"must be 0.01 to 1 s, is {step_s}")
-        found = [one for one in root if one.tag in ("obstacle", "dynamicObstacle", "staticObstacle")]
-        paths = [[*one.iterfind("initialState"), *one.iterfind("trajectory/state")] for one in found]
-        states = [[_state(one) for one in path] for path in paths]
-        steps = [step for row in states for step, _ in row]
+        obstacles = [element for element in root if element.tag in _OBSTACLES]
+        is_static = np.array([_is_static(obstacle) for obstacle in obstacles], np.bool_)
+        states = [_states(obstacle) for obstacle in obstacles]
+        steps: list[int] = []
+        for path in states:
+            steps += [step for step, _ in path]
         first = min(steps, default=0)
         length = max(steps, default=-1) + 1 - first
         require(length <= MAX_STEPS, "time", f"spans {length} steps, more than {MAX_STEPS}")
-        too_many = f"{len(found)} over {length} steps are too many"
-        require(length * len(found) <= MAX_STATES, "obstacle", too_many)
-        table = np.full((len(found), length, 4), np.nan)
-        for row, obstacle in enumerate(found):
-            for step, values in states[row]:
-                is_static = "static" in (obstacle.findtext("role"), obstacle.tag.removesuffix("Obstacle"))
-                table[row, slice(None) if is_static else step - first] = values
-        kinds = [OBJECT_TYPE.get(one.findtext("type", ""), "unknown") for one in found]
-        return cls(step_s, [one.get("id", "") for one in found], kinds, table)
+        too_many = f"{len(obstacles)} over {length} steps are too many"
+        require(length * len(obstacles) <= MAX_STATES, "obstacle", too_many)
+        table = np.full((len(obstacles), length, 4), np.nan)
+        for row, path in enumerate(states):
+            for step, values in path:
+                if is_static[row]:
+                    table[row, :] = values
+                else:
+                    table[row, step - first] = values
+        speed = table[..., 3]
+        speed[is_static[:, None] & np.isnan(speed) & np.isfinite(table[..., 0])] = 0.0
+        kinds = [OBJECT_TYPE.get(obstacle.findtext("type", ""), "unknown") for obstacle in obstacles]
+        names = [obstacle.get("id", "") for obstacle in obstacles]
+        return cls(step_s, names, kinds, is_static, table)
 
-    @property
-    def starts(self) -> range:
-        """The first steps of the windows. Raises: DataError if the recording is too short for one."""
-        steps, window = self.state.shape[1], round(WINDOW_S / self.step_s)
+    def starts(self, every_s: float) -> range:
+        """Return the first steps of the windows. Raises: DataError if the recording is too short for one."""
+        steps = self.state.shape[1]
+        window = round(WINDOW_S / self.step_s)
         short = f"the obstacles are recorded for {steps * self.step_s:.1f} s, less than {SHORTEST_S:g} s"
         require(steps * self.step_s >= SHORTEST_S, "time", short)
-        return range(0, max(steps - window, 0) + 1, round(STRIDE_S / self.step_s))
+        last = max(steps - window, 0)
+        stride = max(1, round(every_s / self.step_s))
+        return range(0, last + 1, stride)
 
-    def window(self, root: Element, start: int, name: str) -> Scenario:
+    def window(self, start: int, name: str, lane_map: LaneMap, city: str) -> Scenario:
         """Return the window from step ``start`` on. Raises: DataError if nobody can be its focal track."""
-        require(start in self.starts, "window", f"none begins at step {start}")
+        require(start in self.starts(self.step_s), "window", f"none begins at step {start}")
         steps = round(WINDOW_S / self.step_s)
         state = self.state[:, start : start + steps]
         missing = steps - state.shape[1]
-        before, observed = (round(n * OBSERVED_S / WINDOW_S) for n in (missing, steps))
+        before = round(missing * OBSERVED_S / WINDOW_S)
+        observed = round(steps * OBSERVED_S / WINDOW_S)
         kept = np.flatnonzero(np.isfinite(state).any((1, 2)))
         state = state[kept]
         whole = np.isfinite(state[..., 0]).all(1)
@@ -129,30 +185,56 @@ class _Recording:
         state = np.pad(state, ((0, 0), (before, missing - before), (0, 0)), constant_values=np.nan)
         kinds = [self.object_type[row] for row in kept]
         user = np.isin(kinds, _ROAD_USERS)
-        focal = _focal(state[..., :2], user, observed, round(1 / self.step_s))
-        heading, speed = state[..., 2], state[..., 3]
-        seen = np.isfinite(state[..., 0])
-        has_heading, has_speed = (bool(np.isfinite(values[seen]).all()) for values in (heading, speed))
+        candidate = _candidates(user, self.is_static[kept], state[:, observed - 1, 0])
+        focal = _focal(state[..., :2], candidate, observed, round(1 / self.step_s))
+        heading, velocity = _motion(state, observed, self.step_s)
         return Scenario.from_arrays(
-            state[..., :2], num_observed=observed, step_s=self.step_s,
-            heading=heading if has_heading else None,
-            velocity=speed[..., None] * unit_vector(heading) if has_heading and has_speed else None,
-            object_type=kinds, track_id=[self.name[row] for row in kept], focal=focal,
+            state[..., :2],
+            num_observed=observed,
+            step_s=self.step_s,
+            heading=heading,
+            velocity=velocity,
+            object_type=kinds,
+            track_id=[self.name[row] for row in kept],
+            focal=focal,
             category=np.where(user & whole & moved, TrackCategory.SCORED, TrackCategory.UNSCORED),
-            map=lane_map_of(*read_lanelets(root)), scenario_id=name,
-            city="_".join(root.get("benchmarkID", "").split("_")[:2]),
-        )  # fmt: skip
+            map=lane_map,
+            scenario_id=name,
+            city=city,
+        )
 
 
-def _focal(position: NDArray[np.float64], user: NDArray[np.bool_], now: int, second: int) -> int:
-    """Choose the focal one of the tracks ``[A, T, 2]`` that are seen at the last observed step.
+def _motion(
+    state: NDArray[np.float64], observed: int, step_s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return headings ``[A, T]`` and velocities ``[A, T, 2]``, estimated in the states that lack them."""
+    estimate = Scenario.from_arrays(state[..., :2], num_observed=observed, step_s=step_s).tracks
+    heading = np.where(np.isfinite(state[..., 2]), state[..., 2], estimate.heading)
+    velocity = state[..., 3, None] * unit_vector(heading)
+    return heading, np.where(np.isfinite(velocity), velocity, estimate.velocity)
 
-    It is the road user that is seen at the most steps; of several the one that departs farthest from the
-    velocity of its last observed second. Raises: DataError if there is no road user.
+
+def _candidates(
+    user: NDArray[np.bool_], is_static: NDArray[np.bool_], x: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Return ``[A]`` which tracks can be focal: road users at the last observed step, static ones last.
+
+    ``x`` ``[A]`` is not finite where a track is not seen at that step. Raises: DataError if there is none.
     """
-    last, steps = position[:, now - 1], position.shape[1]
-    candidate = user & np.isfinite(last[:, 0])
-    require(bool(candidate.any()), "obstacle", "no road user is seen at the last observed step")
+    seen = user & np.isfinite(x)
+    require(bool(seen.any()), "obstacle", "no road user is seen at the last observed step")
+    moving = seen & ~is_static
+    return moving if moving.any() else seen
+
+
+def _focal(position: NDArray[np.float64], candidate: NDArray[np.bool_], now: int, second: int) -> int:
+    """Choose the focal one of the tracks ``[A, T, 2]``, of which some are candidates.
+
+    It is the one that is seen at the most steps; of several the one that departs farthest from the velocity
+    of its last observed second.
+    """
+    last = position[:, now - 1]
+    steps = position.shape[1]
     back = max(now - 1 - second, 0)
     step = (last - position[:, back]) / max(now - 1 - back, 1)
     steady = last[:, None] + step[:, None] * np.arange(1, steps - now + 1)[:, None]
@@ -161,15 +243,33 @@ def _focal(position: NDArray[np.float64], user: NDArray[np.bool_], now: int, sec
     return int(np.lexsort((error, seen))[-1])
 
 
+def _is_static(obstacle: Element) -> bool:
+    return "static" in (obstacle.findtext("role"), obstacle.tag.removesuffix("Obstacle"))
+
+
+def _states(obstacle: Element) -> list[tuple[int, list[float]]]:
+    """Return the step and the values of each state of an obstacle, see :func:`_state`."""
+    elements = [*obstacle.iterfind("initialState"), *obstacle.iterfind("trajectory/state")]
+    return [_state(element) for element in elements]
+
+
 def _state(state: Element) -> tuple[int, list[float]]:
     """Return the step of a state, and its x, y, heading and speed."""
-    xy = [as_number(state.findtext(f"position//{axis}"), f"position.{axis}") for axis in "xy"]
-    values = [*xy, _value(state, "orientation"), _value(state, "velocity")]
-    return integer(state.findtext("time/exact"), "time"), values
+    x = as_number(state.findtext("position//x"), "position.x")
+    y = as_number(state.findtext("position//y"), "position.y")
+    heading = _value(state, "orientation")
+    speed = _value(state, "velocity")
+    step = integer(state.findtext("time/exact"), "time")
+    return step, [x, y, heading, speed]
 
 
 def _value(state: Element, name: str) -> float:
     """Return an exact value, or the middle of an interval; NaN without either."""
-    found = [state.findtext(f"{name}/{part}") for part in ("exact", "intervalStart", "intervalEnd")]
-    known = [as_number(text, name) for text in found if text is not None]
-    return sum(known) / len(known) if known else np.nan
+    numbers: list[float] = []
+    for part in ("exact", "intervalStart", "intervalEnd"):
+        text = state.findtext(f"{name}/{part}")
+        if text is not None:
+            numbers.append(as_number(text, name))
+    if not numbers:
+        return np.nan
+    return sum(numbers) / len(numbers)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from multiprocessing import TimeoutError
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -25,12 +26,18 @@ from trajpred.files import atomic_file
 from trajpred.progress import progress_bar
 from trajpred.splits import SPLITS
 
-#: Where Argoverse 2 is published; public, no account needed.
-ENDPOINT, BUCKET = "https://s3.us-east-1.amazonaws.com", "argoverse"
+#: The service on which Argoverse 2 is published; public, no account needed.
+ENDPOINT = "https://s3.us-east-1.amazonaws.com"
+BUCKET = "argoverse"
 PREFIX = "datasets/av2/motion-forecasting"
-#: Objects per listing request, the most that S3 gives; bytes of a disk block; downloads of a file whose
-#: content is cut off or fails verification; files failing in a row at which the download is given up.
-_PAGE, _BLOCK, _TRIES, _MAX_IN_A_ROW = 1000, 4096, 3, 50
+#: Objects per listing request, the most that S3 gives.
+_PAGE = 1000
+#: Bytes of a disk block.
+_BLOCK = 4096
+#: Downloads of a file whose content is cut off or fails verification.
+_TRIES = 3
+#: Files failing in a row at which the download is given up.
+_MAX_IN_A_ROW = 50
 
 
 class RemoteFile(NamedTuple):
@@ -85,8 +92,11 @@ def download(
         splits: folders below ``prefix``.
         limit: number of scenarios of each split, the first ones; None for all.
         workers: number of simultaneous downloads.
-        endpoint, bucket, prefix: URL of the S3 service, bucket, and folder of the data set in it.
-        retries, pause_s: of a failed request, and seconds before the first; doubled each time, at most 15.
+        endpoint: URL of the S3 service.
+        bucket: name of the bucket.
+        prefix: folder of the data set in the bucket.
+        retries: of a failed request.
+        pause_s: seconds before the first retry; doubled each time, at most 15.
         progress: show progress bars.
 
     Raises:
@@ -98,7 +108,8 @@ def download(
     require(limit is None or limit > 0, "limit", "must be positive")
     require(workers > 0, "workers", "must be positive")
     remote = _Remote(endpoint, bucket, prefix, retries, pause_s)
-    listed = (file for split in dict.fromkeys(splits) for file in remote.files(split, limit))
+    distinct_splits = dict.fromkeys(splits)
+    listed = chain.from_iterable(remote.files(split, limit) for split in distinct_splits)
     files = list(progress_bar(listed, desc="listing", unit=" files", shown=progress))
     _check_space(out, files)
     return _download_all(remote, files, out, workers, progress)
@@ -113,7 +124,8 @@ class _Remote:
             from obstore.store import S3Store
         except ImportError:
             raise DataError(f"downloading needs obstore: {install_command('download')}") from None
-        self.where, self.prefix = f"{endpoint}/{bucket}", prefix.strip("/")
+        self.where = f"{endpoint}/{bucket}"
+        self.prefix = prefix.strip("/")
         self.error: tuple[type[Exception], ...] = (exceptions.BaseError, OSError)  # OSError: not found
         # Endpoint and addressing are explicit, so that AWS_* variables cannot redirect the requests.
         config: Any = {"endpoint": endpoint, "region": "us-east-1", "virtual_hosted_style_request": False}
@@ -130,7 +142,8 @@ class _Remote:
     def files(self, split: str, limit: int | None) -> Iterator[RemoteFile]:
         """Yield the files of the first ``limit`` scenarios."""
         scenarios: set[str] = set()
-        start, page = f"{self.prefix}/".lstrip("/"), _PAGE if limit is None else min(_PAGE, 2 * limit + 2)
+        start = f"{self.prefix}/".lstrip("/")
+        page = _PAGE if limit is None else min(_PAGE, 2 * limit + 2)
         for item in self._objects(f"{start}{split}", page):
             file = _remote_file(item, start)
             folders = file.path.split("/")[1:-1]
@@ -146,12 +159,14 @@ class _Remote:
 
     def _objects(self, folder: str, page: int) -> Iterator[dict[str, Any]]:
         """Yield every object below ``folder``; a listing that is cut off continues after its last object."""
-        last, tries = None, 0
+        last: str | None = None
+        tries = 0
         while True:
             try:
                 for chunk in self.store.list(folder, offset=last, chunk_size=page):
                     yield from chunk
-                    last, tries = chunk[-1]["path"], 0
+                    last = chunk[-1]["path"]
+                    tries = 0
                 return
             except self.error as error:
                 tries += 1
@@ -161,7 +176,8 @@ class _Remote:
 
     def read(self, file: RemoteFile) -> bytes:
         """Return the verified content. Raises: DataError if it cannot be obtained."""
-        key, problem = f"{self.prefix}/{file.path}".lstrip("/"), None
+        key = f"{self.prefix}/{file.path}".lstrip("/")
+        problem: str | None = None
         for _ in range(_TRIES):
             try:
                 response = self.store.get(key)
@@ -184,7 +200,8 @@ def _remote_file(item: dict[str, Any], start: str) -> RemoteFile:
         raise DataError(f"the bucket lists the invalid file name {item['path']!r}", field="prefix")
     # The ETag of an object uploaded in one piece is its MD5; those of other objects contain a dash.
     tag = (item["e_tag"] or "").strip('"').lower()
-    return RemoteFile(path, item["size"], tag if re.fullmatch("[0-9a-f]{32}", tag) else None)
+    md5 = tag if re.fullmatch("[0-9a-f]{32}", tag) else None
+    return RemoteFile(path, item["size"], md5)
 
 
 def _brief(error: BaseException) -> str:
@@ -206,7 +223,9 @@ def _check_space(out: Path, files: list[RemoteFile]) -> None:
 def _download_all(
     remote: _Remote, files: list[RemoteFile], out: Path, workers: int, progress: bool
 ) -> Summary:
-    summary, in_a_row, size = Summary(), 0, sum(file.size for file in files)
+    summary = Summary()
+    in_a_row = 0
+    size = sum(file.size for file in files)
     bar = progress_bar(total=size, unit="B", unit_scale=True, shown=progress)
     try:
         # Its threads are daemons: a request that is being retried does not delay the end of the process.
@@ -216,14 +235,16 @@ def _download_all(
                 file, result = _next(results)
                 bar.update(file.size)
                 if isinstance(result, DataError):
-                    summary.failed[file.path], in_a_row = result.message, in_a_row + 1
+                    summary.failed[file.path] = result.message
+                    in_a_row += 1
                     problem = f"{in_a_row} files in a row failed, the last: {result.message}"
                     require(in_a_row < _MAX_IN_A_ROW, "endpoint", f"{problem}; the same command continues")
+                elif result:
+                    in_a_row = 0
+                    summary.fetched += 1
+                    summary.fetched_bytes += file.size
                 else:
-                    in_a_row = 0 if result else in_a_row
-                    summary.fetched += result
-                    summary.fetched_bytes += file.size * result
-                    summary.kept += not result
+                    summary.kept += 1
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
         raise DataError(problem, file=error.filename or out) from None

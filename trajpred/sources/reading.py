@@ -21,15 +21,24 @@ from trajpred.errors import DataError, quoted, require, require_finite
 
 #: What unreadable files raise.
 _UNREADABLE: tuple[type[Exception], ...] = (
-    *(pa.ArrowException, ElementTree.ParseError, zlib.error),
-    *(OSError, EOFError, ValueError, LookupError, RecursionError),
+    pa.ArrowException,
+    ElementTree.ParseError,
+    zlib.error,
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,
+    RecursionError,
 )
 #: Maximum size of an XML file, decompressed.
 MAX_BYTES = 128 * 1024 * 1024
-#: Limits that a damaged or hostile file must not exceed, checked before memory is allocated: steps of a
-#: window (1000 s at 10 Hz); tracks times steps, and rows of a table (100 times the largest scenario of
-#: Argoverse 2); decompressed bytes of a row group.
-MAX_STEPS, MAX_STATES, MAX_GROUP_BYTES = 10_000, 2**22, 2**28
+# Limits that a damaged or hostile file must not exceed, checked before memory is allocated.
+#: Steps of a window (1000 s at 10 Hz).
+MAX_STEPS = 10_000
+#: Tracks times steps, and rows of a table (100 times the largest scenario of Argoverse 2).
+MAX_STATES = 2**22
+#: Decompressed bytes of a row group.
+MAX_GROUP_BYTES = 2**28
 
 
 @contextmanager
@@ -50,10 +59,12 @@ def folders(parent: Path) -> list[Path]:
 
 def only_file(folder: Path, pattern: str) -> Path:
     """Return the only file that matches ``pattern``. Raises: DataError if there is not exactly one."""
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise DataError(f"{pattern} is {'ambiguous' if found else 'missing'}", file=folder)
-    return found[0]
+    matches = sorted(folder.glob(pattern))
+    if not matches:
+        raise DataError(f"{pattern} is missing", file=folder)
+    if len(matches) > 1:
+        raise DataError(f"{pattern} is ambiguous", file=folder)
+    return matches[0]
 
 
 # ------------------------------------------------------------------------------------------------ XML
@@ -68,11 +79,26 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse(content: bytes) -> Element:
-    """Parse a document. Raises: ParseError; DataError on a document type, which could declare entities."""
+    """Parse a document; elements in the namespace of the root element have plain names.
+
+    Raises: ParseError; DataError on a document type, which could declare entities.
+    """
     return ElementTree.fromstring(content, ElementTree.XMLParser(target=_Builder()))
 
 
 class _Builder(ElementTree.TreeBuilder):
+    def __init__(self) -> None:
+        super().__init__()
+        self._namespace: str | None = None
+
+    def start(self, tag: str, attrs: dict[Any, Any], /) -> Element:
+        if self._namespace is None:
+            self._namespace = "".join(tag.rpartition("}")[:2])
+        return super().start(tag.removeprefix(self._namespace), attrs)
+
+    def end(self, tag: str, /) -> Element:
+        return super().end(tag.removeprefix(self._namespace or ""))
+
     def doctype(self, name: str, pubid: str, system: str) -> None:
         raise DataError("must not declare a document type or entities", field="DOCTYPE")
 
@@ -80,7 +106,9 @@ class _Builder(ElementTree.TreeBuilder):
 def number(element: Element, name: str, default: float | None = None) -> float:
     """Return an attribute as a finite number. Raises: DataError if it is missing or is no such number."""
     text = element.get(name)
-    return as_number(text, f"{element.tag}.{name}") if text is not None or default is None else default
+    if text is None and default is not None:
+        return default
+    return as_number(text, f"{element.tag}.{name}")
 
 
 def as_number(text: str | None, field: str) -> float:
@@ -115,17 +143,20 @@ def require_small_groups(metadata: pq.FileMetaData) -> None:
 
     Does not touch the metadata of single columns: damaged statistics there crash Arrow.
     """
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        rows, size = group.num_rows, group.total_byte_size
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        rows = group.num_rows
+        size = group.total_byte_size
         require(rows <= MAX_STATES, "rows", f"a row group declares {rows} rows, more than {MAX_STATES}")
         require(size <= MAX_GROUP_BYTES, "rows", f"a row group declares {size} bytes")
 
 
-def require_columns(found: list[str], wanted: Collection[str]) -> None:
-    """Raise DataError about the first of the ``wanted`` columns that is not ``found`` exactly once."""
+def require_columns(names: list[str], wanted: Collection[str]) -> None:
+    """Raise DataError about the first ``wanted`` column that is not among ``names`` exactly once."""
     for name in wanted:
-        count = found.count(name)
-        require(count == 1, name, "column is duplicated" if count else "column is missing")
+        count = names.count(name)
+        require(count > 0, name, "column is missing")
+        require(count == 1, name, "column is duplicated")
 
 
 def require_values(table: pa.Table, names: Collection[str]) -> None:
@@ -144,7 +175,9 @@ def finite(table: pa.Table, name: str) -> NDArray[Any]:
 
 def text_codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
     """Return for each row its text's index among the sorted distinct texts of the column, and those texts."""
-    column = table[name] if pa.types.is_dictionary(table[name].type) else table[name].dictionary_encode()
+    column = table[name]
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
     codes = column.unify_dictionaries().combine_chunks()
     # The dictionary of a table that was filtered may contain unused texts.
     used, code = np.unique(codes.indices.to_numpy(), return_inverse=True)
@@ -154,21 +187,23 @@ def text_codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]
         raise DataError("contains text that is not UTF-8", field=name) from None
     ordered = sorted(set(texts))
     rank = {text: i for i, text in enumerate(ordered)}
-    return np.array([rank[text] for text in texts], np.int64)[code], ordered
+    ranks = np.array([rank[text] for text in texts], np.int64)
+    return ranks[code], ordered
 
 
 def of_tracks(values: NDArray[Any], row: NDArray[np.int64], num_tracks: int, field: str) -> NDArray[Any]:
-    """Return the value of each track, which ``values`` ``[N]`` must repeat in all of its rows.
+    """Collapse a column of states to one value per track; it must be constant within a track.
 
     Args:
+        values: ``[N]`` the value of each row.
         row: ``[N]`` the track of each row.
 
     Raises: DataError about ``field`` if a track has several values.
     """
-    found = np.zeros(num_tracks, values.dtype)
-    found[row] = values
-    require(bool((found[row] == values).all()), field, "changes within a track")
-    return found
+    value = np.zeros(num_tracks, values.dtype)
+    value[row] = values
+    require(bool((value[row] == values).all()), field, "changes within a track")
+    return value
 
 
 def valid_states(

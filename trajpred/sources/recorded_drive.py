@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 from trajpred.environment import install_command
 from trajpred.errors import DataError, quoted
 from trajpred.geometry import rotate
+from trajpred.sources.bags.bag import Bag, reason
+from trajpred.sources.bags.definitions import recorded_types
 
 if TYPE_CHECKING:
     from rosbags.interfaces import Connection
@@ -24,15 +25,21 @@ if TYPE_CHECKING:
 #: Definitions of all messages beyond those of ROS itself; the first one is :data:`TRACKED_OBJECTS`.
 DEFINITIONS = Path(__file__).with_name("messages.msg")
 TRACKED_OBJECTS = "autoware_perception_msgs/msg/TrackedObjects"
-#: Message types with tracked objects: Autoware's, and its predecessor's with the same fields.
-TRACKED = (TRACKED_OBJECTS, "autoware_auto_perception_msgs/msg/TrackedObjects")
+#: The package of Autoware's earlier messages, which have the same fields in another order.
+EARLIER_PACKAGE = "autoware_auto_perception_msgs"
+#: Message types with tracked objects: Autoware's, and the earlier one.
+TRACKED = (TRACKED_OBJECTS, f"{EARLIER_PACKAGE}/msg/TrackedObjects")
 #: The object type of each label of Autoware's ``ObjectClassification``; ``unknown`` for labels beyond.
 LABELS = (
     "unknown", "vehicle", "vehicle", "bus", "vehicle", "motorcyclist", "cyclist", "pedestrian", "unknown",
     "static", "static", "static",
 )  # fmt: skip
-#: Autoware's ``orientation_availability``; its third value is a known orientation.
-NO_ORIENTATION, UNSIGNED_ORIENTATION = 0, 1
+#: Autoware's ``orientation_availability`` without an orientation.
+NO_ORIENTATION = 0
+#: Autoware's ``orientation_availability`` of unknown sign; its third value is a known orientation.
+UNSIGNED_ORIENTATION = 1
+#: An object whose x axis is nearly vertical, or whose quaternion is zero, has no heading.
+_SHORTEST_AXIS = 1e-6
 
 
 class TrackedObjects(NamedTuple):
@@ -41,8 +48,9 @@ class TrackedObjects(NamedTuple):
     Attributes:
         time_ns: of the message's header, in nanoseconds.
         track_id: N ids, UUIDs in hexadecimal digits.
-        position: ``[N, 2]`` metres; heading: ``[N]`` radians; velocity: ``[N, 2]`` m/s; all in the frame of
-            the message's header. Heading and velocity are NaN where the orientation is unknown.
+        position: ``[N, 2]`` metres, in the frame of the message's header.
+        heading: ``[N]`` radians in that frame; NaN where the orientation is unknown.
+        velocity: ``[N, 2]`` m/s in that frame; NaN where the orientation is unknown.
         object_type: N names.
         size: ``[N, 3]`` metres, length, width and height.
         message: the message itself.
@@ -61,7 +69,8 @@ class TrackedObjects(NamedTuple):
 class RecordedDrive:
     """Iterate over the tracked objects of a recording, in bounded memory.
 
-    A message that cannot be decoded is skipped; a recording that is damaged ends there. Both are counted.
+    A message that cannot be decoded is skipped; a recording that is damaged is read up to the damage, see
+    :class:`~trajpred.sources.bags.bag.Bag`. Both are counted.
 
     Args:
         path: folder of a ROS 2 bag, or one of its files (.mcap, .db3).
@@ -69,7 +78,8 @@ class RecordedDrive:
         frame: id of the map's frame, in which the objects must be.
 
     Attributes:
-        topic: that is read; num_messages: on it, as the recording says.
+        topic: that is read.
+        num_messages: on the topic, as the recording says, or None if it does not.
         problems: number of times that each problem occurred.
 
     Raises: DataError if the recording or the topic cannot be read; while iterating, if the objects are in
@@ -82,114 +92,140 @@ class RecordedDrive:
 
     def __init__(self, path: str | Path, topic: str | None = None, frame: str = "map") -> None:
         require_bags()
-        from rosbags.rosbag2 import Reader
+        self.path = Path(path)
+        self.frame = frame
+        self._bag = Bag(self.path)
+        self.problems = self._bag.problems
+        self.topic = self._choose(topic)
+        self.num_messages: int | None = None
+        self._types: dict[tuple[str, Any], Typestore] = {}
+        for connection in self._bag.connections:
+            if connection.topic == self.topic and connection.msgtype in TRACKED:
+                self._add(connection)
 
-        self.path, self.frame, self.problems = Path(path), frame, Counter[str]()
-        if not self.path.exists():
-            raise DataError("no such recording", file=self.path)
+    def _choose(self, topic: str | None) -> str:
+        """Return the topic to read. Raises: DataError unless it is one with tracked objects."""
+        tracked: set[str] = set()
+        other_topics: dict[str, str] = {}
+        for connection in self._bag.connections:
+            if connection.msgtype in TRACKED:
+                tracked.add(connection.topic)
+            else:
+                other_topics[connection.topic] = connection.msgtype
+        if topic in tracked:
+            return topic
+        topics = ", ".join(sorted(tracked))
+        if not tracked:
+            present = ", ".join(f"{name} ({kind})" for name, kind in sorted(other_topics.items()))
+            message = f"no topic of type {' or '.join(TRACKED)}; topics: {present or 'none'}"
+        elif topic is not None:
+            message = f"must be one of these, is {quoted(topic)}: {topics}"
+        elif len(tracked) > 1:
+            message = f"the recording has several of tracked objects, give --topic: {topics}"
+        else:
+            return topics
+        raise DataError(message, file=self.path, field="topic")
+
+    def _add(self, connection: Connection) -> None:
+        """Count the messages of a connection, and prepare to decode them. Raises: DataError."""
+        if connection.msgcount:
+            self.num_messages = (self.num_messages or 0) + connection.msgcount
+        key = connection.msgtype, connection.msgdef
+        if key in self._types:
+            return
         try:
-            self._reader = Reader(self.path)
-            self._reader.open()
-            connections = list(self._reader.connections)
-        except Exception as error:  # damaged files raise many types
-            advice = "" if self.path.is_dir() else "; the command mcap recover repairs MCAP files"
-            message = f"not a readable ROS 2 bag or MCAP file ({_reason(error)}{advice})"
-            raise DataError(message, file=self.path) from None
-        self._connection = self._choose(connections, topic)
-        self.topic, self.num_messages = self._connection.topic, self._connection.msgcount
-        try:
-            self._types = _types_of(self._connection)
+            self._types[key] = recorded_types(connection, ros_types())
         except Exception as error:  # the text of a damaged definition may be anything
-            message = f"the definition of {self._connection.msgtype} is damaged ({_reason(error)})"
+            message = f"the definition of {connection.msgtype} is damaged ({reason(error)})"
             raise DataError(message, file=self.path, field=self.topic) from None
 
-    def _choose(self, connections: list[Connection], topic: str | None) -> Connection:
-        """Return the connection of ``topic``. Raises: DataError unless there is one with tracked objects."""
-        tracked = {one.topic: one for one in connections if one.msgtype in TRACKED}
-        name = next(iter(tracked)) if topic is None and len(tracked) == 1 else topic
-        if name in tracked:
-            return tracked[name]
-        found = f"must be one of these, is {quoted(topic)}: {', '.join(sorted(tracked))}"
-        none = f"no topic of type {TRACKED_OBJECTS}"
-        raise DataError(found if tracked else none, file=self.path, field="topic")
-
     def __iter__(self) -> Iterator[TrackedObjects]:
-        kind = self._connection.msgtype
-        messages = self._reader.messages(connections=[self._connection])
-        while True:
+        stamps: set[int] = set()
+        count = 0
+        for connection, data in self._bag.messages(self.topic, TRACKED):
+            types = self._types[connection.msgtype, connection.msgdef]
             try:
-                _, _, data = next(messages)
-            except StopIteration:
-                return
+                tracked = tracked_objects(types.deserialize_cdr(data, connection.msgtype))
             except Exception as error:
-                self.problems[f"the recording is damaged and ends early ({_reason(error)})"] += 1
-                return
-            try:
-                tracked = tracked_objects(self._types.deserialize_cdr(data, kind))
-            except Exception as error:
-                self.problems[f"a message was skipped ({type(error).__name__})"] += 1
+                cause = f"{type(error).__name__}: {reason(error)}"
+                self.problems[f"a message was skipped ({cause})"] += 1
                 continue
-            found = str(tracked.message.header.frame_id)
-            if found != self.frame:
-                problem = f"objects are in {quoted(found)}, the map is in {quoted(self.frame)}"
+            frame = str(tracked.message.header.frame_id)
+            if frame != self.frame:
+                problem = f"objects are in {quoted(frame)}, the map is in {quoted(self.frame)}"
                 advice = "record them in the map's frame, or give the id of that frame"
                 raise DataError(f"{problem}: {advice}", file=self.path, field="frame_id")
+            count += 1
+            if len(stamps) < 2:
+                stamps.add(tracked.time_ns)
             yield tracked
+        if count > 1 and len(stamps) == 1:
+            stamp_s = stamps.pop() / 1e9
+            self.problems[f"the stamps of the headers never advance: all are {stamp_s:.3f} s"] += count
 
 
 def tracked_objects(message: Any) -> TrackedObjects:
     """Convert a ``TrackedObjects`` message of Autoware to arrays.
 
     The type is the most probable classification. Velocities are given in the object's frame. An orientation
-    of unknown sign is that of the motion. Raises: AttributeError if it is another message.
+    of unknown sign is that of the motion; a quaternion of zeros is no orientation. Raises: AttributeError if
+    it is another message.
     """
     objects = message.objects
-    motion = [one.kinematics for one in objects]
-    poses = [one.pose_with_covariance.pose for one in motion]
-    twists = [one.twist_with_covariance.twist.linear for one in motion]
-    turns = np.array([[p.orientation.x, p.orientation.y, p.orientation.z, p.orientation.w] for p in poses])
-    x, y, z, w = turns.reshape(-1, 4).T
-    yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y**2 + z**2))
-    twist = np.array([[v.x, v.y] for v in twists], np.float64).reshape(-1, 2)
-    known = np.array([one.orientation_availability for one in motion])
-    velocity = np.where((known == NO_ORIENTATION)[:, None], np.nan, rotate(twist, yaw))
-    reversed_ = (known == UNSIGNED_ORIENTATION) & (twist[:, 0] < 0)
-    heading = np.where(known == NO_ORIENTATION, np.nan, np.where(reversed_, yaw + np.pi, yaw))
-    dimensions = [one.shape.dimensions for one in objects]
+    motion = [item.kinematics for item in objects]
+    poses = [item.pose_with_covariance.pose for item in motion]
+    twists = [item.twist_with_covariance.twist.linear for item in motion]
+    availability = np.array([item.orientation_availability for item in motion])
+    yaw = _yaw([pose.orientation for pose in poses])
+    yaw = np.where(availability == NO_ORIENTATION, np.nan, yaw)
+    twist = _planar(twists)
+    velocity = rotate(twist, yaw)
+    backwards = (availability == UNSIGNED_ORIENTATION) & (twist[:, 0] < 0)
+    heading = np.where(backwards, yaw + np.pi, yaw)
+    dimensions = [item.shape.dimensions for item in objects]
+    sizes = [[extent.x, extent.y, extent.z] for extent in dimensions]
     stamp = message.header.stamp
     return TrackedObjects(
         time_ns=int(stamp.sec) * 10**9 + int(stamp.nanosec),
-        track_id=[bytes(one.object_id.uuid).hex() for one in objects],
-        position=np.array([[p.position.x, p.position.y] for p in poses], np.float64).reshape(-1, 2),
+        track_id=[bytes(item.object_id.uuid).hex() for item in objects],
+        position=_planar([pose.position for pose in poses]),
         heading=heading,
         velocity=velocity,
-        object_type=[_object_type(one.classification) for one in objects],
-        size=np.array([[d.x, d.y, d.z] for d in dimensions], np.float64).reshape(-1, 3),
+        object_type=[_object_type(item.classification) for item in objects],
+        size=np.array(sizes, np.float64).reshape(-1, 3),
         message=message,
     )
 
 
+def _planar(vectors: list[Any]) -> NDArray[np.float64]:
+    """Return x and y of the vectors, ``[N, 2]``."""
+    rows = [[vector.x, vector.y] for vector in vectors]
+    return np.array(rows, np.float64).reshape(-1, 2)
+
+
+def _yaw(orientations: list[Any]) -> NDArray[np.float64]:
+    """Return the headings ``[N]`` of the x axes that quaternions turn; NaN where an axis has none."""
+    rows = [[q.x, q.y, q.z, q.w] for q in orientations]
+    quaternions = np.array(rows, np.float64).reshape(-1, 4)
+    x, y, z, w = quaternions.T
+    # Of any length: that of the quaternion cancels in the heading.
+    ahead = w**2 + x**2 - y**2 - z**2
+    left = 2 * (w * z + x * y)
+    shortest = _SHORTEST_AXIS * (quaternions**2).sum(axis=1)
+    has_heading = np.hypot(ahead, left) > shortest
+    return np.where(has_heading, np.arctan2(left, ahead), np.nan)
+
+
 def _object_type(classification: list[Any]) -> str:
-    """Return the object type of the most probable label, ``unknown`` without any."""
-    label = max(classification, key=lambda one: one.probability).label if classification else 0
+    """Return the object type of the most probable label, ``unknown`` without any; NaN is least probable."""
+    label = 0
+    highest = -np.inf
+    for item in classification:
+        probability = np.nan_to_num(item.probability, nan=-1.0)
+        if probability > highest:
+            label = item.label
+            highest = probability
     return LABELS[label] if label < len(LABELS) else "unknown"
-
-
-def _types_of(connection: Connection) -> Typestore:
-    """Return the message types as the recording defines them, or as this package does if it does not."""
-    from rosbags.interfaces import MessageDefinitionFormat
-    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
-
-    definition, kind = connection.msgdef, connection.msgtype
-    if definition.format is not MessageDefinitionFormat.MSG:
-        return ros_types()
-    types = get_typestore(Stores.EMPTY)
-    types.register(get_types_from_msg(definition.data, kind))
-    return types
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 @cache
@@ -205,8 +241,13 @@ def ros_types() -> Typestore:
 
 @cache
 def ros_messages() -> SimpleNamespace:
-    """Return the classes of :func:`ros_types` by their names without the package."""
-    return SimpleNamespace(**{kind.rpartition("/")[2]: one for kind, one in ros_types().types.items()})
+    """Return the classes of :func:`ros_types` by their names without the package, the newer one of two."""
+    classes: dict[str, type] = {}
+    for kind, message in ros_types().types.items():
+        package, _, name = kind.rpartition("/msg/")
+        if package != EARLIER_PACKAGE:
+            classes[name] = message
+    return SimpleNamespace(**classes)
 
 
 def require_bags() -> None:

@@ -13,11 +13,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
-from trajpred.lane_map import Ragged
+from trajpred.lane_map import LaneMap, Ragged
 from trajpred.scenario import Scenario
+from trajpred.store.windows import recorded_frames
 
-#: Version of the columns and their meaning; units of a position per metre; smallest ``velocity_unit``, m/s.
-COLUMNS_VERSION, PER_METRE, FINEST_VELOCITY = 2, 1000.0, 2.0**-14
+#: Version of the columns and their meaning.
+COLUMNS_VERSION = 3
+#: Units of a position per metre.
+PER_METRE = 1000.0
+#: Smallest ``velocity_unit`` in m/s.
+FINEST_VELOCITY = 2.0**-14
 #: Unit of a heading in radians: int16 spans one turn, so π wraps to -π.
 HEADING_UNIT = np.pi / 2**15
 #: Maximum size of a row, a thousand times the usual one; readers reject larger claims.
@@ -34,25 +39,43 @@ OTHER_IDS = ("crossing_id", "drivable_area_id")
 
 
 def _list(kind: pa.DataType, width: int = 1) -> pa.DataType:
+    """Return the type of a list of numbers, or of tuples of ``width`` numbers; nothing may be null."""
     item = pa.field("item", kind, nullable=False)
-    return pa.list_(item if width == 1 else pa.field("item", pa.list_(item, width), nullable=False))
+    if width > 1:
+        item = pa.field("item", pa.list_(item, width), nullable=False)
+    return pa.list_(item)
 
 
 def _fields() -> list[tuple[str, pa.DataType]]:
-    columns = [("scenario_id", pa.string()), ("tracks", pa.int32()), ("lanes", pa.int32())]
-    columns += [("city", pa.string()), ("num_observed", pa.int32()), ("focal", pa.int32())]
-    columns += [(name, pa.float64()) for name in ("origin_x", "origin_y", "velocity_unit")]
-    columns += [("timestamps_ns", _list(pa.int64())), ("track_id", _list(pa.string()))]
+    """List the name and the type of each column, in their order in the file."""
+    columns = [
+        ("scenario_id", pa.string()),
+        ("tracks", pa.int32()),
+        ("lanes", pa.int32()),
+        ("city", pa.string()),
+        ("num_observed", pa.int32()),
+        ("focal", pa.int32()),
+        ("continued", pa.int32()),
+        ("origin_x", pa.float64()),
+        ("origin_y", pa.float64()),
+        ("velocity_unit", pa.float64()),
+        ("timestamps_ns", _list(pa.int64())),
+        ("track_id", _list(pa.string())),
+    ]
     columns += [(name, _list(pa.int8())) for name in TRACK_CODES]
-    columns += [("valid", _list(pa.uint8())), ("position", _list(pa.int32(), 2))]
-    columns += [("heading", _list(pa.int16())), ("velocity", _list(pa.int16(), 2))]
+    columns.append(("valid", _list(pa.uint8())))
+    columns.append(("position", _list(pa.int32(), width=2)))
+    columns.append(("heading", _list(pa.int16())))
+    columns.append(("velocity", _list(pa.int16(), width=2)))
     columns += [(name, _list(pa.int64())) for name in (*LANE_IDS, *OTHER_IDS)]
     columns += [(name, _list(pa.int8())) for name in (*LANE_CODES, "is_intersection")]
     for name in POLYLINES:
-        columns += [(name, _list(pa.int32(), 2)), (f"{name}_lengths", _list(pa.int32()))]
-        columns += [(f"{name}_height", _list(pa.float32()))]
+        columns.append((name, _list(pa.int32(), width=2)))
+        columns.append((f"{name}_lengths", _list(pa.int32())))
+        columns.append((f"{name}_height", _list(pa.float32())))
     for name in ID_ROWS:
-        columns += [(name, _list(pa.int64())), (f"{name}_lengths", _list(pa.int32()))]
+        columns.append((name, _list(pa.int64())))
+        columns.append((f"{name}_lengths", _list(pa.int32())))
     return columns
 
 
@@ -61,7 +84,10 @@ SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _fiel
 
 def encode_batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     """Combine rows of :func:`encode_row` into one batch. Raises: DataError if there are too many."""
-    arrays = [_array([row[column.name] for row in rows], column) for column in SCHEMA]
+    arrays: list[pa.Array] = []
+    for column in SCHEMA:
+        values = [row[column.name] for row in rows]
+        arrays.append(_array(values, column))
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
@@ -74,7 +100,8 @@ def _array(values: list[Any], column: pa.Field) -> pa.Array:
     item = kind.value_type
     if pa.types.is_fixed_size_list(item):
         flat = pa.array(joined.ravel(), item.value_type)
-        return pa.ListArray.from_arrays(ends, pa.FixedSizeListArray.from_arrays(flat, type=item), type=kind)
+        tuples = pa.FixedSizeListArray.from_arrays(flat, type=item)
+        return pa.ListArray.from_arrays(ends, tuples, type=kind)
     return pa.ListArray.from_arrays(ends, pa.array(joined, item), type=kind)
 
 
@@ -87,45 +114,74 @@ def ends_within(lengths: Sequence[int], name: str) -> pa.Array:
 
 
 def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
-    """Encode one scenario; heights of the map are omitted unless ``heights``. Raises: DataError."""
+    """Encode one scenario; heights of the map are omitted unless ``heights``. Raises: DataError.
+
+    Besides the columns, the row has ``frames``, see :func:`~trajpred.store.windows.recorded_frames`.
+    """
     scenario.validate()  # users' own sources may not
-    tracks, lane_map, observed = scenario.tracks, scenario.map, scenario.num_observed
+    tracks = scenario.tracks
+    lane_map = scenario.map
+    observed_valid = tracks.valid[:, : scenario.num_observed]
+    last_seen = np.flatnonzero(observed_valid[scenario.focal])[-1]
     # A whole number of metres, so that rounding to millimetres is exact in city coordinates too.
-    at = np.flatnonzero(tracks.valid[scenario.focal, :observed])[-1]
-    origin = np.floor(tracks.position[scenario.focal, at])
-    row: dict[str, Any] = {"scenario_id": scenario.scenario_id, "city": scenario.city}
-    row |= {"tracks": int(tracks.valid[:, :observed].any(1).sum())}
-    row |= {"lanes": len(lane_map) + len(lane_map.crossing_id)}
-    row |= {"num_observed": observed, "focal": scenario.focal, "timestamps_ns": scenario.timestamps_ns}
-    row |= {"origin_x": origin[0], "origin_y": origin[1]} | _states(scenario, origin)
-    row |= {name: getattr(lane_map, name) for name in (*LANE_IDS, *OTHER_IDS, *LANE_CODES)}
-    row["is_intersection"] = lane_map.is_intersection.astype(np.int8)
-    for name in POLYLINES:
-        lines: Ragged = getattr(lane_map, name)
-        keep = heights and lines.values.shape[1] == 3
-        row |= {name: _to_mm(lines.values[:, :2], origin, name), f"{name}_lengths": lines.lengths}
-        row[f"{name}_height"] = _to_float32(lines.values[:, 2] if keep else np.zeros(0), name)
-    for name in ID_ROWS:
-        ids: Ragged = getattr(lane_map, name)
-        row |= {name: ids.values, f"{name}_lengths": ids.lengths}
+    origin = np.floor(tracks.position[scenario.focal, last_seen])
+    row: dict[str, Any] = {
+        "scenario_id": scenario.scenario_id,
+        "city": scenario.city,
+        "tracks": int(observed_valid.any(1).sum()),
+        "lanes": len(lane_map) + len(lane_map.crossing_id),
+        "num_observed": scenario.num_observed,
+        "focal": scenario.focal,
+        "timestamps_ns": scenario.timestamps_ns,
+        "continued": scenario.continued,
+        "frames": recorded_frames(scenario),
+        "origin_x": origin[0],
+        "origin_y": origin[1],
+    }
+    row |= _states(scenario, origin)
+    row |= _lane_map(lane_map, origin, heights)
     size = sum(value.nbytes for value in row.values() if isinstance(value, np.ndarray))
     require(size <= MAX_BYTES, "scenario", f"takes {size} bytes, more than {MAX_BYTES}")
     return row
 
 
+def _lane_map(lane_map: LaneMap, origin: NDArray[np.float64], heights: bool) -> dict[str, Any]:
+    """Encode the map relative to ``origin``."""
+    columns: dict[str, Any] = {}
+    for name in (*LANE_IDS, *OTHER_IDS, *LANE_CODES):
+        columns[name] = getattr(lane_map, name)
+    columns["is_intersection"] = lane_map.is_intersection.astype(np.int8)
+    for name in POLYLINES:
+        lines: Ragged = getattr(lane_map, name)
+        height = np.zeros(0)
+        if heights and lines.values.shape[1] == 3:
+            height = lines.values[:, 2]
+        columns[name] = _to_mm(lines.values[:, :2], origin, name)
+        columns[f"{name}_lengths"] = lines.lengths
+        columns[f"{name}_height"] = _to_float32(height, name)
+    for name in ID_ROWS:
+        ids: Ragged = getattr(lane_map, name)
+        columns[name] = ids.values
+        columns[f"{name}_lengths"] = ids.lengths
+    return columns
+
+
 def _states(scenario: Scenario, origin: NDArray[np.float64]) -> dict[str, Any]:
     """Encode the tracks; only valid states are stored."""
-    tracks, kept = scenario.tracks, scenario.tracks.valid
-    velocity = tracks.velocity[kept]
+    tracks = scenario.tracks
+    valid = tracks.valid
+    velocity = tracks.velocity[valid]
     # The smallest power of two, m/s, in units of which all velocities fit into int16.
     largest = np.abs(velocity).max(initial=0.0) / np.iinfo(np.int16).max
     unit = float(2.0 ** np.ceil(np.log2(max(largest, FINEST_VELOCITY))))
-    heading = np.round(np.remainder(tracks.heading[kept], 2 * np.pi) / HEADING_UNIT)
+    turn = np.remainder(tracks.heading[valid], 2 * np.pi)
+    heading = np.round(turn / HEADING_UNIT)
     return {
         "track_id": tracks.track_id,
-        **{name: getattr(tracks, name) for name in TRACK_CODES},
-        "valid": np.packbits(kept, axis=1).ravel(),
-        "position": _to_mm(tracks.position[kept], origin, "position"),
+        "object_type": tracks.object_type,
+        "category": tracks.category,
+        "valid": np.packbits(valid, axis=1).ravel(),
+        "position": _to_mm(tracks.position[valid], origin, "position"),
         "heading": heading.astype(np.int32).astype(np.int16),  # the second cast wraps around
         "velocity_unit": unit,
         "velocity": np.round(velocity / unit).astype(np.int16),

@@ -8,7 +8,7 @@ concatenate the parts of ``S`` rows and decode them together. Damage raises Valu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,59 +27,92 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) and pa.types.is_string(kind.value_type))
 
 
-def _parts() -> Iterator[tuple[str, tuple[np.dtype[Any], int]]]:
+class Part(NamedTuple):
+    """An array of a row, ``[n]`` or, if the width is not 1, ``[n, width]``.
+
+    Attributes:
+        kind: type of the entries.
+        width: number of columns.
+    """
+
+    kind: np.dtype[Any]
+    width: int
+
+
+def _parts() -> Iterator[tuple[str, Part]]:
+    """Yield the name and the format of each part."""
     for column in SCHEMA:
-        kind, width = column.type, 1
+        kind = column.type
+        width = 1
         if pa.types.is_list(kind):
             kind = kind.value_type
         if pa.types.is_fixed_size_list(kind):
-            kind, width = kind.value_type, kind.list_size
-        yield column.name, (np.dtype("u1" if pa.types.is_string(kind) else kind.to_pandas_dtype()), width)
+            width = kind.list_size
+            kind = kind.value_type
+        dtype = np.uint8 if pa.types.is_string(kind) else kind.to_pandas_dtype()
+        yield column.name, Part(np.dtype(dtype), width)
         if _is_text(column.type):
-            yield f"{column.name}_lengths", (np.dtype(np.int32), 1)
+            yield f"{column.name}_lengths", Part(np.dtype(np.int32), 1)
 
 
-#: Type and width of each of the ``P`` parts, ``[n]`` or, if the width is not 1, ``[n, width]``.
+#: Format of each of the ``P`` parts.
 PARTS = dict(_parts())
 
 
-def _same_length() -> Iterator[tuple[str, str]]:
-    """Yield pairs of parts with the same number of entries."""
-    scalars = [column.name for column in SCHEMA if pa.types.is_primitive(column.type)]
-    yield from ((name, "num_observed") for name in scalars)
-    yield from ((name, "track_id_lengths") for name in TRACK_CODES)
-    yield from ((name, "position") for name in ("heading", "velocity"))
-    yield from ((name, "lane_id") for name in (*LANE_IDS, *LANE_CODES, "is_intersection"))
-    yield from ((f"{name}_lengths", "lane_id") for name in (*codec.LANE_LINES, *ID_ROWS))
-    yield from ((f"{name}_lengths", "crossing_id") for name in codec.CROSSING_LINES)
+def _equal_lengths() -> Iterator[tuple[str, str]]:
+    """Yield the parts whose number of entries another part determines, and that part."""
+    for column in SCHEMA:
+        if pa.types.is_primitive(column.type):
+            yield column.name, "num_observed"
+    for name in TRACK_CODES:
+        yield name, "track_id_lengths"
+    for name in ("heading", "velocity"):
+        yield name, "position"
+    for name in (*LANE_IDS, *LANE_CODES, "is_intersection"):
+        yield name, "lane_id"
+    for name in (*codec.LANE_LINES, *ID_ROWS):
+        yield f"{name}_lengths", "lane_id"
+    for name in codec.CROSSING_LINES:
+        yield f"{name}_lengths", "crossing_id"
     yield "drivable_area_lengths", "drivable_area_id"
 
 
 _NAMES = list(PARTS)
-_MEMBER, _MODEL = (
-    np.array([_NAMES.index(name) for name in names]) for names in zip(*_same_length(), strict=True)
-)
+_PAIRS = list(_equal_lengths())
+#: Rows in :data:`PARTS` of the parts whose lengths must equal those of ``_REFERENCE``.
+_CHECKED = np.array([_NAMES.index(name) for name, _ in _PAIRS])
+_REFERENCE = np.array([_NAMES.index(reference) for _, reference in _PAIRS])
 
 
 def views(batch: pa.RecordBatch) -> tuple[list[NDArray[Any]], NDArray[np.int32]]:
     """Locate the parts of all rows of a ``SCHEMA`` batch, copying only offsets.
 
-    Returns the values of each part, and their offsets ``[P, rows + 1]``. Raises: ValueError.
+    Returns the values of each part, and their offsets ``[P, rows + 1]``.
+
+    Raises:
+        ValueError: offsets are out of range.
     """
-    columns = zip(SCHEMA.names, batch.columns, strict=True)
-    pairs = [pair for name, column in columns for pair in _views(name, column)]
-    for name, (values, offsets) in zip(PARTS, pairs, strict=True):
-        _check(offsets, len(values), name)
-    return [values for values, _ in pairs], np.stack([offsets for _, offsets in pairs])
+    values: list[NDArray[Any]] = []
+    offsets: list[NDArray[np.int32]] = []
+    for name, column in zip(SCHEMA.names, batch.columns, strict=True):
+        for part_values, part_offsets in _views(name, column):
+            values.append(part_values)
+            offsets.append(part_offsets)
+    for name, part_values, part_offsets in zip(PARTS, values, offsets, strict=True):
+        _check(part_offsets, len(part_values), name)
+    return values, np.stack(offsets)
 
 
 def _views(name: str, column: pa.Array) -> list[tuple[NDArray[Any], NDArray[np.int32]]]:
     """Return values and offsets of the parts of one column. Arrow's buffers: validity, offsets …, values."""
-    buffers, (kind, width) = column.buffers(), PARTS[name]
-    values = _numbers(buffers[-1], kind)
-    values = values if width == 1 else values.reshape(-1, width)
+    buffers = column.buffers()
+    part = PARTS[name]
+    values = _numbers(buffers[-1], part.kind)
+    if part.width != 1:
+        values = values.reshape(-1, part.width)
     if pa.types.is_primitive(column.type):
-        return [(values, np.arange(len(column) + 1, dtype=np.int32))]
+        scalar_offsets = np.arange(len(column) + 1, dtype=np.int32)
+        return [(values, scalar_offsets)]
     offsets = _offsets(buffers[1], len(column))
     if not _is_text(column.type):
         return [(values, offsets)]
@@ -90,12 +123,16 @@ def _views(name: str, column: pa.Array) -> list[tuple[NDArray[Any], NDArray[np.i
 
 
 def _numbers(buffer: pa.Buffer | None, kind: np.dtype[Any]) -> NDArray[Any]:
-    return np.frombuffer(buffer, kind) if buffer is not None and buffer.size else np.zeros(0, kind)
+    if buffer is None or buffer.size == 0:
+        return np.zeros(0, kind)
+    return np.frombuffer(buffer, kind)
 
 
 def _offsets(buffer: pa.Buffer | None, rows: int) -> NDArray[np.int32]:
-    found = _numbers(buffer, np.dtype(np.int32))[: rows + 1]
-    return found if len(found) or rows else np.zeros(1, np.int32)
+    offsets = _numbers(buffer, np.dtype(np.int32))[: rows + 1]
+    if rows == 0 and len(offsets) == 0:
+        return np.zeros(1, np.int32)
+    return offsets
 
 
 def _check(offsets: NDArray[np.int32], end: int, name: str) -> None:
@@ -106,32 +143,40 @@ def _check(offsets: NDArray[np.int32], end: int, name: str) -> None:
 
 def decode(parts: Sequence[NDArray[Any]]) -> Scenario:
     """Decode the parts of one scenario. Raises: ValueError."""
-    columns = _joined([parts])
-    tracks, stamps = _tracks(columns), columns["timestamps_ns"].values
+    columns = _concatenate([parts])
+    tracks = _tracks(columns)
     return Scenario(
         scenario_id=str(_texts(columns["scenario_id"])[0]),
         city=str(_texts(columns["city"])[0]),
-        timestamps_ns=stamps,
+        timestamps_ns=columns["timestamps_ns"].values,
         num_observed=int(columns["num_observed"].values[0]),
         focal_id=str(tracks.track_id[_focal(columns)[0]]),
         tracks=tracks,
         map=_lane_map(columns),
+        continued=int(columns["continued"].values[0]),
     )
 
 
 def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
-    """Decode the parts of ``S`` scenarios. Raises: DataError if window lengths differ; ValueError."""
+    """Decode the parts of ``S`` scenarios.
+
+    Raises:
+        DataError: no scenarios, or window lengths differ.
+        ValueError: damaged parts.
+    """
     require(len(rows) > 0, "scenarios", "must not be empty")
-    columns = _joined(rows)
-    observed, stamps = columns["num_observed"].values, columns["timestamps_ns"]
-    windows = set(zip(observed.tolist(), stamps.lengths.tolist(), strict=True))
-    require(len(windows) == 1, "num_observed", f"window lengths differ: {sorted(windows)}")
-    ((num_observed, steps),) = windows
+    columns = _concatenate(rows)
+    observed = columns["num_observed"].values
+    stamps = columns["timestamps_ns"]
+    windows = sorted(set(zip(observed.tolist(), stamps.lengths.tolist(), strict=True)))
+    require(len(windows) == 1, "num_observed", f"window lengths differ: {windows}")
+    num_observed, steps = windows[0]
     scene = np.arange(len(rows))
     return ScenarioBatch(
         scenario_id=_texts(columns["scenario_id"]),
         step_s=mean_step_s(stamps.values.reshape(-1, steps), num_observed),
         num_observed=num_observed,
+        recorded=steps - columns["continued"].values.astype(np.int64),
         focal=_focal(columns),
         tracks=_tracks(columns),
         track_scene=np.repeat(scene, columns["object_type"].lengths),
@@ -141,22 +186,31 @@ def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
     )
 
 
-def _joined(rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, Ragged]:
+def _concatenate(rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, Ragged]:
     """Concatenate each part over the ``S`` rows: a ragged array with one row per scenario."""
-    counts = np.array([[len(part) for part in row] for row in rows])
+    lengths = np.array([part_lengths(row) for row in rows])
     offsets = np.zeros((len(PARTS), len(rows) + 1), np.int64)
-    np.cumsum(counts.T, axis=1, out=offsets[:, 1:])
-    wrong = np.flatnonzero((offsets[_MEMBER] != offsets[_MODEL]).any(1))
-    if len(wrong):
-        member, model = _NAMES[_MEMBER[wrong[0]]], _NAMES[_MODEL[wrong[0]]]
-        raise ValueError(f"{member} and {model} differ in the number of entries")
-    values = map(np.concatenate, zip(*rows, strict=True))
-    return {name: Ragged(part, own) for name, part, own in zip(PARTS, values, offsets, strict=True)}
+    np.cumsum(lengths.T, axis=1, out=offsets[:, 1:])
+    differing = (offsets[_CHECKED] != offsets[_REFERENCE]).any(axis=1)
+    if differing.any():
+        name, reference = _PAIRS[int(differing.argmax())]
+        raise ValueError(f"{name} and {reference} differ in the number of entries")
+    columns: dict[str, Ragged] = {}
+    for number, name in enumerate(PARTS):
+        values = np.concatenate([row[number] for row in rows])
+        columns[name] = Ragged(values, offsets[number])
+    return columns
+
+
+def part_lengths(parts: Sequence[NDArray[Any]]) -> list[int]:
+    """Return the number of entries of each part."""
+    return [len(part) for part in parts]
 
 
 def _focal(columns: dict[str, Ragged]) -> NDArray[np.int64]:
     """``[S]`` rows of the focal tracks among all tracks."""
-    tracks, focal = columns["object_type"], columns["focal"].values
+    tracks = columns["object_type"]
+    focal = columns["focal"].values
     if not ((focal >= 0) & (focal < tracks.lengths)).all():
         raise ValueError("focal is no row of the tracks")
     return tracks.offsets[:-1] + focal
@@ -167,37 +221,46 @@ def _tracks(columns: dict[str, Ragged]) -> Tracks:
     names = _texts(_nested("track_id", columns))
     bits = columns["valid"].values.reshape(len(names), -1)
     valid = np.unpackbits(bits, axis=1, count=steps).view(np.bool_)
-    at = np.flatnonzero(valid)
-    if bits.shape[1] != -(-steps // 8) or len(at) != len(columns["position"].values):
+    stored = np.flatnonzero(valid)
+    bytes_per_track = -(-steps // 8)
+    if bits.shape[1] != bytes_per_track or len(stored) != len(columns["position"].values):
         raise ValueError("valid does not match the states")
 
-    def states(kept: NDArray[np.float64]) -> NDArray[np.float64]:
-        dense = np.zeros((valid.size, *kept.shape[1:]))
-        dense[at] = kept
-        return dense.reshape(*valid.shape, *kept.shape[1:])
+    def states(compact: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Insert zeros at the invalid steps."""
+        dense = np.zeros((valid.size, *compact.shape[1:]))
+        dense[stored] = compact
+        return dense.reshape(*valid.shape, *compact.shape[1:])
 
-    unit = np.repeat(columns["velocity_unit"].values, columns["velocity"].lengths)
+    velocity_unit = np.repeat(columns["velocity_unit"].values, columns["velocity"].lengths)
     return Tracks(
         track_id=names,
+        object_type=columns["object_type"].values,
+        category=columns["category"].values,
         valid=valid,
         position=states(_metres(columns["position"], columns)),
         heading=states(columns["heading"].values * codec.HEADING_UNIT),
-        velocity=states(columns["velocity"].values * unit[:, None]),
-        **{name: columns[name].values for name in TRACK_CODES},
+        velocity=states(columns["velocity"].values * velocity_unit[:, None]),
     )
 
 
 def _lane_map(columns: dict[str, Ragged]) -> LaneMap:
-    elements: dict[str, Any] = {name: columns[name].values for name in (*LANE_IDS, *OTHER_IDS, *LANE_CODES)}
+    elements: dict[str, Any] = {}
+    for name in (*LANE_IDS, *OTHER_IDS, *LANE_CODES):
+        elements[name] = columns[name].values
     elements["is_intersection"] = columns["is_intersection"].values != 0
-    elements |= {name: _nested(name, columns) for name in ID_ROWS}
-    elements |= {name: _polylines(name, columns) for name in POLYLINES}
+    for name in ID_ROWS:
+        elements[name] = _nested(name, columns)
+    for name in POLYLINES:
+        elements[name] = _polylines(name, columns)
     return LaneMap(**elements)
 
 
 def _polylines(name: str, columns: dict[str, Ragged]) -> Ragged:
-    points, height = _metres(columns[name], columns), columns[f"{name}_height"]
-    if ((height.lengths > 0) & (height.lengths != columns[name].lengths)).any():
+    points = _metres(columns[name], columns)
+    height = columns[f"{name}_height"]
+    has_heights = height.lengths > 0
+    if (has_heights & (height.lengths != columns[name].lengths)).any():
         raise ValueError(f"{name}_height does not have one entry per point")
     if height.lengths.all():  # as in ScenarioBatch.of: heights only if all scenarios have them
         points = np.concatenate((points, height.values[:, None]), axis=1)
@@ -206,7 +269,8 @@ def _polylines(name: str, columns: dict[str, Ragged]) -> Ragged:
 
 def _nested(name: str, columns: dict[str, Ragged]) -> Ragged:
     """Divide a part into rows whose lengths are in another part."""
-    values, lengths = columns[name], columns[f"{name}_lengths"]
+    values = columns[name]
+    lengths = columns[f"{name}_lengths"]
     rows = Ragged.from_lengths(values.values, lengths.values)
     if (lengths.values < 0).any() or (rows.offsets[lengths.offsets] != values.offsets).any():
         raise ValueError(f"{name} does not match its lengths")

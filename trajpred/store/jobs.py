@@ -8,19 +8,33 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
 from trajpred.errors import DataError
+from trajpred.scenario import Scenario
 from trajpred.sources import Source, find_source
+from trajpred.sources.raw_scenario import RawScenario
 from trajpred.store.codec import encode_row
 from trajpred.store.shards import INDEX, is_intact, sealed, signed_name, unsealed, write_shard
+from trajpred.store.windows import windows_of_rows
 
 #: Empty file, locked by the current run; the operating system releases the lock when the process ends.
 LOCK = ".lock"
 _SCRATCH = ".unfinished-"
+
+
+class Extension(Protocol):
+    """Lengthen scenarios before they are stored: a picklable function that describes itself."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the result depends on, as JSON values."""
+        ...
+
+    def __call__(self, scenario: Scenario) -> Scenario: ...
 
 
 class ShardJob(NamedTuple):
@@ -28,53 +42,68 @@ class ShardJob(NamedTuple):
 
     Attributes:
         config: version, source and options of the store.
-        raw, paths: raw folder, and the scenarios in it that are the rows.
+        raw: raw folder.
+        scenarios: those of the raw folder that are the rows.
         record: file beside the shard that records its inputs and its name.
         scratch: folder of unfinished files.
+        extend: applied to every scenario that was read.
     """
 
     config: dict[str, Any]
     raw: Path
-    paths: list[Path]
+    scenarios: list[RawScenario]
     record: Path
     scratch: Path
+    extend: Extension | None = None
 
 
 def is_finished(job: ShardJob) -> bool:
     """Return whether shard and record are undamaged, of the same inputs, and skipped scenarios still fail."""
     try:
-        found = unsealed(job.record.read_text())
-        if found | _task(job) != found or not is_intact(job.record.with_name(found["file"])):
+        record = unsealed(job.record.read_text())
+        has_same_inputs = record | _task(job) == record
+        if not has_same_inputs or not is_intact(job.record.with_name(record["file"])):
             return False
-        skipped = found["skipped"]
-        return bool(_read(job, [path for path in job.paths if path.name in skipped]) == skipped)
+        skipped = record["skipped"]
+        unreadable = [raw for raw in job.scenarios if raw.name in skipped]
+        return bool(_read(job, unreadable) == skipped)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
 def make(job: ShardJob) -> None:
-    """Write the shard and then its record. Raises: DataError if the source is unknown or writing fails.
+    """Write the shard and then its record.
 
     The shard is named after its content, so that it never replaces one that readers of the store may use.
+
+    Raises:
+        DataError: the source is unknown, or writing fails.
     """
-    task = _task(job)
-    read = _read(job, job.paths)
-    rows = [row for row in read.values() if not isinstance(row, str)]
-    record = {
-        **task,
-        "scenarios": len(rows),
-        "skipped": {name: row for name, row in read.items() if isinstance(row, str)},
-        "lengths": sorted({(row["num_observed"], len(row["timestamps_ns"])) for row in rows}),
-        **{name: [row[name] for row in rows] for name in INDEX.names},
-    }
-    shard, text = job.scratch / uuid4().hex, job.scratch / uuid4().hex
+    record = _task(job)
+    rows: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    for name, row in _read(job, job.scenarios).items():
+        if isinstance(row, str):
+            skipped[name] = row
+        else:
+            rows.append(row)
+    windows, lost = windows_of_rows(rows)
+    record["scenarios"] = len(rows)
+    record["skipped"] = skipped
+    record["lengths"] = windows
+    for name in INDEX.names:
+        record[name] = [row[name] for row in rows]
+    if lost:
+        record["lost"] = lost
+    new_shard = job.scratch / uuid4().hex
+    new_record = job.scratch / uuid4().hex
     try:
-        write_shard(shard, rows)
-        name = signed_name(job.record.stem, shard)
-        text.write_text(sealed({**record, "file": name}), newline="\n")
+        write_shard(new_shard, rows)
+        record["file"] = signed_name(job.record.stem, new_shard)
+        new_record.write_text(sealed(record), newline="\n")
         job.record.parent.mkdir(exist_ok=True)
-        shard.replace(job.record.with_name(name))
-        text.replace(job.record)
+        new_shard.replace(job.record.with_name(record["file"]))
+        new_record.replace(job.record)
     except DataError as error:
         raise error.located(job.record) from None
     except OSError as error:
@@ -84,14 +113,16 @@ def make(job: ShardJob) -> None:
 
 def _task(job: ShardJob) -> dict[str, Any]:
     """Return the inputs of the shard as recorded."""
-    names = [path.name for path in job.paths]
-    return {**job.config, "paths": names, "fingerprints": [_fingerprint(path) for path in job.paths]}
+    task = dict(job.config)
+    task["paths"] = [raw.name for raw in job.scenarios]
+    task["fingerprints"] = [_fingerprint(raw.path) for raw in job.scenarios]
+    return task
 
 
 def _fingerprint(path: Path) -> int:
     """Hash the sizes of a scenario's files; times are ignored, since copying changes them.
 
-    The files are ``path``, the files of that folder, or the pack of scenarios that contains ``path``.
+    The files are ``path``, or those of that folder.
     """
     sizes: list[Any] = []
     with suppress(OSError):  # unreadable files are reported when they are read
@@ -99,24 +130,40 @@ def _fingerprint(path: Path) -> int:
             with os.scandir(path) as files:
                 sizes = sorted((file.name, file.stat().st_size) for file in files if file.is_file())
         else:
-            sizes = [(path if path.exists() else path.parent).stat().st_size]
+            sizes = [path.stat().st_size]
     return zlib.crc32(repr(sizes).encode())
 
 
-def _read(job: ShardJob, paths: list[Path]) -> dict[str, dict[str, Any] | str]:
-    """Read scenarios: for each path name the encoded row, or the error message."""
+def _read(job: ShardJob, scenarios: list[RawScenario]) -> dict[str, dict[str, Any] | str]:
+    """Read scenarios: for each name the encoded row, or the error message."""
     # Not in the loop: a missing source must not be recorded as damaged scenarios.
     source = find_source(job.config["source"])
-    return {path.name: _row(job, source, path) for path in paths}
+    return {raw.name: _row(job, source, raw) for raw in scenarios}
 
 
-def _row(job: ShardJob, source: Source, path: Path) -> dict[str, Any] | str:
+def _row(job: ShardJob, source: Source, raw: RawScenario) -> dict[str, Any] | str:
     try:
-        return encode_row(source.read(path), job.config["heights"])
-    except Exception as error:  # third-party readers may raise anything
-        problem = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
-        # The bytes of a store must not depend on the location of the raw folder.
-        return problem.removeprefix(f"{job.raw}{os.sep}")
+        scenario = source.read(raw)
+        if job.extend is not None:
+            scenario.validate()
+    except Exception as error:
+        return _problem(job, error)
+    # Outside: a teacher that fits none of the scenarios ends the run with one sentence.
+    if job.extend is not None:
+        scenario = job.extend(scenario)
+    try:  # encoding validates
+        return encode_row(scenario, job.config["heights"])
+    except Exception as error:
+        return _problem(job, error)
+
+
+def _problem(job: ShardJob, error: Exception) -> str:
+    """Describe why a scenario is skipped; third-party readers may raise anything."""
+    problem = str(error)
+    if not isinstance(error, DataError):
+        problem = f"{type(error).__name__}: {error}"
+    # The bytes of a store must not depend on the location of the raw folder.
+    return problem.removeprefix(f"{job.raw}{os.sep}")
 
 
 @contextmanager

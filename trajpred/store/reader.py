@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
+from trajpred.geometry import mean_step_s
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.store.decoder import decode, decode_batch
-from trajpred.store.shards import Shard, open_index, open_shard, unsealed
+from trajpred.store.manifest import read_manifest
+from trajpred.store.shards import Shard, open_index, open_shard, read_times
+from trajpred.store.windows import ADVICE, Window, cut
 
-#: Version of the files of a store.
-VERSION = 3
-MANIFEST = "manifest.json"
 #: Maximum number of open shards per process.
 OPEN_SHARDS = 64
 #: Maximum number of ids listed in a message.
@@ -36,49 +34,16 @@ MAX_LISTED = 5
 T = TypeVar("T")
 
 
-def read_manifest(store: Path) -> dict[str, Any]:
-    """Read the manifest of a store. Raises: DataError with the command that prepares the store."""
-    path = store / MANIFEST
-    if not path.is_file():
-        raise DataError(f"no store here; {_advice(store, {})}", file=store)
-    try:
-        text = path.read_text()
-        manifest: dict[str, Any] = json.loads(text)
-        version = manifest["version"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"is not a store manifest ({error!r}); {_advice(store, {})}", file=path) from None
-    if version != VERSION:
-        known = f"store version {version}, this trajpred reads version {VERSION}"
-        raise DataError(f"{known}; {_advice(store, manifest)}", file=path)
-    try:
-        return unsealed(text)
-    except ValueError as error:
-        raise DataError(f"is damaged ({error}); {_advice(store, manifest)}", file=path) from None
-
-
-def is_plain(name: str) -> bool:
-    """Return whether ``name`` is a plain file name, without folders and not hidden. Raises: TypeError."""
-    return Path(name).name == name and not name.startswith(".") and name != ""
-
-
-def _advice(store: Path, manifest: dict[str, Any]) -> str:
-    return f"prepare it with: {prepare_command(store, manifest)}"
-
-
-def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
-    """Return the command that prepares a store with the options of ``manifest``."""
-    words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
-    words += ["--heights"] if manifest.get("heights") else []
-    words += ["--shard_size", manifest["shard_size"]] if manifest.get("shard_size", 256) != 256 else []
-    return f"trajpred prepare {shlex.join(map(str, words))}"
-
-
 class ScenarioStore:
     """The scenarios of one split of a store: a sequence that can be pickled and shared by processes.
 
     Args:
         path: folder of the store.
         split: ``train``, ``val`` or ``test``.
+
+    Attributes:
+        half: one of :data:`~trajpred.splits.HALVES`; empty for the whole split.
+        observed_s: seconds of history, if they are not those of the recordings; else 0.
 
     Raises:
         DataError: no such store or split, another version, or a damaged shard.
@@ -90,14 +55,21 @@ class ScenarioStore:
     """
 
     def __init__(self, path: str | Path, split: str) -> None:
-        self.path, self.split = Path(path), split
+        self.path = Path(path)
+        self.split = split
+        self.half = ""
+        self.observed_s = 0.0
         splits: dict[str, Any] = read_manifest(self.path)["splits"]
         if split not in splits:
             raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
-        shards = splits[split]["shards"]
-        self._index_file = self.path / split / splits[split]["index"]
-        self._lengths: list[list[int]] = splits[split]["lengths"]
-        self._shards = [self.path / split / shard["file"] for shard in shards]
+        entry = splits[split]
+        shards = entry["shards"]
+        folder = self.path / split
+        self._index_file = folder / entry["index"]
+        self._lengths = [Window(*window) for window in entry["lengths"]]
+        #: Whether some scenarios are longer than the others, since frames were lost.
+        self._is_cut: bool = entry.get("cut", False) and len(self._lengths) == 1
+        self._shards = [folder / shard["file"] for shard in shards]
         #: The first row of each shard, and the number of all rows.
         self._bounds = [0, *accumulate(shard["scenarios"] for shard in shards)]
         self._open: OrderedDict[int, Shard] = OrderedDict()
@@ -105,30 +77,48 @@ class ScenarioStore:
 
     def subset(self, rows: NDArray[np.int64 | np.bool_]) -> ScenarioStore:
         """Return the scenarios of ``rows``, numbers or a mask, as a store of their own."""
+        all_rows = self._rows
+        if all_rows is None:
+            all_rows = np.arange(self._bounds[-1])
         other = copy(self)
-        other._rows = (np.arange(self._bounds[-1]) if self._rows is None else self._rows)[rows]
+        other._rows = all_rows[rows]
         return other
 
     def held_out(self, share: float) -> NDArray[np.bool_]:
-        """Choose about a ``share`` of the scenarios, by their ids alone: ``[N]``."""
-        return np.array(
-            [crc32(f"hold out {one}".encode()) < share * 2**32 for one in self.scenario_ids], np.bool_
-        )
+        """Return a mask ``[N]`` of about a ``share`` of the scenarios, drawn by their ids alone."""
+        numbers = [draw(name, HOLD_OUT) for name in self.scenario_ids]
+        return np.array(numbers, np.float64) < share
+
+    def halved(self, half: Half) -> ScenarioStore:
+        """Return the scenarios of one half (:func:`~trajpred.splits.half_of`) as a store of their own.
+
+        Raises: DataError if there are none.
+        """
+        members = [half_of(name) == half for name in self.scenario_ids]
+        empty = f"no scenario of split {self.split!r} is in the {half} half; evaluate the whole split"
+        require(any(members), "half", empty)
+        other = self.subset(np.array(members, np.bool_))
+        other.half = half
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         # Every process opens its own memory maps.
-        kept = {name: value for name, value in self.__dict__.items() if name != "_index"}
-        return {**kept, "_open": OrderedDict()}
+        state = dict(self.__dict__)
+        state.pop("_index", None)
+        state["_open"] = OrderedDict()
+        return state
 
     def __len__(self) -> int:
         return self._bounds[-1] if self._rows is None else len(self._rows)
 
     def __repr__(self) -> str:
-        windows = " or ".join(f"{observed} + {steps - observed}" for observed, steps in self._lengths)
-        return f"ScenarioStore({self.path}, {self.split}: {len(self):,} scenarios of {windows or 'no'} steps)"
+        windows = " or ".join(str(window) for window in self._lengths) or "no"
+        size = f"{len(self):,} scenarios of {windows} steps"
+        return f"ScenarioStore({self.path}, {self.split}: {size})"
 
     def __getitem__(self, index: int) -> Scenario:
-        return self._located(index, decode)
+        scenario = self._located(index, decode)
+        return cut(scenario, self._lengths[0]) if self._is_cut else scenario
 
     def __iter__(self) -> Iterator[Scenario]:
         return (self[i] for i in range(len(self)))
@@ -140,6 +130,8 @@ class ScenarioStore:
             DataError: no rows, differing window lengths, or a damaged shard.
             IndexError: a row out of range.
         """
+        if self._is_cut:
+            return ScenarioBatch.of([self[int(row)] for row in rows])
         parts = [self._located(int(row), list) for row in rows]
         try:
             return decode_batch(parts)
@@ -152,7 +144,8 @@ class ScenarioStore:
         """Decode the parts of a row; errors name its shard."""
         if not 0 <= index < len(self):
             raise IndexError(f"scenario {index} of {len(self)}")
-        index = index if self._rows is None else int(self._rows[index])
+        if self._rows is not None:
+            index = int(self._rows[index])
         number = bisect_right(self._bounds, index) - 1
         shard = self._shard(number)
         try:
@@ -178,9 +171,22 @@ class ScenarioStore:
         if not self._lengths:
             raise DataError(f"split {self.split!r} holds no scenario", file=self.path)
         if len(self._lengths) != 1:
-            raise DataError(f"split {self.split!r} mixes window lengths: {self._lengths}", file=self.path)
+            kinds = ", ".join(f"{window} steps" for window in self._lengths)
+            raise DataError(f"split {self.split!r} mixes window lengths: {kinds}; {ADVICE}", file=self.path)
         observed, steps = self._lengths[0]
         return observed, steps - observed
+
+    def windows(self) -> tuple[list[Window], NDArray[np.float64]]:
+        """Return the window and the step in seconds ``[N]`` of each scenario of the whole split."""
+        windows: list[Window] = []
+        step_s: list[float] = []
+        for file, (start, end) in zip(self._shards, pairwise(self._bounds), strict=True):
+            observed, stamps = read_times(file, end - start)
+            for row in range(end - start):
+                window = Window(int(observed[row]), len(stamps[row]))
+                windows.append(self._lengths[0] if self._is_cut else window)
+                step_s.append(float(mean_step_s(stamps[row], window.observed)))
+        return windows, np.array(step_s)
 
     def index(self, scenario_id: str) -> int:
         """Return the row of a scenario. Raises: DataError if there is none."""
@@ -202,8 +208,9 @@ class ScenarioStore:
     def _shard(self, number: int) -> Shard:
         shard = self._open.pop(number, None)
         if shard is None:
-            start, end = self._bounds[number : number + 2]
-            shard = open_shard(self._shards[number], self._index.slice(start, end - start))
+            start = self._bounds[number]
+            count = self._bounds[number + 1] - start
+            shard = open_shard(self._shards[number], self._index.slice(start, count))
         self._open[number] = shard
         if len(self._open) > OPEN_SHARDS:
             self._open.popitem(last=False)
@@ -218,27 +225,37 @@ def find_scenarios(store: Path, names: Sequence[str], first: str = "") -> list[t
     Raises: DataError if no scenario starts with a name, or several do.
     """
     splits = sorted(read_manifest(store)["splits"], key=lambda split: split == first)
-    opened = [ScenarioStore(store, split) for split in splits]
-    homes = {name: rows for rows in opened for name in rows.scenario_ids}
+    split_of: dict[str, ScenarioStore] = {}
+    for split in splits:
+        scenarios = ScenarioStore(store, split)
+        for scenario_id in scenarios.scenario_ids:
+            split_of[scenario_id] = scenarios
     try:
-        ids = [complete_id(name, homes) for name in names]
+        ids = [complete_id(name, split_of) for name in names]
     except DataError as error:
         raise error.located(store) from None
-    return [(name, homes[name]) for name in ids]
+    return [(scenario_id, split_of[scenario_id]) for scenario_id in ids]
 
 
-def complete_id(name: str, known: Collection[str]) -> str:
-    """Return the only id among ``known`` that starts with ``name``. Raises: DataError that lists them."""
-    if name in known:
+def complete_id(name: str, ids: Collection[str]) -> str:
+    """Return the only one of ``ids`` that starts with ``name``.
+
+    Raises:
+        DataError: none does, or several do, which the message lists.
+    """
+    if name in ids:
         return name
-    found = sorted(one for one in known if one.startswith(name))
-    if not found:
+    matches = sorted(scenario_id for scenario_id in ids if scenario_id.startswith(name))
+    if not matches:
         raise DataError(f"no split holds scenario {name!r}")
-    if len(found) > 1:
-        raise DataError(f"{len(found)} scenarios start with {name!r}: {listed(found)}")
-    return found[0]
+    if len(matches) > 1:
+        raise DataError(f"{len(matches)} scenarios start with {name!r}: {listed(matches)}")
+    return matches[0]
 
 
 def listed(names: Sequence[str]) -> str:
     """Join the first names for a message."""
-    return ", ".join(names[:MAX_LISTED]) + ", …" * (len(names) > MAX_LISTED)
+    text = ", ".join(names[:MAX_LISTED])
+    if len(names) <= MAX_LISTED:
+        return text
+    return f"{text}, …"

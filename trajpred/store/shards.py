@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError
 from trajpred.store.codec import SCHEMA, encode_batch
-from trajpred.store.decoder import views
+from trajpred.store.decoder import part_lengths, views
 
 #: First columns of every shard, and all columns of the index: name, number of tracks with an observed state,
 #: number of lane segments and crossings.
@@ -40,8 +40,12 @@ def write_shard(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def write_index(path: Path, scenario_id: list[str], tracks: list[int], lanes: list[int]) -> None:
     """Write a split's index from the columns of its shards, concatenated. Raises: OSError."""
-    columns = zip(INDEX.types, (scenario_id, tracks, lanes), strict=True)
-    _write(path, [pa.array(values, kind) for kind, values in columns], INDEX)
+    columns = [
+        pa.array(scenario_id, INDEX.field("scenario_id").type),
+        pa.array(tracks, INDEX.field("tracks").type),
+        pa.array(lanes, INDEX.field("lanes").type),
+    ]
+    _write(path, columns, INDEX)
 
 
 def _write(path: Path, columns: list[pa.Array], schema: pa.Schema) -> None:
@@ -51,7 +55,7 @@ def _write(path: Path, columns: list[pa.Array], schema: pa.Schema) -> None:
 
 def row_checksum(parts: Sequence[NDArray[Any]]) -> int:
     """Return the CRC-32 of the number of entries of each part (int32), followed by all entries."""
-    value = zlib.crc32(np.array([len(part) for part in parts], "<i4").data)
+    value = zlib.crc32(np.array(part_lengths(parts), "<i4").data)
     for part in parts:
         value = zlib.crc32(part.data, value)
     return value
@@ -71,16 +75,26 @@ def open_shard(path: Path, index: pa.RecordBatch) -> Shard:
     if not batch.column("scenario_id").equals(index.column("scenario_id")):
         raise DataError("does not hold the scenarios of the index; prepare it again", file=path)
     try:
-        return partial(_verified, *views(batch.select(SCHEMA.names)), batch.column("crc32"))
+        values, offsets = views(batch.select(SCHEMA.names))
+        return partial(_verified, values, offsets, batch.column("crc32"))
     except ValueError as error:
         raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
+
+
+def read_times(path: Path, rows: int) -> tuple[NDArray[np.int32], list[NDArray[np.int64]]]:
+    """Read the observed steps ``[N]`` and the timestamps of all scenarios of a shard. Raises: DataError."""
+    batch = _mapped(path, rows, SHARD)
+    stamps = batch.column("timestamps_ns")
+    return batch.column("num_observed").to_numpy(), [row.values.to_numpy() for row in stamps]
 
 
 def _mapped(path: Path, rows: int, schema: pa.Schema) -> pa.RecordBatch:
     try:
         file = pa.ipc.open_file(pa.memory_map(str(path)))
-        known = file.schema == schema and file.num_record_batches == 1
-        batch = file.get_batch(0) if known else pa.record_batch({})  # other files are not read
+        is_ours = file.schema == schema and file.num_record_batches == 1
+        batch = pa.record_batch({})
+        if is_ours:  # other files are not read
+            batch = file.get_batch(0)
         batch.validate()
         for column in batch.columns:
             if not pa.types.is_list(column.type):  # views() checks lists
@@ -88,12 +102,13 @@ def _mapped(path: Path, rows: int, schema: pa.Schema) -> pa.RecordBatch:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"cannot be opened ({error}); prepare it again", file=path) from None
     nulls = any(column.null_count for column in batch.columns)
-    if not known or batch.num_rows != rows or nulls:
+    if not is_ours or batch.num_rows != rows or nulls:
         raise DataError("is not the file named in the manifest; prepare it again", file=path)
     return batch
 
 
 def _parts(values: list[NDArray[Any]], offsets: NDArray[np.int32], row: int) -> list[NDArray[Any]]:
+    """Slice the parts of one row."""
     bounds = offsets[:, row : row + 2].tolist()
     return [part[start:stop] for part, (start, stop) in zip(values, bounds, strict=True)]
 
@@ -136,8 +151,9 @@ def record_of(shard: Path) -> Path:
 
 def sealed(values: dict[str, Any]) -> str:
     """Serialise ``values`` with their checksum."""
-    crc32 = zlib.crc32(_text(values).encode())
-    return _text({"crc32": crc32, **values})
+    signed: dict[str, Any] = {"crc32": zlib.crc32(_text(values).encode())}
+    signed.update(values)
+    return _text(signed)
 
 
 def unsealed(text: str) -> dict[str, Any]:

@@ -3,5 +3,5 @@
 ``train`` (command, config, run folder), ``lit_forecaster`` (the step: losses, gradients, validation),
 ``losses``, ``optimizer`` (AdamW, schedule, check for non-finite numbers). Around it: ``progress`` (what is
 printed), ``tensorboard``, ``checkpoint_io`` (when checkpoints are saved, how they are written and found),
-``record`` (facts, curves and report of a run) and ``distributed`` (sums over processes).
+``record`` (facts and curves of a run) and ``distributed`` (sums over processes).
 """

@@ -46,18 +46,23 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
-        path, content = Path(path), BytesIO()
+        path = Path(path)
+        content = BytesIO()
         torch.save(checkpoint, content)  # to memory: torch reports a full disk as RuntimeError
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as unfinished:
             unfinished.write_bytes(content.getbuffer())
             sync(unfinished)
             if path.name == LAST and _is_complete(path):
-                with atomic_file(path.with_name(PREVIOUS)) as previous:
-                    try:
-                        os.link(path, previous)
-                    except OSError:  # links are not supported
-                        shutil.copyfile(path, previous)
+                _keep_as_previous(path)
+
+
+def _keep_as_previous(path: Path) -> None:
+    with atomic_file(path.with_name(PREVIOUS)) as previous:
+        try:
+            os.link(path, previous)
+        except OSError:  # links are not supported
+            shutil.copyfile(path, previous)
 
 
 def _is_complete(path: Path) -> bool:
@@ -68,25 +73,27 @@ def _is_complete(path: Path) -> bool:
     return True
 
 
-def newest_checkpoint(given: Path) -> tuple[Path, dict[str, Any]]:
+def newest_checkpoint(run: Path) -> tuple[Path, dict[str, Any]]:
     """Return the checkpoint to resume from, and its content.
 
     Args:
-        given: a checkpoint, or the folder of a run, which stands for its ``last.ckpt``. If ``last.ckpt`` is
+        run: a checkpoint, or the folder of a run, which stands for its ``last.ckpt``. If ``last.ckpt`` is
             missing or damaged, ``previous.ckpt`` is used and a warning printed.
 
     Raises: DataError if there is none, or it is damaged.
     """
-    folder = given / CHECKPOINTS if (given / CHECKPOINTS).is_dir() else given
-    path = folder / LAST if given.is_dir() else given
+    path = run
+    if run.is_dir():
+        folder = run / CHECKPOINTS
+        path = folder / LAST if folder.is_dir() else run / LAST
     previous = path.with_name(PREVIOUS)
     has_previous = path.name == LAST and previous.is_file()
-    if str(given) in list_models():
+    if str(run) in list_models():
         problem = "holds weights only, which cannot be resumed: fine-tune them with --weights"
-        raise DataError(problem, file=given)
+        raise DataError(problem, file=run)
     if not path.is_file() and not has_previous:
-        problem = f"holds no {LAST} to resume from" if given.is_dir() else "no such run or checkpoint"
-        raise DataError(f"{problem}; give the folder of a run, as runs/NAME/version_0", file=given)
+        problem = f"holds no {LAST} to resume from" if run.is_dir() else "no such run or checkpoint"
+        raise DataError(f"{problem}; give the folder of a run, as runs/NAME/version_0", file=run)
     try:
         return path, read_checkpoint(path)
     except DataError as error:
@@ -115,16 +122,22 @@ class RunCheckpoint(ModelCheckpoint):
         return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        paths = {name: self._moved(x) for name, x in state_dict.items() if name.endswith("_model_path")}
         best = {self._moved(path): score for path, score in state_dict["best_k_models"].items()}
         if all(Path(path).is_file() for path in best):
-            state_dict = {**state_dict, **paths, "best_k_models": best, "dirpath": self.dirpath}
+            state_dict = dict(state_dict)
+            for name, value in state_dict.items():
+                if name.endswith("_model_path"):
+                    state_dict[name] = self._moved(value)
+            state_dict["best_k_models"] = best
+            state_dict["dirpath"] = self.dirpath
         super().load_state_dict(state_dict)
         if not Path(self.best_model_path).is_file():
             self.best_model_path = ""
 
     def _moved(self, path: str) -> str:
-        return str(Path(self.dirpath or "") / Path(path).name) if path else path
+        if not path:
+            return path
+        return str(Path(self.dirpath or "") / Path(path).name)
 
 
 class StoppedError(Exception):
@@ -176,7 +189,8 @@ class RecentCheckpoint(RunCheckpoint):
         raise StoppedError(self.best_model_path)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *batch: Any) -> None:
-        stop, loop = self._stop_requested(trainer), trainer.fit_loop
+        stop = self._stop_requested(trainer)
+        loop = trainer.fit_loop
         validates = loop._data_fetcher and loop.epoch_loop._should_check_val_fx(loop._data_fetcher)
         if loop._should_accumulate() or validates:
             return

@@ -43,22 +43,30 @@ def choose_devices(trainer: Any, batch_size: int, scenes: int, args: Sequence[st
     Raises: DataError if there is no GPU to use.
     """
     accelerator = choose_accelerator(trainer.accelerator)
-    given = trainer.devices != "auto" or trainer.strategy != "auto" or trainer.num_nodes != 1
-    program = Path(sys.argv[0])
-    command = program.name == "train.py" or "trajpred" in (program.stem, program.parent.name)
-    typed, words = spelled(sys.argv), spelled(args)
-    restarts = command and typed[len(typed) - len(words) :] == words
-    if accelerator != "cpu" or given or not restarts or any(name in os.environ for name in LAUNCHERS):
+    by_user = trainer.devices != "auto" or trainer.strategy != "auto" or trainer.num_nodes != 1
+    by_launcher = any(name in os.environ for name in LAUNCHERS)
+    if accelerator != "cpu" or by_user or by_launcher or not _is_train_command(args):
         return {"accelerator": accelerator}
     processes = max(1, min(cores(), batch_size // SCENES_PER_PROCESS, scenes))
     torch.set_num_threads(1 if processes > 1 else threads_alone())
     return {"accelerator": accelerator, "devices": processes}
 
 
+def _is_train_command(args: Sequence[str]) -> bool:
+    """Return whether the command line of this process is the train command with ``args``."""
+    program = Path(sys.argv[0])
+    if program.name != "train.py" and "trajpred" not in (program.stem, program.parent.name):
+        return False
+    typed = spelled(sys.argv)
+    words = spelled(args)
+    return typed[len(typed) - len(words) :] == words
+
+
 def check_precision(name: Any) -> None:
     """Raise :class:`DataError` unless ``name``, as Lightning takes it, is one of :data:`PRECISIONS`."""
-    known = {x for one in PRECISIONS for x in (one, one.partition("-")[0])}
-    if name is not None and str(name) not in known:
+    # Lightning also takes the part before the dash: 32, 16, bf16.
+    short_names = [precision.partition("-")[0] for precision in PRECISIONS]
+    if name is not None and str(name) not in (*PRECISIONS, *short_names):
         raise DataError(f"--trainer.precision {name}: must be one of {', '.join(PRECISIONS)}")
 
 
@@ -72,13 +80,16 @@ def choose_accelerator(name: Any) -> Any:
     lacks = "Apple's GPUs lack float64, which origins and metric sums need: give auto or cpu"
     if name == "mps":
         raise DataError(f"--trainer.accelerator mps: {lacks}")
-    return ("gpu" if gpu else "cpu") if name == "auto" else name
+    if name != "auto":
+        return name
+    return "gpu" if gpu else "cpu"
 
 
 def process_count() -> int:
     """Return the number of processes that train together."""
-    joined = distributed.is_available() and distributed.is_initialized()
-    return distributed.get_world_size() if joined else 1
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size()
+    return 1
 
 
 def sum_over_processes(values: Tensor) -> Tensor:
@@ -94,15 +105,16 @@ def mean_over_processes(values: dict[str, Tensor]) -> dict[str, Tensor]:
     """Average named scalars over all processes in a single exchange; detached."""
     if process_count() == 1:
         return values
-    mean = sum_over_processes(torch.stack([*values.values()])) / process_count()
+    total = sum_over_processes(torch.stack(list(values.values())))
+    mean = total / process_count()
     return dict(zip(values, mean, strict=True))
 
 
-def gather_objects(own: Any) -> list[Any]:
+def gather_objects(value: Any) -> list[Any]:
     """Return the objects of all processes, by rank."""
-    gathered = [own] * process_count()
+    gathered = [value] * process_count()
     if process_count() > 1:
-        distributed.all_gather_object(gathered, own)
+        distributed.all_gather_object(gathered, value)
     return gathered
 
 

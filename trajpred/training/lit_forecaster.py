@@ -12,10 +12,9 @@ from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
-from trajpred.evaluation.agents import agent_groups
+from trajpred.features.config import SceneConfig
 from trajpred.geometry import last_step, norm
-from trajpred.graph.config import SceneConfig
-from trajpred.metrics import ForecastMetrics
+from trajpred.metrics import ForecastMetrics, agent_groups
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG
 from trajpred.model.forecaster import Forecaster
@@ -23,7 +22,7 @@ from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 from trajpred.training import distributed
 from trajpred.training.checkpoint_io import warn
-from trajpred.training.losses import LossConfig, prediction_losses
+from trajpred.training.losses import LossConfig, draw_agents, prediction_losses
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
 #: Key in a checkpoint of the states of torch's random generators, one dict for each process.
@@ -34,11 +33,16 @@ class LitForecaster(pl.LightningModule):
     """Train and validate a :class:`~trajpred.model.forecaster.Forecaster`.
 
     Args:
-        encoder, decoder: any subclasses, chosen by class path in a config.
-        history, step_s: observed steps and seconds between steps, taken from the data.
+        encoder: any subclass, chosen by class path in a config.
+        decoder: likewise.
+        history: observed steps, taken from the data.
+        step_s: seconds between steps, taken from the data.
         scene: which agents and lanes of a scenario are the model's input, and their edges.
         loss: weights of the losses.
         optimizer: learning rate and schedule.
+        joint_every: joint futures, if the decoder has them, are trained every ``joint_every`` steps: they
+            cost as much as the marginal ones.
+        standing_share: share of the standing agents that a training step decodes; each counts the more.
     """
 
     def __init__(
@@ -50,10 +54,18 @@ class LitForecaster(pl.LightningModule):
         scene: SceneConfig = SceneConfig(),
         loss: LossConfig = LossConfig(),
         optimizer: OptimizerConfig = OptimizerConfig(),
+        joint_every: int = 1,
+        standing_share: float = 1.0,
     ) -> None:
         super().__init__()
+        require(joint_every > 0, "joint_every", "must be positive")
+        share = f"must be more than 0 and at most 1, is {standing_share}"
+        require(0 < standing_share <= 1, "standing_share", share)
+        self.joint_every = joint_every
+        self.standing_share = standing_share
         self.forecaster = Forecaster(encoder, decoder, history, step_s, scene)
-        self.loss, self.optimizer_config = loss, optimizer
+        self.loss = loss
+        self.optimizer_config = optimizer
         self.val_metrics = ForecastMetrics()
         self.guard = FiniteGuard()
         #: The plain values it was built from, which checkpoints contain.
@@ -79,45 +91,58 @@ class LitForecaster(pl.LightningModule):
         if self.trainer.global_rank:
             torch.manual_seed(torch.initial_seed() + self.trainer.global_rank)
 
-    def training_step(self, batch: HeteroData, _: int) -> Tensor:
-        losses = self.losses(batch)
+    def training_step(self, batch: HeteroData, batch_idx: int) -> Tensor:
+        joint = self.forecaster.decoder.joint and batch_idx % self.joint_every == 0
+        losses = self.losses(batch, joint)
         self.guard.add(losses, batch.names)
-        size, logged = batch.num_graphs, distributed.mean_over_processes(losses)
-        self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
+        mean = distributed.mean_over_processes(losses)
+        logged = {f"train/{name}": value for name, value in mean.items()}
+        self.log_dict(logged, batch_size=batch.num_graphs)
         return losses["loss"]
 
-    def losses(self, batch: HeteroData) -> dict[str, Tensor]:
-        """Return every loss by name, and their weighted sum ``loss``."""
-        tokens, decoder = self.forecaster.encoder.encode(batch), self.forecaster.decoder
-        # Agents without a labelled future are encoded but not decoded.
-        labelled = batch["agent"].target_mask.any(1).nonzero()[:, 0]
-        prediction = decoder(tokens, batch, agents=labelled)
-        losses = prediction_losses(prediction, batch, self.loss, agents=labelled)
-        if decoder.joint:
-            joint = prediction_losses(decoder(tokens, batch, joint=True), batch, self.loss, joint=True)
-            losses |= {f"joint_{name}": value for name, value in joint.items()}
-            losses["loss"] = losses["loss"] + self.loss.joint * joint["loss"]
+    def losses(self, batch: HeteroData, joint: bool = True) -> dict[str, Tensor]:
+        """Return every loss by name, and their weighted sum ``loss``.
+
+        Args:
+            joint: whether to compute the losses of joint futures, if the decoder has them.
+        """
+        decoder = self.forecaster.decoder
+        tokens = self.forecaster.encoder.encode(batch)
+        # The other agents are encoded but not decoded.
+        agents, importance = draw_agents(batch, self.standing_share)
+        prediction = decoder(tokens, batch, agents=agents)
+        losses = prediction_losses(prediction, batch, self.loss, agents=agents, importance=importance)
+        if decoder.joint and joint:
+            worlds = decoder(tokens, batch, joint=True)
+            joint_losses = prediction_losses(worlds, batch, self.loss, joint=True)
+            losses |= {f"joint_{name}": value for name, value in joint_losses.items()}
+            losses["loss"] = losses["loss"] + self.loss.joint * joint_losses["loss"]
         for name, value in self.forecaster.encoder.auxiliary_losses(batch).items():
-            losses |= {name: value, "loss": losses["loss"] + getattr(self.loss, name, 1.0) * value}
+            weight = getattr(self.loss, name, 1.0)
+            losses[name] = value
+            losses["loss"] = losses["loss"] + weight * value
         return losses
 
     def validation_step(self, batch: HeteroData, _: int) -> None:
-        modes = self.forecaster.decoder(self.forecaster.encoder.encode(batch), batch)
+        tokens = self.forecaster.encoder.encode(batch)
+        modes = self.forecaster.decoder(tokens, batch)
         agent = batch["agent"]
         # The model's horizon may be longer than the data's: up to the last step that any agent has.
         steps = int(last_step(agent.target_mask.any(0)[None])) + 1
         prediction = modes.merged()
-        target, valid = agent.target[:, :steps], agent.target_mask[:, :steps]
+        target = agent.target[:, :steps]
+        valid = agent.target_mask[:, :steps]
         loss = prediction_losses(modes, batch, self.loss)["loss"]
         # Each process returns its part of a mean over all processes: weight it by all their scenes.
         count = torch.tensor(batch.num_graphs, device=self.device)
         scenes = int(distributed.sum_over_processes(count))
         self.log("val/loss", loss, batch_size=scenes, sync_dist=True)
         # As in trajpred.evaluation, agents that are not observed at the last step are not evaluated.
-        known = (agent.elapsed_s == 0) & valid.any(1)
-        groups = agent_groups(agent.category, known, valid.all(1), norm(target[:, -1]))
-        inputs = (prediction.trajectory[:, :, :steps], prediction.logits.softmax(-1), target, valid)
-        self.val_metrics.update(*inputs, groups)
+        evaluated = (agent.elapsed_s == 0) & valid.any(1)
+        groups = agent_groups(agent.category, evaluated, valid.all(1), norm(target[:, -1]))
+        trajectory = prediction.trajectory[:, :, :steps]
+        probability = prediction.logits.softmax(-1)
+        self.val_metrics.update(trajectory, probability, target, valid, groups)
 
     def on_validation_epoch_end(self) -> None:
         results = self.val_metrics.compute()
@@ -160,15 +185,17 @@ class LitForecaster(pl.LightningModule):
         checkpoint[CONFIG] = self.config
         # A resumed run continues the random streams of dropout.
         cuda = [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else []
-        checkpoint[RANDOM] = distributed.gather_objects({"cpu": torch.get_rng_state(), "cuda": cuda})
+        state = {"cpu": torch.get_rng_state(), "cuda": cuda}
+        checkpoint[RANDOM] = distributed.gather_objects(state)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         states = checkpoint.get(RANDOM, [])
-        if len(states) != (count := distributed.process_count()):
+        count = distributed.process_count()
+        if len(states) != count:
             if states:
                 warn(f"processes: {len(states)} before, {count} now; dropout draws other random numbers")
             return
-        own = states[self.trainer.global_rank]
-        torch.set_rng_state(own["cpu"])
-        if own["cuda"] and self.device.type == "cuda":
-            torch.cuda.set_rng_state(own["cuda"][0], self.device)
+        state = states[self.trainer.global_rank]
+        torch.set_rng_state(state["cpu"])
+        if state["cuda"] and self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda"][0], self.device)

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require_not_negative
-from trajpred.geometry import last_step
+from trajpred.geometry import last_step, norm
 from trajpred.metrics import average_error
+from trajpred.metrics.groups import MOVING_M
 from trajpred.model.scene_decoder import Prediction, scene_mean
 from trajpred.scenario import TrackCategory
 from trajpred.training.distributed import process_count, sum_over_processes
@@ -21,12 +22,16 @@ class LossConfig:
     """Weights of the losses, and of the agents by category.
 
     Attributes:
-        proposal, refinement: error and scale of the winning mode, before and after refinement.
+        proposal: error and scale of the winning mode before refinement.
+        refinement: error and scale of the winning mode after refinement.
         mode: end-point mixture NLL, which trains the probabilities.
         joint: all three losses of the joint futures, if the decoder has them.
-        regularization, completion: auxiliary losses of some encoders (L2 penalty, masked-trajectory
-            completion).
-        focal, scored, others: weight of an agent of that category.
+        regularization: auxiliary loss of some encoders, an L2 penalty.
+        completion: auxiliary loss of some encoders, the completion of masked trajectories.
+        continued: weight of a future step that was not recorded but continued by a model.
+        focal: weight of a focal agent.
+        scored: weight of a scored agent.
+        others: weight of any other agent.
     """
 
     proposal: float = 1.0
@@ -35,6 +40,7 @@ class LossConfig:
     joint: float = 1.0
     regularization: float = 1.0
     completion: float = 1.0
+    continued: float = 1.0
     focal: float = 1.0
     scored: float = 1.0
     others: float = 0.2
@@ -49,6 +55,7 @@ def prediction_losses(
     config: LossConfig,
     joint: bool = False,
     agents: Tensor | None = None,
+    importance: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Compute ``proposal``, ``refinement``, ``mode``, their weighted sum ``loss``, and ``minADE`` for logs.
 
@@ -61,12 +68,21 @@ def prediction_losses(
     Args:
         joint: select one winning world per scene instead of one mode per agent.
         agents: rows of ``batch`` that ``prediction`` contains; all by default.
+        importance: factor of the weight of each of these agents; 1 by default. See :func:`draw_agents`.
     """
-    agent, p, groups = batch["agent"], prediction.separate(), prediction.groups
-    inputs = agent.target, agent.target_mask, agent_weight(batch, config), agent.batch
-    target, valid, weight, scene = (
-        (x if agents is None else x[agents]).repeat_interleave(groups, 0) for x in inputs
-    )
+    agent = batch["agent"]
+    modes = prediction.separate()
+    groups = prediction.groups
+    if agents is None:
+        agents = torch.arange(len(agent.target), device=agent.target.device)
+    if importance is None:
+        importance = torch.ones_like(agent.heading[agents])
+    rows = agents.repeat_interleave(groups)
+    target = agent.target[rows]
+    valid = agent.target_mask[rows]
+    step_weight = label_weight(batch, config)[rows]
+    weight = agent_weight(batch, config)[rows] * importance.repeat_interleave(groups)
+    scene = agent.batch[rows]
     mean_weight = process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
 
     def scene_weighted(values: Tensor) -> Tensor:  # mean over the agents of each scene, repeated for them
@@ -77,21 +93,47 @@ def prediction_losses(
     def stage(trajectory: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         error = average_displacement(trajectory, target, valid)
         best = (scene_weighted(error) if joint else error).argmin(1)
-        nll = winner_takes_all(trajectory, scale, target, valid, best)
-        return (nll * mean_weight).sum(), (error.gather(1, best[:, None])[:, 0] * mean_weight).sum()
+        nll = winner_takes_all(trajectory, scale, target, step_weight, best)
+        best_error = error.gather(1, best[:, None])[:, 0]
+        return (nll * mean_weight).sum(), (best_error * mean_weight).sum()
 
-    end = endpoint_nll(p.trajectory, p.scale, target, valid)
-    mixture = mixture_nll(p.logits, scene_weighted(end) if joint else end)
-    refinement, error = stage(p.trajectory, p.scale)
+    last = last_label(batch)[rows]
+    end = endpoint_nll(modes.trajectory, modes.scale, target, last)
+    mixture = mixture_nll(modes.logits, scene_weighted(end) if joint else end)
+    mixture = mixture * step_weight.gather(1, last[:, None])[:, 0]
+    refinement, error = stage(modes.trajectory, modes.scale)
     losses = {"refinement": refinement, "mode": (mixture * mean_weight).sum()}
-    if p.proposal is not None and p.proposal_scale is not None:
-        losses["proposal"] = stage(p.proposal, p.proposal_scale)[0]
-    total = torch.stack([getattr(config, name) * value for name, value in losses.items()]).sum()
+    if modes.proposal is not None and modes.proposal_scale is not None:
+        losses["proposal"], _ = stage(modes.proposal, modes.proposal_scale)
+    weighted = [getattr(config, name) * value for name, value in losses.items()]
+    total = torch.stack(weighted).sum()
     if groups == 1:
-        return {**losses, "loss": total, "minADE": error}
-    # Groups that learn alone differ as the members of an ensemble; together they learn to be merged.
-    merged = prediction_losses(prediction.merged(), batch, config, joint, agents)
-    return {**losses, "merged": merged["loss"], "loss": total + merged["loss"], "minADE": merged["minADE"]}
+        return losses | {"loss": total, "minADE": error}
+    # The losses of each group keep the groups diverse; the merged loss trains what is returned.
+    merged = prediction_losses(prediction.merged(), batch, config, joint, agents, importance)
+    losses["merged"] = merged["loss"]
+    return losses | {"loss": total + merged["loss"], "minADE": merged["minADE"]}
+
+
+def draw_agents(batch: HeteroData, standing_share: float) -> tuple[Tensor, Tensor]:
+    """Draw the agents of a training step: all that move, and a random share of those that stand.
+
+    The agents that stand are the many and teach the least. Each that is drawn counts for those that are not,
+    so that the expectation of the loss is that over all agents.
+
+    Returns: rows ``[B]`` of agents with labels, ascending, and the importance ``[B]`` of each.
+    """
+    agent = batch["agent"]
+    distance = norm(agent.target).masked_fill(~agent.target_mask, 0.0).amax(1)
+    stands = distance < MOVING_M
+    labelled = agent.target_mask.any(1)
+    if standing_share == 1:
+        drawn = labelled
+    else:
+        draw = torch.rand(stands.shape, device=stands.device)
+        drawn = labelled & (~stands | (draw < standing_share))
+    importance = torch.where(stands, 1 / standing_share, 1.0)
+    return drawn.nonzero()[:, 0], importance[drawn]
 
 
 def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
@@ -102,6 +144,32 @@ def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
     weight = weight.masked_fill(agent.category == int(TrackCategory.SCORED), config.scored)
     weight = weight.masked_fill(agent.category == int(TrackCategory.FOCAL), config.focal)
     return weight * agent.target_mask.any(1)
+
+
+def label_weight(batch: HeteroData, config: LossConfig) -> Tensor:
+    """Return the weights of the labels ``[A, F]``: 1 if recorded, 0 without one, ``continued`` otherwise."""
+    agent = batch["agent"]
+    weight = torch.full_like(agent.target[..., 0], config.continued)
+    weight = weight.masked_fill(_is_recorded(batch), 1.0)
+    return weight * agent.target_mask
+
+
+def last_label(batch: HeteroData) -> Tensor:
+    """Return the last recorded future step ``[A]`` of each agent, or the last continued one without any.
+
+    Probabilities are learned there: a continued step was drawn from a model and tells nothing of which future
+    comes true.
+    """
+    valid = batch["agent"].target_mask
+    recorded = valid & _is_recorded(batch)
+    return last_step(recorded).where(recorded.any(1), last_step(valid))
+
+
+def _is_recorded(batch: HeteroData) -> Tensor:
+    """Return whether each future step ``[A, F]`` lies before the continued ones."""
+    agent = batch["agent"]
+    step = torch.arange(agent.target_mask.shape[1], device=agent.target.device)
+    return step < batch.recorded[agent.batch][:, None]
 
 
 def laplace_nll(location: Tensor, scale: Tensor, target: Tensor) -> Tensor:
@@ -122,39 +190,36 @@ def average_displacement(trajectory: Tensor, target: Tensor, valid: Tensor) -> T
 
 
 def winner_takes_all(
-    trajectory: Tensor, scale: Tensor, target: Tensor, valid: Tensor, best: Tensor
+    trajectory: Tensor, scale: Tensor, target: Tensor, weight: Tensor, best: Tensor
 ) -> Tensor:
-    """Average |x - μ| of mode ``best`` ``[A]`` plus the Laplace NLL of its scale over valid steps: ``[A]``.
+    """Average |x - μ| of mode ``best`` ``[A]`` plus the Laplace NLL of its scale over labels: ``[A]``.
 
     μ is detached in the NLL. Trained through the NLL, its gradient would be scaled by 1/b, smallest where the
     error is largest: 150 epochs on the sample's training scenes end at a focal minFDE6 of 3.9 m that way, and
     of 0.5 m this way.
 
-    Shapes as :func:`average_displacement`.
+    Shapes as :func:`average_displacement`; weight ``[A, F]`` as of :func:`label_weight`.
     """
     row = torch.arange(len(best), device=best.device)
-    location, spread = trajectory[row, best], scale[row, best]
+    location = trajectory[row, best]
+    spread = scale[row, best]
     error = (target - location).abs().sum(-1)
-    return masked_mean(error + laplace_nll(location.detach(), spread, target), valid)
+    values = error + laplace_nll(location.detach(), spread, target)
+    labelled = (weight > 0).sum(-1).clamp(min=1)
+    return (values * weight).sum(-1) / labelled
 
 
-def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Compute the Laplace NLL of the last valid step under every detached mode: ``[A, K]``.
+def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, last: Tensor) -> Tensor:
+    """Compute the Laplace NLL of step ``last`` ``[A]`` under every detached mode: ``[A, K]``.
 
     Shapes as :func:`average_displacement`.
     """
-    last = last_step(valid)
     row = torch.arange(len(last), device=last.device)
-    end, spread = trajectory.detach()[row, :, last], scale.detach()[row, :, last]
+    end = trajectory.detach()[row, :, last]
+    spread = scale.detach()[row, :, last]
     return laplace_nll(end, spread, target[row, last][:, None])
 
 
 def mixture_nll(logits: Tensor, nll: Tensor) -> Tensor:
     """Compute -log Σ_k π_k exp(-nll_k) with π = softmax(logits): ``[..., K]`` -> ``[...]``."""
     return -torch.logsumexp(logits.log_softmax(-1) - nll, -1)
-
-
-def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Average the last axis over ``mask``; 0 where the mask is empty."""
-    weight = mask.to(values.dtype)
-    return (values * weight).sum(-1) / weight.sum(-1).clamp(min=1)

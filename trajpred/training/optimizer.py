@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
@@ -40,9 +41,11 @@ class OptimizerConfig:
 def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> dict[str, Any]:
     """Return optimiser and per-step schedule for ``configure_optimizers``."""
     parameters = [p for p in module.parameters() if p.requires_grad]
+    matrices = [p for p in parameters if p.ndim >= 2]
+    vectors = [p for p in parameters if p.ndim < 2]
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
     ]
     optimizer = AdamW(groups, lr=config.learning_rate)
     warmup = max(1, round(config.warmup * total_steps))
@@ -77,24 +80,37 @@ class FiniteGuard:
 
         ``gradients`` are keyed by the names of the model's parameters; ``when`` is for the message.
         """
-        losses, scenarios, self.losses, self.scenarios = self.losses, self.scenarios, [], []
-        if bool((norm + sum(batch["loss"] for batch in losses)).isfinite()):
+        losses = self.losses
+        scenarios = _first(self.scenarios)
+        self.losses = []
+        self.scenarios = []
+        total = norm + sum(batch["loss"] for batch in losses)
+        if bool(total.isfinite()):
             return
-        # In causal order (weights make losses non-finite): the first group with such a value is the cause.
-        groups = {
-            "weight": model.named_parameters(),
-            "loss": (item for batch in losses for item in batch.items()),
-            "gradient of": gradients.items(),
-        }
-        found = ((group, _non_finite(values)) for group, values in groups.items())
-        cause = next((f"{group} {_first(names)}" for group, names in found if names), "norm of all gradients")
-        raise DataError(f"training stopped at {when}, not finite: {cause}; scenarios: {_first(scenarios)}")
+        cause = _cause(model, losses, gradients)
+        raise DataError(f"training stopped at {when}, not finite: {cause}; scenarios: {scenarios}")
 
 
-def _non_finite(named: Iterable[tuple[str, Tensor]]) -> list[str]:
-    return list(dict.fromkeys(name for name, value in named if not bool(value.isfinite().all())))
+def _cause(model: nn.Module, losses: list[dict[str, Tensor]], gradients: dict[str, Tensor]) -> str:
+    """Name what is not finite, in causal order: weights make losses non-finite, and these gradients."""
+    if weights := _non_finite(model.named_parameters()):
+        return f"weight {_first(weights)}"
+    batches = chain.from_iterable(batch.items() for batch in losses)
+    if non_finite_losses := _non_finite(batches):
+        return f"loss {_first(non_finite_losses)}"
+    if non_finite_gradients := _non_finite(gradients.items()):
+        return f"gradient of {_first(non_finite_gradients)}"
+    return "norm of all gradients"
+
+
+def _non_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
+    """Return the names of the tensors with a value that is not finite, each once."""
+    names = [name for name, value in tensors if not bool(value.isfinite().all())]
+    return list(dict.fromkeys(names))
 
 
 def _first(names: Sequence[str], count: int = 4) -> str:
-    rest = [f"and {len(names) - count} more"] if len(names) > count else []
-    return ", ".join([*names[:count], *rest])
+    shown = list(names[:count])
+    if len(names) > count:
+        shown.append(f"and {len(names) - count} more")
+    return ", ".join(shown)

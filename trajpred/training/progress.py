@@ -14,14 +14,15 @@ from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
 from pytorch_lightning.loggers import TensorBoardLogger
 from tqdm import tqdm
 
-from trajpred.graph.data_module import SceneData
 from trajpred.metrics import columns
-from trajpred.store import ScenarioStore
+from trajpred.training.data_module import SceneData
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.record import RunHistory, epochs_done
 
-#: Seconds between two states of the bar, and at most between two lines.
-REFRESH_S, LINE_S = 0.2, 120.0
+#: Seconds between two states of the bar.
+REFRESH_S = 0.2
+#: Seconds at most between two lines.
+LINE_S = 120.0
 
 
 class RunProgress(ProgressBar):
@@ -35,9 +36,13 @@ class RunProgress(ProgressBar):
 
     def __init__(self, history: RunHistory) -> None:
         super().__init__()
-        self.history, self.enabled = history, True
+        self.history = history
+        self.enabled = True
         self.bar: Any = None
-        self.first, self.start_s, self.shown_s = 0, 0.0, 0.0
+        #: Step at which the run starts or resumes.
+        self.first = 0
+        self.start_s = 0.0
+        self.shown_s = 0.0
         #: Step of a validation that no line has shown yet.
         self.validated: int | None = None
 
@@ -48,7 +53,8 @@ class RunProgress(ProgressBar):
         self.enabled = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.first, self.start_s = trainer.global_step, time.monotonic()
+        self.first = trainer.global_step
+        self.start_s = time.monotonic()
         self.shown_s = self.start_s
         if not self.enabled:
             return
@@ -93,48 +99,79 @@ class RunProgress(ProgressBar):
     def _show(self, trainer: pl.Trainer, note: str = "") -> None:
         if not self.enabled:
             return
-        self.shown_s, validated, self.validated = time.monotonic(), self.validated, None
-        epochs, loss = _epochs(trainer), note or f"loss {self.history.loss:.3f}"
+        self.shown_s = time.monotonic()
+        validation: dict[str, float] = {}
+        if self.validated:
+            validation = self.history.rows.get(self.validated, {})
+        self.validated = None
+        epochs = _epochs(trainer)
+        loss = note or f"loss {self.history.loss:.3f}"
+        best = _best(trainer)
         if self.bar is None:
-            news = _describe_validation(self.history.rows.get(validated, {}) if validated else {})
-            parts = (epochs, *self._times(trainer), loss, _best(trainer), news)
-            print("   ".join(filter(None, parts)), flush=True)
+            news = _describe_validation(validation)
+            parts = (epochs, _steps(trainer), self._times(trainer), loss, best, news)
+            print("   ".join(part for part in parts if part), flush=True)
             return
         self.bar.n = trainer.global_step
-        shown = filter(None, (loss, _best(trainer), epochs.strip()))
-        self.bar.set_postfix_str(", ".join(shown))  # tqdm fits the line to the terminal
+        postfix = (loss, best, epochs.strip())
+        # tqdm fits the line to the terminal.
+        self.bar.set_postfix_str(", ".join(part for part in postfix if part))
 
-    def _times(self, trainer: pl.Trainer) -> Iterator[str]:
-        """Yield the steps, and the time since the start and to the end."""
-        step, total = trainer.global_step, total_steps(trainer)
-        elapsed, done = time.monotonic() - self.start_s, step - self.first
-        yield f"step {step:{len(str(total))}}" + (f"/{total}" if total else "")
-        left = f", {tqdm.format_interval(elapsed / done * (total - step))} left" if total and done else ""
-        yield tqdm.format_interval(elapsed) + left
+    def _times(self, trainer: pl.Trainer) -> str:
+        """Return the time since the start and to the end."""
+        total = total_steps(trainer)
+        elapsed = time.monotonic() - self.start_s
+        done = trainer.global_step - self.first
+        text = tqdm.format_interval(elapsed)
+        if not total or not done:
+            return text
+        left = elapsed / done * (total - trainer.global_step)
+        return f"{text}, {tqdm.format_interval(left)} left"
+
+
+def _steps(trainer: pl.Trainer) -> str:
+    """Return the steps done, of all if the run has an end."""
+    total = total_steps(trainer)
+    text = f"step {trainer.global_step:{len(str(total))}}"
+    return f"{text}/{total}" if total else text
 
 
 def _describe_validation(row: dict[str, float]) -> str:
-    parts = [f"{name} {row[key]:.2f}" for name in columns("progress") if (key := f"val/focal/{name}") in row]
-    return f"validation loss {row['val/loss']:.3f}, focal {' '.join(parts)}" if "val/loss" in row else ""
+    if "val/loss" not in row:
+        return ""
+    parts: list[str] = []
+    for name in columns("progress"):
+        key = f"val/focal/{name}"
+        if key in row:
+            parts.append(f"{name} {row[key]:.2f}")
+    return f"validation loss {row['val/loss']:.3f}, focal {' '.join(parts)}"
 
 
 def total_steps(trainer: pl.Trainer) -> int | None:
     """Return the number of optimiser steps of the whole run; None if it has no end."""
     total = trainer.estimated_stepping_batches
-    return None if total == float("inf") else int(total)
+    if total == float("inf"):
+        return None
+    return int(total)
 
 
 def _epochs(trainer: pl.Trainer) -> str:
     """Return the epochs done, with a decimal within an epoch, of all."""
-    total, done = trainer.max_epochs or -1, f"{epochs_done(trainer):.1f}".removesuffix(".0")
-    return f"epoch {done:>{len(str(total))}}/{total}" if total > 0 else f"epoch {done}"
+    total = trainer.max_epochs or -1
+    done = f"{epochs_done(trainer):.1f}".removesuffix(".0")
+    if total <= 0:
+        return f"epoch {done}"
+    return f"epoch {done:>{len(str(total))}}/{total}"
 
 
 def _best(trainer: pl.Trainer) -> str:
     """Return the best value so far of the metric that chooses the best checkpoint."""
-    for one in trainer.checkpoint_callbacks:
-        if isinstance(one, ModelCheckpoint) and one.monitor and one.best_model_score is not None:
-            return f"best {metric_label(one.monitor)} {float(one.best_model_score):.3f}"
+    for callback in trainer.checkpoint_callbacks:
+        if not isinstance(callback, ModelCheckpoint) or not callback.monitor:
+            continue
+        if callback.best_model_score is not None:
+            score = float(callback.best_model_score)
+            return f"best {metric_label(callback.monitor)} {score:.3f}"
     return ""
 
 
@@ -146,20 +183,24 @@ def metric_label(key: str) -> str:
 def describe(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[str, str]]:
     """Yield names and texts of what is about to be trained."""
     yield "device", _device(trainer)
-    data, scenes = getattr(trainer, "datamodule", None), ""
+    data = getattr(trainer, "datamodule", None)
+    step_size = ""
     if isinstance(data, SceneData):
-        train, val = data.training_scenes(), ScenarioStore(data.store, "val")
+        train = data.training_scenes()
+        val = data.validation_scenes()
         yield "scenes", f"{len(train):,} for training, {len(val):,} for validation"
         yield "store", str(data.store)
-        size = data.batch_size * trainer.accumulate_grad_batches
-        scenes = f" of {size} scenes" if data.memory_gb is None else f" of at most {size} scenes"
+        at_most = "" if data.memory_gb is None else "at most "
+        step_size = f" of {at_most}{data.batch_size * trainer.accumulate_grad_batches} scenes"
     if isinstance(module, LitForecaster):
-        parts = module.forecaster.encoder, module.forecaster.decoder
+        encoder = type(module.forecaster.encoder).__name__
+        decoder = type(module.forecaster.decoder).__name__
         count = sum(p.numel() for p in module.parameters())
-        yield "model", f"{' and '.join(type(part).__name__ for part in parts)}, {count:,} parameters"
+        yield "model", f"{encoder} and {decoder}, {count:,} parameters"
     total = total_steps(trainer)
     epochs = f"{trainer.max_epochs} epochs, " if (trainer.max_epochs or 0) > 0 else ""
-    yield "training", epochs + (f"{total:,} steps" if total else "steps without end") + scenes
+    steps = f"{total:,} steps" if total else "steps without end"
+    yield "training", epochs + steps + step_size
     if trainer.global_step:
         yield "resumes", f"after {trainer.global_step:,} steps"
     if isinstance(trainer.logger, TensorBoardLogger):  # trainer.log_dir would wait for the other processes
@@ -169,8 +210,11 @@ def describe(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[
 
 def _device(trainer: pl.Trainer) -> str:
     precision = "" if str(trainer.precision).startswith("32") else f", {trainer.precision}"
-    kind, processes, threads = trainer.strategy.root_device.type, trainer.world_size, torch.get_num_threads()
+    kind = trainer.strategy.root_device.type
+    processes = trainer.world_size
     if kind == "cuda":
         return f"{processes} x {torch.cuda.get_device_name()}{precision}"
     share = f"{processes} processes, each with " if processes > 1 else ""
-    return f"{kind.upper()}, {share}{threads} thread{'s' if threads > 1 else ''}{precision}"
+    count = torch.get_num_threads()
+    threads = "1 thread" if count == 1 else f"{count} threads"
+    return f"{kind.upper()}, {share}{threads}{precision}"

@@ -1,8 +1,7 @@
-"""Facts and curves of a training, kept in its checkpoints; its folder, and the report it leaves there."""
+"""Facts and curves of a training, kept in its checkpoints, and its folder."""
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,22 +14,20 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation import evaluate, write_results
-from trajpred.evaluation.report import beside, show, tables, to_markdown
 from trajpred.evaluation.results import environment, store_facts
-from trajpred.graph.data_module import SceneData
 from trajpred.model.checkpoint import TRAINING
-from trajpred.predictors import load_predictor
-from trajpred.store import ScenarioStore
-from trajpred.store.sample import store_words
-from trajpred.viz.curves import draw_curves
-from trajpred.viz.scene import draw_scene, save_scene
+from trajpred.training.data_module import SceneData
 
-#: Files in the folder of a run. ``evaluation.json`` is the input of ``trajpred compare``.
-CURVES, EVALUATION, TABLES, WORST = "curves.png", "evaluation.json", "evaluation.md", "worst_{}.png"
-#: The metric of the focal agent that chooses the worst scenes.
-WORST_BY = "minFDE6"
-DPI = 110
+#: Facts of a record that determine the batches of an epoch, besides the store.
+_BATCH_FACTS = (
+    "seed",
+    "batch_size",
+    "accumulate_grad_batches",
+    "memory_gb",
+    "hold_out",
+    "stores",
+    "processes",
+)
 #: Seconds to wait for another training of the same run to end.
 LOCK_S = 10.0
 
@@ -40,11 +37,13 @@ def batch_order(record: dict[str, Any]) -> dict[str, Any]:
 
     Of the store only the training split counts: other splits may have changed.
     """
-    names = "seed", "batch_size", "accumulate_grad_batches", "memory_gb", "hold_out", "stores", "processes"
-    facts = {name: record[name] for name in names if name in record}
+    facts = {name: record[name] for name in _BATCH_FACTS if name in record}
     store = record.get("store") or {}
     origin = {name: store[name] for name in ("source", "config") if name in store}
-    return facts | ({"store": {**origin, "train": store.get("scenarios", {}).get("train")}} if origin else {})
+    if origin:
+        origin["train"] = store.get("scenarios", {}).get("train")
+        facts["store"] = origin
+    return facts
 
 
 class TrainingRecord(pl.Callback):
@@ -79,12 +78,17 @@ class TrainingRecord(pl.Callback):
         }
         data = getattr(trainer, "datamodule", None)
         if isinstance(data, SceneData):
-            accumulate = trainer.accumulate_grad_batches
-            self.fixed |= {"seed": data.seed, "batch_size": data.batch_size * accumulate}
-            self.fixed |= {"accumulate_grad_batches": accumulate, "processes": trainer.world_size}
-            self.fixed |= {"memory_gb": data.memory_gb, "hold_out": data.hold_out}
-            self.fixed |= {"stores": data.stores, "window": data.window}
-            self.fixed["store"] = store_facts(data.store)
+            self.fixed |= {
+                "seed": data.seed,
+                "batch_size": data.batch_size * trainer.accumulate_grad_batches,
+                "accumulate_grad_batches": trainer.accumulate_grad_batches,
+                "processes": trainer.world_size,
+                "memory_gb": data.memory_gb,
+                "hold_out": data.hold_out,
+                "stores": data.stores,
+                "window": data.window,
+                "store": store_facts(data.store),
+            }
         current = batch_order(self.fixed)
         for name, value in self.required.items():
             same = current.get(name) == value
@@ -96,7 +100,8 @@ class TrainingRecord(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         earlier = checkpoint.get(TRAINING, {})
-        self.earlier_s, self.weights = earlier.get("wall_s", 0.0), earlier.get("weights")
+        self.earlier_s = earlier.get("wall_s", 0.0)
+        self.weights = earlier.get("weights")
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         within = progress["current"]["completed"] > 0 and not progress["is_last_batch"]
         self.required = batch_order(earlier) if within else {}
@@ -105,8 +110,12 @@ class TrainingRecord(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         wall_s = round(self.earlier_s + time.monotonic() - self.start_s, 1)
-        reached = {"epoch": trainer.current_epoch + 1, "steps": trainer.global_step, "wall_s": wall_s}
-        checkpoint[TRAINING] = {**self.fixed, "weights": self.weights, **reached}
+        checkpoint[TRAINING] = self.fixed | {
+            "weights": self.weights,
+            "epoch": trainer.current_epoch + 1,
+            "steps": trainer.global_step,
+            "wall_s": wall_s,
+        }
 
 
 def epochs_done(trainer: pl.Trainer) -> float:
@@ -134,7 +143,8 @@ class RunHistory(pl.Callback):
         return float(self._sum) / max(1, self._batches)
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        self._sum, self._batches = 0.0, 0
+        self._sum = 0.0
+        self._batches = 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         self._sum = self._sum + trainer.callback_metrics["train/loss"]
@@ -142,8 +152,9 @@ class RunHistory(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if not trainer.sanity_checking:
-            metrics = {k: float(x) for k, x in trainer.callback_metrics.items() if k.startswith("val/")}
-            self._add(trainer, metrics)
+            metrics = trainer.callback_metrics
+            validation = {name: float(x) for name, x in metrics.items() if name.startswith("val/")}
+            self._add(trainer, validation)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         self._add(trainer, {"train/loss": self.loss})
@@ -155,7 +166,9 @@ class RunHistory(pl.Callback):
         return {"rows": self.rows, "sum": float(self._sum), "batches": self._batches}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows, self._sum, self._batches = (state_dict[name] for name in ("rows", "sum", "batches"))
+        self.rows = state_dict["rows"]
+        self._sum = state_dict["sum"]
+        self._batches = state_dict["batches"]
 
 
 def create_run_folder(logger: Any) -> None:
@@ -182,54 +195,3 @@ def lock_run(trainer: pl.Trainer) -> Iterator[None]:
             except Timeout:
                 raise DataError("another training is writing here", file=run) from None
         yield
-
-
-def report(store: Path, checkpoint: Path, run: Path | None, history: RunHistory, scenes: int) -> None:
-    """Evaluate ``checkpoint`` on the validation split, print the outcome, and fill the run's folder.
-
-    Args:
-        run: the folder; None without a logger, when nothing is written.
-        history: curves of the run.
-        scenes: number of worst scenes to draw.
-    """
-    rows = ScenarioStore(store, "val")
-    print(f"\nEvaluating {checkpoint.name} on {len(rows):,} validation scenes", flush=True)
-    predictor, constant_velocity = (load_predictor(name) for name in (checkpoint, "constant_velocity"))
-    result, baseline = (evaluate(one, rows) for one in (predictor, constant_velocity))
-    show([beside(result, baseline)], note="")
-    if result.missing["all"]:
-        print(f"{result.missing['all']} agents beyond the model's limits were not predicted.")
-    if run is not None:
-        write_results(run / EVALUATION, [baseline, result])
-        (run / TABLES).write_text(to_markdown(tables(result)), encoding="utf-8")
-        curves = draw_curves(history.rows, f"{run.parent.name}/{run.name}", result.training.get("steps"))
-        save_scene(curves, run / CURVES, dpi=DPI)
-        for number, name in enumerate(result.worst(WORST_BY, scenes), 1):
-            scenario = rows[rows.index(name)]
-            save_scene(draw_scene(scenario, predictor([scenario])[0]), run / WORST.format(number), dpi=DPI)
-        _print_files(run, checkpoint)
-    options = shlex.join(["--checkpoint", str(checkpoint), *store_words(store)])
-    print("Next:")
-    print(f"  trajpred visualize {options} --out {shlex.quote(str((run or Path()) / 'pictures'))}")
-    print(f"  trajpred evaluate {options} --by all")
-    if run is not None and any(run.glob("events.*")):
-        print(f"  tensorboard --logdir {shlex.quote(str(run))}")
-
-
-def _print_files(run: Path, checkpoint: Path) -> None:
-    """Print which files are where."""
-    model = checkpoint.resolve()
-    if model.is_relative_to(run.resolve()):
-        model = model.relative_to(run.resolve())
-    files = {
-        CURVES: "learning curves",
-        TABLES: "validation tables",
-        EVALUATION: "the same and more, for trajpred compare",
-        WORST.format(1): f"the validation scene with the largest {WORST_BY}; further ones follow",
-        "config.yaml": "all settings",
-        model.as_posix(): "the model",
-    }
-    files = {name: text for name, text in files.items() if (run / name).exists()}
-    width = max(map(len, files))
-    print(f"Results in {run}:")
-    print("\n".join(f"  {name:<{width}}  {text}" for name, text in files.items()))

@@ -1,162 +1,169 @@
 """The settings of the train command: its config files, and wrong settings explained in one sentence.
 
-Neither torch nor Lightning is imported here, which takes seconds: names and files are checked before.
+Neither torch nor Lightning is imported here, which takes seconds: config files are read before.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import reduce
-from itertools import pairwise, starmap
-from operator import or_
+from itertools import pairwise
 from pathlib import Path
 from pydoc import locate
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
 from trajpred.errors import DataError
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
+    from jsonargparse import ArgumentError, ArgumentParser
 
-_LINES = [line.split() for line in Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines()]
-_KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "NoneType": None}
-#: The names of all settings, without those of the classes that are chosen by their path.
-NAMES = tuple(name for name, *_ in _LINES)
-#: The types of those that are numbers or switches.
-TYPES: dict[str, Any] = {name: reduce(or_, map(_KINDS.get, kinds)) for name, *kinds in _LINES if kinds}
-#: Settings that are taken from others: which one, and how it is converted.
-LINKED: dict[str, tuple[str, Any]] = {
-    "data.seed": ("seed_everything", int),
-    "record.weights": ("weights", None),
-}
-_UNKNOWN_OPTION = re.compile(r"Option '([\w.]+)'")
-_NO_CLASS = re.compile(r"dot import path string: (\S+)|Problem with given class_path '(\S+)':\s+module ")
-_KEY = re.compile(r'Parser key "([\w.]+)"')
-_CLASS = re.compile(r"given class_path '([\w.]+)'")
-_VALUE = re.compile(r"(?:Got|Given) value: ?(.*)")
-_EXPECTED = re.compile(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\]|tuple with (\d+) elements)")
-#: Types in words.
-_WORDS = {"int": "an integer", "float": "a number", "bool": "true or false", "NoneType": "null"}
-_WORDS |= {"str": "text", "dict": "a mapping", **dict.fromkeys(("list", "tuple"), "a list")}
 #: What the command takes besides settings.
 OPTIONS = ("config", "help", "print_config")
+#: Settings that are taken from others.
+LINKED = {"data.seed": "seed_everything", "record.weights": "weights"}
 
 
-def check_settings(args: Sequence[str]) -> None:
-    """Reject names that no setting has, settings that are taken from others, wrong numbers, unusable files.
+class Setting(NamedTuple):
+    """A setting that a user has written.
+
+    Attributes:
+        key: its dotted name, without ``init_args``.
+        value: as written; None for a flag without one.
+        file: the config file that contains it; None on the command line.
+    """
+
+    key: str
+    value: Any
+    file: Path | None
+
+
+def check_files(args: Sequence[str]) -> None:
+    """Reject config files that cannot be read or contain no settings, and words that are no flags.
 
     Raises: DataError.
     """
-    values: list[str] = []
     for file in _configs(args):
         if file.is_fifo():
             continue  # it can be read once
-        content = read_yaml(file)
-        if not isinstance(content, dict):
+        if not isinstance(read_yaml(file), dict):
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
-        for key, value in _items(content):
-            if problem := _problem_of(key):
-                raise DataError(problem, file=file, field=key)
-            if key in TYPES:
-                flow = yaml.safe_dump(value, default_flow_style=True)
-                values.append(f"--{key}={value if isinstance(value, str) else flow.splitlines()[0]}")
     if args and not args[0].startswith("-"):
         raise DataError(f"unexpected argument {args[0]!r}: settings are written --NAME VALUE")
-    for word in args:
-        if word.startswith("--"):
-            flag = word.partition("=")[0].rstrip("+")
-            if problem := _problem_of(_plain(flag[2:]), "--"):
-                raise DataError(f"{flag}: {problem}")
-    values += [f"{flag}={x}" for flag, x in pairwise(spelled(args)) if flag.removeprefix("--") in TYPES]
-    _check_values(values, args)
 
 
-def _check_values(values: Sequence[str], args: Sequence[str]) -> None:
-    """Let jsonargparse check numbers and switches, without the classes that take them."""
-    from jsonargparse import ArgumentError, ArgumentParser
+def explain(error: ArgumentError, parser: ArgumentParser, args: Sequence[str]) -> DataError:
+    """Explain in one sentence what ``parser`` rejects in ``args``: a name that no setting has, or a value.
 
-    parser = ArgumentParser(exit_on_error=False)
-    for name, kind in TYPES.items():
-        parser.add_argument(f"--{name}", type=kind)
+    A wrong name is located and the nearest one suggested; of a value, the parser's own message is shown.
+    """
+    settings = list(_written(args))
+    for setting in settings:
+        if (problem := _problem_of(setting, settings, parser)) is not None:
+            if setting.file is None:
+                return DataError(f"--{setting.key}: {problem}")
+            return DataError(problem, file=setting.file, field=setting.key)
+    message = str(error)
+    problem = " ".join(message.split())
+    for file in _configs(args):
+        if message == _message_of(parser, file):
+            return DataError(problem, file=file)
+    return DataError(problem)
+
+
+def _message_of(parser: ArgumentParser, file: Path) -> str | None:
+    """Return what ``parser`` reports about a config file alone."""
+    from jsonargparse import ArgumentError
+
     try:
-        parser.parse_args(values)
+        parser.parse_path(file)
     except ArgumentError as error:
-        raise explain(str(error), parser, args) from None
+        return str(error)
+    return None
+
+
+def _problem_of(setting: Setting, settings: Sequence[Setting], parser: ArgumentParser) -> str | None:
+    """Return what is wrong with the name of a setting, or of a group of settings; None if nothing is."""
+    key = setting.key
+    prefix = "" if setting.file else "--"
+    if key in LINKED:
+        return f"is taken from {prefix}{LINKED[key]}: set that instead"
+    defaults = dict(parser.get_defaults().items())
+    for group in _groups_above(key):
+        default = defaults.get(f"{group}.class_path")
+        if default is not None and key != f"{group}.class_path":
+            return _problem_of_argument(key.removeprefix(f"{group}."), group, default, settings)
+    names = [_plain(name) for name in defaults]
+    for name in (*OPTIONS, *names):
+        is_setting_or_group = f"{name}.".startswith(f"{key}.")
+        is_part = key.startswith(f"{name}.")
+        if is_setting_or_group or is_part:
+            return None
+    return f"no such setting; {_suggest(nearest(key, names), prefix)}"
+
+
+def _problem_of_argument(name: str, group: str, default: str, settings: Sequence[Setting]) -> str | None:
+    """Return what is wrong with an argument of the class of ``group``, ``default`` if none is chosen."""
+    path = default
+    for setting in settings:
+        if setting.key in (group, f"{group}.class_path") and isinstance(setting.value, str):
+            path = setting.value
+    cls: Any = locate(path) or locate(f"{default.rpartition('.')[0]}.{path}")
+    if cls is None:
+        return None
+    parameters = inspect.signature(cls).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if takes_any or name.partition(".")[0] in (*parameters, "help"):
+        return None
+    return f"no such setting of {cls.__name__}; {_suggest(nearest(name, parameters))}"
+
+
+def _groups_above(key: str) -> Iterator[str]:
+    """Yield the groups that a dotted key lies in, the innermost first."""
+    while "." in key:
+        key = key.rpartition(".")[0]
+        yield key
+
+
+def _written(args: Sequence[str]) -> Iterator[Setting]:
+    """Yield the settings in the order in which they are applied: config files, then the command line."""
+    for file in reversed(_configs(args)):
+        if file.is_file():
+            for key, value in _items(read_yaml(file)):
+                yield Setting(key, value, file)
+    words = [*spelled(args), "--"]
+    for word, following in pairwise(words):
+        if word.startswith("--"):
+            value = None if following.startswith("--") else following
+            yield Setting(_plain(word[2:].rstrip("+")), value, None)
 
 
 def spelled(args: Sequence[str]) -> list[str]:
     """Spell ``--name=value`` as the two words ``--name value``."""
-    return [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    words: list[str] = []
+    for word in args:
+        if word.startswith("--"):
+            words += word.split("=", 1)
+        else:
+            words.append(word)
+    return words
 
 
-def _problem_of(key: str, prefix: str = "") -> str | None:
-    """Return what is wrong with the name of a setting, or with a group of settings or a part of one."""
-    if key in LINKED:
-        return f"is taken from {LINKED[key][0]}: set that instead"
-    known = any(f"{name}.".startswith(f"{key}.") or key.startswith(f"{name}.") for name in (*OPTIONS, *NAMES))
-    return None if known else f"no such setting; {_suggest(nearest(key, NAMES), prefix)}"
-
-
-def explain(problem: str, parser: ArgumentParser, args: Sequence[str]) -> DataError:
-    """Turn what jsonargparse reports about the arguments ``args`` into one sentence."""
-    key = ".".join(_KEY.findall(problem))
-    value = _VALUE.search(problem)
-    expected = dict.fromkeys(starmap(_in_words, _EXPECTED.findall(problem)))
-    classes = _CLASS.findall(problem)
-    if classes and (found := _UNKNOWN_OPTION.search(problem)):
-        key, chosen = f"{key}.{found[1]}", classes[0].rpartition(".")[2]
-        known = inspect.signature(cast(Any, locate(classes[0]))).parameters
-        problem = f"no such setting of {chosen}; {_suggest(nearest(found[1], known))}"
-    elif value and value[1].startswith("NestedArg"):
-        problem = f"no class that has this setting is chosen: give --{key} CLASS first"
-    elif wrong := _NO_CLASS.search(problem):
-        default = parser.get_defaults().get(f"{key}.class_path")
-        example = f", as {default} is" if default else ""
-        problem = f"{wrong[1] or wrong[2]!r} is not the path of a class{example}"
-    elif value and expected:
-        problem = f"must be {' or '.join(expected)}, is {value[1]!r}"
-    return _located(key, " ".join(problem.rpartition('":')[2].split()), args)
-
-
-def _in_words(kind: str, values: str, count: str) -> str:
-    """Describe an expected type, of which jsonargparse names the kind, the values or their count."""
-    if values:
-        return f"one of {values}"
-    return f"a list of {count} values" if count else _WORDS.get(kind, kind)
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the most similar of the dotted names ``known``, or else the one whose last part is."""
-    names = list(known)
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the most similar of the dotted names ``candidates``, or else the one whose last part is."""
+    names = list(candidates)
     if close := get_close_matches(name, names, 1, 0.8):
         return close[0]
-    last = {one.rpartition(".")[2]: one for one in reversed(names)}
-    found = get_close_matches(name.rpartition(".")[2], last, 1, 0.7)
-    return last[found[0]] if found else None
+    by_last_part = {candidate.rpartition(".")[2]: candidate for candidate in reversed(names)}
+    close = get_close_matches(name.rpartition(".")[2], by_last_part, 1, 0.7)
+    return by_last_part[close[0]] if close else None
 
 
 def _suggest(close: str | None, prefix: str = "") -> str:
     return f"did you mean {prefix}{close}?" if close else "train --help_all lists all"
-
-
-def _located(key: str, problem: str, args: Sequence[str]) -> DataError:
-    """Name the flag that sets ``key``, or the config file that does; neither for an empty key."""
-    if not key:
-        return DataError(problem)
-    for word in args:
-        flag = word.partition("=")[0].rstrip("+")
-        if flag.startswith("--") and _plain(flag[2:]) == _plain(key):
-            return DataError(f"{flag}: {problem}")
-    for file in _configs(args):
-        if _plain(key) in dict(_items(read_yaml(file))):
-            return DataError(problem, file=file, field=key)
-    return DataError(problem, field=key)
 
 
 def _configs(args: Sequence[str]) -> list[Path]:
@@ -171,15 +178,21 @@ def configs_first(args: Sequence[str]) -> list[str]:
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", "-c", action="append", nargs="?", default=[])
-    given, settings = parser.parse_known_args(args)
-    if None in given.config:
+    options, settings = parser.parse_known_args(args)
+    files: list[str | None] = options.config
+    if None in files:
         return list(args)  # the parser of the settings reports that the file is missing
     parser.add_argument("--resume", type=Path, nargs="?")
     resume: Path | None = parser.parse_known_args(settings)[0].resume
-    if resume is not None and not given.config:
-        own = (resume if resume.is_dir() else resume.parent.parent) / "config.yaml"
-        given.config = [str(own)] if own.is_file() else []
-    return [word for file in given.config for word in ("--config", file)] + settings
+    if resume is not None and not files:
+        run = resume if resume.is_dir() else resume.parent.parent
+        config = run / "config.yaml"
+        if config.is_file():
+            files = [str(config)]
+    words: list[str] = []
+    for file in files:
+        words += ["--config", str(file)]
+    return words + settings
 
 
 def read_yaml(file: Path) -> Any:
@@ -202,9 +215,13 @@ def _plain(key: str) -> str:
 
 def _items(content: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted keys and nested values, without ``init_args``; items of a list have its key."""
-    for item in content if isinstance(content, list) else ():
-        yield from _items(item, prefix)
-    for name, value in content.items() if isinstance(content, dict) else ():
+    if isinstance(content, list):
+        for item in content:
+            yield from _items(item, prefix)
+        return
+    if not isinstance(content, dict):
+        return
+    for name, value in content.items():
         inner = prefix if name == "init_args" else f"{prefix}.{name}".strip(".")
         yield inner, value
         yield from _items(value, inner)

@@ -11,8 +11,9 @@ class RunLogger(TensorBoardLogger):
     """Lightning's logger without its curve of the epoch: TensorBoard sorts by name and opens on train/loss.
 
     Args:
-        save_dir, name, version: the run's folder is ``save_dir/name/version``, by default a new
-            ``runs/forecaster/version_N``.
+        save_dir: folder of all runs; that of this run is ``save_dir/name/version``.
+        name: of the recipe.
+        version: of the run; by default a new ``version_N``.
     """
 
     def __init__(
@@ -21,4 +22,5 @@ class RunLogger(TensorBoardLogger):
         super().__init__(save_dir, name, version, default_hp_metric=False)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        super().log_metrics({name: x for name, x in metrics.items() if name != "epoch"}, step)
+        curves = {name: value for name, value in metrics.items() if name != "epoch"}
+        super().log_metrics(curves, step)

@@ -1,16 +1,14 @@
-"""The ``train`` command: from one config and a store to checkpoints, TensorBoard and a validation table."""
+"""Train from one config and a store, to checkpoints and TensorBoard."""
 
 from __future__ import annotations
 
 import inspect
-import logging
 import shlex
 import signal
 import sys
-import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from pydoc import locate
 from typing import Any
@@ -24,11 +22,10 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
 from trajpred.files import naming
-from trajpred.graph.data_module import SceneData, without_held_out
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
 from trajpred.model.pretrained import LAST
 from trajpred.store import ScenarioStore
-from trajpred.store.sample import SAMPLE_STORE, ensure_store
+from trajpred.store.sample import ensure_store
 from trajpred.time_grid import same_step
 from trajpred.training.checkpoint_io import (
     PREVIOUS,
@@ -38,47 +35,36 @@ from trajpred.training.checkpoint_io import (
     StoppedError,
     newest_checkpoint,
 )
+from trajpred.training.data_module import SceneData, without_held_out
+from trajpred.training.defaults import DEFAULTS, TRAINER_DEFAULTS
 from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
-from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run, report
-from trajpred.training.settings import LINKED, check_settings, configs_first, explain
+from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run
+from trajpred.training.settings import LINKED, check_files, configs_first, explain
 
-#: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
-TRAINER_DEFAULTS: dict[str, Any] = {
-    "accelerator": "auto",
-    "max_epochs": 60,
-    "gradient_clip_val": 1.0,
-    "check_val_every_n_epoch": 10,
-    "log_every_n_steps": 5,
-    "num_sanity_val_steps": 0,
-    "enable_model_summary": False,
-    "use_distributed_sampler": False,  # SceneData distributes the scenes itself
-    "plugins": [{"class_path": "trajpred.training.checkpoint_io.AtomicCheckpointIO"}],
-    "logger": {
-        "class_path": "trajpred.training.tensorboard.RunLogger",
-        "init_args": {"save_dir": "runs", "name": "forecaster"},
-    },
-}
-#: Defaults of all other options.
-DEFAULTS: dict[str, Any] = {
-    "data.store": str(SAMPLE_STORE),
-    "data.batch_size": 4,
-    "data.augment": {"drop_agents": 0.1, "drop_lanes": 0.1, "truncate_history": 0.2},
-    "model.encoder": {"class_path": "trajpred.model.SceneEncoder"},
-    "model.decoder": {"class_path": "trajpred.model.ModeDecoder"},
-    "best.monitor": "val/scored/minFDE6",
-    "best.filename": "best",
-    "best.enable_version_counter": False,
-    "last.filename": "last",
-    "last.save_on_train_epoch_end": True,
-    "last.enable_version_counter": False,
-    # One callback of Lightning saves by epochs or by time, so two of them write the same file.
-    "recent.filename": "last",
-    "recent.train_time_interval": "00:05:00",
-    "recent.enable_version_counter": False,
-}
 
+@dataclass(frozen=True)
+class TrainedRun:
+    """A training that has reached its end.
+
+    Attributes:
+        scenes: the validation scenes.
+        checkpoint: the best checkpoint; the last one if no validation has run.
+        folder: the folder of the run, None without a logger.
+        history: its curves.
+        pictures: number of worst scenes to draw.
+    """
+
+    scenes: ScenarioStore
+    checkpoint: Path
+    folder: Path | None
+    history: RunHistory
+    pictures: int
+
+
+#: What the command does, in its help.
+DESCRIPTION = "Train, then print the validation table of the best checkpoint beside constant velocity."
 #: An abbreviation would hide a mistyped name.
 STRICT = {"exit_on_error": False, "allow_abbrev": False}
 
@@ -101,19 +87,20 @@ class TrainCLI(LightningCLI):
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
-        for target, (source, convert) in LINKED.items():
-            parser.link_arguments(source, target, compute_fn=convert)
+        for target, source in LINKED.items():
+            parser.link_arguments(source, target)
         parser.set_defaults(DEFAULTS)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.args: list[str] = args
         args = configs_first(args)
-        check_settings(args)
+        check_files(args)
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
-            raise explain(str(error), parser, args) from None
-        seed, accumulate = self.config.seed_everything, self.config.trainer.accumulate_grad_batches
+            raise explain(error, parser, args) from None
+        seed = self.config.seed_everything
+        accumulate = self.config.trainer.accumulate_grad_batches
         require(0 <= seed < 2**32, "seed_everything", f"must be 0 to {2**32 - 1}, is {seed}")
         require(accumulate > 0, "trainer.accumulate_grad_batches", f"must be positive, is {accumulate}")
         require(self.config.pictures.scenes >= 0, "pictures.scenes", "must not be negative")
@@ -123,21 +110,18 @@ class TrainCLI(LightningCLI):
         check_precision(config.trainer.precision)
         with one_sentence():  # YAML can write names that no file has
             store = ensure_store(Path(config.data.store))
-        train, val = ScenarioStore(store, "train"), ScenarioStore(store, "val")
+        train = ScenarioStore(store, "train")
+        val = ScenarioStore(store, "val")
         scenes = min(len(without_held_out(train, config.data.hold_out)), len(val))
         self.devices = choose_devices(config.trainer, config.data.batch_size, scenes, self.args)
-        require(train.lengths == val.lengths, "steps", f"train has {train.lengths}, val {val.lengths}")
+        if config.data.window is None:
+            advice = "give --data.window, the observed and future steps of the model"
+            differ = f"train has {train.lengths}, val {val.lengths}: {advice}"
+            require(train.lengths == val.lengths, "steps", differ)
         history, horizon = config.data.window or train.lengths
-        _require_unset("model.history", config.model.history, 50, history)
-        decoder = config.model.decoder.init_args
-        cls: Any = locate(config.model.decoder.class_path)
-        parameters = inspect.signature(cls).parameters
-        needed = f"the constructor of {cls.__name__} must take horizon, the future steps, set from the data"
-        require("horizon" in parameters, "model.decoder", needed)
-        default = parameters["horizon"].default
-        _require_unset("model.decoder.init_args.horizon", decoder.horizon, default, horizon)
-        config.model.history, decoder.horizon = history, horizon
-        config.model.step_s = step_s = round(train[0].step_s, 3)
+        self._set_window(history, horizon)
+        step_s = round(train[0].step_s, 3)
+        config.model.step_s = step_s
         for path in config.data.stores or {}:
             other_s = ScenarioStore(path, "train")[0].step_s
             rates = f"{path} has steps of {other_s:g} s, {store} of {step_s:g} s"
@@ -145,22 +129,40 @@ class TrainCLI(LightningCLI):
         if config.resume is not None:
             config.resume = self._resume_from(config.resume)
 
-    def _resume_from(self, given: Path) -> Path:
+    def _set_window(self, history: int, horizon: int) -> None:
+        """Set the model's observed and future steps, which the config must not set otherwise."""
+        model = self.config.model
+        decoder = model.decoder.init_args
+        _require_unset("model.history", model.history, 50, history)
+        cls: Any = locate(model.decoder.class_path)
+        parameters = inspect.signature(cls).parameters
+        needed = f"the constructor of {cls.__name__} must take horizon, the future steps, set from the data"
+        require("horizon" in parameters, "model.decoder", needed)
+        default = parameters["horizon"].default
+        _require_unset("model.decoder.init_args.horizon", decoder.horizon, default, horizon)
+        model.history = history
+        decoder.horizon = horizon
+
+    def _resume_from(self, path: Path) -> Path:
         """Find the checkpoint to resume from, check its config, and set its run's folder."""
-        checkpoint, content = newest_checkpoint(given)
+        checkpoint, content = newest_checkpoint(path)
         require("optimizer_states" in content, "resume", f"{checkpoint} contains weights only")
         same = content[CONFIG] == self.config.model.as_dict()
         require(same, "resume", f"{checkpoint} was trained with other model settings; give its config.yaml")
         if self.config.trainer.logger:
-            run, logger = checkpoint.resolve().parent.parent, self.config.trainer.logger.init_args
-            logger.save_dir, logger.name, logger.version = str(run.parent.parent), run.parent.name, run.name
+            run = checkpoint.resolve().parent.parent
+            logger = self.config.trainer.logger.init_args
+            logger.save_dir = str(run.parent.parent)
+            logger.name = run.parent.name
+            logger.version = run.name
         return checkpoint
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Add the curves of the run, and show its progress in our own way unless progress is disabled."""
-        silent = self.config.trainer.enable_progress_bar is False
-        own = [self.history, *([] if silent else [RunProgress(self.history)])]
-        self.trainer_defaults = {**self.trainer_defaults, "callbacks": own}
+        """Add the curves of the run, and show its progress as this package does unless it is disabled."""
+        callbacks: list[pl.Callback] = [self.history]
+        if self.config.trainer.enable_progress_bar is not False:
+            callbacks.append(RunProgress(self.history))
+        self.trainer_defaults = self.trainer_defaults | {"callbacks": callbacks}
         return super().instantiate_trainer(**self.devices, **kwargs)
 
     def instantiate_classes(self) -> None:
@@ -176,7 +178,8 @@ class TrainCLI(LightningCLI):
         if self.trainer.is_global_zero and self.config.resume is None:
             create_run_folder(self.trainer.logger)
         # The config.yaml that is saved then describes how to repeat the run, not how to resume it.
-        self.resume, self.config.resume = self.config.resume, None
+        self.resume = self.config.resume
+        self.config.resume = None
         if self.resume is not None and self.config.trainer.logger:
             self.config.trainer.logger.init_args.version = None
 
@@ -192,13 +195,20 @@ def one_sentence() -> Iterator[None]:
         raise DataError(f"these settings cannot be used: {error or type(error).__name__}") from error
 
 
-def _require_unset(name: str, given: int, default: int, found: int) -> None:
-    require(given in (default, found), name, f"is {given}, the data have {found}; it is taken from the data")
+def _require_unset(name: str, value: int, default: int, of_data: int) -> None:
+    problem = f"is {value}, the data have {of_data}; it is taken from the data"
+    require(value in (default, of_data), name, problem)
 
 
-def train(args: Sequence[str] | None = None) -> None:
-    """Train, then print the validation table of the best checkpoint beside constant velocity."""
-    _configure_output()
+def train(args: Sequence[str] | None = None) -> TrainedRun | None:
+    """Train to the end.
+
+    Args:
+        args: the settings as ``--NAME VALUE``, by default those of the command line.
+
+    Returns:
+        What can be reported; None in all processes but the first, and if no checkpoint was saved.
+    """
     cli = TrainCLI(
         LitForecaster,
         SceneData,
@@ -208,18 +218,30 @@ def train(args: Sequence[str] | None = None) -> None:
         auto_configure_optimizers=False,
         trainer_defaults=TRAINER_DEFAULTS,
         save_config_kwargs={"overwrite": True},
-        parser_kwargs={"prog": "trajpred train", "description": train.__doc__} | STRICT,
+        parser_kwargs={"prog": "trajpred train", "description": DESCRIPTION} | STRICT,
     )
     folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
     with lock_run(cli.trainer), naming(folder):
         _fit(cli)
-    # The best checkpoint; the last one if no validation has run.
-    saved = [c.best_model_path for c in cli.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
-    checkpoint = next(filter(None, saved), None)
-    if cli.trainer.is_global_zero and checkpoint is not None:
-        Path(checkpoint).with_name(PREVIOUS).unlink(missing_ok=True)
-        run = folder if cli.trainer.loggers else None
-        report(cli.datamodule.store, Path(checkpoint), run, cli.history, cli.config.pictures.scenes)
+    checkpoint = _best_checkpoint(cli.trainer)
+    if checkpoint is None or not cli.trainer.is_global_zero:
+        return None
+    checkpoint.with_name(PREVIOUS).unlink(missing_ok=True)
+    return TrainedRun(
+        scenes=cli.datamodule.validation_scenes(),
+        checkpoint=checkpoint,
+        folder=folder if cli.trainer.loggers else None,
+        history=cli.history,
+        pictures=cli.config.pictures.scenes,
+    )
+
+
+def _best_checkpoint(trainer: pl.Trainer) -> Path | None:
+    """Return the best checkpoint, or the last one if no validation has run; None if none was saved."""
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, ModelCheckpoint) and callback.best_model_path:
+            return Path(callback.best_model_path)
+    return None
 
 
 def _fit(cli: TrainCLI) -> None:
@@ -254,25 +276,3 @@ def _advice(checkpoint: Path) -> str:
     settings = [] if (run / "config.yaml").is_file() else ["..."]
     resume = ["--resume", str(run if checkpoint.name == LAST else checkpoint)]
     return f"Resume with:\n  trajpred train {shlex.join([*settings, *resume])}"
-
-
-def _report_in_threads(error: threading.ExceptHookArgs) -> None:
-    """Print the traceback of a thread, unless TensorBoard's cannot write: its next write raises the error."""
-    if not isinstance(error.exc_value, OSError):
-        threading.__excepthook__(error)
-
-
-def _configure_output() -> None:
-    """Silence messages of the libraries that a user cannot act on."""
-    threading.excepthook = _report_in_threads
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for message in (
-        "LightningCLI's args",
-        ".*does not have many workers",
-        ".*logging interval",
-        ".*LeafSpec",
-        "Checkpoint directory .* is not empty",  # a resumed run
-        "You're resuming from a checkpoint that ended before",  # SceneLoader resumes within the epoch
-    ):
-        warnings.filterwarnings("ignore", message)

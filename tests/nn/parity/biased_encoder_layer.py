@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from tests.nn.parity.case import Case
-from trajpred.nn.published.transformer_m import BiasedEncoderLayer
+from trajpred.nn.published.biased_attention import BiasedEncoderLayer
 
 
 def load_layer(layer: BiasedEncoderLayer, case: Case, prefix: str = "") -> None:

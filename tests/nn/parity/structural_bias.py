@@ -7,10 +7,10 @@ from tests.nn.parity.case import Case
 from tests.nn.parity.gaussian_distance_kernel import load_kernel
 from trajpred.nn import Padding
 from trajpred.nn.published.graph_structure import UNREACHABLE, GraphStructure
+from trajpred.nn.published.node_encoding import NodeEncoding
 from trajpred.nn.published.structural_bias import (
     GaussianDistanceKernel,
     Mode,
-    NodeEncoding,
     StructuralBias,
     pair_distances,
 )

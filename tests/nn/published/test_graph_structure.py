@@ -8,17 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.nn.published.random_graphs import random_edges
 from trajpred.nn import GraphStructure, Padding, shortest_paths
 from trajpred.nn.published.graph_structure import UNREACHABLE, direct_edges, path_edges
 
 SIZES = [6, 1, 9, 4]
-
-
-def random_edges(sizes: list[int], share: float = 0.2) -> Tensor:
-    graph = torch.repeat_interleave(torch.tensor(sizes))
-    chosen = (graph[:, None] == graph) & (torch.rand(len(graph), len(graph)) < share)
-    edges = chosen.nonzero().T  # self loops among them
-    return edges[:, torch.randperm(edges.shape[1])]
 
 
 def search(edges: Tensor, start: int) -> dict[int, int]:

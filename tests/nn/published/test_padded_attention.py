@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from trajpred.nn import PaddedAttention, merge_tensors, pad_samples
+from trajpred.nn.published.biased_attention import BiasedAttention, BiasedEncoderLayer
 
 HIDDEN, KEY_HIDDEN, HEADS = 6, 4, 2
 LENGTHS, KEY_LENGTHS = [3, 0, 5, 1, 2], [4, 2, 0, 1, 3]
@@ -99,3 +100,55 @@ def test_lists_without_a_known_width_are_not_merged() -> None:
     for wrong in ({"tensors": [None]}, {"tensors": [torch.randn(2, 3)], "hidden_size": 4}):
         with pytest.raises(ValueError, match="hidden_size"):
             merge_tensors(**wrong)
+
+
+def biased(shape: tuple[int, ...]) -> tuple[BiasedAttention, Tensor, Tensor]:
+    """Return an operator, tokens ``[2, 5, 8]``, and a bias of that shape that excludes some pairs."""
+    torch.manual_seed(0)
+    bias = torch.randn(shape)
+    bias[..., 2:] = -torch.inf
+    return BiasedAttention(8, 2).eval(), torch.randn(2, 5, 8, requires_grad=True), bias
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 5, 5), (5, 5), (2, 1, 5, 5)])
+def test_a_row_of_excluded_pairs_attends_to_nothing(shape: tuple[int, ...]) -> None:
+    """Finite in both evaluations, forwards and backwards; other rows are those of softmax."""
+    attention, x, bias = biased(shape)
+    bias[..., 1, :] = -torch.inf
+    out = attention(x, x, bias)
+    again, weight = attention(x, x, bias, return_attention=True)
+    assert_close(out, again)
+    assert not weight[:, :, 1].any() and torch.equal(out[:, 1], attention.out.bias.expand(2, 8))
+    kept = torch.tensor([0, 2, 3, 4])
+    assert_close(weight[:, :, kept].sum(-1), torch.ones(2, 2, 4))
+    assert not weight[..., 2:].any()
+    # Only the first two senders count.
+    alone = attention(x[:, kept], x[:, :2], bias[..., kept, :2])
+    assert_close(out[:, kept], alone)
+    for result in (out, again):
+        [gradient] = torch.autograd.grad(result.sum(), x, retain_graph=True)
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("return_attention", [False, True])
+def test_a_bool_bias_is_a_mask(return_attention: bool) -> None:
+    attention, x, bias = biased((2, 1, 5, 5))
+    mask = torch.rand(bias.shape) < 0.6
+    mask[:, :, 3] = False
+    added = torch.zeros(bias.shape).masked_fill(~mask, -torch.inf)
+    found = attention(x, x, mask, return_attention=return_attention)
+    expected = attention(x, x, added, return_attention=return_attention)
+    assert_close(found, expected, rtol=0, atol=0)
+    layer = BiasedEncoderLayer(8, 16, 2).eval()
+    valid = torch.tensor([[True] * 3 + [False] * 2, [True] * 5])
+    assert_close(layer(x, mask, valid), layer(x, added, valid), rtol=0, atol=0)
+    # A valid row whose valid keys are all excluded attends to no padding instead.
+    assert torch.equal(layer(x, mask, valid)[0, 3], layer(x, mask & False, valid)[0, 3])
+
+
+@pytest.mark.parametrize("name", ["mask", "key_mask", "attention_mask"])
+def test_masks_that_are_not_bool_are_rejected(name: str) -> None:
+    shape = (2, 5, 5) if name == "attention_mask" else (2, 5)
+    for dtype in (torch.float32, torch.int64, torch.uint8):
+        with pytest.raises(ValueError, match=f"^{name} must be bool"):
+            PaddedAttention(8)(torch.randn(2, 5, 8), **{name: torch.ones(shape, dtype=dtype)})

@@ -6,25 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 
-from tests.nn.published.test_graph_structure import random_edges
-from trajpred.nn import GaussianDistanceKernel, GraphStructure, Padding, StructuralBias
+from tests.nn.published.random_graphs import TYPES, random_graph
+from trajpred.nn import GaussianDistanceKernel, StructuralBias
 from trajpred.nn.published.graph_structure import UNREACHABLE
 from trajpred.nn.published.structural_bias import EdgeBias2D, ShortestPathBias
 from trajpred.nn.segment import LOWEST
 
-HEADS, TYPES, K = 2, 4, 6
+HEADS = 2
+K = 6
 SMALL: dict[str, Any] = {"num_edges": TYPES, "num_spatial": 8, "num_edge_dis": 5, "num_3d_bias_kernel": K}
 each_edge_type = pytest.mark.parametrize("edge_type", ["multi_hop", "single"])
-
-
-def graph(sizes: list[int], **options: Any) -> tuple[Tensor, GraphStructure]:
-    edges = random_edges(sizes, 0.3)
-    types = torch.randint(1, TYPES + 1, (edges.shape[1], 2))
-    mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
-    return mask, GraphStructure.of(edges, types, Padding.of_counts(sizes), **options)
 
 
 def test_errors() -> None:
@@ -56,7 +49,7 @@ def test_far_hop_counts_share_a_row() -> None:
 
 @each_edge_type
 def test_pairs_without_edges_have_no_edge_bias_and_no_gradient(edge_type: Any) -> None:
-    bias, (_, structure) = EdgeBias2D(HEADS, TYPES, edge_type), graph([5, 3], edge_type=edge_type)
+    bias, (_, structure) = EdgeBias2D(HEADS, TYPES, edge_type), random_graph([5, 3], edge_type=edge_type)
     out = bias(structure.hops, structure.edges)
     none = (structure.edges == 0).all(-1).all(-1)
     assert none.any() and not out.permute(0, 2, 3, 1)[none].any() and out.any()
@@ -66,7 +59,7 @@ def test_pairs_without_edges_have_no_edge_bias_and_no_gradient(edge_type: Any) -
 
 
 def test_max_spd_masks_far_pairs_but_never_the_token() -> None:
-    mask, structure = graph([6])
+    mask, structure = random_graph([6])
     for max_spd, far in ((2, structure.hops >= 2), (None, structure.hops < 0), (511, structure.hops < 0)):
         hidden = StructuralBias(HEADS, **SMALL, max_spd=max_spd)(mask, structure) == LOWEST
         assert (hidden[..., 1:, 1:] == far[:, None]).all()

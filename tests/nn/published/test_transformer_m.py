@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from tests.nn.published.test_structural_bias import graph
+from tests.nn.published.random_graphs import random_graph
 from trajpred.nn import BiasedEncoderLayer, GraphStructure, Padding, TransformerMEncoder
 from trajpred.nn.published.transformer_m import probabilities
 
@@ -40,7 +40,7 @@ def encoder_of(**options: Any) -> TransformerMEncoder:
 
 
 def batch_of(sizes: list[int], dim: int = 3) -> dict[str, Any]:
-    mask, structure = graph(sizes)
+    mask, structure = random_graph(sizes)
     types = torch.randint(1, TYPES + 1, (*mask.shape, 2)) * mask[..., None]
     positions = torch.randn(*mask.shape, dim).double() * mask[..., None]
     return {"node_type": types, "mask": mask, "structure": structure, "positions": positions}

@@ -8,8 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-#: In the folder of a run: the folder of its checkpoints, the best one, and the one to resume from.
-CHECKPOINTS, BEST, LAST = "checkpoints", "best.ckpt", "last.ckpt"
+#: Folder of the checkpoints within the folder of a run.
+CHECKPOINTS = "checkpoints"
+#: The best checkpoint of a run.
+BEST = "best.ckpt"
+#: The checkpoint to resume a run from.
+LAST = "last.ckpt"
+
+#: Licence of the weights in this folder, which were learned from Argoverse 1.
+LICENCE = "CC BY-NC-SA 4.0, non-commercial use only"
 
 
 def list_models() -> list[str]:
@@ -31,5 +38,17 @@ def locate(checkpoint: str | Path) -> Path:
     if str(checkpoint) in list_models():
         return FOLDER / f"{checkpoint}.pt"
     path = Path(checkpoint)
-    found = (path / folder / name for folder in (CHECKPOINTS, "") for name in (BEST, LAST))
-    return next((file for file in found if file.is_file()), path) if path.is_dir() else path
+    if not path.is_dir():
+        return path
+    for folder in (path / CHECKPOINTS, path):
+        for name in (BEST, LAST):
+            if (folder / name).is_file():
+                return folder / name
+    return path
+
+
+def licence_of(checkpoint: str | Path) -> str:
+    """Return the licence of weights that ship with the package; empty for other checkpoints."""
+    if locate(checkpoint).parent == FOLDER:
+        return LICENCE
+    return ""

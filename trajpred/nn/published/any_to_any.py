@@ -11,12 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.nn.published.graph_stores import (
+    EdgeSetName,
+    batch_of_edges,
+    batch_of_nodes,
+    edge_type_of,
+    feature,
+    rows,
+)
 from trajpred.nn.segment import reduce_items
 
 #: Default name of a feature.
 HIDDEN_STATE = "hidden_state"
 
-EdgeSetName = str | tuple[str, str, str]
 Result = Tensor | tuple[Tensor, Tensor]
 #: ``f(value, receiver, num_receivers, **options)`` of ``[items, ...]`` and the receiver ``[items]`` of each.
 ReceiverOp = Callable[..., Tensor]
@@ -64,9 +71,9 @@ class AnyToAnyConvolution(nn.Module):
 
     Example:
         >>> class Sum(AnyToAnyConvolution):
-        ...     def convolve(self, *, sender_node_input, **given):
-        ...         message = given["broadcast_from_sender_node"](sender_node_input)
-        ...         return given["pool_to_receiver"](message)
+        ...     def convolve(self, *, sender_node_input, **functions):
+        ...         message = functions["broadcast_from_sender_node"](sender_node_input)
+        ...         return functions["pool_to_receiver"](message)
         >>> edge_index = torch.tensor([[0, 1], [2, 2]])
         >>> Sum(receiver_tag="target")(torch.tensor([[1.0], [2.0], [4.0]]), edge_index).flatten()
         tensor([0., 0., 3.])
@@ -83,10 +90,15 @@ class AnyToAnyConvolution(nn.Module):
     ) -> None:
         super().__init__()
         self.name = name
-        self.receiver_tag = None if receiver_tag is None else ReceiverTag(receiver_tag)  # type: ignore[arg-type]
+        self.receiver_tag: ReceiverTag | None = None
+        if receiver_tag is not None:
+            self.receiver_tag = ReceiverTag(receiver_tag)  # type: ignore[arg-type]  # names too
         self.receiver_feature = receiver_feature
-        self.sender_node_feature, self.sender_edge_feature = sender_node_feature, sender_edge_feature
-        self.extra_receiver_ops = None if extra_receiver_ops is None else dict(extra_receiver_ops)
+        self.sender_node_feature = sender_node_feature
+        self.sender_edge_feature = sender_edge_feature
+        self.extra_receiver_ops: dict[str, ReceiverOp] | None = None
+        if extra_receiver_ops is not None:
+            self.extra_receiver_ops = dict(extra_receiver_ops)
 
     @property
     def takes_receiver_input(self) -> bool:
@@ -118,7 +130,8 @@ class AnyToAnyConvolution(nn.Module):
         """Convolve; implemented by subclasses. Returns ``[R, ...]``.
 
         Args:
-            sender_node_input, sender_edge_input: ``[S, ...]`` and ``[items, ...]``, None if off.
+            sender_node_input: ``[S, ...]``, None if off.
+            sender_edge_input: ``[items, ...]``, None if off.
             receiver_input: ``[R, ...]``, None if off.
             broadcast_from_sender_node: ``[S, ...]`` -> ``[items, ...]``; None without senders.
             broadcast_from_receiver: ``[R, ...]`` -> ``[items, ...]``.
@@ -149,6 +162,7 @@ class AnyToAnyConvolution(nn.Module):
             edge_attr: ``[E, in_e]``, if and only if ``sender_edge_feature`` is set.
             batch: ``[S]``, graph of each node, for CONTEXT over nodes.
             edge_batch: ``[E]``, graph of each edge, for CONTEXT over edges.
+            receiver_tag: see the class.
             kwargs: passed on to ``convolve``.
         """
         if not isinstance(x, (Tensor, tuple)):
@@ -156,6 +170,7 @@ class AnyToAnyConvolution(nn.Module):
         tag = self._tag(receiver_tag)
         if tag is CONTEXT and isinstance(x, Tensor):
             raise ValueError("receiver_tag CONTEXT needs x = (x_sender or None, context)")
+        sender: Tensor | None
         sender, receiver = (x, x) if isinstance(x, Tensor) else x
         index, origin = _ends(tag, edge_index, batch, edge_batch)
         R = receiver.shape[0]
@@ -163,19 +178,28 @@ class AnyToAnyConvolution(nn.Module):
             sender = None
 
         def from_sender(value: Tensor) -> Tensor:
-            return value if origin is None else value.index_select(0, origin)
+            if origin is None:
+                return value
+            return value.index_select(0, origin)
+
+        def from_receiver(value: Tensor) -> Tensor:
+            return value.index_select(0, index)
+
+        def pool(value: Tensor, reduce_type: str = "sum") -> Tensor:
+            return reduce_items(value, index, R, reduce_type)
 
         if self.extra_receiver_ops is not None:
-            bound = {"receiver": index, "num_receivers": R}
-            ops = self.extra_receiver_ops.items()
-            kwargs["extra_receiver_ops"] = {name: partial(op, **bound) for name, op in ops}
+            kwargs["extra_receiver_ops"] = {
+                name: partial(op, receiver=index, num_receivers=R)
+                for name, op in self.extra_receiver_ops.items()
+            }
         return self.convolve(
             sender_node_input=sender,
             sender_edge_input=edge_attr,
             receiver_input=receiver if self.takes_receiver_input else None,
             broadcast_from_sender_node=None if sender is None else from_sender,
-            broadcast_from_receiver=lambda value: value.index_select(0, index),
-            pool_to_receiver=lambda value, reduce_type="sum": reduce_items(value, index, R, reduce_type),
+            broadcast_from_receiver=from_receiver,
+            pool_to_receiver=pool,
             **kwargs,
         )
 
@@ -196,49 +220,64 @@ class AnyToAnyConvolution(nn.Module):
                 node. Without ``batch`` there is one graph.
             edge_set_name: ``(source, name, target)``, or its middle if unique.
             node_set_name: for CONTEXT, instead of an edge set.
+            receiver_tag: see the class.
+            kwargs: passed on to :meth:`forward`.
         """
-        tag = kwargs["receiver_tag"] = self._tag(receiver_tag)
+        tag = self._tag(receiver_tag)
+        kwargs["receiver_tag"] = tag
         over_nodes = node_set_name is not None
         if over_nodes == (edge_set_name is not None) or (over_nodes and tag is not CONTEXT):
             needed = "exactly one of edge_set_name," if tag is CONTEXT else "edge_set_name, not"
             raise ValueError(f"receiver_tag {tag.name} needs {needed} node_set_name")
         if node_set_name is not None:
-            nodes, context = graph[node_set_name], self._receivers(graph["context"])
-            sender = _feature(nodes, self.sender_node_feature)
-            one_graph = context.new_zeros(0 if sender is None else sender.shape[0], dtype=torch.int64)
-            kwargs["batch"] = nodes.batch if "batch" in nodes else one_graph
+            nodes = graph[node_set_name]
+            context = self._receivers(graph["context"])
+            sender = feature(nodes, self.sender_node_feature)
+            kwargs["batch"] = batch_of_nodes(nodes, sender, context)
             return self.forward((sender, context), **kwargs)
-        source, name, target = _edge_type(graph, edge_set_name)
+        source, name, target = edge_type_of(graph, edge_set_name)
         edges = graph[source, name, target]
-        kwargs |= {"edge_index": edges.edge_index, "edge_attr": _feature(edges, self.sender_edge_feature)}
+        kwargs["edge_index"] = edges.edge_index
+        kwargs["edge_attr"] = feature(edges, self.sender_edge_feature)
         if tag is CONTEXT:
-            nodes, of = graph[source], edges.edge_index[0]
-            of_edge = nodes.batch[of] if "batch" in nodes else torch.zeros_like(of)
-            kwargs["edge_batch"] = edges.batch if "batch" in edges else of_edge
+            kwargs["edge_batch"] = batch_of_edges(edges, graph[source])
             return self.forward((None, self._receivers(graph["context"])), **kwargs)
         senders, receivers = (source, target) if tag is TARGET else (target, source)
-        sender = _feature(graph[senders], self.sender_node_feature)
+        sender = feature(graph[senders], self.sender_node_feature)
         return self.forward((sender, self._receivers(graph[receivers])), **kwargs)
 
     def _receivers(self, store: Any) -> Tensor:
         """Return the feature of the receivers, without one ``[R, 0]``."""
-        return torch.empty(_rows(store), 0) if self.receiver_feature is None else store[self.receiver_feature]
+        if self.receiver_feature is None:
+            return torch.empty(rows(store), 0)
+        values: Tensor = store[self.receiver_feature]
+        return values
 
     def check_inputs(self, sender_node: Tensor | None, sender_edge: Tensor | None) -> None:
         """Raise ValueError unless exactly those sender inputs are given that are switched on."""
-        for name, value in (("sender_node", sender_node), ("sender_edge", sender_edge)):
-            feature = getattr(self, f"{name}_feature")
-            if (feature is None) != (value is None):
-                found = "is missing" if value is None else "must not be given"
-                raise ValueError(f"{name}_feature is {feature!r}, so {name}_input {found}")
+        _check_input("sender_node", self.sender_node_feature, sender_node)
+        _check_input("sender_edge", self.sender_edge_feature, sender_edge)
 
     def _tag(self, at_call: ReceiverTag | int | str | None) -> ReceiverTag:
-        given = (self.receiver_tag, at_call)
-        tags = {ReceiverTag(tag) for tag in given if tag is not None}  # type: ignore[arg-type]  # names too
+        """Return the receiver tag of a call, which the layer or the call gives, or both alike."""
+        tags = set()
+        for tag in (self.receiver_tag, at_call):
+            if tag is not None:
+                tags.add(ReceiverTag(tag))  # type: ignore[arg-type]  # names too
         if len(tags) != 1:
-            found = "two that differ" if tags else "neither"
-            raise ValueError(f"{type(self).__name__} needs receiver_tag at construction or call, got {found}")
+            problem = "two that differ" if tags else "neither"
+            raise ValueError(
+                f"{type(self).__name__} needs receiver_tag at construction or call, got {problem}"
+            )
         return tags.pop()
+
+
+def _check_input(name: str, feature: str | None, value: Tensor | None) -> None:
+    """Raise ValueError unless an input is present if and only if its feature is."""
+    if (feature is None) == (value is None):
+        return
+    problem = "is missing" if value is None else "must not be given"
+    raise ValueError(f"{name}_feature is {feature!r}, so {name}_input {problem}")
 
 
 def _ends(
@@ -253,20 +292,3 @@ def _ends(
     if edge_index is None or batch is not None:
         raise ValueError(f"receiver_tag {tag.name} needs edge_index, not batch")
     return edge_index[tag], edge_index[1 - tag]
-
-
-def _feature(store: Any, name: str | None) -> Tensor | None:
-    return None if name is None else store[name]
-
-
-def _edge_type(graph: HeteroData, name: EdgeSetName | None) -> tuple[str, str, str]:
-    found = [edge_type for edge_type in graph.edge_types if name in (edge_type, edge_type[1])]
-    if len(found) != 1:
-        raise ValueError(f"edge_set_name {name!r} matches {len(found)} of {graph.edge_types}")
-    return found[0]
-
-
-def _rows(store: Any) -> int:
-    """Count the nodes of a store whose features may have any names."""
-    features = [value for key, value in store.items() if isinstance(value, Tensor) and key != "ptr"]
-    return features[0].shape[0] if features else int(store.num_nodes)

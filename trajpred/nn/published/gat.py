@@ -40,8 +40,12 @@ class GATLayer(nn.Module):
         leaky_slope: slope of the LeakyReLU in the feed-forward network.
         dropout: rate of drop(·) above.
         attention_dropout: rate on α.
-        negative_slope, add_self_loops, fill_value, bias, residual, share_weights: of PyG's convolution, by
-            their names there; ``share_weights`` (W_l = W_r) exists in GATv2 only.
+        negative_slope: of PyG's convolution, as are the following, by their names there.
+        add_self_loops: likewise.
+        fill_value: likewise.
+        bias: likewise.
+        residual: likewise.
+        share_weights: likewise; W_l = W_r, exists in GATv2 only.
 
     Shapes: x ``[N, H · C]``, or of a plain layer also (senders ``[S, …]``, receivers ``[R, …]``), edge_index
     ``[2, E]`` -> ``[N, H · C]`` or ``[R, H · C]``. With ``add_self_loops`` every node
@@ -74,10 +78,15 @@ class GATLayer(nn.Module):
         if share_weights and conv != "gatv2":
             raise ValueError("share_weights needs conv gatv2: GAT has one matrix for both ends of an edge")
         dim = heads * channels
-        extra: dict[str, Any] = {"edge_dim": edge_channels} if edge_channels else {}
-        extra |= {"share_weights": True} if share_weights else {}
+        if in_channels is None:
+            in_channels = dim
+        extra: dict[str, Any] = {}
+        if edge_channels:
+            extra["edge_dim"] = edge_channels
+        if share_weights:
+            extra["share_weights"] = True
         self.conv = CONVOLUTIONS[conv](
-            dim if in_channels is None else in_channels,
+            in_channels,
             channels,
             heads=heads,
             dropout=attention_dropout,
@@ -94,7 +103,8 @@ class GATLayer(nn.Module):
         self.feed_forward = nn.Sequential(
             nn.Linear(dim, dim), nn.LeakyReLU(leaky_slope), nn.Dropout(dropout), nn.Linear(dim, dim)
         )
-        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.norm1 = nn.LayerNorm(dim)
+        self.norm2 = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -120,7 +130,9 @@ class GATEncoder(nn.Module):
         channels: channels of the nodes and of the output (the encoder size of the article).
         heads: number of heads H; the layers have H · channels.
         layers: number of layers.
-        plain, edge_channels, options: see :class:`GATLayer`.
+        plain: see :class:`GATLayer`.
+        edge_channels: see :class:`GATLayer`.
+        options: further arguments of :class:`GATLayer`.
         leaky_slope: slope of all LeakyReLU outside the convolutions.
         repeat_input: False if nodes already have H · channels; plain layers never repeat.
 
@@ -149,20 +161,23 @@ class GATEncoder(nn.Module):
     ) -> None:
         super().__init__()
         width = heads * channels
-        self.edge_channels, self.repeats = edge_channels, heads if repeat_input and not plain else 1
+        self.edge_channels = edge_channels
+        self.repeats = 1
+        if repeat_input and not plain:
+            self.repeats = heads
         self.in_channels = channels if repeat_input else width
-        self.layers = nn.ModuleList(
-            GATLayer(
+        self.layers = nn.ModuleList()
+        for number in range(layers):
+            layer = GATLayer(
                 channels,
                 heads,
                 plain=plain,
-                in_channels=self.in_channels if plain and layer == 0 else None,
+                in_channels=self.in_channels if plain and number == 0 else None,
                 edge_channels=edge_channels,
                 leaky_slope=leaky_slope,
                 **options,
             )
-            for layer in range(layers)
-        )
+            self.layers.append(layer)
         self.out = nn.Sequential(nn.Linear(width, channels), nn.LeakyReLU(leaky_slope))
 
     def forward(
@@ -177,7 +192,9 @@ class GATEncoder(nn.Module):
         """Return the targets; with ``return_attention`` also the attention of each layer."""
         nodes, attention = self.encode(x, edge_index, edge_attr)
         out = self.out(nodes.index_select(0, target_index))
-        return (out, attention) if return_attention else out
+        if return_attention:
+            return out, attention
+        return out
 
     def encode(
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None
@@ -185,11 +202,14 @@ class GATEncoder(nn.Module):
         """Return all nodes ``[N, H · channels]`` after the last layer, and the attention of each layer."""
         if x.shape[1] != self.in_channels:
             raise ValueError(f"nodes must have {self.in_channels} channels, not {x.shape[1]}")
-        expected = (edge_index.shape[1], self.edge_channels) if self.edge_channels else None
-        found = None if edge_attr is None else tuple(edge_attr.shape)
-        if found != expected:
-            raise ValueError(f"edge_attr must have the shape {expected}, not {found}")
-        x, attention = x.repeat(1, self.repeats), []
+        expected = None
+        if self.edge_channels:
+            expected = (edge_index.shape[1], self.edge_channels)
+        shape = None if edge_attr is None else tuple(edge_attr.shape)
+        if shape != expected:
+            raise ValueError(f"edge_attr must have the shape {expected}, not {shape}")
+        x = x.repeat(1, self.repeats)
+        attention = []
         for layer in self.layers:
             x, weights = layer(x, edge_index, edge_attr)
             attention.append(weights)

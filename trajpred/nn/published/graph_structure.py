@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from trajpred.nn.dense_relation import Padding
+from trajpred.nn.padding import Padding
 
 #: Published hop count that stands for "no path".
 UNREACHABLE = 510
@@ -36,22 +36,31 @@ def shortest_paths(
         first edge of the path ``[N, n]`` int64, a column of ``edge_index`` (-1: no edge).
     """
     sender, receiver = edge_index
-    n, place = padding.size, padding.within
-    hops = edge_index.new_full((place.shape[0], n), UNREACHABLE).scatter(1, place[:, None], 0)
+    n = padding.size
+    place = padding.within
+    hops = edge_index.new_full((place.shape[0], n), UNREACHABLE)
+    hops = hops.scatter(1, place[:, None], 0)
     exporting = torch.compiler.is_exporting()  # the number of steps may then depend on no data
-    for hop in range(1, (max_hops if exporting else min(max_hops, n - 1)) + 1):
+    if not exporting:
+        max_hops = min(max_hops, n - 1)
+    for hop in range(1, max_hops + 1):
         front = (hops == hop - 1).float()
-        reached = torch.zeros_like(front).index_add(0, sender, front.index_select(0, receiver)) > 0
+        steps_to_front = front.index_select(0, receiver)
+        reached = torch.zeros_like(front).index_add(0, sender, steps_to_front) > 0
         new = reached & (hops == UNREACHABLE)
         if not exporting and not new.any():
             break
         hops = hops.masked_fill(new, hop)
     # The first edge of a path i → j: the last i → k of those with d_kj = d_ij - 1.
-    before, after = hops.index_select(0, sender), hops.index_select(0, receiver)
+    before = hops.index_select(0, sender)
+    after = hops.index_select(0, receiver)
+    is_first = (after == before - 1) & (before < UNREACHABLE)
     edge = torch.arange(sender.shape[0], device=hops.device)[:, None]
-    leads = torch.where((after == before - 1) & (before < UNREACHABLE), edge, -1)
-    target = sender[:, None].expand_as(leads)
-    return hops, torch.full_like(hops, -1).scatter_reduce(0, target, leads, "amax")
+    candidate = torch.where(is_first, edge, -1)
+    node = sender[:, None].expand_as(candidate)
+    no_edge = torch.full_like(hops, -1)
+    first_edge = no_edge.scatter_reduce(0, node, candidate, "amax")
+    return hops, first_edge
 
 
 def path_edges(first: Tensor, edge_index: Tensor, padding: Padding, length: int) -> Tensor:
@@ -73,10 +82,12 @@ def direct_edges(edge_index: Tensor, padding: Padding) -> Tensor:
     Of parallel edges the last counts; a self loop is an edge.
     """
     sender, receiver = edge_index
-    N, n = padding.within.shape[0], padding.size
-    flat = sender * n + padding.within.index_select(0, receiver)
+    N = padding.within.shape[0]
+    n = padding.size
+    cell = sender * n + padding.within.index_select(0, receiver)
     edge = torch.arange(sender.shape[0], device=sender.device)
-    return edge_index.new_full((N * n,), -1).scatter_reduce(0, flat, edge, "amax").reshape(N, n)
+    no_edge = edge_index.new_full((N * n,), -1)
+    return no_edge.scatter_reduce(0, cell, edge, "amax").reshape(N, n)
 
 
 class GraphStructure(NamedTuple):
@@ -127,14 +138,20 @@ class GraphStructure(NamedTuple):
             raise ValueError(f"edge_type must be 'multi_hop' or 'single', not {edge_type!r}")
         hops, first = shortest_paths(edge_index, padding, max_hops)
         direct = direct_edges(edge_index, padding)
-        single = edge_type == "single"
-        path = direct[..., None] if single else path_edges(first, edge_index, padding, multi_hop_max_dist)
-        types = edge_attr[:, None] if edge_attr.ndim == 1 else edge_attr
-        types = torch.cat((types, types.new_zeros(1, types.shape[1])))  # the last row belongs to edge -1
+        if edge_type == "single":
+            path = direct[..., None]
+        else:
+            path = path_edges(first, edge_index, padding, multi_hop_max_dist)
+        types = edge_attr
+        if types.ndim == 1:
+            types = types[:, None]
+        no_type = types.new_zeros(1, types.shape[1])
+        types = torch.cat((types, no_type))  # the last row belongs to edge -1
         valid = padding.pad(torch.ones_like(padding.within)).bool()
+        valid_pair = valid[:, None] & valid[:, :, None]
         adjacent = padding.pad((direct >= 0).long())
         return cls(
-            hops=padding.pad(hops).masked_fill(~(valid[:, None] & valid[:, :, None]), -1),
+            hops=padding.pad(hops).masked_fill(~valid_pair, -1),
             edges=padding.pad(types[path]),
             in_degree=adjacent.sum(1).masked_fill(~valid, -1),
             out_degree=adjacent.sum(2).masked_fill(~valid, -1),

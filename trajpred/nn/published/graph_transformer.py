@@ -6,16 +6,13 @@ https://arxiv.org/abs/2012.09699, as implemented in github.com/graphdeeplearning
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch_geometric.nn import BatchNorm
 
+from trajpred.nn.published.pairs import both
 from trajpred.nn.segment import segment_sum
-
-T = TypeVar("T", int, Tensor)
 
 
 def clamped_softmax(score: Tensor, receiver: Tensor, num_receivers: int, epsilon: float = 0.0) -> Tensor:
@@ -60,32 +57,41 @@ class ClampedAttention(nn.Module):
         super().__init__()
         if num_heads < 1 or out_dim % num_heads:
             raise ValueError(f"out_dim {out_dim} must be a multiple of num_heads {num_heads}")
-        sender_dim, receiver_dim = _both(in_dim)
-        self.num_heads, self.epsilon = num_heads, epsilon
+        sender_dim, receiver_dim = both(in_dim)
+        self.num_heads = num_heads
+        self.epsilon = epsilon
         self.query = nn.Linear(receiver_dim, out_dim, bias=use_bias)
         self.key = nn.Linear(sender_dim, out_dim, bias=use_bias)
         self.value = nn.Linear(sender_dim, out_dim, bias=use_bias)
-        self.edge = None if edge_dim is None else nn.Linear(edge_dim, out_dim, bias=use_bias)
+        self.edge: nn.Linear | None = None
+        if edge_dim is not None:
+            self.edge = nn.Linear(edge_dim, out_dim, bias=use_bias)
 
     def forward(
         self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, edge_attr: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        (x_sender, x_receiver), (sender, receiver) = _both(x), edge_index
-        q, k, v = (
-            layer(y).unflatten(-1, (self.num_heads, -1))
-            for layer, y in ((self.query, x_receiver), (self.key, x_sender), (self.value, x_sender))
-        )
-        edge = None if self.edge is None else self.edge(edge_attr).unflatten(-1, (self.num_heads, -1))
+        x_sender, x_receiver = both(x)
+        sender, receiver = edge_index
+        q = self._by_head(self.query(x_receiver))
+        k = self._by_head(self.key(x_sender))
+        v = self._by_head(self.value(x_sender))
+        edge = None
+        if self.edge is not None:
+            edge = self._by_head(self.edge(edge_attr))
         # Exponentials and sums over many edges stay out of half precision.
         with torch.autocast(q.device.type, enabled=False):
             dtype = torch.promote_types(q.dtype, torch.float32)
             query = q.to(dtype) / q.shape[-1] ** 0.5
             score = query.index_select(0, receiver) * k.to(dtype).index_select(0, sender)
-            score = score if edge is None else score * edge
+            if edge is not None:
+                score = score * edge
             weight = clamped_softmax(score.sum(-1), receiver, q.shape[0], self.epsilon)
             message = weight[..., None] * v.to(dtype).index_select(0, sender)
             pooled = segment_sum(message, receiver, q.shape[0])
         return pooled.flatten(1).to(q.dtype), score.flatten(1).to(q.dtype), weight
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, -1))
 
 
 class StreamUpdate(nn.Module):
@@ -109,17 +115,22 @@ class StreamUpdate(nn.Module):
         self.residual = residual
         self.out = nn.Linear(out_dim, out_dim)
         self.norm1 = _norms(out_dim, layer_norm, batch_norm)
-        self.ffn1, self.ffn2 = nn.Linear(out_dim, 2 * out_dim), nn.Linear(2 * out_dim, out_dim)
+        self.ffn1 = nn.Linear(out_dim, 2 * out_dim)
+        self.ffn2 = nn.Linear(2 * out_dim, out_dim)
         self.norm2 = _norms(out_dim, layer_norm, batch_norm)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, message: Tensor) -> Tensor:
         out = self.out(self.dropout(message))
-        x = self.norm1(x + out if self.residual else out)
+        if self.residual:
+            out = x + out
+        x = self.norm1(out)
         # In place, because streams of edges are long: dropout commutes with ReLU.
         hidden = dropout(self.ffn1(x), self.dropout.p, self.training, inplace=True).relu_()
         out = self.ffn2(hidden)
-        return self.norm2(x + out if self.residual else out)
+        if self.residual:
+            out = x + out
+        return self.norm2(out)
 
 
 class DwivediGraphTransformerLayer(nn.Module):
@@ -154,7 +165,8 @@ class DwivediGraphTransformerLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = ClampedAttention(in_dim, out_dim, num_heads, use_bias)
-        self.nodes = StreamUpdate(_both(in_dim)[1], out_dim, dropout, layer_norm, batch_norm, residual)
+        _, receiver_dim = both(in_dim)
+        self.nodes = StreamUpdate(receiver_dim, out_dim, dropout, layer_norm, batch_norm, residual)
 
     def forward(
         self,
@@ -168,8 +180,11 @@ class DwivediGraphTransformerLayer(nn.Module):
         if edge_attr is not None:
             raise ValueError("this layer has no edge stream: use DwivediGraphTransformerEdgeLayer")
         message, _, weight = self.attention(x, edge_index)
-        out = self.nodes(_both(x)[1], message)
-        return (out, weight) if return_attention else out
+        _, receiver = both(x)
+        out = self.nodes(receiver, message)
+        if return_attention:
+            return out, weight
+        return out
 
 
 class DwivediGraphTransformerEdgeLayer(nn.Module):
@@ -179,8 +194,14 @@ class DwivediGraphTransformerEdgeLayer(nn.Module):
     weights of their own, from its vector scores ŝ before the clamp.
 
     Args:
-        in_dim, out_dim, num_heads, dropout, layer_norm, batch_norm, residual, use_bias: see
-            :class:`DwivediGraphTransformerLayer`; norms and residuals apply to both streams.
+        in_dim: see :class:`DwivediGraphTransformerLayer`, as for the following.
+        out_dim: likewise.
+        num_heads: likewise.
+        dropout: likewise.
+        layer_norm: likewise, of both streams.
+        batch_norm: likewise, of both streams.
+        residual: likewise, of both streams.
+        use_bias: likewise.
         edge_dim: channels of the edges, by default those of the receivers; ``out_dim`` with ``residual``.
         update_edges: False returns the edges unchanged and creates no weights for them (for a last layer).
 
@@ -207,12 +228,14 @@ class DwivediGraphTransformerEdgeLayer(nn.Module):
         update_edges: bool = True,
     ) -> None:
         super().__init__()
-        receiver_dim = _both(in_dim)[1]
-        edge_dim = receiver_dim if edge_dim is None else edge_dim
+        _, receiver_dim = both(in_dim)
+        if edge_dim is None:
+            edge_dim = receiver_dim
         self.attention = ClampedAttention(in_dim, out_dim, num_heads, use_bias, edge_dim, epsilon=1e-6)
-        options = out_dim, dropout, layer_norm, batch_norm, residual
-        self.nodes = StreamUpdate(receiver_dim, *options)
-        self.edges = StreamUpdate(edge_dim, *options) if update_edges else None
+        self.nodes = StreamUpdate(receiver_dim, out_dim, dropout, layer_norm, batch_norm, residual)
+        self.edges: StreamUpdate | None = None
+        if update_edges:
+            self.edges = StreamUpdate(edge_dim, out_dim, dropout, layer_norm, batch_norm, residual)
 
     def forward(
         self,
@@ -226,9 +249,14 @@ class DwivediGraphTransformerEdgeLayer(nn.Module):
         if edge_attr is None:
             raise ValueError("edge_attr is required: without edge features use DwivediGraphTransformerLayer")
         message, score, weight = self.attention(x, edge_index, edge_attr)
-        out = self.nodes(_both(x)[1], message)
-        edges = edge_attr if self.edges is None else self.edges(edge_attr, score)
-        return (out, edges, weight) if return_attention else (out, edges)
+        _, receiver = both(x)
+        out = self.nodes(receiver, message)
+        edges = edge_attr
+        if self.edges is not None:
+            edges = self.edges(edge_attr, score)
+        if return_attention:
+            return out, edges, weight
+        return out, edges
 
 
 def _norms(width: int, layer_norm: bool, batch_norm: bool) -> nn.Sequential:
@@ -238,8 +266,3 @@ def _norms(width: int, layer_norm: bool, batch_norm: bool) -> nn.Sequential:
     if batch_norm:  # a single row has no variance: it is normalised by the running statistics
         norms.add_module("batch", BatchNorm(width, allow_single_element=True))
     return norms
-
-
-def _both(x: T | tuple[T, T]) -> tuple[T, T]:
-    """Return (of the senders, of the receivers) from such a pair or from one value for both."""
-    return x if isinstance(x, tuple) else (x, x)

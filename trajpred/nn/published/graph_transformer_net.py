@@ -35,7 +35,10 @@ class GraphTransformerNet(nn.Module):
         in_dim: channels of the nodes.
         edge_dim: channels of the edges.
         in_feat_dropout: rate on the embedded nodes.
-        dropout, layer_norm, batch_norm, residual: see :class:`DwivediGraphTransformerLayer`.
+        dropout: see :class:`DwivediGraphTransformerLayer`.
+        layer_norm: likewise.
+        batch_norm: likewise.
+        residual: likewise.
         readout: ``mean``, ``sum`` or ``max`` over the nodes of a graph; 0 for a graph without nodes.
         edge_feat: False replaces edge features by the constant 1.
         lap_pos_enc: add the positional encoding.
@@ -75,20 +78,33 @@ class GraphTransformerNet(nn.Module):
         if readout not in ("mean", "sum", "max"):
             raise ValueError(f"readout must be mean, sum or max, not {readout!r}")
         _check_positive("L", L)
-        self.readout, self.edge_feat = readout, edge_feat
+        self.readout = readout
+        self.edge_feat = edge_feat
+        if not edge_feat:  # the constant 1 instead
+            num_bond_type = None
+            edge_dim = 1
         self.node_in = _embed(hidden_dim, num_atom_type, in_dim, "num_atom_type or in_dim")
-        edges = (num_bond_type, edge_dim) if edge_feat else (None, 1)
-        self.edge_in = _embed(hidden_dim, *edges, "num_bond_type or edge_dim")
-        self.position = LaplacianPositionalEncoding(pos_enc_dim) if lap_pos_enc else None
-        self.position_in = nn.Linear(pos_enc_dim, hidden_dim) if lap_pos_enc else None
+        self.edge_in = _embed(hidden_dim, num_bond_type, edge_dim, "num_bond_type or edge_dim")
+        self.position: LaplacianPositionalEncoding | None = None
+        self.position_in: nn.Linear | None = None
+        if lap_pos_enc:
+            self.position = LaplacianPositionalEncoding(pos_enc_dim)
+            self.position_in = nn.Linear(pos_enc_dim, hidden_dim)
         self.dropout = nn.Dropout(in_feat_dropout)
-        options = n_heads, dropout, layer_norm, batch_norm, residual
-        self.layers = nn.ModuleList(
-            DwivediGraphTransformerEdgeLayer(
-                hidden_dim, out_dim if last else hidden_dim, *options, update_edges=not last
+        self.layers = nn.ModuleList()
+        for number in range(L):
+            is_last = number == L - 1
+            layer = DwivediGraphTransformerEdgeLayer(
+                hidden_dim,
+                out_dim if is_last else hidden_dim,
+                n_heads,
+                dropout,
+                layer_norm,
+                batch_norm,
+                residual,
+                update_edges=not is_last,
             )
-            for last in [False] * (L - 1) + [True]
-        )
+            self.layers.append(layer)
         self.mlp = _read_out(out_dim, n_classes)
 
     def forward(
@@ -111,11 +127,13 @@ class GraphTransformerNet(nn.Module):
             pos_enc: ``[N, pos_enc_dim]``; None: computed here, with random signs in training.
             batch_size: number of graphs, by default as many as ``batch`` names.
         """
-        batch = edge_index.new_zeros(x.shape[0]) if batch is None else batch
+        if batch is None:
+            batch = edge_index.new_zeros(x.shape[0])
         if batch_size is None:
             batch_size = int(batch.max()) + 1 if batch.shape[0] else 0
         x = self.encode(x, edge_index, edge_attr, batch, pos_enc)
-        return self.mlp(scatter(x, batch, dim=0, dim_size=batch_size, reduce=self.readout))
+        graphs = scatter(x, batch, dim=0, dim_size=batch_size, reduce=self.readout)
+        return self.mlp(graphs)
 
     def encode(
         self,
@@ -128,7 +146,8 @@ class GraphTransformerNet(nn.Module):
         """Return the nodes after the last layer, ``[N, out_dim]``."""
         x = self.dropout(self.node_in(x))
         if self.position is not None and self.position_in is not None:
-            pos_enc = self.position(edge_index, batch) if pos_enc is None else pos_enc
+            if pos_enc is None:
+                pos_enc = self.position(edge_index, batch)
             x = x + self.position_in(pos_enc.to(self.position_in.weight.dtype))
         if not self.edge_feat:
             edge_attr = self.edge_in.weight.new_ones(edge_index.shape[1], 1)
@@ -144,8 +163,13 @@ def _read_out(width: int, values: int) -> nn.Sequential:
     """Stack two linear layers that halve the width, with ReLU, and one to ``values``."""
     if width < 4:
         raise ValueError(f"a width of {width} cannot be halved twice")
-    first, second = nn.Linear(width, width // 2), nn.Linear(width // 2, width // 4)
-    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(width // 4, values))
+    return nn.Sequential(
+        nn.Linear(width, width // 2),
+        nn.ReLU(),
+        nn.Linear(width // 2, width // 4),
+        nn.ReLU(),
+        nn.Linear(width // 4, values),
+    )
 
 
 def _embed(width: int, types: int | None, features: int | None, names: str) -> nn.Embedding | nn.Linear:
@@ -182,9 +206,10 @@ def laplacian_positional_encoding(edge_index: Tensor, batch: Tensor, k: int) -> 
     """
     _check_positive("k", k)
     count, mask = adjacency(edge_index, batch)
-    graphs = zip(count.cpu().numpy(), mask.sum(1).tolist(), strict=True)
-    vectors = [laplacian_eigenvectors(graph[:n, :n], k) for graph, n in graphs]
-    stacked = np.concatenate(vectors) if vectors else np.zeros((0, k))
+    vectors = [np.zeros((0, k))]
+    for graph, n in zip(count.cpu().numpy(), mask.sum(1).tolist(), strict=True):
+        vectors.append(laplacian_eigenvectors(graph[:n, :n], k))
+    stacked = np.concatenate(vectors)
     return torch.from_numpy(stacked).to(count.device, torch.get_default_dtype())
 
 
@@ -209,12 +234,14 @@ def random_walk_positional_encoding(edge_index: Tensor, batch: Tensor, walk_leng
     """
     _check_positive("walk_length", walk_length)
     count, mask = adjacency(edge_index, batch)
-    step = count / count.sum(-1, keepdim=True).clamp(min=1)
-    walk, back = step, [step.diagonal(dim1=-2, dim2=-1)]
+    out_degree = count.sum(-1, keepdim=True).clamp(min=1)
+    step = count / out_degree
+    walk = step
+    returns = [walk.diagonal(dim1=-2, dim2=-1)]
     for _ in range(walk_length - 1):
         walk = walk @ step
-        back.append(walk.diagonal(dim1=-2, dim2=-1))
-    return torch.stack(back, -1)[mask].to(torch.get_default_dtype())
+        returns.append(walk.diagonal(dim1=-2, dim2=-1))
+    return torch.stack(returns, -1)[mask].to(torch.get_default_dtype())
 
 
 class LaplacianPositionalEncoding(nn.Module):
@@ -231,7 +258,9 @@ class LaplacianPositionalEncoding(nn.Module):
         """Give the columns random signs in training."""
         if not self.training:
             return encoding
-        return encoding * (2 * torch.randint(0, 2, encoding.shape[-1:], device=encoding.device) - 1)
+        bit = torch.randint(0, 2, encoding.shape[-1:], device=encoding.device)
+        sign = 2 * bit - 1
+        return encoding * sign
 
 
 class RandomWalkPositionalEncoding(nn.Module):

@@ -12,34 +12,13 @@ from torch.nn.functional import dropout, elu
 
 from trajpred.nn.published import keras_names as keras
 from trajpred.nn.published.any_to_any import HIDDEN_STATE, AnyToAnyConvolution, ReceiverTag, Result
+from trajpred.nn.published.keras_layers import LazyDense, drop, sum_parts, width_of
 from trajpred.nn.segment import segment_softmax
 
 #: Returns the parts of each item, [node, edge] or one of them, after the given maps.
 Parts = Callable[[nn.Module | None, nn.Module | None], list[Tensor]]
 
 ScoreScaling = Literal["none", "rsqrt_dim", "trainable_elup1"]
-
-
-class LazyDense(nn.LazyLinear):
-    """Linear map whose input width is inferred, with a Keras initialiser and a zero bias."""
-
-    cls_to_become = nn.Linear
-
-    def __init__(self, out_features: int, bias: bool, initializer: keras.TensorFunction) -> None:
-        super().__init__(out_features, bias)
-        self.initializer = initializer
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        if hasattr(self, "initializer") and not self.has_uninitialized_params():
-            with torch.no_grad():
-                self.initializer(self.weight)
-                if self.bias is not None:
-                    self.bias.zero_()
-
-    def infer(self, width: int) -> None:
-        """Create the weights for inputs of this width, unless they were loaded; become an ``nn.Linear``."""
-        self(torch.empty(0, width, device=self.weight.device, dtype=self.weight.dtype))
 
 
 class MultiHeadAttentionConv(AnyToAnyConvolution):
@@ -72,7 +51,10 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
     Args:
         num_heads: number of heads H.
         per_head_channels: channels per head C.
-        receiver_tag, receiver_feature, sender_node_feature, sender_edge_feature: see the base class.
+        receiver_tag: see the base class.
+        receiver_feature: see the base class.
+        sender_node_feature: see the base class.
+        sender_edge_feature: see the base class.
         use_bias: biases of all maps; of keys and values the node part has it, or the edge part if alone.
         edge_dropout: rate on α, per item and head.
         inputs_dropout: rate on the three inputs.
@@ -82,9 +64,14 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
             ``[out, in]`` in place; ``glorot_uniform`` if None. Biases start at 0.
         kernel_regularizer: a Keras name or config dict, factors such as ``{"l2": 1e-4}``, or a function of W;
             add :meth:`penalty` to the training loss.
-        transform_keys, share_key_transform, score_scaling, transform_values_after_pooling: see above.
-        receiver_channels, sender_node_channels, sender_edge_channels: widths of the inputs; omitted ones are
-            inferred from the first call or from a state dict, before the optimiser is created.
+        transform_keys: see above.
+        share_key_transform: see above.
+        score_scaling: see above.
+        transform_values_after_pooling: see above.
+        receiver_channels: width of the receivers; if omitted, inferred from the first call or from a state
+            dict, before the optimiser is created.
+        sender_node_channels: likewise of the sender nodes.
+        sender_edge_channels: likewise of the edges.
         name: of the layer.
 
     Example:
@@ -120,65 +107,95 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         sender_edge_channels: int | None = None,
         name: str | None = None,
     ) -> None:
-        features = receiver_feature, sender_node_feature, sender_edge_feature
-        super().__init__(receiver_tag, *features, {"softmax": segment_softmax}, name)
-        if not self.takes_receiver_input:
-            raise ValueError("attention needs a receiver_feature, not None")
-        if min(num_heads, per_head_channels) <= 0:
-            raise ValueError(f"num_heads {num_heads} and per_head_channels {per_head_channels} must be > 0")
-        if not self.takes_sender_node_input and not self.takes_sender_edge_input:
-            raise ValueError("sender_node_feature and sender_edge_feature must not both be None")
-        if not (0 <= edge_dropout <= 1 and 0 <= inputs_dropout <= 1):
-            raise ValueError(f"edge_dropout {edge_dropout}, inputs_dropout {inputs_dropout}: not in [0, 1]")
-        if score_scaling not in get_args(ScoreScaling):
-            raise ValueError(f"score_scaling must be one of {get_args(ScoreScaling)}, not {score_scaling!r}")
-        if attention_activation is not None and score_scaling != "none":
-            warnings.warn("attention_activation works better with score_scaling='none'", stacklevel=2)
-        self.num_heads, self.per_head_channels, self.use_bias = num_heads, per_head_channels, use_bias
-        self.edge_dropout, self.inputs_dropout = edge_dropout, inputs_dropout
-        self.attention_activation, self.activation = attention_activation, activation
-        self.kernel_initializer, self.kernel_regularizer = kernel_initializer, kernel_regularizer
-        self.transform_keys, self.share_key_transform = transform_keys, share_key_transform
+        operations = {"softmax": segment_softmax}
+        super().__init__(
+            receiver_tag, receiver_feature, sender_node_feature, sender_edge_feature, operations, name
+        )
+        self.num_heads = num_heads
+        self.per_head_channels = per_head_channels
+        self.use_bias = use_bias
+        self.edge_dropout = edge_dropout
+        self.inputs_dropout = inputs_dropout
+        self.attention_activation = attention_activation
+        self.activation = activation
+        self.kernel_initializer = kernel_initializer
+        self.kernel_regularizer = kernel_regularizer
+        self.transform_keys = transform_keys
+        self.share_key_transform = share_key_transform
         self.score_scaling: str = score_scaling
         self.transform_values_after_pooling = transform_values_after_pooling
-        keras.activation_of(activation), keras.activation_of(attention_activation)  # reject unknown names now
-        keras.regularizer_of(kernel_regularizer)
-        self._make_maps((receiver_channels, sender_node_channels, sender_edge_channels))
+        self._check_options()
+        self._make_maps()
+        node = sender_node_channels if self.takes_sender_node_input else 0
+        edge = sender_edge_channels if self.takes_sender_edge_input else 0
+        if receiver_channels is not None and node is not None and edge is not None:
+            self._infer_widths(receiver_channels, node, edge)
 
-    def _make_maps(self, widths: tuple[int | None, int | None, int | None]) -> None:
-        """Create the linear maps, and their weights if all widths are known."""
-        H, C, bias = self.num_heads, self.per_head_channels, self.use_bias
-        node, edge = self.takes_sender_node_input, self.takes_sender_edge_input
+    def _check_options(self) -> None:
+        if not self.takes_receiver_input:
+            raise ValueError("attention needs a receiver_feature, not None")
+        if min(self.num_heads, self.per_head_channels) <= 0:
+            sizes = f"num_heads {self.num_heads} and per_head_channels {self.per_head_channels}"
+            raise ValueError(f"{sizes} must be > 0")
+        if not self.takes_sender_node_input and not self.takes_sender_edge_input:
+            raise ValueError("sender_node_feature and sender_edge_feature must not both be None")
+        if not (0 <= self.edge_dropout <= 1 and 0 <= self.inputs_dropout <= 1):
+            rates = f"edge_dropout {self.edge_dropout}, inputs_dropout {self.inputs_dropout}"
+            raise ValueError(f"{rates}: not in [0, 1]")
+        choices = get_args(ScoreScaling)
+        if self.score_scaling not in choices:
+            raise ValueError(f"score_scaling must be one of {choices}, not {self.score_scaling!r}")
+        if self.attention_activation is not None and self.score_scaling != "none":
+            warnings.warn("attention_activation works better with score_scaling='none'", stacklevel=3)
+        # Unknown names are rejected now instead of at the first call.
+        keras.activation_of(self.activation)
+        keras.activation_of(self.attention_activation)
+        keras.regularizer_of(self.kernel_regularizer)
+
+    def _make_maps(self) -> None:
+        """Create the linear maps, whose widths are inferred later."""
+        width = self.num_heads * self.per_head_channels
+        key_width = self.per_head_channels if self.share_key_transform else width
+        has_node = self.takes_sender_node_input
+        has_edge = self.takes_sender_edge_input
+        edge_bias = self.use_bias and not has_node  # one bias, not the sum of two
         initializer = keras.initializer_of(self.kernel_initializer)
-
-        def dense(used: bool, out: int, bias: bool = bias) -> LazyDense | None:
-            return LazyDense(out, bias, initializer) if used else None
-
-        keys, values = self.transform_keys, not self.transform_values_after_pooling
-        key_width = C if self.share_key_transform else H * C
-        self.query: nn.Linear = LazyDense(H * C, bias, initializer)
-        self.key_node = dense(keys and node, key_width)
-        self.key_edge = dense(keys and edge, key_width, bias and not node)  # one bias, not the sum of two
-        self.value_node = dense(values and node, H * C)
-        self.value_edge = dense(values and edge, H * C, bias and not node)
-        self.value_pooled = dense(not values, H * C)
-        trainable = self.score_scaling == "trainable_elup1"
-        self.score_scaling_weight = nn.Parameter(torch.zeros(H, 1)) if trainable else None
-        if None not in (widths[0], widths[1] if node else 0, widths[2] if edge else 0):
-            self._infer_widths(*(width or 0 for width in widths))
+        self.query: nn.Linear = LazyDense(width, self.use_bias, initializer)
+        self.key_node: LazyDense | None = None
+        self.key_edge: LazyDense | None = None
+        self.value_node: LazyDense | None = None
+        self.value_edge: LazyDense | None = None
+        self.value_pooled: LazyDense | None = None
+        self.score_scaling_weight: nn.Parameter | None = None
+        if self.transform_keys and has_node:
+            self.key_node = LazyDense(key_width, self.use_bias, initializer)
+        if self.transform_keys and has_edge:
+            self.key_edge = LazyDense(key_width, edge_bias, initializer)
+        if self.transform_values_after_pooling:
+            self.value_pooled = LazyDense(width, self.use_bias, initializer)
+        if not self.transform_values_after_pooling and has_node:
+            self.value_node = LazyDense(width, self.use_bias, initializer)
+        if not self.transform_values_after_pooling and has_edge:
+            self.value_edge = LazyDense(width, edge_bias, initializer)
+        if self.score_scaling == "trainable_elup1":
+            self.score_scaling_weight = nn.Parameter(torch.zeros(self.num_heads, 1))
 
     def _infer_widths(self, receiver: int, node: int, edge: int) -> None:
         """Create the weights of maps that have none, in the order of construction."""
-        node, edge = node * self.takes_sender_node_input, edge * self.takes_sender_edge_input
-        widths = receiver, node, edge, node, edge, node + edge
+        if not self.takes_sender_node_input:
+            node = 0
+        if not self.takes_sender_edge_input:
+            edge = 0
+        if not self.transform_keys and isinstance(self.query, LazyDense):
+            self.query.out_features = self.num_heads * (node + edge)
+        widths = (receiver, node, edge, node, edge, node + edge)
         for linear, width in zip(self._maps(), widths, strict=True):
             if isinstance(linear, LazyDense):
-                if linear is self.query and not self.transform_keys:
-                    linear.out_features = self.num_heads * (node + edge)
                 linear.infer(width)
 
     def _maps(self) -> tuple[nn.Linear | None, ...]:
-        keys, values = (self.key_node, self.key_edge), (self.value_node, self.value_edge)
+        keys = (self.key_node, self.key_edge)
+        values = (self.value_node, self.value_edge)
         return (self.query, *keys, *values, self.value_pooled)
 
     def penalty(self) -> Tensor:
@@ -186,7 +203,8 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         regularize = keras.regularizer_of(self.kernel_regularizer)
         if regularize is None:
             return self.query.weight.new_zeros(())
-        return torch.stack([regularize(linear.weight) for linear in self._maps() if linear is not None]).sum()
+        penalties = [regularize(linear.weight) for linear in self._maps() if linear is not None]
+        return torch.stack(penalties).sum()
 
     def convolve(  # type: ignore[override]  # without further arguments
         self,
@@ -201,7 +219,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         return_attention: bool = False,
         training: bool | None = None,
     ) -> Result:
-        """Attend in terms of the given functions; see the base class for their shapes.
+        """Attend in terms of the inputs and functions of the base class, see there.
 
         Args:
             extra_receiver_ops: with ``softmax``, ``[I, H, 1]`` over the items of each receiver.
@@ -210,37 +228,47 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         """
         if extra_receiver_ops is None or "softmax" not in extra_receiver_ops:
             raise ValueError("convolve needs extra_receiver_ops['softmax']")
-        training = self.training if training is None else training
+        if training is None:
+            training = self.training
         self.check_inputs(sender_node_input, sender_edge_input)
-        inputs = receiver_input, sender_node_input, sender_edge_input
-        self._infer_widths(*(0 if x is None else x.shape[-1] for x in inputs))
-        node, edge, receiver = (
-            None if x is None else dropout(x, self.inputs_dropout, training)
-            for x in (sender_node_input, sender_edge_input, receiver_input)
+        self._infer_widths(
+            receiver=width_of(receiver_input),
+            node=width_of(sender_node_input),
+            edge=width_of(sender_edge_input),
         )
+        node = drop(sender_node_input, self.inputs_dropout, training)
+        edge = drop(sender_edge_input, self.inputs_dropout, training)
+        receiver = drop(receiver_input, self.inputs_dropout, training)
 
         def parts(of_node: nn.Module | None, of_edge: nn.Module | None) -> list[Tensor]:
-            found = []
+            items = []
             if node is not None and broadcast_from_sender_node is not None:  # each node is mapped once
-                found.append(broadcast_from_sender_node(node if of_node is None else of_node(node)))
+                items.append(broadcast_from_sender_node(node if of_node is None else of_node(node)))
             if edge is not None:
-                found.append(edge if of_edge is None else of_edge(edge))
-            return found
+                items.append(edge if of_edge is None else of_edge(edge))
+            return items
 
-        query = self._heads(keras.activation_of(self.attention_activation)(self.query(receiver)))
+        activate = keras.activation_of(self.attention_activation)
+        query = self._heads(activate(self.query(receiver)))
         key = self._key(parts)
-        score = (broadcast_from_receiver(query) * key).sum(-1, keepdim=True) * self._scale(key.shape[-1])
+        product = broadcast_from_receiver(query) * key
+        score = product.sum(-1, keepdim=True) * self._scale(key.shape[-1])
         attention = extra_receiver_ops["softmax"](score)
         message = dropout(attention, self.edge_dropout, training) * self._value(parts)
         out = self._combine(pool_to_receiver(message, reduce_type="sum"))
-        return (out, attention.squeeze(-1)) if return_attention else out
+        if return_attention:
+            return out, attention.squeeze(-1)
+        return out
 
     def _key(self, parts: Parts) -> Tensor:
         """``[I, H, C]``; ``[I, 1, C]`` or ``[I, 1, d_s + d_e]`` if shared by all heads."""
         if not self.transform_keys:
             return torch.cat(parts(None, None), -1).unsqueeze(-2)
-        key = keras.activation_of(self.attention_activation)(_sum(parts(self.key_node, self.key_edge)))
-        return key.unsqueeze(-2) if self.share_key_transform else self._heads(key)
+        activate = keras.activation_of(self.attention_activation)
+        key = activate(sum_parts(parts(self.key_node, self.key_edge)))
+        if self.share_key_transform:
+            return key.unsqueeze(-2)
+        return self._heads(key)
 
     def _scale(self, key_width: int) -> Tensor | float:
         """s: a number, or ``[H, 1]``."""
@@ -255,20 +283,18 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         """``[I, H, C]``, or ``[I, 1, d_s + d_e]`` if W_V comes after pooling."""
         if self.value_pooled is not None:
             return torch.cat(parts(None, None), -1).unsqueeze(-2)
-        return self._heads(_sum(parts(self.value_node, self.value_edge)))
+        return self._heads(sum_parts(parts(self.value_node, self.value_edge)))
 
     def _combine(self, pooled: Tensor) -> Tensor:
         """``[R, H, C]`` or ``[R, H, d_s + d_e]`` -> ``[R, H * C]``."""
         if self.value_pooled is not None:
-            weight, bias = self.value_pooled.weight, self.value_pooled.bias
             sizes = (self.num_heads, self.per_head_channels)
-            pooled = torch.einsum("...hd,hcd->...hc", pooled, weight.unflatten(0, sizes))
-            pooled = pooled if bias is None else pooled + bias.unflatten(0, sizes)
-        return keras.activation_of(self.activation)(pooled).flatten(-2)
+            weight = self.value_pooled.weight.unflatten(0, sizes)
+            pooled = torch.einsum("...hd,hcd->...hc", pooled, weight)
+            if self.value_pooled.bias is not None:
+                pooled = pooled + self.value_pooled.bias.unflatten(0, sizes)
+        activate = keras.activation_of(self.activation)
+        return activate(pooled).flatten(-2)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1))
-
-
-def _sum(parts: list[Tensor]) -> Tensor:
-    return sum(parts[1:], parts[0])

@@ -1,12 +1,12 @@
-"""Attention over padded batches: with true masks (DenseTNT), and with biases (Transformer-M)."""
+"""Attention over padded batches with true masks (DenseTNT)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from torch_geometric.utils import to_dense_batch
 
 from trajpred.nn.segment import LOWEST, segment_softmax, segment_sum
@@ -30,15 +30,20 @@ def merge_tensors(
         >>> padded.shape, lengths
         (torch.Size([3, 2, 1]), [2, 0, 1])
     """
-    known = [one for one in tensors if one is not None]
-    if not known and hidden_size is None:
+    samples = [tensor for tensor in tensors if tensor is not None]
+    if samples:
+        flat = torch.cat(samples)
+    elif hidden_size is not None:
+        flat = torch.zeros(0, hidden_size)
+    else:
         raise ValueError("hidden_size is needed if all tensors are None")
-    lengths = [0 if one is None else len(one) for one in tensors]
-    flat = torch.cat(known) if known else torch.zeros(0, hidden_size or 0)
-    flat = flat if device is None else flat.to(device)
+    if device is not None:
+        flat = flat.to(device)
     if hidden_size not in (None, flat.shape[1]):
         raise ValueError(f"tensors have {flat.shape[1]} channels, not hidden_size {hidden_size}")
-    return pad_samples(flat, torch.tensor(lengths, device=flat.device))[0], lengths
+    lengths = [0 if tensor is None else len(tensor) for tensor in tensors]
+    padded, _ = pad_samples(flat, torch.tensor(lengths, device=flat.device))
+    return padded, lengths
 
 
 def pad_samples(flat: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,7 +84,8 @@ class PaddedAttention(nn.Module):
         hidden_size: channels of x, z and the output, unless given below.
         attention_head_size: d, by default ``hidden_size // num_attention_heads``.
         num_attention_heads: H.
-        key_hidden_size, query_hidden_size: channels of z and of x.
+        key_hidden_size: channels of z.
+        query_hidden_size: channels of x.
         key_bias: give W_k a bias, for weights that have one; softmax cancels it.
 
     Shapes: x ``[B, n, query_hidden_size]``, z
@@ -104,14 +110,20 @@ class PaddedAttention(nn.Module):
         key_bias: bool = False,
     ) -> None:
         super().__init__()
-        heads = self.num_attention_heads = num_attention_heads
+        heads = num_attention_heads
         if heads < 1 or (attention_head_size is None and hidden_size % heads):
             raise ValueError(f"hidden_size {hidden_size} must be a multiple of num_attention_heads {heads}")
-        width = heads * (hidden_size // heads if attention_head_size is None else attention_head_size)
-        key_width = hidden_size if key_hidden_size is None else key_hidden_size
-        self.query = nn.Linear(hidden_size if query_hidden_size is None else query_hidden_size, width)
-        self.key = nn.Linear(key_width, width, bias=key_bias)
-        self.value = nn.Linear(key_width, width)
+        if attention_head_size is None:
+            attention_head_size = hidden_size // heads
+        if key_hidden_size is None:
+            key_hidden_size = hidden_size
+        if query_hidden_size is None:
+            query_hidden_size = hidden_size
+        width = heads * attention_head_size
+        self.num_attention_heads = heads
+        self.query = nn.Linear(query_hidden_size, width)
+        self.key = nn.Linear(key_hidden_size, width, bias=key_bias)
+        self.value = nn.Linear(key_hidden_size, width)
 
     def forward(
         self,
@@ -124,9 +136,11 @@ class PaddedAttention(nn.Module):
         receiver: Tensor | None = None,
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Let the rows of ``x`` attend to those of ``z``, by default to those of ``x``.
+        """Attend from the rows of ``x`` to those of ``z``, by default to those of ``x``.
 
         Args:
+            x: queries.
+            z: keys and values.
             mask: ``[B, n]`` bool, valid rows of x; None: all.
             key_mask: ``[B, m]`` bool, valid rows of z; for z = x by default ``mask``.
             attention_mask: ``[B, n, m]`` bool, pairs that may attend (causal, for example); None: all.
@@ -137,84 +151,84 @@ class PaddedAttention(nn.Module):
             ``[B, n, H · d]``; with ``return_attention`` also α ``[B, H, n, m]``, 0 where masked. With
             ``receiver`` ``[R, H · d]`` and α ``[E, H]``.
         """
-        if receiver is not None:
-            out, weight = self._attend_over_edges(x, x if z is None else z, receiver)
-            return (out, weight) if return_attention else out
         if z is None:
-            z, key_mask = x, mask if key_mask is None else key_mask
-        allowed = torch.ones(x.shape[0], x.shape[1], z.shape[1], dtype=torch.bool, device=x.device)
-        if mask is not None:
-            allowed = allowed & mask[:, :, None]
-        if key_mask is not None:
-            allowed = allowed & key_mask[:, None]
-        if attention_mask is not None:
-            allowed = allowed & attention_mask
-        allowed = allowed[:, None]
-        query, key, value = (y.transpose(1, 2) for y in self._heads(x, z))
+            z = x
+            if key_mask is None:
+                key_mask = mask
+        if receiver is not None:
+            out, weight = self._attend_over_edges(x, z, receiver)
+        elif return_attention:
+            allowed = _allowed_pairs(x, z, mask, key_mask, attention_mask)
+            out, weight = self._attend_with_weights(x, z, allowed)
+        else:
+            allowed = _allowed_pairs(x, z, mask, key_mask, attention_mask)
+            return self._attend(x, z, allowed)
         if return_attention:
-            weight = masked_softmax(query / query.shape[-1] ** 0.5 @ key.mT, allowed)
-            return (weight @ value).transpose(1, 2).flatten(2), weight
+            return out, weight
+        return out
+
+    def _attend(self, x: Tensor, z: Tensor, allowed: Tensor) -> Tensor:
+        query, key, value = self._padded_heads(x, z)
         # A fully masked row would be 0 / 0: it attends to everything and is zeroed afterwards.
         reached = allowed.any(-1, keepdim=True)
         pooled = scaled_dot_product_attention(query, key, value, attn_mask=allowed | ~reached)
         return pooled.masked_fill(~reached, 0).transpose(1, 2).flatten(2)
 
+    def _attend_with_weights(self, x: Tensor, z: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
+        query, key, value = self._padded_heads(x, z)
+        score = query / query.shape[-1] ** 0.5 @ key.mT
+        weight = masked_softmax(score, allowed)
+        pooled = weight @ value
+        return pooled.transpose(1, 2).flatten(2), weight
+
     def _attend_over_edges(self, x: Tensor, z: Tensor, receiver: Tensor) -> tuple[Tensor, Tensor]:
         query, key, value = self._heads(x, z)
-        score = (query.index_select(0, receiver) * key).sum(-1) / query.shape[-1] ** 0.5
+        product = query.index_select(0, receiver) * key
+        score = product.sum(-1) / query.shape[-1] ** 0.5
         weight = segment_softmax(score, receiver, x.shape[0])
-        return segment_sum(weight[..., None] * value, receiver, x.shape[0]).flatten(1), weight
+        pooled = segment_sum(weight[..., None] * value, receiver, x.shape[0])
+        return pooled.flatten(1), weight
 
-    def _heads(self, x: Tensor, z: Tensor) -> Iterator[Tensor]:
+    def _heads(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, ``[..., H, d]``."""
-        pairs = ((self.query, x), (self.key, z), (self.value, z))
-        return (layer(y).unflatten(-1, (self.num_attention_heads, -1)) for layer, y in pairs)
+        by_head = (self.num_attention_heads, -1)
+        query = self.query(x).unflatten(-1, by_head)
+        key = self.key(z).unflatten(-1, by_head)
+        value = self.value(z).unflatten(-1, by_head)
+        return query, key, value
+
+    def _padded_heads(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, ``[B, H, n or m, d]``."""
+        query, key, value = self._heads(x, z)
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
 
-class BiasedAttention(nn.Module):
-    r"""Multi-head attention over padded tokens with an additive bias per pair and head.
+def _allowed_pairs(
+    x: Tensor,
+    z: Tensor,
+    mask: Tensor | None,
+    key_mask: Tensor | None,
+    attention_mask: Tensor | None,
+) -> Tensor:
+    """Return which queries may attend to which keys, ``[B, 1, n, m]`` bool."""
+    shape = (x.shape[0], x.shape[1], z.shape[1])
+    allowed = torch.ones(shape, dtype=torch.bool, device=x.device)
+    if mask is not None:
+        require_bool(mask, "mask")
+        allowed = allowed & mask[:, :, None]
+    if key_mask is not None:
+        require_bool(key_mask, "key_mask")
+        allowed = allowed & key_mask[:, None]
+    if attention_mask is not None:
+        require_bool(attention_mask, "attention_mask")
+        allowed = allowed & attention_mask
+    return allowed[:, None]
 
-    .. math::
-        α_{ij} = \mathrm{softmax}_j\, (q_i \cdot k_j / \sqrt{C} + Φ_{ij}), \quad
-        o_i = W_o \sum_j α_{ij} v_j + b_o
 
-    Scores and softmax in float32, in float64 for float64 weights; dropout on α.
-
-    Shapes: receivers ``[B, n, D]``, senders ``[B, m, D]``, bias ``[B, H, n, m]`` (or any that broadcasts, or
-    None) -> ``[B, n, D]``, with ``return_attention`` also α ``[B, H, n, m]``.
-    """
-
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        if embed_dim % num_heads:
-            raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
-        self.num_heads, self.dropout = num_heads, dropout
-        self.query, self.key, self.value = (nn.Linear(embed_dim, embed_dim) for _ in range(3))
-        self.out = nn.Linear(embed_dim, embed_dim)
-        for layer, gain in ((self.query, 0.5), (self.key, 0.5), (self.value, 0.5), (self.out, 1.0)):
-            nn.init.xavier_uniform_(layer.weight, gain=gain**0.5)
-        nn.init.zeros_(self.out.bias)
-
-    def forward(
-        self, receiver: Tensor, sender: Tensor, bias: Tensor | None = None, *, return_attention: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        q, k, v = (
-            layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for layer, x in ((self.query, receiver), (self.key, sender), (self.value, sender))
-        )
-        rate = self.dropout if self.training else 0.0
-        with torch.autocast(receiver.device.type, enabled=False):
-            dtype = torch.promote_types(q.dtype, torch.float32)
-            q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-            bias = None if bias is None else bias.to(dtype)
-            if return_attention:
-                score = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
-                weight = torch.softmax(score if bias is None else score + bias, -1)
-                pooled = dropout(weight, rate) @ v
-            else:
-                pooled = scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=rate)
-        out = self.out(pooled.transpose(1, 2).flatten(2).to(receiver.dtype))
-        return (out, weight) if return_attention else out
+def require_bool(mask: Tensor, name: str) -> None:
+    """Raise ValueError about ``name`` unless it is a bool mask."""
+    if mask.dtype != torch.bool:
+        raise ValueError(f"{name} must be bool, True = valid, not {mask.dtype}")
 
 
 def masked_softmax(score: Tensor, allowed: Tensor) -> Tensor:

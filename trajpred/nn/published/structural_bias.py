@@ -17,25 +17,31 @@ from trajpred.nn.published.graph_structure import UNREACHABLE, EdgeEncoding, Gra
 from trajpred.nn.segment import LOWEST
 
 Mode = Literal["2d", "3d", "2d+3d"]
+#: π as truncated in the published code.
+PUBLISHED_PI = 3.14159
 
 
 def table(rows: int, channels: int) -> nn.Embedding:
     """Create an embedding from N(0, 0.02²) whose row 0, for padding, is zero and stays zero."""
-    made = nn.Embedding(rows, channels, padding_idx=0)
-    nn.init.normal_(made.weight, std=0.02)
+    embedding_table = nn.Embedding(rows, channels, padding_idx=0)
+    nn.init.normal_(embedding_table.weight, std=0.02)
     with torch.no_grad():
-        made.weight[0].zero_()
-    return made
+        embedding_table.weight[0].zero_()
+    return embedding_table
 
 
 def pair_distances(positions: Tensor) -> Tensor:
     """Compute the distances |r_j - r_i|: ``[B, n, 2 or 3]`` -> ``[B, n, n]``."""
-    return torch.linalg.vector_norm(positions[:, None] - positions[:, :, None], dim=-1)
+    difference = positions[:, None] - positions[:, :, None]
+    return torch.linalg.vector_norm(difference, dim=-1)
 
 
 def mask_graphs(term: Tensor, keep: Tensor | None) -> Tensor:
     """Zero the graphs of ``[B, ...]`` whose ``keep`` ``[B]`` is False."""
-    return term if keep is None else term * keep.to(term.dtype).reshape(-1, *[1] * (term.ndim - 1))
+    if keep is None:
+        return term
+    one_per_axis = [1] * (term.ndim - 1)
+    return term * keep.to(term.dtype).reshape(-1, *one_per_axis)
 
 
 class ShortestPathBias(nn.Module):
@@ -55,7 +61,8 @@ class ShortestPathBias(nn.Module):
 
     def forward(self, hops: Tensor) -> Tensor:
         last = self.table.num_embeddings - 1
-        row = torch.where(hops >= UNREACHABLE, last, (hops + 1).clamp(max=last - 1))
+        reachable_row = (hops + 1).clamp(max=last - 1)
+        row = torch.where(hops >= UNREACHABLE, last, reachable_row)
         return self.table(row).permute(0, 3, 1, 2)
 
 
@@ -70,6 +77,7 @@ class EdgeBias2D(nn.Module):
     paper has inner products with one vector per hop instead. ``single``: the mean of T over the direct edge.
 
     Args:
+        num_heads: H.
         num_edges: number of edge types, 1 to ``num_edges``; 0 is "no edge", a zero row.
         edge_type: ``multi_hop`` or ``single``.
         multi_hop_max_dist: cut-off L.
@@ -90,9 +98,8 @@ class EdgeBias2D(nn.Module):
         if edge_type not in ("multi_hop", "single"):
             raise ValueError(f"edge_type must be 'multi_hop' or 'single', not {edge_type!r}")
         if not 1 <= multi_hop_max_dist <= num_edge_dis:
-            raise ValueError(
-                f"multi_hop_max_dist {multi_hop_max_dist} must be in 1..num_edge_dis {num_edge_dis}"
-            )
+            problem = f"multi_hop_max_dist {multi_hop_max_dist} must be in 1..num_edge_dis {num_edge_dis}"
+            raise ValueError(problem)
         self.multi_hop_max_dist = multi_hop_max_dist
         self.table = table(num_edges + 1, num_heads)
         self.hop = None
@@ -105,10 +112,12 @@ class EdgeBias2D(nn.Module):
                 raise ValueError("edge_type 'single' takes the direct edges [B, n, n, 1, F]")
             return self.table(edges[..., 0, :]).mean(-2).permute(0, 3, 1, 2)
         # M_k is applied to the table instead of to the pairs. The lookup keeps gradients off the padding row.
-        rows = self.table(torch.arange(self.table.num_embeddings, device=edges.device))
+        types = torch.arange(self.table.num_embeddings, device=edges.device)
+        rows = self.table(types)
         total = rows.new_zeros(*hops.shape, rows.shape[1])
         for k in range(min(edges.shape[3], self.multi_hop_max_dist)):
-            total = total + embedding(edges[..., k, :], rows @ self.hop[k]).mean(-2)
+            of_hop = embedding(edges[..., k, :], rows @ self.hop[k])
+            total = total + of_hop.mean(-2)
         steps = hops.clamp(1, self.multi_hop_max_dist)
         return (total / steps[..., None]).permute(0, 3, 1, 2)
 
@@ -144,10 +153,14 @@ class GaussianDistanceKernel(nn.Module):
     def forward(self, distance: Tensor, pair_type: Tensor) -> Tensor:
         with torch.autocast(distance.device.type, enabled=False):
             dtype = torch.promote_types(self.mean.dtype, torch.float32)
-            mean, std = self.mean.to(dtype), self.std.to(dtype).abs() + 1e-2
-            scaled = self.scale[pair_type].sum(-1) * distance.to(dtype) + self.offset[pair_type].sum(-1)
-            root = (2 * 3.14159) ** 0.5  # π as truncated in the published code
-            density = torch.exp(-0.5 * ((scaled[..., None] - mean) / std) ** 2) / (root * std)
+            mean = self.mean.to(dtype)
+            std = self.std.to(dtype).abs() + 1e-2
+            scale = self.scale[pair_type].sum(-1)
+            offset = self.offset[pair_type].sum(-1)
+            scaled = scale * distance.to(dtype) + offset
+            deviations = (scaled[..., None] - mean) / std
+            root = (2 * PUBLISHED_PI) ** 0.5
+            density = torch.exp(-0.5 * deviations**2) / (root * std)
             return density.to(self.mean.dtype)
 
 
@@ -174,8 +187,12 @@ class StructuralBias(nn.Module):
     that are ``max_spd`` or more hops apart get :data:`~trajpred.nn.segment.LOWEST`.
 
     Args:
-        num_edges, edge_type, multi_hop_max_dist, num_edge_dis: see :class:`EdgeBias2D`.
+        num_heads: H.
+        num_edges: see :class:`EdgeBias2D`.
         num_spatial: see :class:`ShortestPathBias`.
+        num_edge_dis: see :class:`EdgeBias2D`.
+        edge_type: see :class:`EdgeBias2D`.
+        multi_hop_max_dist: see :class:`EdgeBias2D`.
         num_3d_bias_kernel: number of Gaussians K.
         mode: terms to build, ``2d``, ``3d`` or ``2d+3d``.
         max_spd: None masks no pair; unreachable pairs then have a bias of their own. The mask applies in
@@ -202,11 +219,15 @@ class StructuralBias(nn.Module):
             raise ValueError(f"mode must be '2d', '3d' or '2d+3d', not {mode!r}")
         if max_spd is not None and max_spd < 1:
             raise ValueError(f"max_spd {max_spd} would hide every node from itself")
-        self.max_spd, plane, space = max_spd, "2d" in mode, "3d" in mode
-        self.path = ShortestPathBias(num_heads, num_spatial) if plane else None
-        edge = (num_heads, num_edges, edge_type, multi_hop_max_dist, num_edge_dis)
-        self.edge = EdgeBias2D(*edge) if plane else None
-        self.distance = DistanceBias(num_heads, num_3d_bias_kernel) if space else None
+        self.max_spd = max_spd
+        self.path: ShortestPathBias | None = None
+        self.edge: EdgeBias2D | None = None
+        if "2d" in mode:
+            self.path = ShortestPathBias(num_heads, num_spatial)
+            self.edge = EdgeBias2D(num_heads, num_edges, edge_type, multi_hop_max_dist, num_edge_dis)
+        self.distance: DistanceBias | None = None
+        if "3d" in mode:
+            self.distance = DistanceBias(num_heads, num_3d_bias_kernel)
         self.graph_token = nn.Parameter(0.02 * torch.randn(num_heads))
 
     def forward(
@@ -220,79 +241,17 @@ class StructuralBias(nn.Module):
         B, n = mask.shape
         pairs = self.graph_token.new_zeros(B, self.graph_token.shape[0], n, n)
         if self.path is not None and self.edge is not None and structure is not None:
-            plane = self.path(structure.hops) + self.edge(structure.hops, structure.edges)
-            pairs = pairs + mask_graphs(plane, keep_2d)
+            in_plane = self.path(structure.hops) + self.edge(structure.hops, structure.edges)
+            pairs = pairs + mask_graphs(in_plane, keep_2d)
         if self.distance is not None and gaussians is not None:
             pairs = pairs + mask_graphs(self.distance(gaussians), keep_3d)
         pairs = pairs.to(torch.promote_types(pairs.dtype, torch.float32))  # float16 cannot hold LOWEST
         token = self.graph_token.to(pairs.dtype)[None, :, None, None]
-        column = torch.cat((token.expand(B, -1, n, 1), pairs), -1)
-        bias = torch.cat((token.expand(B, -1, 1, n + 1), column), -2)
+        first_column = token.expand(B, -1, n, 1)
+        first_row = token.expand(B, -1, 1, n + 1)
+        bias = torch.cat((first_row, torch.cat((first_column, pairs), -1)), -2)
         hidden = pad(~mask, (1, 0))[:, None, None]
         if self.max_spd is not None and structure is not None:
-            hidden = hidden | pad(structure.hops >= self.max_spd, (1, 0, 1, 0))[:, None]
+            is_far = pad(structure.hops >= self.max_spd, (1, 0, 1, 0))
+            hidden = hidden | is_far[:, None]
         return bias.masked_fill(hidden, LOWEST)
-
-
-class NodeEncoding(nn.Module):
-    r"""Input of the first layer: types and centralities of the nodes, after a learnable graph token.
-
-    .. math::
-        x_i = \sum_f E[t_{if}] + z_i + E_{in}[d^{in}_i + 1] + E_{out}[d^{out}_i + 1]
-            + 0.01\, \Big(W \sum_j ψ_{ij} + b\Big)
-
-    The sum over j includes i and excludes padding. Degrees beyond the table share its last row. z are further
-    features of the nodes, if any.
-
-    Args:
-        num_atoms: number of node types, 1 to ``num_atoms``; 0 is padding, a zero row.
-        num_in_degree, num_out_degree: rows of the degree tables.
-        embedding_dim: channels D.
-        num_3d_bias_kernel, mode: see :class:`StructuralBias`.
-
-    Shapes: node_type ``[B, n, F]`` int64, features ``[B, n, D]``, gaussians ``[B, n, n, K]``, mask ``[B, n]``
-    bool, True = valid, keep_2d, keep_3d ``[B]`` bool -> ``[B, 1 + n, D]``.
-    """
-
-    def __init__(
-        self,
-        num_atoms: int = 512 * 9,
-        num_in_degree: int = 512,
-        num_out_degree: int = 512,
-        embedding_dim: int = 768,
-        num_3d_bias_kernel: int = 128,
-        mode: Mode = "2d+3d",
-    ) -> None:
-        super().__init__()
-        self.kind = table(num_atoms + 1, embedding_dim)
-        self.in_degree = table(num_in_degree, embedding_dim) if "2d" in mode else None
-        self.out_degree = table(num_out_degree, embedding_dim) if "2d" in mode else None
-        self.distance = nn.Linear(num_3d_bias_kernel, embedding_dim) if "3d" in mode else None
-        self.graph_token = nn.Parameter(0.02 * torch.randn(embedding_dim))
-
-    def forward(
-        self,
-        node_type: Tensor,
-        mask: Tensor,
-        structure: GraphStructure | None = None,
-        gaussians: Tensor | None = None,
-        *,
-        features: Tensor | None = None,
-        keep_2d: Tensor | None = None,
-        keep_3d: Tensor | None = None,
-    ) -> Tensor:
-        x = self.kind(node_type).sum(-2)
-        if features is not None:
-            x = x + features
-        if structure is not None and self.in_degree is not None and self.out_degree is not None:
-            tables = (self.in_degree, structure.in_degree), (self.out_degree, structure.out_degree)
-            into, out = (rows((d + 1).clamp(max=rows.num_embeddings - 1)) for rows, d in tables)
-            x = x + mask_graphs(into + out, keep_2d)
-        if gaussians is not None and self.distance is not None:
-            x = x + mask_graphs(0.01 * self.summed_distance(gaussians, mask), keep_3d)
-        return torch.cat((self.graph_token.to(x.dtype).expand(x.shape[0], 1, -1), x), 1)
-
-    def summed_distance(self, gaussians: Tensor, mask: Tensor) -> Tensor:
-        """Compute W Σ_j ψ_ij + b: ``[B, n, D]``."""
-        assert self.distance is not None, "this encoding was built without distances"
-        return self.distance(torch.einsum("bijk,bj->bik", gaussians, mask.to(gaussians.dtype)))

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 
-from trajpred.nn.published.keras_names import Initializer, initializer_of
+from trajpred.nn.published.keras_names import Initializer, TensorFunction, initializer_of
+from trajpred.nn.published.pairs import both
 from trajpred.nn.segment import segment_softmax, segment_sum
 
 #: Nodes ``[N, in]``, or senders ``[S, in_s]`` and receivers ``[R, in_r]``.
@@ -32,13 +33,17 @@ class EdgeProjection(nn.Linear):
 
         q·b is omitted: it is equal for all edges of a receiver, so softmax cancels it.
         """
-        projected = torch.einsum("rhc,hcf->rhf", query, self._by_head(self.weight, query))
-        return (projected.index_select(0, receiver) * edge_attr[:, None]).sum(-1)
+        weight = self._by_head(self.weight, query)
+        projected = torch.einsum("rhc,hcf->rhf", query, weight)
+        product = projected.index_select(0, receiver) * edge_attr[:, None]
+        return product.sum(-1)
 
     def pool(self, attention: Tensor, edge_attr: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
         """Compute Σ α (W ε + b): ``[E, H]``, ``[E, F]``, ``[E]`` -> ``[R, H, C]``."""
-        pooled = segment_sum(attention[..., None] * edge_attr[:, None], receiver, num_receivers)
-        pooled = torch.einsum("rhf,hcf->rhc", pooled, self._by_head(self.weight, pooled))
+        weighted = attention[..., None] * edge_attr[:, None]
+        pooled = segment_sum(weighted, receiver, num_receivers)
+        weight = self._by_head(self.weight, pooled)
+        pooled = torch.einsum("rhf,hcf->rhc", pooled, weight)
         if self.bias is None:
             return pooled
         total = segment_sum(attention, receiver, num_receivers)
@@ -119,31 +124,47 @@ class TransformerConv(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        sent, received = (in_, in_) if isinstance(in_, int) else in_
+        sent, received = both(in_)
         dim = heads * out if concat else out
         if add_self_loops and ein > 0:
             raise ValueError("add_self_loops excludes edge features (ein > 0): a loop has none")
         if skip_connection and received != dim:
-            raise ValueError(
-                f"skip_connection needs nodes with {dim} channels (the output's), not {received}"
-            )
-        self.ein, self.heads, self.concat = ein, heads, concat
-        self.add_self_loops, self.skip_connection = add_self_loops, skip_connection
+            problem = f"skip_connection needs nodes with {dim} channels (the output's), not {received}"
+            raise ValueError(problem)
+        self.ein = ein
+        self.heads = heads
+        self.concat = concat
+        self.add_self_loops = add_self_loops
+        self.skip_connection = skip_connection
         self.query = nn.Linear(received, heads * out, bias=bias_qkv)
-        self.key, self.value = (nn.Linear(sent, heads * out, bias=bias_qkv) for _ in range(2))
-        edge_bias = bias_qkv if edge_bias is None else edge_bias
-        self.edge = EdgeProjection(ein, heads, out, bias=edge_bias) if ein > 0 else None
-        self.root = nn.Linear(received, dim, bias=bias_root) if root_weight else None
-        self.gate = nn.Linear(3 * dim, 1, bias=False) if gating and root_weight else None
-        self.feed_forward = None
+        self.key = nn.Linear(sent, heads * out, bias=bias_qkv)
+        self.value = nn.Linear(sent, heads * out, bias=bias_qkv)
+        self.edge: EdgeProjection | None = None
+        if ein > 0:
+            self.edge = EdgeProjection(ein, heads, out, bias=bias_qkv if edge_bias is None else edge_bias)
+        self.root: nn.Linear | None = None
+        self.gate: nn.Linear | None = None
+        if root_weight:
+            self.root = nn.Linear(received, dim, bias=bias_root)
+            if gating:
+                self.gate = nn.Linear(3 * dim, 1, bias=False)
+        self.feed_forward: nn.Sequential | None = None
         if ff_channels > 0:
-            inner, outer = nn.Linear(dim, ff_channels), nn.Linear(ff_channels, dim)
+            inner = nn.Linear(dim, ff_channels)
+            outer = nn.Linear(ff_channels, dim)
             self.feed_forward = nn.Sequential(inner, nn.ReLU(), outer)
-        # A single node has no variance: it is normalised by the running statistics.
-        self.norm1 = BatchNorm(dim, allow_single_element=True) if batch_norm else None
-        self.norm2 = BatchNorm(dim, allow_single_element=True) if batch_norm and ff_channels > 0 else None
+        self.norm1: BatchNorm | None = None
+        self.norm2: BatchNorm | None = None
+        if batch_norm:
+            # A single node has no variance: it is normalised by the running statistics.
+            self.norm1 = BatchNorm(dim, allow_single_element=True)
+            if self.feed_forward is not None:
+                self.norm2 = BatchNorm(dim, allow_single_element=True)
         self.dropout = nn.Dropout(dropout)
-        initialize = initializer_of(init)
+        self._initialize(initializer_of(init))
+
+    def _initialize(self, initialize: TensorFunction) -> None:
+        """Fill the weights of all linear maps, and zero their biases."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 with torch.no_grad():
@@ -160,34 +181,42 @@ class TransformerConv(nn.Module):
         return_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return ``[R, D]``; with ``return_attention`` also the attention."""
+        _, receiver = both(x)
         message, attention = self.attend(x, edge_index, edge_attr)
-        out = self.combine(message, x if isinstance(x, Tensor) else x[1])
-        return (out, attention) if return_attention else out
+        out = self.combine(message, receiver)
+        if return_attention:
+            return out, attention
+        return out
 
     def attend(self, x: Nodes, edge_index: Tensor, edge_attr: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Score, normalise, aggregate: m ``[R, D]`` and α ``[E, H]`` (before dropout)."""
-        sender, receiver = (x, x) if isinstance(x, Tensor) else x
+        sender, receiver = both(x)
         edge_attr = self._check(sender, receiver, edge_index, edge_attr)
         if self.add_self_loops:
             loops = torch.arange(receiver.shape[0], device=edge_index.device).expand(2, -1)
             edge_index = torch.cat((edge_index, loops), 1)
-        q, k, v = (
-            layer(z).unflatten(-1, (self.heads, -1))
-            for layer, z in ((self.query, receiver), (self.key, sender), (self.value, sender))
-        )
+        by_head = (self.heads, -1)
+        q = self.query(receiver).unflatten(-1, by_head)
+        k = self.key(sender).unflatten(-1, by_head)
+        v = self.value(sender).unflatten(-1, by_head)
         # Sums over many edges stay out of half precision.
         with torch.autocast(q.device.type, enabled=False):
             dtype = torch.promote_types(q.dtype, torch.float32)
-            e = None if edge_attr is None else edge_attr.to(dtype)
-            attention, message = self._aggregate(q.to(dtype), k.to(dtype), v.to(dtype), e, edge_index)
+            if edge_attr is not None:
+                edge_attr = edge_attr.to(dtype)
+            attention, message = self._aggregate(q.to(dtype), k.to(dtype), v.to(dtype), edge_attr, edge_index)
         message = message.to(v.dtype)
-        return message.flatten(1) if self.concat else message.mean(1), attention
+        if self.concat:
+            return message.flatten(1), attention
+        return message.mean(1), attention
 
     def _aggregate(
         self, q: Tensor, k: Tensor, v: Tensor, edge_attr: Tensor | None, edge_index: Tensor
     ) -> tuple[Tensor, Tensor]:
-        (sender, receiver), R = edge_index, q.shape[0]
-        score = (q.index_select(0, receiver) * k.index_select(0, sender)).sum(-1)
+        sender, receiver = edge_index
+        R = q.shape[0]
+        product = q.index_select(0, receiver) * k.index_select(0, sender)
+        score = product.sum(-1)
         if self.edge is not None and edge_attr is not None:
             score = score + self.edge.score(q, edge_attr, receiver)
         attention = segment_softmax(score / q.shape[-1] ** 0.5, receiver, R)
@@ -204,14 +233,20 @@ class TransformerConv(nn.Module):
             root = self.root(x)
             h = message + root
             if self.gate is not None:
-                beta = torch.sigmoid(self.gate(torch.cat((message, root, message - root), -1)))
+                features = torch.cat((message, root, message - root), -1)
+                beta = torch.sigmoid(self.gate(features))
                 h = beta * root + (1 - beta) * message
         h = self._residual_norm(h, x, self.norm1)
-        return h if self.feed_forward is None else self._residual_norm(self.feed_forward(h), h, self.norm2)
+        if self.feed_forward is None:
+            return h
+        return self._residual_norm(self.feed_forward(h), h, self.norm2)
 
     def _residual_norm(self, h: Tensor, before: Tensor, norm: nn.Module | None) -> Tensor:
-        h = h + before if self.skip_connection else h
-        return h if norm is None else norm(h)
+        if self.skip_connection:
+            h = h + before
+        if norm is not None:
+            h = norm(h)
+        return h
 
     def _check(
         self, sender: Tensor, receiver: Tensor, edge_index: Tensor, edge_attr: Tensor | None
@@ -225,8 +260,8 @@ class TransformerConv(nn.Module):
             return None
         expected = (edge_index.shape[1], self.ein)
         if edge_attr is None or edge_attr.shape != expected:
-            found = None if edge_attr is None else tuple(edge_attr.shape)
-            raise ValueError(f"edge_attr must have the shape [E, ein] = {expected}, not {found}")
+            shape = None if edge_attr is None else tuple(edge_attr.shape)
+            raise ValueError(f"edge_attr must have the shape [E, ein] = {expected}, not {shape}")
         return edge_attr
 
 
@@ -242,6 +277,7 @@ def routing_block(
 
     Args:
         channels: of input and output, a multiple of ``heads``.
+        heads: attention heads.
         ff_channels: hidden width of the feed-forward network.
         dropout: rate on the attention.
     """

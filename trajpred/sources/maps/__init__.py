@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from trajpred.errors import quoted, require
 from trajpred.files import atomic_file
 from trajpred.lane_map import LaneMap
 from trajpred.sources.argoverse2_map import archive_of, map_from
+from trajpred.sources.map_problems import MapProblems, require_lanes
 from trajpred.sources.maps import commonroad, lanelet2, opendrive
-from trajpred.sources.maps.lanes import lane_map_of
+from trajpred.sources.maps.segments import lane_map_of
 from trajpred.sources.reading import parse, read_bytes, readable
 
-#: The root element of each XML format: its name, and the function that returns lanes and crossings.
+#: The root element of each XML format: its name, and the function that returns the parts of a map.
 _XML: dict[str, tuple[str, Any]] = {
     "osm": ("Lanelet2", lanelet2.read),
     "OpenDRIVE": ("OpenDRIVE", opendrive.read),
@@ -24,30 +25,63 @@ _XML: dict[str, tuple[str, Any]] = {
 }
 
 
+class MapFile(NamedTuple):
+    """What a map file contains.
+
+    Attributes:
+        format: its name.
+        lanes: the map in metres.
+        frame: which coordinates of the file, or which projection of them, the map is in.
+        problems: the parts of the file that were left out.
+    """
+
+    format: str
+    lanes: LaneMap
+    frame: str
+    problems: MapProblems
+
+
 def read_map(
     path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
 ) -> tuple[str, LaneMap]:
     """Return the format of a map file, which its content tells, and the map in metres.
 
+    Broken parts of the file are left out with a warning that names them.
+
     Args:
         origin, crs: where latitudes and longitudes are, see
             :func:`~trajpred.sources.maps.lanelet2.project`; other formats are in metres already.
 
-    Raises: DataError naming the file and the field at fault.
+    Raises: DataError naming the file and the field at fault, also if no lane is left.
     """
+    file = read_map_file(path, origin=origin, crs=crs)
+    file.problems.warn(Path(path))
+    return file.format, file.lanes
+
+
+def read_map_file(
+    path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
+) -> MapFile:
+    """Read a map file as :func:`read_map` does; what was left out is returned instead of a warning."""
     # Damaged numbers may overflow; the result is checked.
     with readable(Path(path), "map"), np.errstate(all="ignore"):
         content = read_bytes(Path(path))
         if content.lstrip()[:1] == b"{":
-            return "Argoverse 2", map_from(json.loads(content))
+            return _argoverse2(content)
         root = parse(content)
         known = f"{', '.join(_XML)}, or JSON of Argoverse 2"
         require(root.tag in _XML, "root", f"is {quoted(root.tag)}, not that of a known map: {known}")
         name, read = _XML[root.tag]
         projection = {"origin": origin, "crs": crs} if name == "Lanelet2" else {}
-        lane_map = lane_map_of(*read(root, **projection))
-        require(len(lane_map) > 0, "lanes", "the map has no lane that road users drive on")
-        return name, lane_map
+        parts = read(root, **projection)
+        return MapFile(name, lane_map_of(parts), parts.frame, parts.problems)
+
+
+def _argoverse2(content: bytes) -> MapFile:
+    problems = MapProblems()
+    lane_map = map_from(json.loads(content), problems)
+    require_lanes(len(lane_map), problems)
+    return MapFile("Argoverse 2", lane_map, "the city's", problems)
 
 
 def write_map(lane_map: LaneMap, path: str | Path) -> None:

@@ -5,9 +5,9 @@ Tags: `Lanelet2 <https://github.com/fzi-forschungszentrum-informatik/Lanelet2>`_
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -15,118 +15,183 @@ from numpy.typing import NDArray
 
 from trajpred.environment import install_command
 from trajpred.errors import DataError, as_array, require, require_finite
-from trajpred.geometry import norm
 from trajpred.lane_map import TURN_DIRECTIONS
-from trajpred.sources.maps.lanes import Lane, Line, mark_type
+from trajpred.sources.maps.lanelet_bounds import Bounds, Lanelet, Tags, Way, oriented
+from trajpred.sources.maps.lanes import Lane, MapParts
 from trajpred.sources.reading import integer
 
 #: The lane type of each subtype of lanelets that road users drive on; others are left out.
 LANE_TYPE = {
-    **dict.fromkeys(("road", "highway", "play_street", "exit"), "VEHICLE"),
+    "road": "VEHICLE",
+    "highway": "VEHICLE",
+    "play_street": "VEHICLE",
+    "exit": "VEHICLE",
     "bicycle_lane": "BIKE",
     "bus_lane": "BUS",
 }
-_YES, _NO = ("yes", "true", "1"), ("no", "false", "0")
-Tags = dict[str, str]
+_YES = ("yes", "true", "1")
+_NO = ("no", "false", "0")
 
 
-def read(
-    root: Element, origin: tuple[float, float] | None = None, crs: str | None = None
-) -> tuple[dict[Hashable, Lane], list[tuple[Line, Line]]]:
-    """Return the lanes and crossings of a map; for ``origin`` and ``crs`` see :func:`project`.
+def read(root: Element, origin: tuple[float, float] | None = None, crs: str | None = None) -> MapParts:
+    """Return the lanes and crossings of a map; broken lanelets are left out.
 
-    Raises: DataError naming the element at fault.
+    For ``origin`` and ``crs`` see :func:`project`. Raises: DataError if no node has coordinates.
     """
-    ways = _ways(root, origin, crs)
-    lanes: dict[Hashable, Lane] = {}
-    crossings: list[tuple[Line, Line]] = []
-    bounds: dict[Hashable, tuple[_Way, _Way]] = {}
+    parts = MapParts(frame="")
+    relations = _lanelets(root, parts)
+    if not relations:
+        return parts
+    ways, parts.frame = _ways(root, origin, crs)
+    lanelets = []
+    for relation in relations:
+        with parts.problems.leaving_out("lanelet", relation.get("id", "")):
+            lanelets.append(_lanelet(relation, ways))
+    bounds: dict[Hashable, Bounds] = {}
+    for lanelet in oriented(lanelets):
+        kind = "crossing" if lanelet.is_crossing else "lanelet"
+        with parts.problems.leaving_out(kind, str(lanelet.number)):
+            _add(parts, lanelet, bounds)
+    _connect(parts.lanes, bounds)
+    return parts
+
+
+def _lanelets(root: Element, parts: MapParts) -> list[Element]:
+    """Return the relations that are lanes or crossings, and record the numbers of all lanelets."""
+    relations = []
     for relation in _elements(root, "relation"):
         tags = _tags(relation)
-        kind, is_crossing = _lane_type(tags), tags.get("subtype") == "crosswalk"
-        if tags.get("type") != "lanelet" or not (kind or is_crossing):
+        if tags.get("type") != "lanelet":
             continue
-        lanelet = integer(relation.get("id"), "relation.id")
-        left, right = _aligned(*(_member(relation, ways, role) for role in ("left", "right")))
-        if is_crossing:
-            crossings.append((left.line, right.line))
+        is_used = _lane_type(tags) is not None or tags.get("subtype") == "crosswalk"
+        try:
+            parts.element_id(relation.get("id"), "relation.id")
+        except DataError as error:
+            if is_used:
+                parts.problems.add("lanelet", relation.get("id", ""), str(error))
             continue
-        require((lanelet, True) not in lanes, "relation.id", f"{lanelet} occurs twice")
+        if is_used:
+            relations.append(relation)
+    return relations
+
+
+def _add(parts: MapParts, lanelet: Lanelet, bounds: dict[Hashable, Bounds]) -> None:
+    """Add a lanelet to the lanes, in both directions if it is used so, or to the crossings."""
+    left = lanelet.left
+    right = lanelet.right
+    if lanelet.is_crossing:
+        parts.add_crossing(left.line, right.line)
+        return
+    number = lanelet.number
+    tags = lanelet.tags
+    require((number, True) not in parts.lanes, "relation.id", f"{number} occurs twice")
+    lane = Lane(
+        left.line,
+        right.line,
+        lane_type=_lane_type(tags) or "VEHICLE",
+        left_mark=left.mark(True),
+        right_mark=right.mark(False),
         # Autoware gives a turn direction to the lanelets of intersections alone.
-        turn = tags.get("turn_direction", "").upper()
-        lane = Lane(
-            left.line, right.line, lane_type=kind or "VEHICLE", left_mark=left.mark(True),
-            right_mark=right.mark(False), is_intersection=True if turn else None, lane_id=lanelet,
-            turn_direction="NONE" if turn == "STRAIGHT" else turn if turn in TURN_DIRECTIONS else None,
-        )  # fmt: skip
-        lanes[lanelet, True], bounds[lanelet, True] = lane, (left, right)
-        if tags.get("one_way", "yes").lower() in _NO:
-            lanes[lanelet, False], bounds[lanelet, False] = lane.backward(), (right.reverse, left.reverse)
-    _connect(lanes, bounds)
-    return lanes, crossings
+        is_intersection=True if tags.get("turn_direction") else None,
+        lane_id=number,
+        turn_direction=_turn(tags),
+    )
+    parts.lanes[number, True] = lane
+    bounds[number, True] = (left, right)
+    if tags.get("one_way", "yes").lower() in _NO:
+        parts.lanes[number, False] = lane.backward()
+        bounds[number, False] = (right.reverse, left.reverse)
 
 
-@dataclass(frozen=True)
-class _Way:
-    """A way in its own direction or against it: its nodes, their positions ``[P, 2]``, and its tags."""
-
-    name: str
-    nodes: list[str]
-    line: Line
-    tags: Tags
-    forward: bool = True
-
-    @property
-    def reverse(self) -> _Way:
-        return replace(self, nodes=self.nodes[::-1], line=self.line[::-1], forward=not self.forward)
-
-    def mark(self, is_left: bool) -> str:
-        """Return the mark on one side of a lane; subtypes name the left one of two lines first."""
-        if self.tags.get("type") not in ("line_thin", "line_thick"):
-            return "NONE"
-        name, color = self.tags.get("subtype", ""), self.tags.get("color")
-        return mark_type(name, color, near_first=is_left != self.forward)
+def _turn(tags: Tags) -> str | None:
+    turn = tags.get("turn_direction", "").upper()
+    if turn == "STRAIGHT":
+        return "NONE"
+    if turn in TURN_DIRECTIONS:
+        return turn
+    return None
 
 
-def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> dict[str, _Way]:
-    """Return the ways of two or more nodes, all of which are in the file, by their ids."""
+def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> tuple[dict[str, Way], str]:
+    """Return the ways of two or more nodes, all of which are in the file, by their ids; and their frame.
+
+    Nodes without coordinates in that frame lie at NaN.
+    """
     nodes = _elements(root, "node")
-    row, tags = {node.get("id", ""): i for i, node in enumerate(nodes)}, [_tags(node) for node in nodes]
-    if all("local_x" in one and "local_y" in one for one in tags):
-        local = [[one["local_x"], one["local_y"]] for one in tags]
-        xy = as_array(local, np.float64, "node.local_x").reshape(-1, 2)
-    else:
-        degrees = [[node.get(name) or "nan" for name in ("lat", "lon")] for node in nodes]
-        xy = project(as_array(degrees, np.float64, "node.lat"), origin, crs)
-    ways = {}
+    row = {node.get("id", ""): i for i, node in enumerate(nodes)}
+    refs: dict[str, list[str]] = {}
+    tags: dict[str, Tags] = {}
     for way in _elements(root, "way"):
-        name, refs = way.get("id", ""), [nd.get("ref", "") for nd in way.iterfind("nd")]
-        if len(refs) > 1 and row.keys() >= {*refs}:  # others, of extracts, may bound no lanelet
-            ways[name] = _Way(name, refs, xy[[row[ref] for ref in refs]], _tags(way))
-    return ways
+        names = [nd.get("ref", "") for nd in way.iterfind("nd")]
+        if len(names) > 1 and row.keys() >= {*names}:  # others, of extracts, may bound no lanelet
+            refs[way.get("id", "")] = names
+            tags[way.get("id", "")] = _tags(way)
+    used = np.zeros(len(nodes), np.bool_)
+    for names in refs.values():
+        used[[row[name] for name in names]] = True
+    xy, frame, keys = _positions(nodes, used, origin, crs)
+    ways = {}
+    for way_id, names in refs.items():
+        line = xy[[row[name] for name in names]]
+        ways[way_id] = Way(way_id, names, line, tags[way_id], keys)
+    return ways, frame
 
 
-def _member(relation: Element, ways: dict[str, _Way], role: str) -> _Way:
+def _positions(
+    nodes: list[Element], used: NDArray[np.bool_], origin: tuple[float, float] | None, crs: str | None
+) -> tuple[NDArray[np.float64], str, str]:
+    """Return the positions ``[N, 2]`` (metres) of nodes, NaN where unknown, their frame, and the keys.
+
+    Autoware's ``local_x`` and ``local_y`` are used if at least half of the nodes of ways, ``used`` ``[N]``,
+    have them.
+    """
+    local = np.full((len(nodes), 2), np.nan)
+    degrees = np.full((len(nodes), 2), np.nan)
+    for i, node in enumerate(nodes):
+        tags = _tags(node)
+        local[i] = _coordinate(tags.get("local_x")), _coordinate(tags.get("local_y"))
+        degrees[i] = _coordinate(node.get("lat"), 90), _coordinate(node.get("lon"), 180)
+    is_local = np.isfinite(local).all(-1)
+    if 2 * is_local[used].sum() >= max(used.sum(), 1):
+        return local, "local_x and local_y", "local_x and local_y"
+    xy = project(degrees, origin, crs)
+    lat, lon = _origin(degrees, origin)
+    frame = f"{crs or _utm(lat, lon)}, from latitude {lat:.7g} and longitude {lon:.7g}"
+    if is_local.any():
+        frame += f"; local_x and local_y, of {is_local.sum()} of {len(nodes)} nodes, are not used"
+    return xy, frame, "lat and lon"
+
+
+def _coordinate(text: str | None, largest: float = np.inf) -> float:
+    """Return a coordinate, NaN if it is no finite number of at most ``largest``."""
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        return np.nan
+    if math.isfinite(value) and abs(value) <= largest:
+        return value
+    return np.nan
+
+
+def _lanelet(relation: Element, ways: dict[str, Way]) -> Lanelet:
+    """Find the bounds of a lanelet. Raises: DataError if one is missing or the lanelet has no length."""
+    number = integer(relation.get("id"), "relation.id")
+    left = _member(relation, ways, "left")
+    right = _member(relation, ways, "right")
+    return Lanelet(number, _tags(relation), left, right)
+
+
+def _member(relation: Element, ways: dict[str, Way], role: str) -> Way:
     """Return the way that bounds a lanelet on one side."""
-    name, members = relation.get("id"), relation.findall(f"member[@role='{role}']")
+    name = relation.get("id")
+    members = relation.findall(f"member[@role='{role}']")
     require(len(members) == 1, "member", f"lanelet {name} has {len(members)} {role} bounds, expected one")
     way = ways.get(members[0].get("ref", ""))
     if way is None:
         problem = f"the {role} bound of lanelet {name} is no way of two or more nodes of the file"
         raise DataError(problem, field="member")
-    require_finite(way.line, f"way {way.name}")
+    way.require_positions()
     return way
-
-
-def _aligned(left: _Way, right: _Way) -> tuple[_Way, _Way]:
-    """Turn the bounds of a lanelet into its driving direction: the files have them in any direction."""
-    one, other = left.line[[0, -1]], right.line[[0, -1]]
-    if norm(one - other).sum() > norm(one - other[::-1]).sum():
-        right = right.reverse
-    around = np.concatenate((right.line, left.line[::-1])) - left.line[0]
-    (x, y), (next_x, next_y) = around.T, np.roll(around, -1, axis=0).T
-    clockwise = (x * next_y - y * next_x).sum() < 0
-    return (left.reverse, right.reverse) if clockwise else (left, right)
 
 
 def _lane_type(tags: Tags) -> str | None:
@@ -134,19 +199,38 @@ def _lane_type(tags: Tags) -> str | None:
 
     Participants that are named replace those of the subtype, which is ``road`` by default.
     """
-    kind = LANE_TYPE.get(tags.get("subtype", "road"))
-    named = {key: value.lower() in _YES for key, value in tags.items() if key.startswith("participant:")}
-    if not named or any(allowed and key.startswith("participant:vehicle") for key, allowed in named.items()):
-        return kind or ("VEHICLE" if named else None)
-    return "BIKE" if named.get("participant:bicycle") else None
+    lane_type = LANE_TYPE.get(tags.get("subtype", "road"))
+    has_participants = False
+    is_for_vehicles = False
+    is_for_cyclists = False
+    for key, value in tags.items():
+        if not key.startswith("participant:"):
+            continue
+        has_participants = True
+        if value.lower() not in _YES:
+            continue
+        if key.startswith("participant:vehicle"):
+            is_for_vehicles = True
+        elif key == "participant:bicycle":
+            is_for_cyclists = True
+    if not has_participants:
+        return lane_type
+    if is_for_vehicles:
+        return lane_type or "VEHICLE"
+    if is_for_cyclists:
+        return "BIKE"
+    return None
 
 
-def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, tuple[_Way, _Way]]) -> None:
+def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, Bounds]) -> None:
     """Link lanes that share a way, and those that begin at the nodes at which others end."""
     starts = defaultdict(list)
+    of_left = {}
+    of_right = {}
     for key, (left, right) in bounds.items():
         starts[left.nodes[0], right.nodes[0]].append(key)
-    of_left, of_right = ({(one[i].name, one[i].forward): key for key, one in bounds.items()} for i in (0, 1))
+        of_left[left.name, left.forward] = key
+        of_right[right.name, right.forward] = key
     for key, (left, right) in bounds.items():
         lanes[key].successors = starts[left.nodes[-1], right.nodes[-1]]
         lanes[key].left_neighbor = of_right.get((left.name, left.forward))
@@ -171,14 +255,9 @@ def project(
     except ImportError:
         needed = f"needs pyproj, which is not installed: {install_command('maps')}"
         raise DataError(needed, field="node.lat") from None
-    known = degrees[np.isfinite(degrees).all(-1)]
-    require(len(known) > 0, "node.lat", "is missing in all nodes")
-    middle = (known.min(axis=0) + known.max(axis=0)) / 2
-    lat, lon = as_array(middle if origin is None else origin, np.float64, "origin", (2,)).tolist()
-    require(abs(lat) <= 84 and abs(lon) <= 180, "origin", f"must be latitude and longitude, is {lat}, {lon}")
-    zone = f"+proj=utm +zone={min(int(lon + 180) // 6 + 1, 60)} +datum=WGS84{' +south' * (lat < 0)}"
+    lat, lon = _origin(degrees, origin)
     try:
-        transform = Transformer.from_crs("EPSG:4326", crs or zone, always_xy=True).transform
+        transform = Transformer.from_crs("EPSG:4326", crs or _utm(lat, lon), always_xy=True).transform
     except ProjError as error:
         raise DataError(f"is no projection that pyproj knows ({error})", field="crs") from None
     at = np.array(transform(lon, lat))
@@ -186,9 +265,27 @@ def project(
     return np.stack(transform(degrees[:, 1], degrees[:, 0]), -1) - at
 
 
+def _origin(degrees: NDArray[np.float64], origin: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the latitude and longitude of the origin of the frame, by default the middle of all points."""
+    valid = degrees[np.isfinite(degrees).all(-1)]
+    require(len(valid) > 0, "node.lat", "is missing in all nodes")
+    middle = (valid.min(axis=0) + valid.max(axis=0)) / 2
+    point = middle if origin is None else origin
+    lat, lon = as_array(point, np.float64, "origin", (2,)).tolist()
+    require(abs(lat) <= 84 and abs(lon) <= 180, "origin", f"must be latitude and longitude, is {lat}, {lon}")
+    return lat, lon
+
+
+def _utm(lat: float, lon: float) -> str:
+    """Return the projection of UTM in the zone of a point."""
+    zone = min(int(lon + 180) // 6 + 1, 60)
+    hemisphere = " +south" if lat < 0 else ""
+    return f"+proj=utm +zone={zone} +datum=WGS84{hemisphere}"
+
+
 def _elements(root: Element, kind: str) -> list[Element]:
     """Return the elements of a kind, except those that an editor has marked as deleted."""
-    return [one for one in root.iterfind(kind) if one.get("action") != "delete"]
+    return [element for element in root.iterfind(kind) if element.get("action") != "delete"]
 
 
 def _tags(element: Element) -> Tags:

@@ -15,9 +15,14 @@ from trajpred.errors import require
 from trajpred.geometry import Pose, arc_length, direction, to_global, unit_vector
 from trajpred.sources.reading import number
 
-#: Largest distance (metres) of a curve from the chords between its points, and bounds of their length; that
-#: of the chords of polynomials.
-TOLERANCE_M, MIN_STEP_M, MAX_STEP_M, POLYNOMIAL_STEP_M = 0.01, 0.1, 1.0, 0.25
+#: Largest distance (metres) of a curve from the chords between its points.
+TOLERANCE_M = 0.01
+#: Shortest chord (metres).
+MIN_STEP_M = 0.1
+#: Longest chord (metres).
+MAX_STEP_M = 1.0
+#: Length of the chords of polynomials (metres).
+POLYNOMIAL_STEP_M = 0.25
 #: Longest road (metres).
 MAX_ROAD_M = 1e5
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
@@ -40,8 +45,11 @@ class Cubics:
     @classmethod
     def of(cls, elements: Sequence[Element], start: str) -> Cubics:
         """Read elements whose attribute ``start`` is the start. Raises: DataError naming the attribute."""
-        rows = sorted([number(one, start, 0.0), *(number(one, name) for name in "abcd")] for one in elements)
-        table = np.array(rows or [[0.0] * 5])
+        rows = []
+        for element in elements:
+            factors = [number(element, name) for name in "abcd"]
+            rows.append([number(element, start, 0.0), *factors])
+        table = np.array(sorted(rows) or [[0.0] * 5])
         return cls(table[:, 0], table[:, 1:])
 
     def __call__(self, s: Values) -> Values:
@@ -58,7 +66,8 @@ class RoadLine:
 
     Attributes:
         s: ``[S]`` metres along the road, ascending.
-        xy: ``[S, 2]`` metres; heading: ``[S]`` radians.
+        xy: ``[S, 2]`` metres.
+        heading: ``[S]`` radians.
     """
 
     s: Values
@@ -74,18 +83,23 @@ class RoadLine:
         length = number(road, "length")
         wrong = f"must be above 0 and at most {MAX_ROAD_M:g} m, is {length}"
         require(0 < length <= MAX_ROAD_M, "road.length", wrong)
-        records = sorted(road.iterfind("planView/geometry"), key=lambda one: number(one, "s"))
+        records = sorted(road.iterfind("planView/geometry"), key=_start)
         require(len(records) > 0, "planView.geometry", f"is missing in road {road.get('id')!r}")
-        starts = [0.0, *(min(max(number(one, "s"), 0.0), length) for one in records[1:]), length]
-        parts = []
-        for record, (start, end) in zip(records, pairwise(starts), strict=True):
+        starts = [min(max(_start(record), 0.0), length) for record in records[1:]]
+        bounds = [0.0, *starts, length]
+        parts: list[RoadLine] = []
+        for record, (start, end) in zip(records, pairwise(bounds), strict=True):
             grid = np.linspace(start, end, math.ceil((end - start) / _step(record)) + 1)
-            s = np.union1d(grid, [one for one in stations if start < one < end])
+            s = np.union1d(grid, [station for station in stations if start < station < end])
             xy, heading = _curve(record, s - start)
-            at = Pose(np.array([number(record, axis) for axis in "xy"]), np.float64(number(record, "hdg")))
-            xy = to_global(to_global(xy, at.position, at.heading), frame.position, frame.heading)
-            parts.append((s, xy, heading + at.heading + frame.heading))
-        s, xy, heading = (np.concatenate(column) for column in zip(*parts, strict=True))
+            origin = np.array([number(record, "x"), number(record, "y")])
+            origin_heading = np.float64(number(record, "hdg"))
+            xy = to_global(xy, origin, origin_heading)
+            xy = to_global(xy, frame.position, frame.heading)
+            parts.append(RoadLine(s, xy, heading + origin_heading + frame.heading))
+        s = np.concatenate([part.s for part in parts])
+        xy = np.concatenate([part.xy for part in parts])
+        heading = np.concatenate([part.heading for part in parts])
         first = np.unique(s, return_index=True)[1]  # the ends of records are the starts of the next
         return cls(s[first], xy[first], np.unwrap(heading[first]))
 
@@ -100,25 +114,37 @@ class RoadLine:
 
     def at(self, s: Values, t: Values) -> Values:
         """Return the points ``[M, 2]`` at the stations ``s`` ``[M]``, ``t`` ``[M]`` metres to the left."""
-        x, y, heading = (np.interp(s, self.s, values) for values in (*self.xy.T, self.heading))
+        x = np.interp(s, self.s, self.xy[:, 0])
+        y = np.interp(s, self.s, self.xy[:, 1])
+        heading = np.interp(s, self.s, self.heading)
         return RoadLine(s, np.stack((x, y), -1), heading).aside(t)
 
 
 def _curvature(record: Element) -> tuple[float, float] | None:
     """Return the curvature (1/m) of a line, arc or spiral at its start and its end; None for polynomials."""
-    arc, spiral = record.find("arc"), record.find("spiral")
+    spiral = record.find("spiral")
     if spiral is not None:
         return number(spiral, "curvStart"), number(spiral, "curvEnd")
+    arc = record.find("arc")
     if arc is not None:
-        return (number(arc, "curvature"),) * 2
-    return (0.0, 0.0) if record.find("line") is not None else None
+        curvature = number(arc, "curvature")
+        return curvature, curvature
+    if record.find("line") is not None:
+        return 0.0, 0.0
+    return None
+
+
+def _start(record: Element) -> float:
+    """Return the station (metres) at which a record starts."""
+    return number(record, "s")
 
 
 def _step(record: Element) -> float:
     ends = _curvature(record)
     if ends is None:
         return POLYNOMIAL_STEP_M
-    step = math.sqrt(8 * TOLERANCE_M / max(*map(abs, ends), 1e-9))
+    sharpest = max(abs(ends[0]), abs(ends[1]), 1e-9)
+    step = math.sqrt(8 * TOLERANCE_M / sharpest)
     return min(max(step, MIN_STEP_M), MAX_STEP_M)
 
 
@@ -128,27 +154,40 @@ def _curve(record: Element, ds: Values) -> tuple[Values, Values]:
     if ends is None:
         return _polynomial(record, ds)
     # The curvature is linear: integrate the direction from point to point (Gauss-Legendre).
-    first, slope = ends[0], (ends[1] - ends[0]) / max(number(record, "length"), 1e-9)
+    curvature = ends[0]
+    slope = (ends[1] - curvature) / max(number(record, "length"), 1e-9)
     half = np.diff(ds, prepend=0.0)[:, None] / 2
     s = ds[:, None] + half * (_NODES - 1)
-    steps = (unit_vector(s * (first + s * slope / 2)) * (half * _WEIGHTS)[..., None]).sum(axis=1)
-    return np.cumsum(steps, axis=0), ds * (first + ds * slope / 2)
+    directions = unit_vector(s * (curvature + s * slope / 2))
+    weights = half * _WEIGHTS
+    steps = (directions * weights[..., None]).sum(axis=1)
+    heading = ds * (curvature + ds * slope / 2)
+    return np.cumsum(steps, axis=0), heading
 
 
 def _polynomial(record: Element, ds: Values) -> tuple[Values, Values]:
     """Evaluate u(p) and v(p): of poly3, p is u and ``ds`` the length of the curve; else ``ds`` scales p."""
-    cubic, pair = record.find("poly3"), record.find("paramPoly3")
+    cubic = record.find("poly3")
+    pair = record.find("paramPoly3")
     shapes = "is no line, spiral, arc, poly3 or paramPoly3"
     require(cubic is not None or pair is not None, "planView.geometry", shapes)
     if pair is not None:
         names = ("aU", "bU", "cU", "dU", "aV", "bV", "cV", "dV")
         factors = np.array([number(pair, name) for name in names]).reshape(2, 4)
-        normalized = pair.get("pRange", "normalized") == "normalized"
-        p = ds / max(number(record, "length"), 1e-9) if normalized else ds
+        p = ds
+        if pair.get("pRange", "normalized") == "normalized":
+            p = ds / max(number(record, "length"), 1e-9)
     else:
         assert cubic is not None
-        factors = np.array([[0, 1, 0, 0], [number(cubic, name) for name in "abcd"]])
+        v_factors = [number(cubic, name) for name in "abcd"]
+        factors = np.array([[0, 1, 0, 0], v_factors])
         u = np.linspace(0, ds[-1], 8 * len(ds))
-        p = np.interp(ds, arc_length((factors @ np.stack((u**0, u, u**2, u**3))).T), u)
-    heading = direction((factors @ np.stack((0 * p, p**0, 2 * p, 3 * p**2))).T)
-    return (factors @ np.stack((p**0, p, p**2, p**3))).T, heading
+        length = arc_length(_points(factors, u))
+        p = np.interp(ds, length, u)
+    derivative = (factors @ np.stack((0 * p, p**0, 2 * p, 3 * p**2))).T
+    return _points(factors, p), direction(derivative)
+
+
+def _points(factors: Values, p: Values) -> Values:
+    """Evaluate two cubic polynomials ``[2, 4]`` at ``p`` ``[S]``: ``[S, 2]``."""
+    return (factors @ np.stack((p**0, p, p**2, p**3))).T

@@ -17,9 +17,10 @@ from trajpred.errors import require
 from trajpred.files import atomic_file
 from trajpred.metrics import columns
 from trajpred.predictors.checkpoint import attention_of, has_attention
-from trajpred.predictors.derived import StreamedPredictor, road_users
-from trajpred.predictors.derived import without as remove_tracks
+from trajpred.predictors.derived import StreamedPredictor
 from trajpred.predictors.forecast_store import in_batches
+from trajpred.predictors.perturbations import road_users
+from trajpred.predictors.perturbations import without as remove_tracks
 from trajpred.predictors.predictor import Predictor
 from trajpred.progress import progress_bar
 from trajpred.scenario import OBJECT_TYPES, Scenario
@@ -50,8 +51,8 @@ def write_page(
         path: the file; folders are created.
         predictors: none, one, or two to compare side by side; a ``StreamedPredictor`` also shows what it
             predicted earlier.
-        without: road users, as :func:`~trajpred.predictors.derived.road_users` takes them, to remove for a
-            second forecast of every scenario; the page switches between both.
+        without: road users, as :func:`~trajpred.predictors.perturbations.road_users` takes them, to remove
+            for a second forecast of every scenario; the page switches between both.
         batch_size: number of scenarios predicted at once.
         on_error: called for each scenario that cannot be predicted or packed, which the page then omits; by
             default the first such error is raised.

@@ -1,5 +1,5 @@
 // Selects the tracks that become agents, and expresses their states in their own frames:
-// trajpred/graph/agents.py.
+// trajpred/features/agents.py.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Lane segments and crossings in their own frames: the lanes of trajpred/graph/features.py.
+// Lane segments and crossings in their own frames: the lanes of trajpred/features/lanes.py.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Six futures per agent, from paths along the lanes and accelerations: trajpred/graph/lane_futures.py.
+// Six futures per agent, from paths along the lanes and accelerations: trajpred/features/lane_futures.py.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Paths of agents along the lanes beside them and their successors: trajpred/graph/lane_paths.py.
+// Paths of agents along the lanes beside them and their successors: trajpred/features/lane_paths.py.
 #pragma once
 
 #include <array>

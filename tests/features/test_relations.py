@@ -1,0 +1,61 @@
+"""Nearest neighbours with deterministic ties, and edge features that depend on relative poses alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trajpred.features.channels import DISTANCES, edge_channels
+from trajpred.features.relations import edge_features, nearest
+from trajpred.geometry import Pose, rotate
+
+KINDS = 3
+HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)
+# Integers make ties frequent and keep every distance away from the radii.
+lengths = st.lists(st.one_of(st.integers(0, 4), st.just(float("inf"))), max_size=8)
+
+
+@given(st.lists(lengths, min_size=1, max_size=4), st.integers(0, 10), st.sampled_from([0.5, 2.5, torch.inf]))
+def test_nearest_are_the_first_k_of_a_stable_sort(rows: list[list[float]], k: int, radius: float) -> None:
+    columns = max(map(len, rows))
+    distance = torch.full((len(rows), columns), torch.inf)
+    for i, row in enumerate(rows):
+        distance[i, : len(row)] = torch.tensor(row)
+    rank = distance.argsort(stable=True).argsort()
+    expected = (rank < k) & (distance <= radius) & distance.isfinite()
+    assert torch.equal(nearest(distance, k, radius), expected)
+
+
+def test_edge_features_are_the_closed_form() -> None:
+    random = np.random.default_rng(0)
+    z, at = (random.normal(0, 40, (20, 2)) @ [1, 1j] for _ in range(2))
+    turn, face = random.uniform(-4, 4, (2, 20))
+    kind = random.integers(0, KINDS, 20)
+    relative = (z - at) * np.exp(-1j * face)
+    width = [2, 3, 5, 8, 12, 20, 30, 40]
+    kernels = [
+        np.exp(-((abs(relative) - c) ** 2) / (2 * w**2)) for c, w in zip(DISTANCES, width, strict=True)
+    ]
+    bearing, heading = relative / abs(relative), np.exp(1j * (turn - face))
+    parts = [*kernels, *(f(x) for x in (relative / 30, bearing, heading) for f in (np.real, np.imag))]
+    expected = np.concatenate((np.stack(parts, -1), np.eye(KINDS)[kind]), -1)
+
+    def pose(place: np.ndarray, angle: np.ndarray) -> Pose[torch.Tensor]:
+        return Pose(torch.from_numpy(np.stack((place.real, place.imag), -1)), torch.from_numpy(angle))
+
+    found = edge_features(pose(z, turn).rows, pose(at, face).rows, torch.from_numpy(kind), KINDS).T
+    assert found.shape == (20, len(edge_channels("abc")))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("apart", [0.0, 1e-3, 5.0])
+def test_rotating_both_ends_changes_nothing(apart: float) -> None:
+    """Including coinciding ends, where atan2 would depend on the sign of zero."""
+    ahead = torch.tensor([apart, 0.0], dtype=torch.float64).expand(len(HEADINGS), 2)
+    place = torch.tensor([3.0, -4.0], dtype=torch.float64).expand(len(HEADINGS), 2)
+    receiver, sender = Pose(place, HEADINGS), Pose(place + rotate(ahead, HEADINGS), HEADINGS + 0.5)
+    features = edge_features(sender.rows, receiver.rows, torch.zeros(len(HEADINGS), dtype=torch.int64), KINDS)
+    torch.testing.assert_close(features, features[:, :1].expand_as(features), rtol=0, atol=1e-9)

@@ -1,0 +1,54 @@
+"""The systems of configs/model, and small models of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+import yaml
+
+from tests.conftest import ROOT
+from trajpred.nn.edge_attention import Operator
+from trajpred.training.lit_forecaster import LitForecaster
+
+MODELS = ROOT / "configs" / "model"
+CONFIGS = sorted(MODELS.glob("*.yaml"))
+HEADS = ("mlp", "lstm", "attention")
+DROPOUTS = ("dropout", "edge_dropout")
+
+
+def _systems() -> list[Any]:
+    """List every config, the star with each of its heads, and joint modes with each published operator."""
+    systems = [pytest.param(path, {}, id=path.stem) for path in CONFIGS]
+    for head in HEADS[1:]:
+        star = MODELS / "gat_star.yaml"
+        systems.append(pytest.param(star, {"head": head}, id=f"gat_star-{head}"))
+    for name in get_args(Operator):
+        joint = MODELS / "joint.yaml"
+        systems.append(pytest.param(joint, {"attention": name}, id=f"decoder-{name}"))
+    return systems
+
+
+each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+each_system = pytest.mark.parametrize(("path", "decoder"), _systems())
+
+
+def small(path: Path, layers: int = 2, heads: int = 2, **decoder: Any) -> LitForecaster:
+    """Build the system of a config file with small sizes and without dropout."""
+    config: dict[str, Any] = yaml.safe_load(path.read_text())["model"]
+    config.setdefault("encoder", {"class_path": "trajpred.model.SceneEncoder"})
+    config.setdefault("decoder", {"class_path": "trajpred.model.ModeDecoder"})
+    for part in (config["encoder"], config["decoder"]):
+        arguments = part.setdefault("init_args", {})
+        arguments["dim"] = 16
+        if "heads" in arguments:
+            arguments["heads"] = 2
+        for name in DROPOUTS:
+            if name in arguments:
+                arguments[name] = 0.0
+    config["encoder"]["init_args"] |= {"layers": layers, "heads": heads}
+    config["decoder"]["init_args"] |= decoder
+    torch.manual_seed(0)
+    return LitForecaster.build(config)

@@ -1,0 +1,193 @@
+"""Maps as converters and editors write them: namespaces, both directions, contradictions, sharp turns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.conftest import equal
+from tests.sources.map_files import STRAIGHT, lane, opendrive, road, town
+from trajpred import LaneMap
+from trajpred.geometry import norm
+from trajpred.sources.maps.lanes import Line
+from trajpred.sources.maps.segments import faults
+
+Load = Callable[..., LaneMap]
+#: The namespace of OpenDRIVE 1.8.
+NAMESPACE = b"http://code.asam.net/simulation/standard/opendrive_schema"
+
+
+@pytest.mark.parametrize(
+    "named_space", [rb'<\1 xmlns="%s"', rb'<odr:\1 xmlns:odr="%s"'], ids=["default", "prefix"]
+)
+def test_elements_may_be_in_a_namespace(named_space: bytes, load: Load) -> None:
+    content = re.sub(rb"<(\w+)", named_space % NAMESPACE, town())
+    if b"<odr:" in content:
+        content = content.replace(b"</", b"</odr:")
+    assert equal(load(content), load(town()))
+
+
+def test_elements_in_the_namespace_of_others_are_no_lanes(load: Load) -> None:
+    foreign = b'<right><lane xmlns="http://vendor.example" id="-2" type="driving"/>'
+    assert equal(load(town().replace(b"<right>", foreign)), load(town()))
+
+
+def straight_roads(attributes: str = "", first: str = "start", second: str = "end") -> bytes:
+    """Return road 1 along x to (40, 0), and road 2 from there on, linked at the named contact points."""
+    onward = '<{} elementType="road" elementId="{}" contactPoint="{}"/>'
+    roads = road(
+        "1",
+        right=lane(-1, link='<successor id="-1"/>'),
+        link=onward.format("successor", 2, first),
+    ) + road(
+        "2",
+        STRAIGHT.replace('x="0"', 'x="40"'),
+        right=lane(-1, link='<predecessor id="-1"/>'),
+        link=onward.format("predecessor", 1, second),
+    )
+    return opendrive(roads.replace('type="driving"', f'type="driving" {attributes}'))
+
+
+@pytest.mark.parametrize("first", ["start", "end"])
+@pytest.mark.parametrize("second", ["start", "end"])
+@pytest.mark.parametrize("direction", ["standard", "both"])
+def test_lanes_are_linked_where_they_touch(first: str, second: str, direction: str, load: Load) -> None:
+    """Converters write contact points that contradict the positions of the roads."""
+    lane_map = load(straight_roads(f'direction="{direction}"', first, second))
+    successors = [row.tolist() for row in lane_map.successors]
+    ahead = [0 if line[0, 0] < 39 else 1 for line in lane_map.centerline if line[-1, 0] > line[0, 0]]
+    assert ahead == [0, 1] and faults(lane_map) == []
+    # Without direction: road 1 leads to road 2; with both, the other lanes lead back.
+    assert successors == ([[1], []] if direction == "standard" else [[2], [], [], [1]])
+
+
+def test_lanes_in_both_directions_are_two_lanes(load: Load) -> None:
+    one_way = load(straight_roads())
+    both = load(straight_roads('direction="both"'))
+    bidirectional = straight_roads().replace(b'type="driving"', b'type="bidirectional"')
+    assert equal(both, load(bidirectional))
+    for i, line in enumerate(one_way.centerline):
+        np.testing.assert_allclose(both.centerline[2 * i], line, atol=1e-9)
+        np.testing.assert_allclose(both.centerline[2 * i + 1], line[::-1], atol=1e-9)
+
+
+@pytest.mark.parametrize("contact", ["start", "end"])
+def test_lanes_in_both_directions_are_linked_through_junctions(contact: str, load: Load) -> None:
+    """Roads 1 and 2 meet in the connecting road 3; each way is connected."""
+    right = lane(-1, link='<predecessor id="-1"/><successor id="-1"/>')
+    onward = '<{} elementType="road" elementId="{}" contactPoint="{}"/>'
+    link = onward.format("predecessor", 1, "end") + onward.format("successor", 2, "start")
+    connection = (
+        '<connection id="{0}" incomingRoad="{0}" connectingRoad="3" contactPoint="{1}">{2}</connection>'
+    )
+    lanes_linked = '<laneLink from="-1" to="-1"/>'
+    content = opendrive(
+        road("1"),
+        road("2", STRAIGHT.replace('x="0"', 'x="80"')),
+        road("3", STRAIGHT.replace('x="0"', 'x="40"'), right=right, link=link, attributes='junction="J"'),
+        junctions=f'<junction id="J">{connection.format(1, contact, lanes_linked)}'
+        f"{connection.format(2, contact, lanes_linked)}</junction>",
+    )
+    lane_map = load(content.replace(b'type="driving"', b'type="driving" direction="both"'))
+    assert [row.tolist() for row in lane_map.successors] == [[4], [], [], [5], [2], [1]]
+    assert faults(lane_map) == []
+
+
+@pytest.mark.parametrize("right_sign", [1, -1])
+@pytest.mark.parametrize("left_sign", [1, -1])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_borders_have_either_sign(left_sign: int, right_sign: int, offset: float, load: Load) -> None:
+    """Widths of 3 m beside the lane offset, as borders of any sign."""
+
+    def bordered(number: int, t: float) -> str:
+        shape = f'<border sOffset="0" a="{t}" b="0" c="0" d="0"/>'
+        return f'<lane id="{number}" type="driving">{shape}</lane>'
+
+    left = bordered(1, 3 * left_sign) + bordered(2, 6 * left_sign)
+    right = bordered(-1, 3 * right_sign) + bordered(-2, 6 * right_sign)
+    extra = f'<laneOffset s="0" a="{offset}" b="0" c="0" d="0"/>'
+    lane_map = load(opendrive(road(left=left, right=right, extra=extra)))
+    expected = load(opendrive(road(left=lane(1) + lane(2), right=lane(-1) + lane(-2), extra=extra)))
+    np.testing.assert_allclose(lane_map.left_boundary.values, expected.left_boundary.values, atol=1e-9)
+    np.testing.assert_allclose(lane_map.right_boundary.values, expected.right_boundary.values, atol=1e-9)
+
+
+@pytest.mark.parametrize(("along", "across"), [(3, 8), (8, 3), (12, 7)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_crossings_lead_across_their_road(along: float, across: float, turned: bool, load: Load) -> None:
+    """The sides by which they are crossed are those at right angles to the road, longer or shorter."""
+    length, width = (across, along) if turned else (along, across)
+    heading = np.pi / 2 if turned else 0.0
+    crosswalk = f'<object type="crosswalk" s="20" t="0" hdg="{heading}" length="{length}" width="{width}"/>'
+    lane_map = load(opendrive(road(objects=crosswalk)))
+    edges = np.stack((lane_map.crossing_edge1[0], lane_map.crossing_edge2[0]))
+    np.testing.assert_allclose(np.ptp(edges[..., 1], axis=1), across, atol=1e-9)
+    np.testing.assert_allclose(
+        sorted(edges[..., 0].mean(axis=1)), [20 - along / 2, 20 + along / 2], atol=1e-9
+    )
+
+
+def local_lanelets(bounds: dict[int, tuple[Line, Line]]) -> bytes:
+    """Return lanelets by their numbers; points at the same place are one node."""
+    names: dict[tuple[float, ...], int] = {}
+    ways = []
+    relations = []
+    for number, sides in bounds.items():
+        members = []
+        for side, line in zip(("left", "right"), sides, strict=True):
+            refs = [names.setdefault(tuple(point), 1000 + len(names)) for point in line.round(9).tolist()]
+            way = 100 + len(ways)
+            ways.append(f'<way id="{way}">{"".join(f"<nd ref={str(ref)!r}/>" for ref in refs)}</way>')
+            members.append(f'<member type="way" ref="{way}" role="{side}"/>')
+        tags = '<tag k="type" v="lanelet"/><tag k="subtype" v="road"/>'
+        relations.append(f'<relation id="{number}">{"".join(members)}{tags}</relation>')
+    tag = '<tag k="local_{}" v="{}"/>'
+    nodes = [
+        f'<node id="{name}" lat="0" lon="0">{tag.format("x", x)}{tag.format("y", y)}</node>'
+        for (x, y), name in names.items()
+    ]
+    return "".join(["<osm>", *nodes, *ways, *relations, "</osm>"]).encode()
+
+
+@pytest.mark.parametrize("reversed_ways", range(4))
+def test_sharp_turns_are_oriented_by_the_nodes_they_share(reversed_ways: int, load: Load) -> None:
+    """A U-turn to the left about an inner bound whose ends are nearest crosswise, between two lanes."""
+    angle = np.linspace(-np.pi / 2, np.pi / 2, 9)
+    outer = 4 * np.stack((np.cos(angle), np.sin(angle)), -1).round(9)
+    inner = np.array([[0, 0.1], [-0.2, 0.0], [0.0, -0.1]])
+    back = np.array([-30.0, 0.0])
+    turn = (inner[::-1] if reversed_ways & 1 else inner, outer[::-1] if reversed_ways & 2 else outer)
+    before = (np.stack((inner[0] + back, inner[0])), np.stack((outer[0] + back, outer[0])))
+    after = (np.stack((inner[-1], inner[-1] + back)), np.stack((outer[-1], outer[-1] + back)))
+    lane_map = load(local_lanelets({1: before, 2: turn, 3: after}))
+    assert [row.tolist() for row in lane_map.successors] == [[2], [3], []]
+    np.testing.assert_allclose(lane_map.left_boundary[1], inner)
+    np.testing.assert_allclose(lane_map.right_boundary[1], outer)
+
+
+@pytest.mark.parametrize("reversed_ways", range(4))
+def test_turns_without_neighbours_have_an_outline_that_does_not_cross_itself(
+    reversed_ways: int, load: Load
+) -> None:
+    """The ends of the outer bound are nearer to the opposite ends of the inner one."""
+    inner = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    outer = np.array([[-1.2, 1.6], [-1.2, -5.0], [9.0, -5.0], [9.0, 7.0], [-1.0, 7.0], [-1.0, 1.5]])
+    sides = (inner[::-1] if reversed_ways & 1 else inner, outer[::-1] if reversed_ways & 2 else outer)
+    lane_map = load(local_lanelets({1: sides}))
+    assert norm(inner[[0, -1]] - outer[[0, -1]]).sum() > norm(inner[[0, -1]] - outer[[-1, 0]]).sum()
+    np.testing.assert_allclose(lane_map.left_boundary[0], inner)
+    np.testing.assert_allclose(lane_map.right_boundary[0], outer)
+
+
+@pytest.mark.parametrize("reversed_ways", range(4))
+def test_bounds_may_share_the_nodes_at_their_ends(reversed_ways: int, load: Load) -> None:
+    """Between a fork and the next merge, a lanelet begins and ends at a point."""
+    left = np.array([[0.0, 0.0], [10.0, 2.0], [20.0, 0.0]])
+    right = left * [1.0, -1.0]
+    sides = (left[::-1] if reversed_ways & 1 else left, right[::-1] if reversed_ways & 2 else right)
+    lane_map = load(local_lanelets({1: sides}))
+    np.testing.assert_allclose(lane_map.left_boundary[0], left)
+    np.testing.assert_allclose(lane_map.right_boundary[0], right)

@@ -1,0 +1,210 @@
+"""SceneData and SceneDataset: every scene once per epoch, reproducible, within the memory limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import ROOT
+from tests.features.scenes import equal_batches
+from tools.synthesize import synthesize
+from trajpred.errors import DataError
+from trajpred.features.config import FeatureConfig, SceneConfig
+from trajpred.features.scene_graph import SceneBatch, build_batch
+from trajpred.store import ScenarioStore, prepare
+from trajpred.training.augmentation import AugmentConfig
+from trajpred.training.batch_sampler import BatchKey
+from trajpred.training.data_module import SceneData, SceneDataset
+
+VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)
+
+
+def epochs(store: Path, workers: int = 0, start: str | None = None) -> list[list[SceneBatch]]:
+    loader = SceneData(store, VARIED, batch_size=4, workers=workers, seed=1).train_dataloader()
+    if start is not None:
+        loader.multiprocessing_context = start  # type: ignore[assignment]
+    batches = []
+    for epoch in range(2):
+        loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        batches.append(list(loader))
+    return batches
+
+
+def names(batches: list[SceneBatch]) -> list[str]:
+    return [name for batch in batches for name in batch.scenario_id]
+
+
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_workers_load_the_same_batches(store_path: Path, start: str) -> None:
+    alone, two = epochs(store_path), epochs(store_path, workers=2, start=start)
+    for a, b in zip(alone, two, strict=True):
+        assert len(a) == len(b) == 3 and all(map(equal_batches, a, b))
+    first, second = map(names, alone)
+    assert sorted(first) == sorted(second) == sorted(ScenarioStore(store_path, "train").scenario_ids)
+    assert first != second
+
+
+def test_scenes_that_are_held_out_are_never_trained_on(store_path: Path) -> None:
+    store = ScenarioStore(store_path, "train")
+    everything, out = store.scenario_ids, {*store.subset(store.held_out(0.4)).scenario_ids}
+    loader = SceneData(store_path, VARIED, batch_size=4, hold_out=0.4).train_dataloader()
+    for epoch in range(2):
+        loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        assert sorted(names(list(loader))) == sorted({*everything} - out) and 0 < len(out) < 10
+    assert store.held_out(0.9)[store.held_out(0.4)].all(), "a larger share contains a smaller one"
+
+
+def test_several_stores_are_mixed_in_one_window(store_path: Path, tmp_path: Path) -> None:
+    """Truth: the scenes of each store alone, in the same window."""
+    raw, short = tmp_path / "raw", tmp_path / "short"
+    synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
+    prepare("argoverse2", raw, short, workers=1, progress=False)
+    data = SceneData(store_path, batch_size=4, stores={str(short): 2}, window=(30, 40))
+    data.scene = SceneConfig(FeatureConfig(history=30, future=40))
+    own, other = (ScenarioStore(path, "train") for path in (store_path, short))
+    expected = sorted([*own.scenario_ids, *2 * other.scenario_ids])
+    loader = data.train_dataloader()
+    assert sorted(names(list(loader))) == expected
+    assert data.training_scenes()[len(own) + 3].scenario_id == other.scenario_ids[0]
+    mixed = SceneDataset(data.training_scenes(), data.scene)
+    rows = [1, 4, len(own), len(own) + 4]
+    parts = [SceneDataset(own, data.scene)[1, 4], SceneDataset(other, data.scene)[0, 1]]
+    found = mixed[rows]
+    assert found["agent"].history.shape[1:] == (30, 7) and found["agent"].target.shape[1] == 40
+    assert found.scenario_id == [name for part in parts for name in part.scenario_id]
+    for name in ("history", "target", "position", "object_type"):
+        whole = torch.cat([part["agent"][name] for part in parts])
+        torch.testing.assert_close(found["agent"][name], whole, atol=1e-5, rtol=0)
+    first, second = (mixed[BatchKey(np.array([row]), 1)] for row in (len(own), len(own) + 3))
+    mixed.variation = VARIED
+    assert equal_batches(first, second), "the same scene twice"
+    first, second = (mixed[BatchKey(np.array([row]), 1)] for row in (len(own), len(own) + 3))
+    assert not equal_batches(first, second), "varied anew each time"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"stores": {"other": 0}}, "stores': must come at least once per epoch"),
+        ({"window": (0, 60)}, "window': must be two positive numbers of steps"),
+        ({"window": (50, 0)}, "window': must be two positive numbers of steps"),
+    ],
+)
+def test_stores_and_windows_that_are_none_are_rejected(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        SceneData("store", **options)
+
+
+def test_validation_is_unvaried_and_in_order(store_path: Path) -> None:
+    batches = list(SceneData(store_path, VARIED, batch_size=3).val_dataloader())
+    data = SceneDataset(ScenarioStore(store_path, "val"), SceneConfig())
+    assert len(data) == 5 and names(batches) == data.store.scenario_ids
+    assert all(map(equal_batches, batches, [data[0, 1, 2], data[3, 4]]))
+
+
+def test_loading_leaves_the_random_state_unchanged(store_path: Path) -> None:
+    state = torch.get_rng_state()
+    data = SceneData(store_path, VARIED, batch_size=4)
+    assert len(list(data.train_dataloader())) == 3 and len(list(data.val_dataloader())) == 2
+    assert torch.equal(state, torch.get_rng_state()), "a resumed run's dropout would differ"
+
+
+def test_sizes_of_the_sampler_bound_the_sizes_of_graphs(store_path: Path) -> None:
+    data = SceneData(store_path)
+    data.scene = SceneConfig(FeatureConfig(max_agents=40, max_lanes=90))
+    loader = data.train_dataloader()
+    sizes = loader.sampler.sizes  # type: ignore[attr-defined]
+    for row in range(len(loader.dataset)):  # type: ignore[arg-type]
+        batch = loader.dataset[[row]]
+        assert batch["agent"].num_nodes <= sizes.agents[row] <= 40
+        assert batch["lane"].num_nodes <= sizes.lanes[row] <= 90
+    assert sizes.agents.min() < 40 and sizes.lanes.min() < 90
+
+
+def test_a_memory_limit_reduces_batches_and_must_exceed_the_process(store_path: Path) -> None:
+    def lengths(memory_gb: float | None) -> list[int]:
+        data = SceneData(store_path, batch_size=10, memory_gb=memory_gb)
+        return [batch.num_graphs for batch in data.train_dataloader()]
+
+    assert lengths(None) == [10] and lengths(0.701) == [1] * 10
+    some = lengths(1.5)
+    assert 1 < max(some) < 10 and sum(some) == 10
+    with pytest.raises(DataError, match=r"memory_gb.*must be more than 0\.7"):
+        SceneData(store_path, memory_gb=0.5)
+
+
+@pytest.fixture
+def store(store_path: Path) -> ScenarioStore:
+    return ScenarioStore(store_path, "train")
+
+
+def key(*rows: int, epoch: int = 0) -> BatchKey:
+    return BatchKey(np.array(rows), epoch)
+
+
+def test_batches_hold_the_scenarios_of_their_rows(store: ScenarioStore) -> None:
+    data, config = SceneDataset(store, SceneConfig()), SceneConfig()
+    assert len(data) == len(store) == 10
+    expected = build_batch([store[row] for row in (7, 2)], config)
+    assert equal_batches(data[7, 2], expected) and equal_batches(data[key(7, 2)], expected)
+    assert not equal_batches(data[2, 7], expected)
+
+
+def test_variations_are_functions_of_seed_epoch_and_row(store: ScenarioStore) -> None:
+    data = SceneDataset(store, SceneConfig(), VARIED, seed=5)
+    _ = data[key(3)]  # earlier requests have no effect
+    again = SceneDataset(store, SceneConfig(), VARIED, seed=5)
+    other = SceneDataset(store, SceneConfig(), VARIED, seed=6)
+    assert equal_batches(data[key(0, epoch=1)], again[key(0, epoch=1)])
+    assert not equal_batches(data[key(0, epoch=1)], data[key(0, epoch=2)])
+    assert not equal_batches(data[key(0, epoch=1)], other[key(0, epoch=1)])
+    together = data[key(4, 0, 2, epoch=1)]
+    alone = [data[key(row, epoch=1)] for row in (4, 0, 2)]
+    for kind, name in (("agent", "history"), ("lane", "points")):
+        expected = np.concatenate([one[kind][name] for one in alone])
+        # Lengths along lanes accumulate over a batch, which rounds differently.
+        np.testing.assert_allclose(together[kind][name], expected, atol=1e-5)
+    assert equal_batches(data[[0]], SceneDataset(store, SceneConfig())[[0]]), "plain rows are not varied"
+
+
+#: An epoch of training steps of the default model; prints the largest batch and the peak in bytes.
+EPOCH = """
+import re, sys
+from pathlib import Path
+import torch
+from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.training.data_module import SceneData, SceneDataset
+from trajpred.training.lit_forecaster import LitForecaster
+model = LitForecaster.build(DEFAULT_MODEL).train()
+optimizer, scenes = torch.optim.AdamW(model.parameters()), []
+for batch in SceneData(Path(sys.argv[1]), memory_gb=float(sys.argv[2])).train_dataloader():
+    optimizer.zero_grad()
+    model.losses(batch)["loss"].backward()
+    optimizer.step()
+    scenes.append(batch.num_graphs)
+# Not ru_maxrss: a process begins with that of the one that started it.
+[peak] = re.findall(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
+print([max(scenes), sum(scenes), int(peak) * 1024])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [1.0, 1.2])
+def test_training_stays_within_the_memory_limit(shared: Path, tmp_path: Path, memory: float) -> None:
+    raw = shared / "data" / "argoverse2" / "from_sensor_logs"
+    prepare("argoverse2", raw, tmp_path / "store", workers=1, progress=False)
+    command = [sys.executable, "-c", EPOCH, str(tmp_path / "store"), str(memory)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=ROOT)
+    most, scenes, peak = json.loads(done.stdout)
+    assert scenes == len(ScenarioStore(tmp_path / "store", "train")) > most
+    assert peak < 1e9 * memory

@@ -1,0 +1,98 @@
+"""Metrics of each scored agent: over the whole future, and as if it ended after every second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trajpred.evaluation.agents import ScoredAgents, whole_seconds
+from trajpred.metrics import (
+    Metric,
+    agent_metrics,
+    columns,
+    final_error,
+    horizon_metrics,
+    metrics_of,
+    names_in,
+)
+
+
+def agent_scores(
+    agents: ScoredAgents, ks: Sequence[int], plausibility: bool = False
+) -> dict[str, NDArray[Any]]:
+    """Compute all metrics of each agent: ``[A]`` by column.
+
+    Args:
+        ks: evaluate the k most probable modes for each k.
+        plausibility: also compute plausibility metrics.
+    """
+    heading, target_heading = tensors(agents, "heading", "target_heading")
+    path, p, target, valid = tensors(agents)
+    errors = agent_metrics(path, p, target, valid, ks, heading=heading, target_heading=target_heading)
+    scores = {name: x.float().numpy() for name, x in errors.items()}
+    if plausibility:
+        whole = agents.until()
+        scores |= {metric.name: metric.compute(whole) for metric in metrics_of("plausibility")}
+    return scores
+
+
+class HorizonScores(NamedTuple):
+    """Metrics as if the future ended at a horizon.
+
+    Attributes:
+        visible: ``[A]`` agents that are visible then.
+        values: ``[A, M]``, the columns :func:`horizon_columns`.
+    """
+
+    visible: NDArray[np.bool_]
+    values: NDArray[np.float32]
+
+
+def horizon_columns(plausibility: bool = False) -> tuple[str, ...]:
+    """List the metrics by seconds ahead, those of ``--beyond`` included where ``plausibility`` is."""
+    names = columns("breakdown")
+    if plausibility:
+        names += columns("seconds ahead")
+    return tuple(dict.fromkeys(names))
+
+
+def horizon_scores(agents: ScoredAgents, plausibility: bool = False) -> dict[str, HorizonScores]:
+    """Compute the metrics of each agent as if the future ended after ``"1 s"``, ``"2 s"`` …
+
+    Args:
+        plausibility: also compute headings and plausibility, see :func:`horizon_columns`.
+    """
+    names = names_in("breakdown")
+    headings: list[torch.Tensor] = []
+    more: list[Metric] = []
+    if plausibility:
+        names = tuple(dict.fromkeys((*names, *names_in("seconds ahead"))))
+        headings = tensors(agents, "heading", "target_heading")
+        more = [metric for metric in metrics_of("plausibility") if "seconds ahead" in metric.tables]
+    ends = whole_seconds(agents.valid.shape[1], agents.step_s)
+    path, p, target, valid = tensors(agents)
+    errors = horizon_metrics(path, p, target, valid, [*ends.values()], names, *headings)
+    scores = {}
+    for second, step in ends.items():
+        columns_then = {name: x.float().numpy() for name, x in errors[step].items()}
+        for metric in more:
+            columns_then[metric.name] = metric.compute(agents.until(step))
+        values = [columns_then[name] for name in horizon_columns(plausibility)]
+        scores[f"{second:g} s"] = HorizonScores(agents.valid[:, step - 1], np.stack(values, axis=1))
+    return scores
+
+
+def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:
+    """Return the mode ``[A]`` with the least final error; the first one of an agent without a known step."""
+    error = final_error(*tensors(agents, "trajectory", "target", "valid")).numpy()
+    return np.where(np.isnan(error), np.inf, error).argmin(axis=1)
+
+
+def tensors(agents: ScoredAgents, *names: str) -> list[torch.Tensor]:
+    """Return columns of ``agents`` as tensors, by default forecasts and truth."""
+    names = names or ("trajectory", "probability", "target", "valid")
+    return [torch.from_numpy(getattr(agents, name)) for name in names]

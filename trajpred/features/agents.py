@@ -1,0 +1,163 @@
+"""Select the tracks that become agents, and express their states in their own frames. NumPy only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.features.channels import LENGTH_SCALE, SPEED_SCALE
+from trajpred.features.config import FeatureConfig
+from trajpred.features.lane_futures import MODES, lane_futures
+from trajpred.features.lane_paths import Routes
+from trajpred.features.ragged import smallest_in_scene
+from trajpred.geometry import Pose, norm, relative_pose, rotate, to_local, unit_vector
+from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
+from trajpred.scenario_batch import ScenarioBatch
+
+
+@dataclass(frozen=True)
+class AgentFeatures:
+    """``A`` agents of all scenes; the frame of each is its last observed pose.
+
+    Attributes:
+        scene: ``[A]`` int64, ascending.
+        track: ``[A]`` int64 row in ``ScenarioBatch.tracks``; track_id: ``[A]`` strings.
+        position: ``[A, 2]`` metres from the scene's origin; ``heading``: ``[A]`` radians.
+        velocity: ``[A, 2]`` m/s in the own frame at the last observed state.
+        elapsed_s: ``[A]`` seconds from the last observed state to the last observed step of the scenario.
+        object_type: ``[A]`` int64; ``category``: ``[A]`` int64.
+        history: ``[A, observed, C]`` (:data:`~trajpred.features.channels.HISTORY`), own frame; zeros where
+            not valid.
+        anchors: ``[A, 6, anchor_steps, 2]`` metres, own frame: futures along the lanes, the most probable
+            first (:func:`~trajpred.features.lane_futures.lane_futures`).
+        target: ``[A, future, 2]`` metres, own frame; ``target_mask``: ``[A, future]``.
+    """
+
+    scene: NDArray[np.int64]
+    track: NDArray[np.int64]
+    track_id: NDArray[np.str_]
+    position: NDArray[np.float32]
+    heading: NDArray[np.float32]
+    velocity: NDArray[np.float32]
+    elapsed_s: NDArray[np.float32]
+    object_type: NDArray[np.int64]
+    category: NDArray[np.int64]
+    history: NDArray[np.float32]
+    anchors: NDArray[np.float32]
+    target: NDArray[np.float32]
+    target_mask: NDArray[np.bool_]
+
+
+def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
+    """Return the last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``."""
+    last = batch.tracks.last_seen(batch.num_observed)[batch.focal]
+    return Pose(batch.tracks.position, batch.tracks.heading)[batch.focal, last]
+
+
+def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig) -> AgentFeatures:
+    """Compute the agents of all scenes; ``origin``: ``[S, 2]`` metres, city frame."""
+    tracks = batch.tracks
+    now = batch.num_observed
+    keep, last, elapsed = _select(batch, origin, config)
+    scene = batch.track_scene[keep]
+    valid = tracks.valid[keep]
+    position = tracks.position[keep, last]
+    heading = tracks.heading[keep, last]
+
+    frame = Pose(position[:, None], heading[:, None])
+    observed_poses = Pose(tracks.position[keep, :now], tracks.heading[keep, :now])
+    past = relative_pose(observed_poses, frame)
+    velocity = rotate(tracks.velocity[keep, :now], -frame.heading)
+    observed = valid[:, :now, None]
+    history = np.concatenate(
+        (
+            past.position / LENGTH_SCALE,
+            velocity / SPEED_SCALE,
+            unit_vector(past.heading),
+            observed,
+        ),
+        -1,
+    )
+    future = to_local(tracks.position[keep, now:], frame.position, frame.heading)
+    return AgentFeatures(
+        scene=scene,
+        track=keep,
+        track_id=tracks.track_id[keep],
+        position=(position - origin[scene]).astype(np.float32),
+        heading=heading.astype(np.float32),
+        velocity=velocity[np.arange(len(keep)), last].astype(np.float32),
+        elapsed_s=elapsed.astype(np.float32),
+        object_type=_visible_types(tracks.object_type[keep], config),
+        category=tracks.category[keep].astype(np.int64),
+        history=np.where(observed, history, 0.0).astype(np.float32),
+        anchors=_anchors(batch, keep, last, config.anchor_steps),
+        target=np.where(valid[:, now:, None], future, 0.0).astype(np.float32),
+        target_mask=valid[:, now:],
+    )
+
+
+def _visible_types(object_type: NDArray[np.int8], config: FeatureConfig) -> NDArray[np.int64]:
+    """Return the types that the model reads: ``unknown`` for all agents where it omits classes."""
+    if "classes" in config.omit:
+        return np.full(len(object_type), UNKNOWN_TYPE, np.int64)
+    return object_type.astype(np.int64)
+
+
+def _anchors(
+    batch: ScenarioBatch, keep: NDArray[np.int64], last: NDArray[np.int64], steps: int
+) -> NDArray[np.float32]:
+    """Predict the tracks ``keep`` from their steps ``last`` along the lanes: ``[A, 6, steps, 2]``."""
+    anchors = np.zeros((len(keep), MODES, steps, 2), np.float32)
+    if steps == 0:
+        return anchors
+    tracks = batch.tracks
+    track_scene = batch.track_scene[keep]
+    gap = batch.num_observed - 1 - last
+    time = (gap[:, None] + np.arange(steps + 1)) * batch.step_s[track_scene, None]
+    poses = Pose(tracks.position, tracks.heading)
+    for scene in np.unique(track_scene):
+        agents = np.flatnonzero(track_scene == scene)
+        rows = keep[agents]
+        step = last[agents]
+        pose = poses[rows, step]
+        velocity = tracks.velocity[rows, step]
+        lanes = Routes.of(batch.map)
+        if len(batch) > 1:
+            lanes = lanes.take(np.flatnonzero(batch.lane_scene == scene))
+        path, _ = lane_futures(lanes, pose, velocity, tracks.object_type[rows], time[agents])
+        origin = pose.position[:, None, None]
+        heading = pose.heading[:, None, None]
+        anchors[agents] = to_local(path[:, :, 1:], origin, heading)
+    return anchors
+
+
+def is_recent(
+    elapsed_s: NDArray[np.floating[Any]], step_s: float | NDArray[np.float64], memory_s: float
+) -> NDArray[np.bool_]:
+    """Return whether tracks last observed ``elapsed_s`` ago are recent enough to be agents.
+
+    Clocks jitter (ten steps may take 1.00002 s), so a tenth of a step is tolerated.
+    """
+    recent: NDArray[np.bool_] = elapsed_s <= memory_s + step_s / 10
+    return recent
+
+
+def _select(
+    batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return the tracks that become agents, their last observed steps, and the seconds since then."""
+    tracks = batch.tracks
+    last = tracks.last_seen(batch.num_observed)
+    step_s = batch.step_s[batch.track_scene]
+    elapsed = (batch.num_observed - 1 - last) * step_s
+    scored = tracks.category >= TrackCategory.SCORED
+    recent = is_recent(elapsed, step_s, config.memory_s)
+    keep = np.flatnonzero((last >= 0) & (scored | recent))
+    scene = batch.track_scene[keep]
+    is_other = keep != batch.focal[scene]
+    distance = norm(tracks.position[keep, last[keep]] - origin[scene])
+    keep = keep[smallest_in_scene(scene, config.max_agents, is_other, ~scored[keep], distance)]
+    return keep, last[keep], elapsed[keep]

@@ -1,0 +1,191 @@
+"""Six futures per agent, from paths along the lanes and accelerations; nothing is learned. NumPy only.
+
+All constants, here and in :mod:`~trajpred.features.lane_paths`, are round numbers, chosen by hand on the
+focal tracks of 800 Argoverse 1 training sequences, not on validation scenes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.features.lane_paths import POINTS, LanePaths, Routes, lane_paths
+from trajpred.features.ragged import rank_in_scene
+from trajpred.geometry import STANDING_SPEED, Pose, direction, displacement_on_arc, norm, unit_vector
+from trajpred.scenario import OBJECT_TYPES
+
+#: Futures of each agent.
+MODES = 6
+#: Accelerations (m/s²) of the futures. They are not proportional to the speed: positions after 3 s are
+#: equally uncertain (±4 m, quartiles) at 3 and at 12 m/s.
+ACCELERATIONS = np.array([0.0, -1.0, 1.0, -2.0, 2.0, -4.0])
+#: Weights of these accelerations.
+ACCELERATION_WEIGHTS = np.array([0.4, 0.2, 0.2, 0.08, 0.08, 0.04])
+#: Seconds for which they act.
+ACCELERATING_S = 3.0
+#: Turn rates (rad/s) of paths off the lanes.
+TURN_RATES = np.array([0.0, 0.15, -0.15])
+#: Weights of these turn rates, beside those of the lanes (at most 1).
+TURN_WEIGHTS = np.array([0.04, 0.01, 0.01])
+#: The offset to the centreline fades out over this time at the present speed …
+FADE_S = 5.0
+#: … or at least over this distance (m).
+MIN_FADE_M = 20.0
+#: Futures that end closer than this (metres) are merged.
+SAME_END_M = 3.0
+#: Share by which the weights of two futures may differ and still be the same.
+SAME_WEIGHT = 1e-6
+#: Types that follow lanes, by index. Others go straight or turn.
+DRIVERS = np.isin(OBJECT_TYPES, ("vehicle", "motorcyclist", "cyclist", "bus", "unknown"))
+#: Factor of the accelerations of the other types.
+WALKER_SHARE = 0.25
+
+
+def lane_futures(
+    lanes: Routes,
+    agents: Pose[np.ndarray],
+    velocity: NDArray[np.float64],
+    object_type: NDArray[np.int8],
+    time: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Predict six futures of every agent along lanes, at several speeds.
+
+    A future is a path with an acceleration. Paths lead along the lanes beside the agent (adjacent ones too,
+    as lane changes) through their successors; one goes straight and two turn, which are the only ones of
+    pedestrians and far from lanes. The most probable future is chosen, those that end nearby add to its
+    probability, and so on. Until ``time[:, 0]`` the speed is constant.
+
+    Args:
+        agents: ``[A, 2]`` metres and ``[A]`` radians, last observed poses, in the frame of the map.
+        velocity: ``[A, 2]`` m/s, frame of the map; object_type: ``[A]``.
+        time: ``[A, T]`` seconds since those poses, ascending: of the last observed step and of T - 1 others.
+
+    Returns:
+        Positions ``[A, 6, T, 2]`` metres, frame of the map, and probabilities ``[A, 6]``, in order of choice.
+    """
+    drives = DRIVERS[object_type]
+    speed = norm(velocity)
+    share = np.where(drives, 1.0, WALKER_SHARE)
+    course = np.where(speed > STANDING_SPEED, direction(velocity), agents.heading)
+    distance = _distances(speed, share[:, None] * ACCELERATIONS, time)
+    reach = distance.max(axis=(1, 2))
+    curve, path_weight = _paths(lanes, Pose(agents.position, course), speed, drives, reach)
+    # All pairs of path and acceleration are N futures: their endpoints decide which ones are chosen.
+    combinations = np.indices((curve.shape[1], len(ACCELERATIONS)))
+    path = combinations[0].ravel()
+    change = combinations[1].ravel()
+    end = _positions(curve, path[None], distance[:, change, -1:], reach)[:, :, 0]
+    weight = path_weight[:, path] * ACCELERATION_WEIGHTS[change]
+    chosen, probability = _choose(end, weight, SAME_END_M * share)
+    travelled = distance[np.arange(len(speed))[:, None], change[chosen]]
+    return _positions(curve, path[chosen], travelled, reach), probability
+
+
+def _distances(
+    speed: NDArray[np.float64], acceleration: NDArray[np.float64], time: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Compute the metres travelled ``[A, M, T]``; agents that brake to a standstill stay there.
+
+    ``acceleration`` ``[A, M]`` acts from the first ``time`` ``[A, T]`` on, for :data:`ACCELERATING_S`.
+    """
+    v = speed[:, None, None]
+    a = acceleration[..., None]
+    until_standing = v / np.maximum(-a, 1e-9)
+    duration = np.where(a < 0, np.minimum(until_standing, ACCELERATING_S), ACCELERATING_S)
+    elapsed = (time - time[:, :1])[:, None]
+    changing = np.minimum(elapsed, duration)
+    # The speed in the middle of the change is its mean speed.
+    mean_speed = v + a * changing / 2
+    final_speed = v + a * changing
+    changed = mean_speed * changing + final_speed * (elapsed - changing)
+    metres: NDArray[np.float64] = v * time[:, None, :1] + changed
+    return metres
+
+
+def _paths(
+    lanes: Routes,
+    pose: Pose[np.ndarray],
+    speed: NDArray[np.float64],
+    drives: NDArray[np.bool_],
+    reach: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return paths ``[A, C, P, 2]`` of ``reach`` ``[A]`` metres, and their weights ``[A, C]``.
+
+    C is the largest number of paths of an agent; other agents have further ones of weight 0.
+    """
+    driver = np.flatnonzero(drives)
+    fade = np.maximum(FADE_S * speed, MIN_FADE_M)
+    along = lane_paths(lanes, pose[driver], reach[driver], fade[driver])
+    steady = _steady_paths(pose, speed, reach)
+    agent = np.concatenate((driver[along.agent], steady.agent))
+    order = np.argsort(agent, kind="stable")
+    agent = agent[order]
+    slot = rank_in_scene(agent)
+    curve = np.zeros((len(speed), int(slot.max(initial=-1)) + 1, POINTS, 2))
+    weight = np.zeros(curve.shape[:2])
+    curve[agent, slot] = np.concatenate((along.curve, steady.curve))[order]
+    weight[agent, slot] = np.concatenate((along.weight, steady.weight))[order]
+    return curve, weight
+
+
+def _steady_paths(
+    pose: Pose[np.ndarray], speed: NDArray[np.float64], reach: NDArray[np.float64]
+) -> LanePaths:
+    """Return paths that turn at :data:`TURN_RATES` at the present ``speed`` ``[A]``."""
+    agent = np.repeat(np.arange(len(speed)), len(TURN_RATES))
+    # Below 1 m/s a given turn rate would be a turn on the spot.
+    curvature = np.tile(TURN_RATES, len(speed)) / np.maximum(speed[agent], 1.0)
+    distance = reach[agent, None] * np.linspace(0, 1, POINTS)
+    ahead = unit_vector(pose.heading[agent])
+    curve = pose.position[agent, None] + displacement_on_arc(ahead, curvature, distance)
+    return LanePaths(agent, curve, np.tile(TURN_WEIGHTS, len(speed)))
+
+
+def _positions(
+    curve: NDArray[np.float64],
+    path: NDArray[np.int64],
+    distance: NDArray[np.float64],
+    reach: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return points ``[A, N, T, 2]`` at ``distance`` ``[A, N, T]`` along N of the paths ``[A, C, P, 2]``.
+
+    ``path`` is ``[A, N]``, or ``[1, N]`` for all agents; the paths are ``reach`` ``[A]`` metres long.
+    """
+    at = (POINTS - 1) * distance / reach[:, None, None]
+    before = np.minimum(at.astype(np.int64), POINTS - 2)
+    share = at - before
+    # Rows of the points, as if all paths of all agents were one list.
+    agent = np.arange(len(curve))[:, None]
+    first_point = (agent * curve.shape[1] + path) * POINTS
+    row = first_point[..., None] + before
+    points = np.empty((*at.shape, 2))
+    for axis in (0, 1):
+        values = curve[..., axis].ravel()
+        start = values[row]
+        points[..., axis] = start + share * (values[row + 1] - start)
+    return points
+
+
+def _choose(
+    end: NDArray[np.float64], weight: NDArray[np.float64], same_end: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Choose the most probable of N futures that end apart: indices and probabilities, both ``[A, K]``.
+
+    If there are fewer than K such futures, the most probable others follow, with hardly any probability.
+    ``end`` is ``[A, N, 2]``, ``weight`` ``[A, N]``, positive for at least K, ``same_end`` ``[A]`` metres.
+    """
+    row = np.arange(len(end))
+    left = weight.copy()
+    chosen = np.zeros((len(end), MODES), np.int64)
+    covered = np.zeros((len(end), MODES))
+    for k in range(MODES):
+        # Branches that part farther away weigh the same here: the first counts, not the one rounded up.
+        least = (1 - SAME_WEIGHT) * left.max(axis=1, keepdims=True)
+        best = (left >= least).argmax(axis=1)
+        same = norm(end - end[row, best, None]) < same_end[:, None]
+        chosen[:, k] = best
+        covered[:, k] = (left * same).sum(axis=1)
+        left = np.where(same, 1e-6 * left, left)
+        left[row, best] = 0.0
+    # Ordered by these probabilities, futures would change places when one more future ends nearby.
+    return chosen, covered / covered.sum(axis=1, keepdims=True)

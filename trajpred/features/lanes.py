@@ -1,0 +1,231 @@
+"""Scenarios -> agents and lanes in their own frames. NumPy only, vectorised over all scenes of a batch.
+
+The origin of each scene is subtracted in float64; results are float32. Positions and headings of the local
+frames serve relative poses only and are never features themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.features.agents import AgentFeatures
+from trajpred.features.channels import LENGTH_SCALE, TOPOLOGY
+from trajpred.features.config import FeatureConfig
+from trajpred.features.ragged import pairs_in_scenes, rank_in_scene, resample, smallest_in_scene
+from trajpred.geometry import Pose, direction, norm, rotate, to_local
+from trajpred.lane_map import LANE_TYPES, MAP_ATTRIBUTES, LaneMap
+from trajpred.scenario_batch import ScenarioBatch
+
+
+@dataclass(frozen=True)
+class LaneLines:
+    """All lane segments of a map, then all crossings, as polylines of ``P`` points; city frame, metres.
+
+    Attributes:
+        center: ``[M, P, 2]`` float64.
+        left: ``[M, P, 2]`` float64, the left boundary.
+        right: ``[M, P, 2]`` float64, the right boundary.
+        known: ``[2, M]``, False for missing left or right boundaries.
+        midpoint: ``[M, 2]``.
+    """
+
+    center: NDArray[np.float64]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    midpoint: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, lane_map: LaneMap, points: int) -> LaneLines:
+        """Resample every line to ``points`` evenly spaced points."""
+        edge1 = resample(lane_map.crossing_edge1, points)
+        edge2 = resample(lane_map.crossing_edge2, points)
+        center = np.concatenate((resample(lane_map.centerline, points), (edge1 + edge2) / 2))
+        left = np.concatenate((resample(lane_map.left_boundary, points), edge1))
+        right = np.concatenate((resample(lane_map.right_boundary, points), edge2))
+        of_crossings = np.ones(len(edge1), np.bool_)
+        left_known = np.concatenate((lane_map.left_boundary.lengths > 0, of_crossings))
+        right_known = np.concatenate((lane_map.right_boundary.lengths > 0, of_crossings))
+        known = np.stack((left_known, right_known))
+        midpoint = (center[:, points // 2 - 1] + center[:, points // 2]) / 2
+        return cls(center, left, right, known, midpoint)
+
+
+@dataclass(frozen=True)
+class LaneShapes:
+    """Features of ``L`` lane segments and crossings that depend on the map alone.
+
+    Attributes:
+        heading: ``[L]`` radians, the direction at the midpoint.
+        points: ``[L, P, C]`` (:data:`~trajpred.features.channels.LANE_POINT`), own frame; zeros for an
+            unknown boundary.
+        kind: ``[L]`` int64, index into :data:`~trajpred.features.channels.LANE_KINDS`.
+        is_intersection: ``[L]`` int64, 0 or 1.
+        marks: ``[L, 2]`` int64, left and right mark type.
+    """
+
+    heading: NDArray[np.float32]
+    points: NDArray[np.float32]
+    kind: NDArray[np.int64]
+    is_intersection: NDArray[np.int64]
+    marks: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lane_map: LaneMap, lines: LaneLines, rows: NDArray[np.int64]) -> LaneShapes:
+        """Compute the shapes of the given ``rows`` of ``lines``, the lines of ``lane_map``."""
+        center = lines.center[rows]
+        P = center.shape[1]
+        heading = direction(center[:, P // 2] - center[:, P // 2 - 1])
+        frame = Pose(lines.midpoint[rows, None], heading[:, None])
+        xy = to_local(center, frame.position, frame.heading)
+        ahead = rotate(np.gradient(center, axis=1), -frame.heading)
+        ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
+
+        def from_center(side: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+            offset = to_local(side[rows], frame.position, frame.heading) - xy
+            return np.where(known[rows, None, None], offset, 0.0)
+
+        left = from_center(lines.left, lines.known[0])
+        right = from_center(lines.right, lines.known[1])
+        points = np.concatenate((xy / LENGTH_SCALE, ahead, left, right), -1)
+        none = np.zeros(len(lane_map.crossing_id), np.int64)
+
+        def of_lanes(values: NDArray[np.generic], crossing: NDArray[np.int64] = none) -> NDArray[np.int64]:
+            return np.concatenate((values, crossing))[rows].astype(np.int64)
+
+        return cls(
+            heading=heading.astype(np.float32),
+            points=points.astype(np.float32),
+            kind=of_lanes(lane_map.lane_type, none + len(LANE_TYPES)),
+            is_intersection=of_lanes(lane_map.is_intersection),
+            marks=np.stack((of_lanes(lane_map.left_mark), of_lanes(lane_map.right_mark)), -1),
+        )
+
+
+@dataclass(frozen=True)
+class LaneFeatures(LaneShapes):
+    """``L`` lane segments and crossings of all scenes; the frame of each is its midpoint and direction there.
+
+    Attributes, besides those of :class:`LaneShapes`:
+        scene: ``[L]`` int64, ascending; within a scene crossings come last.
+        row: ``[L]`` int64, index into the scenario's lane segments followed by its crossings.
+        position: ``[L, 2]`` metres from the scene's origin.
+        topology: ``[2, E]`` int64 (sender, receiver).
+        topology_kind: ``[E]`` int64, what the sender is to the receiver, index into
+            :data:`~trajpred.features.channels.TOPOLOGY`.
+    """
+
+    scene: NDArray[np.int64]
+    row: NDArray[np.int64]
+    position: NDArray[np.float32]
+    topology: NDArray[np.int64]
+    topology_kind: NDArray[np.int64]
+
+
+def lane_features(
+    batch: ScenarioBatch, origin: NDArray[np.float64], agents: AgentFeatures, config: FeatureConfig
+) -> LaneFeatures:
+    """Compute the lanes within the radius of any agent; ``origin``: ``[S, 2]`` metres, city frame."""
+    lane_map = visible_map(batch.map, config)
+    lines = LaneLines.of(lane_map, config.lane_points)
+    crossing_scene = batch.crossing_scene[: len(lane_map.crossing_id)]
+    scene = np.concatenate((batch.lane_scene, crossing_scene))
+    # Rows are all lanes, then all crossings; ``order`` sorts them by scene.
+    order = np.argsort(scene, kind="stable")
+    local = lines.midpoint - origin[scene]
+    near = lanes_near(local[order], scene[order], agents, config)
+    keep = order[near]
+    shapes = LaneShapes.of(lane_map, lines, keep)
+    index, kind = lane_topology(lane_map, batch.lane_scene)
+    topology, topology_kind = topology_among(keep, index, kind, len(scene))
+    return LaneFeatures(
+        scene=scene[keep],
+        row=rank_in_scene(scene[order])[near],
+        position=local[keep].astype(np.float32),
+        **vars(shapes),
+        topology=topology,
+        topology_kind=topology_kind,
+    )
+
+
+def visible_map(lane_map: LaneMap, config: FeatureConfig) -> LaneMap:
+    """Return the map without the attributes that the model omits."""
+    attributes = [name for name in config.omit if name in MAP_ATTRIBUTES]
+    if not attributes:
+        return lane_map
+    return lane_map.without(attributes)
+
+
+def lanes_near(
+    midpoint: NDArray[np.float64], scene: NDArray[np.int64], agents: AgentFeatures, config: FeatureConfig
+) -> NDArray[np.int64]:
+    """Select the ``max_lanes`` lanes of each scene that are nearest to an agent, within the radius."""
+    if not len(scene):
+        return np.zeros(0, np.int64)
+    lane, agent, begin = pairs_in_scenes(scene, agents.scene, int(agents.scene[-1]) + 1)
+    distance = np.minimum.reduceat(norm(midpoint[lane] - agents.position[agent]), begin)
+    keep = np.flatnonzero(distance <= config.lane_radius_m)
+    return keep[smallest_in_scene(scene[keep], config.max_lanes, distance[keep])]
+
+
+def lane_topology(
+    lane_map: LaneMap, lane_scene: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find related lanes of each scene: edges ``[2, E]`` (sender, receiver), kinds ``[E]`` (``TOPOLOGY``).
+
+    A pair related in two ways keeps the first; self loops are omitted.
+    """
+    row = np.arange(len(lane_map))
+    # In the order of TOPOLOGY.
+    related_ids = (
+        lane_map.successors.values,
+        lane_map.predecessors.values,
+        lane_map.left_neighbor,
+        lane_map.right_neighbor,
+    )
+    receivers = (
+        np.repeat(row, lane_map.successors.lengths),
+        np.repeat(row, lane_map.predecessors.lengths),
+        row,
+        row,
+    )
+    receiver = np.concatenate(receivers)
+    kind = np.repeat(np.arange(len(TOPOLOGY)), [len(ids) for ids in related_ids])
+    sender = _lane_rows(lane_map, lane_scene, lane_scene[receiver], np.concatenate(related_ids))
+    edge = np.flatnonzero((sender >= 0) & (sender != receiver))
+    pair = sender[edge] * len(row) + receiver[edge]
+    _, first = np.unique(pair, return_index=True)
+    edge = edge[np.sort(first)]
+    return np.stack((sender[edge], receiver[edge])), kind[edge]
+
+
+def topology_among(
+    keep: NDArray[np.int64], index: NDArray[np.int64], kind: NDArray[np.int64], rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Restrict the edges of :func:`lane_topology` to ``keep``, renumbered as positions in it."""
+    node = np.full(rows, -1)
+    node[keep] = np.arange(len(keep))
+    within = node[index]
+    inside = (within >= 0).all(axis=0)
+    return within[:, inside], kind[inside]
+
+
+def _lane_rows(
+    lane_map: LaneMap, lane_scene: NDArray[np.int64], scene: NDArray[np.int64], lane_id: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Look up lanes by scene and id; -1 where there is none."""
+    ids, code = np.unique(lane_map.lane_id, return_inverse=True)
+    if not len(ids):
+        return np.full(len(lane_id), -1)
+    # Scene and rank of the id make one integer key, however large the ids are.
+    key = lane_scene * len(ids) + code
+    order = np.argsort(key)
+    ascending = key[order]
+    rank = np.minimum(np.searchsorted(ids, lane_id), len(ids) - 1)
+    wanted = scene * len(ids) + rank
+    place = np.minimum(np.searchsorted(ascending, wanted), len(key) - 1)
+    exists = (ids[rank] == lane_id) & (ascending[place] == wanted)
+    return np.where(exists, order[place], -1)

@@ -1,0 +1,174 @@
+"""Keep a tracker's histories, update by update: the base of the streaming runtimes. NumPy only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.errors import DataError, quoted
+from trajpred.features.agents import is_recent
+from trajpred.lane_map import LaneMap
+from trajpred.onboard.clock import seconds_of
+from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, validated
+from trajpred.onboard.encoder import OnboardEncoder
+from trajpred.onboard.history import HistoryTable, TimeGrid
+from trajpred.scenario import EGO_ID
+from trajpred.scenario_batch import ScenarioBatch
+
+#: Distance (m) that a track may jump at any speed: detections are noisy.
+MAX_JUMP_M = 5.0
+
+Runtime = TypeVar("Runtime", bound=OnboardEncoder)
+Result = TypeVar("Result")
+
+
+class TrackStream(Generic[Runtime]):
+    """Keep the history of every track; base class of the streaming runtimes.
+
+    Updates may come at any rate. States are kept on the model's time grid (steps of 0.1 s), which follows
+    the tracker's clock; of several updates in one step the latest counts.
+
+    Args:
+        runtime: an opened bundle.
+        lane_map: initial map; :meth:`set_map` replaces it.
+        ego_id: track at the centre of the scene, which matters where there are more agents or lanes than the
+            model takes, or where the encoder uses positions in the ego's frame; the most recently detected
+            track stands in while there is no such id.
+    """
+
+    def __init__(self, runtime: Runtime, lane_map: LaneMap | None = None, ego_id: str = EGO_ID) -> None:
+        self.runtime = runtime
+        self.ego_id = ego_id
+        bundle = runtime.bundle
+        self.history = HistoryTable(bundle.history, bundle.step_s, MAX_TRACKS)
+        self._grid = TimeGrid(bundle.step_s)
+        self._warnings: list[str] = []
+        self._latest_s = float("nan")
+        self.map = LaneMap()
+        if lane_map is not None:
+            self.set_map(lane_map)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.runtime!r}, {self.map!r})"
+
+    def set_map(self, lane_map: LaneMap) -> None:
+        """Replace the map, for instance by a new tile. If it is invalid, the current one stays and the next
+        update has a warning."""
+        try:
+            self.runtime.lanes.set_map(lane_map)
+            self.map = lane_map
+        except DataError as error:
+            self._warnings.append(f"map rejected: {error}")
+
+    def _add(self, timestamp_s: float, detections: Detections, warnings: list[str]) -> dict[str, str]:
+        """Add the detections to the histories; return why others were rejected, by id."""
+        warnings += self._warnings
+        self._warnings = []
+        if not isinstance(detections, Detections):
+            warnings.append(f"detections omitted: they must be Detections, are {quoted(detections)}")
+            detections = Detections([], [])
+        track_id = ids_of(detections, warnings)
+        omitted = dict.fromkeys(track_id, "its update was omitted")
+        try:
+            time_s = seconds_of(timestamp_s, self.history.step_s)
+        except DataError as error:
+            warnings.append(f"update omitted: {error}")
+            return omitted
+        repeated = time_s == self._latest_s
+        if not self._advance(time_s, warnings):
+            return omitted
+        accepted = validated(track_id, detections, warnings)
+        if accepted is None:
+            return omitted
+        states, rejected = accepted
+        if repeated and self._detected_now(states.track_id):
+            warnings.append("time did not advance: these detections replace those of the last update")
+        jumped = self.history.add(states, max_speed=MAX_SPEED, max_jump_m=MAX_JUMP_M)
+        warnings += [f"track {name} jumped: its earlier history was dropped" for name in jumped]
+        return rejected
+
+    def _detected_now(self, track_id: NDArray[np.str_]) -> bool:
+        """Return whether any of these tracks has a detection in the current step."""
+        current = self.history.track_id[self.history.steps_since_seen() == 0]
+        return bool(np.isin(track_id, current).any())
+
+    def _advance(self, timestamp_s: float, warnings: list[str]) -> bool:
+        """Advance the histories to ``timestamp_s``; return False if the update has to be omitted."""
+        memory_s = self.history.length * self.history.step_s
+        passed = timestamp_s - self._latest_s
+        if -memory_s < passed < 0:
+            warnings.append(f"time went back by {-passed:.3f} s: update omitted")
+            return False
+        if abs(passed) < memory_s:
+            self.history.advance(self._grid.advance(timestamp_s))
+        else:
+            if not np.isnan(passed):
+                change = "time went back by" if passed < 0 else "no update for"
+                warnings.append(f"{change} {abs(passed):.1f} s: histories were reset")
+            self.history.clear()
+            self._grid.start(timestamp_s)
+        self._latest_s = timestamp_s
+        return True
+
+    def _run(
+        self, call: Callable[[ScenarioBatch], Result], empty: Result, what: str, warnings: list[str]
+    ) -> tuple[Result, dict[str, str], dict[str, float]]:
+        """Call the runtime with the scene of this moment; ``empty`` is the result if there is none.
+
+        Returns:
+            The result, why each remembered track may have none, and the milliseconds of each stage.
+        """
+        result = empty
+        reasons = self._reasons()
+        scene = self._scene()
+        if scene is None:
+            return result, reasons, dict.fromkeys(self.runtime.STAGES, 0.0)
+        try:
+            result = call(scene)
+        except Exception as error:  # onnxruntime has its own class for every reason
+            warnings.append(f"{what} failed: {' '.join(str(error).split())}")
+            recent = self.history.track_id[self._recent()].tolist()
+            reasons |= dict.fromkeys(recent, f"the {what} failed")
+        return result, reasons, dict(self.runtime.stage_ms)
+
+    def _scene(self) -> ScenarioBatch | None:
+        """Return the histories as a scene around the ego, or None if no track is recent."""
+        history = self.history
+        recent = self._recent()
+        if not recent.any():
+            return None
+        tracks = history.tracks()
+        ego = np.flatnonzero(recent & (tracks.track_id == self.ego_id))
+        latest = np.argsort(history.steps_since_seen(), kind="stable")[:1]
+        return ScenarioBatch(
+            scenario_id=np.array([f"{self._latest_s:.3f}"]),
+            step_s=np.array([self._grid.measured_step_s]),
+            num_observed=history.length,
+            recorded=np.array([history.length]),
+            focal=ego if len(ego) else latest,
+            tracks=tracks,
+            track_scene=np.zeros(len(tracks), np.int64),
+            map=self.map,
+            lane_scene=np.zeros(len(self.map), np.int64),
+            crossing_scene=np.zeros(len(self.map.crossing_id), np.int64),
+        )
+
+    def _recent(self) -> NDArray[np.bool_]:
+        """Return ``[A]`` whether each track was detected recently enough to be an agent."""
+        step_s = self.history.step_s
+        elapsed_s = self.history.steps_since_seen() * step_s
+        return is_recent(elapsed_s, step_s, self.runtime.bundle.features.memory_s)
+
+    def _reasons(self) -> dict[str, str]:
+        """Return why each remembered track would have no result."""
+        limit = self.runtime.bundle.features.max_agents
+        excess = f"not among the nearest {limit} agents, the bundle's limit"
+        elapsed_s = (self.history.steps_since_seen() * self.history.step_s).tolist()
+        names = self.history.track_id.tolist()
+        reasons: dict[str, str] = {}
+        for name, ago_s, recent in zip(names, elapsed_s, self._recent().tolist(), strict=True):
+            reasons[name] = excess if recent else f"not seen for {ago_s:.1f} s"
+        return reasons

@@ -1,0 +1,191 @@
+"""Perturbations: scenarios that lose a part of their input, each one a function of a scenario.
+
+The future stays as it was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.errors import require
+from trajpred.geometry import causal_heading, causal_velocity, norm
+from trajpred.lane_map import LaneMap
+from trajpred.scenario import OBJECT_TYPES, UNKNOWN_TYPE, Scenario, TrackCategory, Tracks
+from trajpred.splits import PERTURBATION, hashed_id
+
+#: Length of a gap in seconds, share of the other agents removed, standard deviation of position noise in
+#: metres.
+GAP_S, REMOVED_SHARE, NOISE_M = 0.5, 0.5, 0.2
+#: In :func:`road_users`, stands for the road user nearest to the focal agent.
+NEAREST = "nearest"
+#: Object types that are not road users.
+STATIC_TYPES = [
+    OBJECT_TYPES.index(name) for name in ("static", "background", "construction", "riderless_bicycle")
+]
+
+
+def without_map(scenario: Scenario) -> Scenario:
+    """Remove the map."""
+    return replace(scenario, map=LaneMap())
+
+
+def without_boundaries(scenario: Scenario) -> Scenario:
+    """Remove the boundaries of the lanes."""
+    return replace(scenario, map=scenario.map.without(["boundaries"]))
+
+
+def without_marks(scenario: Scenario) -> Scenario:
+    """Remove the marks between lanes."""
+    return replace(scenario, map=scenario.map.without(["marks"]))
+
+
+def without_crossings(scenario: Scenario) -> Scenario:
+    """Remove the pedestrian crossings."""
+    return replace(scenario, map=scenario.map.without(["crossings"]))
+
+
+def without_lane_types(scenario: Scenario) -> Scenario:
+    """Remove the types of the lanes."""
+    return replace(scenario, map=scenario.map.without(["lane_types"]))
+
+
+def without_classes(scenario: Scenario) -> Scenario:
+    """Make every track's object type unknown."""
+    unknown = np.full_like(scenario.tracks.object_type, UNKNOWN_TYPE)
+    return replace(scenario, tracks=replace(scenario.tracks, object_type=unknown))
+
+
+def derived_states(scenario: Scenario) -> Scenario:
+    """Derive the observed headings and velocities from the positions, as for data without them."""
+    tracks = scenario.tracks
+    observed = slice(0, scenario.num_observed)
+    valid = tracks.valid[:, observed]
+    heading = tracks.heading.copy()
+    velocity = tracks.velocity.copy()
+    velocity[:, observed] = causal_velocity(tracks.position[:, observed], valid, scenario.step_s)
+    heading[:, observed] = np.where(valid, causal_heading(velocity[:, observed], valid), 0.0)
+    return replace(scenario, tracks=replace(tracks, heading=heading, velocity=velocity))
+
+
+def short_history(scenario: Scenario, seconds: float) -> Scenario:
+    """Keep the last ``seconds`` of the history, at least one step. Raises: DataError if it is shorter."""
+    steps, recorded = round(seconds / scenario.step_s), scenario.num_observed
+    longest = f"must be more than 0 and at most the {recorded * scenario.step_s:g} s of the scenarios"
+    require(seconds > 0 and steps <= recorded, "history", longest)
+    valid = scenario.tracks.valid.copy()
+    valid[:, : recorded - max(1, steps)] = False
+    return _keep_states(scenario, valid)
+
+
+def gap(scenario: Scenario) -> Scenario:
+    """Hide all tracks for :data:`GAP_S` before the last observed step, at which they are seen again."""
+    valid, now = scenario.tracks.valid.copy(), scenario.num_observed - 1
+    valid[:, max(0, now - round(GAP_S / scenario.step_s) + 1) : now] = False
+    return _keep_states(scenario, valid)
+
+
+def fewer_agents(scenario: Scenario) -> Scenario:
+    """Hide the history of a random :data:`REMOVED_SHARE` of the tracks that are neither focal nor scored."""
+    tracks = scenario.tracks
+    gone = (tracks.category < TrackCategory.SCORED) & (_random(scenario).random(len(tracks)) < REMOVED_SHARE)
+    valid = tracks.valid.copy()
+    valid[gone, : scenario.num_observed] = False
+    return _keep_states(scenario, valid)
+
+
+def noisy(scenario: Scenario) -> Scenario:
+    """Add normal noise of :data:`NOISE_M` to the observed x and y."""
+    tracks, now = scenario.tracks, scenario.num_observed
+    seen = tracks.valid[:, :now, None]
+    position = tracks.position.copy()
+    position[:, :now] += seen * _random(scenario).normal(0, NOISE_M, position[:, :now].shape)
+    return replace(scenario, tracks=replace(tracks, position=position))
+
+
+def without(scenario: Scenario, tracks: Sequence[str]) -> Scenario:
+    """Remove the ``tracks``, given by id, from history and future.
+
+    Raises: DataError if one is the focal track, or not in this scenario.
+    """
+    known = scenario.tracks.track_id
+    for name in tracks:
+        missing = f"track {name!r} is not in scenario {scenario.scenario_id}"
+        require(bool((known == name).any()), "without", missing)
+        focal = f"track {name!r} is the focal one, which cannot be removed"
+        require(name != scenario.focal_id, "without", focal)
+    valid = scenario.tracks.valid & ~np.isin(known, list(tracks))[:, None]
+    return _keep_states(scenario, valid)
+
+
+def road_users(scenario: Scenario, names: Sequence[str]) -> list[str]:
+    """Replace ``"nearest"`` in a list of track ids by the id of the road user nearest to the focal agent.
+
+    Distances are those of centres at the last observed step. Raises: DataError if there is no other one.
+    """
+    return [_nearest(scenario) if name == NEAREST else name for name in names]
+
+
+def _nearest(scenario: Scenario) -> str:
+    tracks, now = scenario.tracks, scenario.num_observed - 1
+    present = tracks.valid[:, now] & ~np.isin(tracks.object_type, STATIC_TYPES)
+    present[scenario.focal] = False
+    problem = f"scenario {scenario.scenario_id} has no road user besides the focal agent"
+    require(bool(present.any()), "without", problem)
+    last = np.flatnonzero(tracks.valid[scenario.focal, : now + 1])[-1]
+    gap = norm(tracks.position[:, now] - tracks.position[scenario.focal, last])
+    return str(tracks.track_id[np.where(present, gap, np.inf).argmin()])
+
+
+#: The perturbations by name, in the order of the tables.
+PERTURBATIONS: dict[str, Callable[[Scenario], Scenario]] = {
+    "no-map": without_map,
+    "no-boundaries": without_boundaries,
+    "no-marks": without_marks,
+    "no-crossings": without_crossings,
+    "no-lane-types": without_lane_types,
+    "no-classes": without_classes,
+    "derived-states": derived_states,
+    "gap": gap,
+    "fewer-agents": fewer_agents,
+    "noise": noisy,
+}
+#: Between the names of perturbations that are applied together.
+TOGETHER = "+"
+
+
+def perturbation(name: str) -> Callable[[Scenario], Scenario]:
+    """Return a perturbation by name, or several that are applied together: ``no-marks+no-crossings``.
+
+    Raises: DataError if there is none of that name.
+    """
+    parts = name.split(TOGETHER)
+    for part in parts:
+        listed = ", ".join([*PERTURBATIONS, "all"])
+        require(part in PERTURBATIONS, "perturb", f"{part!r} is none of {listed}")
+
+    def perturb(scenario: Scenario) -> Scenario:
+        for part in parts:
+            scenario = PERTURBATIONS[part](scenario)
+        return scenario
+
+    return perturb
+
+
+def _keep_states(scenario: Scenario, valid: NDArray[np.bool_]) -> Scenario:
+    """Keep the ``valid`` states and the focal track's last observed one; others are zero.
+
+    Tracks without a state are omitted.
+    """
+    valid[scenario.focal, scenario.last_seen[scenario.focal]] = True
+    known = {"position": valid[..., None], "velocity": valid[..., None], "heading": valid}
+    values = {name: np.where(mask, getattr(scenario.tracks, name), 0.0) for name, mask in known.items()}
+    every = vars(scenario.tracks) | values | {"valid": valid}
+    return replace(scenario, tracks=Tracks(**{name: x[valid.any(axis=1)] for name, x in every.items()}))
+
+
+def _random(scenario: Scenario) -> np.random.Generator:
+    return np.random.default_rng(hashed_id(scenario.scenario_id, PERTURBATION))

@@ -1,0 +1,158 @@
+"""Links of the lanes of OpenDRIVE roads: between lane sections, roads, and across junctions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import product
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
+
+from trajpred.errors import DataError, quoted, require
+from trajpred.geometry import norm
+from trajpred.sources.maps.lanes import CONNECTED_M, Lane, Line, MapParts
+from trajpred.sources.maps.road import END, START, Place, Road
+from trajpred.sources.reading import integer
+
+#: Ends of lanes that are not those that a file names are linked within this distance (metres).
+TOUCHING_M = 1.0
+
+
+class LaneEnd(NamedTuple):
+    """A lane, and one of its ends along the reference line of its road."""
+
+    place: Place
+    end: bool
+
+
+def link_lanes(root: Element, roads: dict[str, Road], parts: MapParts) -> None:
+    """Link the lanes of ``parts`` as the file says, and leave out and record what cannot be linked.
+
+    Which end of the other road a lane leads to follows from where both lie, if the file contradicts that.
+    """
+    for road in roads.values():
+        for index, section in enumerate(road.sections):
+            for number, element in section.lanes.items():
+                place = (road.name, index, number)
+                if _is_driven(parts.lanes, place):
+                    _link_lane(road, place, element, roads, parts)
+    for junction in root.iterfind("junction"):
+        for connection in junction.iterfind("connection"):
+            _link_connection(junction.get("id", ""), connection, roads, parts)
+
+
+def _link_lane(road: Road, place: Place, element: Element, roads: dict[str, Road], parts: MapParts) -> None:
+    """Link a lane to its predecessors and successors, in the sections or roads before and after its own."""
+    for end, tag in ((START, "predecessor"), (END, "successor")):
+        for link in element.iterfind(f"link/{tag}"):
+            name = f"{tag} of lane {place[2]} of road {road.name}"
+            with parts.problems.leaving_out("link", name):
+                other = integer(link.get("id"), f"lane.{tag}.id")
+                lane_end = LaneEnd(place, end)
+                ends_beyond = _ends_beyond(road, lane_end, other, roads, parts)
+                _connect(parts.lanes, [lane_end], ends_beyond)
+
+
+def _ends_beyond(
+    road: Road, at: LaneEnd, other: int, roads: dict[str, Road], parts: MapParts
+) -> list[LaneEnd]:
+    """Return the ends of lane ``other`` that may lie beyond an end of a lane of ``road``, the named first.
+
+    Raises: DataError if there is no such lane.
+    """
+    section = at.place[1] + (1 if at.end == END else -1)
+    if 0 <= section < len(road.sections):
+        has_lane = other in road.sections[section].lanes
+        require(has_lane, "lane.link", f"section {section} of road {road.name} has no lane {other}")
+        return [LaneEnd((road.name, section, other), not at.end)]
+    tag = "successor" if at.end == END else "predecessor"
+    link = road.element.find(f"link/{tag}")
+    if link is None:
+        raise DataError(f"road {road.name} has no {tag}", field=f"road.{tag}")
+    if link.get("elementType") == "junction":
+        return []  # its connections link the lanes
+    beyond = _road(link.get("elementId", ""), roads, parts)
+    return [] if beyond is None else _ends_of(beyond, other, link.get("contactPoint") == "end")
+
+
+def _road(name: str, roads: dict[str, Road], parts: MapParts) -> Road | None:
+    """Return a road, None if it was left out. Raises: DataError if the file has no such road."""
+    if parts.problems.has("road", name):
+        return None
+    require(name in roads, "road.link", f"road {quoted(name)} is not in the file")
+    return roads[name]
+
+
+def _ends_of(road: Road, lane: int, contact: bool) -> list[LaneEnd]:
+    """Return the ends of a lane at both ends of its road, the one at ``contact`` first.
+
+    Raises: DataError if the road has no such lane.
+    """
+    has_lane = road.has_lane(contact, lane) or road.has_lane(not contact, lane)
+    require(has_lane, "lane.link", f"road {road.name} has no lane {lane} at its ends")
+    return [LaneEnd(road.place(end, lane), end) for end in (contact, not contact)]
+
+
+def _link_connection(junction: str, connection: Element, roads: dict[str, Road], parts: MapParts) -> None:
+    """Link the lanes of a connection of a junction, also of a direct junction."""
+    incoming_name = connection.get("incomingRoad")
+    onward_name = connection.get("connectingRoad", connection.get("linkedRoad"))
+    if incoming_name is None or onward_name is None:
+        return  # virtual junctions
+    name = f"connection {connection.get('id', '')} of junction {junction}"
+    with parts.problems.leaving_out("link", name):
+        incoming = _road(incoming_name, roads, parts)
+        onward = _road(onward_name, roads, parts)
+        if incoming is None or onward is None:
+            return
+        contact = connection.get("contactPoint") == "end"
+        gap = norm(incoming.line.xy[[0, -1]] - onward.line.xy[-1 if contact else 0])
+        nearest = bool(gap[1] < gap[0])
+        for link in connection.iterfind("laneLink"):
+            lane_link = f"lane {link.get('from')} to {link.get('to')} of {name}"
+            with parts.problems.leaving_out("link", lane_link):
+                first = integer(link.get("from"), "laneLink.from")
+                last = integer(link.get("to"), "laneLink.to")
+                ends = _ends_of(incoming, first, nearest)
+                _connect(parts.lanes, ends, _ends_of(onward, last, contact))
+
+
+def _connect(lanes: dict[Hashable, Lane], ends: list[LaneEnd], others: list[LaneEnd]) -> None:
+    """Link the two of the ends that meet, of those between which traffic can flow; the first ones are named.
+
+    Raises: DataError if traffic cannot flow between the named ends, and no other ones touch.
+    """
+    pairs = [pair for pair in product(ends, others) if _flows(lanes, *pair) or _flows(lanes, *pair[::-1])]
+    if not pairs:
+        are_driven = any(_is_driven(lanes, end.place) for end in ends)
+        are_driven &= any(_is_driven(lanes, other.place) for other in others)
+        require(not are_driven, "lane.link", "the lanes lead against each other")
+        return
+    gaps = [float(norm(_point(lanes, end) - _point(lanes, other))) for end, other in pairs]
+    shortest = min(gaps)
+    end, other = pairs[gaps.index(shortest)]
+    if shortest > CONNECTED_M and pairs[0] == (ends[0], others[0]):
+        end, other = pairs[0]
+    elif (end, other) != (ends[0], others[0]):
+        apart = f"the lanes lead against each other, and their other ends are {shortest:.1f} m apart"
+        require(shortest <= TOUCHING_M, "contactPoint", apart)
+    for before, after in ((end, other), (other, end)):
+        if _flows(lanes, before, after):
+            lanes[before.place, before.end].successors.append((after.place, not after.end))
+
+
+def _flows(lanes: dict[Hashable, Lane], before: LaneEnd, after: LaneEnd) -> bool:
+    """Return whether traffic leaves the one lane at its end, and enters the other one there."""
+    # Along the reference line (True) a lane ends at END and begins at START, against it the other way round.
+    return (before.place, before.end) in lanes and (after.place, not after.end) in lanes
+
+
+def _is_driven(lanes: dict[Hashable, Lane], place: Place) -> bool:
+    return (place, True) in lanes or (place, False) in lanes
+
+
+def _point(lanes: dict[Hashable, Lane], at: LaneEnd) -> Line:
+    """Return the point ``[2]`` (metres) of the centreline at an end of a driven lane."""
+    lane = lanes.get((at.place, at.end))
+    if lane is not None:
+        return lane.centerline[-1]
+    return lanes[at.place, not at.end].centerline[0]

@@ -1,0 +1,135 @@
+"""The windows of a split: how many steps its scenarios have, and how long these are.
+
+Train and evaluate need windows of one kind. Where frames were lost, a source that counts frames makes longer
+windows than elsewhere: those are cut to the others when they are read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.clock import SAME_STEP
+from trajpred.scenario import Scenario, Tracks
+from trajpred.time_grid import recut
+
+#: What to do about windows of several kinds.
+ADVICE = (
+    "train and evaluate need one kind: prepare the recordings of each kind from a raw folder of their own "
+    "into a store of their own"
+)
+
+
+class Window(NamedTuple):
+    """Numbers of observed steps, and of all steps."""
+
+    observed: int
+    steps: int
+
+    @property
+    def future(self) -> int:
+        """Number of future steps."""
+        return self.steps - self.observed
+
+    def __str__(self) -> str:
+        return f"{self.observed} + {self.future}"
+
+
+class LostFrames(NamedTuple):
+    """A window in which frames are lost, and what is left without their steps."""
+
+    window: Window
+    frames: Window
+
+
+def recorded_frames(scenario: Scenario) -> Window:
+    """Return the window without the steps between others at which no track is valid.
+
+    It is the whole window if the focal track would have no observed state in the last steps of that number.
+    """
+    valid = scenario.tracks.valid
+    seen = np.flatnonzero(valid.any(axis=0))
+    inside = np.arange(seen[0], seen[-1] + 1)
+    lost = np.setdiff1d(inside, seen)
+    observed = scenario.num_observed - int((lost < scenario.num_observed).sum())
+    recent = valid[scenario.focal, scenario.num_observed - observed : scenario.num_observed]
+    if not recent.any():
+        return Window(scenario.num_observed, scenario.num_steps)
+    return Window(observed, scenario.num_steps - len(lost))
+
+
+def common_windows(windows: Iterable[Window], lost: Iterable[LostFrames]) -> tuple[list[Window], bool]:
+    """Return the windows of a split, and whether any has to be cut to one of them.
+
+    Args:
+        windows: of scenarios without lost frames.
+        lost: of the others.
+    """
+    kinds = set(windows)
+    is_cut = False
+    for longer in sorted(set(lost)):
+        if longer.window in kinds:
+            continue
+        if any(_can_be_cut(longer, kind) for kind in kinds):
+            is_cut = True
+        else:
+            kinds.add(longer.window)
+    return sorted(kinds), is_cut
+
+
+def _can_be_cut(lost: LostFrames, kind: Window) -> bool:
+    """Whether ``kind`` has no more steps than the window and no fewer than the frames in it."""
+    in_past = lost.frames.observed <= kind.observed <= lost.window.observed
+    in_future = lost.frames.future <= kind.future <= lost.window.future
+    return in_past and in_future
+
+
+def cut(scenario: Scenario, window: Window) -> Scenario:
+    """Return the last observed and the first future steps of a scenario, and the tracks seen at these."""
+    if window == (scenario.num_observed, scenario.num_steps):
+        return scenario
+    shorter = recut(scenario, window.observed, window.future)
+    rows = np.flatnonzero(shorter.tracks.valid.any(axis=1))
+    columns = {column.name: getattr(shorter.tracks, column.name)[rows] for column in fields(Tracks)}
+    return replace(shorter, tracks=Tracks(**columns))
+
+
+def describe_mixture(windows: Collection[Window], step_s: NDArray[np.float64]) -> str:
+    """Describe windows ``[N]`` with steps of ``step_s`` ``[N]`` seconds; empty if they are of one kind."""
+    kinds = Counter(zip(windows, _distinct_steps(step_s), strict=True))
+    if len(kinds) < 2:
+        return ""
+    parts = []
+    for (window, step), count in kinds.most_common():
+        parts.append(f"{count:,} of {window} steps of {step:.3g} s")
+    return f"mixes scenarios: {', '.join(parts)}; {ADVICE}"
+
+
+def _distinct_steps(step_s: NDArray[np.float64]) -> list[float]:
+    """Replace each of the steps ``[N]`` by the shortest one that counts as the same."""
+    distinct: dict[float, float] = {}
+    shortest = 0.0
+    for step in np.unique(step_s).tolist():
+        if step > (1 + SAME_STEP) * shortest:
+            shortest = step
+        distinct[step] = shortest
+    return [distinct[step] for step in step_s.tolist()]
+
+
+def windows_of_rows(rows: Iterable[dict[str, Any]]) -> tuple[list[Window], list[LostFrames]]:
+    """Return the distinct windows of encoded scenarios without lost frames, and of those with lost ones."""
+    whole: set[Window] = set()
+    lost: set[LostFrames] = set()
+    for row in rows:
+        window = Window(row["num_observed"], len(row["timestamps_ns"]))
+        frames: Window = row["frames"]
+        if frames == window:
+            whole.add(window)
+        else:
+            lost.add(LostFrames(window, frames))
+    return sorted(whole), sorted(lost)

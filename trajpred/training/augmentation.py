@@ -1,0 +1,228 @@
+"""Random variations of training scenes. NumPy only, applied before scenes become graphs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trajpred.errors import require
+from trajpred.features.agents import AgentFeatures
+from trajpred.features.channels import BOUNDARIES, VALID
+from trajpred.features.config import ATTRIBUTES, FeatureConfig
+from trajpred.features.lanes import LaneFeatures, topology_among
+from trajpred.features.mirror import mirrored
+from trajpred.features.ragged import rank_in_scene
+from trajpred.features.scene_features import SceneFeatures
+from trajpred.lane_map import LANE_TYPES
+from trajpred.scenario import UNKNOWN_TYPE, TrackCategory
+from trajpred.scenario_batch import ScenarioBatch
+
+
+class _Draw(IntEnum):
+    """Keys of independent random numbers."""
+
+    DROP_AGENT = 0
+    DROP_LANE = 1
+    TRUNCATE = 2
+    FIRST_STEP = 3
+    MIRROR = 4
+    RECUT = 5
+    NO_MAP = 6
+    ALONE = 7
+    GAP = 8
+    GAP_END = 9
+    GAP_LENGTH = 10
+    UNKNOWN = 11
+
+
+#: The longest gap in a history, as a share of its steps.
+_LONGEST_GAP = 0.2
+
+
+def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
+    """Hash the integer ``keys`` (broadcast, order matters) into well mixed 64-bit numbers.
+
+    Source: the finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number
+    generators"), once per key.
+    """
+    state = np.zeros(1, np.uint64)
+    for key in keys:
+        # Through int64, so that negative keys are accepted.
+        state = state + np.uint64(0x9E3779B97F4A7C15) + np.asarray(key).astype(np.int64).view(np.uint64)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
+    return state
+
+
+def uniform(*keys: ArrayLike) -> NDArray[np.float64]:
+    """Draw numbers in [0, 1) that are functions of the integer ``keys`` (broadcast) alone."""
+    return (hashed(*keys) >> np.uint64(11)) * np.float64(2.0**-53)
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """Random variations of training scenes; the default is none.
+
+    Attributes:
+        drop_agents: share of the agents to omit; focal and scored ones always stay.
+        drop_lanes: share of the lanes to omit.
+        truncate_history: probability that an agent's history before a random step is masked.
+        gap: probability that an agent's history has a gap of a random length up to a fifth of all steps.
+        mirror: probability that a scene is reflected, which exchanges left and right.
+        no_agents: probability that a scene has no agents but the focal and the scored ones.
+        no_map: probability that a scene has no map.
+        unknown: probability, for each of the attributes that not all data have
+            (:data:`~trajpred.features.config.ATTRIBUTES`), that a scene lacks it, and once more that a scene
+            lacks all of them.
+        earlier_s: the forecast is made at most this many seconds earlier, in whole steps, uniformly; the
+            labels are what was recorded after it.
+        later_s: likewise, at most this many seconds later.
+    """
+
+    drop_agents: float = 0.0
+    drop_lanes: float = 0.0
+    truncate_history: float = 0.0
+    gap: float = 0.0
+    mirror: float = 0.0
+    no_agents: float = 0.0
+    no_map: float = 0.0
+    unknown: float = 0.0
+    earlier_s: float = 0.0
+    later_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name.endswith("_s"):
+                valid = 0 <= value < math.inf
+                kind = "0 or a number of seconds"
+            else:
+                valid = 0 <= value <= 1
+                kind = "0 to 1"
+            require(valid, f"augment.{name}", f"must be {kind}")
+
+
+def recut(
+    batch: ScenarioBatch, config: AugmentConfig, window: FeatureConfig, keys: NDArray[np.int64]
+) -> ScenarioBatch:
+    """Vary the recordings; the variation of each is a function of its number in ``keys`` ``[S]`` alone.
+
+    The time of the forecast moves: what was the future becomes history, or the reverse. Scenes whose focal
+    agent would have no history, or no future, keep their time. Some scenes lose their map.
+    """
+    if config.no_map:
+        batch = batch.without_map(uniform(keys, _Draw.NO_MAP) < config.no_map)
+    if not config.earlier_s and not config.later_s:
+        return batch
+    before = (config.earlier_s / batch.step_s + 0.1).astype(np.int64)
+    after = (config.later_s / batch.step_s + 0.1).astype(np.int64)
+    later = (uniform(keys, _Draw.RECUT) * (before + after + 1)).astype(np.int64) - before
+    now = (batch.num_observed + later)[:, None]
+    focal = batch.tracks.valid[batch.focal]
+    step = np.arange(focal.shape[1])
+    has_history = (focal & (step < now)).any(1)
+    has_future = (focal & (step >= now)).any(1)
+    observed = window.history or batch.num_observed
+    future = window.future or batch.num_future
+    return batch.window(observed, future, np.where(has_history & has_future, later, 0))
+
+
+def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
+    """Vary ``scenes``; the variation of each is a function of its number in ``keys`` ``[S]`` alone."""
+
+    def draw(scene: NDArray[np.int64], purpose: _Draw) -> NDArray[np.float64]:
+        return uniform(keys[scene], purpose, rank_in_scene(scene))
+
+    scenes = _leave_out(scenes, config, keys)
+    agents = scenes.agents
+    chance = draw(agents.scene, _Draw.TRUNCATE)
+    first_step = draw(agents.scene, _Draw.FIRST_STEP)
+    agents = _truncate(agents, config, chance, first_step)
+    if config.gap:
+        chance = draw(agents.scene, _Draw.GAP)
+        end = draw(agents.scene, _Draw.GAP_END)
+        length = draw(agents.scene, _Draw.GAP_LENGTH)
+        agents = _add_gaps(agents, config, chance, end, length)
+    scored = agents.category >= TrackCategory.SCORED
+    alone = (uniform(keys, _Draw.ALONE) < config.no_agents)[agents.scene]
+    stays = draw(agents.scene, _Draw.DROP_AGENT) >= config.drop_agents
+    keep = scored | (~alone & stays)
+    agents = AgentFeatures(**{name: x[keep] for name, x in vars(agents).items()})
+    lanes = scenes.lanes
+    lanes = _take_lanes(lanes, draw(lanes.scene, _Draw.DROP_LANE) >= config.drop_lanes)
+    scenes = replace(scenes, agents=agents, lanes=lanes)
+    return mirrored(scenes, uniform(keys, _Draw.MIRROR) < config.mirror)
+
+
+def _leave_out(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
+    """Make attributes unknown in some scenes, each on its own and all together."""
+    if not config.unknown:
+        return scenes
+    attribute = np.arange(len(ATTRIBUTES) + 1)
+    chosen = uniform(keys[:, None], _Draw.UNKNOWN, attribute) < config.unknown
+    chosen = chosen[:, :-1] | chosen[:, -1:]
+    lacks = dict(zip(ATTRIBUTES, chosen.T, strict=True))
+    agents = scenes.agents
+    lanes = scenes.lanes
+
+    object_type = np.where(lacks["classes"][agents.scene], UNKNOWN_TYPE, agents.object_type)
+    agents = replace(agents, object_type=object_type)
+
+    is_crossing = lanes.kind == len(LANE_TYPES)
+    lanes = _take_lanes(lanes, ~(is_crossing & lacks["crossings"][lanes.scene]))
+    is_crossing = lanes.kind == len(LANE_TYPES)
+    of_lane = {name: values[lanes.scene] & ~is_crossing for name, values in lacks.items()}
+    points = lanes.points.copy()
+    points[of_lane["boundaries"], :, BOUNDARIES] = 0.0
+    lanes = replace(
+        lanes,
+        points=points,
+        marks=np.where(of_lane["marks"][:, None], 0, lanes.marks),
+        kind=np.where(of_lane["lane_types"], 0, lanes.kind),
+    )
+    return replace(scenes, agents=agents, lanes=lanes)
+
+
+def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:
+    kept = {name: x[keep] for name, x in vars(lanes).items() if not name.startswith("topology")}
+    topology, kind = topology_among(np.flatnonzero(keep), lanes.topology, lanes.topology_kind, len(keep))
+    return LaneFeatures(**kept, topology=topology, topology_kind=kind)
+
+
+def _truncate(
+    agents: AgentFeatures, config: AugmentConfig, chance: NDArray[np.float64], where: NDArray[np.float64]
+) -> AgentFeatures:
+    """Mask the steps before a random one; the last tenth and the last observed state always stay."""
+    T = agents.history.shape[1]
+    last = _last_step(agents)
+    first = np.floor(where * max(1, T - T // 10))
+    first = np.where(chance < config.truncate_history, np.minimum(first, last), 0)
+    visible = np.arange(T) >= first[:, None]
+    return replace(agents, history=agents.history * visible[..., None].astype(np.float32))
+
+
+def _add_gaps(
+    agents: AgentFeatures,
+    config: AugmentConfig,
+    chance: NDArray[np.float64],
+    where: NDArray[np.float64],
+    length: NDArray[np.float64],
+) -> AgentFeatures:
+    """Mask a run of steps; half of the gaps end right before the last observed state, which always stays."""
+    T = agents.history.shape[1]
+    last = _last_step(agents)
+    end = np.where(where < 0.5, last, np.floor((2 * where - 1) * last))[:, None]
+    start = end - np.ceil(length * _LONGEST_GAP * T)[:, None]
+    steps = np.arange(T)
+    hidden = (steps >= start) & (steps < end) & (chance < config.gap)[:, None]
+    return replace(agents, history=agents.history * ~hidden[..., None])
+
+
+def _last_step(agents: AgentFeatures) -> NDArray[np.int64]:
+    """Return the last observed step ``[A]``."""
+    steps = np.arange(agents.history.shape[1])
+    return np.where(agents.history[..., VALID] > 0, steps, 0).max(axis=1, initial=0)

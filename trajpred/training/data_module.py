@@ -1,0 +1,277 @@
+"""Load batches of a prepared store for Lightning: similar sizes, bounded memory, resumable."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
+
+from trajpred.errors import require
+from trajpred.features.config import SceneConfig
+from trajpred.features.scene_features import scene_features
+from trajpred.features.scene_graph import SceneBatch, scene_graph
+from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
+from trajpred.splits import Half
+from trajpred.store import ScenarioStore
+from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut
+from trajpred.training.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches, SceneSizes, TrainBatches
+
+
+class SceneDataset(Dataset[SceneBatch]):
+    """Batches of scene graphs from one split of a store.
+
+    Index it with rows, or with a :class:`~trajpred.training.batch_sampler.BatchKey` for a random variation.
+    The variation of a scene is a function of ``seed``, epoch and row alone, whichever worker computes it and
+    (to within rounding, since lanes are resampled along the whole batch) whichever batch it is in.
+
+    Example:
+        >>> data = SceneDataset(ScenarioStore("/data/av2-store", "val"), SceneConfig())
+        >>> data[0, 1, 2].num_graphs
+        3
+    """
+
+    def __init__(
+        self,
+        store: ScenarioStore | MixedScenarios,
+        config: SceneConfig,
+        variation: AugmentConfig | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.store = store
+        self.config = config
+        self.variation = variation
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch:
+        rows = key.rows if isinstance(key, BatchKey) else np.asarray(key)
+        batch = self.store.batch(rows)
+        features = self.config.features
+        if self.variation is None or not isinstance(key, BatchKey):
+            return scene_graph(scene_features(batch, features), self.config.graph)
+        keys = hashed(self.seed, key.epoch, rows).view(np.int64)
+        batch = recut(batch, self.variation, features, keys)
+        scenes = scene_features(batch, features)
+        scenes = augment(scenes, self.variation, keys)
+        return scene_graph(scenes, self.config.graph)
+
+
+class SceneLoader(DataLoader[SceneBatch]):
+    """Load the batches that a sampler yields in ``workers`` processes, 0 for the calling one.
+
+    ``trained`` returns the number of batches of this epoch that are already trained.
+    With DDP, use ``Trainer(use_distributed_sampler=False)``: the samplers distribute the scenes themselves.
+    """
+
+    def __init__(
+        self,
+        dataset: SceneDataset,
+        sampler: TrainBatches | OrderedBatches,
+        workers: int = 0,
+        trained: Callable[[], int] = lambda: 0,
+    ) -> None:
+        super().__init__(
+            dataset,
+            sampler=sampler,
+            batch_size=None,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            # A separate generator, so that creating an iterator does not change a resumed run.
+            generator=torch.Generator(),
+            worker_init_fn=_start_session,
+        )
+        self.trained = trained
+
+    def __iter__(self) -> Iterator[SceneBatch]:  # type: ignore[override]
+        # Lightning creates the iterator before it restores epoch and batch, so nothing may run before the
+        # first batch is requested.
+        if isinstance(self.sampler, TrainBatches):
+            self.sampler.start = self.trained()
+        yield from super().__iter__()
+
+
+class MixedScenarios:
+    """The scenarios of several stores, those of each ``times`` over."""
+
+    def __init__(self, parts: Sequence[ScenarioStore], times: Sequence[int]) -> None:
+        self.parts = parts
+        part_of_row: list[NDArray[np.int64]] = []
+        rows: list[NDArray[np.int64]] = []
+        for index, (part, repeats) in enumerate(zip(parts, times, strict=True)):
+            part_of_row.append(np.full(len(part) * repeats, index))
+            rows.append(np.tile(np.arange(len(part)), repeats))
+        #: Index of the store of each scenario.
+        self.part = np.concatenate(part_of_row)
+        #: Row of each scenario in its store.
+        self.row = np.concatenate(rows)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __getitem__(self, index: int) -> Scenario:
+        return self.parts[self.part[index]][int(self.row[index])]
+
+    @property
+    def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the observed tracks ``[N]`` and the lanes and crossings ``[N]`` of each scenario."""
+        tracks: list[NDArray[np.int32]] = []
+        lanes: list[NDArray[np.int32]] = []
+        first_rows: list[int] = []
+        count = 0
+        for part in self.parts:
+            part_tracks, part_lanes = part.sizes
+            tracks.append(part_tracks)
+            lanes.append(part_lanes)
+            first_rows.append(count)
+            count += len(part)
+        rows = self.row + np.array(first_rows)[self.part]
+        return np.concatenate(tracks)[rows], np.concatenate(lanes)[rows]
+
+    def batch(self, rows: NDArray[np.int64]) -> ScenarioBatch:
+        """Read the scenarios of ``rows``, ascending, in the window that holds those of each store."""
+        batches: list[ScenarioBatch] = []
+        for part in np.unique(self.part[rows]):
+            of_part = rows[self.part[rows] == part]
+            batches.append(self.parts[part].batch(self.row[of_part]))
+        return ScenarioBatch.joined(batches)
+
+
+def without_held_out(split: ScenarioStore, hold_out: float) -> ScenarioStore:
+    """Leave the share ``hold_out`` of its scenarios out of a training split."""
+    if not hold_out:
+        return split
+    return split.subset(~split.held_out(hold_out))
+
+
+def _start_session(worker: int) -> None:
+    """Detach a worker from the terminal, so that signals to the process group reach the trainer alone."""
+    if hasattr(os, "setsid"):
+        os.setsid()
+
+
+class SceneData(pl.LightningDataModule):
+    """Training and validation loaders over a prepared store.
+
+    Args:
+        store: folder written by ``trajpred prepare``.
+        augment: random variations of training scenes.
+        batch_size: scenes per step, of all processes together.
+        workers: loading processes; 0 loads in the training process.
+        seed: of the order and the variations.
+        memory_gb: memory limit of each training process (10^9 bytes, estimated for the default model in
+            float32); crowded scenes are put into smaller batches.
+        hold_out: share of the training scenes, chosen by their ids, to leave out of training, for
+            ``trajpred calibrate --split train``.
+        stores: further stores whose training scenarios are also trained: how often each comes per epoch, by
+            folder. Every time it is varied anew.
+        val_half: validate on this half of the validation scenes, which decides; the other half reports.
+        window: observed and future steps of the model, by default those of the store. Steps that the data do
+            not have are unknown.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        augment: AugmentConfig = AugmentConfig(),
+        batch_size: int = 32,
+        workers: int = 0,
+        seed: int = 0,
+        memory_gb: float | None = None,
+        hold_out: float = 0.0,
+        stores: dict[str, int] | None = None,
+        window: tuple[int, int] | None = None,
+        val_half: Half | None = None,
+    ) -> None:
+        super().__init__()
+        require(0 <= hold_out < 1, "hold_out", f"must be at least 0 and less than 1, is {hold_out}")
+        require(batch_size > 0, "batch_size", "must be positive")
+        require(workers >= 0, "workers", "must not be negative")
+        require(all(n > 0 for n in (stores or {}).values()), "stores", "must come at least once per epoch")
+        require(window is None or min(window) > 0, "window", "must be two positive numbers of steps")
+        self.max_bytes = math.inf if memory_gb is None else memory_gb * 1e9 - PROCESS_BYTES
+        require(self.max_bytes > 0, "memory_gb", f"must be more than {PROCESS_BYTES / 1e9}")
+        self.store = Path(store)
+        self.augment = augment
+        self.batch_size = batch_size
+        self.workers = workers
+        self.seed = seed
+        self.memory_gb = memory_gb
+        self.hold_out = hold_out
+        self.stores = stores or {}
+        self.window = window
+        self.val_half = val_half
+        self.scene = SceneConfig()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Adopt the scene configuration of the model."""
+        self.scene = getattr(self.trainer and self.trainer.lightning_module, "scene", self.scene)
+
+    def train_dataloader(self) -> SceneLoader:
+        """Load all training scenes once per epoch, shuffled and varied; resumes within an epoch."""
+        store = self.training_scenes()
+        data = SceneDataset(store, self.scene, self.augment, self.seed)
+        sampler = self._train_batches(store, *self._process())
+        return SceneLoader(data, sampler, self.workers, self._trained)
+
+    def steps_per_epoch(self, processes: int) -> int:
+        """Return the number of training steps of several processes: the same number means the same steps."""
+        return len(self._train_batches(self.training_scenes(), 0, processes))
+
+    def training_scenes(self) -> MixedScenarios:
+        """Open the training splits, without the scenarios held out."""
+        times = {self.store: 1} | {Path(path): count for path, count in self.stores.items()}
+        parts = [without_held_out(ScenarioStore(path, "train"), self.hold_out) for path in times]
+        return MixedScenarios(parts, list(times.values()))
+
+    def validation_scenes(self) -> ScenarioStore:
+        """Open the validation split, or the half of it that decides."""
+        store = ScenarioStore(self.store, "val")
+        if self.val_half is None:
+            return store
+        return store.halved(self.val_half)
+
+    def _train_batches(self, store: MixedScenarios, rank: int, processes: int) -> TrainBatches:
+        sizes = self._sizes(store)
+        return TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, rank, processes)
+
+    def val_dataloader(self) -> SceneLoader:
+        """Load all validation scenes in the order of the store."""
+        data = SceneDataset(self.validation_scenes(), self.scene)
+        sizes = self._sizes(data.store)
+        rank, world = self._process()
+        sampler = OrderedBatches(sizes, self.batch_size, self.max_bytes, rank, world)
+        return SceneLoader(data, sampler, self.workers)
+
+    def on_before_batch_transfer(self, batch: SceneBatch, dataloader_idx: int) -> SceneBatch:
+        """Let the model check a batch on the host: reading its values from a GPU would wait for the GPU."""
+        forecaster = getattr(self.trainer and self.trainer.lightning_module, "forecaster", None)
+        if forecaster is not None:
+            forecaster.check(batch)
+        return batch
+
+    def _trained(self) -> int:
+        """Return the number of trained batches of this epoch, including those of a resumed run."""
+        return self.trainer.fit_loop.batch_idx + 1 if self.trainer else 0
+
+    def _sizes(self, store: ScenarioStore | MixedScenarios) -> SceneSizes:
+        limits = self.scene.features
+        tracks, lanes = store.sizes
+        agents = np.minimum(tracks, limits.max_agents)
+        return SceneSizes(agents, np.minimum(lanes, limits.max_lanes))
+
+    def _process(self) -> tuple[int, int]:
+        """Return the rank of this process and the number of processes."""
+        if self.trainer is None:
+            return 0, 1
+        return self.trainer.global_rank, self.trainer.world_size
