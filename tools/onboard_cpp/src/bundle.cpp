@@ -44,6 +44,23 @@ double number_of(const json& values, const std::string& name) {
   return number;
 }
 
+// Reads the names of what a model does not read.
+Omitted omitted_of(const json& values) {
+  const std::string message = "must list any of boundaries, marks, lane_types, crossings, classes, is " +
+                              shortened(values.dump(), MAX_QUOTED);
+  require(values.is_array(), "omit", message);
+  Omitted omitted;
+  for (const json& name : values) {
+    if (name == "boundaries") omitted.boundaries = true;
+    else if (name == "marks") omitted.marks = true;
+    else if (name == "lane_types") omitted.lane_types = true;
+    else if (name == "crossings") omitted.crossings = true;
+    else if (name == "classes") omitted.classes = true;
+    else throw DataError(message, "omit");
+  }
+  return omitted;
+}
+
 FeatureConfig features_of(const json& values) {
   FeatureConfig config;
   // An option that this version does not know would change the features.
@@ -56,6 +73,7 @@ FeatureConfig features_of(const json& values) {
     else if (name == "history") config.history = size_of(values, name, 0);
     else if (name == "future") config.future = size_of(values, name, 0);
     else if (name == "anchor_steps") config.anchor_steps = size_of(values, name, 0);
+    else if (name == "omit") config.omit = omitted_of(value);
     else throw DataError("is not known to this version of the library", name);
   }
   require(config.lane_points % 2 == 0, "lane_points", "must be even and positive");

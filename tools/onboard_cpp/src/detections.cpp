@@ -13,7 +13,6 @@ namespace trajpred::onboard {
 namespace {
 
 constexpr double UNKNOWN = std::numeric_limits<double>::quiet_NaN();
-constexpr int UNKNOWN_TYPE = static_cast<int>(OBJECT_TYPES.size()) - 1;
 
 // Returns a shape in Python's notation.
 std::string shape_text(std::size_t count, bool is_planar) {

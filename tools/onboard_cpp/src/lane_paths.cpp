@@ -1,6 +1,7 @@
 #include "trajpred_onboard/lane_paths.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -16,6 +17,16 @@ struct Match {
   std::size_t lane;
   double along_m;
   double weight;
+  // Number of the first match with a lane that leaves the same fork.
+  std::size_t group = 0;
+};
+
+// A path before it is weighed against the others of its group.
+struct Branch {
+  Path path;
+  std::size_t group;
+  // Half the square of its turn since the fork, in standard deviations.
+  double exponent;
 };
 
 // The best segment of a lane for an agent.
@@ -112,6 +123,25 @@ std::vector<Match> match(const Routes& lanes, const Pose& pose) {
   return matches;
 }
 
+// Groups matches: lanes that leave one fork are one group, and any other lane is one alone.
+void group(const Routes& lanes, std::vector<Match>& matches) {
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    matches[i].group = i;
+    const std::size_t fork = lanes.routes[matches[i].lane].fork;
+    if (fork == NO_ROW) continue;
+    for (std::size_t earlier = 0; earlier < i; ++earlier) {
+      if (lanes.routes[matches[earlier].lane].fork != fork) continue;
+      matches[i].group = earlier;
+      break;
+    }
+  }
+}
+
+bool is_alone(const std::vector<Match>& matches, const Match& match) {
+  const auto is_same = [&match](const Match& other) { return other.group == match.group; };
+  return std::count_if(matches.begin(), matches.end(), is_same) == 1;
+}
+
 // Returns the first chains of lanes of `reach_m` metres from `lane`, depth first and without loops.
 std::vector<Rows> walk(std::size_t lane, double reach_m, const Routes& lanes, WithinReach& within_reach) {
   struct Unfinished {
@@ -138,6 +168,19 @@ std::vector<Rows> walk(std::size_t lane, double reach_m, const Routes& lanes, Wi
     }
   }
   return chains;
+}
+
+// Returns the metres from the start of the chains to where the first one leaves the others.
+double common_length(const Routes& lanes, const std::vector<Rows>& chains) {
+  double common_m = 0.0;
+  for (std::size_t i = 0; i < chains[0].size(); ++i) {
+    const std::size_t lane = chains[0][i];
+    for (const Rows& chain : chains) {
+      if (i >= chain.size() || chain[i] != lane) return common_m;
+    }
+    common_m += lanes.routes[lane].arc.back();
+  }
+  return common_m;
 }
 
 // Joins the centrelines of a chain to one polyline.
@@ -185,8 +228,14 @@ Point unit(Point vector) {
   return (1 / length) * vector;
 }
 
-// Follows a chain of lanes from the agent's position.
-Path follow(const Joined& lanes, const Traveller& agent, const Match& start) {
+// Returns the point of a path at its `share`, 0 to 1.
+std::size_t point_at_share(double share) {
+  const double last = static_cast<double>(POINTS - 1);
+  return static_cast<std::size_t>(std::clamp(std::nearbyint(share * last), 0.0, last));
+}
+
+// Follows a chain of lanes from the agent's position, with a fork after `fork_m` metres.
+Branch follow(const Joined& lanes, const Traveller& agent, const Match& start, double fork_m) {
   std::array<double, POINTS> distance;
   std::array<double, POINTS> along;
   for (std::size_t i = 0; i < POINTS; ++i) {
@@ -195,7 +244,6 @@ Path follow(const Joined& lanes, const Traveller& agent, const Match& start) {
   }
   const auto center = points_along(lanes.line.data(), lanes.arc.data(), lanes.line.size(), along);
   const double first_heading = direction(gradient(center, 0));
-  const double last_heading = direction(gradient(center, POINTS - 1));
   const Point offset = Rotation(-first_heading)(agent.pose.position - center[0]);
   std::array<Point, POINTS> curve;
   for (std::size_t i = 0; i < POINTS; ++i) {
@@ -209,14 +257,30 @@ Path follow(const Joined& lanes, const Traveller& agent, const Match& start) {
   std::array<double, POINTS> arc;
   arc[0] = 0.0;
   for (std::size_t i = 1; i < POINTS; ++i) arc[i] = arc[i - 1] + norm(curve[i] - curve[i - 1]);
-  const double turn = wrap_angle(last_heading - first_heading) / TURN_SD;
+  const double fork_heading = direction(gradient(center, point_at_share(fork_m / agent.reach_m)));
+  const double last_heading = direction(gradient(center, POINTS - 1));
+  const double turn = wrap_angle(last_heading - fork_heading) / TURN_SD;
   // Resample to equal distances: the offset has changed the length.
   const auto resampled = points_along(curve.data(), arc.data(), POINTS, distance);
-  return {resampled, start.weight * std::exp(-0.5 * turn * turn)};
+  return {{resampled, start.weight}, start.group, 0.5 * turn * turn};
+}
+
+// Weighs each path by its turn, relative to the straightest one of its group.
+std::vector<Path> weighed(const std::vector<Branch>& branches, std::size_t groups) {
+  std::vector<double> straightest(groups, std::numeric_limits<double>::infinity());
+  for (const Branch& branch : branches) {
+    straightest[branch.group] = std::min(straightest[branch.group], branch.exponent);
+  }
+  std::vector<Path> paths;
+  for (const Branch& branch : branches) {
+    paths.push_back(branch.path);
+    paths.back().weight *= std::exp(straightest[branch.group] - branch.exponent);
+  }
+  return paths;
 }
 
 Route route_of(const Polyline& centerline) {
-  Route route{&centerline, arc_length(centerline), {}, centerline[0], centerline[0], {}};
+  Route route{&centerline, arc_length(centerline), {}, centerline[0], centerline[0], {}, NO_ROW};
   for (std::size_t i = 0; i < centerline.size(); ++i) {
     const Point point = centerline[i];
     route.low = {std::min(route.low.x, point.x), std::min(route.low.y, point.y)};
@@ -241,9 +305,12 @@ Routes Routes::of(std::shared_ptr<const LaneMap> map) {
   }
   for (std::size_t i = 0; i < result.routes.size(); ++i) {
     Rows& following = result.routes[i].following;
-    for (std::int64_t lane_id : result.map->lanes[i].successors) {
+    const std::vector<std::int64_t>& successors = result.map->lanes[i].successors;
+    for (std::int64_t lane_id : successors) {
       const auto entry = row.find(lane_id);
       if (entry == row.end()) continue;
+      // Of several forks into a lane the last one counts.
+      if (successors.size() > 1) result.routes[entry->second].fork = i;
       const bool repeated = std::count(following.begin(), following.end(), entry->second) > 0;
       if (!repeated) following.push_back(entry->second);
     }
@@ -256,13 +323,20 @@ std::vector<std::vector<Path>> lane_paths(const Routes& lanes, const std::vector
   WithinReach within_reach(lanes, agents);
   Joined joined;
   for (std::size_t i = 0; i < agents.size(); ++i) {
-    for (const Match& start : match(lanes, agents[i].pose)) {
+    std::vector<Match> matches = match(lanes, agents[i].pose);
+    group(lanes, matches);
+    std::vector<Branch> branches;
+    for (const Match& start : matches) {
       const double reach_m = start.along_m + agents[i].reach_m;
-      for (const Rows& chain : walk(start.lane, reach_m, lanes, within_reach)) {
+      const std::vector<Rows> chains = walk(start.lane, reach_m, lanes, within_reach);
+      double fork_m = 0.0;
+      if (is_alone(matches, start)) fork_m = common_length(lanes, chains) - start.along_m;
+      for (const Rows& chain : chains) {
         join(lanes, chain, joined);
-        paths[i].push_back(follow(joined, agents[i], start));
+        branches.push_back(follow(joined, agents[i], start, fork_m));
       }
     }
+    paths[i] = weighed(branches, matches.size());
   }
   return paths;
 }

@@ -69,20 +69,37 @@ Reasons TrackStream::add(double timestamp_s, const Detections& detections, Warni
   pending_warnings_.clear();
   Reasons omitted;
   for (const std::string& name : detections.track_id) omitted[name] = "its update was omitted";
+  if (!std::isfinite(timestamp_s)) {
+    const std::string message = "is not finite, is " + time_text(timestamp_s);
+    const DataError error(message, "timestamp_s");
+    warnings.push_back(std::string("update omitted: ") + error.what());
+    return omitted;
+  }
+  const bool is_repeated = timestamp_s == latest_s_;
   if (!advance(timestamp_s, warnings)) return omitted;
   const std::optional<Validated> accepted = validated(detections, warnings);
   if (!accepted) return omitted;
+  if (is_repeated && is_detected_now(accepted->states)) {
+    warnings.push_back("time did not advance: these detections replace those of the last update");
+  }
   for (const std::string& name : history_.add(accepted->states, MAX_SPEED, MAX_JUMP_M)) {
     warnings.push_back("track " + name + " jumped: its earlier history was dropped");
   }
   return accepted->rejected;
 }
 
-bool TrackStream::advance(double timestamp_s, Warnings& warnings) {
-  if (!std::isfinite(timestamp_s)) {
-    warnings.push_back("timestamp " + time_text(timestamp_s) + " is not finite: update omitted");
-    return false;
+bool TrackStream::is_detected_now(const std::vector<Detection>& states) const {
+  std::set<std::string> current;
+  for (std::size_t row = 0; row < history_.size(); ++row) {
+    if (history_.steps_since_seen(row) == 0) current.insert(history_.track_id(row));
   }
+  for (const Detection& state : states) {
+    if (current.count(state.track_id) > 0) return true;
+  }
+  return false;
+}
+
+bool TrackStream::advance(double timestamp_s, Warnings& warnings) {
   const double memory_s = static_cast<double>(history_.length()) * history_.step_s();
   const double passed_s = timestamp_s - latest_s_;
   if (-memory_s < passed_s && passed_s < 0) {

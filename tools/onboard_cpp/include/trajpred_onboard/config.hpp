@@ -12,6 +12,15 @@ inline constexpr double SPEED_SCALE = 10.0;
 inline constexpr std::size_t HISTORY_CHANNELS = 7;
 inline constexpr std::size_t LANE_POINT_CHANNELS = 8;
 
+// What a model does not read, whether or not the data have it: `omit` in `bundle.json`.
+struct Omitted {
+  bool boundaries = false;
+  bool marks = false;
+  bool lane_types = false;
+  bool crossings = false;
+  bool classes = false;
+};
+
 // Which tracks and lanes become tokens. `bundle.json` has these values.
 struct FeatureConfig {
   // Tracks last observed longer ago are omitted, unless they are scored.
@@ -30,6 +39,8 @@ struct FeatureConfig {
   std::size_t future = 0;
   // Future steps of the agents' anchors, 0 for none.
   std::size_t anchor_steps = 0;
+  // Rules that start from classes (futures along the lanes) still read them.
+  Omitted omit;
 };
 
 }  // namespace trajpred::onboard

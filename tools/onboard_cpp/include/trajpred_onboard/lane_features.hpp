@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "trajpred_onboard/agents.hpp"
@@ -11,6 +12,9 @@
 #include "trajpred_onboard/ragged.hpp"
 
 namespace trajpred::onboard {
+
+// Returns the map without what the model omits, as if not recorded.
+std::shared_ptr<const LaneMap> visible_map(std::shared_ptr<const LaneMap> map, const Omitted& omit);
 
 // A lane segment or crossing as polylines of equally many points, in the frame of the map.
 struct LaneLines {
