@@ -2,15 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_map>
 #include <utility>
 
 namespace trajpred::onboard {
 
 namespace {
-
-// Steps shorter than this have no direction (m).
-constexpr double MIN_STEP_M = 1e-6;
 
 // A lane beside an agent.
 struct Match {
@@ -126,14 +122,10 @@ std::vector<Match> match(const Routes& lanes, const Pose& pose) {
 // Groups matches: lanes that leave one fork are one group, and any other lane is one alone.
 void group(const Routes& lanes, std::vector<Match>& matches) {
   for (std::size_t i = 0; i < matches.size(); ++i) {
-    matches[i].group = i;
     const std::size_t fork = lanes.routes[matches[i].lane].fork;
-    if (fork == NO_ROW) continue;
-    for (std::size_t earlier = 0; earlier < i; ++earlier) {
-      if (lanes.routes[matches[earlier].lane].fork != fork) continue;
-      matches[i].group = earlier;
-      break;
-    }
+    std::size_t first = fork == NO_ROW ? i : 0;
+    while (first < i && lanes.routes[matches[first].lane].fork != fork) ++first;
+    matches[i].group = first;
   }
 }
 
@@ -279,44 +271,7 @@ std::vector<Path> weighed(const std::vector<Branch>& branches, std::size_t group
   return paths;
 }
 
-Route route_of(const Polyline& centerline) {
-  Route route{&centerline, arc_length(centerline), {}, centerline[0], centerline[0], {}, NO_ROW};
-  for (std::size_t i = 0; i < centerline.size(); ++i) {
-    const Point point = centerline[i];
-    route.low = {std::min(route.low.x, point.x), std::min(route.low.y, point.y)};
-    route.high = {std::max(route.high.x, point.x), std::max(route.high.y, point.y)};
-    if (i + 1 == centerline.size()) break;
-    const Point step = centerline[i + 1] - point;
-    const double size_m = norm(step);
-    if (size_m <= MIN_STEP_M) continue;
-    route.segments.push_back({point, step, size_m, direction(step), route.arc[i]});
-  }
-  return route;
-}
-
 }  // namespace
-
-Routes Routes::of(std::shared_ptr<const LaneMap> map) {
-  Routes result{std::move(map), {}};
-  std::unordered_map<std::int64_t, std::size_t> row;
-  for (const LaneSegment& lane : result.map->lanes) {
-    row.emplace(lane.lane_id, result.routes.size());
-    result.routes.push_back(route_of(lane.centerline));
-  }
-  for (std::size_t i = 0; i < result.routes.size(); ++i) {
-    Rows& following = result.routes[i].following;
-    const std::vector<std::int64_t>& successors = result.map->lanes[i].successors;
-    for (std::int64_t lane_id : successors) {
-      const auto entry = row.find(lane_id);
-      if (entry == row.end()) continue;
-      // Of several forks into a lane the last one counts.
-      if (successors.size() > 1) result.routes[entry->second].fork = i;
-      const bool repeated = std::count(following.begin(), following.end(), entry->second) > 0;
-      if (!repeated) following.push_back(entry->second);
-    }
-  }
-  return result;
-}
 
 std::vector<std::vector<Path>> lane_paths(const Routes& lanes, const std::vector<Traveller>& agents) {
   std::vector<std::vector<Path>> paths(agents.size());

@@ -1,4 +1,5 @@
-// Which parts of a scenario become tokens, and the scales of features: trajpred/features/config.py, channels.py.
+// Which parts of a scenario become tokens, and the scales of features: trajpred/features/config.py,
+// channels.py.
 #pragma once
 
 #include <cstddef>
