@@ -60,7 +60,7 @@ def save_map(what: str, store: Path | None, out: Path) -> None:
 
 def _lane_map(what: str, store: Path | None) -> LaneMap:
     from trajpred.sources import SOURCES
-    from trajpred.sources.maps import read_map
+    from trajpred.sources.maps import read_map_file
     from trajpred.sources.raw_scenario import RawScenario
     from trajpred.store import find_scenarios
     from trajpred.store.sample import ensure_store
@@ -68,7 +68,7 @@ def _lane_map(what: str, store: Path | None) -> LaneMap:
     path = Path(what)
     if path.exists():
         if _is_map(path):
-            return read_map(path)[1]
+            return read_map_file(path).lanes
         for source in SOURCES.values():
             with suppress(DataError, OSError):
                 return source.read(RawScenario.of(path)).map

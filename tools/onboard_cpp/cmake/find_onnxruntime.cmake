@@ -1,4 +1,4 @@
-# Defines the target onnxruntime_library for the headers and the library of ONNX Runtime, or says what is missing.
+# Defines the target trajpred_onboard::onnxruntime, or says what is missing.
 find_path(ONNXRUNTIME_INCLUDE onnxruntime_cxx_api.h
   HINTS "${ONNXRUNTIME_ROOT}"
   PATH_SUFFIXES include include/onnxruntime include/onnxruntime/core/session onnxruntime)

@@ -128,7 +128,7 @@ AgentFeatures agent_features(const Scene& scene, Point origin, const FeatureConf
     features.heading.push_back(static_cast<float>(pose.heading));
     append(features.velocity, Frame(pose).direction_to_local(state.velocity));
     features.elapsed_s.push_back(static_cast<float>(agent.elapsed_s));
-    features.object_type.push_back(config.omits("classes") ? UNKNOWN_TYPE : track.object_type);
+    features.object_type.push_back(config.omit.classes ? UNKNOWN_TYPE : track.object_type);
     append_history(track, pose, features.history);
   }
   features.anchors.reserve(agents.size() * MODES * config.anchor_steps * 2);

@@ -1,6 +1,5 @@
 #include "trajpred_onboard/bundle.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -45,16 +44,21 @@ double number_of(const json& values, const std::string& name) {
   return number;
 }
 
-std::set<std::string> omit_of(const json& values) {
-  require(values.is_array(), "omit", "must be a list");
-  std::set<std::string> omit;
-  for (const json& value : values) {
-    const std::string name = value.is_string() ? value.get<std::string>() : "";
-    const bool is_known = std::count(ATTRIBUTES.begin(), ATTRIBUTES.end(), name) > 0;
-    require(is_known, "omit", "has an entry that is not known to this version of the library");
-    omit.insert(name);
+// Reads the names of what a model does not read.
+Omitted omitted_of(const json& values) {
+  const std::string message = "must list any of boundaries, marks, lane_types, crossings, classes, is " +
+                              shortened(values.dump(), MAX_QUOTED);
+  require(values.is_array(), "omit", message);
+  Omitted omitted;
+  for (const json& name : values) {
+    if (name == "boundaries") omitted.boundaries = true;
+    else if (name == "marks") omitted.marks = true;
+    else if (name == "lane_types") omitted.lane_types = true;
+    else if (name == "crossings") omitted.crossings = true;
+    else if (name == "classes") omitted.classes = true;
+    else throw DataError(message, "omit");
   }
-  return omit;
+  return omitted;
 }
 
 FeatureConfig features_of(const json& values) {
@@ -69,7 +73,7 @@ FeatureConfig features_of(const json& values) {
     else if (name == "history") config.history = size_of(values, name, 0);
     else if (name == "future") config.future = size_of(values, name, 0);
     else if (name == "anchor_steps") config.anchor_steps = size_of(values, name, 0);
-    else if (name == "omit") config.omit = omit_of(value);
+    else if (name == "omit") config.omit = omitted_of(value);
     else throw DataError("is not known to this version of the library", name);
   }
   require(config.lane_points % 2 == 0, "lane_points", "must be even and positive");

@@ -73,12 +73,12 @@ void LaneCache::set_map(std::shared_ptr<const LaneMap> map) {
   if (map == routes_.map) return;
   require(map != nullptr, "map", "must not be null");
   validate(*map);
-  const LaneMap visible = visible_map(*map, config_);
-  const std::vector<LaneLines> lines = lane_lines(visible, config_.lane_points);
+  const std::shared_ptr<const LaneMap> visible = visible_map(map, config_.omit);
+  const std::vector<LaneLines> lines = lane_lines(*visible, config_.lane_points);
   std::vector<Point> midpoint;
   for (const LaneLines& line : lines) midpoint.push_back(line.midpoint);
-  LaneShapes shapes = lane_shapes(visible, lines);
-  std::vector<LaneEdge> topology = lane_topology(visible);
+  LaneShapes shapes = lane_shapes(*visible, lines);
+  std::vector<LaneEdge> topology = lane_topology(*visible);
   Routes routes = Routes::of(std::move(map));
   std::unordered_map<std::string, std::size_t> known;
   for (std::size_t row = 0; row < has_token_.size(); ++row) {

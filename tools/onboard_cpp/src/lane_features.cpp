@@ -122,22 +122,28 @@ bool is_outside(Point point, const Box& box, double margin) {
   return beside || point.y < box.low.y - margin || point.y > box.high.y + margin;
 }
 
+// Removes what the model omits from a lane.
+void remove(const Omitted& omit, LaneSegment& lane) {
+  const LaneSegment unrecorded;
+  if (omit.boundaries) {
+    lane.left_boundary.clear();
+    lane.right_boundary.clear();
+  }
+  if (omit.marks) {
+    lane.left_mark = unrecorded.left_mark;
+    lane.right_mark = unrecorded.right_mark;
+  }
+  if (omit.lane_types) lane.lane_type = unrecorded.lane_type;
+}
+
 }  // namespace
 
-LaneMap visible_map(const LaneMap& map, const FeatureConfig& config) {
-  LaneMap visible = map;
-  for (LaneSegment& lane : visible.lanes) {
-    if (config.omits("boundaries")) {
-      lane.left_boundary.clear();
-      lane.right_boundary.clear();
-    }
-    if (config.omits("marks")) {
-      lane.left_mark = 0;
-      lane.right_mark = 0;
-    }
-    if (config.omits("lane_types")) lane.lane_type = 0;
-  }
-  if (config.omits("crossings")) visible.crossings.clear();
+std::shared_ptr<const LaneMap> visible_map(std::shared_ptr<const LaneMap> map, const Omitted& omit) {
+  const bool is_whole = !omit.boundaries && !omit.marks && !omit.lane_types && !omit.crossings;
+  if (is_whole) return map;
+  auto visible = std::make_shared<LaneMap>(*map);
+  for (LaneSegment& lane : visible->lanes) remove(omit, lane);
+  if (omit.crossings) visible->crossings.clear();
   return visible;
 }
 

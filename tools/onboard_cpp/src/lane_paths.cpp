@@ -1,21 +1,28 @@
 #include "trajpred_onboard/lane_paths.hpp"
 
 #include <algorithm>
-#include <unordered_map>
+#include <limits>
 #include <utility>
 
 namespace trajpred::onboard {
 
 namespace {
 
-// Steps shorter than this have no direction (m).
-constexpr double MIN_STEP_M = 1e-6;
-
 // A lane beside an agent.
 struct Match {
   std::size_t lane;
   double along_m;
   double weight;
+  // Number of the first match with a lane that leaves the same fork.
+  std::size_t group = 0;
+};
+
+// A path before it is weighed against the others of its group.
+struct Branch {
+  Path path;
+  std::size_t group;
+  // Half the square of its turn since the fork, in standard deviations.
+  double exponent;
 };
 
 // The best segment of a lane for an agent.
@@ -23,15 +30,6 @@ struct Candidate {
   std::size_t lane;
   double along_m;
   double cost;
-};
-
-// A path beside the others of its group, before they are weighed against each other.
-struct Alternative {
-  Path path;
-  // The first match of the group: lanes beside an agent that leave one fork are one group.
-  std::size_t group;
-  // Half the square of the turn since the fork, in standard deviations.
-  double turn_cost;
 };
 
 // Several lanes, one after another, as one polyline.
@@ -121,6 +119,21 @@ std::vector<Match> match(const Routes& lanes, const Pose& pose) {
   return matches;
 }
 
+// Groups matches: lanes that leave one fork are one group, and any other lane is one alone.
+void group(const Routes& lanes, std::vector<Match>& matches) {
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    const std::size_t fork = lanes.routes[matches[i].lane].fork;
+    std::size_t first = fork == NO_ROW ? i : 0;
+    while (first < i && lanes.routes[matches[first].lane].fork != fork) ++first;
+    matches[i].group = first;
+  }
+}
+
+bool is_alone(const std::vector<Match>& matches, const Match& match) {
+  const auto is_same = [&match](const Match& other) { return other.group == match.group; };
+  return std::count_if(matches.begin(), matches.end(), is_same) == 1;
+}
+
 // Returns the first chains of lanes of `reach_m` metres from `lane`, depth first and without loops.
 std::vector<Rows> walk(std::size_t lane, double reach_m, const Routes& lanes, WithinReach& within_reach) {
   struct Unfinished {
@@ -147,6 +160,19 @@ std::vector<Rows> walk(std::size_t lane, double reach_m, const Routes& lanes, Wi
     }
   }
   return chains;
+}
+
+// Returns the metres from the start of the chains to where the first one leaves the others.
+double common_length(const Routes& lanes, const std::vector<Rows>& chains) {
+  double common_m = 0.0;
+  for (std::size_t i = 0; i < chains[0].size(); ++i) {
+    const std::size_t lane = chains[0][i];
+    for (const Rows& chain : chains) {
+      if (i >= chain.size() || chain[i] != lane) return common_m;
+    }
+    common_m += lanes.routes[lane].arc.back();
+  }
+  return common_m;
 }
 
 // Joins the centrelines of a chain to one polyline.
@@ -194,30 +220,14 @@ Point unit(Point vector) {
   return (1 / length) * vector;
 }
 
-// Returns the first match of the group of match `i`: those that leave the same fork.
-std::size_t group_of(const std::vector<Match>& matches, std::size_t i, const Routes& lanes) {
-  const std::size_t fork = lanes.routes[matches[i].lane].fork;
-  if (fork == NO_FORK) return i;
-  for (std::size_t other = 0; other < i; ++other) {
-    if (lanes.routes[matches[other].lane].fork == fork) return other;
-  }
-  return i;
+// Returns the point of a path at its `share`, 0 to 1.
+std::size_t point_at_share(double share) {
+  const double last = static_cast<double>(POINTS - 1);
+  return static_cast<std::size_t>(std::clamp(std::nearbyint(share * last), 0.0, last));
 }
 
-// Returns the metres from the start of the chains to where the first one leaves the others.
-double common_length(const std::vector<Rows>& chains, const Routes& lanes) {
-  double common = 0.0;
-  for (std::size_t place = 0;; ++place) {
-    for (const Rows& chain : chains) {
-      if (place >= chain.size() || place >= chains[0].size()) return common;
-      if (chain[place] != chains[0][place]) return common;
-    }
-    common += lanes.routes[chains[0][place]].arc.back();
-  }
-}
-
-// Follows a chain of lanes from the agent's position; branches part `fork_after_m` metres ahead.
-Alternative follow(const Joined& lanes, const Traveller& agent, const Match& start, double fork_after_m) {
+// Follows a chain of lanes from the agent's position, with a fork after `fork_m` metres.
+Branch follow(const Joined& lanes, const Traveller& agent, const Match& start, double fork_m) {
   std::array<double, POINTS> distance;
   std::array<double, POINTS> along;
   for (std::size_t i = 0; i < POINTS; ++i) {
@@ -239,101 +249,49 @@ Alternative follow(const Joined& lanes, const Traveller& agent, const Match& sta
   std::array<double, POINTS> arc;
   arc[0] = 0.0;
   for (std::size_t i = 1; i < POINTS; ++i) arc[i] = arc[i - 1] + norm(curve[i] - curve[i - 1]);
-  // Resample to equal distances: the offset has changed the length.
-  const auto resampled = points_along(curve.data(), arc.data(), POINTS, distance);
-
-  const double last = POINTS - 1;
-  const double fork_place = std::clamp(std::nearbyint(fork_after_m / agent.reach_m * last), 0.0, last);
-  const double fork_heading = direction(gradient(center, static_cast<std::size_t>(fork_place)));
+  const double fork_heading = direction(gradient(center, point_at_share(fork_m / agent.reach_m)));
   const double last_heading = direction(gradient(center, POINTS - 1));
   const double turn = wrap_angle(last_heading - fork_heading) / TURN_SD;
-  return {{resampled, start.weight}, 0, 0.5 * turn * turn};
+  // Resample to equal distances: the offset has changed the length.
+  const auto resampled = points_along(curve.data(), arc.data(), POINTS, distance);
+  return {{resampled, start.weight}, start.group, 0.5 * turn * turn};
 }
 
-// Weighs the paths of an agent by their turns, relative to the straightest path of their group.
-std::vector<Path> weighed(const std::vector<Alternative>& alternatives) {
+// Weighs each path by its turn, relative to the straightest one of its group.
+std::vector<Path> weighed(const std::vector<Branch>& branches, std::size_t groups) {
+  std::vector<double> straightest(groups, std::numeric_limits<double>::infinity());
+  for (const Branch& branch : branches) {
+    straightest[branch.group] = std::min(straightest[branch.group], branch.exponent);
+  }
   std::vector<Path> paths;
-  for (const Alternative& alternative : alternatives) {
-    double straightest = alternative.turn_cost;
-    for (const Alternative& other : alternatives) {
-      if (other.group == alternative.group) straightest = std::min(straightest, other.turn_cost);
-    }
-    Path path = alternative.path;
-    path.weight *= std::exp(straightest - alternative.turn_cost);
-    paths.push_back(path);
+  for (const Branch& branch : branches) {
+    paths.push_back(branch.path);
+    paths.back().weight *= std::exp(straightest[branch.group] - branch.exponent);
   }
   return paths;
 }
 
-// Returns the paths of an agent along the lanes beside it.
-std::vector<Path> paths_of(const Traveller& agent, const Routes& lanes, WithinReach& within_reach,
-                           Joined& joined) {
-  const std::vector<Match> matches = match(lanes, agent.pose);
-  Rows group(matches.size());
-  Rows group_size(matches.size(), 0);
-  for (std::size_t i = 0; i < matches.size(); ++i) {
-    group[i] = group_of(matches, i, lanes);
-    ++group_size[group[i]];
-  }
-  std::vector<Alternative> alternatives;
-  for (std::size_t i = 0; i < matches.size(); ++i) {
-    const Match& start = matches[i];
-    const auto chains = walk(start.lane, start.along_m + agent.reach_m, lanes, within_reach);
-    double fork_after_m = 0.0;
-    if (group_size[group[i]] == 1) fork_after_m = common_length(chains, lanes) - start.along_m;
-    for (const Rows& chain : chains) {
-      join(lanes, chain, joined);
-      alternatives.push_back(follow(joined, agent, start, fork_after_m));
-      alternatives.back().group = group[i];
-    }
-  }
-  return weighed(alternatives);
-}
-
-Route route_of(const Polyline& centerline) {
-  Route route{&centerline, arc_length(centerline), {}, centerline[0], centerline[0], {}, NO_FORK};
-  for (std::size_t i = 0; i < centerline.size(); ++i) {
-    const Point point = centerline[i];
-    route.low = {std::min(route.low.x, point.x), std::min(route.low.y, point.y)};
-    route.high = {std::max(route.high.x, point.x), std::max(route.high.y, point.y)};
-    if (i + 1 == centerline.size()) break;
-    const Point step = centerline[i + 1] - point;
-    const double size_m = norm(step);
-    if (size_m <= MIN_STEP_M) continue;
-    route.segments.push_back({point, step, size_m, direction(step), route.arc[i]});
-  }
-  return route;
-}
-
 }  // namespace
-
-Routes Routes::of(std::shared_ptr<const LaneMap> map) {
-  Routes result{std::move(map), {}};
-  std::unordered_map<std::int64_t, std::size_t> row;
-  for (const LaneSegment& lane : result.map->lanes) {
-    row.emplace(lane.lane_id, result.routes.size());
-    result.routes.push_back(route_of(lane.centerline));
-  }
-  for (std::size_t i = 0; i < result.routes.size(); ++i) {
-    Rows& following = result.routes[i].following;
-    for (std::int64_t lane_id : result.map->lanes[i].successors) {
-      const auto entry = row.find(lane_id);
-      if (entry == row.end()) continue;
-      const bool repeated = std::count(following.begin(), following.end(), entry->second) > 0;
-      if (!repeated) following.push_back(entry->second);
-    }
-    if (result.map->lanes[i].successors.size() < 2) continue;
-    for (std::size_t next : following) result.routes[next].fork = i;
-  }
-  return result;
-}
 
 std::vector<std::vector<Path>> lane_paths(const Routes& lanes, const std::vector<Traveller>& agents) {
   std::vector<std::vector<Path>> paths(agents.size());
   WithinReach within_reach(lanes, agents);
   Joined joined;
   for (std::size_t i = 0; i < agents.size(); ++i) {
-    paths[i] = paths_of(agents[i], lanes, within_reach, joined);
+    std::vector<Match> matches = match(lanes, agents[i].pose);
+    group(lanes, matches);
+    std::vector<Branch> branches;
+    for (const Match& start : matches) {
+      const double reach_m = start.along_m + agents[i].reach_m;
+      const std::vector<Rows> chains = walk(start.lane, reach_m, lanes, within_reach);
+      double fork_m = 0.0;
+      if (is_alone(matches, start)) fork_m = common_length(lanes, chains) - start.along_m;
+      for (const Rows& chain : chains) {
+        join(lanes, chain, joined);
+        branches.push_back(follow(joined, agents[i], start, fork_m));
+      }
+    }
+    paths[i] = weighed(branches, matches.size());
   }
   return paths;
 }

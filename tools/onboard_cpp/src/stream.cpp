@@ -70,15 +70,16 @@ Reasons TrackStream::add(double timestamp_s, const Detections& detections, Warni
   Reasons omitted;
   for (const std::string& name : detections.track_id) omitted[name] = "its update was omitted";
   if (!std::isfinite(timestamp_s)) {
-    const DataError error("is not finite, is " + time_text(timestamp_s), "timestamp_s");
+    const std::string message = "is not finite, is " + time_text(timestamp_s);
+    const DataError error(message, "timestamp_s");
     warnings.push_back(std::string("update omitted: ") + error.what());
     return omitted;
   }
-  const bool repeated = timestamp_s == latest_s_;
+  const bool is_repeated = timestamp_s == latest_s_;
   if (!advance(timestamp_s, warnings)) return omitted;
   const std::optional<Validated> accepted = validated(detections, warnings);
   if (!accepted) return omitted;
-  if (repeated && detected_now(accepted->states)) {
+  if (is_repeated && is_detected_now(accepted->states)) {
     warnings.push_back("time did not advance: these detections replace those of the last update");
   }
   for (const std::string& name : history_.add(accepted->states, MAX_SPEED, MAX_JUMP_M)) {
@@ -87,12 +88,13 @@ Reasons TrackStream::add(double timestamp_s, const Detections& detections, Warni
   return accepted->rejected;
 }
 
-bool TrackStream::detected_now(const std::vector<Detection>& states) const {
-  std::set<std::string> names;
-  for (const Detection& state : states) names.insert(state.track_id);
+bool TrackStream::is_detected_now(const std::vector<Detection>& states) const {
+  std::set<std::string> current;
   for (std::size_t row = 0; row < history_.size(); ++row) {
-    const bool is_current = history_.steps_since_seen(row) == 0;
-    if (is_current && names.count(history_.track_id(row)) > 0) return true;
+    if (history_.steps_since_seen(row) == 0) current.insert(history_.track_id(row));
+  }
+  for (const Detection& state : states) {
+    if (current.count(state.track_id) > 0) return true;
   }
   return false;
 }

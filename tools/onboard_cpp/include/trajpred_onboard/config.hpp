@@ -1,10 +1,8 @@
-// Which parts of a scenario become tokens, and the scales of features: trajpred/features/config.py, channels.py.
+// Which parts of a scenario become tokens, and the scales of features: trajpred/features/config.py,
+// channels.py.
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <set>
-#include <string>
 
 namespace trajpred::onboard {
 
@@ -15,9 +13,13 @@ inline constexpr double SPEED_SCALE = 10.0;
 inline constexpr std::size_t HISTORY_CHANNELS = 7;
 inline constexpr std::size_t LANE_POINT_CHANNELS = 8;
 
-// What a model may not read: attributes of the map, and the classes of road users.
-inline constexpr std::array<const char*, 5> ATTRIBUTES = {
-    "boundaries", "marks", "lane_types", "crossings", "classes",
+// What a model does not read, whether or not the data have it: `omit` in `bundle.json`.
+struct Omitted {
+  bool boundaries = false;
+  bool marks = false;
+  bool lane_types = false;
+  bool crossings = false;
+  bool classes = false;
 };
 
 // Which tracks and lanes become tokens. `bundle.json` has these values.
@@ -38,10 +40,8 @@ struct FeatureConfig {
   std::size_t future = 0;
   // Future steps of the agents' anchors, 0 for none.
   std::size_t anchor_steps = 0;
-  // The ATTRIBUTES that the model does not read, whether or not a map has them.
-  std::set<std::string> omit;
-
-  bool omits(const std::string& attribute) const { return omit.count(attribute) > 0; }
+  // Rules that start from classes (futures along the lanes) still read them.
+  Omitted omit;
 };
 
 }  // namespace trajpred::onboard

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "trajpred_onboard/agents.hpp"
@@ -11,6 +12,9 @@
 #include "trajpred_onboard/ragged.hpp"
 
 namespace trajpred::onboard {
+
+// Returns the map without what the model omits, as if not recorded.
+std::shared_ptr<const LaneMap> visible_map(std::shared_ptr<const LaneMap> map, const Omitted& omit);
 
 // A lane segment or crossing as polylines of equally many points, in the frame of the map.
 struct LaneLines {
@@ -22,9 +26,6 @@ struct LaneLines {
   bool has_right;
   Point midpoint;
 };
-
-// Returns the map without the attributes that the model does not read.
-LaneMap visible_map(const LaneMap& map, const FeatureConfig& config);
 
 // Resamples all lane segments of a map, then all crossings, to `points` points each.
 std::vector<LaneLines> lane_lines(const LaneMap& map, std::size_t points);

@@ -17,16 +17,15 @@ inline constexpr std::size_t POINTS = 64;
 // A lane matches if its centreline is this near (metres) in a direction this near (radians).
 inline constexpr double MATCH_RADIUS_M = 5.0;
 inline constexpr double MATCH_ANGLE = PI / 4;
-// Standard deviations of both, and of the turn of a path since a fork (radians), which weigh the paths.
+// Standard deviations of both, and of the turn of a path after a fork (radians), which weigh the paths.
 inline constexpr double OFFSET_SD_M = 1.5;
 inline constexpr double ANGLE_SD = 0.3;
 inline constexpr double TURN_SD = 1.0;
 // How many of the best matching lanes are followed, and how many paths from each.
 inline constexpr std::size_t MAX_LANES = 4;
 inline constexpr std::size_t MAX_PATHS = 8;
-
-// Row of the fork of a lane that leaves none.
-inline constexpr std::size_t NO_FORK = static_cast<std::size_t>(-1);
+// Row of no lane.
+inline constexpr auto NO_ROW = static_cast<std::size_t>(-1);
 
 // A straight piece of a centreline.
 struct Segment {
@@ -50,8 +49,8 @@ struct Route {
   Point high;
   // Rows of the successors in the map.
   Rows following;
-  // Row of a lane that forks into this one and others; NO_FORK where there is none.
-  std::size_t fork;
+  // Row of a lane that forks into this one and others.
+  std::size_t fork = NO_ROW;
 };
 
 // Where the lanes of a map lead; made once for each map.
@@ -80,8 +79,8 @@ struct Traveller {
 // Returns the paths of each agent along the lanes beside it; far from any lane there are none.
 //
 // Where the map ends a path goes straight. It starts at the agent: the offset to the centreline is kept at
-// first and fades out smoothly. Branches of a fork are weighed against each other by their turns; the only path
-// along a road keeps its weight, however much the road turns.
+// first and fades out smoothly. Branches of a fork are weighed against each other by their turns; the only
+// path along a road keeps its weight, however much the road turns.
 std::vector<std::vector<Path>> lane_paths(const Routes& lanes, const std::vector<Traveller>& agents);
 
 }  // namespace trajpred::onboard

@@ -18,7 +18,7 @@ inline constexpr std::array<const char*, 10> OBJECT_TYPES = {
     "vehicle", "pedestrian", "motorcyclist", "cyclist",           "bus",
     "static",  "background", "construction", "riderless_bicycle", "unknown",
 };
-// The type of road users whose class is not known.
+// The index of `unknown` in it.
 inline constexpr int UNKNOWN_TYPE = static_cast<int>(OBJECT_TYPES.size()) - 1;
 // The id of the recording vehicle.
 inline constexpr const char* EGO_ID = "AV";

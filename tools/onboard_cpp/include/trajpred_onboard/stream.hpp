@@ -1,4 +1,5 @@
-// Encodes or forecasts from a tracker's detections, update by update: trajpred/onboard/stream.py.
+// Encodes or forecasts from a tracker's detections, update by update: trajpred/onboard/stream.py,
+// track_stream.py.
 //
 // Every update returns a result, with a reason for each road user that has none.
 #pragma once
@@ -75,10 +76,10 @@ class TrackStream {
   double latest_s() const { return latest_s_; }
 
  private:
-  // Says whether any of these tracks has a detection in the current step.
-  bool detected_now(const std::vector<Detection>& states) const;
+  // Returns whether any of these tracks has a detection in the current step.
+  bool is_detected_now(const std::vector<Detection>& states) const;
 
-  // Advances the histories; returns false if the update has to be omitted.
+  // Advances the histories to a finite time; returns false if the update has to be omitted.
   bool advance(double timestamp_s, Warnings& warnings);
 
   Encoder& runtime_;
