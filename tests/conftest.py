@@ -39,6 +39,10 @@ GUARD = ExitStack()
 GUARD.enter_context(offline())  # before pytest imports the test modules, and with them the package
 
 
+#: Names that NumPy, tables, messages or files would not keep.
+INVALID_NAMES = ["7\0", "7\0b", "a\nb", "a\r", "\x1b[2J", "\u2028", "\ud800", "\u202e", "", "x" * 100_000]
+
+
 def run(command: str | None, *args: object) -> int:
     """Run a command in this process and return its exit code."""
     from trajpred.cli.main import main

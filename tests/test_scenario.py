@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import equal
+from tests.conftest import INVALID_NAMES, equal
 from trajpred.errors import DataError
 from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap
@@ -156,8 +156,6 @@ def test_invalid_arguments_are_named(field: str, changes: dict[str, Any]) -> Non
         scenario(**changes)
 
 
-#: Names that NumPy, tables, messages or files would not keep.
-INVALID_NAMES = ["7\0", "7\0b", "a\nb", "a\r", "\x1b[2J", "\u2028", "\ud800", "\u202e", "", "x" * 100_000]
 #: Unusual names, which are kept exactly.
 UNUSUAL_NAMES = ["$x^{", "a b ", "../7", "Zürich 東京", "😀", "x" * 256]
 

@@ -103,8 +103,10 @@ class RecordingForecaster(OnboardForecaster):
         bundle = self.bundle
         if graph == "lane_encoder":
             points = values["points"].reshape(len(values["points"]), -1)
-            channel = np.arange(bundle.dim) % points.shape[1]
-            return [points[:, channel] + values["kind"][:, None].astype(np.float32)]
+            codes = (values["kind"], values["is_intersection"], values["marks"], points)
+            token = np.column_stack(codes).astype(np.float32)
+            channel = np.arange(bundle.dim) % token.shape[1]
+            return [token[:, channel]]
         if graph == "encoder":
             self.recorded = dict(values)
             sizes = (len(values[name]) for name in ("agent_valid", "lane_valid"))

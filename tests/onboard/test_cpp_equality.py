@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.conftest import INVALID_NAMES
 from tests.onboard.conftest import edit, with_sizes
 from tests.onboard.cpp import (
     Found,
@@ -22,14 +24,15 @@ from tests.onboard.cpp import (
     python_results,
     scene_line,
 )
-from tests.test_scenario import INVALID_NAMES
-from trajpred.lane_map import LaneMap, Ragged
+from trajpred.features.config import ATTRIBUTES
+from trajpred.lane_map import LaneMap
 from trajpred.onboard import Detections
 from trajpred.onboard.detections import MAX_TRACKS
 from trajpred.onboard.replay import detections
 from trajpred.predictors.baselines import lane_following
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
+from trajpred.tracks import OBJECT_TYPES
 
 STEP = 0.1
 
@@ -117,6 +120,21 @@ def test_fixed_sizes_and_limits(program: Path, bundle: Path, scenes: list[Scenar
     assert "not among the nearest 12 agents, the bundle's limit" in excess
 
 
+@pytest.mark.parametrize("names", [[name] for name in ATTRIBUTES] + [list(ATTRIBUTES)])
+def test_what_a_model_omits(
+    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path, names: list[str]
+) -> None:
+    """The arrays are those of Python, and differ from those of a model that reads everything."""
+    blind = Path(shutil.copytree(bundle, tmp_path / "blind"))
+    edit(blind, lambda info: info["scene"]["features"].update(omit=names))
+    lines = lines_of(drive_of(scenes[-1], 2))
+    whole = list(cpp_results(program, bundle, lines, tmp_path / "whole"))
+    assert assert_equal_drives(program, blind, drive_of(scenes[-1], 2), tmp_path / "drive") == 2
+    part = list(cpp_results(program, blind, lines, tmp_path / "part"))
+    with pytest.raises(AssertionError):
+        assert_equal_arrays(part[-1].arrays, whole[-1].arrays)
+
+
 @pytest.mark.parametrize("name", ["no map", "one agent", "one agent, no map"])
 def test_little_to_see(
     program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path, name: str
@@ -188,6 +206,8 @@ def faulty(scenario: Scenario) -> list[Update]:
     for time in (np.nan, now - 0.5, now - 50.0, now, now + 4.0, now + 5.5, now + 99.0):
         updates.append(Update(time, good))
         updates.append(Update(updates[-1].timestamp_s + 0.1, good, ["b", "stranger"]))
+    for detected in (Detections(["another"], [here]), good):
+        updates.append(Update(updates[-1].timestamp_s, detected))
     return updates
 
 
@@ -206,7 +226,7 @@ def test_invalid_input_has_the_same_reasons(
     said = "; ".join(warnings)
     for part in ("map rejected", "is expected", "duplicate ids", "treated as unknown", "more than 2,000"):
         assert part in said
-    for part in ("is not finite, is nan", "went back by 0.", "went back by 5", "no update for"):
+    for part in ("is nan", "went back by 0.", "went back by 5", "no update for", "time did not advance"):
         assert part in said
 
 
@@ -236,6 +256,23 @@ def test_the_fallback_predicts_the_same_futures(program: Path, bundle: Path, tmp
     assert len(found[-1].facts["fallback"]) == 22
     for a, b in zip(found, expected, strict=True):
         assert_equal_futures(a, b)
+
+
+def test_the_fallback_follows_the_lanes_of_real_maps(
+    program: Path, bundle: Path, sample_scenarios: list[Scenario], tmp_path: Path
+) -> None:
+    """With their forks and merges; the bundle predicts one agent, the fallback all others."""
+    small = Path(shutil.copytree(bundle, tmp_path / "small"))
+    edit(small, lambda info: info["scene"]["features"].update(max_agents=1))
+    predicted = 0
+    for scenario in sample_scenarios:
+        updates = drive_of(scenario, 2)
+        expected = list(python_results(small, updates, lane_following))
+        found = list(cpp_results(program, small, lines_of(updates), tmp_path / "drive", "--fallback"))
+        for a, b in zip(found, expected, strict=True):
+            assert_equal_futures(a, b)
+        predicted += len(found[-1].facts["fallback"])
+    assert predicted > 200
 
 
 def assert_equal_futures(found: Found, expected: Found) -> None:

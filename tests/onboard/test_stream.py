@@ -13,9 +13,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import INVALID_NAMES
 from tests.features.scenes import moment
 from tests.onboard.test_lane_cache import bent, invalid_maps
-from tests.test_scenario import INVALID_NAMES
 from trajpred.lane_map import LaneMap
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS

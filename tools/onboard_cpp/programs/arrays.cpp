@@ -60,18 +60,25 @@ class RecordingGraphs : public Graphs {
     return {{rows, columns}, Floats(static_cast<std::size_t>(rows) * width, 0.0f)};
   }
 
-  // Returns the first numbers of each lane's points, and its kind.
+  // Returns the kind, the intersection flag and the marks of each lane, then the first numbers of its points.
   Array tokens(const Arrays& lanes) const {
     const Array& points = lanes.at("points");
     const Integers& kind = std::get<Integers>(lanes.at("kind").values);
+    const Integers& is_intersection = std::get<Integers>(lanes.at("is_intersection").values);
+    const Integers& marks = std::get<Integers>(lanes.at("marks").values);
     const Floats& values = std::get<Floats>(points.values);
     const std::size_t width = values.size() / std::max<std::size_t>(kind.size(), 1);
     Array result = zeros(points.shape[0], dim_);
     Floats& tokens = std::get<Floats>(result.values);
     for (std::size_t lane = 0; lane < kind.size(); ++lane) {
+      Floats token;
+      token.push_back(static_cast<float>(kind[lane]));
+      token.push_back(static_cast<float>(is_intersection[lane]));
+      token.push_back(static_cast<float>(marks[2 * lane]));
+      token.push_back(static_cast<float>(marks[2 * lane + 1]));
+      for (std::size_t i = 0; i < width; ++i) token.push_back(values[lane * width + i]);
       for (std::size_t channel = 0; channel < dim_; ++channel) {
-        const float value = values[lane * width + channel % width];
-        tokens[lane * dim_ + channel] = value + static_cast<float>(kind[lane]);
+        tokens[lane * dim_ + channel] = token[channel % token.size()];
       }
     }
     return result;
