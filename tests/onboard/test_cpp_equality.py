@@ -30,6 +30,7 @@ from trajpred.onboard import Detections
 from trajpred.onboard.detections import MAX_TRACKS
 from trajpred.onboard.replay import detections
 from trajpred.predictors.baselines import lane_following
+from trajpred.ragged import Ragged
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.tracks import OBJECT_TYPES
