@@ -61,6 +61,7 @@ def save_map(what: str, store: Path | None, out: Path) -> None:
 def _lane_map(what: str, store: Path | None) -> LaneMap:
     from trajpred.sources import SOURCES
     from trajpred.sources.maps import read_map_file
+    from trajpred.sources.raw_scenario import RawScenario
     from trajpred.store import find_scenarios
     from trajpred.store.sample import ensure_store
 
@@ -70,7 +71,7 @@ def _lane_map(what: str, store: Path | None) -> LaneMap:
             return read_map_file(path).lanes
         for source in SOURCES.values():
             with suppress(DataError, OSError):
-                return source.read(path).map
+                return source.read(RawScenario.of(path)).map
         raise DataError("is neither a map nor a scenario", file=path, field="save")
     [(name, rows)] = find_scenarios(ensure_store(store), [what])
     return rows[rows.index(name)].map
