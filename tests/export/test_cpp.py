@@ -162,6 +162,8 @@ def test_an_installed_library_is_found_and_the_pages_compile(
     prefix = tmp_path / "installed"
     installed = run("cmake", "--install", programs, "--prefix", prefix)
     assert installed.returncode == 0, installed.stderr
+    checked = run(prefix / "bin" / "trajpred_check", bundle, "--runs", "1")
+    assert checked.returncode == 0, checked.stderr
     [block] = BLOCK.findall((ROOT / page).read_text("utf-8"))
     head, _, body = block.partition("using namespace trajpred::onboard;\n")
     (tmp_path / "main.cpp").write_text(
