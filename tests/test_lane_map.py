@@ -47,7 +47,7 @@ def test_predecessors_are_the_inverse_of_successors() -> None:
 def test_fields_that_are_not_given_have_defaults() -> None:
     lanes = LaneMap.from_centerlines(LINES)
     lanes.validate()
-    for name in ("lane_type", "is_intersection", "left_mark", "turn_direction", "has_traffic_control"):
+    for name in ("lane_type", "is_intersection", "left_mark"):
         assert getattr(lanes, name).tolist() == [0, 0, 0]
     assert lanes.left_neighbor.tolist() == lanes.right_neighbor.tolist() == [NO_LANE] * 3
     assert not lanes.left_boundary.lengths.any() and len(lanes.right_boundary) == 3
@@ -73,7 +73,6 @@ def test_invalid_ids_of_centerlines_are_named(field: str, changes: dict[str, Any
     ("field", "value"),
     [
         *(("lane_type", np.array(codes, np.int8)) for codes in ([0, 0, 3], [0])),
-        ("turn_direction", np.array([0, 4, 0], np.int8)),
         ("is_intersection", np.zeros(4, bool)),
         ("right_mark", np.array([-1, 0, 0], np.int8)),
         ("left_neighbor", np.zeros(1, np.int64)),

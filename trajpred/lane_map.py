@@ -14,21 +14,17 @@ from trajpred.arrays import as_array
 from trajpred.errors import require, require_shape, within
 from trajpred.ragged import Ragged
 
-#: ``LaneMap.lane_type``, ``…_mark``, ``turn_direction`` and ``has_traffic_control`` index these tuples.
+#: ``LaneMap.lane_type`` and ``…_mark`` index these tuples.
 LANE_TYPES = ("VEHICLE", "BIKE", "BUS")
 MARK_TYPES = (
     "NONE", "UNKNOWN", "DASHED_WHITE", "DASHED_YELLOW", "SOLID_WHITE", "SOLID_YELLOW", "SOLID_BLUE",
     "DOUBLE_SOLID_WHITE", "DOUBLE_SOLID_YELLOW", "DOUBLE_DASH_WHITE", "DOUBLE_DASH_YELLOW",
     "DASH_SOLID_WHITE", "DASH_SOLID_YELLOW", "SOLID_DASH_WHITE", "SOLID_DASH_YELLOW",
 )  # fmt: skip
-TURN_DIRECTIONS = ("UNKNOWN", "NONE", "LEFT", "RIGHT")
-TRAFFIC_CONTROL = ("UNKNOWN", "NO", "YES")
 _CODES = {
     "lane_type": LANE_TYPES,
     "left_mark": MARK_TYPES,
     "right_mark": MARK_TYPES,
-    "turn_direction": TURN_DIRECTIONS,
-    "has_traffic_control": TRAFFIC_CONTROL,
 }
 #: What a map may lack, by name, and the fields of :class:`LaneMap` that hold it.
 MAP_ATTRIBUTES = {
@@ -69,8 +65,6 @@ class LaneMap:
         right_neighbor: ``[L]`` int64 lane ids; :data:`NO_LANE` by default.
         predecessors: L rows of lane ids, which may lie outside this map.
         successors: L rows of lane ids, which may lie outside this map.
-        turn_direction: ``[L]`` int8, index into :data:`TURN_DIRECTIONS`.
-        has_traffic_control: ``[L]`` int8, index into :data:`TRAFFIC_CONTROL`.
         crossing_id: ``[C]`` int64.
         crossing_edge1: C polylines, one long side of each crossing.
         crossing_edge2: C polylines, the other long side.
@@ -94,8 +88,6 @@ class LaneMap:
     right_neighbor: NDArray[np.int64] = _empty(np.int64)
     predecessors: Ragged = _no_rows(None, np.int64)
     successors: Ragged = _no_rows(None, np.int64)
-    turn_direction: NDArray[np.int8] = _empty(np.int8)
-    has_traffic_control: NDArray[np.int8] = _empty(np.int8)
     crossing_id: NDArray[np.int64] = _empty(np.int64)
     crossing_edge1: Ragged = _no_rows(2)
     crossing_edge2: Ragged = _no_rows(2)

@@ -30,7 +30,7 @@ from tests.sources.argoverse1_files import (
     write_csv,
 )
 from trajpred.evaluation import evaluate
-from trajpred.lane_map import NO_LANE, TRAFFIC_CONTROL, TURN_DIRECTIONS, LaneMap
+from trajpred.lane_map import NO_LANE, LaneMap
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, RawScenario
@@ -117,9 +117,6 @@ def check_lanes(lanes: LaneMap, tags: dict[int, Any], points: dict[int, list[lis
         assert lanes.successors[row].tolist() == ids(tag.get("successor", []))
         assert lanes.predecessors[row].tolist() == ids(tag.get("predecessor", []))
         assert not len(lanes.left_boundary[row])
-        assert [TURN_DIRECTIONS[lanes.turn_direction[row]]] == tag["turn_direction"]
-        control = {"NO": "False", "YES": "True"}[TRAFFIC_CONTROL[lanes.has_traffic_control[row]]]
-        assert [control] == tag["has_traffic_control"]
 
 
 @pytest.mark.parametrize("city", [None, *(pytest.param(x, marks=pytest.mark.slow) for x in MAPS)])

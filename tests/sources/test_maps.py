@@ -23,7 +23,7 @@ from tests.sources.map_files import (
 from trajpred import LaneMap
 from trajpred.errors import DataError
 from trajpred.geometry import arc_length, norm
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES, TURN_DIRECTIONS, Ragged
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, Ragged
 from trajpred.sources.maps import read_map, segments
 from trajpred.sources.maps.lanelet2 import project
 from trajpred.sources.maps.segments import faults
@@ -179,7 +179,6 @@ def test_commonroad_has_intersections_marks_and_crosswalks(load: Load) -> None:
     lane_map = load(commonroad())
     assert lane_map.lane_id.tolist() == [1, 2] and lane_map.successors[0].tolist() == [2]
     assert lane_map.is_intersection.tolist() == [False, True] and len(lane_map.crossing_id) == 1
-    assert [TURN_DIRECTIONS[i] for i in lane_map.turn_direction] == ["NONE", "LEFT"]
     assert marks(lane_map, 0) == ("DASH_SOLID_WHITE", "SOLID_WHITE")
 
 

@@ -60,8 +60,6 @@ def full_map() -> LaneMap:
         lane_type=np.array([1, 2], np.int8),
         left_mark=np.array([14, 3], np.int8),
         left_neighbor=np.array([2**61, -1]),
-        turn_direction=np.array([3, 1], np.int8),
-        has_traffic_control=np.array([1, 2], np.int8),
         crossing_id=np.array([2**60]),
         crossing_edge1=Ragged.from_rows([[[0, 0, 1], [1, 1, 1]]], 3),
         crossing_edge2=Ragged.from_rows([[[0, 1, 1], [1, 2, 1]]], 3),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from trajpred.arrays import as_array
 from trajpred.errors import DataError, require, require_finite
-from trajpred.lane_map import NO_LANE, TURN_DIRECTIONS, LaneMap
+from trajpred.lane_map import NO_LANE, LaneMap
 from trajpred.names import encode
 from trajpred.ragged import Ragged
 from trajpred.sources.reading import parse, read_bytes, readable
@@ -83,22 +83,16 @@ def _city_map(root: ElementTree.Element) -> CityMap:
     ways = root.findall("way")
     require(len(ways) > 0, "way", "the map has no lanes")
     tags = [_tags(way) for way in ways]
-    flags = ("False", "True")
-
-    def codes(key: str, values: tuple[str, ...]) -> NDArray[np.int8]:
-        return encode(_single(tags, key), values, f"way.{key}")
-
+    is_intersection = encode(_single(tags, "is_intersection"), ("False", "True"), "way.is_intersection")
     centerline = _centerlines(root, ways)
     lanes = LaneMap(
         lane_id=_lane_ids([way.get("lane_id") for way in ways], "way.lane_id"),
-        is_intersection=codes("is_intersection", flags).astype(np.bool_),
+        is_intersection=is_intersection.astype(np.bool_),
         centerline=centerline,
         left_neighbor=_neighbors(tags, "l_neighbor_id"),
         right_neighbor=_neighbors(tags, "r_neighbor_id"),
         predecessors=_links(tags, "predecessor"),
         successors=_links(tags, "successor"),
-        turn_direction=codes("turn_direction", TURN_DIRECTIONS[1:]) + np.int8(1),  # the first is UNKNOWN
-        has_traffic_control=codes("has_traffic_control", flags) + np.int8(1),
     )
     lanes.validate()
     points = centerline.values

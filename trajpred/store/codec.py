@@ -34,7 +34,7 @@ CROSSING_LINES = ("crossing_edge1", "crossing_edge2")
 POLYLINES = (*LANE_LINES, *CROSSING_LINES, "drivable_area")
 ID_ROWS = ("predecessors", "successors")
 TRACK_CODES = ("object_type", "category")
-LANE_CODES = ("lane_type", "left_mark", "right_mark", "turn_direction", "has_traffic_control")
+LANE_CODES = ("lane_type", "left_mark", "right_mark")
 LANE_IDS = ("lane_id", "left_neighbor", "right_neighbor")
 OTHER_IDS = ("crossing_id", "drivable_area_id")
 

@@ -11,7 +11,7 @@ from trajpred.errors import DataError
 from trajpred.store.shards import unsealed
 
 #: Version of the files of a store.
-VERSION = 4
+VERSION = 5
 MANIFEST = "manifest.json"
 
 

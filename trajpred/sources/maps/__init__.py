@@ -80,7 +80,7 @@ def read_map_file(
 def write_map(lane_map: LaneMap, path: str | Path) -> None:
     """Write a map as Argoverse 2's JSON, positions to a millimetre; :func:`read_map` and C++ read it.
 
-    The turn directions and traffic controls of lanes are left out. Raises: DataError if the map is invalid.
+    Raises: DataError if the map is invalid.
     """
     content = json.dumps(archive_of(lane_map), allow_nan=False)
     with atomic_file(path) as unfinished:

@@ -16,46 +16,46 @@ LANE_TYPE = {"bicycleLane": "BIKE", "busLane": "BUS"}
 LEFT_OUT = {"sidewalk", "shoulder", "border", "parking", "restricted", "busStop", "crosswalk"}
 #: Users of a lanelet in both directions that make it a lane in both.
 _VEHICLES = {"vehicle", "car", "truck", "bus", "taxi"}
-_TURN = {
-    "successorsLeft": "LEFT",
-    "successorsStraight": "NONE",
-    "successorsRight": "RIGHT",
-    # The names of these in files of later versions.
-    "outgoingLeft": "LEFT",
-    "outgoingStraight": "NONE",
-    "outgoingRight": "RIGHT",
+#: What an intersection calls the lanelets that lead through it, in files of earlier and of later versions.
+_ONWARD = {
+    "successorsLeft",
+    "successorsStraight",
+    "successorsRight",
+    "outgoingLeft",
+    "outgoingStraight",
+    "outgoingRight",
 }
 
 
 def read(root: Element) -> MapParts:
     """Return the lanes and crossings of a scenario's road network; broken lanelets are left out."""
     parts = MapParts(frame="the file's own")
-    turns = _turns(root, parts.problems)
+    crossing = _crossing_lanelets(root, parts.problems)
     elements = {}
     for element in root.iterfind("lanelet"):
         with parts.problems.leaving_out("lanelet", element.get("id", "")):
             lanelet = parts.element_id(element.get("id"), "lanelet.id")
             require(lanelet not in elements, "lanelet.id", f"{lanelet} occurs twice")
             elements[lanelet] = element
-            _add_lanelet(parts, element, lanelet, turns)
+            _add_lanelet(parts, element, lanelet, crossing)
     for lanelet, element in elements.items():
         if (lanelet, True) in parts.lanes:
             _link(parts, element, lanelet, set(elements))
     return parts
 
 
-def _turns(root: Element, problems: MapProblems) -> dict[int, str]:
-    """Return the turn of each lanelet that leads through an intersection."""
-    turns: dict[int, str] = {}
+def _crossing_lanelets(root: Element, problems: MapProblems) -> set[int]:
+    """Return the lanelets that lead through an intersection."""
+    lanelets: set[int] = set()
     for element in root.iterfind("intersection/incoming/*"):
-        if element.tag not in _TURN:
+        if element.tag not in _ONWARD:
             continue
         with problems.leaving_out("link", f"{element.tag} of an intersection"):
-            turns[_ref(element)] = _TURN[element.tag]
-    return turns
+            lanelets.add(_ref(element))
+    return lanelets
 
 
-def _add_lanelet(parts: MapParts, element: Element, lanelet: int, turns: dict[int, str]) -> None:
+def _add_lanelet(parts: MapParts, element: Element, lanelet: int, crossing: set[int]) -> None:
     """Add a lanelet to the lanes, in both directions if it is used so, or to the crossings, or leave it."""
     types = {kind.text for kind in element.iterfind("laneletType")}
     is_crossing = "crosswalk" in types
@@ -75,7 +75,7 @@ def _add_lanelet(parts: MapParts, element: Element, lanelet: int, turns: dict[in
             lane_type = lane_kind
             break
     is_intersection = None
-    if lanelet in turns or "intersection" in types:
+    if lanelet in crossing or "intersection" in types:
         is_intersection = True
     lane = Lane(
         left,
@@ -86,7 +86,6 @@ def _add_lanelet(parts: MapParts, element: Element, lanelet: int, turns: dict[in
         left_mark=mark_type(_mark(element, "leftBound"), near_first=False),
         right_mark=mark_type(_mark(element, "rightBound")),
         is_intersection=is_intersection,
-        turn_direction=turns.get(lanelet),
         lane_id=lanelet,
     )
     users = {user.text for user in element.iterfind("userBidirectional")}

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from trajpred.arrays import as_array
 from trajpred.environment import install_command
 from trajpred.errors import DataError, require, require_finite
-from trajpred.lane_map import TURN_DIRECTIONS
 from trajpred.sources.maps.lanelet_bounds import Bounds, Lanelet, Tags, Way, oriented
 from trajpred.sources.maps.lanes import Lane, MapParts
 from trajpred.sources.reading import integer
@@ -95,22 +94,12 @@ def _add(parts: MapParts, lanelet: Lanelet, bounds: dict[Hashable, Bounds]) -> N
         # Autoware gives a turn direction to the lanelets of intersections alone.
         is_intersection=True if tags.get("turn_direction") else None,
         lane_id=number,
-        turn_direction=_turn(tags),
     )
     parts.lanes[number, True] = lane
     bounds[number, True] = (left, right)
     if tags.get("one_way", "yes").lower() in _NO:
         parts.lanes[number, False] = lane.backward()
         bounds[number, False] = (right.reverse, left.reverse)
-
-
-def _turn(tags: Tags) -> str | None:
-    turn = tags.get("turn_direction", "").upper()
-    if turn == "STRAIGHT":
-        return "NONE"
-    if turn in TURN_DIRECTIONS:
-        return turn
-    return None
 
 
 def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> tuple[dict[str, Way], str]:

@@ -46,7 +46,6 @@ class Lane:
         left_mark: of ``MARK_TYPES``.
         right_mark: of ``MARK_TYPES``.
         is_intersection: None where the file says nothing; if it never does, lanes that cross others are.
-        turn_direction: of ``TURN_DIRECTIONS``; by default from the direction of its ends.
         lane_id: the number of the file; by default the next free one.
 
     Raises: DataError if a line is damaged or too long, or the lane has no length.
@@ -62,7 +61,6 @@ class Lane:
     right_neighbor: Hashable = None
     successors: list[Hashable] = field(default_factory=list)
     is_intersection: bool | None = None
-    turn_direction: str | None = None
     lane_id: int | None = None
 
     def __post_init__(self) -> None:
@@ -90,7 +88,6 @@ class Lane:
             left_neighbor=self.right_neighbor,
             right_neighbor=self.left_neighbor,
             successors=[],
-            turn_direction=None,
             lane_id=None,
         )
 

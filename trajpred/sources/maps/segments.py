@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.geometry import arc_length, direction, norm, points_along, wrap_angle
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, TURN_DIRECTIONS, LaneMap
+from trajpred.geometry import arc_length, norm, points_along
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.ragged import Ragged
 from trajpred.sources.map_problems import require_lanes
 from trajpred.sources.maps.lanes import CONNECTED_M, MAX_ID, Lane, Line, MapParts
@@ -22,8 +22,6 @@ from trajpred.sources.maps.lanes import CONNECTED_M, MAX_ID, Lane, Line, MapPart
 MAX_LENGTH_M = 50.0
 #: Maximum number of lane segments of a map.
 MAX_LANES = 200_000
-#: A lane of an intersection turns if its direction changes by more than this (radians).
-TURN = np.deg2rad(30)
 
 
 def lane_map_of(parts: MapParts) -> LaneMap:
@@ -53,7 +51,6 @@ def lane_map_of(parts: MapParts) -> LaneMap:
         inside = np.array(values("is_intersection"), np.bool_)
     else:
         inside = _crossed(center)
-    turns = [_turn(lane, is_inside) for lane, is_inside in zip(lanes, inside.tolist(), strict=True)]
     edge1 = [edge for edge, _ in parts.crossings]
     edge2 = [edge for _, edge in parts.crossings]
     segments = _cut(center, sizes)
@@ -67,7 +64,6 @@ def lane_map_of(parts: MapParts) -> LaneMap:
         right_mark=_codes(values("right_mark"), MARK_TYPES, sizes),
         left_neighbor=_beside(ids, values("left_neighbor")),
         right_neighbor=_beside(ids, values("right_neighbor")),
-        turn_direction=_codes(turns, TURN_DIRECTIONS, sizes),
         crossing_id=np.arange(len(parts.crossings)),
         crossing_edge1=Ragged.from_rows(edge1, 2, name="crossing"),
         crossing_edge2=Ragged.from_rows(edge2, 2, name="crossing"),
@@ -162,20 +158,6 @@ def _crossed(lines: list[Line]) -> NDArray[np.bool_]:
 
     shapes = [shapely.LineString(line) for line in lines]
     return np.isin(np.arange(len(lines)), shapely.STRtree(shapes).query(shapes, predicate="crosses"))
-
-
-def _turn(lane: Lane, is_inside: bool) -> str:
-    """Return the turn of a lane that the file names, or that its ends have inside an intersection."""
-    if lane.turn_direction is not None:
-        return lane.turn_direction
-    if not is_inside:
-        return "NONE"
-    line = lane.centerline
-    first, last = direction(line[[1, -1]] - line[[0, -2]])
-    angle = float(wrap_angle(last - first))
-    if abs(angle) < TURN:
-        return "NONE"
-    return "LEFT" if angle > 0 else "RIGHT"
 
 
 def faults(lane_map: LaneMap) -> list[str]:
