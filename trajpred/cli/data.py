@@ -41,14 +41,20 @@ def download(
     require_writable(out, folder=True)
     from trajpred.sources.download import download as fetch
 
-    mirror: dict[str, Any] = {"endpoint": endpoint, "bucket": bucket, "prefix": prefix}
-    mirror = {name: value for name, value in mirror.items() if value is not None}
+    mirror: dict[str, Any] = {}
+    if endpoint is not None:
+        mirror["endpoint"] = endpoint
+    if bucket is not None:
+        mirror["bucket"] = bucket
+    if prefix is not None:
+        mirror["prefix"] = prefix
     done = fetch(out, splits=split or SPLITS, limit=limit, workers=workers, **mirror)
     print(f"{done.fetched} files fetched ({done.fetched_bytes / 1e9:.2f} GB), {done.kept} kept")
     if done.failed:
-        listed = "\n".join(f"  {path}: {problem}" for path, problem in done.failed.items())
         again = "the same command continues where this one stopped"
-        print(f"{len(done.failed)} files failed; {again}:\n{listed}", file=sys.stderr)
+        print(f"{len(done.failed)} files failed; {again}:", file=sys.stderr)
+        for path, problem in done.failed.items():
+            print(f"  {path}: {problem}", file=sys.stderr)
     else:
         print(f"Prepare it: trajpred prepare --raw {shlex.quote(str(out))} --store STORE")
     return int(bool(done.failed))
@@ -92,7 +98,8 @@ def prepare(
     from trajpred.store import prepare as prepare_store
     from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE, require_sample
 
-    raw, store = raw or require_sample(), store or SAMPLE_STORE
+    raw = raw or require_sample()
+    store = store or SAMPLE_STORE
     foreign = raw.resolve() != SAMPLE_RAW.resolve() and store.resolve() == SAMPLE_STORE.resolve()
     require(not foreign, "store", "must be given with --raw: the default store is the sample's")
     extend = None
@@ -102,12 +109,25 @@ def prepare(
 
         extend = Continuation(teacher, continue_s)
     summary = prepare_store(
-        source, raw, store, workers=workers, scheduler=scheduler, shard_size=shard_size,
-        heights=heights, every_s=every_s, extend=extend, overwrite=overwrite,
-    )  # fmt: skip
+        source,
+        raw,
+        store,
+        workers=workers,
+        scheduler=scheduler,
+        shard_size=shard_size,
+        heights=heights,
+        every_s=every_s,
+        extend=extend,
+        overwrite=overwrite,
+    )
+    lost = 0
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]
-        print(f"{split}: {count} scenarios" + (f", {len(skipped)} skipped:" if skipped else ""))
+        lost += len(skipped)
+        line = f"{split}: {count} scenarios"
+        if skipped:
+            line += f", {len(skipped)} skipped:"
+        print(line)
         for name, problem in skipped.items():
             print(f"  {name}: {problem}", file=sys.stderr)
     for split, problem in summary.mixed.items():
@@ -119,7 +139,7 @@ def prepare(
         print(f"Training also needs: {', '.join(absent)}")
     else:
         print(f"Train on it: trajpred train --data.store {shlex.quote(str(store))}")
-    lost = sum(map(len, summary.skipped.values()))
     if lost and not allow_skipped:
         print(f"{lost} scenarios were skipped, see above; --allow-skipped accepts that", file=sys.stderr)
-    return SKIPPED if lost and not allow_skipped else 0
+        return SKIPPED
+    return 0

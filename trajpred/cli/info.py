@@ -93,7 +93,8 @@ def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
     from trajpred.onboard.bundle import is_bundle
     from trajpred.store.manifest import MANIFEST
 
-    path, checkpoint = Path(what), pretrained.locate(what)
+    path = Path(what)
+    checkpoint = pretrained.locate(what)
     if (path / MANIFEST).is_file():
         return f"Store {path}", _store(path)
     if is_bundle(path):
@@ -128,13 +129,19 @@ def _store(path: Path) -> Rows:
     if "every_s" in manifest:
         rows["windows"] = f"every {manifest['every_s']:g} s"
     for split, facts in manifest["splits"].items():
-        opened = ScenarioStore(path, split)
-        windows = " or ".join(f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"])
-        sizes = zip(("tracks", "lanes and crossings"), opened.sizes, strict=True)
-        ranges = [f"{one.min()} to {one.max()} {name}" for name, one in sizes if len(one)]
-        parts = [f"{len(opened):,} scenarios", windows, *ranges, _megabytes((path / split).iterdir())]
-        parts += [f"{len(facts['skipped'])} skipped"] if facts["skipped"] else []
-        rows[split] = ", ".join(filter(None, parts))
+        scenarios = ScenarioStore(path, split)
+        parts = [f"{len(scenarios):,} scenarios"]
+        windows = [f"{seen} + {steps - seen} steps" for seen, steps in facts["lengths"]]
+        if windows:
+            parts.append(" or ".join(windows))
+        if len(scenarios):
+            tracks, lanes = scenarios.sizes
+            parts.append(f"{tracks.min()} to {tracks.max()} tracks")
+            parts.append(f"{lanes.min()} to {lanes.max()} lanes and crossings")
+        parts.append(_megabytes((path / split).iterdir()))
+        if facts["skipped"]:
+            parts.append(f"{len(facts['skipped'])} skipped")
+        rows[split] = ", ".join(parts)
     return rows
 
 
@@ -144,15 +151,20 @@ def _checkpoint(path: Path) -> Rows:
 
     # The model is not built: that needs its classes, which may be of another program.
     content = read_checkpoint(path)
-    config, training = {"history": 50, "step_s": 0.1, **content[CONFIG]}, training_facts(content)
-    count = sum(one.numel() for one in weights_below(content["state_dict"], "forecaster.").values())
+    config = content[CONFIG]
+    training = training_facts(content)
+    weights = weights_below(content["state_dict"], "forecaster.")
+    parameters = sum(tensor.numel() for tensor in weights.values())
+    encoder_class = config["encoder"]["class_path"].rpartition(".")[2]
+    decoder_class = config["decoder"]["class_path"].rpartition(".")[2]
     decoder = config["decoder"].get("init_args", {})
-    parts = [config[name]["class_path"].rpartition(".")[2] for name in ("encoder", "decoder")]
+    history = config.get("history", 50)
+    horizon = decoder.get("horizon", 60)
     return {
         "file": f"{path}, {_megabytes([path])}",
         "futures": decoder.get("modes"),
-        "steps": f"{config['history']} + {decoder.get('horizon', 60)} of {config['step_s']} s",
-        "model": f"{' with '.join(parts)}, {count / 1e6:.1f} M parameters",
+        "steps": f"{history} + {horizon} of {config.get('step_s', 0.1)} s",
+        "model": f"{encoder_class} with {decoder_class}, {parameters / 1e6:.1f} M parameters",
         "joint futures": "yes" if decoder.get("joint") else "no",
         "calibrated": "yes" if CALIBRATION in content else "no",
         "recipe": training.get("recipe"),
@@ -167,15 +179,21 @@ def _bundle(path: Path) -> Rows:
     from trajpred.onboard.bundle import Bundle
 
     bundle = Bundle(path)
-    sizes = "any number" if bundle.sizes is None else f"{bundle.sizes[0]} agents, {bundle.sizes[1]} lanes"
-    steps = f"{bundle.history} + {bundle.horizon}" if bundle.modes else bundle.history
+    sizes = "any number"
+    if bundle.sizes is not None:
+        agents, lanes = bundle.sizes
+        sizes = f"{agents} agents, {lanes} lanes"
+    steps = str(bundle.history)
+    if bundle.modes:
+        steps += f" + {bundle.horizon}"
+    files = path.iterdir() if path.is_dir() else [path]
     return {
         "model": bundle.name,
         "futures": bundle.modes or "none: the encoder alone",
         "steps": f"{steps} of {bundle.step_s} s",
         "precision": bundle.precision,
         "agents and lanes": sizes,
-        "size": _megabytes(path.iterdir() if path.is_dir() else [path]),
+        "size": _megabytes(files),
         "recipe": bundle.training.get("recipe"),
         "training": format_training([bundle.training]),
     }
@@ -187,26 +205,32 @@ def _results(path: Path) -> Rows:
     from trajpred.metrics import columns
 
     rows: Rows = {}
-    for one in read_results(path):
-        focal = one.metrics["focal"]
-        means = ", ".join(f"{name} {focal[name]:.2f}" for name in columns("results") if name in focal)
-        what = f"{one.data}, focal agents: {means}"
-        rows[one.predictor] = f"{what}\n{format_origin([one])}"
+    for result in read_results(path):
+        focal = result.metrics["focal"]
+        means = [f"{name} {focal[name]:.2f}" for name in columns("results") if name in focal]
+        description = f"{result.data}, focal agents: {', '.join(means)}"
+        rows[result.predictor] = f"{description}\n{format_origin([result])}"
     return rows
 
 
 def _predictions(path: Path) -> Rows:
     from trajpred.predictors.predictions_file import read_predictions
 
-    found = read_predictions(path)
-    tracks = [len(found.track_ids(name)) for name in found.scenario_ids]
-    steps = sorted({found.steps(name) for name in found.scenario_ids})
+    predictions = read_predictions(path)
+    tracks: list[int] = []
+    steps: set[int] = set()
+    for name in predictions.scenario_ids:
+        tracks.append(len(predictions.track_ids(name)))
+        steps.add(predictions.steps(name))
+    faults = NO_FAULTS
+    if predictions.problems:
+        faults = f"in {len(predictions.problems):,} scenarios"
     return {
-        "scenarios": f"{len(tracks):,}, {sum(found.joint.values()):,} with joint futures",
+        "scenarios": f"{len(tracks):,}, {sum(predictions.joint.values()):,} with joint futures",
         "tracks": f"{sum(tracks):,}, {min(tracks, default=0)} to {max(tracks, default=0)} of a scenario",
-        "steps": " or ".join(map(str, steps)),
-        "faults": f"in {len(found.problems):,} scenarios" if found.problems else NO_FAULTS,
-        "note": found.note,
+        "steps": " or ".join(str(count) for count in sorted(steps)),
+        "faults": faults,
+        "note": predictions.note,
         "size": _megabytes([path]),
     }
 
@@ -230,9 +254,11 @@ def _map(path: Path) -> Rows:
 
     file = load_map(path)
     lanes = file.lanes
-    counts = np.bincount(lanes.lane_type, minlength=len(LANE_TYPES))
-    kinds = [f"{n:,} {name}" for n, name in zip(counts.tolist(), LANE_TYPES, strict=True) if n]
-    metres = sum(float(arc_length(line[:, :2])[-1]) for line in lanes.centerline)
+    counts = np.bincount(lanes.lane_type, minlength=len(LANE_TYPES)).tolist()
+    kinds = [f"{count:,} {name}" for name, count in zip(LANE_TYPES, counts, strict=True) if count]
+    metres = 0.0
+    for line in lanes.centerline:
+        metres += float(arc_length(line[:, :2])[-1])
     low, high = lanes.extent()
     problems = faults(lanes) + file.problems.summaries()
     return {
@@ -253,11 +279,13 @@ def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
 
     folder = ensure_store(store)
     try:
-        [(found, rows)] = find_scenarios(folder, [name])
+        [(scenario_id, scenarios)] = find_scenarios(folder, [name])
     except DataError as error:
-        known = f"nor a file, nor shipped weights: {pretrained.names()}"
-        raise DataError(f"{error.message}, {known}", file=error.file) from None
-    return f"Scenario {found}", {"split": rows.split, "store": folder, **_scenario(rows[rows.index(found)])}
+        names = f"nor a file, nor shipped weights: {pretrained.names()}"
+        raise DataError(f"{error.message}, {names}", file=error.file) from None
+    rows: Rows = {"split": scenarios.split, "store": folder}
+    rows.update(_scenario(scenarios[scenarios.index(scenario_id)]))
+    return f"Scenario {scenario_id}", rows
 
 
 def _raw(path: Path) -> tuple[str, Rows]:
@@ -266,29 +294,35 @@ def _raw(path: Path) -> tuple[str, Rows]:
     from trajpred.sources.raw_scenario import RawScenario
 
     for name, source in SOURCES.items():
+        rows: Rows = {"source": name}
         with suppress(DataError, OSError):
-            return f"Scenario {path}", {"source": name, **_scenario(source.read(RawScenario.of(path)))}
+            rows.update(_scenario(source.read(RawScenario.of(path))))
+            return f"Scenario {path}", rows
         with suppress(DataError, OSError):
-            splits = {split: f"{len(found):,} scenarios" for split, found in source.scenarios(path).items()}
-            return f"Raw data {path}", {"source": name, **splits}
-    known = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
-    raise DataError(f"is not a {known}", file=path)
+            for split, scenarios in source.scenarios(path).items():
+                rows[split] = f"{len(scenarios):,} scenarios"
+            return f"Raw data {path}", rows
+    kinds = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
+    raise DataError(f"is not a {kinds}", file=path)
 
 
-def _scenario(one: Scenario) -> Rows:
+def _scenario(scenario: Scenario) -> Rows:
     from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
-    now, tracks = one.num_observed, one.tracks
-    focal_type = OBJECT_TYPES[tracks.object_type[tracks.index(one.focal_id)]]
+    tracks = scenario.tracks
+    observed = scenario.num_observed
+    future = scenario.num_steps - observed
+    focal_type = OBJECT_TYPES[tracks.object_type[scenario.focal]]
     return {
-        "city": one.city,
-        "time": f"{now} + {one.num_steps - now} steps of {one.step_s:.2g} s",
+        "city": scenario.city,
+        "time": f"{observed} + {future} steps of {scenario.step_s:.2g} s",
         "tracks": tracks,
         "scored": int((tracks.category >= TrackCategory.SCORED).sum()),
-        "focal": f"{focal_type} {one.focal_id}",
-        "map": one.map,
+        "focal": f"{focal_type} {scenario.focal_id}",
+        "map": scenario.map,
     }
 
 
 def _megabytes(files: Iterable[Path]) -> str:
-    return f"{sum(file.stat().st_size for file in files if file.is_file()) / 1e6:.1f} MB"
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    return f"{size / 1e6:.1f} MB"

@@ -21,11 +21,26 @@ from trajpred.plugins import load_plugins
 Command = Callable[..., int]
 #: Functions, in the order in which they are used; their signatures and docstrings are options and help.
 COMMANDS: tuple[Command, ...] = (
-    *(data.download, data.prepare, models.train, scores.evaluate, models.predict, models.calibrate),
-    *(scores.compare, visualize.visualize, models.export, replay.replay, info.info, doctor),
+    data.download,
+    data.prepare,
+    models.train,
+    scores.evaluate,
+    models.predict,
+    models.calibrate,
+    scores.compare,
+    visualize.visualize,
+    models.export,
+    replay.replay,
+    info.info,
+    doctor,
 )
 #: The subcommands of ``benchmark``; the first is the default.
-BENCHMARKS: tuple[Command, ...] = (benchmark.model, benchmark.core, benchmark.data, benchmark.onboard)
+BENCHMARKS: tuple[Command, ...] = (
+    benchmark.model,
+    benchmark.core,
+    benchmark.data,
+    benchmark.onboard,
+)
 #: Commands that continue where they were interrupted.
 RESUMABLE = ("download", "prepare")
 
@@ -37,9 +52,12 @@ def make_app() -> App:
         "commands run on the bundled sample; COMMAND --help explains each."
     )
     app = App(
-        name="trajpred", help=text, help_format="markdown", version=trajpred.__version__,
+        name="trajpred",
+        help=text,
+        help_format="markdown",
+        version=trajpred.__version__,
         default_parameter=Parameter(consume_multiple=True, negative_iterable=()),
-    )  # fmt: skip
+    )
     for order, function in enumerate(COMMANDS):
         app.command(function, sort_key=order)
     text = f"Measure speed and memory of every stage; without a subcommand, {BENCHMARKS[0].__name__}."
@@ -58,7 +76,9 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     Exits with 2 and one sentence on stderr for wrong options and unusable input, with 130 when interrupted.
     """
     limit_threads(1)  # several processes of one thread are faster than several threads
-    tokens = [*([command] if command else []), *(sys.argv[1:] if args is None else args)]
+    tokens = list(sys.argv[1:] if args is None else args)
+    if command:
+        tokens.insert(0, command)
     try:
         run, bound, _ = make_app().parse_args(tokens, exit_on_error=False, print_error=False)
     except UnusedCliTokensError as error:
@@ -77,13 +97,18 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no second error at exit
         sys.exit(1)
     except KeyboardInterrupt:
-        print("\nstopped" + "; the same command continues" * (tokens[0] in RESUMABLE), file=sys.stderr)
+        sentence = "stopped"
+        if tokens[0] in RESUMABLE:
+            sentence += "; the same command continues"
+        print(f"\n{sentence}", file=sys.stderr)
         sys.exit(130)
     except DataError as error:
         _fail(_with_option(error, bound.signature.parameters))
     except OSError as error:
         reason = error.strerror or str(error)
-        _fail(f"{shortened(str(error.filename))}: {reason}" if error.filename is not None else reason)
+        if error.filename is not None:
+            reason = f"{shortened(str(error.filename))}: {reason}"
+        _fail(reason)
     except UnicodeDecodeError as error:
         _fail(str(error))
 

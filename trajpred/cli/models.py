@@ -35,7 +35,10 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     """
     from trajpred.training.settings import check_files, configs_first
 
-    words = ["--help" if word in ("--help_all", "--help-all") else word for word in settings]
+    words = list(settings)
+    for row, word in enumerate(words):
+        if word in ("--help_all", "--help-all"):
+            words[row] = "--help"
     check_files(configs_first(words))  # before the import below, which takes seconds
     from trajpred.cli.training_report import report
     from trajpred.training.train import train as run
@@ -95,7 +98,8 @@ def predict(
     )
     print(f"{out}: {tracks} tracks of {scenarios} scenarios")
     words = ["--checkpoint", str(out), *store_words(rows.path), "--split", split]
-    words += ["--half", half] if half is not None else []
+    if half is not None:
+        words += ["--half", half]
     print(f"Score it: trajpred evaluate {shlex.join(words)}")
     return 0
 
@@ -134,17 +138,20 @@ def calibrate(
     from trajpred.evaluation.calibrate import calibrate as fit
     from trajpred.tracks import OBJECT_TYPES
 
-    found = fit(checkpoint, rows, out, coverage, group, batch_size, workers)
-    print(f"temperature {found.temperature:.3f}, fitted on {found.agents[0]} {group} agents")
-    print(f"and accepted or rejected on {found.agents[1]}; on {found.agents[2]} others, before and after:")
-    for name, values in (("expected calibration error", found.ece), ("negative log-likelihood", found.nll)):
-        print(f"  {name}: {values[0]:.4f}, {values[1]:.4f}")
+    result = fit(checkpoint, rows, out, coverage, group, batch_size, workers)
+    fitted, decided, measured = result.agents
+    print(f"temperature {result.temperature:.3f}, fitted on {fitted} {group} agents")
+    print(f"and accepted or rejected on {decided}; on {measured} others, before and after:")
+    print(f"  expected calibration error: {result.ece[0]:.4f}, {result.ece[1]:.4f}")
+    print(f"  negative log-likelihood: {result.nll[0]:.4f}, {result.nll[1]:.4f}")
     print(f"regions for a coverage of {coverage:.0%} contain, after")
-    for second, held in zip(found.regions.horizons_s, found.covered, strict=True):
-        print(f"  {second:g} s: {held:.1%}")
-    for name, count, radii in zip(OBJECT_TYPES, found.regions.count, found.regions.radius, strict=False):
-        if count[-1]:
-            print(f"  {name}: radius " + ", ".join(f"{radius:.1f}" for radius in radii) + " m")
+    regions = result.regions
+    for seconds, covered in zip(regions.horizons_s, result.covered, strict=True):
+        print(f"  {seconds:g} s: {covered:.1%}")
+    for row, name in enumerate(OBJECT_TYPES):
+        if regions.count[row, -1]:
+            radii = ", ".join(f"{radius:.1f}" for radius in regions.radius[row])
+            print(f"  {name}: radius {radii} m")
     print(f"written: {out}")
     return 0
 
@@ -193,14 +200,23 @@ def export(
     except ImportError as error:
         raise DataError(f"exporting needs more packages ({error}): {install_command('export')}") from None
     scenarios = [rows[row] for row in checked_rows(rows, limit)]
-    sizes = None if max_agents is None or max_lanes is None else (max_agents, max_lanes)
-    found = write(
-        checkpoint, out, scenarios, sizes=sizes, precision=precision, fused=fused, opset=opset,
-        tolerance_m=tolerance_m, part=part,
-    )  # fmt: skip
-    print(f"{out}: {found.summary()}")
-    for case in found.cases:
-        difference = f"{case.largest:.2g} {found.unit}"
+    sizes = None
+    if max_agents is not None and max_lanes is not None:
+        sizes = (max_agents, max_lanes)
+    result = write(
+        checkpoint,
+        out,
+        scenarios,
+        sizes=sizes,
+        precision=precision,
+        fused=fused,
+        opset=opset,
+        tolerance_m=tolerance_m,
+        part=part,
+    )
+    print(f"{out}: {result.summary()}")
+    for case in result.cases:
+        difference = f"{case.largest:.2g} {result.unit}"
         print(f"  {case.agents:4d} agents {case.lanes:4d} lanes  {difference}  {case.name}")
     if part == "encoder":
         print(f'Run it:  trajpred.onboard.OnboardEncoder("{out}").encode(scene)')

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajpred.cli.info import load_map, print_rows
+from trajpred.cli.pictures import FILMS
 from trajpred.cli.scenarios import choose
-from trajpred.cli.visualize import FILMS
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 
@@ -59,9 +59,9 @@ def replay(
         min_probability: With --tracks, modes below it are not written, except an object's most probable one.
     """
     if tracks is not None:
-        given = {"scenario": scenario, "store": store, "realtime": realtime or None}
-        for name, value in given.items():
-            require(value is None, name, "cannot be combined with --tracks")
+        require(scenario is None, "scenario", "cannot be combined with --tracks")
+        require(store is None, "store", "cannot be combined with --tracks")
+        require(not realtime, "realtime", "cannot be combined with --tracks")
         return replay_drive(tracks, map, bundle, out, topic, frame, min_probability, threads)
     require(map is None, "map", "needs --tracks: scenarios have their own")
     if out is not None and out.suffix == DRIVE:
@@ -80,14 +80,17 @@ def replay(
 
         film_writer(out)  # reports a missing encoder at once
         from trajpred.viz.film import ReplayFrame, save_replay
-    [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
-    scene, result, updates = chosen.read(), Replay(), []
+    names = [scenario] if scenario else []
+    [choice] = choose(store, None, split, names, 1)
+    scene = choice.read()
+    result = Replay()
+    updates: list[ReplayFrame] = []
     streamed = stream(forecaster, scene, realtime=realtime)
-    for update in progress_bar(streamed, total=scene.num_steps, desc=chosen.name, unit=" updates"):
+    for update in progress_bar(streamed, total=scene.num_steps, desc=choice.name, unit=" updates"):
         result.add(update)
         if out is not None:
             updates.append(ReplayFrame.of(update, scene))
-    print_problems(chosen.name, result.warnings)
+    print_problems(choice.name, result.warnings)
     print_rows(summary(result))
     if out is not None:
         save_replay(scene, updates, out)
@@ -128,9 +131,15 @@ def replay_to_text(
 
 
 def replay_drive(
-    tracks: Path, map: Path | None, bundle: Path, out: Path | None,
-    topic: str | None, frame: str, min_probability: float, threads: int,
-) -> int:  # fmt: skip
+    tracks: Path,
+    map: Path | None,
+    bundle: Path,
+    out: Path | None,
+    topic: str | None,
+    frame: str,
+    min_probability: float,
+    threads: int,
+) -> int:
     """Stream a recording through a bundle, as :func:`replay` describes."""
     if map is None:
         raise DataError("must be given with --tracks", field="map")
@@ -182,27 +191,29 @@ def replay_drive(
     return int(bool(drive.problems))
 
 
-def print_problems(what: str | Path, problems: Counter[str]) -> None:
+def print_problems(name: str | Path, problems: Counter[str]) -> None:
     """Print the :data:`MOST_COMMON` problems of a replay."""
     for problem, count in problems.most_common(MOST_COMMON):
-        print(f"{what}: {count} times: {problem}")
+        print(f"{name}: {count} times: {problem}")
 
 
 def summary(result: Replay) -> dict[str, str]:
     """Return the facts that are printed after a replay."""
     from trajpred.onboard.replay import resident_mb
 
-    percentiles = ", ".join(f"{value:.1f}" for value in result.percentiles_ms().values())
+    percentiles = [f"{value:.1f}" for value in result.percentiles_ms().values()]
     rows = {
         "updates": f"{len(result.latency_ms)}",
         "agents predicted per update": f"{min(result.agents)} to {max(result.agents)}",
-        "latency p50, p95, p99": f"{percentiles} ms",
+        "latency p50, p95, p99": f"{', '.join(percentiles)} ms",
         "first update (map, surrounding lanes)": f"{result.cold_ms:.1f} ms",
         "lanes encoded": f"{result.encoded}",
     }
     if result.fallback:
         rows["predicted by the fallback"] = f"{result.fallback} of {sum(result.agents)}"
-    rows |= {f"share of {part}": f"{share:.0%}" for part, share in result.shares().items()}
-    if (memory := resident_mb()) is not None:
+    for part, share in result.shares().items():
+        rows[f"share of {part}"] = f"{share:.0%}"
+    memory = resident_mb()
+    if memory is not None:
         rows["memory of this process"] = f"{memory:.0f} MB"
     return rows

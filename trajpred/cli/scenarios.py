@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from trajpred.sources.raw_scenario import RawScenario
     from trajpred.store import ScenarioStore
 
-#: Seconds between the updates of a stream, and their number.
-EVERY_S, UPDATES = 0.5, 3
+#: Seconds between the updates of a stream.
+EVERY_S = 0.5
+#: Number of updates of a stream.
+UPDATES = 3
 
 
 def open_split(store: Path | None, split: str, half: Half | None = None) -> ScenarioStore:
@@ -27,7 +29,9 @@ def open_split(store: Path | None, split: str, half: Half | None = None) -> Scen
     from trajpred.store.sample import ensure_store
 
     rows = ScenarioStore(ensure_store(store), split)
-    return rows if half is None else rows.halved(half)
+    if half is None:
+        return rows
+    return rows.halved(half)
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,11 @@ def choose(
     store = ensure_store(folder)
     names = names or open_split(store, split, half).scenario_ids[:limit]
     require(len(names) > 0, "split", f"{store} has no scenario in split {split!r}")
-    found = find_scenarios(store, names, first=split)
-    return [Choice(name, partial(rows.__getitem__, rows.index(name))) for name, rows in found]
+    choices: list[Choice] = []
+    for name, rows in find_scenarios(store, names, first=split):
+        row = rows.index(name)
+        choices.append(Choice(name, partial(rows.__getitem__, row)))
+    return choices
 
 
 def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: int) -> list[Choice]:
@@ -84,13 +91,14 @@ def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: i
     splits = _discover(reader, raw, split)
     if not names:
         require(split in splits, "split", f"{raw} has no split {split!r}, only {', '.join(splits)}")
-        listed = splits[split][:limit]
-        return [Choice(scenario.name, partial(reader.read, scenario)) for scenario in listed]
-    scenarios: dict[str, RawScenario] = {}
-    for name in sorted(splits, key=lambda name: name == split):  # ids of several splits are those of `split`
-        scenarios |= {scenario.name: scenario for scenario in splits[name]}
-    ids = [complete_id(name, scenarios) for name in names]
-    return [Choice(name, partial(reader.read, scenarios[name])) for name in ids]
+        chosen = splits[split][:limit]
+    else:
+        by_id: dict[str, RawScenario] = {}
+        for name in sorted(splits, key=lambda name: name == split):  # an id of several splits is of `split`
+            for scenario in splits[name]:
+                by_id[scenario.name] = scenario
+        chosen = [by_id[complete_id(name, by_id)] for name in names]
+    return [Choice(scenario.name, partial(reader.read, scenario)) for scenario in chosen]
 
 
 def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[RawScenario]]:
@@ -112,5 +120,5 @@ def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[RawScenar
 
 def require_streaming(streaming: bool, every_s: float, updates: int) -> None:
     """Raise DataError if settings of a stream are given without ``--streaming``."""
-    chosen = streaming or (every_s, updates) == (EVERY_S, UPDATES)
-    require(chosen, "streaming", "must be given with --every-s and --updates")
+    default = every_s == EVERY_S and updates == UPDATES
+    require(streaming or default, "streaming", "must be given with --every-s and --updates")

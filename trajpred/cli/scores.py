@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,8 +100,9 @@ def evaluate(
         batch_size: Scenarios per batch.
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
-    for path in filter(None, (json, markdown)):
-        require_writable(path)
+    for path in (json, markdown):
+        if path is not None:
+            require_writable(path)
     processes(workers)
     require_streaming(streaming, every_s, updates)
     rows = open_split(store, split, half)
@@ -118,7 +120,10 @@ def evaluate(
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.derived import StreamedPredictor, perturbed, require_free
 
-    facts = [name if name == "all" else fact_name(name) for name in by or []]
+    facts = list(by or [])
+    for row, name in enumerate(facts):
+        if name != "all":
+            facts[row] = fact_name(name)
     groups = group or ["focal"]
     predictor: Predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror, modes)
     rivals: list[Predictor] = []
@@ -131,33 +136,39 @@ def evaluate(
         stores = [ObservedStore(rows, seconds) for seconds in observe_s]
     if streaming:
         predictor = StreamedPredictor(predictor, every_s, updates)
-        rivals = [StreamedPredictor(one, every_s, updates) for one in rivals]
+        rivals = [StreamedPredictor(rival, every_s, updates) for rival in rivals]
     variants: list[Predictor] = [predictor, *perturbed(predictor, perturb, history)]
     runs: list[list[Evaluation]] = []
     for data in stores:
-        results = [
-            score(
-                scored, data, batch_size=batch_size, limit=limit, ks=k or [1, 6], beyond=beyond,
-                workers=workers, check_with_av2=check_with_av2,
+        results: list[Evaluation] = []
+        for scored in (*variants, *rivals):
+            result = score(
+                scored,
+                data,
+                batch_size=batch_size,
+                limit=limit,
+                ks=k or [1, 6],
+                beyond=beyond,
+                workers=workers,
+                check_with_av2=check_with_av2,
             )
-            for scored in (*variants, *rivals)
-        ]  # fmt: skip
+            results.append(result)
         runs.append(results)
-    every = [result for results in runs for result in results]
+    all_results = list(chain.from_iterable(runs))
     if json is not None:
-        write_results(json, every if len(every) > 1 else every[0])
+        write_results(json, all_results if len(all_results) > 1 else all_results[0])
     report: list[Table] = []
     for results in runs:
         report += tables(results[0], facts, groups)
         report += degradation(results[: len(variants)], groups)
     pairs: list[tuple[Evaluation, Evaluation]] = []
     complete = True
-    compared = runs if against else []
     try:
-        for results in compared:
-            before, after = in_common(results[-1], results[0])
-            report += changed([before], [after], scenes, (str(against), checkpoint))
-            pairs.append((before, after))
+        if against:
+            for results in runs:
+                before, after = in_common(results[-1], results[0])
+                report += changed([before], [after], scenes, (against, checkpoint))
+                pairs.append((before, after))
     finally:  # what was evaluated is reported, also if there is nothing to compare
         if markdown is not None:
             markdown.write_text(to_markdown(report), encoding="utf-8")
@@ -169,16 +180,20 @@ def evaluate(
     for before, after in pairs:
         _suggest_page([before], [after], scenes, rows.path, [checkpoint, str(against)])
     faulty = (strict or check_with_av2) and not complete
-    return int(faulty or not all(map(agrees_with_av2, every)))
+    agrees = all(agrees_with_av2(result) for result in all_results)
+    return int(faulty or not agrees)
 
 
 def _report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:
     """Print missing agents and faults of predictions files; return whether there are no faults."""
     from trajpred.predictors.predictions_file import problems_of
 
-    if result.missing["all"]:
-        which = "tracks were not predicted and count in no metric (scored: {scored}, focal: {focal})."
-        print(f"\n{predictor.name}: {result.missing['all']} {which.format(**result.missing)}")
+    missing = result.missing
+    if missing["all"]:
+        print(
+            f"\n{predictor.name}: {missing['all']} tracks were not predicted and count in no metric "
+            f"(scored: {missing['scored']}, focal: {missing['focal']})."
+        )
     problems = problems_of(predictor, rows.scenario_ids)
     for scenario, faults in list(problems.items())[:MAX_PROBLEMS]:
         print(f"{scenario}: {'; '.join(faults)}", file=sys.stderr)
@@ -206,11 +221,14 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
     )
     from trajpred.evaluation.results import read_results
 
-    recipes = by_recipe([one for path in results for one in read_results(path)])
+    evaluations: list[Evaluation] = []
+    for path in results:
+        evaluations += read_results(path)
+    recipes = by_recipe(evaluations)
     print(f"{format_recipes(recipes, group)}\n")
-    for one in PAIRED_GROUPS:
-        title = f"{one.title()} agents, means and differences with 95 % bootstrap intervals over scenarios"
-        print(f"{title} (paired):\n\n{format_intervals(recipes, one)}\n")
+    for paired in PAIRED_GROUPS:
+        title = f"{paired.title()} agents, means and differences with 95 % bootstrap intervals over scenarios"
+        print(f"{title} (paired):\n\n{format_intervals(recipes, paired)}\n")
     for name, seeds in recipes.items():
         print(f"- {name}: {format_origin(seeds)}")
     if scenes:
@@ -228,11 +246,17 @@ def _suggest_page(
     from trajpred.evaluation.comparison import changes
     from trajpred.store.sample import store_words
 
-    found = [name for part in changes(after, before, count) for name, _ in part]
-    if not found:
+    names: list[str] = []
+    for part in changes(after, before, count):
+        names += [name for name, _ in part]
+    if not names:
         return
+    words = ["--format", "html", "--out", "changes.html"]
+    words += ["--checkpoint", models[0], "--against", models[1]]
+    words += store_words(store)
     split = after[0].split
-    words = ["--format", "html", "--out", "changes.html", "--checkpoint", models[0], "--against", models[1]]
-    words += [*store_words(store), *(["--split", split] if split != "val" else [])]
-    command = shlex.join([*words, "--scenario", *found])
-    print(f"\nSee what changed most, side by side:\ntrajpred visualize {command}")
+    if split != "val":
+        words += ["--split", split]
+    words += ["--scenario", *names]
+    print("\nSee what changed most, side by side:")
+    print(f"trajpred visualize {shlex.join(words)}")

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
-import sys
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from trajpred.cli import Positive
-from trajpred.cli.info import load_map
-from trajpred.cli.scenarios import EVERY_S, UPDATES, Choice, choose, require_streaming
+from trajpred.cli.pictures import (
+    FILMS,
+    PAGE,
+    PICTURES,
+    RECORDING,
+    draw,
+    draw_map,
+    draw_page,
+    file_stems,
+    load,
+)
+from trajpred.cli.scenarios import EVERY_S, UPDATES, choose, require_streaming
 from trajpred.errors import DataError, require
 from trajpred.files import require_writable
 from trajpred.splits import Half
 
-if TYPE_CHECKING:
-    from trajpred.predictors import Predictor
-
-PICTURES, FILMS, PAGE, RECORDING = ("png", "pdf", "svg"), ("gif", "mp4"), ("html",), ("mcap",)
 #: Options that apply to some formats only: the formats, and their description.
 FORMATS = {
     "against": (PAGE, "the web page: --format html"),
@@ -35,8 +36,6 @@ FORMATS = {
 }
 #: Options that need a predictor.
 NEED_PREDICTOR = ("against", "world", "without", "attention", "streaming")
-#: Bytes of a file name that leave room for a number and a suffix.
-MAX_NAME = 180
 
 
 def visualize(
@@ -109,9 +108,17 @@ def visualize(
     require(raw is None or store is None, "store", "cannot be combined with --raw")
     require(raw is not None or source is None, "source", "needs --raw")
     require_streaming(streaming, every_s, updates)
-    given = {"against": against, "radius_m": radius_m, "world": world, "without": without, "dpi": dpi}
-    flags = {"theme": theme != "light", "attention": attention, "streaming": streaming}
-    options = [*(name for name, one in given.items() if one is not None), *(n for n in flags if flags[n])]
+    is_used = {
+        "against": against is not None,
+        "radius_m": radius_m is not None,
+        "world": world is not None,
+        "without": without is not None,
+        "dpi": dpi is not None,
+        "theme": theme != "light",
+        "attention": attention,
+        "streaming": streaming,
+    }
+    options = [name for name, used in is_used.items() if used]
     suffix = out.suffix[1:].lower()
     is_file = suffix in PICTURES + FILMS + PAGE + RECORDING
     kind = format or (suffix if is_file else "png")
@@ -119,39 +126,57 @@ def visualize(
     _check_options(kind, checkpoint, options)
     require_writable(out, folder=not is_file)
     if map is not None:
-        others = (store, scenario, checkpoint, raw, worst)
-        require(all(one is None for one in others), "map", "is drawn alone, without scenarios or predictions")
+        alone = all(option is None for option in (store, scenario, checkpoint, raw, worst))
+        require(alone, "map", "is drawn alone, without scenarios or predictions")
         require(kind in PICTURES, "map", f"is drawn as a picture ({', '.join(PICTURES)}), not as {kind}")
         path = out if is_file else out / f"{map.stem}.{kind}"
-        return _map(map, path, radius_m=radius_m, center=center, theme=theme, dpi=dpi or 150)
+        return draw_map(map, path, radius_m=radius_m, center=center, theme=theme, dpi=dpi or 150)
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
         print(sentence)
-    data = (source or "argoverse2") if raw else None
-    chosen = choose(raw or store, data, split, scenario or [], limit, half)
+    folder = store
+    data = None
+    if raw is not None:
+        folder = raw
+        data = source or "argoverse2"
+    choices = choose(folder, data, split, scenario or [], limit, half)
     if kind == "html":
-        models = [name for name in (checkpoint, against) if name is not None]
-        page = out if is_file else out / "page.html"
-        return _page(page, chosen, models, without or [], (every_s, updates) if streaming else None)
-    several = f"is one file, but {len(chosen)} scenarios are drawn: give a folder or choose one scenario"
-    require(not is_file or len(chosen) == 1, "out", several)
-    predictor = _load(checkpoint, without or [], joint=world is not None, attention=attention)
-    draw = partial(_draw, without=without or [], attention=attention, dpi=dpi or 150)
-    draw = partial(draw, radius_m=radius_m, theme=theme, world=world)
-    stems = file_stems([one.name for one in chosen])
-    paths = [out if is_file else out / f"{stem}.{kind}" for stem in stems]
-    drawn = [draw(one, predictor, path) for one, path in zip(chosen, paths, strict=True)]
-    return int(not all(drawn))
+        return draw_page(
+            out if is_file else out / "page.html",
+            choices,
+            [name for name in (checkpoint, against) if name is not None],
+            without=without or [],
+            stream=(every_s, updates) if streaming else None,
+        )
+    several = f"is one file, but {len(choices)} scenarios are drawn: give a folder or choose one scenario"
+    require(not is_file or len(choices) == 1, "out", several)
+    predictor = load(checkpoint, without or [], joint=world is not None, attention=attention)
+    complete = True
+    for choice, stem in zip(choices, file_stems([choice.name for choice in choices]), strict=True):
+        path = out if is_file else out / f"{stem}.{kind}"
+        complete &= draw(
+            choice,
+            predictor,
+            path,
+            without=without or [],
+            attention=attention,
+            dpi=dpi or 150,
+            radius_m=radius_m,
+            theme=theme,
+            world=world,
+        )
+    return int(not complete)
 
 
-def _check_options(format: str, checkpoint: str | None, given: list[str]) -> None:
+def _check_options(format: str, checkpoint: str | None, options: list[str]) -> None:
     """Raise DataError about options that contradict each other, before anything is made."""
-    for name in given:
+    for name in options:
         formats, description = FORMATS[name]
         require(format in formats, name, f"works only with {description}")
         require(name not in NEED_PREDICTOR or checkpoint is not None, name, "needs --checkpoint")
-    for name in ("attention", "world"):
-        require(not {name, "without"} <= {*given}, name, "cannot be combined with --without")
+    if "without" in options:
+        require("attention" not in options, "attention", "cannot be combined with --without")
+        require("world" not in options, "world", "cannot be combined with --without")
     if format == "mp4":
         from trajpred.viz.film_file import find_encoder
 
@@ -172,126 +197,24 @@ def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) 
     from trajpred.evaluation.results import read_results
     from trajpred.predictors.checkpoint import display_name
 
-    found = read_results(results)
-    if not found:
+    evaluations = read_results(results)
+    if not evaluations:
         raise DataError("holds no evaluation", file=results)
-    wanted = None if checkpoint is None else display_name(checkpoint)
-    chosen = next((one for one in found if one.predictor == wanted), found[0])
+    evaluation = evaluations[0]
+    if checkpoint is not None:
+        predictor = display_name(checkpoint)
+        matching = [candidate for candidate in evaluations if candidate.predictor == predictor]
+        evaluation = (matching or evaluations)[0]
     try:
-        values = chosen.worst(by, limit)
+        values = evaluation.worst(by, limit)
     except DataError as error:
         raise error.located(results) from None
     names = list(values)
     if not names:
         raise DataError(f"has no {by} of any scenario", file=results)
-    bounds = " to ".join(dict.fromkeys(f"{values[name]:.2f}" for name in (names[0], names[-1])))
-    sentence = f"the {len(names)} worst of {chosen.predictor} ({chosen.split}) by {by}: {bounds}"
-    return names, chosen.split, sentence
-
-
-def file_stems(names: Sequence[str]) -> list[str]:
-    """Return a file name without suffix for each of ``names``, distinct also where case is ignored."""
-    stems: dict[str, str] = {}  # by their case-folded form, because many file systems ignore case
-    for name in names:
-        first = re.sub(r"[^\w.-]", "_", name).encode()[:MAX_NAME].decode(errors="ignore").strip(".") or "_"
-        tried = itertools.chain([first], (f"{first}-{count}" for count in itertools.count(2)))
-        stem = next(one for one in tried if one.casefold() not in stems)
-        stems[stem.casefold()] = stem
-    return list(stems.values())
-
-
-def _load(checkpoint: str | None, without: list[str], joint: bool, attention: bool) -> Predictor | None:
-    if checkpoint is None:
-        return None
-    from trajpred.predictors import load_predictor
-    from trajpred.predictors.checkpoint import attention_of
-    from trajpred.predictors.predictions_file import predictions_files
-
-    predictor = load_predictor(checkpoint, joint)
-    fixed = "needs a model or a baseline: a predictions file cannot predict again"
-    require(not (without and predictions_files(predictor)), "without", fixed)
-    if attention:
-        attention_of(predictor, [])  # raises for predictors without
-    return predictor
-
-
-def _draw(
-    choice: Choice, predictor: Predictor | None, path: Path, without: list[str], attention: bool, dpi: int,
-    **look: Any,
-) -> bool:  # fmt: skip
-    """Save the picture or film of one scenario; report a failure and return False, so that others follow."""
-    from trajpred.predictors.checkpoint import attention_of
-    from trajpred.predictors.perturbations import road_users
-    from trajpred.predictors.perturbations import without as remove
-    from trajpred.viz import WhatIf, draw_scene, save_scene
-    from trajpred.viz.film import save_film
-
-    try:
-        scenario = choice.read()
-        forecast = predictor([scenario])[0] if predictor else None
-        if path.suffix[1:] in FILMS:
-            save_film(scenario, forecast, path, **look)
-        elif path.suffix[1:] in RECORDING:
-            from trajpred.viz.viewer import save_mcap
-
-            save_mcap(scenario, forecast, path)
-        else:
-            if predictor is not None and attention:
-                look["attention"] = attention_of(predictor, [scenario])[0]
-            if predictor is not None and without:
-                removed = road_users(scenario, without)
-                look["what_if"] = WhatIf(tuple(removed), predictor([remove(scenario, removed)])[0])
-            save_scene(draw_scene(scenario, forecast, **look), path, dpi=dpi)
-    except OSError:  # a full disk is not the scenario's fault
-        raise
-    except Exception as error:
-        _report_skipped(choice.name, error)
-        return False
-    print(path)
-    return True
-
-
-def _map(map: Path, path: Path, dpi: int, **look: Any) -> int:
-    from trajpred.viz import draw_lane_map, save_scene
-
-    file = load_map(map)
-    title = f"{map.name} · {file.format} · {len(file.lanes)} lane segments"
-    save_scene(draw_lane_map(file.lanes, title=title, **look), path, dpi=dpi)
-    print(path)
-    return 0
-
-
-def _report_skipped(name: str, error: Exception) -> None:
-    from tqdm import tqdm
-
-    kind = "" if isinstance(error, DataError) else f"{type(error).__name__}: "
-    tqdm.write(f"{name}: skipped: {kind}{error}", file=sys.stderr)  # keeps a progress bar whole
-
-
-def _page(
-    path: Path, chosen: list[Choice], models: list[str], without: list[str], stream: tuple[float, int] | None
-) -> int:
-    from trajpred.predictors import load_predictor
-    from trajpred.predictors.derived import StreamedPredictor
-    from trajpred.viz.page import write_page
-
-    scenarios, skipped = [], []
-    predictors = [load_predictor(model) for model in models]
-    if stream is not None:
-        predictors = [StreamedPredictor(one, *stream) for one in predictors]
-
-    def skip(name: str, error: Exception) -> None:
-        skipped.append(name)
-        _report_skipped(name, error)
-
-    for choice in chosen:
-        try:
-            scenarios.append(choice.read())
-        except DataError as error:
-            skip(choice.name, error)
-    write_page(
-        path, scenarios, predictors, without=without,
-        on_error=lambda scene, error: skip(scene.scenario_id, error),
-    )  # fmt: skip
-    print(path)
-    return int(bool(skipped))
+    bounds = f"{values[names[0]]:.2f}"
+    least = f"{values[names[-1]]:.2f}"
+    if least != bounds:
+        bounds += f" to {least}"
+    sentence = f"the {len(names)} worst of {evaluation.predictor} ({evaluation.split}) by {by}: {bounds}"
+    return names, evaluation.split, sentence

@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.arrays import as_array
-from trajpred.errors import DataError, require, require_rows
+from trajpred.errors import DataError, require, require_rows, within
 from trajpred.geometry import norm
 from trajpred.modes import require_probabilities
 from trajpred.tracks import OBJECT_TYPES
 
 #: Smaller probabilities count as this: the cost of an excluded mode that comes true is bounded.
 MIN_PROBABILITY = 1e-12
-#: Bounds of a fitted temperature.
-MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
+#: Lower bound of a fitted temperature.
+MIN_TEMPERATURE = 1e-3
+#: Upper bound of a fitted temperature.
+MAX_TEMPERATURE = 1e3
 #: A class with fewer agents than this at a horizon shares the radius of all classes.
 MIN_COUNT = 100
 
@@ -31,7 +33,9 @@ class Reliability:
     """A reliability diagram of ``B`` bins of equal width over [0, 1], as sums, which can be added.
 
     Attributes:
-        count: ``[B]`` modes; total: ``[B]`` sum of their probabilities; hits: ``[B]`` how many were the best.
+        count: ``[B]`` modes.
+        total: ``[B]`` sum of their probabilities.
+        hits: ``[B]`` how many were the best.
     """
 
     count: NDArray[np.float64]
@@ -39,21 +43,32 @@ class Reliability:
     hits: NDArray[np.float64]
 
     def __add__(self, other: Reliability) -> Reliability:
-        return Reliability(self.count + other.count, self.total + other.total, self.hits + other.hits)
+        return Reliability(
+            count=self.count + other.count,
+            total=self.total + other.total,
+            hits=self.hits + other.hits,
+        )
 
     @property
     def expected_calibration_error(self) -> float:
         """``Σ_b n_b / n |frequency_b - probability_b|`` (Guo et al. 2017, "On Calibration of Modern Neural
         Networks", equation 3); NaN without modes."""
-        n = self.count.sum()
-        return float(np.abs(self.hits - self.total).sum() / n) if n else float("nan")
+        modes = self.count.sum()
+        if modes == 0:
+            return float("nan")
+        return float(np.abs(self.hits - self.total).sum() / modes)
 
     def diagram(self) -> dict[str, list[float]]:
         """Return mean ``probability``, ``frequency`` of hits and ``count`` of each bin in use."""
         used = self.count > 0
-        count, total, hits = self.count[used], self.total[used], self.hits[used]
-        frequency = {"probability": (total / count).tolist(), "frequency": (hits / count).tolist()}
-        return {**frequency, "count": count.astype(np.int64).tolist()}
+        count = self.count[used]
+        probability = self.total[used] / count
+        frequency = self.hits[used] / count
+        return {
+            "probability": probability.tolist(),
+            "frequency": frequency.tolist(),
+            "count": count.astype(np.int64).tolist(),
+        }
 
 
 def reliability(
@@ -62,21 +77,26 @@ def reliability(
     """Count how often modes of a predicted probability are the best one.
 
     Args:
-        probability: ``[A, K]`` in [0, 1]; best: ``[A]`` each agent's best mode.
+        probability: ``[A, K]`` in [0, 1].
+        best: ``[A]`` each agent's best mode.
         top_only: count each agent's most probable mode alone (confidence and accuracy, as Guo et al. do; of
             equal ones the first) instead of all modes.
 
     Raises: DataError if a probability is negative or not finite.
     """
     require_probabilities(probability)
-    hit = np.arange(probability.shape[1]) == best[:, None]
+    is_best = np.arange(probability.shape[1]) == best[:, None]
     if top_only:
         top = probability.argmax(1)[:, None]
-        probability, hit = (np.take_along_axis(x, top, 1) for x in (probability, hit))
-    p = probability.ravel()
-    index = np.clip((p * bins).astype(np.int64), 0, bins - 1)
-    count, total, hits = (np.bincount(index, x, bins).astype(float) for x in (None, p, hit.ravel()))
-    return Reliability(count, total, hits)
+        probability = np.take_along_axis(probability, top, 1)
+        is_best = np.take_along_axis(is_best, top, 1)
+    weight = probability.ravel()
+    index = np.clip((weight * bins).astype(np.int64), 0, bins - 1)
+    return Reliability(
+        count=np.bincount(index, minlength=bins).astype(float),
+        total=np.bincount(index, weight, minlength=bins).astype(float),
+        hits=np.bincount(index, is_best.ravel(), minlength=bins).astype(float),
+    )
 
 
 def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> float:
@@ -99,11 +119,18 @@ def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> flo
     require_rows(np.isfinite(logits.max(1)), "logits", "contains NaN or infinity, or excludes all modes")
     shifted = np.maximum(logits - logits.max(1, keepdims=True), np.log(MIN_PROBABILITY))
     of_best = np.take_along_axis(shifted, best[:, None], 1)[:, 0]
-    low, high = -np.log(MAX_TEMPERATURE), -np.log(MIN_TEMPERATURE)
-    while low < (middle := (low + high) / 2) < high:
+    low = -np.log(MAX_TEMPERATURE)
+    high = -np.log(MIN_TEMPERATURE)
+    middle = (low + high) / 2
+    while low < middle < high:
         weight = np.exp(shifted * np.exp(middle))
         expected = (weight * shifted).sum(1) / weight.sum(1)
-        low, high = (low, middle) if (expected - of_best).sum() > 0 else (middle, high)
+        slope = (expected - of_best).sum()
+        if slope > 0:
+            high = middle
+        else:
+            low = middle
+        middle = (low + high) / 2
     return float(np.exp(-middle))
 
 
@@ -141,7 +168,9 @@ def conformal_radius(score: NDArray[np.float64], coverage: float) -> float:
     require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
     require(bool(np.isfinite(score).all()), "score", "is not finite")
     rank = int(np.ceil((len(score) + 1) * coverage - 1e-9))  # 0.55 * 100 is 55.00000000000001
-    return float(np.partition(score, rank - 1)[rank - 1]) if rank <= len(score) else float("inf")
+    if rank > len(score):
+        return float("inf")
+    return float(np.partition(score, rank - 1)[rank - 1])
 
 
 def endpoint_scores(
@@ -160,9 +189,9 @@ def endpoint_scores(
 
     Raises: DataError if a horizon is outside the future.
     """
+    F = trajectory.shape[2]
     step = np.round(np.asarray(horizons_s, np.float64) / step_s).astype(np.int64) - 1
-    inside = bool(((step >= 0) & (step < trajectory.shape[2])).all())
-    require(inside, "horizons_s", f"must lie within the {trajectory.shape[2]} future steps")
+    require(within(step, F), "horizons_s", f"must lie within the {F} future steps")
     nearest = norm(trajectory[:, :, step] - target[:, None, step]).min(1)
     return np.where(valid[:, step], nearest, np.nan)
 
@@ -208,13 +237,15 @@ class ConformalRegions:
         horizons = as_array(horizons_s, np.float64, "horizons_s")
         expected = (len(object_type), len(horizons))
         require(score.shape == expected, "score", f"must be {expected}, is {score.shape}")
-        known = np.isfinite(score)
-        member = object_type == np.arange(len(OBJECT_TYPES))[:, None]  # [10, A]
-        count = member.astype(np.int64) @ known.astype(np.int64)
+        has_score = np.isfinite(score)
+        is_type = object_type == np.arange(len(OBJECT_TYPES))[:, None]  # [10, A]
+        count = is_type.astype(np.int64) @ has_score.astype(np.int64)
         radius = np.empty(count.shape)
-        for (row, column), enough in np.ndenumerate(count >= min_count):
-            chosen = known[:, column] & (member[row] if enough else True)
-            radius[row, column] = conformal_radius(score[chosen, column], coverage)
+        for (row, column), agents in np.ndenumerate(count):
+            used = has_score[:, column]
+            if agents >= min_count:
+                used = used & is_type[row]
+            radius[row, column] = conformal_radius(score[used, column], coverage)
         return cls(float(coverage), horizons, radius, count)
 
     def covered(self, score: NDArray[np.float64], object_type: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -224,11 +255,17 @@ class ConformalRegions:
 
     def to_json(self) -> str:
         """Serialise as a JSON object; an infinite radius is null."""
-        radius = [[r if np.isfinite(r) else None for r in row] for row in self.radius.tolist()]
-        types = zip(OBJECT_TYPES, radius, self.count.tolist(), strict=True)
-        rows = {name: {"radius_m": r, "count": n} for name, r, n in types}
-        facts = {"coverage": self.coverage, "horizons_s": self.horizons_s.tolist(), "object_types": rows}
-        return json.dumps(facts)
+        radius = self.radius.astype(object)
+        radius[~np.isfinite(self.radius)] = None
+        types: dict[str, dict[str, list[float | None]]] = {}
+        for row, name in enumerate(OBJECT_TYPES):
+            types[name] = {"radius_m": radius[row].tolist(), "count": self.count[row].tolist()}
+        regions = {
+            "coverage": self.coverage,
+            "horizons_s": self.horizons_s.tolist(),
+            "object_types": types,
+        }
+        return json.dumps(regions)
 
     @classmethod
     def from_json(cls, text: str) -> ConformalRegions:
@@ -238,7 +275,8 @@ class ConformalRegions:
             rows = [record["object_types"][name] for name in OBJECT_TYPES]
             horizons = np.array(record["horizons_s"], np.float64)
             radius = np.array([row["radius_m"] for row in rows], np.float64)  # null becomes NaN
+            radius[np.isnan(radius)] = np.inf
             count = np.array([row["count"] for row in rows], np.int64)
-            return cls(float(record["coverage"]), horizons, np.where(np.isnan(radius), np.inf, radius), count)
+            return cls(float(record["coverage"]), horizons, radius, count)
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(f"are no conformal regions ({error!r})", field="regions") from None

@@ -7,6 +7,7 @@ City frame float64, metres, radians. Sizes: ``A`` agents, ``K`` modes, ``F`` fut
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,24 @@ from trajpred.geometry import norm, to_local
 BOX_SCALE = 0.9
 #: Pairs of boxes compared at once.
 _MAX_PAIRS = 1_000_000
-#: Centre ``[N, 2]``, heading ``[N]`` and half (length, width) ``[N, 2]`` of N boxes.
-_Boxes = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class _Boxes:
+    """N oriented boxes.
+
+    Attributes:
+        center: ``[N, 2]`` metres.
+        heading: ``[N]`` radians.
+        half: ``[N, 2]`` metres, half the length and the width.
+    """
+
+    center: NDArray[np.float64]
+    heading: NDArray[np.float64]
+    half: NDArray[np.float64]
+
+    def at(self, rows: NDArray[np.intp]) -> _Boxes:
+        return _Boxes(self.center[rows], self.heading[rows], self.half[rows])
 
 
 def collisions(
@@ -46,37 +63,49 @@ def collisions(
         box_scale: factor on ``size``; 1 where sizes are known.
     """
     half = size * (box_scale / 2)
+    observed = _Boxes(origin, origin_heading, half)
     first, second = _pairs(scene)
-    before = _overlap(*((origin[i], origin_heading[i], half[i]) for i in (first, second)))
-    first, second = first[~before], second[~before]
+    apart = ~_overlap(observed.at(first), observed.at(second))
+    first = first[apart]
+    second = second[apart]
     reach = norm(half)
+    limit = (reach[first] + reach[second])[:, None, None]
     hit = np.zeros((len(first), trajectory.shape[1]), np.bool_)
     for steps in _chunks(trajectory.shape[2], hit.size):
-        place, angle = trajectory[:, :, steps], heading[:, :, steps]
-        near = norm(place[first] - place[second]) <= (reach[first] + reach[second])[:, None, None]
+        position = trajectory[:, :, steps]
+        angle = heading[:, :, steps]
+        near = norm(position[first] - position[second]) <= limit
         pair, mode, step = np.nonzero(near)
-        boxes = ((place[i, mode, step], angle[i, mode, step], half[i]) for i in (first[pair], second[pair]))
-        overlaps = _overlap(*boxes)
+        agent1 = first[pair]
+        agent2 = second[pair]
+        boxes1 = _Boxes(position[agent1, mode, step], angle[agent1, mode, step], half[agent1])
+        boxes2 = _Boxes(position[agent2, mode, step], angle[agent2, mode, step], half[agent2])
+        overlaps = _overlap(boxes1, boxes2)
         hit[pair[overlaps], mode[overlaps]] = True
-    found = np.zeros(trajectory.shape[:2], np.bool_)
-    for one in (first, second):
-        np.logical_or.at(found, one, hit)
-    return found
+    collided = np.zeros(trajectory.shape[:2], np.bool_)
+    np.logical_or.at(collided, first, hit)
+    np.logical_or.at(collided, second, hit)
+    return collided
 
 
 def _pairs(scene: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return all pairs of agents of the same scene, each once."""
     order = np.argsort(scene, kind="stable")
-    later = np.searchsorted(scene[order], scene[order], side="right") - 1 - np.arange(len(scene))
-    one = np.repeat(np.arange(len(scene)), later)
-    other = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(later) - later, later)
-    return order[one], order[other]
+    ascending = scene[order]
+    rank = np.arange(len(scene))
+    # How many agents of its scene follow each one in this order.
+    later = np.searchsorted(ascending, ascending, side="right") - 1 - rank
+    first = np.repeat(rank, later)
+    start = np.repeat(np.cumsum(later) - later, later)
+    second = first + 1 + np.arange(len(first)) - start
+    return order[first], order[second]
 
 
 def _chunks(steps: int, pairs: int) -> Iterator[slice]:
     """Split the steps so that arrays over pairs and steps stay bounded."""
     size = max(1, _MAX_PAIRS // max(pairs, 1))
-    return (slice(start, start + size) for start in range(0, steps, size))
+    for start in range(0, steps, size):
+        yield slice(start, start + size)
 
 
 def _overlap(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
@@ -89,8 +118,13 @@ def _overlap(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
 
 def _meet_along(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
     """Return whether the projections on both sides of ``a`` overlap; touching does not count."""
-    (center_a, heading_a, half_a), (center_b, heading_b, half_b) = a, b
-    offset = np.abs(to_local(center_b, center_a, heading_a))
-    cos, sin = np.abs(np.cos(heading_b - heading_a)), np.abs(np.sin(heading_b - heading_a))
-    shadow = np.stack((cos * half_b[:, 0] + sin * half_b[:, 1], sin * half_b[:, 0] + cos * half_b[:, 1]), -1)
-    return np.logical_and.reduce(offset < half_a + shadow, axis=-1)
+    offset = np.abs(to_local(b.center, a.center, a.heading))
+    turn = b.heading - a.heading
+    cos = np.abs(np.cos(turn))
+    sin = np.abs(np.sin(turn))
+    half_length = b.half[:, 0]
+    half_width = b.half[:, 1]
+    along = cos * half_length + sin * half_width
+    across = sin * half_length + cos * half_width
+    shadow = np.stack((along, across), -1)
+    return np.logical_and.reduce(offset < a.half + shadow, axis=-1)

@@ -57,14 +57,22 @@ def agent_metrics(
         tensor([1.5000])
     """
     errors = mode_errors(trajectory, probability, target, valid, heading, target_heading)
-    chosen = metrics_of("displacement") if names is None else [METRICS[name] for name in names]
-    if names is None and heading is None:
-        chosen = [one for one in chosen if one.unit != "rad"]
-    found: dict[str, Tensor] = {}
-    for k in sorted({*ks, *(k for one in chosen for k in one.ks)}):
+    if names is not None:
+        metrics = [METRICS[name] for name in names]
+    else:
+        metrics = metrics_of("displacement")
+        if heading is None:
+            metrics = [metric for metric in metrics if metric.unit != "rad"]
+    all_ks = set(ks)
+    for metric in metrics:
+        all_ks.update(metric.ks)
+    values: dict[str, Tensor] = {}
+    for k in sorted(all_ks):
         top = errors.top(k)
-        found |= {f"{one.name}{k}": one.compute(top) for one in chosen if k in (one.ks or ks)}
-    return found
+        for metric in metrics:
+            if k in (metric.ks or ks):
+                values[f"{metric.name}{k}"] = metric.compute(top)
+    return values
 
 
 def horizon_metrics(
@@ -82,23 +90,26 @@ def horizon_metrics(
     NaN for agents that are not visible at that step, or have a probability that is not finite. Other
     arguments as in :func:`agent_metrics`; metrics of headings need headings.
     """
-    chosen = by_probability(probability)[:, :6]
+    top = by_probability(probability)[:, :6]
     certain = probability.isfinite().all(1)[:, None, None]
     error = torch.where(valid[:, None], displacement(trajectory, target), 0.0).where(certain, torch.nan)
-    error, p = error.take_along_dim(chosen[..., None], 1), probability.take_along_dim(chosen, 1)
-    known = valid.cumsum(1)[:, None]
-    series = {"average": error.cumsum(2) / known, "final": error}
+    error = error.take_along_dim(top[..., None], 1)
+    top_probability = probability.take_along_dim(top, 1)
+    valid_steps = valid.cumsum(1)[:, None]
+    series = {"average": error.cumsum(2) / valid_steps, "final": error}
     if heading is not None and target_heading is not None:
-        turned = heading_error(heading, target_heading, valid).take_along_dim(chosen[..., None], 1)
-        series["average_heading"] = turned.cumsum(2) / known
+        turned = heading_error(heading, target_heading, valid).take_along_dim(top[..., None], 1)
+        series["average_heading"] = turned.cumsum(2) / valid_steps
         series["final_heading"] = turned
-    found = {}
+    results: dict[int, dict[str, Tensor]] = {}
     for step in steps:
         visible = valid[:, step - 1, None]
-        values = {name: torch.where(visible, x[..., step - 1], torch.nan) for name, x in series.items()}
-        errors = Errors(probability=p, **values)
-        found[step] = {f"{name}6": METRICS[name].compute(errors) for name in names}
-    return found
+        at_step: dict[str, Tensor] = {}
+        for name, values in series.items():
+            at_step[name] = torch.where(visible, values[..., step - 1], torch.nan)
+        errors = Errors(probability=top_probability, **at_step)
+        results[step] = {f"{name}6": METRICS[name].compute(errors) for name in names}
+    return results
 
 
 class Worlds(NamedTuple):
@@ -139,7 +150,8 @@ def world_metrics(
     ade = ade.where(certain[:, None], torch.nan)
     fde = fde.where(certain[:, None], torch.nan)
     penalty = torch.where(fde == fde.amin(1, keepdim=True), (1 - probability) ** 2, torch.inf)
-    row, best = torch.arange(len(scene), device=scene.device), penalty.argmin(1)[scene]
+    row = torch.arange(len(scene), device=scene.device)
+    best = penalty.argmin(1)[scene]
     misses = missed(final[row, best])
     collisions = collides(trajectory[row, best], scene).to(fde.dtype)
     worlds = Worlds(
@@ -159,16 +171,20 @@ def collides(trajectory: Tensor, scene: Tensor) -> Tensor:
         trajectory: ``[A, F, 2]`` one future of each agent; scene: ``[A]`` int64 ascending.
     """
     count = torch.bincount(scene)
-    within = torch.arange(len(scene), device=scene.device) - (count.cumsum(0) - count)[scene]
-    padded = trajectory.new_full((len(count), int(count.max()), *trajectory.shape[1:]), torch.nan)
-    padded[scene, within] = trajectory
-    # One step at a time: the distances of all steps at once would be the largest array by far.
+    first_row = count.cumsum(0) - count
+    rank = torch.arange(len(scene), device=scene.device) - first_row[scene]
+    F = trajectory.shape[1]
+    padded = trajectory.new_full((len(count), int(count.max()), F, 2), torch.nan)
+    padded[scene, rank] = trajectory
     near = torch.zeros(len(count), padded.shape[1], dtype=torch.bool, device=scene.device)
-    for x, y in zip(padded[..., 0].unbind(2), padded[..., 1].unbind(2), strict=True):
+    # One step at a time: the distances of all steps at once would be the largest array by far.
+    for step in range(F):
+        x = padded[:, :, step, 0]
+        y = padded[:, :, step, 1]
         distance = torch.hypot(x[:, :, None] - x[:, None], y[:, :, None] - y[:, None])
         distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
         near |= (distance < COLLISION_THRESHOLD_M).any(2)
-    return near[scene, within]
+    return near[scene, rank]
 
 
 def _mean(values: Tensor, scene: Tensor) -> Tensor:

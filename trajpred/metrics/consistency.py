@@ -36,14 +36,14 @@ class Matched(NamedTuple):
 
     def displacement(self) -> NDArray[np.float64]:
         """Return the distance ``[A]`` of matched modes, mean over the modes."""
-        found: NDArray[np.float64] = self._to_partner().mean(axis=1)
-        return found
+        mean: NDArray[np.float64] = self._to_partner().mean(axis=1)
+        return mean
 
     def weighted_displacement(self) -> NDArray[np.float64]:
         """Return the distance ``[A]`` of matched modes, weighted by the mean of their two probabilities."""
         weight = self.before + self.after
-        found: NDArray[np.float64] = (weight * self._to_partner()).sum(axis=1) / weight.sum(axis=1)
-        return found
+        mean: NDArray[np.float64] = (weight * self._to_partner()).sum(axis=1) / weight.sum(axis=1)
+        return mean
 
     def switched(self) -> NDArray[np.float64]:
         """Return 1 where the partner of the most probable mode is not the most probable one, else 0: ``[A]``.
@@ -56,8 +56,8 @@ class Matched(NamedTuple):
 
     def probability_change(self) -> NDArray[np.float64]:
         """Return the total variation distance ``[A]`` of the matched probabilities, 0 to 1."""
-        found: NDArray[np.float64] = np.abs(self.after - self.before).sum(axis=1) / 2
-        return found
+        change: NDArray[np.float64] = np.abs(self.after - self.before).sum(axis=1) / 2
+        return change
 
     def _to_partner(self) -> NDArray[np.float64]:
         return np.take_along_axis(self.distance, self.partner[..., None], 2)[..., 0]
@@ -100,10 +100,13 @@ def assignment(cost: NDArray[np.float64]) -> NDArray[np.int64]:
 
     Compares all K! assignments: K must be small.
     """
-    every = np.array([*permutations(range(cost.shape[1]))])
-    total = sum(cost[:, row, columns] for row, columns in enumerate(every.T))
-    found: NDArray[np.int64] = every[np.argmin(total, axis=1)]
-    return found
+    K = cost.shape[1]
+    candidates = np.array(list(permutations(range(K))))
+    total = np.zeros((len(cost), len(candidates)), cost.dtype)
+    for row in range(K):
+        total += cost[:, row, candidates[:, row]]
+    cheapest: NDArray[np.int64] = candidates[np.argmin(total, axis=1)]
+    return cheapest
 
 
 def _most_probable(

@@ -36,7 +36,11 @@ class Errors(NamedTuple):
 
     def top(self, k: int) -> Errors:
         """Select the ``k`` most probable modes, or all if there are fewer."""
-        return self._replace(**{name: x[:, :k] for name, x in self._asdict().items() if x is not None})
+        top: dict[str, Tensor] = {}
+        for name, values in self._asdict().items():
+            if values is not None:
+                top[name] = values[:, :k]
+        return Errors(**top)
 
 
 def mode_errors(
@@ -51,16 +55,22 @@ def mode_errors(
 
     NaN for agents with a probability that is not finite, whose most probable modes are unknown.
     """
-    found = [average_error(trajectory, target, valid), final_error(trajectory, target, valid), probability]
+    errors = {
+        "average": average_error(trajectory, target, valid),
+        "final": final_error(trajectory, target, valid),
+        "probability": probability,
+    }
     if heading is not None and target_heading is not None:
         error = heading_error(heading, target_heading, valid)
-        final = error.take_along_dim(last_step(valid)[:, None, None], 2)[..., 0]
-        found.append(error.sum(2) / valid.sum(1, keepdim=True))
-        found.append(final.where(valid.any(1, keepdim=True), nan))
+        at_end = error.take_along_dim(last_step(valid)[:, None, None], 2)[..., 0]
+        errors["average_heading"] = error.sum(2) / valid.sum(1, keepdim=True)
+        errors["final_heading"] = at_end.where(valid.any(1, keepdim=True), nan)
     certain = probability.isfinite().all(1, keepdim=True)
-    found = [values.where(certain, nan) for values in found]
     order = by_probability(probability)
-    return Errors(*(x.take_along_dim(order, 1) for x in found))
+    ranked: dict[str, Tensor] = {}
+    for name, values in errors.items():
+        ranked[name] = values.where(certain, nan).take_along_dim(order, 1)
+    return Errors(**ranked)
 
 
 def heading_error(heading: Tensor, target_heading: Tensor, valid: Tensor) -> Tensor:
@@ -105,7 +115,8 @@ def of_best(error: Tensor, value: Tensor) -> Tensor:
 def displacement(trajectory: Tensor, target: Tensor) -> Tensor:
     """Compute the distance ``[A, K, F]`` of ``[A, K, F, 2]`` from ``[A, F, 2]``."""
     # With x and y apart hypot reads consecutive memory: five times as fast.
-    x, y = (trajectory[..., axis] - target[:, None, :, axis] for axis in (0, 1))
+    x = trajectory[..., 0] - target[:, None, :, 0]
+    y = trajectory[..., 1] - target[:, None, :, 1]
     return x.hypot(y)
 
 

@@ -41,13 +41,20 @@ class ForecastMetrics(Metric):
 
     def __init__(self, groups: Sequence[str] = GROUPS) -> None:
         super().__init__()
-        self.groups, self.names = tuple(groups), columns("training")
-        metric = {name: metric_of(name).name for name in self.names}
-        self.metrics = sorted({*metric.values()})
-        self.ks = sorted({int(name.removeprefix(one)) for name, one in metric.items()})
-        zeros = torch.zeros(len(self.groups), len(self.names), dtype=torch.float64)
-        self.add_state("total", zeros, dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros(len(self.groups), dtype=torch.int64), dist_reduce_fx="sum")
+        self.groups = tuple(groups)
+        self.names = columns("training")
+        metrics: set[str] = set()
+        ks: set[int] = set()
+        for column in self.names:
+            metric = metric_of(column).name
+            metrics.add(metric)
+            ks.add(int(column.removeprefix(metric)))
+        self.metrics = sorted(metrics)
+        self.ks = sorted(ks)
+        total = torch.zeros(len(self.groups), len(self.names), dtype=torch.float64)
+        count = torch.zeros(len(self.groups), dtype=torch.int64)
+        self.add_state("total", total, dist_reduce_fx="sum")
+        self.add_state("count", count, dist_reduce_fx="sum")
 
     def update(
         self,
@@ -65,17 +72,19 @@ class ForecastMetrics(Metric):
 
         Raises: ValueError if ``group`` does not contain exactly the groups of this metric.
         """
-        known = valid.any(dim=1)
-        member = {"all": torch.ones_like(known)} if "all" in self.groups else {}
-        member |= group or {}
-        if set(member) != set(self.groups):
-            raise ValueError(f"groups given: {sorted(member)}; expected: {sorted(self.groups)}")
-        chosen = torch.stack([member[name] & known for name in self.groups])
-        found = agent_metrics(trajectory, probability, target, valid, self.ks, self.metrics)
-        values = torch.stack([found[name] for name in self.names], dim=1).to(self.total.dtype)
+        has_truth = valid.any(dim=1)
+        members: dict[str, Tensor] = {}
+        if "all" in self.groups:
+            members["all"] = torch.ones_like(has_truth)
+        members.update(group or {})
+        if set(members) != set(self.groups):
+            raise ValueError(f"groups given: {sorted(members)}; expected: {sorted(self.groups)}")
+        counted = torch.stack([members[name] & has_truth for name in self.groups])
+        metrics = agent_metrics(trajectory, probability, target, valid, self.ks, self.metrics)
+        values = torch.stack([metrics[name] for name in self.names], dim=1).to(self.total.dtype)
         # Not a matrix product: 0 * NaN would add the values of omitted agents to the sums.
-        self.total += torch.where(chosen[..., None], values, 0.0).sum(dim=1)
-        self.count += chosen.sum(dim=1)
+        self.total += torch.where(counted[..., None], values, 0.0).sum(dim=1)
+        self.count += counted.sum(dim=1)
 
     def compute(self) -> dict[str, dict[str, float]]:
         """Return for each group its means by name (``minADE6`` …) and ``count``, the number of agents.
@@ -83,7 +92,9 @@ class ForecastMetrics(Metric):
         A group without agents has ``count`` 0 and no means.
         """
         means = (self.total / self.count[:, None]).tolist()
-        return {
-            group: {"count": count} | (dict(zip(self.names, row, strict=True)) if count else {})
-            for group, count, row in zip(self.groups, self.count.tolist(), means, strict=True)
-        }
+        results: dict[str, dict[str, float]] = {}
+        for row, (group, count) in enumerate(zip(self.groups, self.count.tolist(), strict=True)):
+            results[group] = {"count": count}
+            if count:
+                results[group].update(zip(self.names, means[row], strict=True))
+        return results

@@ -35,7 +35,8 @@ WRONG_WAY_S = 1.0
 
 def is_road_vehicle(object_type: NDArray[np.integer]) -> NDArray[np.bool_]:
     """Return whether agents of ``object_type`` ``[...]`` (index of OBJECT_TYPES) are bound to the road."""
-    return np.isin(object_type, [OBJECT_TYPES.index(name) for name in ROAD_VEHICLES])
+    codes = [OBJECT_TYPES.index(name) for name in ROAD_VEHICLES]
+    return np.isin(object_type, codes)
 
 
 def road_area(lane_map: LaneMap) -> shapely.Geometry | None:
@@ -46,7 +47,8 @@ def road_area(lane_map: LaneMap) -> shapely.Geometry | None:
     :data:`HALF_LANE_WIDTH_M`. Lanes do not contain parking bays, shoulders and driveways, so rates on the two
     kinds of map are not comparable.
     """
-    shapes = _polygons(lane_map.drivable_area) if len(lane_map.drivable_area) else _lane_shapes(lane_map)
+    has_areas = len(lane_map.drivable_area) > 0
+    shapes = _polygons(lane_map.drivable_area) if has_areas else _lane_shapes(lane_map)
     if not len(shapes):
         return None
     area = shapely.union_all(shapes)
@@ -97,10 +99,12 @@ def _against_all_lanes(
     start, end, lane = _segments(lane_map.centerline)
     tree = shapely.STRtree(shapely.linestrings(np.stack((start, end), 1)))
     point, segment = tree.query(shapely.points(points), predicate="dwithin", distance=LANE_REACH_M)
-    turned = np.abs(wrap_angle(heading[point] - direction(end - start)[segment]))
+    lane_heading = direction(end - start)
+    turned = np.abs(wrap_angle(heading[point] - lane_heading[segment]))
     allowed = (turned <= WRONG_WAY_RAD) | lane_map.is_intersection[lane[segment]]
-    near, permitted = np.zeros(len(points), np.bool_), np.zeros(len(points), np.bool_)
+    near = np.zeros(len(points), np.bool_)
     near[point] = True
+    permitted = np.zeros(len(points), np.bool_)
     permitted[point[allowed]] = True
     return near & ~permitted
 
@@ -108,22 +112,30 @@ def _against_all_lanes(
 def _segments(lines: Ragged) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Return start and end ``[M, 2]`` of the segments of all lines, and the line ``[M]`` of each."""
     row = np.repeat(np.arange(len(lines)), lines.lengths)
-    xy, inner = lines.values[:, :2], row[1:] == row[:-1]
-    inner &= (xy[1:] != xy[:-1]).any(-1)  # a repeated point has no direction
-    return xy[:-1][inner], xy[1:][inner], row[1:][inner]
+    start = lines.values[:-1, :2]
+    end = lines.values[1:, :2]
+    same_line = row[1:] == row[:-1]
+    moves = (end != start).any(-1)  # a repeated point has no direction
+    inner = same_line & moves
+    return start[inner], end[inner], row[1:][inner]
 
 
 def _polygons(rings: Ragged) -> NDArray[np.object_]:
     """Build a valid polygon from each row of vertices ``[V, 2 or 3]``; open rings are closed."""
     row = np.repeat(np.arange(len(rings)), rings.lengths)
-    return shapely.make_valid(shapely.polygons(shapely.linearrings(rings.values[:, :2], indices=row)))
+    closed = shapely.linearrings(rings.values[:, :2], indices=row)
+    return shapely.make_valid(shapely.polygons(closed))
 
 
 def _lane_shapes(lane_map: LaneMap) -> NDArray[np.object_]:
     """Build a polygon for each lane."""
-    left, right = lane_map.left_boundary, lane_map.right_boundary
+    left = lane_map.left_boundary
+    right = lane_map.right_boundary
     bounded = (left.lengths >= 2) & (right.lengths >= 2)
-    rings = [np.concatenate((left[i][:, :2], right[i][::-1, :2])) for i in np.flatnonzero(bounded).tolist()]
+    rings: list[NDArray[np.float64]] = []
+    for lane in np.flatnonzero(bounded).tolist():
+        backwards = right[lane][::-1, :2]
+        rings.append(np.concatenate((left[lane][:, :2], backwards)))
     row = np.repeat(np.arange(len(lane_map)), lane_map.centerline.lengths)
     bare = ~bounded[row]
     rank = np.cumsum(~bounded) - 1  # shapely requires consecutive indices

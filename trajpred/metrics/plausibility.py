@@ -116,7 +116,9 @@ class Futures:
 
     def until(self, steps: int | None = None) -> FuturesUntil:
         """Return the futures as if they ended after ``steps``, by default all."""
-        return FuturesUntil(self, self.trajectory.shape[2] if steps is None else steps)
+        if steps is None:
+            steps = self.trajectory.shape[2]
+        return FuturesUntil(self, steps)
 
 
 class FuturesUntil(NamedTuple):
@@ -163,7 +165,8 @@ class FuturesUntil(NamedTuple):
 
 def collision_share(futures: Futures) -> NDArray[np.float64]:
     """Compute the probability ``[A]`` of the worlds in which an agent collides; NaN without worlds."""
-    rows, share = futures.in_world, np.full(len(futures.scene), np.nan)
+    rows = futures.in_world
+    share = np.full(len(futures.scene), np.nan)
     hit = collisions(
         futures.trajectory[rows],
         futures.heading[rows],
@@ -206,8 +209,10 @@ def kinematics(
     past = origin[:, None] + ago * origin_velocity[:, None]
     path = np.concatenate((np.broadcast_to(past[:, None], (A, K, gap + 1, 2)), trajectory), axis=2)
     chord = (path[:, :, gap:] - path[:, :, :-gap]) / (gap * step_s)  # m/s
-    first, second = chord[:, :, :-gap], chord[:, :, gap:]
-    s1, s2 = norm(first), norm(second)
+    first = chord[:, :, :-gap]
+    second = chord[:, :, gap:]
+    s1 = norm(first)
+    s2 = norm(second)
     moving = (s1 > MOVING_SPEED) & (s2 > MOVING_SPEED)
     cross = np.abs(first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0])
     # |c1 + c2| of an exact reversal is 0: its curvature is infinite, and infeasible.
