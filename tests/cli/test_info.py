@@ -18,17 +18,22 @@ from trajpred.store import ScenarioStore
 
 def test_stores_and_scenarios(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     title, rows = describe(str(store))
-    assert title == f"Store {store}" and rows["source"] == "argoverse2"
-    assert rows["train"].startswith("10 scenarios, 50 + 60 steps, ") and rows["train"].endswith(" MB")
+    assert title == f"Store {store}"
+    assert rows["source"] == "argoverse2"
+    assert rows["train"].startswith("10 scenarios, 50 + 60 steps, ")
+    assert rows["train"].endswith(" MB")
     scenario = ScenarioStore(store, "val")[0]
     title, rows = describe(scenario.scenario_id[:8], store)
-    assert title == f"Scenario {scenario.scenario_id}" and rows["split"] == "val"
-    assert rows["time"] == "50 + 60 steps of 0.1 s" and rows["focal"].endswith(scenario.focal_id)
+    assert title == f"Scenario {scenario.scenario_id}"
+    assert rows["split"] == "val"
+    assert rows["time"] == "50 + 60 steps of 0.1 s"
+    assert rows["focal"].endswith(scenario.focal_id)
     raw = SAMPLE / "val" / scenario.scenario_id
     of_file = describe(str(raw))[1]
     assert of_file["source"] == "argoverse2"
     assert of_file.keys() - {"source"} == rows.keys() - {"split", "store"}
-    assert all(of_file[name] == rows[name] for name in ("city", "time", "scored", "focal"))
+    for name in ("city", "time", "scored", "focal"):
+        assert of_file[name] == rows[name]
     assert describe(str(SAMPLE))[1]["val"] == "5 scenarios"
     assert run("info", scenario.scenario_id[:8], "--store", store) == 0
     assert scenario.scenario_id in capsys.readouterr().out
@@ -36,26 +41,33 @@ def test_stores_and_scenarios(store: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_path: Path) -> None:
     shipped = describe("argoverse-nano")[1]
-    assert shipped["steps"] == "50 + 60 of 0.1 s" and shipped["model"].endswith("M parameters")
-    assert "7,377 scenarios of argoverse1" in shipped["training"] and shipped["recipe"] == "argoverse-nano"
+    assert shipped["steps"] == "50 + 60 of 0.1 s"
+    assert shipped["model"].endswith("M parameters")
+    assert "7,377 scenarios of argoverse1" in shipped["training"]
+    assert shipped["recipe"] == "argoverse-nano"
     of_run = describe(str(trained))[1]
     assert of_run == describe(str(trained / "checkpoints" / "best.ckpt"))[1]
-    assert "for 2 epochs, " in of_run["training"] and "best.ckpt" in of_run["file"]
+    assert "for 2 epochs, " in of_run["training"]
+    assert "best.ckpt" in of_run["file"]
     results = describe(str(trained / "evaluation.json"))[1]
-    assert "constant_velocity" in results and "5 scenarios of val, focal agents: minADE1 3.89" in str(results)
+    assert "constant_velocity" in results
+    assert "5 scenarios of val, focal agents: minADE1 3.89" in str(results)
     out = tmp_path / "p.parquet"
     assert run("predict", "--checkpoint", "constant_velocity", "--store", store, "--out", out) == 0
     predictions = describe(str(out))[1]
-    assert predictions["scenarios"].startswith("5, ") and predictions["steps"] == "60"
+    assert predictions["scenarios"].startswith("5, ")
+    assert predictions["steps"] == "60"
 
 
 def test_a_model_of_ones_own_classes_is_described_without_them(tmp_path: Path) -> None:
     content = read_checkpoint("argoverse-nano")
     content[CONFIG]["decoder"]["class_path"] = "elsewhere.OwnDecoder"
     torch.save(content, tmp_path / "own.ckpt")
-    found, shipped = describe(str(tmp_path / "own.ckpt"))[1], describe("argoverse-nano")[1]
-    assert found["model"] == "SceneEncoder with OwnDecoder, 0.2 M parameters"
-    assert [found[name] for name in ("futures", "steps")] == [shipped[name] for name in ("futures", "steps")]
+    rows = describe(str(tmp_path / "own.ckpt"))[1]
+    shipped = describe("argoverse-nano")[1]
+    assert rows["model"] == "SceneEncoder with OwnDecoder, 0.2 M parameters"
+    assert rows["futures"] == shipped["futures"]
+    assert rows["steps"] == shipped["steps"]
 
 
 @pytest.mark.parametrize(
@@ -68,15 +80,20 @@ def test_anything_else_is_one_sentence(what: str, problem: str, store: Path) -> 
 
 
 def test_a_map_is_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, out = tmp_path / "town.xodr", tmp_path / "town.png"
+    path = tmp_path / "town.xodr"
+    out = tmp_path / "town.png"
     path.write_bytes(town())
     title, rows = describe(str(path))
-    assert title == f"Map {path}" and rows["format"] == "OpenDRIVE" and rows["crossings"] == 1
-    assert rows["lanes"].startswith("11 segments (8 VEHICLE, 3 BIKE), 0.1") and rows["faults"] == "none"
+    assert title == f"Map {path}"
+    assert rows["format"] == "OpenDRIVE"
+    assert rows["crossings"] == 1
+    assert rows["lanes"].startswith("11 segments (8 VEHICLE, 3 BIKE), 0.1")
+    assert rows["faults"] == "none"
     apart = town().replace(b'x="49.58851"', b'x="59.58851"', 1)
     path.write_bytes(apart)
     assert describe(str(path))[1]["faults"] == "1 successors begin more than 0.1 m away, up to 10.0 m"
     assert run("visualize", "--map", path, "--out", out) == 0
-    assert Image.open(out).size == (1080, 1236) and str(out) in capsys.readouterr().out
+    assert Image.open(out).size == (1080, 1236)
+    assert str(out) in capsys.readouterr().out
     assert run("visualize", "--map", path, "--checkpoint", "constant_velocity", "--out", out) == 2
     assert "is drawn alone" in capsys.readouterr().err

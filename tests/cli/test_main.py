@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,34 @@ NAMES = [function.__name__ for function in COMMANDS]
 #: A YAML file without a model.
 NO_MODEL = ROOT / "configs" / "trainer" / "cpu.yaml"
 #: Nothing can be written here.
-BELOW_A_FILE, NO_FOLDER = ROOT / "LICENSE" / "out", f"{ROOT / 'LICENSE'}: is a file, a folder is needed"
+BELOW_A_FILE = ROOT / "LICENSE" / "out"
+#: What is said about it.
+NO_FOLDER = f"{ROOT / 'LICENSE'}: is a file, a folder is needed"
 
 
-def test_every_command_has_a_tool_and_help_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_a_tool() -> None:
     for name in [*NAMES, "benchmark"]:
         assert f'main("{name}")' in (ROOT / "tools" / f"{name}.py").read_text()
-    for prefix, functions in ((), COMMANDS), (("benchmark",), BENCHMARKS):
-        assert run(None, *prefix, *["--help"] * bool(prefix)) == 0
-        page = capsys.readouterr().out
-        for function in functions:
-            assert function.__name__ in page and (function.__doc__ or "").split()[0] in page
-            assert run(None, *prefix, function.__name__, "--help") == 0
-            described = capsys.readouterr().out
-            for option in function.__kwdefaults__ or ():
-                assert f"--{option.replace('_', '-')} " in described, (function, option)
-                assert f" {option}: " in (function.__doc__ or ""), (function, option)
+
+
+@pytest.mark.parametrize(
+    ("overview", "functions"),
+    [([], COMMANDS), (["benchmark", "--help"], BENCHMARKS)],
+)
+def test_help_describes_every_command_and_option(
+    overview: list[str], functions: Sequence[Callable[..., Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(None, *overview) == 0
+    page = capsys.readouterr().out
+    for function in functions:
+        docstring = function.__doc__ or ""
+        assert function.__name__ in page
+        assert docstring.split()[0] in page
+        assert run(None, *overview[:1], function.__name__, "--help") == 0
+        help_text = capsys.readouterr().out
+        for option in function.__kwdefaults__ or ():
+            assert f"--{option.replace('_', '-')} " in help_text, (function, option)
+            assert f" {option}: " in docstring, (function, option)
 
 
 def test_help_and_errors_of_usage_and_light_commands_import_no_torch() -> None:

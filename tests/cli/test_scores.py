@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import SAMPLE, run
 from trajpred.store import ScenarioStore
 
-COORDINATES = "predicted_trajectory_x", "predicted_trajectory_y"
+COORDINATES = ("predicted_trajectory_x", "predicted_trajectory_y")
 #: A scenario of Argoverse 2's own validation split.
 NATIVE = "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
 CHANGE = re.compile(r"^\| +focal minFDE6 \|.*\|$", re.MULTILINE)
@@ -27,39 +27,54 @@ CHANGE = re.compile(r"^\| +focal minFDE6 \|.*\|$", re.MULTILINE)
 def test_predictions_are_written_scored_and_compared(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, steady, ours = (tmp_path / name for name in ("p.parquet", "steady.json", "ours.json"))
-    at = ["--store", store]
-    assert run("predict", "--checkpoint", "lane_following", *at, "--out", out) == 0
-    assert "5 tracks of 5 scenarios" in capsys.readouterr().out
-    assert run("evaluate", *at, "--json", steady, "--by", "class", "city", "--k", "1", "6") == 0
+    predictions = tmp_path / "p.parquet"
+    baseline = tmp_path / "baseline.json"
+    results = tmp_path / "results.json"
     table = tmp_path / "new" / "table.md"
-    assert run("evaluate", *at, "--checkpoint", out, "--json", ours, "--markdown", table) == 0
+    at = ["--store", store]
+    assert run("predict", "--checkpoint", "lane_following", *at, "--out", predictions) == 0
+    assert "5 tracks of 5 scenarios" in capsys.readouterr().out
+    assert run("evaluate", *at, "--json", baseline, "--by", "class", "city", "--k", "1", "6") == 0
+    assert run("evaluate", *at, "--checkpoint", predictions, "--json", results, "--markdown", table) == 0
     printed = capsys.readouterr().out
-    assert "focal agents by class" in printed and "tracks were not predicted" in printed
+    assert "focal agents by class" in printed
+    assert "tracks were not predicted" in printed
     assert " minFDE6 |" in table.read_text()
-    assert run("compare", "--results", steady, ours, "--scenes", "2") == 0
+
+    assert run("compare", "--results", baseline, results, "--scenes", "2") == 0
     compared = capsys.readouterr().out
-    assert re.findall(r"^\| +(\S+) \|.*\]", compared, re.MULTILINE)[:2] == ["constant_velocity", "p.parquet"]
-    [command] = [line.split() for line in compared.splitlines() if line.startswith("trajpred visualize")]
-    assert {"STORE", "CHECKPOINT", "AGAINST"} < {*command}
-    against = ["--against", "constant_velocity", "--scenes", "1", "--k", "1", "--group", "focal", "all"]
-    assert run("evaluate", *at, "--checkpoint", out, *against, "--by", "class", "--json", ours) == 0
+    predictors = re.findall(r"^\| +(\S+) \|.*\]", compared, re.MULTILINE)
+    assert predictors[:2] == ["constant_velocity", "p.parquet"]
+    [command] = re.findall(r"^trajpred visualize .*", compared, re.MULTILINE)
+    assert {"STORE", "CHECKPOINT", "AGAINST"} < set(command.split())
+
+    options = ["--against", "constant_velocity", "--scenes", "1", "--k", "1", "--group", "focal", "all"]
+    options += ["--by", "class", "--json", results]
+    assert run("evaluate", *at, "--checkpoint", predictions, *options) == 0
     printed = capsys.readouterr().out
-    assert "K = 1" in printed and "K = 6" not in printed and "focal | all agents by class" in printed
+    assert "K = 1" in printed
+    assert "K = 6" not in printed
+    assert "focal | all agents by class" in printed
     assert CHANGE.findall(compared)[-1] == CHANGE.findall(printed)[-1], "the change that compare reports"
-    assert [one["predictor"] for one in json.loads(ours.read_text())] == ["p.parquet", "constant_velocity"]
-    _, *words = shlex.split(printed.splitlines()[-1])  # the command it ends with
+    first, second = json.loads(results.read_text())
+    assert first["predictor"] == "p.parquet"
+    assert second["predictor"] == "constant_velocity"
+
+    _, *words = shlex.split(printed.splitlines()[-1])  # the command that the report ends with
     page = tmp_path / "changes.html"
-    assert run(*words[: words.index("--out")], "--out", page, *words[words.index("--out") + 2 :]) == 0
-    listed = [line.split()[1] for line in printed.splitlines() if re.match(r"\| [0-9a-f-]{36} \|", line)]
+    words[words.index("--out") + 1] = str(page)
+    assert run(*words) == 0
     index = page.read_text("utf-8").split('id="index">')[1].split("</script>")[0]
-    assert [one["id"] for one in json.loads(index)["scenes"]] == listed and len(listed) == 2
+    on_page = [scene["id"] for scene in json.loads(index)["scenes"]]
+    assert on_page == re.findall(r"^\| ([0-9a-f-]{36}) \|", printed, re.MULTILINE)
+    assert len(on_page) == 2
 
 
 def test_a_predictions_file_of_worlds_is_used_with_joint(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at, worlds = ["--store", store], tmp_path / "worlds.parquet"
+    at = ["--store", store]
+    worlds = tmp_path / "worlds.parquet"
     scored = ["--agents", "scored", "--limit", "2"]
     assert run("predict", *at, "--joint", *scored, "--out", worlds) == 0
     for joint in ([], ["--joint"]):
@@ -77,34 +92,42 @@ def test_a_predictions_file_of_worlds_is_used_with_joint(
 def test_updates_are_scored_and_compared(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at, found = ["--store", store], tmp_path / "found.json"
+    at = ["--store", store]
+    results = tmp_path / "results.json"
     options = ["--streaming", "--every-s", "1", "--updates", "4"]
     options += ["--against", "constant_velocity", "--scenes", "0"]
-    assert run("evaluate", *at, "--checkpoint", "lane_following", *options, "--json", found) == 0
+    assert run("evaluate", *at, "--checkpoint", "lane_following", *options, "--json", results) == 0
     printed = capsys.readouterr().out
     updates = re.findall(r"^\| +(\S+ s) \|.* ([\d.]+|-) \|$", printed.split("every update")[1], re.MULTILINE)
-    assert [name for name, _ in updates] == ["2 s", "3 s", "4 s", "5 s"] and updates[0][1] == "-"
+    times = [name for name, _ in updates]
+    assert times == ["2 s", "3 s", "4 s", "5 s"]
+    assert updates[0][1] == "-", "no update precedes the first"
     assert " probability change |" in printed.split("lane_following against")[1]
-    ours, steady = json.loads(found.read_text())
-    changes = [one["updates"]["3 s"]["focal"]["probability change"] for one in (ours, steady)]
-    assert changes[0] > changes[1] == 0
-    assert run("compare", "--results", found) == 0
+    lane_following, constant_velocity = json.loads(results.read_text())
+    assert lane_following["updates"]["3 s"]["focal"]["probability change"] > 0
+    assert constant_velocity["updates"]["3 s"]["focal"]["probability change"] == 0
+    assert run("compare", "--results", results) == 0
     assert "mode displacement against lane_following" in capsys.readouterr().out
 
 
 def test_the_tables_of_a_file_without_focal_tracks_are_reported(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at, path, table = ["--store", store], tmp_path / "others.parquet", tmp_path / "table.md"
+    at = ["--store", store]
+    path = tmp_path / "others.parquet"
+    table = tmp_path / "table.md"
     assert run("predict", *at, "--joint", "--agents", "scored", "--out", path) == 0
-    rows, focal = pq.read_table(path), [one.focal_id for one in ScenarioStore(store, "val")]
+    rows = pq.read_table(path)
+    focal = [scenario.focal_id for scenario in ScenarioStore(store, "val")]
     pq.write_table(rows.filter(~pc.field("track_id").isin(focal)), path)
     capsys.readouterr()
     against = ["--against", "lane_following", "--markdown", table]
     assert run("evaluate", *at, "--checkpoint", path, *against) == 2
     out, err = capsys.readouterr()
     assert err.splitlines()[-1] == "error: others.parquet predicts no focal agent to compare by"
-    assert "others.parquet: 5 scenarios, K = 6" in out and table.read_text() in out and "focal: 5)" in out
+    assert "others.parquet: 5 scenarios, K = 6" in out
+    assert "focal: 5)" in out
+    assert table.read_text() in out
 
 
 def test_gaps_in_a_predictions_file_are_reported(
@@ -115,7 +138,8 @@ def test_gaps_in_a_predictions_file_are_reported(
     assert run("predict", "--checkpoint", "lane_following", *at, "--out", part, "--limit", "3") == 0
     assert run("evaluate", *at, "--against", part) == 0
     printed = capsys.readouterr().out
-    assert "part.parquet, 3 focal agents" in printed and "(scored: 38, focal: 2)" in printed
+    assert "part.parquet, 3 focal agents" in printed
+    assert "(scored: 38, focal: 2)" in printed
     assert run("evaluate", *at, "--checkpoint", part, "--limit", "2", "--strict") == 0
     assert run("evaluate", *at, "--checkpoint", part, "--limit", "2", "--check-with-av2") == 0
     assert "nan" not in capsys.readouterr().out
@@ -124,40 +148,64 @@ def test_gaps_in_a_predictions_file_are_reported(
     assert run("evaluate", *at, "--checkpoint", part, "--split", "train", "--strict") == 2
 
 
-def _with(rows: pa.Table, change: Callable[[Any], object], *columns: str) -> pa.Table:
-    values = rows.to_pydict()
-    return pa.table(values | {name: [change(x) for x in values[name]] for name in columns})
+#: Mistakes that a program makes in every row: the columns, what it does to a value, and the reason given.
+MISTAKES = [
+    pytest.param(
+        ("probability",),
+        lambda probability: 2 * probability,
+        "probabilities that sum to 2, not to 1",
+        id="sum",
+    ),
+    pytest.param(
+        COORDINATES,
+        lambda steps: steps[:25],
+        "25 steps are predicted instead of 60",
+        id="steps",
+    ),
+    pytest.param(
+        ("track_id",),
+        lambda name: f"T{name}",
+        r"track T\w+ is not in the scenario",
+        id="tracks",
+    ),
+    pytest.param(
+        ("scenario_id",),
+        lambda name: name[1:],
+        "is not in this split",
+        id="scenarios",
+    ),
+]
 
 
-#: Mistakes that a program makes in every row, and the reason that is given.
-MISTAKES: dict[str, tuple[Callable[[Any], object], tuple[str, ...], str]] = {
-    "sum": (lambda p: 2 * p, ("probability",), "5 times like .*: probabilities that sum to 2, not to 1"),
-    "steps": (lambda x: x[:25], COORDINATES, "5 times like .*: 25 steps are predicted instead of 60"),
-    "tracks": (lambda name: f"T{name}", ("track_id",), r"5 times like .*: track T\w+ is not in the scenario"),
-    "scenarios": (lambda name: name[1:], ("scenario_id",), "5 times like .*: is not in this split"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(("columns", "change", "reason"), MISTAKES)
 def test_a_file_that_is_wrong_throughout_gets_the_reason(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], mistake: str
+    columns: Sequence[str],
+    change: Callable[[Any], object],
+    reason: str,
+    store: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path, at = tmp_path / "wrong.parquet", ["--store", store]
+    path = tmp_path / "wrong.parquet"
+    at = ["--store", store]
     assert run("predict", "--checkpoint", "lane_following", *at, "--out", path) == 0
-    change, columns, reason = MISTAKES[mistake]
-    pq.write_table(_with(pq.read_table(path), change, *columns), path)
+    rows = pq.read_table(path).to_pydict()
+    for name in columns:
+        rows[name] = [change(value) for value in rows[name]]
+    pq.write_table(pa.table(rows), path)
     capsys.readouterr()
     assert run("evaluate", "--checkpoint", path, *at) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    expected = f"^error: wrong.parquet forecasts no scored agent of split 'val'.*{reason}"
-    assert re.search(expected, error), error
+    assert error.startswith("error: wrong.parquet forecasts no scored agent of split 'val'"), error
+    assert re.search(f"5 times like .*: {reason}", error), error
 
 
 def test_the_test_split_with_futures_is_scored_by_seconds_of_history(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A native validation scenario put under ``test``: all numbers are those of the validation split."""
-    raw, store = tmp_path / "raw", tmp_path / "store"
+    raw = tmp_path / "raw"
+    store = tmp_path / "store"
     for split in ("val", "test"):
         shutil.copytree(SAMPLE / "val" / NATIVE, raw / split / NATIVE)
     assert run("prepare", "--source", "argoverse2", "--raw", raw, "--store", store) == 0

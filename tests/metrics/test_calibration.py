@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -37,33 +39,38 @@ def forecasts(
 def test_reliability_equals_plain_loops_and_adds_up(top_only: bool) -> None:
     logits, best = forecasts(300)
     p = special.softmax(logits, 1)
-    halves = (reliability(p[i::2], best[i::2], 7, top_only) for i in (0, 1))
-    found = sum(halves, start=reliability(p[:0], best[:0], 7))
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(7)]
+    even = reliability(p[0::2], best[0::2], 7, top_only)
+    odd = reliability(p[1::2], best[1::2], 7, top_only)
+    total = reliability(p[:0], best[:0], 7) + even + odd
+    members: defaultdict[int, list[tuple[float, bool]]] = defaultdict(list)
     for row, mode in zip(p, best, strict=True):
-        for k in [int(row.argmax())] if top_only else range(6):
-            bins[int(row[k] * 7)].append((row[k], k == mode))
-    means = np.array([np.mean(members, 0) for members in bins if members])
-    sizes = [len(members) for members in bins if members]
-    assert found.diagram()["count"] == sizes
-    np.testing.assert_allclose(found.diagram()["probability"], means[:, 0])
-    np.testing.assert_allclose(found.diagram()["frequency"], means[:, 1])
+        counted = [int(row.argmax())] if top_only else range(6)
+        for k in counted:
+            members[int(row[k] * 7)].append((row[k], k == mode))
+    bins = [np.array(members[number]) for number in sorted(members)]
+    sizes = [len(pairs) for pairs in bins]
+    means = np.array([pairs.mean(0) for pairs in bins])
+    diagram = total.diagram()
+    assert diagram["count"] == sizes
+    np.testing.assert_allclose(diagram["probability"], means[:, 0])
+    np.testing.assert_allclose(diagram["frequency"], means[:, 1])
     error = np.average(abs(means[:, 1] - means[:, 0]), weights=sizes)
-    assert found.expected_calibration_error == pytest.approx(error)
+    assert total.expected_calibration_error == pytest.approx(error)
 
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
 def test_fitted_temperature_minimises_the_negative_log_likelihood(temperature: float) -> None:
     logits, best = forecasts(8000, temperature)
-    found = fit_temperature(logits, best)
-    assert found == pytest.approx(temperature, rel=0.05)
+    fitted = fit_temperature(logits, best)
+    assert fitted == pytest.approx(temperature, rel=0.05)
 
     def loss(inverse: float) -> float:
         return float(-special.log_softmax(logits * inverse, 1)[np.arange(len(best)), best].mean())
 
     by_scipy = optimize.minimize_scalar(loss, bounds=(0.01, 10), method="bounded")
-    assert 1 / found == pytest.approx(by_scipy.x, rel=1e-4)
-    after, p = apply_temperature(special.softmax(logits, 1), found), special.softmax(logits / found, 1)
+    assert 1 / fitted == pytest.approx(by_scipy.x, rel=1e-4)
+    after = apply_temperature(special.softmax(logits, 1), fitted)
+    p = special.softmax(logits / fitted, 1)
     np.testing.assert_allclose(after, p, rtol=1e-9)
     slope = (p * logits).sum(1) - logits[np.arange(len(best)), best]  # of the likelihood in 1/T
     assert abs(slope.mean()) < 1e-12
@@ -77,13 +84,13 @@ def test_temperatures_at_their_bounds() -> None:
     excluded = np.array([[0.0, -np.inf]] * 10)
     assert 1 < fit_temperature(excluded, np.array([0] * 9 + [1])) < 1e3
     sharp = apply_temperature(np.array([[0.0, 0.4, 0.6], [1e-200, 2e-200, 0.0]]), 0.01)
-    assert sharp[0, 0] == 0 and sharp[1, 1] == pytest.approx(1) and sharp.sum(1) == pytest.approx([1, 1])
-    for wrong in (
-        lambda: fit_temperature(np.zeros((0, 6)), np.zeros(0, int)),
-        lambda: apply_temperature(sharp, 0),
-    ):
-        with pytest.raises(DataError):
-            wrong()
+    assert sharp[0, 0] == 0
+    assert sharp[1, 1] == pytest.approx(1)
+    assert sharp.sum(1) == pytest.approx([1, 1])
+    with pytest.raises(DataError, match="'best'"):
+        fit_temperature(np.zeros((0, 6)), np.zeros(0, int))
+    with pytest.raises(DataError, match="'temperature'"):
+        apply_temperature(sharp, 0)
 
 
 def test_laplace_levels_of_laplace_errors_are_uniform() -> None:
@@ -111,13 +118,17 @@ def test_conformal_radius_is_the_finite_sample_quantile(count: int, coverage: fl
 
 def test_endpoint_scores_equal_plain_loops() -> None:
     draw = np.random.default_rng(9)
-    trajectory, target = draw.normal(0, 5, (7, 6, 30, 2)), draw.normal(0, 5, (7, 30, 2))
+    trajectory = draw.normal(0, 5, (7, 6, 30, 2))
+    target = draw.normal(0, 5, (7, 30, 2))
     valid = draw.random((7, 30)) < 0.7
-    found = endpoint_scores(trajectory, target, valid, [1.0, 3.0])
+    scores = endpoint_scores(trajectory, target, valid, [1.0, 3.0])
     for a in range(7):
         for h, step in enumerate((9, 29)):
-            gaps = [np.hypot(*(mode[step] - target[a, step])) for mode in trajectory[a]]
-            np.testing.assert_allclose(found[a, h], min(gaps) if valid[a, step] else np.nan)
+            nearest = np.inf
+            for mode in trajectory[a]:
+                nearest = min(nearest, np.hypot(*(mode[step] - target[a, step])))
+            expected = nearest if valid[a, step] else np.nan
+            np.testing.assert_allclose(scores[a, h], expected)
     with pytest.raises(DataError, match="30 future steps"):
         endpoint_scores(trajectory, target, valid, [3.1])
 
@@ -136,21 +147,22 @@ def test_regions_cover_each_class_at_each_horizon() -> None:
     regions = ConformalRegions.fit(fitted, kinds, [1, 2, 3], coverage=0.9)
     score, kind = random_scores(11)
     inside = regions.covered(score, kind)
-    for one in (0, 1):
+    for object_type in (0, 1):
         for h in range(3):
-            member = (kind == one) & np.isfinite(score[:, h])
+            member = (kind == object_type) & np.isfinite(score[:, h])
             # Fitted and fresh samples both vary: five standard deviations of their difference.
-            spread = np.sqrt(0.09 / member.sum() + 0.09 / regions.count[one, h])
+            spread = np.sqrt(0.09 / member.sum() + 0.09 / regions.count[object_type, h])
             assert abs(inside[member, h].mean() - 0.9) < 5 * spread
     assert not inside[np.isnan(score)].any()
     exact = -np.log(0.1) * np.outer([1, 2], [1, 2, 3])
     np.testing.assert_allclose(regions.radius[:2], exact, rtol=0.1)
     # Types with too few agents share the radius of all types.
     assert ((regions.count[2] > 0) & (regions.count[2] < 100)).all()
-    everyone = [conformal_radius(column[np.isfinite(column)], 0.9) for column in fitted.T]
-    assert (regions.radius[2:] == everyone).all()
-    own = ConformalRegions.fit(fitted, kinds, [1, 2, 3], min_count=30).radius[2]
-    assert own.tolist() == [conformal_radius(c[(kinds == 2) & np.isfinite(c)], 0.9) for c in fitted.T]
+    few = ConformalRegions.fit(fitted, kinds, [1, 2, 3], min_count=30)
+    for h, scores in enumerate(fitted.T):
+        has_score = np.isfinite(scores)
+        assert (regions.radius[2:, h] == conformal_radius(scores[has_score], 0.9)).all()
+        assert few.radius[2, h] == conformal_radius(scores[has_score & (kinds == 2)], 0.9)
 
 
 def test_regions_survive_json() -> None:

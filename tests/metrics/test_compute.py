@@ -36,7 +36,8 @@ def by_av2(
     trajectory: NDArray[np.float64], probability: NDArray[np.float64], target: NDArray[np.float64]
 ) -> list[float]:
     """The metrics :data:`NAMES` of one agent."""
-    ade, fde = av2.compute_ade(trajectory, target), av2.compute_fde(trajectory, target)
+    ade = av2.compute_ade(trajectory, target)
+    fde = av2.compute_fde(trajectory, target)
     is_missed = av2.compute_is_missed_prediction(trajectory, target)
     brier = av2.compute_brier_fde(trajectory, target, probability)[fde.argmin()]
     brier_ade = av2.compute_brier_ade(trajectory, target, probability)[ade.argmin()]
@@ -46,8 +47,8 @@ def by_av2(
 def by_us(trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> NDArray[np.float64]:
     """``[A, 6]``: the same for all agents at once, over all modes."""
     k = trajectory.shape[1]
-    found = agent_metrics(trajectory, probability, target, valid, ks=[k], names=NAMES)
-    return torch.stack([found[f"{name}{k}"] for name in NAMES], dim=1).numpy()
+    metrics = agent_metrics(trajectory, probability, target, valid, ks=[k], names=NAMES)
+    return torch.stack([metrics[f"{name}{k}"] for name in NAMES], dim=1).numpy()
 
 
 @settings(max_examples=60)
@@ -60,10 +61,12 @@ def test_metrics_of_random_futures_equal_av2(seed: int, A: int, K: int, F: int) 
     partial = by_us(trajectory, probability, target.masked_fill(~valid[..., None], torch.nan), valid)
     assert full.shape == (A, 6)
     for i, steps in enumerate(valid.numpy()):
-        agent = [x[i].numpy() for x in (trajectory, probability, target)]
-        np.testing.assert_allclose(full[i], by_av2(*agent), rtol=1e-12, atol=1e-12)
+        path = trajectory[i].numpy()
+        p = probability[i].numpy()
+        truth = target[i].numpy()
+        np.testing.assert_allclose(full[i], by_av2(path, p, truth), rtol=1e-12, atol=1e-12)
         if steps.any():
-            expected = by_av2(agent[0][:, steps], agent[1], agent[2][steps])
+            expected = by_av2(path[:, steps], p, truth[steps])
             np.testing.assert_allclose(partial[i], expected, rtol=1e-12, atol=1e-12)
         else:
             assert np.isnan(partial[i]).all()
@@ -92,44 +95,73 @@ def test_top_k_modes_are_the_most_probable_and_of_equal_ones_the_first(
     probability: list[float], order: list[int]
 ) -> None:
     """Only mode i of agent i is right: for each k those agents are right whose mode is among the top k."""
-    K, p = len(order), torch.tensor(probability)
+    K = len(order)
+    p = torch.tensor(probability)
     trajectory = (1 - torch.eye(K))[..., None, None].expand(K, K, 1, 2)
-    target, names = torch.zeros(K, 1, 2), ("minFDE", "brier-minFDE")
-    found = agent_metrics(trajectory, p.expand(K, K), target, all_valid(target), range(1, K + 3), names)
+    target = torch.zeros(K, 1, 2)
+    metrics = agent_metrics(
+        trajectory=trajectory,
+        probability=p.expand(K, K),
+        target=target,
+        valid=all_valid(target),
+        ks=range(1, K + 3),
+        names=("minFDE", "brier-minFDE"),
+    )
     for k in range(1, K + 3):  # with fewer than k modes, all of them
-        assert (found[f"minFDE{k}"] == 0).nonzero()[:, 0].tolist() == sorted(order[:k])
-    torch.testing.assert_close(found["brier-minFDE3"][order[:3]], (1 - p[order[:3]]) ** 2)
+        right = (metrics[f"minFDE{k}"] == 0).nonzero()[:, 0]
+        assert right.tolist() == sorted(order[:k])
+    torch.testing.assert_close(metrics["brier-minFDE3"][order[:3]], (1 - p[order[:3]]) ** 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_heading_errors_are_of_the_mode_with_the_best_endpoint(dtype: torch.dtype) -> None:
-    trajectory, probability, target = (x.to(dtype) for x in random_case(1))
+    trajectory, probability, target = random_case(1)
+    trajectory = trajectory.to(dtype)
+    target = target.to(dtype)
     draw = np.random.default_rng(1)
-    heading, truth = draw.uniform(-3, 3, (5, 6, 7)), draw.uniform(-3, 3, (5, 7))
+    heading = draw.uniform(-3, 3, (5, 6, 7))
+    truth = draw.uniform(-3, 3, (5, 7))
     valid = draw.random((5, 7)) < 0.7
     valid[0] = False
-    angles = {"heading": torch.from_numpy(heading), "target_heading": torch.from_numpy(truth)}
-    found = agent_metrics(trajectory, probability, target, torch.from_numpy(valid), ks=[1], **angles)
-    assert found["minADE1"].dtype == dtype and np.isnan(found["average heading error6"][0])
+    metrics = agent_metrics(
+        trajectory,
+        probability.to(dtype),
+        target,
+        torch.from_numpy(valid),
+        ks=[1],
+        heading=torch.from_numpy(heading),
+        target_heading=torch.from_numpy(truth),
+    )
+    assert metrics["minADE1"].dtype == dtype
+    assert metrics["average heading error6"][0].isnan()
     for i in range(1, 5):
         last = np.flatnonzero(valid[i])[-1]
-        best = np.hypot(*(trajectory[i, :, last] - target[i, last]).double().numpy().T).argmin()
-        error = np.abs(np.angle(np.exp(1j * (heading[i, best] - truth[i]))))
-        assert found["average heading error6"][i] == pytest.approx(error[valid[i]].mean())
-        assert found["final heading error6"][i] == pytest.approx(error[last])
+        offset = (trajectory[i, :, last] - target[i, last]).double()
+        best = int(offset.norm(dim=-1).argmin())
+        turn = heading[i, best] - truth[i]
+        error = np.abs(np.arctan2(np.sin(turn), np.cos(turn)))
+        assert metrics["average heading error6"][i].item() == pytest.approx(error[valid[i]].mean())
+        assert metrics["final heading error6"][i].item() == pytest.approx(error[last])
 
 
 def test_metrics_at_a_horizon_are_those_of_a_future_cut_there_of_the_agents_visible_then() -> None:
     trajectory, probability, target = random_case(3, A=40, F=9)
     valid = torch.from_numpy(np.random.default_rng(3).random((40, 9)) < 0.7)
     names = ("minADE", "minFDE", "MR")
-    found = horizon_metrics(trajectory, probability, target, valid, [3, 9], names)
-    assert found.keys() == {3, 9}
-    for step, metrics in found.items():
-        cut = trajectory[:, :, :step], probability, target[:, :step], valid[:, :step]
-        expected = agent_metrics(*cut, ks=[6], names=names)
+    horizons = horizon_metrics(trajectory, probability, target, valid, [3, 9], names)
+    assert horizons.keys() == {3, 9}
+    for step, metrics in horizons.items():
+        expected = agent_metrics(
+            trajectory=trajectory[:, :, :step],
+            probability=probability,
+            target=target[:, :step],
+            valid=valid[:, :step],
+            ks=[6],
+            names=names,
+        )
         visible = valid[:, step - 1]
-        assert 0 < visible.sum() < 40 and metrics.keys() == expected.keys()
+        assert 0 < visible.sum() < 40
+        assert metrics.keys() == expected.keys()
         for name, values in metrics.items():
             assert values[~visible].isnan().all()
             torch.testing.assert_close(values[visible], expected[name][visible], rtol=1e-12, atol=1e-12)
@@ -153,16 +185,24 @@ def worlds_by_av2(trajectory: np.ndarray, probability: np.ndarray, target: np.nd
 def test_world_metrics_equal_av2(seed: int, apart: float) -> None:
     """``apart`` determines how often agents collide and miss."""
     draw = np.random.default_rng(seed)
-    sizes, K, F = draw.integers(1, 7, 5), int(draw.integers(1, 7)), int(draw.integers(1, 9))
+    sizes = draw.integers(1, 7, 5)
+    K = int(draw.integers(1, 7))
+    F = int(draw.integers(1, 9))
     target = draw.normal(0, apart, (sizes.sum(), F, 2))
     trajectory = target[:, None] + draw.normal(0, 1.5, (sizes.sum(), K, F, 2))
     probability = draw.dirichlet(np.ones(K), len(sizes))
     scene = np.repeat(np.arange(len(sizes)), sizes)
-    given = (torch.from_numpy(x) for x in (trajectory, probability, target))
-    found = world_metrics(*given, torch.ones(target.shape[:2], dtype=torch.bool), torch.from_numpy(scene))
+    metrics = world_metrics(
+        trajectory=torch.from_numpy(trajectory),
+        probability=torch.from_numpy(probability),
+        target=torch.from_numpy(target),
+        valid=torch.ones(target.shape[:2], dtype=torch.bool),
+        scene=torch.from_numpy(scene),
+    )
     for i in range(len(sizes)):
         expected = worlds_by_av2(trajectory[scene == i], probability[i], target[scene == i])
-        assert {name: x[i].item() for name, x in found.items()} == pytest.approx(expected, rel=1e-10)
+        of_scene = {name: values[i].item() for name, values in metrics.items()}
+        assert of_scene == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("probability, misses", [((0.2, 0.8), 0.0), ((0.8, 0.2), 0.5)])
@@ -172,20 +212,25 @@ def test_of_equally_good_worlds_the_more_probable_one_counts(
     """Final errors of 3 and 1 m in the first world, of 2 and 2 m in the second; 20 m between the agents."""
     path = torch.tensor([[3.0, 2.0], [21.0, 22.0]])[..., None, None] * torch.tensor([1.0, 0.0])
     target = torch.tensor([[[0.0, 0.0]], [[20.0, 0.0]]])
-    valid, scene = torch.ones(2, 1).bool(), torch.zeros(2).long()
-    found = world_metrics(path, torch.tensor([probability]), target, valid, scene)
-    assert found["actorMR"].item() == misses
-    assert found["avgBrierMinFDE"].item() == pytest.approx(2.0 + 0.2**2)
+    metrics = metrics_of_scene(path, torch.tensor([probability]), target)
+    assert metrics["actorMR"].item() == misses
+    assert metrics["avgBrierMinFDE"].item() == pytest.approx(2.0 + 0.2**2)
+
+
+def metrics_of_scene(path: Tensor, probability: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """The metrics of the worlds of agents that are all in one scene and always visible."""
+    scene = torch.zeros(len(path), dtype=torch.int64)
+    return world_metrics(path, probability, target, all_valid(target), scene)
 
 
 def test_misses_and_collisions_are_those_of_the_world_of_least_error_whatever_its_probability() -> None:
     """As in av2: the improbable world without an error counts, not the probable one that is a little off."""
     path = torch.tensor([[0.0, 0.5], [30.0, 0.5]])[..., None, None].repeat(1, 1, 3, 2)
     target = torch.tensor([0.0, 30.0])[:, None, None].repeat(1, 3, 2)
-    valid, scene = torch.ones(2, 3).bool(), torch.zeros(2).long()
-    found = world_metrics(path, torch.tensor([[0.1, 0.9]]), target, valid, scene)
-    assert found["avgBrierMinFDE"].item() == pytest.approx(0.81)
-    assert found["actorMR"].item() == found["actorCR"].item() == 0
+    metrics = metrics_of_scene(path, torch.tensor([[0.1, 0.9]]), target)
+    assert metrics["avgBrierMinFDE"].item() == pytest.approx(0.81)
+    assert metrics["actorMR"].item() == 0
+    assert metrics["actorCR"].item() == 0
 
 
 def test_agents_of_different_scenes_do_not_collide() -> None:

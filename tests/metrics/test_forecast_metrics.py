@@ -12,8 +12,10 @@ from trajpred.metrics import ForecastMetrics, agent_metrics, names_in
 from trajpred.metrics.compute import horizon_metrics, world_metrics
 
 A = 23
-#: Agents of each update, for each of two processes: uneven, and one of them has no focal agent.
-SPLITS = ((slice(0, 4), slice(4, 5), slice(5, 17)), (slice(17, 23),))
+#: Agents of each update of a process.
+FIRST_PROCESS = (slice(0, 4), slice(4, 5), slice(5, 17))
+#: Those of the only update of another process, which has no focal agent.
+SECOND_PROCESS = slice(17, 23)
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Tensor]]
 
 
@@ -39,21 +41,24 @@ def computed(*slices: slice) -> dict[str, dict[str, float]]:
     return metrics.compute()
 
 
-def assert_same(found: dict[str, dict[str, float]], expected: dict[str, dict[str, float]]) -> None:
+def assert_same(means: dict[str, dict[str, float]], expected: dict[str, dict[str, float]]) -> None:
     """Equal up to the order of addition of float64 numbers."""
-    assert found.keys() == expected.keys()
+    assert means.keys() == expected.keys()
     for name, values in expected.items():
-        assert found[name] == pytest.approx(values, rel=1e-13, abs=0)
+        assert means[name] == pytest.approx(values, rel=1e-13, abs=0)
 
 
 def test_means_are_those_of_the_agents_of_each_group() -> None:
-    *tensors, valid, groups = batch()
-    found, known = computed(slice(None)), valid.any(dim=1)
-    each = agent_metrics(*tensors, valid, names=names_in("training"))
-    for group, member in (groups | {"all": torch.ones(A, dtype=torch.bool)}).items():
-        expected = {name: x[member & known].double().mean().item() for name, x in each.items()}
-        assert found[group] == pytest.approx({"count": int((member & known).sum()), **expected}, rel=1e-13)
-    assert found["all"]["count"] == A - 1  # agent 3 has no future
+    trajectory, probability, target, valid, groups = batch()
+    means = computed(slice(None))
+    metrics = agent_metrics(trajectory, probability, target, valid, names=names_in("training"))
+    groups["all"] = torch.ones(A, dtype=torch.bool)
+    for group, member in groups.items():
+        counted = member & valid.any(dim=1)
+        expected = {name: values[counted].double().mean().item() for name, values in metrics.items()}
+        expected["count"] = int(counted.sum())
+        assert means[group] == pytest.approx(expected, rel=1e-13)
+    assert means["all"]["count"] == A - 1  # agent 3 has no future
 
 
 def test_a_probability_that_is_not_finite_leaves_no_mode_the_most_probable() -> None:
@@ -61,16 +66,19 @@ def test_a_probability_that_is_not_finite_leaves_no_mode_the_most_probable() -> 
     trajectory, probability, target, valid, groups = batch()
     expected = agent_metrics(trajectory, probability, target, valid, names=names_in("training"))
     agent = int(groups["focal"].nonzero()[0])
+    unchanged = torch.arange(A) != agent
     for value in (torch.nan, torch.inf):
         probability[agent, 2] = value
         metrics = agent_metrics(trajectory, probability, target, valid, names=names_in("training"))
         for name, values in metrics.items():
             assert values[agent].isnan()
-            others = torch.arange(A) != agent
-            torch.testing.assert_close(values[others], expected[name][others], equal_nan=True, rtol=0, atol=0)
+            before = expected[name][unchanged]
+            torch.testing.assert_close(values[unchanged], before, equal_nan=True, rtol=0, atol=0)
         means = ForecastMetrics()
         means.update(trajectory, probability, target, valid, groups)
-        assert all(math.isnan(means.compute()["focal"][name]) for name in means.names)
+        focal = means.compute()["focal"]
+        for name in means.names:
+            assert math.isnan(focal[name])
         [horizon] = horizon_metrics(trajectory, probability, target, valid, [8], ["minFDE"]).values()
         assert horizon["minFDE6"][agent].isnan()
 
@@ -88,23 +96,24 @@ def test_a_scene_with_such_a_probability_has_no_best_world() -> None:
 
 def test_means_do_not_depend_on_batches_or_processes() -> None:
     expected = computed(slice(None))
-    assert_same(computed(*SPLITS[0], *SPLITS[1]), expected)
-    assert_same(computed(*(slice(i, i + 1) for i in reversed(range(A))), slice(0, 0)), expected)
-    metrics = ForecastMetrics()
-    for agents in SPLITS[0]:
-        assert_same(metrics(*batch(agents)), computed(agents))  # the batch's own
-    other = ForecastMetrics()
-    other.update(*batch(SPLITS[1][0]))
-    metrics.merge_state(other)
-    assert_same(metrics.compute(), expected)
+    assert_same(computed(*FIRST_PROCESS, SECOND_PROCESS), expected)
+    single_agents = [slice(i, i + 1) for i in reversed(range(A))]
+    assert_same(computed(*single_agents, slice(0, 0)), expected)
+    first = ForecastMetrics()
+    for agents in FIRST_PROCESS:
+        assert_same(first(*batch(agents)), computed(agents))  # calling returns the means of the batch
+    second = ForecastMetrics()
+    second.update(*batch(SECOND_PROCESS))
+    first.merge_state(second)
+    assert_same(first.compute(), expected)
 
 
 def test_sums_are_float64() -> None:
     """A float32 sum stops growing by 1 m at 2²⁴ m: fewer agents than a validation split has."""
     metrics = ForecastMetrics(groups=("all",))
-    one = (torch.tensor([[[[1.0, 0.0]]]]), torch.ones(1, 1), torch.zeros(1, 1, 2), torch.ones(1, 1).bool())
-    metrics.update(one[0] * 2**25, *one[1:])
-    metrics.update(*one)
+    metre = torch.tensor([[[[1.0, 0.0]]]])
+    for trajectory in (metre * 2**25, metre):
+        metrics.update(trajectory, torch.ones(1, 1), torch.zeros(1, 1, 2), torch.ones(1, 1).bool())
     assert metrics.compute()["all"]["minFDE1"] == (2**25 + 1) / 2
 
 
@@ -116,6 +125,6 @@ def test_non_finite_forecasts_make_their_groups_nan_and_empty_groups_have_no_mea
     metrics.update(trajectory, probability, target, valid, groups)
     assert math.isnan(metrics.compute()["scored"]["minADE6"])
     assert metrics.compute()["focal"] == pytest.approx(computed(slice(None))["focal"], rel=1e-13)
-    assert computed(*SPLITS[1])["focal"] == {"count": 0}
+    assert computed(SECOND_PROCESS)["focal"] == {"count": 0}
     with pytest.raises(ValueError, match="focal"):
         metrics.update(trajectory, probability, target, valid, {"scored": groups["scored"]})

@@ -24,13 +24,13 @@ EVERYWHERE = ("training", "progress", "results", "interval", "breakdown", "side 
 def metric() -> Iterator[Metric]:
     """The median final error over the modes, in every table."""
     tables = dict.fromkeys(EVERYWHERE, (6,))
-    one = Metric("medianFDE", lambda errors: errors.final.median(1).values, "Median error", tables=tables)
-    alike = Metric("minADE in metres", lambda errors: errors.average.amin(1), "Average error")
-    for metric in (one, alike):
-        register(metric)
-    yield one
-    for metric in (one, alike):
-        del METRICS[metric.name]
+    median = Metric("medianFDE", lambda errors: errors.final.median(1).values, "Median error", tables=tables)
+    similar_name = Metric("minADE in metres", lambda errors: errors.average.amin(1), "Average error")
+    register(median)
+    register(similar_name)
+    yield median
+    del METRICS[median.name]
+    del METRICS[similar_name.name]
 
 
 def test_registered_metric_appears_in_tables_and_json(
@@ -40,12 +40,13 @@ def test_registered_metric_appears_in_tables_and_json(
 ) -> None:
     result = evaluate(Scattered(), ScenarioStore(store_path, "val"), ks=(6,), progress=False)
     write_results(tmp_path / "results.json", result)
-    found = json.loads((tmp_path / "results.json").read_text())
-    mean = found["metrics"]["focal"]["medianFDE6"]
-    assert mean > found["metrics"]["focal"]["minFDE6"]
-    assert found["horizons"]["6 s"]["focal"]["medianFDE6"] == pytest.approx(mean)
-    assert len(found["per_scenario"]["focal/medianFDE6"]) == found["scenarios"]
-    assert all("medianFDE6" in each for each in found["intervals"].values())
+    written = json.loads((tmp_path / "results.json").read_text())
+    mean = written["metrics"]["focal"]["medianFDE6"]
+    assert mean > written["metrics"]["focal"]["minFDE6"]
+    assert written["horizons"]["6 s"]["focal"]["medianFDE6"] == pytest.approx(mean)
+    assert len(written["per_scenario"]["focal/medianFDE6"]) == written["scenarios"]
+    for intervals in written["intervals"].values():
+        assert "medianFDE6" in intervals
     main, horizons, *_ = tables(result)
     rows = {row[0]: row[1].split()[0] for row in main.rows}
     assert rows["minADE in metres6"] == rows["minADE6"]
@@ -58,8 +59,10 @@ def test_training_evaluates_a_metric_for_its_own_k(metric: Metric) -> None:
     metrics = ForecastMetrics(groups=("all",))
     ahead = torch.stack((10 * torch.arange(6.0), torch.zeros(6)), 1)[None, :, None]
     metrics.update(ahead, torch.arange(6, 0, -1)[None] / 21, torch.zeros(1, 1, 2), torch.ones(1, 1).bool())
-    found = metrics.compute()["all"]
-    assert found["medianFDE3"] == 10.0 and "medianFDE1" not in found and "medianFDE6" not in found
+    means = metrics.compute()["all"]
+    assert means["medianFDE3"] == 10.0
+    assert "medianFDE1" not in means
+    assert "medianFDE6" not in means
     with pytest.raises(DataError, match=r"have other K than ks: \(6,\)"):
         register(replace(metric, tables={"training": (3,)}, ks=(6,)))
 

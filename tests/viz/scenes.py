@@ -16,7 +16,10 @@ from trajpred.scenario import Scenario
 
 #: Far from the origin, as city coordinates are.
 ORIGIN = np.array([7000.0, -3000.0])
-OBSERVED, FUTURE = 20, 30
+#: Number of observed steps.
+OBSERVED = 20
+#: Number of future steps.
+FUTURE = 30
 
 
 def in_city(points: list[list[float]]) -> np.ndarray:
@@ -31,7 +34,8 @@ def make_map() -> LaneMap:
     """Two neighbouring lanes with marks on their shared boundary, a crossing and a drivable area."""
     x = np.array([-60.0, 0.0, 60.0])
     rows = {y: ORIGIN + np.stack((x, np.full(3, y)), -1) for y in (-4.0, -2.0, 0.0, 2.0, 4.0)}
-    dashed, solid = MARK_TYPES.index("DASHED_WHITE"), MARK_TYPES.index("DOUBLE_SOLID_YELLOW")
+    dashed = MARK_TYPES.index("DASHED_WHITE")
+    solid = MARK_TYPES.index("DOUBLE_SOLID_YELLOW")
     return replace(
         LaneMap.from_centerlines([rows[-2.0], rows[2.0][::-1]]),
         is_intersection=np.array([False, True]),
@@ -67,10 +71,12 @@ def make_scenario(steps: int = OBSERVED + FUTURE, map: Any = None) -> Scenario:
 
 def make_forecast(scene: Scenario, names: tuple[str, ...] = ("car", "walker")) -> Forecast:
     """Six modes that turn by different angles, equally likely for all tracks, probabilities in no order."""
-    tracks, last = scene.tracks, scene.num_observed - 1
+    tracks = scene.tracks
+    last = scene.num_observed - 1
     rows = [tracks.index(name) for name in names]
     turn = np.deg2rad([10.0, -20.0, 0.0, 30.0, -5.0, 20.0])
-    away = np.arange(1, FUTURE + 1)[:, None] * 0.8 * np.stack((np.cos(turn), np.sin(turn)), -1)[:, None]
+    direction = np.stack((np.cos(turn), np.sin(turn)), -1)
+    away = np.arange(1, FUTURE + 1)[:, None] * 0.8 * direction[:, None]
     origin = tracks.position[rows, last]
     return Forecast.from_trajectories(
         scene.scenario_id,
@@ -96,14 +102,16 @@ def marginal(forecast: Forecast) -> Forecast:
 
 def artists(figure: Figure, gid: str) -> list[Any]:
     """Return the artists with ``gid`` on the first axes."""
-    found: list[Artist] = figure.axes[0].findobj(lambda part: part.get_gid() == gid)
-    return found
+    parts: list[Artist] = figure.axes[0].findobj(lambda part: part.get_gid() == gid)
+    return parts
 
 
 def lines(figure: Figure, gid: str) -> np.ndarray:
     """Return the lines of the one collection with ``gid``; of modes without their borders."""
     [collection] = artists(figure, gid)
-    paths = collection.get_paths()[1::2] if gid in ("focal-modes", "other-modes") else collection.get_paths()
+    paths = collection.get_paths()
+    if gid in ("focal-modes", "other-modes"):
+        paths = paths[1::2]
     return np.stack([path.vertices for path in paths])
 
 

@@ -32,16 +32,19 @@ def test_band_surrounds_its_mode_and_is_drawn(scene: Scenario) -> None:
     forecast = with_scales(make_forecast(scene), 0.4, 0.4)
     outlines = band_outlines(scene, forecast, 0)
     for path, outline in zip(forecast.trajectory[0], outlines, strict=True):
-        band, line = shapely.Polygon(outline), shapely.LineString(path)
+        band = shapely.Polygon(outline)
+        line = shapely.LineString(path)
         exact = line.buffer(np.log(5) * 0.4)  # the same scale in every direction
-        assert band.is_valid and band.contains(line)
+        assert band.is_valid
+        assert band.contains(line)
         assert band.symmetric_difference(exact).area < 0.03 * exact.area
     [shades] = artists(draw_scene(scene, forecast), "bands")
     order = np.argsort(forecast.probability[0], kind="stable")
     for shade, k in zip(shades.get_paths(), order.tolist(), strict=True):
         np.testing.assert_allclose(shade.vertices[: len(outlines[k])], outlines[k])
     opacity = shades.get_facecolors()[:, 3]
-    assert (np.diff(opacity) >= 0).all() and opacity[-1] < 0.3
+    assert (np.diff(opacity) >= 0).all()
+    assert opacity[-1] < 0.3
 
 
 @pytest.mark.parametrize("steps", [1, 2, FUTURE])
@@ -50,9 +53,15 @@ def test_bands_of_sharp_turns_and_few_steps_are_valid(scene: Scenario, steps: in
     angle = np.linspace(0, 1.5 * np.pi, FUTURE)
     turn = forecast.trajectory[0, 0, 0] + np.stack((np.sin(angle), 1 - np.cos(angle)), -1)
     path = np.broadcast_to(turn, forecast.trajectory.shape)
-    values = {"trajectory": path, "heading": forecast.heading, "scale": forecast.scale}
-    tight = replace(forecast, **{name: x[:, :, :steps] for name, x in values.items()})  # type: ignore[index,arg-type]
-    assert all(shapely.Polygon(outline).is_valid for outline in band_outlines(scene, tight, 0))
+    assert forecast.scale is not None
+    tight = replace(
+        forecast,
+        trajectory=path[:, :, :steps],
+        heading=forecast.heading[:, :, :steps],
+        scale=forecast.scale[:, :, :steps],
+    )
+    for outline in band_outlines(scene, tight, 0):
+        assert shapely.Polygon(outline).is_valid
 
 
 def test_modes_with_the_same_end_share_a_label(scene: Scenario) -> None:

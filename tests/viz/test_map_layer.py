@@ -12,7 +12,9 @@ from trajpred.viz.view import View, place_labels
 
 
 def area(polygon: np.ndarray) -> float:
-    x, y = (polygon - polygon[0]).T
+    local = polygon - polygon[0]
+    x = local[:, 0]
+    y = local[:, 1]
     return float(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2
 
 
@@ -24,24 +26,30 @@ def lanes() -> LaneMap:
 def test_shared_boundary_is_drawn_once_and_paint_wins(lanes: LaneMap) -> None:
     """Drawn twice and out of step, a dashed line would look solid; intersections have no unpainted edges."""
     lines, marks = boundaries(View(ORIGIN, 100.0, 1.0), lanes)
-    assert sorted(MARK_TYPES[mark] for mark in marks.tolist()) == ["DASHED_WHITE", "DOUBLE_SOLID_YELLOW"]
-    heights = {MARK_TYPES[mark]: set(line[:, 1] - ORIGIN[1]) for line, mark in zip(lines, marks, strict=True)}
-    assert heights == {"DASHED_WHITE": {0.0}, "DOUBLE_SOLID_YELLOW": {-4.0}}
+    names = np.array(MARK_TYPES)[marks].tolist()
+    assert sorted(names) == ["DASHED_WHITE", "DOUBLE_SOLID_YELLOW"]
+    dashed = lines[names.index("DASHED_WHITE")]
+    double = lines[names.index("DOUBLE_SOLID_YELLOW")]
+    assert (dashed[:, 1] - ORIGIN[1] == 0.0).all()
+    assert (double[:, 1] - ORIGIN[1] == -4.0).all()
     assert not boundaries(View(ORIGIN + 500.0, 100.0, 1.0), lanes)[0], "out of view"
 
 
 def test_double_lines_are_offset_away_from_their_lane(lanes: LaneMap) -> None:
     lines, marks = boundaries(View(ORIGIN, 100.0, 1.0), lanes)
-    [double] = [line for line, mark in zip(lines, marks, strict=True) if "DOUBLE" in MARK_TYPES[mark]]
+    double = lines[marks.tolist().index(MARK_TYPES.index("DOUBLE_SOLID_YELLOW"))]
     # The lane lies at -2, to the right of its boundary at -4 as returned; side +1 is away from it.
     np.testing.assert_allclose(offset_line(double, 0.5)[:, 1] - ORIGIN[1], -4.5)
 
 
 def test_bars_cover_half_of_a_crossing_whose_sides_run_in_opposite_directions(lanes: LaneMap) -> None:
-    edge1, edge2 = np.array([[0.0, 0.0], [12.0, 0.0]]), np.array([[12.0, 4.0], [0.0, 4.0]])
-    assert sum(abs(area(bar)) for bar in zebra_bars(edge1, edge2)) == pytest.approx(0.5 * 12 * 4)
+    edge1 = np.array([[0.0, 0.0], [12.0, 0.0]])
+    edge2 = np.array([[12.0, 4.0], [0.0, 4.0]])
+    painted = sum(abs(area(bar)) for bar in zebra_bars(edge1, edge2))
+    assert painted == pytest.approx(0.5 * 12 * 4)
     [outline], bars = crossings(View(ORIGIN, 100.0, 1.0), lanes)
-    assert abs(area(outline)) == pytest.approx(40.0) and len(bars) == 8
+    assert abs(area(outline)) == pytest.approx(40.0)
+    assert len(bars) == 8
     np.testing.assert_allclose(lane_line(lanes, 2) - ORIGIN, [[12.0, -5.0], [12.0, 5.0]])
 
 
@@ -56,9 +64,11 @@ def test_labels_cover_neither_each_other_nor_their_anchors() -> None:
 
 def test_crowded_labels_give_way() -> None:
     """The first labels stay, and none covers another."""
-    anchors, size = np.zeros((60, 2)), np.full((60, 2), [30.0, 8.0])
+    anchors = np.zeros((60, 2))
+    size = np.full((60, 2), [30.0, 8.0])
     centre = place_labels(anchors, np.zeros(60), size, np.zeros((0, 2)))
     kept = np.flatnonzero(np.isfinite(centre[:, 0]))
-    assert 5 < len(kept) < 60 and kept[0] == 0
+    assert 5 < len(kept) < 60
+    assert kept[0] == 0
     apart = np.abs(centre[kept, None] - centre[kept])
     assert ((apart >= [30, 8]).any(axis=-1) | np.eye(len(kept), dtype=bool)).all()

@@ -28,21 +28,27 @@ def test_lanes_are_as_wide_as_their_share(figure: Figure, real_scene: Scenario, 
     [drawn] = artists(figure, "attention-lanes")
     shares = attention.shares(real_scene.focal_id)[len(attention.track_id) :]
     centers = [lane_line(real_scene.map, row) for row in attention.lane.tolist()]
-    found = []
+    drawn_shares = []
     for segment in drawn.get_segments():
-        [at] = [i for i, line in enumerate(centers) if np.array_equal(line, segment)]
-        found.append(float(shares[at]))
-    assert len(found) > 3 and found == sorted(found) and found[-1] == shares.max()
-    assert (np.diff(drawn.get_linewidths()) >= 0).all() and (np.diff(drawn.get_colors()[:, 3]) >= 0).all()
+        [row] = [i for i, line in enumerate(centers) if np.array_equal(line, segment)]
+        drawn_shares.append(float(shares[row]))
+    assert len(drawn_shares) > 3
+    assert drawn_shares == sorted(drawn_shares)
+    assert drawn_shares[-1] == shares.max()
+    assert (np.diff(drawn.get_linewidths()) >= 0).all()
+    assert (np.diff(drawn.get_colors()[:, 3]) >= 0).all()
     assert (drawn.get_colors()[:, :3] == to_rgba(LIGHT.attention)[:3]).all()
 
 
 def test_attended_agents_are_ringed_and_connected(figure: Figure, real_scene: Scenario) -> None:
-    [rings], [joined] = artists(figure, "attention-agents"), artists(figure, "attention-lines")
-    start, end = np.array(joined.get_segments()).transpose(1, 0, 2)
-    assert len(rings.get_paths()) == len(end) > 1
-    assert (start == real_scene.tracks.position[real_scene.focal, real_scene.num_observed - 1]).all()
-    assert all(path.contains_point(point) for path, point in zip(rings.get_paths(), end, strict=True))
+    [rings] = artists(figure, "attention-agents")
+    [connections] = artists(figure, "attention-lines")
+    segments = np.array(connections.get_segments())  # [M, 2, 2]
+    assert len(segments) > 1
+    last = real_scene.tracks.position[real_scene.focal, real_scene.num_observed - 1]
+    assert (segments[:, 0] == last).all()
+    for ring, end in zip(rings.get_paths(), segments[:, 1], strict=True):
+        assert ring.contains_point(end)
 
 
 def test_totals_are_written(figure: Figure, real_scene: Scenario, attention: Attention) -> None:
@@ -65,11 +71,13 @@ def test_attention_to_nothing_or_to_agents_alone(real_scene: Scenario, attention
 
 def test_both_forecasts_are_drawn_and_compared() -> None:
     scene = make_scenario()
-    original, other = make_forecast(scene), make_forecast(scene, ("car",))
-    other = replace(other, trajectory=other.trajectory + np.array([60.0, 2.0]))
-    figure = draw_scene(scene, original, what_if=WhatIf(("bus",), other))
+    car_alone = make_forecast(scene, ("car",))
+    other = replace(car_alone, trajectory=car_alone.trajectory + np.array([60.0, 2.0]))
+    figure = draw_scene(scene, make_forecast(scene), what_if=WhatIf(("bus",), other))
     assert np.allclose(lines(figure, "what-if-modes"), other.trajectory[0])
-    assert len(lines(figure, "focal-modes")) == 6 and len(artists(figure, "removed")[0].get_paths()) == 1
+    assert len(lines(figure, "focal-modes")) == 6
+    [removed] = artists(figure, "removed")
+    assert len(removed.get_paths()) == 1
     shift = float(np.hypot(60.0, 2.0))
     expected = f"without bus: mean future {shift:.2f} m away, {shift:.2f} m at the end"
     assert text(figure, "subtitle").endswith(expected)

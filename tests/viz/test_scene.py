@@ -73,12 +73,15 @@ def limits(figure: Figure) -> np.ndarray:
 
 def test_view_contains_the_futures_and_is_not_wider_than_needed(scene: Scenario, forecast: Forecast) -> None:
     far = replace(forecast, trajectory=forecast.trajectory * 1.02)  # city coordinates: moved by 140 m
-    found = limits(draw_scene(scene, far))
+    low, high = limits(draw_scene(scene, far)).T
     points = np.concatenate((scene.tracks.position[0], far.trajectory[0].reshape(-1, 2)))
-    assert (points > found[:, 0]).all() and (points < found[:, 1]).all()
-    assert found[:, 1] - found[:, 0] == pytest.approx([np.ptp(points, axis=0).max() * 1.15 + 6] * 2)
-    both = limits(draw_scene(scene, forecast, what_if=WhatIf(("bus",), far)))
-    assert (points > both[:, 0]).all() and (points < both[:, 1]).all(), "both forecasts fit"
+    assert (points > low).all()
+    assert (points < high).all()
+    side = np.ptp(points, axis=0).max() * 1.15 + 6
+    assert high - low == pytest.approx([side, side])
+    low, high = limits(draw_scene(scene, forecast, what_if=WhatIf(("bus",), far))).T
+    assert (points > low).all(), "both forecasts fit"
+    assert (points < high).all(), "both forecasts fit"
 
 
 def test_a_view_of_given_size_is_centred_on_the_focal_agent(scene: Scenario, forecast: Forecast) -> None:
@@ -95,10 +98,13 @@ def test_modes_are_the_forecast_and_truth_is_the_recording(
     np.testing.assert_array_equal(lines(figure, "focal-modes"), forecast.trajectory[0, order])
     np.testing.assert_array_equal(lines(figure, "other-modes"), forecast.trajectory[1, order])
     [modes] = artists(figure, "focal-modes")
-    width, rising = modes.get_linewidths(), forecast.probability[0, order]
-    np.testing.assert_allclose(modes.get_colors()[1::2], LIGHT.mode_colors(rising))
-    assert (np.diff(width[1::2]) >= 0).all() and (np.array(width[::2]) > width[1::2]).all()
-    assert 1.2 < width[-1] / width[1] < 2.0
+    np.testing.assert_allclose(modes.get_colors()[1::2], LIGHT.mode_colors(forecast.probability[0, order]))
+    widths = np.array(modes.get_linewidths())
+    border = widths[::2]
+    width = widths[1::2]
+    assert (np.diff(width) >= 0).all()
+    assert (border > width).all()
+    assert 1.2 < width[-1] / width[0] < 2.0
     [truth] = artists(figure, "focal-truth")
     np.testing.assert_array_equal(truth.get_xydata(), scene.tracks.position[scene.focal, OBSERVED:])
     labels = sorted(label.get_text() for label in artists(figure, "probability"))
@@ -107,7 +113,8 @@ def test_modes_are_the_forecast_and_truth_is_the_recording(
 
 def test_tracks_select_whose_futures_are_drawn(scene: Scenario, forecast: Forecast) -> None:
     figure = draw_scene(scene, forecast, tracks=["car", "bus"])
-    assert not artists(figure, "other-modes")[0].get_paths() and len(artists(figure, "other-truth")) == 1
+    assert not artists(figure, "other-modes")[0].get_paths()
+    assert len(artists(figure, "other-truth")) == 1
     with pytest.raises(KeyError, match="nobody"):
         draw_scene(scene, forecast, tracks=["nobody"])
 
@@ -123,8 +130,9 @@ def test_world_is_one_mode_of_every_predicted_agent(scene: Scenario) -> None:
 
 
 def test_invalid_arguments_are_rejected(scene: Scenario, forecast: Forecast, attention: Attention) -> None:
-    what_if, other = WhatIf(("bus",), forecast), WhatIf(("bus",), make_forecast(scene, ("walker",)))
-    for match, given in (
+    what_if = WhatIf(("bus",), forecast)
+    not_focal = WhatIf(("bus",), make_forecast(scene, ("walker",)))
+    for match, arguments in (
         ("is not of scenario", {"forecast": replace(forecast, scenario_id="other")}),
         ("radius_m", {"radius_m": 0.0}),
         ("world", {"world": 0}),
@@ -135,32 +143,42 @@ def test_invalid_arguments_are_rejected(scene: Scenario, forecast: Forecast, att
         ("what_if", {"what_if": what_if}),
         ("combined with what_if", {"forecast": forecast, "what_if": what_if, "attention": attention}),
         ("combined with what_if", {"forecast": forecast, "what_if": what_if, "world": 0}),
-        ("'car'", {"forecast": forecast, "what_if": other}),
+        ("'car'", {"forecast": forecast, "what_if": not_focal}),
     ):
         with pytest.raises(DataError, match=match):
-            draw_scene(scene, **given)  # type: ignore[arg-type]
+            draw_scene(scene, **arguments)  # type: ignore[arg-type]
 
 
 def test_agents_are_drawn_where_last_observed(scene: Scenario, figure: Figure) -> None:
     """The focal car has its typical size; the agent that was lost before is omitted."""
     [body] = artists(figure, "focal-agent")
     corners = np.asarray(body.get_paths()[0].vertices)[:4]
-    last = scene.tracks.position[:1, OBSERVED - 1], scene.tracks.heading[:1, OBSERVED - 1]
-    np.testing.assert_allclose(corners, place(RECTANGLE, *last, np.array([TYPICAL_SIZE["vehicle"]]))[0])
+    position = scene.tracks.position[:1, OBSERVED - 1]
+    heading = scene.tracks.heading[:1, OBSERVED - 1]
+    expected = place(RECTANGLE, position, heading, np.array([TYPICAL_SIZE["vehicle"]]))
+    np.testing.assert_allclose(corners, expected[0])
     [others] = artists(figure, "agents")
-    assert isinstance(others, PolyCollection) and len(others.get_paths()) == 3
-    assert sum(len(path.vertices) > 10 for path in others.get_paths()) == 1, "one pedestrian"
+    assert isinstance(others, PolyCollection)
+    vertices = [len(path.vertices) for path in others.get_paths()]
+    assert len(vertices) == 3
+    assert sorted(vertices)[1] <= 10 < sorted(vertices)[2], "one pedestrian, drawn round"
 
 
 def test_unknown_types_point_where_they_go_and_are_round_while_they_stand() -> None:
     t = np.arange(OBSERVED)[:, None] * 0.1
-    start, velocity = np.array([[0, 0], [10.0, 0], [0, 10.0]]), np.array([[5.0, 0], [0, 3.0], [0, 0]])
+    start = np.array([[0, 0], [10.0, 0], [0, 10.0]])
+    velocity = np.array([[5.0, 0], [0, 3.0], [0, 0]])
     position = start[:, None] + velocity[:, None] * t
     scene = Scenario.from_arrays(position, num_observed=OBSERVED, object_type="unknown")
     figure = draw_scene(scene)
-    moving, standing = (np.asarray(path.vertices)[:-1] for path in artists(figure, "agents")[0].get_paths())
-    assert moving[:, 1].argmax() == 0 and abs(moving[0, 0] - 10.0) < 0.01, "pointing to the north"
-    np.testing.assert_allclose(np.hypot(*(standing - [0, 10.0]).T), 0.9, rtol=0.01)
+    [agents] = artists(figure, "agents")
+    moving_path, standing_path = agents.get_paths()
+    moving = np.asarray(moving_path.vertices)[:-1]
+    standing = np.asarray(standing_path.vertices)[:-1]
+    assert moving[:, 1].argmax() == 0, "pointing to the north"
+    assert abs(moving[0, 0] - 10.0) < 0.01
+    radius = np.linalg.norm(standing - [0, 10.0], axis=1)
+    np.testing.assert_allclose(radius, 0.9, rtol=0.01)
     [legend] = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
     assert "unknown type" in [entry.get_text() for entry in legend.get_texts()]
 
@@ -169,8 +187,10 @@ def test_futures_lie_above_the_bodies_of_other_agents(figure: Figure) -> None:
     """With a border, so that a scored agent's path shows on its own colour."""
     body = artists(figure, "agents")[0].get_zorder()
     for gid in ("other-modes", "other-truth", "focal-modes", "focal-truth"):
-        assert all(one.get_zorder() > body for one in artists(figure, gid)), gid
-    assert all(one.get_path_effects() for one in artists(figure, "other-truth"))
+        for line in artists(figure, gid):
+            assert line.get_zorder() > body, gid
+    for truth in artists(figure, "other-truth"):
+        assert truth.get_path_effects()
 
 
 def test_histories_skip_missing_steps_and_fade_in(scene: Scenario) -> None:
@@ -196,7 +216,8 @@ def test_names_are_text_not_mathematics(name: str, scene: Scenario, tmp_path: Pa
 def test_plot_scenario_draws_on_pyplots_figure(scene: Scenario, forecast: Forecast) -> None:
     with matplotlib.rc_context({"backend": "agg"}):
         ax = plot_scenario(scene, forecast, theme="dark", radius_m=30.0)
-        assert plt.gcf() is ax.figure and np.diff(ax.get_xlim()) == pytest.approx(60.0)
+        assert plt.gcf() is ax.figure
+        assert np.diff(ax.get_xlim()) == pytest.approx(60.0)
         assert ax.figure.get_facecolor()[0] < 0.1, "the theme includes the figure"
         before = ax.get_xlim()
         ax.plot(*scene.tracks.position[0].T)

@@ -27,9 +27,13 @@ def linear(color: Any) -> np.ndarray:
     return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
 
-def contrast(one: Any, other: Any) -> float:
+def luminance(color: Any) -> float:
+    return float(linear(color) @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(first: Any, second: Any) -> float:
     """Contrast ratio of the Web Content Accessibility Guidelines, 1 to 21."""
-    dark, bright = sorted(float(linear(color) @ [0.2126, 0.7152, 0.0722]) for color in (one, other))
+    dark, bright = sorted((luminance(first), luminance(second)))
     return (bright + 0.05) / (dark + 0.05)
 
 
@@ -45,23 +49,27 @@ def lab(color: Any, vision: str) -> np.ndarray:
 @pytest.mark.parametrize("vision", VISION)
 def test_roles_are_distinguishable(theme: Theme, vision: str) -> None:
     """A difference of 2.3 is just noticeable side by side; small boxes far apart need several times that."""
-    for one, other in combinations(Role, 2):
-        apart = np.linalg.norm(lab(theme.role[one], vision) - lab(theme.role[other], vision))
-        assert apart > 15, (one.name, other.name, apart)
+    for first, second in combinations(Role, 2):
+        apart = np.linalg.norm(lab(theme.role[first], vision) - lab(theme.role[second], vision))
+        assert apart > 15, (first.name, second.name, apart)
 
 
 def test_roles_printed_in_grey_differ_in_lightness() -> None:
-    for one, other in combinations(Role, 2):
-        lightness = [lab(LIGHT.role[role], "full")[0] for role in (one, other)]
-        assert abs(lightness[0] - lightness[1]) > 7, (one.name, other.name, lightness)
+    for first, second in combinations(Role, 2):
+        apart = lab(LIGHT.role[first], "full")[0] - lab(LIGHT.role[second], "full")[0]
+        assert abs(apart) > 7, (first.name, second.name, apart)
 
 
 @BOTH
 def test_themes_are_complete_with_contrast(theme: Theme) -> None:
-    assert len(theme.role) == len(theme.role_edge) == len(Role) and len(theme.paint) == len(PAINT)
+    assert len(theme.role) == len(Role)
+    assert len(theme.role_edge) == len(Role)
+    assert len(theme.paint) == len(PAINT)
     for ground in (theme.paper, theme.background, theme.ground):
-        assert contrast(theme.ink, ground) > 7 and contrast(theme.muted, ground) > 4
-    assert all(contrast(theme.role[role], theme.ground) > 1.7 for role in Role)
+        assert contrast(theme.ink, ground) > 7
+        assert contrast(theme.muted, ground) > 4
+    for color in theme.role:
+        assert contrast(color, theme.ground) > 1.7
 
 
 @BOTH
@@ -69,8 +77,12 @@ def test_themes_are_complete_with_contrast(theme: Theme) -> None:
 def test_probabilities_differ_from_each_other_and_from_roles(theme: Theme, vision: str) -> None:
     """From 5 to 50 %, by lightness alone as well; widths and labels add to it."""
     colors = theme.mode_colors(np.array([0.05, 0.1, 0.2, 0.3, 0.5, 1.0]))[:, :3]
-    seen, roles = (np.stack([lab(one, vision) for one in many]) for many in (colors, theme.role))
-    steps = np.diff(seen, axis=0)
-    assert np.linalg.norm(steps, axis=1).min() > 6 and np.abs(steps[:, 0]).min() > 5
-    assert np.linalg.norm(seen[:, None] - roles, axis=2).min() > 12
-    assert (np.diff([contrast(one, theme.background) for one in colors]) > 0).all(), "likelier: more contrast"
+    modes = np.stack([lab(color, vision) for color in colors])
+    roles = np.stack([lab(color, vision) for color in theme.role])
+    steps = np.diff(modes, axis=0)
+    assert np.linalg.norm(steps, axis=1).min() > 6
+    assert np.abs(steps[:, 0]).min() > 5
+    assert np.linalg.norm(modes[:, None] - roles, axis=2).min() > 12
+    contrasts = [contrast(color, theme.background) for color in colors]
+    assert contrasts == sorted(contrasts), "likelier: more contrast"
+    assert len(set(contrasts)) == len(contrasts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,63 +39,96 @@ def forecast(scenario: Scenario) -> Forecast:
 
 def points(line: Any) -> np.ndarray:
     """Return the points of a line in the map's frame."""
-    origin = line.pose.position
-    return np.array([[p.x + origin.x, p.y + origin.y] for p in line.points]).reshape(-1, 2)
+    return positions(line.points) + xy(line.pose.position)
+
+
+def positions(messages: Iterable[Any]) -> np.ndarray:
+    """Return x and y ``[M, 2]`` of points or vectors."""
+    return np.array([xy(message) for message in messages]).reshape(-1, 2)
+
+
+def xy(message: Any) -> list[float]:
+    return [message.x, message.y]
+
+
+def rgb(line: Any) -> list[float]:
+    color = line.color
+    return [color.r, color.g, color.b]
 
 
 def yaw(turn: Any) -> float:
     return float(2 * np.arctan2(turn.z, turn.w))
 
 
-def test_scenarios_are_shown_at_their_times_and_places(
-    scenario: Scenario, forecast: Forecast, tmp_path: Path
-) -> None:
-    path, tracks, now = tmp_path / "scene.mcap", scenario.tracks, scenario.num_observed - 1
+@pytest.fixture(scope="module")
+def recording(scenario: Scenario, forecast: Forecast, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recording") / "scene.mcap"
     save_mcap(scenario, forecast, path)
-    scene = list(read_back(path, SCENE))
+    return path
+
+
+def test_scenarios_are_shown_at_their_times_and_places(scenario: Scenario, recording: Path) -> None:
+    tracks = scenario.tracks
+    now = scenario.num_observed - 1
+    scene = list(read_back(recording, SCENE))
     assert [time for time, _ in scene] == scenario.timestamps_ns.tolist()
     for step in (0, now - 1, now, now + 20, scenario.num_steps - 1):
-        entities = {one.id: one for one in scene[step][1].entities}
+        _, update = scene[step]
+        [deletion] = update.deletions
+        assert deletion.type == 1, "each update is complete"
+        entities = {entity.id: entity for entity in update.entities}
         rows = np.flatnonzero(tracks.valid[:, step])
         assert set(entities) == set(tracks.track_id[rows].tolist())
-        assert [one.type for one in scene[step][1].deletions] == [1], "each update is complete"
         for row in rows.tolist():
-            one = entities[tracks.track_id[row]]
-            [box] = one.cubes
-            place = [box.pose.position.x, box.pose.position.y]
-            np.testing.assert_array_equal(place, tracks.position[row, step])
+            entity = entities[tracks.track_id[row]]
+            assert entity.frame_id == "map"
+            [box] = entity.cubes
+            assert box.size.x > 0
+            np.testing.assert_array_equal(xy(box.pose.position), tracks.position[row, step])
             assert np.cos(yaw(box.pose.orientation) - tracks.heading[row, step]) > 1 - 1e-9
-            assert one.frame_id == "map" and box.size.x > 0
-            past = tracks.valid[row, max(0, step - 20) : step + 1]
-            expected = tracks.position[row, max(0, step - 20) : step + 1][past]
-            np.testing.assert_allclose(points(one.lines[0]), expected, atol=MM)
-    rows = tracks.track_id.tolist()
-    for one in scene[now][1].entities:
-        i, row = forecast.track_id.tolist().index(one.id), rows.index(one.id)
+            past = slice(max(0, step - 20), step + 1)
+            expected = tracks.position[row, past][tracks.valid[row, past]]
+            np.testing.assert_allclose(points(entity.lines[0]), expected, atol=MM)
+
+
+def test_modes_and_true_futures_are_shown(scenario: Scenario, forecast: Forecast, recording: Path) -> None:
+    tracks = scenario.tracks
+    now = scenario.num_observed - 1
+    _, update = list(read_back(recording, SCENE))[now]
+    predicted = forecast.track_id.tolist()
+    for entity in update.entities:
+        i = predicted.index(entity.id)
+        modes = entity.lines[1:7]
         order = np.argsort(-forecast.probability[i], kind="stable")
-        for line, mode in zip(one.lines[1:7], order.tolist(), strict=True):
+        for line, mode in zip(modes, order.tolist(), strict=True):
             np.testing.assert_allclose(points(line), forecast.trajectory[i, mode, 2::3], atol=MM)
-        colors = [(line.color.r, line.color.g, line.color.b) for line in one.lines[1:7]]
-        assert colors[0] != colors[-1], "coloured by probability"
-        known = tracks.category[row] >= TrackCategory.SCORED
-        assert len(one.lines) == 7 + known
-        if known:
-            valid = tracks.valid[row, now:]
-            np.testing.assert_allclose(points(one.lines[7]), tracks.position[row, now:][valid], atol=MM)
-    view = [message.transforms[0] for _, message in read_back(path, VIEW)]
-    ego = tracks.position[tracks.index(EGO_ID)]
-    moved = [[one.transform.translation.x, one.transform.translation.y] for one in view]
-    np.testing.assert_array_equal(moved, ego)
+        assert rgb(modes[0]) != rgb(modes[-1]), "coloured by probability"
+        row = tracks.index(entity.id)
+        is_scored = tracks.category[row] >= TrackCategory.SCORED
+        assert len(entity.lines) == 7 + is_scored
+        if is_scored:
+            truth = tracks.position[row, now:][tracks.valid[row, now:]]
+            np.testing.assert_allclose(points(entity.lines[7]), truth, atol=MM)
+
+
+def test_the_view_follows_the_ego(scenario: Scenario, recording: Path) -> None:
+    transforms = [message.transforms[0].transform for _, message in read_back(recording, VIEW)]
+    centre = positions(transform.translation for transform in transforms)
+    ego = scenario.tracks.index(EGO_ID)
+    np.testing.assert_array_equal(centre, scenario.tracks.position[ego])
 
 
 def test_the_command_writes_recordings(store_path: Path, tmp_path: Path) -> None:
-    given = ["--store", store_path, "--checkpoint", "constant_velocity", "--format", "mcap", "--limit", 2]
-    assert run("visualize", *given, "--out", tmp_path) == 0
-    found = [list(read_back(path, SCENE)) for path in sorted(tmp_path.glob("*.mcap"))]
-    assert [len(one) for one in found] == [110, 110]
-    modes = [len(one.lines) for one in found[0][49][1].entities if one.lines]
-    assert min(modes) == 2, "history and the one mode"
-    assert run("visualize", *given, "--theme", "dark", "--out", tmp_path) == 2
+    options = ["--store", store_path, "--checkpoint", "constant_velocity", "--format", "mcap", "--limit", 2]
+    assert run("visualize", *options, "--out", tmp_path) == 0
+    first, second = sorted(tmp_path.glob("*.mcap"))
+    updates = list(read_back(first, SCENE))
+    assert len(updates) == 110
+    assert len(list(read_back(second, SCENE))) == 110
+    _, update = updates[49]
+    lines = [len(entity.lines) for entity in update.entities if entity.lines]
+    assert min(lines) == 2, "history and the one mode"
+    assert run("visualize", *options, "--theme", "dark", "--out", tmp_path) == 2
 
 
 def test_the_road_is_drawn_once(scenario: Scenario, tmp_path: Path) -> None:
@@ -104,8 +137,11 @@ def test_the_road_is_drawn_once(scenario: Scenario, tmp_path: Path) -> None:
     assert time == scenario.timestamps_ns[0]
     drawn = np.concatenate([points(line) for line in road.entities[0].lines])
     lanes = scenario.map
-    lines = [*lanes.left_boundary, *lanes.right_boundary, *lanes.centerline, *lanes.crossing_edge1]
-    expected = np.concatenate([line[:, :2] for line in [*lines, *lanes.drivable_area]])
+    lines = (
+        *(lanes.left_boundary, lanes.right_boundary, lanes.centerline),
+        *(lanes.crossing_edge1, lanes.drivable_area),
+    )
+    expected = np.concatenate([line.values[:, :2] for line in lines])
     gap = np.abs(expected[::7, None] - drawn).max(axis=2).min(axis=1)
     assert gap.max() < MM
 
@@ -120,10 +156,13 @@ def tracked(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Tra
 def named(forecast: Forecast, scenario: Scenario, **more: Any) -> tuple[Any, OnboardForecast]:
     """Return tracks and forecast with the ids that they have in a recorded drive."""
     tracks = scenario.tracks.window(0, scenario.num_observed)
-    ids = np.array([identity(name).hex() for name in forecast.track_id.tolist()])
-    all_ids = np.array([identity(name).hex() for name in tracks.track_id.tolist()])
-    arrays = forecast.arrays | {"track_id": ids}
-    return replace(tracks, track_id=all_ids), OnboardForecast(forecast.scenario_id, **arrays, **more)
+    arrays = forecast.arrays | {"track_id": identities(forecast.track_id)}
+    known = OnboardForecast(forecast.scenario_id, **arrays, **more)
+    return replace(tracks, track_id=identities(tracks.track_id)), known
+
+
+def identities(track_id: np.ndarray) -> np.ndarray:
+    return np.array([identity(name).hex() for name in track_id.tolist()])
 
 
 @pytest.mark.parametrize(("steps", "share"), [(60, 0.1), (150, 1.0)])
@@ -133,39 +172,66 @@ def test_predicted_objects_are_the_forecast_of_the_tracked_ones(
     """The modes of at least this probability, or the most probable one."""
     forecast = lane_following(scenario, steps)
     tracks, known = named(forecast, scenario, fallback={tracked.track_id[0]: "late"})
-    path = tmp_path / "predicted.mcap"
-    with DriveFile(path, scenario.map, step_s=0.1, min_probability=share) as file:
+    file_path = tmp_path / "predicted.mcap"
+    with DriveFile(file_path, scenario.map, step_s=0.1, min_probability=share) as file:
         file.add(tracked, tracks, known)
-    [(time, found)] = read_back(path, OBJECTS)
-    stamp = found.header.stamp
-    assert time == tracked.time_ns == stamp.sec * 10**9 + stamp.nanosec and found.header.frame_id == "map"
-    assert [bytes(one.object_id.uuid).hex() for one in found.objects] == tracked.track_id
-    every = -(-steps // (MAX_POSES - 1))
-    for one, name, given in zip(found.objects, tracked.track_id, tracked.message.objects, strict=True):
-        i = known.track_id.tolist().index(name)
-        paths = one.kinematics.predicted_paths
-        expected = np.sort(known.probability[i])[::-1]
-        kept = expected[: max(1, (expected >= share).sum())]
-        np.testing.assert_allclose([path.confidence for path in paths], kept, atol=1e-6)
-        order = np.argsort(-known.probability[i], kind="stable").tolist()
-        for path_, mode in zip(paths, order, strict=False):
-            xy = np.array([[pose.position.x, pose.position.y] for pose in path_.path])
-            assert 2 <= len(xy) <= MAX_POSES
-            np.testing.assert_array_equal(xy[0], tracked.position[tracked.track_id.index(name)])
-            np.testing.assert_allclose(xy[1:], known.trajectory[i, mode, every - 1 :: every], atol=MM)
-            turned = [yaw(pose.orientation) for pose in path_.path[1:]]
-            off = turned - known.heading[i, mode, every - 1 :: every]
-            np.testing.assert_allclose(np.cos(off), 1, atol=1e-6)
-            assert path_.time_step.sec * 10**9 + path_.time_step.nanosec == every * 10**8
-        assert one.existence_probability == given.existence_probability
-        assert [c.label for c in one.classification] == [c.label for c in given.classification]
-        assert one.shape.dimensions.x == given.shape.dimensions.x
-        initial = one.kinematics.initial_twist_with_covariance.twist.linear
-        assert initial.x == given.kinematics.twist_with_covariance.twist.linear.x
+    [(time, message)] = read_back(file_path, OBJECTS)
+    assert message.header.frame_id == "map"
+    assert time == tracked.time_ns
+    assert nanoseconds(message.header.stamp) == tracked.time_ns
+    assert [bytes(predicted.object_id.uuid).hex() for predicted in message.objects] == tracked.track_id
+    stride = -(-steps // (MAX_POSES - 1))
+    rows = known.rows(np.array(tracked.track_id))
+    for k, predicted in enumerate(message.objects):
+        row = rows[k]
+        paths = predicted.kinematics.predicted_paths
+        order = np.argsort(-known.probability[row], kind="stable")
+        probability = known.probability[row, order]
+        num_paths = max(1, (probability >= share).sum())
+        confidences = [path.confidence for path in paths]
+        np.testing.assert_allclose(confidences, probability[:num_paths], atol=1e-6)
+        for path, mode in zip(paths, order[:num_paths].tolist(), strict=True):
+            place = positions(pose.position for pose in path.path)
+            assert 2 <= len(place) <= MAX_POSES
+            np.testing.assert_array_equal(place[0], tracked.position[k])
+            expected = known.trajectory[row, mode, stride - 1 :: stride]
+            np.testing.assert_allclose(place[1:], expected, atol=MM)
+            heading = np.array([yaw(pose.orientation) for pose in path.path[1:]])
+            turn = heading - known.heading[row, mode, stride - 1 :: stride]
+            np.testing.assert_allclose(np.cos(turn), 1, atol=1e-6)
+            assert nanoseconds(path.time_step) == stride * 10**8
+        assert_same_object(predicted, tracked.message.objects[k])
+
+
+def nanoseconds(stamp: Any) -> int:
+    return int(stamp.sec) * 10**9 + int(stamp.nanosec)
+
+
+def assert_same_object(predicted: Any, tracked: Any) -> None:
+    """All that is not predicted is copied."""
+    assert predicted.existence_probability == tracked.existence_probability
+    for copied, original in zip(predicted.classification, tracked.classification, strict=True):
+        assert copied.label == original.label
+    assert predicted.shape.dimensions.x == tracked.shape.dimensions.x
+    initial = predicted.kinematics.initial_twist_with_covariance.twist.linear
+    assert initial.x == tracked.kinematics.twist_with_covariance.twist.linear.x
+
+
+def test_the_scene_says_what_predicted_an_object(
+    scenario: Scenario, tracked: TrackedObjects, tmp_path: Path
+) -> None:
+    late, on_time = tracked.track_id[:2]
+    tracks, known = named(lane_following(scenario), scenario, fallback={late: "late"})
+    path = tmp_path / "predicted.mcap"
+    with DriveFile(path, scenario.map, step_s=0.1) as file:
+        file.add(tracked, tracks, known)
     [(_, scene)] = read_back(path, SCENE)
-    facts = {one.id: {m.key: m.value for m in one.metadata} for one in scene.entities}
-    assert facts[tracked.track_id[0]]["predicted by"] == "fallback"
-    assert facts[tracked.track_id[1]]["predicted by"] == "model"
+    origins = {}
+    for entity in scene.entities:
+        facts = {fact.key: fact.value for fact in entity.metadata}
+        origins[entity.id] = facts["predicted by"]
+    assert origins[late] == "fallback"
+    assert origins[on_time] == "model"
 
 
 def test_ros_tools_read_the_files_and_what_was_written_survives(
@@ -177,7 +243,7 @@ def test_ros_tools_read_the_files_and_what_was_written_survives(
         file.add(tracked, tracks, known)
         raise RuntimeError("stopped")
     with Reader(path) as reader:
-        kinds = {one.topic: (one.msgtype, one.msgcount) for one in reader.connections}
+        kinds = {topic.topic: (topic.msgtype, topic.msgcount) for topic in reader.connections}
     assert kinds == {
         OBJECTS: ("autoware_perception_msgs/msg/PredictedObjects", 1),
         SCENE: ("foxglove_msgs/msg/SceneUpdate", 1),
